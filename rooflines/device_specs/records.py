@@ -1,0 +1,91 @@
+"""What a device can do: ceilings, each with the place its number comes from.
+
+Every rate is dense (never 2:4 sparse), in SI base units, and says what it was measured or read with. The flat ``Ceiling`` is what is
+stored and shown; ``Ceilings`` answers the two questions that the analysis asks: how fast could this arithmetic run, and how fast
+could these bytes move.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Precision = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8"]
+Engine = Literal["vector", "matrix"]
+SourceKind = Literal["measured", "spec", "derived", "user"]
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a figure comes from: the kind, how or from which document, and when (ISO date)."""
+
+    kind: SourceKind
+    detail: str
+    date: str = ""
+
+
+class Ceiling(msgspec.Struct, frozen=True, kw_only=True):
+    """One roof of a device.
+
+    ``value`` is in ``unit``: FLOP/s for compute (OP/s when ``precision`` is int8), B/s for memory, s for latency. ``spread`` is the
+    coefficient of variation over the repeats of a measurement, absent for a figure that was not measured.
+    """
+
+    kind: Literal["compute", "memory", "latency"]
+    name: str
+    value: float
+    unit: Literal["FLOP/s", "OP/s", "B/s", "s"]
+    source: Source
+    precision: Precision | None = None
+    engine: Engine | None = None
+    accumulate: str | None = None
+    level: str | None = None
+    access: Literal["read", "write", "copy", "triad"] | None = None
+    capacity_bytes: int | None = None
+    spread: float | None = None
+
+
+class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
+    """All roofs of one device.
+
+    ``device`` is the name as the driver prints it, ``kind`` the torch device type (cpu, cuda, mps), ``fingerprint`` identifies
+    device, driver and package versions for the cache, ``measured_at`` is an ISO time.
+    """
+
+    device: str
+    kind: str
+    ceilings: tuple[Ceiling, ...]
+    fingerprint: str = ""
+    measured_at: str = ""
+
+    def compute(self, precision: str, engine: Engine) -> Ceiling | None:
+        """The highest roof for arithmetic of ``precision`` on ``engine``, or None when none is known.
+
+        Matrix work may run on the vector units as well (on most CPUs it does), so for ``matrix`` the higher of the two counts. Vector
+        arithmetic on the half precisions is done in fp32 registers where the device lists no rate of its own.
+        """
+        engines = ("matrix", "vector") if engine == "matrix" else ("vector",)
+        found = [c for c in self.ceilings if c.kind == "compute" and c.precision == precision and c.engine in engines]
+        if not found and engine == "vector" and precision in ("bf16", "fp16", "tf32", "fp8", "int8"):
+            return self.compute("fp32", "vector")
+        return max(found, key=lambda c: c.value, default=None)
+
+    def memory(self, size_bytes: int) -> Ceiling | None:
+        """The fastest access rate of the smallest level that holds ``size_bytes``; the outermost level has no capacity limit."""
+        levels = [c for c in self.ceilings if c.kind == "memory"]
+        holding = [c for c in levels if c.capacity_bytes is None or c.capacity_bytes >= size_bytes]
+        if not holding:
+            return None
+        smallest = min(float("inf") if c.capacity_bytes is None else c.capacity_bytes for c in holding)
+        return max(
+            (c for c in holding if (float("inf") if c.capacity_bytes is None else c.capacity_bytes) == smallest),
+            key=lambda c: c.value,
+        )
+
+    def outermost_memory(self) -> Ceiling | None:
+        """The fastest access rate of DRAM or HBM: the slanted line that is always drawn."""
+        return max((c for c in self.ceilings if c.kind == "memory" and c.capacity_bytes is None), key=lambda c: c.value, default=None)
+
+    def latency(self) -> Ceiling | None:
+        """The shortest time this device takes to run an operator that does nothing."""
+        return min((c for c in self.ceilings if c.kind == "latency"), key=lambda c: c.value, default=None)

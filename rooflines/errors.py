@@ -1,0 +1,76 @@
+"""Everything that rooflines raises on purpose.
+
+RooflinesError                  any of ours; carries a hint and an exit code
+├── UsageError                  what was asked cannot be done as asked (exit 2)
+│   ├── WorkloadError           no such model, a factory that raises, an input the network refuses
+│   ├── DeviceError             the device asked for is not on this machine
+│   └── OutputError             the output directory is not empty or not writable
+├── DataError                   a file we were given cannot be read (exit 2)
+│   ├── RunError                not a run directory, or a corrupt one
+│   └── TraceError              not a PyTorch trace, or a corrupt one
+├── OutOfMemoryError            the workload did not fit (exit 2)
+└── Interrupted                 Ctrl-C during a run (exit 130)
+
+A message says what was asked and what was found; the hint says what to do next. The command line prints both on one line each and
+exits with ``exit_code``; from Python they are ordinary exceptions.
+"""
+
+from __future__ import annotations
+
+
+class RooflinesError(Exception):
+    """Base class. ``hint`` is the next thing to try, or empty."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.hint}".rstrip()
+
+
+class UsageError(RooflinesError):
+    """What was asked cannot be done as asked."""
+
+    exit_code = 2
+
+
+class WorkloadError(UsageError):
+    """The model, script or input cannot be run."""
+
+
+class DeviceError(UsageError):
+    """The device asked for is not usable here."""
+
+
+class OutputError(UsageError):
+    """The output directory cannot be used."""
+
+
+class DataError(RooflinesError):
+    """A file we were given cannot be read."""
+
+    exit_code = 2
+
+
+class RunError(DataError):
+    """Not a run directory, or a corrupt one."""
+
+
+class TraceError(DataError):
+    """Not a PyTorch trace, or a corrupt one."""
+
+
+class OutOfMemoryError(RooflinesError):
+    """The workload did not fit into memory; the partial run stays on disk."""
+
+    exit_code = 2
+
+
+class Interrupted(RooflinesError):
+    """Ctrl-C; the partial run stays on disk."""
+
+    exit_code = 130

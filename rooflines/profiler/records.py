@@ -1,0 +1,140 @@
+"""Facts of a run, as they are stored: frozen, the unit in every field name, absent when nobody measured them.
+
+They are msgspec structs: frozen like a dataclass, written to and read from JSON with their types checked, and a field that is None is
+left out of the file.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from rooflines.device_specs.records import Ceilings
+
+RUN_SCHEMA = "rooflines.run/1"
+Mode = Literal["inference", "training"]
+Status = Literal["running", "complete", "interrupted", "failed"]
+
+
+class Workload(msgspec.Struct, frozen=True, kw_only=True):
+    """What was run. ``batch_size`` counts ``unit`` per step; it is absent when the workload does not say."""
+
+    name: str
+    mode: Mode
+    precision: str = "fp32"
+    batch_size: int | None = None
+    unit: str = "samples"
+    image_size: int | None = None
+    channels_last: bool = False
+    compiled: bool = False
+    optimizer: str | None = None
+
+
+class Environment(msgspec.Struct, frozen=True, kw_only=True):
+    """Where it ran. ``device`` is torch's name (``cpu``, ``cuda:0``), ``device_name`` the driver's."""
+
+    host: str
+    os: str
+    python: str
+    rooflines: str
+    torch: str
+    device: str
+    device_name: str
+    cpu: str | None = None
+    cpu_cores: int | None = None
+    cpu_isa: str | None = None
+    memory_bytes: int | None = None
+    threads: int | None = None
+    torchvision: str | None = None
+    driver: str | None = None
+    cuda: str | None = None
+    cudnn: str | None = None
+    device_memory_bytes: int | None = None
+    git_commit: str | None = None
+
+
+class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
+    """Every step's duration, in the order run: warm-up, then timed with the profiler off, then under the profiler.
+
+    ``settled`` says whether the warm-up ended because step times had settled and ``rule`` how that was decided. ``clock`` names what
+    timed the steps (``perf_counter`` after a synchronise, or ``cuda events``).
+    """
+
+    warmup_ns: tuple[int, ...] = ()
+    timed_ns: tuple[int, ...] = ()
+    traced_ns: tuple[int, ...] = ()
+    settled: bool | None = None
+    rule: str = ""
+    clock: str = "perf_counter"
+
+
+class DeviceSample(msgspec.Struct, frozen=True, kw_only=True):
+    """One reading of the machine or of one GPU at ``time_ns`` (epoch, the clock of the trace). A field not supported is absent.
+
+    Utilizations are fractions of one: ``process_cpu_utilization`` counts busy cores (2.0 is two cores busy).
+    """
+
+    time_ns: int
+    source: str
+    device: str = "host"
+    cpu_utilization: float | None = None
+    cpu_frequency_hz: float | None = None
+    memory_used_bytes: int | None = None
+    process_cpu_utilization: float | None = None
+    process_rss_bytes: int | None = None
+    process_threads: int | None = None
+    gpu_utilization: float | None = None
+    gpu_memory_utilization: float | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    energy_j: float | None = None
+    temperature_c: float | None = None
+    sm_clock_hz: float | None = None
+    memory_clock_hz: float | None = None
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """How the run was asked for, enough to repeat it. ``command`` is the shell line that made it."""
+
+    command: str = ""
+    steps: int | None = None
+    warmup: int | None = None
+    seed: int = 0
+    ceilings: str = "measured"
+
+
+class RunFile(msgspec.Struct, frozen=True, kw_only=True):
+    """The contents of ``run.json``: written first with status ``running`` and completed last, so a killed run says so.
+
+    ``peak_memory_bytes`` is the device allocator's peak on a GPU and the process's peak resident set on a CPU
+    (``peak_memory_kind`` says which). ``notes`` are sentences for the reader about what was limited or left out.
+    """
+
+    schema: str = RUN_SCHEMA
+    status: Status = "running"
+    created: str = ""
+    workload: Workload
+    environment: Environment
+    settings: Settings = Settings()
+    steps: StepTimes | None = None
+    ceilings: Ceilings | None = None
+    trace: str | None = None
+    peak_memory_bytes: int | None = None
+    peak_memory_kind: str | None = None
+    notes: tuple[str, ...] = ()
+    error: str | None = None
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """A run directory in memory: where it is, its facts, and the device samples taken beside it."""
+
+    directory: Path
+    facts: RunFile
+    samples: tuple[DeviceSample, ...] = ()
+
+    @property
+    def trace_path(self) -> Path | None:
+        """The Kineto trace of the traced pass, or None when the run ended before it."""
+        return self.directory / self.facts.trace if self.facts.trace else None

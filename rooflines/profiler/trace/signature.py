@@ -1,0 +1,178 @@
+"""The signature of an operator call, as a trace records it: name, and for each argument a tensor, a value, or nothing.
+
+A trace with a million events holds a few hundred distinct signatures, so everything expensive (counting, shape inference) is done
+once per signature. Signatures are hashable and need no torch.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Final
+
+
+class MissingType:
+    """The type of ``MISSING``: an argument that the call had and the trace did not record."""
+
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING: Final = MissingType()
+
+DTYPE_BYTES: Final[dict[str, int]] = {
+    "float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "complex64": 8, "complex128": 16, "complex32": 4,
+    "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8, "bool": 1,
+    "qint8": 1, "quint8": 1, "qint32": 4,
+    "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1, "float8_e5m2fnuz": 1, "float8_e8m0fnu": 1,
+}  # fmt: skip
+
+# What Kineto prints for a dtype (C++ type names, since 2021) -> the name torch and numpy use.
+_KINETO_DTYPES: Final[dict[str, str]] = {
+    "double": "float64", "float": "float32", "c10::BFloat16": "bfloat16", "c10::Half": "float16",
+    "c10::complex<float>": "complex64", "c10::complex<double>": "complex128", "c10::complex<c10::Half>": "complex32",
+    "long int": "int64", "long": "int64", "long long": "int64", "int": "int32", "short": "int16", "short int": "int16",
+    "signed char": "int8", "unsigned char": "uint8", "unsigned short": "uint16", "unsigned int": "uint32",
+    "unsigned long": "uint64", "bool": "bool", "c10::qint8": "qint8", "c10::quint8": "quint8", "c10::qint32": "qint32",
+    "c10::Float8_e4m3fn": "float8_e4m3fn", "c10::Float8_e5m2": "float8_e5m2", "c10::Float8_e4m3fnuz": "float8_e4m3fnuz",
+    "c10::Float8_e5m2fnuz": "float8_e5m2fnuz", "c10::Float8_e8m0fnu": "float8_e8m0fnu",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class TensorArg:
+    """A tensor argument: its shape, dtype (``float32``) and strides in elements (None where the trace has none)."""
+
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+    strides: tuple[int, ...] | None = None
+
+    @property
+    def numel(self) -> int:
+        """Number of elements, expanded dimensions counted."""
+        return prod(self.shape)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element; KeyError for a dtype nobody named."""
+        return DTYPE_BYTES[self.dtype]
+
+    @property
+    def distinct(self) -> int:
+        """Number of distinct elements in storage: a dimension with stride 0 (an expanded one) counts once."""
+        if self.strides is None or len(self.strides) != len(self.shape):
+            return self.numel
+        return prod(size for size, stride in zip(self.shape, self.strides, strict=True) if stride != 0 or size == 0)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the distinct elements."""
+        return self.distinct * self.itemsize
+
+
+Argument = Any  # TensorArg | tuple[TensorArg, ...] | int | float | bool | str | tuple[int | float | bool, ...] | None | MissingType
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """An operator's name with its arguments in schema order. Trailing arguments may be absent from old traces."""
+
+    name: str
+    args: tuple[Argument, ...] = ()
+
+    def arg(self, index: int, default: Argument = MISSING) -> Argument:
+        """Argument ``index``, or ``default`` where it is beyond the recorded ones or was not recorded."""
+        if index >= len(self.args) or self.args[index] is MISSING:
+            return default
+        return self.args[index]
+
+    @property
+    def tensors(self) -> tuple[TensorArg, ...]:
+        """Every tensor among the arguments, those in lists included, in order."""
+        found: list[TensorArg] = []
+        for arg in self.args:
+            if isinstance(arg, TensorArg):
+                found.append(arg)
+            elif isinstance(arg, tuple):
+                found.extend(item for item in arg if isinstance(item, TensorArg))
+        return tuple(found)
+
+    def shapes(self) -> str:
+        """The tensor shapes for a person: ``4x64x56x56, 64x64x3x3``; a list of tensors as its count and total elements."""
+        parts: list[str] = []
+        for arg in self.args:
+            if isinstance(arg, TensorArg):
+                parts.append("x".join(map(str, arg.shape)) or "scalar")
+            elif isinstance(arg, tuple) and arg and isinstance(arg[0], TensorArg):
+                parts.append(f"{len(arg)} tensors of {sum(item.numel for item in arg if isinstance(item, TensorArg))}")
+        return ", ".join(parts)
+
+
+def from_kineto(name: str, args: dict[str, Any], list_dtype: str = "float32") -> Signature:
+    """The signature in a Kineto event's ``args``: ``Input Dims``, ``Input type``, ``Input Strides``, ``Concrete Inputs``.
+
+    Kineto writes the type of a list of tensors as ``TensorList``, without their dtype: they get ``list_dtype``. It writes neither
+    strings nor lists of optional tensors (the indices of ``aten::index``): both read as None.
+
+    Fields that a trace lacks become MISSING arguments, never guesses. Nothing here raises on malformed fields: what cannot be read is
+    MISSING.
+    """
+    dims = _list(args.get("Input Dims", args.get("Input dims")))
+    types = _list(args.get("Input type"))
+    strides = _list(args.get("Input Strides"))
+    concrete = _list(args.get("Concrete Inputs"))
+    count = max(len(dims), len(types), len(concrete))
+    return Signature(
+        name,
+        tuple(_argument(_at(dims, i), _at(types, i), _at(strides, i), _at(concrete, i), list_dtype) for i in range(count)),
+    )
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _at(values: list[Any], index: int) -> Any:
+    return values[index] if index < len(values) else None
+
+
+def _argument(dims: Any, kind: Any, strides: Any, concrete: Any, list_dtype: str) -> Argument:
+    if kind == "TensorList" or (isinstance(dims, list) and dims and isinstance(dims[0], list)):
+        return _tensor_list(dims, strides, list_dtype)
+    if isinstance(kind, str) and kind in _KINETO_DTYPES and isinstance(dims, list):
+        return TensorArg(_integers(dims), _KINETO_DTYPES[kind], _integers(strides) if isinstance(strides, list) else None)
+    if isinstance(concrete, str) and concrete:
+        return _value(concrete)
+    if concrete == "" and kind == "":
+        return None
+    return MISSING
+
+
+def _tensor_list(dims: Any, strides: Any, dtype: str) -> tuple[TensorArg, ...]:
+    if not isinstance(dims, list):
+        return ()
+    rows = strides if isinstance(strides, list) and len(strides) == len(dims) else [None] * len(dims)
+    return tuple(
+        TensorArg(_integers(shape), dtype, _integers(row) if isinstance(row, list) else None)
+        for shape, row in zip(dims, rows, strict=True)
+        if isinstance(shape, list)
+    )
+
+
+def _integers(values: list[Any]) -> tuple[int, ...]:
+    return tuple(value for value in values if isinstance(value, int))
+
+
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*\Z")
+
+
+def _value(text: str) -> Argument:
+    if len(text) > 4096:
+        return MISSING
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return text if _WORD.match(text) else MISSING
+    return tuple(value) if isinstance(value, list) else value

@@ -1,0 +1,57 @@
+"""Stored records to and from JSON: absent instead of null, types checked on the way in, written atomically.
+
+A field that is None was not measured; it is left out of the file, so that a reader can tell "zero" from "nobody looked".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+
+def to_plain(record: Any) -> Any:
+    """``record`` as dicts, lists and scalars, without the fields that are None."""
+    return _without_none(msgspec.to_builtins(record))
+
+
+def from_plain(plain: Any, kind: type[T]) -> T:
+    """The record of ``kind`` in ``plain``; raises msgspec.ValidationError naming the field that does not fit."""
+    return msgspec.convert(plain, kind)
+
+
+def write_json(path: Path, record: Any) -> None:
+    """Write ``record`` to ``path`` so that a reader sees the old file or the whole new one, never half of it."""
+    text = json.dumps(to_plain(record), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+
+
+def read_json(path: Path, kind: type[T]) -> T:
+    """The record of ``kind`` in the file at ``path``; raises OSError, or msgspec.DecodeError with what does not fit."""
+    return msgspec.json.decode(path.read_bytes(), type=kind)
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_none(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [_without_none(item) for item in value]
+    return value

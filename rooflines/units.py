@@ -1,0 +1,62 @@
+"""The only place that formats SI prefixes.
+
+Everywhere else numbers are floats or integers in SI base units (seconds, bytes, FLOP, watts, hertz). Memory sizes use binary
+prefixes (GiB) because that is how memory is sold and reported; rates use decimal ones (GB/s).
+"""
+
+from __future__ import annotations
+
+import math
+
+_DECIMAL = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
+_BINARY = ((1 << 50, "Pi"), (1 << 40, "Ti"), (1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki"), (1, ""))
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """``value`` with ``digits`` significant figures and no exponent: 0.0123, 1.23, 12.3, 1230."""
+    if value == 0:
+        return "0"
+    if not math.isfinite(value):
+        return str(value)
+    magnitude = math.floor(math.log10(abs(value)))
+    rounded = round(value, digits - 1 - magnitude)
+    magnitude = math.floor(math.log10(abs(rounded)))
+    return f"{rounded:.{max(0, digits - 1 - magnitude)}f}"
+
+
+def si(value: float, unit: str, digits: int = 3) -> str:
+    """``value`` in ``unit`` with a decimal prefix: ``si(4.6e11, "FLOP/s")`` is ``460 GFLOP/s``."""
+    if value == 0 or not math.isfinite(value):
+        return f"{significant(value)} {unit}".rstrip()
+    for factor, prefix in _DECIMAL:
+        scaled = float(significant(value / factor, digits))
+        if abs(scaled) >= 1:
+            return f"{significant(value / factor, digits)} {prefix}{unit}".rstrip()
+    factor, prefix = _DECIMAL[-1]
+    return f"{significant(value / factor, digits)} {prefix}{unit}"
+
+
+def binary_bytes(value: float, digits: int = 3) -> str:
+    """A memory size with a binary prefix: ``binary_bytes(2**30)`` is ``1.00 GiB``."""
+    for factor, prefix in _BINARY:
+        if abs(value) >= factor:
+            return f"{significant(value / factor, digits)} {prefix}B"
+    return f"{significant(value, digits)} B"
+
+
+def seconds(value: float, digits: int = 3) -> str:
+    """A duration: ``1.43 s``, ``12.3 ms``, ``4.50 µs``, ``2 min 05 s``."""
+    if value >= 120:
+        minutes, rest = divmod(round(value), 60)
+        return f"{minutes} min {rest:02d} s"
+    if value >= 1:
+        return f"{significant(value, digits)} s"
+    return si(value, "s", digits)
+
+
+def percent(fraction: float, digits: int = 0) -> str:
+    """A share: ``percent(0.783)`` is ``78 %``; a share that rounds to nothing but is not nothing is ``<1 %``."""
+    smallest = 10.0**-digits
+    if 0 < fraction * 100 < smallest / 2:
+        return f"<{smallest:.{digits}f} %"
+    return f"{fraction * 100:.{digits}f} %"
