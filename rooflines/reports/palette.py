@@ -1,0 +1,138 @@
+"""Colours and patterns with one meaning everywhere: colour is the category of an operator, ink and pattern are what bounds it.
+
+The ten category colours start from Okabe and Ito's set and were moved apart, by search in OKLab under simulated protanopia,
+deuteranopia and tritanopia (Machado 2009), until every pair stayed distinct with 3:1 contrast or more against the page (WCAG AA for
+graphics). Bound classes carry no hue, so that the two never compete: they differ in lightness, in pattern and by a letter, and survive
+a grayscale print.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from rooflines.roofline.analysis import CATEGORIES
+
+Theme = Literal["light", "dark"]
+THEMES: tuple[Theme, ...] = ("light", "dark")
+
+_CATEGORY: dict[Theme, dict[str, str]] = {
+    "light": {
+        "convolution": "#0069B9",
+        "matmul": "#BC2A00",
+        "attention": "#A32890",
+        "normalisation": "#3E9949",
+        "element-wise": "#E45C00",
+        "reduction": "#3A86FF",
+        "copy": "#525252",
+        "communication": "#9F5B7A",
+        "optimizer": "#411E85",
+        "other": "#8D8D8D",
+    },
+    "dark": {
+        "convolution": "#60AAFC",
+        "matmul": "#F23A00",
+        "attention": "#BE45B5",
+        "normalisation": "#199465",
+        "element-wise": "#FFE814",
+        "reduction": "#5EDDF6",
+        "copy": "#FFFFFF",
+        "communication": "#FFB67C",
+        "optimizer": "#8F6BFF",
+        "other": "#A6A6A6",
+    },
+}
+
+
+class Ink(msgspec.Struct, frozen=True, kw_only=True):
+    """The neutral colours of a theme: page and panel, text, lines, one accent and one warning colour."""
+
+    page: str
+    panel: str
+    text: str
+    muted: str
+    line: str
+    grid: str
+    roof: str
+    faint_roof: str
+    band: str
+    accent: str
+    warning: str
+
+
+INK: dict[Theme, Ink] = {
+    "light": Ink(
+        page="#ffffff", panel="#f6f7f8", text="#16191d", muted="#596069", line="#d5d9de", grid="#e6e8eb", roof="#24292f",
+        faint_roof="#737b85", band="#eceff2", accent="#0b5cad", warning="#b3261e",
+    ),
+    "dark": Ink(
+        page="#15181c", panel="#1d2126", text="#e8eaed", muted="#a2abb5", line="#3a4149", grid="#2a2f36", roof="#d5dae0",
+        faint_roof="#88919b", band="#22272d", accent="#7ab7ff", warning="#ff8a80",
+    ),
+}  # fmt: skip
+
+
+class BoundStyle(msgspec.Struct, frozen=True, kw_only=True):
+    """How a bound class is drawn: its letter, what it means, the fill per theme, a pattern (CSS class suffix) and Matplotlib's hatch."""
+
+    name: str
+    letter: str
+    meaning: str
+    light: str
+    dark: str
+    pattern: str
+    hatch: str
+
+    def fill(self, theme: Theme) -> str:
+        """The ground colour of the pattern."""
+        return self.light if theme == "light" else self.dark
+
+
+BOUNDS: dict[str, BoundStyle] = {
+    style.name: style
+    for style in (
+        BoundStyle(name="compute", letter="C", meaning="arithmetic units set the pace", light="#39424d", dark="#ced5dd",
+                   pattern="solid", hatch=""),
+        BoundStyle(name="memory", letter="M", meaning="moving bytes sets the pace", light="#8893a0", dark="#7c8793",
+                   pattern="diagonal", hatch="////"),
+        BoundStyle(name="latency", letter="L", meaning="starting the operator takes longer than its work", light="#c3cad2",
+                   dark="#4b545e", pattern="dots", hatch="...."),
+        BoundStyle(name="communication", letter="X", meaning="devices exchange data", light="#a9b3be", dark="#636d78",
+                   pattern="cross", hatch="xxxx"),
+        BoundStyle(name="host", letter="H", meaning="the device waits for the host", light="#e4e8ec", dark="#2f363d",
+                   pattern="horizontal", hatch="----"),
+        BoundStyle(name="unknown", letter="?", meaning="no ceiling to judge it by", light="#f4f6f8", dark="#22272d",
+                   pattern="empty", hatch=""),
+        BoundStyle(name="unmodelled", letter="U", meaning="no FLOP and byte count for these operators", light="#f4f6f8",
+                   dark="#22272d", pattern="rings", hatch="oo"),
+    )
+}  # fmt: skip
+
+
+def category_colour(category: str, theme: Theme = "light") -> str:
+    """The colour of ``category``; a category nobody has named yet is drawn as ``other``."""
+    colours = _CATEGORY[theme]
+    return colours.get(category, colours["other"])
+
+
+def category_order(category: str) -> int:
+    """Where ``category`` stands in a legend: the order of the analysis, unknown ones last."""
+    return CATEGORIES.index(category) if category in CATEGORIES else len(CATEGORIES)
+
+
+def bound_style(bound: str) -> BoundStyle:
+    """The style of ``bound``; a class nobody has named yet is drawn as ``unknown``."""
+    return BOUNDS.get(bound, BOUNDS["unknown"])
+
+
+def contrast(first: str, second: str) -> float:
+    """The WCAG contrast ratio of two ``#rrggbb`` colours, 1 to 21."""
+    lighter, darker = sorted((_luminance(first), _luminance(second)), reverse=True)
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    channels = (int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5))
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
