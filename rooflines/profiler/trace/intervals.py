@@ -1,0 +1,64 @@
+"""Sets of time intervals as sorted integer arrays: unions and differences, so that no nanosecond is counted twice.
+
+An interval set is an int64 array [n, 2] of half-open ``[start, end)`` nanoseconds, sorted and disjoint (what ``union`` returns).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Intervals = npt.NDArray[np.int64]
+
+
+def union(starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> Intervals:
+    """The union of ``[starts[i], ends[i])`` in any order; empty and negative intervals vanish."""
+    keep = ends > starts
+    starts, ends = starts[keep], ends[keep]
+    if starts.size == 0:
+        return np.empty((0, 2), np.int64)
+    order = np.argsort(starts, kind="stable")
+    starts, ends = starts[order], np.maximum.accumulate(ends[order])
+    first = np.concatenate(([True], starts[1:] > ends[:-1]))
+    last = np.concatenate((first[1:], [True]))
+    return np.stack((starts[first], ends[last]), axis=1)
+
+
+def length(intervals: Intervals) -> int:
+    """Total nanoseconds covered."""
+    return int((intervals[:, 1] - intervals[:, 0]).sum())
+
+
+def clip(intervals: Intervals, start: int, end: int) -> Intervals:
+    """The part of ``intervals`` inside ``[start, end)``."""
+    return union(np.maximum(intervals[:, 0], start), np.minimum(intervals[:, 1], end))
+
+
+def merge(*sets: Intervals) -> Intervals:
+    """The union of several sets."""
+    every = np.concatenate(sets) if sets else np.empty((0, 2), np.int64)
+    return union(every[:, 0], every[:, 1])
+
+
+def subtract(intervals: Intervals, removed: Intervals) -> Intervals:
+    """The part of ``intervals`` that is not in ``removed``."""
+    if intervals.size == 0 or removed.size == 0:
+        return intervals
+    # The complement of `removed`, as intervals, intersected with `intervals` by a sweep over both.
+    low, high = min(intervals[0, 0], removed[0, 0]) - 1, max(intervals[-1, 1], removed[-1, 1]) + 1
+    gaps = np.stack((np.concatenate(([low], removed[:, 1])), np.concatenate((removed[:, 0], [high]))), axis=1)
+    return intersect(intervals, gaps)
+
+
+def intersect(left: Intervals, right: Intervals) -> Intervals:
+    """The part that is in both sets."""
+    if left.size == 0 or right.size == 0:
+        return np.empty((0, 2), np.int64)
+    # For each left interval, the right ones that can touch it are a contiguous run.
+    begin = np.searchsorted(right[:, 1], left[:, 0], side="right")
+    stop = np.searchsorted(right[:, 0], left[:, 1], side="left")
+    counts = np.maximum(stop - begin, 0)
+    index = np.repeat(np.arange(len(left)), counts)
+    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    other = begin[index] + within
+    return union(np.maximum(left[index, 0], right[other, 0]), np.minimum(left[index, 1], right[other, 1]))
