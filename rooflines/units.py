@@ -36,6 +36,13 @@ def si(value: float, unit: str, digits: int = 3) -> str:
     return f"{significant(value / factor, digits)} {prefix}{unit}"
 
 
+def scale(value: float) -> tuple[float, str]:
+    """The factor and prefix to show a whole column or axis in, chosen for its largest ``value``: ``(1e9, "G")`` for 4.6e11."""
+    if value == 0 or not math.isfinite(value):
+        return 1.0, ""
+    return next(((factor, prefix) for factor, prefix in _DECIMAL if abs(value) >= factor), _DECIMAL[-1])
+
+
 def binary_bytes(value: float, digits: int = 3) -> str:
     """A memory size with a binary prefix: ``binary_bytes(2**30)`` is ``1.00 GiB``."""
     for factor, prefix in _BINARY:
