@@ -74,7 +74,7 @@ INK: dict[Theme, Ink] = {
 
 
 class BoundStyle(msgspec.Struct, frozen=True, kw_only=True):
-    """How a bound class is drawn: its letter, what it means, the fill per theme, a pattern (CSS class suffix) and Matplotlib's hatch."""
+    """How a bound class is drawn: its letter, what it means, the fill per theme, a pattern (a CSS class) and Matplotlib's hatch."""
 
     name: str
     letter: str
