@@ -1,0 +1,171 @@
+"""The tables of a report: which rows come first, how a name fits a column, and the same rows as a DataFrame, CSV and Parquet."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rooflines.roofline.analysis import Analysis, ModuleRow, OperatorRow
+from rooflines.units import si
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ELLIPSIS = "…"
+# The columns that hold words; every other column holds a number.
+_WORDS = {"name", "module", "phase", "shapes", "precision", "category", "bound", "memory_level", "engine", "flag", "path", "type"}
+# A spreadsheet reads a cell that starts with one of these as a formula, and an operator may be named by whoever made the trace.
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+
+
+def operators_by_headroom(analysis: Analysis) -> list[OperatorRow]:
+    """The operators with the most headroom first; those without a bound follow, longest first."""
+    return sorted(analysis.operators, key=lambda row: (row.headroom_s is None, -(row.headroom_s or 0.0), -row.time_s))
+
+
+def step_time(analysis: Analysis) -> float:
+    """The time that shares are shares of: the whole span, idle included; the sum of the operators where no span is known."""
+    if analysis.timeline is not None and analysis.timeline.span_s > 0:
+        return analysis.timeline.span_s
+    if analysis.bound_breakdown:
+        return sum(analysis.bound_breakdown.values())
+    return sum(row.time_s for row in analysis.operators)
+
+
+def operator_name(row: OperatorRow) -> str:
+    """The operator's name without PyTorch's own namespace, and with the phase where the name does not tell it."""
+    name = row.name.removeprefix("aten::")
+    return f"{name} (backward)" if row.phase == "backward" and "backward" not in name.lower() else name
+
+
+def operator_module(row: OperatorRow) -> str:
+    """The module path; what ran outside every module is named after its phase."""
+    return row.module or (f"({row.phase})" if row.phase else "")
+
+
+def shorten_left(text: str, width: int) -> str:
+    """``text`` in at most ``width`` characters, cut from the left at a dot: the end of a module path tells the most."""
+    if len(text) <= width:
+        return text
+    kept = text[-(width - 1) :] if width > 1 else ""
+    dot = kept.find(".")
+    return ELLIPSIS + (kept[dot:] if 0 <= dot < len(kept) // 2 else kept)
+
+
+def shorten_middle(text: str, width: int) -> str:
+    """``text`` in at most ``width`` characters, cut in the middle: operators differ at both ends (``…_backward``)."""
+    if len(text) <= width:
+        return text
+    tail = (width - 1) // 2
+    return text[: width - 1 - tail] + ELLIPSIS + (text[-tail:] if tail else "")
+
+
+def shorten_name(name: str, width: int) -> str:
+    """An operator's name in at most ``width`` characters: first with the usual abbreviation, then cut in the middle."""
+    if len(name) > width:
+        name = name.replace("backward", "bwd").removeprefix("native_")
+    return shorten_middle(name, width)
+
+
+def shorten_shapes(shapes: str, width: int) -> str:
+    """As many whole shapes as fit in ``width`` characters, then an ellipsis: ``4x64x56x56…``."""
+    if len(shapes) <= width:
+        return shapes
+    kept = ""
+    for shape in re.split(r",\s*", shapes):
+        longer = f"{kept}, {shape}" if kept else shape
+        if len(longer) + len(ELLIPSIS) > width:
+            break
+        kept = longer
+    return (kept or shapes[: width - 1]) + ELLIPSIS
+
+
+class Scale(NamedTuple):
+    """One unit and one number of decimals for a whole column, so that its numbers align on the decimal point."""
+
+    unit: str
+    factor: float
+    decimals: int
+
+    def text(self, value: float | None) -> str:
+        """``value`` in the column's unit; a dash for what is absent, ``<0.1`` for what rounds to nothing and is not."""
+        if value is None:
+            return "–"
+        text = f"{value / self.factor:.{self.decimals}f}"
+        if value and not float(text):
+            return f"<{10.0**-self.decimals:.{self.decimals}f}" if value > 0 else f"{0:.{self.decimals}f}"
+        return text
+
+
+def scale(values: Iterable[float | None], unit: str) -> Scale:
+    """The scale that gives the largest of ``values`` three significant figures."""
+    largest = max((abs(value) for value in values if value is not None), default=0.0)
+    number, prefixed = si(largest, unit).split(" ")
+    if not float(number):
+        return Scale(unit, 1.0, 0)
+    return Scale(prefixed, 10.0 ** round(math.log10(largest / float(number))), len(number.partition(".")[2]))
+
+
+def operators_frame(analysis: Analysis) -> pd.DataFrame:
+    """One row an operator in the analysis's order, a column for every field of ``OperatorRow`` and ``time_share`` in front.
+
+    The columns and their types do not depend on what was measured: words are strings, numbers are floats, absent is missing.
+    """
+    frame = _frame(analysis.operators, OperatorRow)
+    whole = step_time(analysis)
+    frame.insert(0, "time_share", frame["time_s"] / whole if whole > 0 else float("nan"))
+    return frame
+
+
+def modules_frame(analysis: Analysis) -> pd.DataFrame:
+    """One row a module, a column for every field of ``ModuleRow``."""
+    return _frame(analysis.modules, ModuleRow)
+
+
+def steps_frame(analysis: Analysis) -> pd.DataFrame:
+    """One row a timed step, in the order run: ``step`` from 0 and ``time_s``."""
+    import pandas as pd
+
+    durations = analysis.steps.durations_s if analysis.steps else ()
+    return pd.DataFrame({"step": pd.Series(range(len(durations)), dtype="int64"), "time_s": pd.Series(durations, dtype="float64")})
+
+
+def write_csv(analysis: Analysis, directory: Path) -> list[Path]:
+    """Write ``operators.csv``, ``modules.csv`` and ``steps.csv`` into ``directory`` and return their paths.
+
+    A cell of text that a spreadsheet would run as a formula gets a leading apostrophe.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    frames = {"operators": operators_frame(analysis), "modules": modules_frame(analysis), "steps": steps_frame(analysis)}
+    paths = []
+    for name, frame in frames.items():
+        for column in _WORDS.intersection(frame.columns):
+            frame[column] = frame[column].map(_inert, na_action="ignore")
+        path = directory / f"{name}.csv"
+        frame.to_csv(path, index=False, encoding="utf-8", lineterminator="\n")
+        paths.append(path)
+    return paths
+
+
+def write_parquet(analysis: Analysis, path: Path) -> Path:
+    """Write the operators to ``path`` as Parquet, names as they are, and return the path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    operators_frame(analysis).to_parquet(path, engine="pyarrow", index=False)
+    return path
+
+
+def _frame(rows: Sequence[OperatorRow] | Sequence[ModuleRow], kind: type[OperatorRow] | type[ModuleRow]) -> pd.DataFrame:
+    import pandas as pd
+
+    columns: dict[str, Any] = {}
+    for field in kind.__struct_fields__:
+        values = [getattr(row, field) for row in rows]
+        columns[field] = pd.Series(values, dtype="string" if field in _WORDS else "float64")
+    return pd.DataFrame(columns)
+
+
+def _inert(text: str) -> str:
+    return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
