@@ -1,0 +1,155 @@
+"""Samplers in a process of their own, so that they neither take the interpreter lock of the measured run nor bend its times."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+from rooflines.errors import UsageError
+from rooflines.profiler.records import DeviceSample
+from rooflines.profiler.samplers.journal import read_journal
+
+START_TIMEOUT_S = 10.0
+STOP_TIMEOUT_S = 2.0
+
+
+class SamplerProcess:
+    """Device samples of the process ``pid``, taken every ``period_s`` seconds beside it.
+
+    ::
+
+        with SamplerProcess(os.getpid(), directory / "samples.jsonl", gpus={}) as sampler:
+            train()
+        sampler.samples(), sampler.problem
+
+    ``path`` is the file of JSON lines that the sampler writes; it replaces one that is there. ``gpus`` maps names to UUIDs (see
+    ``torch_gpus``); None means every GPU that NVML sees, ``{}`` none. Entering waits until the first reading is near, so that the
+    sampler's start falls outside the measurement. Nothing that goes wrong with sampling raises: there are fewer samples then, or none,
+    and ``problem`` says why. The sampler ends when told, when ``pid`` ends, when we are killed, or on SIGTERM; it ignores Ctrl-C.
+
+    Raises UsageError when ``period_s`` is not positive.
+    """
+
+    def __init__(self, pid: int, path: str | Path, period_s: float = 0.1, gpus: Mapping[str, str] | None = None) -> None:
+        if not period_s > 0:
+            raise UsageError(f"the sampling period must be positive, not {period_s!r} s.")
+        self._pid = pid
+        self._path = Path(path).absolute()
+        self._period_s = period_s
+        self._gpus = gpus
+        self._process: subprocess.Popen[bytes] | None = None
+        self._errors: IO[bytes] | None = None
+        self._failure = ""
+
+    def __enter__(self) -> SamplerProcess:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of the running sampler, None when it does not run."""
+        return self._process.pid if self._process and self._process.poll() is None else None
+
+    @property
+    def problem(self) -> str:
+        """What could not be sampled and why, in a sentence or a few; empty when all went well."""
+        return " ".join((*read_journal(self._path).problems, *([self._failure] if self._failure else ())))
+
+    def samples(self) -> tuple[DeviceSample, ...]:
+        """Every sample written so far, in the order taken; while sampling as well as after."""
+        return read_journal(self._path).samples
+
+    def start(self) -> None:
+        """Start the sampler and wait until it samples, or until it is clear that it will not."""
+        try:
+            self._path.unlink(missing_ok=True)
+            # A file and not a pipe: nobody reads while the run is on, and a full pipe would block the writer.
+            self._errors = tempfile.TemporaryFile()
+            self._process = subprocess.Popen(
+                self._command(),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=self._errors,
+                # A module named like ours or like the standard library's in the user's directory must not be imported.
+                env={**os.environ, "PYTHONSAFEPATH": "1"},
+                # Out of the terminal's foreground group: Ctrl-C is for the run, also before the sampler could say that it ignores it.
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._failure = f"No device samples: the sampler did not start: {error}."
+            return
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while self._process.poll() is None and not read_journal(self._path).started:
+            if time.monotonic() > deadline:
+                self._failure = f"No device samples: the sampler was not ready after {START_TIMEOUT_S:g} s."
+                self.stop()
+                return
+            time.sleep(0.005)
+
+    def stop(self) -> None:
+        """Tell the sampler to end and wait for it; a second call does nothing."""
+        process, self._process = self._process, None
+        if process is None or process.stdin is None:
+            return
+        ended_early = process.poll() is not None
+        with contextlib.suppress(OSError):
+            # A byte as well as the end of the pipe: a forked worker may still hold a copy of our end.
+            process.stdin.write(b".")
+            process.stdin.close()
+        for insist in (process.terminate, process.kill):
+            try:
+                process.wait(STOP_TIMEOUT_S)
+                break
+            except subprocess.TimeoutExpired:
+                insist()
+        code = process.wait()
+        if code != 0 and not self._failure:
+            when = "ended early" if ended_early else "did not end as told"
+            self._failure = f"Device samples may be incomplete: the sampler {when} ({_exit(code)}){self._last_words()}."
+        if self._errors is not None:
+            self._errors.close()
+
+    def _command(self) -> list[str]:
+        command = [sys.executable, "-m", "rooflines.profiler.samplers"]
+        command += ["--pid", str(self._pid), "--output", str(self._path), "--period-s", repr(self._period_s)]
+        if self._gpus is None:
+            return [*command, "--all-gpus"]
+        if not self._gpus:
+            return [*command, "--no-gpus"]
+        return [*command, *(f"--gpu={name}={uuid}" for name, uuid in self._gpus.items())]
+
+    def _last_words(self) -> str:
+        """The last line that the sampler wrote to standard error: of a traceback, the exception."""
+        if self._errors is None:
+            return ""
+        self._errors.seek(0)
+        lines = self._errors.read().decode(errors="replace").strip().splitlines()
+        return f": {lines[-1].rstrip('.')}" if lines else ""
+
+
+def torch_gpus(*devices: str) -> dict[str, str]:
+    """The UUIDs of torch's CUDA devices (all of them, or those named ``cuda:0``, ...), as ``SamplerProcess`` takes them.
+
+    By UUID because torch numbers the visible GPUs by speed and NVML all of them by bus. Empty without a usable GPU.
+    """
+    import torch
+
+    if not torch.cuda.is_available():
+        return {}
+    names = devices or tuple(f"cuda:{index}" for index in range(torch.cuda.device_count()))
+    return {name: str(torch.cuda.get_device_properties(name).uuid) for name in names}
+
+
+def _exit(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"exit code {code}"
