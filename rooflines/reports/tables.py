@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rooflines.reports.chart import short_name
 from rooflines.roofline.analysis import Analysis, ModuleRow, OperatorRow
-from rooflines.units import si
+from rooflines.units import scale, significant
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,22 +37,13 @@ def step_time(analysis: Analysis) -> float:
 
 def operator_name(row: OperatorRow) -> str:
     """The operator's name without PyTorch's own namespace, and with the phase where the name does not tell it."""
-    name = row.name.removeprefix("aten::")
+    name = short_name(row.name)
     return f"{name} (backward)" if row.phase == "backward" and "backward" not in name.lower() else name
 
 
 def operator_module(row: OperatorRow) -> str:
     """The module path; what ran outside every module is named after its phase."""
     return row.module or (f"({row.phase})" if row.phase else "")
-
-
-def shorten_left(text: str, width: int) -> str:
-    """``text`` in at most ``width`` characters, cut from the left at a dot: the end of a module path tells the most."""
-    if len(text) <= width:
-        return text
-    kept = text[-(width - 1) :] if width > 1 else ""
-    dot = kept.find(".")
-    return ELLIPSIS + (kept[dot:] if 0 <= dot < len(kept) // 2 else kept)
 
 
 def shorten_middle(text: str, width: int) -> str:
@@ -100,13 +91,11 @@ class Scale(NamedTuple):
         return text
 
 
-def scale(values: Iterable[float | None], unit: str) -> Scale:
+def column_scale(values: Iterable[float | None], unit: str) -> Scale:
     """The scale that gives the largest of ``values`` three significant figures."""
     largest = max((abs(value) for value in values if value is not None), default=0.0)
-    number, prefixed = si(largest, unit).split(" ")
-    if not float(number):
-        return Scale(unit, 1.0, 0)
-    return Scale(prefixed, 10.0 ** round(math.log10(largest / float(number))), len(number.partition(".")[2]))
+    factor, prefix = scale(largest)
+    return Scale(f"{prefix}{unit}", factor, len(significant(largest / factor).partition(".")[2]))
 
 
 def operators_frame(analysis: Analysis) -> pd.DataFrame:

@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from rooflines.device_specs.records import Ceiling, Ceilings
+from rooflines.reports.chart import shorten_left
 from rooflines.reports.tables import (
+    column_scale,
     operator_module,
     operator_name,
     operators_by_headroom,
-    scale,
-    shorten_left,
     shorten_middle,
     shorten_name,
     shorten_shapes,
@@ -42,7 +42,10 @@ _FILLS = {
     "unknown": ("?", "?"), "unmodelled": ("·", "-"),
 }  # fmt: skip
 # One character for one character, so that the styles of a line keep their places on a console that cannot show more than ASCII.
-_ASCII = str.maketrans("±µ·…×–—−“”’\u00a0", '~u-~x---""\' ')
+_ASCII = str.maketrans("±µ·…×–—−“”’", '~u-~x---""\'')
+# Stands for a space at which no line may end (rich breaks at every Unicode space, the no-break one included).
+_KEPT = "\ue000"
+_NUMBER_AND_UNIT = re.compile(r"(?<=\d) (?=(?:%|[mµn]?s|min|[kMGTP]?(?:FLOP|OP|B)/s|[KMGTP]?i?B)(?:\W|$))")
 
 
 def print_analysis(analysis: Analysis, console: Console) -> None:
@@ -323,8 +326,8 @@ def _columns(analysis: Analysis, rows: Sequence[OperatorRow], width: int) -> lis
     bounded = sum(row.time_s for row in everything if row.lower_bound_s is not None)
     lower = sum(row.lower_bound_s for row in everything if row.lower_bound_s is not None)
     gains = [row.headroom_s for row in everything if row.headroom_s is not None]
-    times, rates = scale([row.time_s for row in rows], "s"), scale([row.flop_per_s for row in rows], "FLOP/s")
-    headroom = scale([row.headroom_s for row in rows], "s")
+    times, rates = column_scale([row.time_s for row in rows], "s"), column_scale([row.flop_per_s for row in rows], "FLOP/s")
+    headroom = column_scale([row.headroom_s for row in rows], "s")
     columns = [
         _numbers("time", "%", [f"{row.time_s / whole * 100:.1f}" for row in rows], f"{time_s / whole * 100:.1f}"),
         _words("operator", [operator_name(row) for row in rows], shorten_name, f"all {len(everything)}"),
