@@ -33,6 +33,7 @@ Styled: TypeAlias = "str | tuple[str, str]"
 
 _OPERATORS = 10
 _FINDINGS = 3
+_FLAGS = 3
 _WIDEST = 160
 # What a column of words keeps when the console is narrow.
 _KEPT_WIDTH = {"operator": 16, "module": 13, "shapes": 11, "bound": 5}
@@ -289,10 +290,14 @@ def _operators(page: _Page, analysis: Analysis) -> None:
             parts += [(column.padded(column.cells[index]), style), "  "]
         page.row(*parts)
     page.row(("  ".join(column.padded(column.total) for column in columns), "bold"))
-    for row in rows:
-        if row.flag:
-            where = operator_module(row)
-            page.line(("! ", "bold red"), f"{operator_name(row)}{f' in {where}' if where else ''}: {row.flag}", indent=2, hang=4)
+    # An efficiency above 1 has no headroom, so a flagged operator is rarely among the ten; the flag is for every reader all the same.
+    flagged = sorted((row for row in analysis.operators if row.flag), key=lambda row: -row.time_s)
+    for row in flagged[:_FLAGS]:
+        reached = f" reaches {percent(row.efficiency)} of its bound" if row.efficiency is not None else ""
+        where = f" in {operator_module(row)}" if operator_module(row) else ""
+        page.line(("! ", "bold red"), f"{operator_name(row)}{where}{reached}: {row.flag}", indent=2, hang=4)
+    if len(flagged) > _FLAGS:
+        page.line((f"{len(flagged) - _FLAGS} more are flagged in the full report", "dim"), indent=4)
 
 
 def _confidence(page: _Page, analysis: Analysis) -> None:
