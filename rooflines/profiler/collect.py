@@ -1,0 +1,475 @@
+"""Recording a run: warm-up until step times settle, a timed pass with the profiler off, a short traced pass.
+
+``Recording`` is a state machine that is told when a step ends. A model, a loop that the user owns and a script all drive the same
+one; they differ only in who calls ``step()``.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import msgspec
+
+from rooflines.errors import Interrupted, OutOfMemoryError, OutputError, RooflinesError
+from rooflines.profiler.environment import collect_environment
+from rooflines.profiler.modules import ModuleRanges
+from rooflines.profiler.peak_memory import PeakMemory
+from rooflines.profiler.records import DeviceSample, Run, RunFile, Settings, StepTimes, Workload
+from rooflines.profiler.run import create_directory, file_stem, save
+from rooflines.profiler.samplers.process import SamplerProcess
+from rooflines.profiler.trace.reader import STEP_PREFIX
+from rooflines.units import binary_bytes, percent
+
+if TYPE_CHECKING:
+    import torch
+
+Stage = Literal["warm-up", "timed", "traced", "done"]
+
+# Warm-up ends when the medians of the last SETTLE_WINDOW steps and of as many before them differ by less than SETTLE_LIMIT.
+SETTLE_WINDOW = 3
+SETTLE_LIMIT = 0.05
+WARMUP_MAX_STEPS = 50
+WARMUP_MAX_S = 30.0
+# The timed pass aims at this many seconds, within these numbers of steps.
+TIMED_S = 5.0
+TIMED_MIN_STEPS, TIMED_MAX_STEPS = 5, 100
+# The traced pass: this many steps, fewer when their trace would be larger than the limit (uncompressed JSON).
+TRACED_STEPS = 3
+TRACE_LIMIT_BYTES = 200_000_000
+
+
+class Progress(Protocol):
+    """Who is told what is happening: a progress bar, or nobody."""
+
+    def stage(self, name: str, total: int | None) -> None:
+        """A new stage begins; ``total`` steps are planned, None when it depends."""
+
+    def advance(self) -> None:
+        """One step of the stage is done."""
+
+
+class Silent:
+    """A progress that says nothing."""
+
+    def stage(self, name: str, total: int | None) -> None:
+        """Nothing."""
+
+    def advance(self) -> None:
+        """Nothing."""
+
+
+def quiet_profiler() -> None:
+    """Keep Kineto's and torch's own start-up lines off the terminal; must run before torch is imported to take effect."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+
+
+class Recording:
+    """A run being recorded into ``directory``: call ``step()`` after every step until ``done``.
+
+    Use it as a context manager; leaving it, however it is left, writes a loadable run. ``steps`` and ``warmup`` fix the number of
+    timed and warm-up steps; None lets the step times decide. ``run`` is set when the context is left.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        workload: Workload,
+        device: torch.device,
+        *,
+        settings: Settings | None = None,
+        traced_steps: int = TRACED_STEPS,
+        progress: Progress | None = None,
+        notes: tuple[str, ...] = (),
+    ) -> None:
+        self.directory = directory
+        self.stage: Stage = "warm-up"
+        self.run: Run | None = None
+        self._workload = workload
+        self._device = device
+        self._settings = settings or Settings()
+        self._planned_trace_steps = traced_steps
+        self._progress = progress or Silent()
+        self._notes = list(notes)
+        self._times: dict[str, list[int]] = {"warm-up": [], "timed": [], "traced": []}
+        self._settled: bool | None = None
+        self._rule = ""
+        self._timed_steps = 0
+        self._spans: list[tuple[Any, Any]] = []  # begin and end of every timed step: CUDA events, or perf_counter_ns
+        self._begun: Any = None
+        self._peak = PeakMemory(device)
+        self._peak_bytes: int | None = None
+        self._sampler: SamplerProcess | None = None
+        self._samples: tuple[DeviceSample, ...] = ()
+        self._tracer: _Tracer | None = None
+        self._trace_name: str | None = None
+        self._last = 0
+
+    @property
+    def done(self) -> bool:
+        """Whether everything has been recorded; further steps are neither timed nor traced."""
+        return self.stage == "done"
+
+    def __enter__(self) -> Recording:
+        create_directory(self.directory)
+        self._facts = RunFile(
+            created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            workload=self._workload,
+            environment=collect_environment(str(self._device)),
+            settings=self._settings,
+        )
+        save(self.directory, self._facts)
+        self._progress.stage("warming up", self._settings.warmup)
+        if self._settings.warmup == 0:
+            self._begin_timed()
+        self._synchronise()
+        self._last = time.perf_counter_ns()
+        return self
+
+    def step(self) -> None:
+        """Mark the end of a step."""
+        if self.stage == "warm-up":
+            self._after_warmup_step()
+        elif self.stage == "timed":
+            self._after_timed_step()
+        elif self.stage == "traced":
+            self._after_traced_step()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        status: Literal["complete", "interrupted", "failed"] = "complete"
+        if kind is not None:
+            status = "interrupted" if issubclass(kind, (KeyboardInterrupt, Interrupted)) else "failed"
+        self._finish(status)
+        message = None if error is None else str(error) or type(error).__name__
+        if status == "complete" and not self.done:
+            self._notes.append(self._ended_early())
+        self._facts = msgspec.structs.replace(
+            self._facts,
+            status=status,
+            steps=StepTimes(
+                warmup_ns=tuple(self._times["warm-up"]),
+                timed_ns=tuple(self._times["timed"]),
+                traced_ns=tuple(self._times["traced"]),
+                settled=self._settled,
+                rule=self._rule,
+                clock="cuda events" if self._device.type == "cuda" else "perf_counter",
+            ),
+            trace=self._trace_name,
+            peak_memory_bytes=self._peak_bytes,
+            peak_memory_kind=self._peak.kind if self._peak_bytes is not None else None,
+            notes=tuple(self._notes),
+            error=message,
+        )
+        self.run = save(self.directory, self._facts, self._samples)
+
+    # --- warm-up ---------------------------------------------------------------------------------------------------------------
+
+    def _after_warmup_step(self) -> None:
+        self._synchronise()
+        now = time.perf_counter_ns()
+        times = self._times["warm-up"]
+        times.append(now - self._last)
+        self._last = now
+        self._progress.advance()
+        if self._warm():
+            self._begin_timed()
+
+    def _warm(self) -> bool:
+        times = self._times["warm-up"]
+        if self._settings.warmup is not None:
+            self._rule = f"{self._settings.warmup} warm-up steps, as asked"
+            return len(times) >= self._settings.warmup
+        if len(times) >= 2 * SETTLE_WINDOW:
+            last = statistics.median(times[-SETTLE_WINDOW:])
+            before = statistics.median(times[-2 * SETTLE_WINDOW : -SETTLE_WINDOW])
+            change = abs(last - before) / before if before else 0.0
+            compared = f"medians of the last {SETTLE_WINDOW} steps and the {SETTLE_WINDOW} before differ by {percent(change, 1)}"
+            if change < SETTLE_LIMIT:
+                self._settled = True
+                self._rule = f"settled after {len(times)} warm-up steps: {compared} (limit {percent(SETTLE_LIMIT)})"
+                return True
+            if len(times) >= WARMUP_MAX_STEPS or sum(times) >= WARMUP_MAX_S * 1e9:
+                self._settled = False
+                self._rule = f"not settled after {len(times)} warm-up steps: {compared} (limit {percent(SETTLE_LIMIT)})"
+                self._notes.append(f"step times had not settled when timing began: {compared}")
+                return True
+        return False
+
+    # --- timed pass ------------------------------------------------------------------------------------------------------------
+
+    def _begin_timed(self) -> None:
+        self.stage = "timed"
+        self._timed_steps = self._settings.steps or self._enough_steps()
+        self._progress.stage("timing, profiler off", self._timed_steps)
+        self._sampler = SamplerProcess(os.getpid(), self.directory / ".samples.jsonl")
+        self._sampler.__enter__()
+        self._peak.start()
+        self._synchronise()
+        self._begun = self._mark()
+
+    def _enough_steps(self) -> int:
+        recent = self._times["warm-up"][-SETTLE_WINDOW:]
+        if not recent:
+            return TIMED_MIN_STEPS
+        return max(TIMED_MIN_STEPS, min(TIMED_MAX_STEPS, round(TIMED_S * 1e9 / max(statistics.median(recent), 1))))
+
+    def _after_timed_step(self) -> None:
+        if self._device.type == "mps":
+            self._synchronise()
+        ended = self._mark()
+        self._spans.append((self._begun, ended))
+        self._progress.advance()
+        # On the host, what the progress bar costs is not part of the next step; on CUDA the next step follows the last in the stream.
+        self._begun = ended if self._device.type == "cuda" else self._mark()
+        if len(self._spans) >= self._timed_steps:
+            self._end_timed()
+            self._begin_traced()
+
+    def _mark(self) -> Any:
+        """A point in time on the device's own clock: steps are not synchronised one by one on CUDA, as in real use."""
+        if self._device.type == "cuda":
+            import torch
+
+            event = torch.cuda.Event(enable_timing=True)
+            event.record(torch.cuda.current_stream(self._device))
+            return event
+        return time.perf_counter_ns()
+
+    def _end_timed(self) -> None:
+        if self._device.type == "cuda":
+            self._synchronise()
+            self._times["timed"] = [round(begun.elapsed_time(ended) * 1e6) for begun, ended in self._spans]
+        else:
+            self._times["timed"] = [ended - begun for begun, ended in self._spans]
+        self._spans = []
+        self._peak_bytes = self._peak.bytes()
+        self._stop_sampler()
+
+    def _stop_sampler(self) -> None:
+        if self._sampler is None:
+            return
+        sampler, self._sampler = self._sampler, None
+        sampler.__exit__(None, None, None)
+        self._samples = tuple(sampler.samples())
+        if sampler.problem:
+            self._notes.append(f"device samples: {sampler.problem}")
+        (self.directory / ".samples.jsonl").unlink(missing_ok=True)
+        peaks = [s.process_rss_bytes for s in self._samples if s.process_rss_bytes is not None]
+        if self._peak_bytes is None and self._device.type != "cuda" and peaks:
+            self._peak_bytes = max(peaks)
+
+    # --- traced pass -----------------------------------------------------------------------------------------------------------
+
+    def _begin_traced(self) -> None:
+        self.stage = "traced"
+        if self._planned_trace_steps < 1:
+            self.stage = "done"
+            return
+        self._progress.stage("tracing", None)
+        self._tracer = _Tracer(self._device, self.directory, steps=1)
+        self._tracer.start()
+
+    def _after_traced_step(self) -> None:
+        tracer = self._tracer
+        assert tracer is not None
+        self._synchronise()
+        finished = tracer.step()
+        self._progress.advance()
+        if not finished:
+            return
+        if tracer.probe:
+            size = tracer.discard()
+            steps = max(1, min(self._planned_trace_steps, TRACE_LIMIT_BYTES // max(size, 1)))
+            if steps < self._planned_trace_steps:
+                self._notes.append(
+                    f"traced {steps} instead of {self._planned_trace_steps} steps: one step makes {binary_bytes(size)} of trace, "
+                    f"the limit is {binary_bytes(TRACE_LIMIT_BYTES)}"
+                )
+            self._progress.stage("tracing", steps)
+            self._tracer = _Tracer(self._device, self.directory, steps=steps, probe=False)
+            self._tracer.start()
+        else:
+            self._keep_trace(tracer)
+            self.stage = "done"
+
+    def _keep_trace(self, tracer: _Tracer) -> None:
+        self._trace_name = f"{file_stem(self._workload.name)}.pt.trace.json.gz"
+        tracer.keep(self.directory / self._trace_name)
+        self._times["traced"] = tracer.times_ns
+        self._tracer = None
+
+    # --- the end ---------------------------------------------------------------------------------------------------------------
+
+    def _finish(self, status: str) -> None:
+        """Stop whatever is running and keep what is whole. Never raises for a second problem while one is being handled."""
+        try:
+            if self.stage == "timed":
+                self._end_timed()
+            if self._tracer is not None:
+                if self._tracer.times_ns and not self._tracer.probe:
+                    self._keep_trace(self._tracer)
+                else:
+                    self._tracer.discard()
+                    self._tracer = None
+        except (RuntimeError, OSError, RooflinesError) as error:
+            if status == "complete":
+                raise
+            self._notes.append(f"while ending the run: {error}")
+        finally:
+            self._stop_sampler()
+
+    def _ended_early(self) -> str:
+        taken = {stage: len(times) for stage, times in self._times.items()}
+        return (
+            f"the steps ended in the {self.stage} pass ({taken['warm-up']} warm-up and {taken['timed']} timed steps): "
+            "no operators were traced. Ask for fewer warm-up and timed steps, or run more."
+        )
+
+    def _synchronise(self) -> None:
+        synchronise(self._device)
+
+
+def synchronise(device: torch.device) -> None:
+    """Wait until the device has finished everything it was given."""
+    import torch
+
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()
+
+
+class _Tracer:
+    """torch.profiler over a few steps, each in a range ``ProfilerStep#N`` that ends after a synchronise."""
+
+    def __init__(self, device: torch.device, directory: Path, *, steps: int, probe: bool = True) -> None:
+        from torch.profiler import ProfilerActivity, profile
+
+        activities = [ProfilerActivity.CPU]
+        if device.type == "cuda":
+            activities.append(ProfilerActivity.CUDA)
+        self.probe = probe
+        self.times_ns: list[int] = []
+        self._directory = directory
+        self._steps = steps
+        self._profiler: Any = profile(activities=activities, record_shapes=True, profile_memory=True, acc_events=True)
+        self._modules = ModuleRanges()
+        self._range: Any = None
+        self._running = False
+        self._last = 0
+
+    def start(self) -> None:
+        self._profiler.start()
+        self._running = True
+        self._modules.__enter__()
+        self._open_step()
+
+    def step(self) -> bool:
+        """End a step; True when it was the last one (the profiler is off then)."""
+        self.times_ns.append(time.perf_counter_ns() - self._last)
+        self._range.__exit__(None, None, None)
+        self._range = None
+        if len(self.times_ns) >= self._steps:
+            self._stop()
+            return True
+        self._open_step()
+        return False
+
+    def discard(self) -> int:
+        """Stop and forget; returns the size of the trace in bytes, uncompressed (0 when no step was complete)."""
+        self._stop()
+        if not self.times_ns:
+            return 0
+        with tempfile.TemporaryDirectory(dir=self._directory, prefix=".probe-") as folder:
+            path = Path(folder) / "probe.json"
+            self._export(path)
+            return path.stat().st_size
+
+    def keep(self, path: Path) -> None:
+        """Stop and write the trace, gzipped, to ``path``."""
+        self._stop()
+        self._export(path)
+
+    def _export(self, path: Path) -> None:
+        try:
+            self._profiler.export_chrome_trace(str(path))
+        except (OSError, RuntimeError) as error:
+            raise OutputError(f"cannot write the trace {str(path)!r}: {error}", hint="Is the disk full?") from None
+        if not path.is_file():
+            raise OutputError(f"the profiler wrote no trace to {str(path)!r}", hint="Is the disk full?")
+
+    def _open_step(self) -> None:
+        from torch.profiler import record_function
+
+        self._range = record_function(f"{STEP_PREFIX}{len(self.times_ns)}")
+        self._range.__enter__()
+        self._last = time.perf_counter_ns()
+
+    def _stop(self) -> None:
+        if self._range is not None:
+            self._range.__exit__(None, None, None)
+            self._range = None
+        if self._running:
+            self._running = False
+            self._modules.__exit__()
+            self._profiler.stop()
+
+
+def collect(
+    step: Callable[[], object],
+    directory: Path,
+    workload: Workload,
+    device: torch.device,
+    *,
+    settings: Settings | None = None,
+    progress: Progress | None = None,
+    notes: tuple[str, ...] = (),
+) -> Run:
+    """Run ``step`` as often as a recording needs and return the run.
+
+    Raises OutOfMemoryError when the device or the host ran out of memory (what was asked, what was free) and Interrupted on Ctrl-C; in
+    both cases, and when ``step`` raises anything else, the partial run is on disk.
+    """
+    recording = Recording(directory, workload, device, settings=settings, progress=progress, notes=notes)
+    try:
+        with recording:
+            while not recording.done:
+                step()
+                recording.step()
+    except KeyboardInterrupt:
+        raise Interrupted(f"interrupted; the partial run is in {str(directory)!r}.") from None
+    except BaseException as error:
+        shortage = memory_shortage(error, workload, device)
+        if shortage is not None:
+            raise shortage from error
+        raise
+    assert recording.run is not None
+    return recording.run
+
+
+def memory_shortage(error: BaseException, workload: Workload, device: torch.device) -> OutOfMemoryError | None:
+    """Our error for an out-of-memory one of torch, numpy or Python, with what was free and what to try; None for any other."""
+    import torch
+
+    text = str(error)
+    if not (isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in text or "out of memory" in text):
+        return None
+    import psutil
+
+    if device.type == "cuda":
+        free, total = torch.cuda.mem_get_info(device)
+        where = f"{binary_bytes(free)} of {binary_bytes(total)} free on {device}"
+    else:
+        where = f"{binary_bytes(psutil.virtual_memory().available)} of {binary_bytes(psutil.virtual_memory().total)} free on the host"
+    batch = f"--batch-size {max(1, workload.batch_size // 2)}" if workload.batch_size and workload.batch_size > 1 else "a smaller input"
+    first = text.strip().splitlines()[0] if text.strip() else type(error).__name__
+    hint = f"Try {batch}" + ("." if workload.mode == "inference" else ", or --precision amp-bf16.")
+    return OutOfMemoryError(f"out of memory in {workload.name} ({workload.mode}, batch {workload.batch_size}): {first} ({where}).", hint=hint)
+

@@ -1,0 +1,110 @@
+"""The run directory: made, written once, loaded.
+
+``run.json`` is written when the run starts (status ``running``) and replaced atomically when it ends, so a run that was killed is
+loadable and says so. Everything else in the directory is the trace, the device samples, and files derived from these three.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from rooflines.errors import OutputError, RunError
+from rooflines.profiler.records import RUN_SCHEMA, DeviceSample, Run, RunFile
+from rooflines.profiler.samplers.storage import read_samples, write_samples
+from rooflines.serial import read_json, write_json
+
+RUN_FILE = "run.json"
+SAMPLES_FILE = "samples.parquet"
+
+
+def default_directory(name: str, mode: str) -> Path:
+    """``runs/resnet50-inference-20261120-105500``: a folder per run that ``tensorboard --logdir runs`` shows side by side."""
+    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+    return Path("runs") / f"{file_stem(name)}-{mode}-{stamp}"
+
+
+def file_stem(name: str) -> str:
+    """``name`` with everything but letters, digits, dot, dash and underscore replaced, short enough for a file name."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:80] or "run"
+
+
+def check_directory(directory: Path) -> None:
+    """Raise OutputError unless ``directory`` can be made, or is empty, and can be written. Nothing is left behind."""
+    try:
+        if directory.is_dir():
+            entries = len(list(directory.iterdir()))
+            if entries:
+                raise OutputError(
+                    f"the output directory {str(directory)!r} is not empty ({entries} {'entry' if entries == 1 else 'entries'})",
+                    hint="Give another --output, or empty it; a run never overwrites another.",
+                )
+        elif directory.exists():
+            raise OutputError(f"the output {str(directory)!r} is a file, not a directory", hint="Give another --output.")
+        nearest = directory
+        while not nearest.exists():
+            nearest = nearest.parent
+        with tempfile.TemporaryFile(dir=nearest):
+            pass
+    except OSError as error:
+        raise OutputError(
+            f"the output directory {str(directory)!r} cannot be written: {error.strerror or error}", hint="Give another --output."
+        ) from None
+
+
+def create_directory(directory: Path) -> None:
+    """Make the directory after the same check as ``check_directory``."""
+    check_directory(directory)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"the output directory {str(directory)!r} cannot be made: {error.strerror or error}") from None
+
+
+def save(directory: Path, facts: RunFile, samples: Sequence[DeviceSample] = ()) -> Run:
+    """Write ``run.json`` (and the samples) into ``directory`` and return the run.
+
+    Raises OutputError when the disk is full or the directory has gone.
+    """
+    try:
+        if samples:
+            write_samples(samples, directory / SAMPLES_FILE)
+        write_json(directory / RUN_FILE, facts)
+    except OSError as error:
+        raise OutputError(f"cannot write the run in {str(directory)!r}: {error.strerror or error}") from None
+    return Run(directory=directory, facts=facts, samples=tuple(samples))
+
+
+def load(directory: Path | str) -> Run:
+    """The run in ``directory``; raises RunError saying what is wrong when it is not one or is corrupt."""
+    directory = Path(directory)
+    path = directory / RUN_FILE
+    if not directory.exists():
+        raise RunError(f"no such run: {str(directory)!r}")
+    if not path.is_file():
+        raise RunError(
+            f"{str(directory)!r} is not a run directory: it has no {RUN_FILE}", hint="Give the directory that 'rooflines profile' printed."
+        )
+    try:
+        facts = read_json(path, RunFile)
+    except msgspec.DecodeError as error:
+        raise RunError(f"the run {str(directory)!r} is corrupt: {RUN_FILE}: {error}", hint="Record it again.") from None
+    except OSError as error:
+        raise RunError(f"cannot read {str(path)!r}: {error.strerror or error}") from None
+    if facts.schema != RUN_SCHEMA:
+        raise RunError(f"the run {str(directory)!r} has schema {facts.schema!r}; this version of rooflines reads {RUN_SCHEMA!r}.")
+    if facts.trace is not None and os.path.basename(facts.trace) != facts.trace:
+        raise RunError(f"the run {str(directory)!r} is corrupt: its trace {facts.trace!r} is not a file name.")
+    samples: Sequence[DeviceSample] = ()
+    if (directory / SAMPLES_FILE).is_file():
+        try:
+            samples = read_samples(directory / SAMPLES_FILE)
+        except (OSError, ValueError) as error:
+            raise RunError(f"the run {str(directory)!r} is corrupt: {SAMPLES_FILE}: {error}", hint=f"Remove {SAMPLES_FILE}.") from None
+    return Run(directory=directory, facts=facts, samples=tuple(samples))
