@@ -7,6 +7,7 @@ It imports no torch and no numpy, so it is up in a fraction of a second and take
 from __future__ import annotations
 
 import argparse
+import os
 import queue
 import signal
 import sys
@@ -63,11 +64,7 @@ def sample(samplers: list[Sampler], file: BinaryIO, watched: psutil.Process, per
     due = time.monotonic()
     while _runs(watched):
         for sampler in tuple(samplers):
-            try:
-                for reading in sampler.read():
-                    write_entry(file, Entry(sample=reading))
-            except DeviceError as error:
-                write_entry(file, Entry(problem=str(error)))
+            if not _record(sampler, file):
                 samplers.remove(sampler)
                 sampler.close()
         now = time.monotonic()
@@ -79,9 +76,21 @@ def sample(samplers: list[Sampler], file: BinaryIO, watched: psutil.Process, per
         return
 
 
+def _record(sampler: Sampler, file: BinaryIO) -> bool:
+    """Write one reading; False when the sampler's device is gone."""
+    try:
+        for reading in sampler.read():
+            write_entry(file, Entry(sample=reading))
+    except DeviceError as error:
+        write_entry(file, Entry(problem=str(error)))
+        return False
+    return True
+
+
 def _wait_for_order(stop: StopRequests) -> None:
     """A byte on standard input, or its end, is the order to stop: it ends by itself when the process that started us is killed."""
-    sys.stdin.buffer.read(1)
+    # Not sys.stdin: its lock, held here, would make the interpreter abort when it ends for another reason.
+    os.read(0, 1)
     stop.put("told")
 
 

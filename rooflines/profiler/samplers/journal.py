@@ -33,15 +33,22 @@ def write_entry(file: BinaryIO, entry: Entry) -> None:
 
 
 def read_journal(path: Path) -> Journal:
-    """Every whole line of the file; a file that is not there yet has none, and a last line without its end is still being written."""
+    """Every whole line of the file: one that does not end yet is still being written, and a file that is not there has none."""
     try:
         content = path.read_bytes()
     except OSError:
         content = b""
-    decoder = msgspec.json.Decoder(Entry)
-    entries = [decoder.decode(line) for line in content.splitlines(keepends=True) if line.endswith(b"\n")]
+    entries = [entry for line in content.split(b"\n")[:-1] if (entry := _decode(line))]
     return Journal(
         started=any(entry.started for entry in entries),
         samples=tuple(entry.sample for entry in entries if entry.sample is not None),
         problems=tuple(entry.problem for entry in entries if entry.problem is not None),
     )
+
+
+def _decode(line: bytes) -> Entry | None:
+    """The entry in ``line``, or None when a full disk cut it."""
+    try:
+        return msgspec.json.decode(line, type=Entry)
+    except msgspec.DecodeError:
+        return None

@@ -54,19 +54,22 @@ class NvmlSampler:
     def _find(self, identity: str | int) -> Any:
         if isinstance(identity, int):
             return self._nvml.nvmlDeviceGetHandleByIndex(identity)
+        if identity.startswith("MIG-"):
+            return self._nvml.nvmlDeviceGetHandleByUUID(identity)
         # torch prints the bare UUID; NVML wants to know whether it is that of a GPU or of a MIG slice.
-        candidates = [identity] if identity.startswith(("GPU-", "MIG-")) else [f"GPU-{identity}", f"MIG-{identity}"]
-        for candidate in candidates[:-1]:
-            try:
-                return self._nvml.nvmlDeviceGetHandleByUUID(candidate)
-            except self._nvml.NVMLError:
-                continue
-        return self._nvml.nvmlDeviceGetHandleByUUID(candidates[-1])
+        bare = identity.removeprefix("GPU-")
+        try:
+            return self._nvml.nvmlDeviceGetHandleByUUID(f"GPU-{bare}")
+        except self._nvml.NVMLError:
+            return self._nvml.nvmlDeviceGetHandleByUUID(f"MIG-{bare}")
 
     def _power_w(self) -> float | None:
-        average = self._ask("power average", self._power_average_w)
+        average: float | None = self._ask("power average", self._power_average_w)
+        if average is not None:
+            return average
         # Before Ampere there is no average: NVML then has the power of the moment.
-        return average if average is not None else self._ask("power", lambda: self._nvml.nvmlDeviceGetPowerUsage(self._handle) / 1e3)
+        moment: float | None = self._ask("power", lambda: self._nvml.nvmlDeviceGetPowerUsage(self._handle) / 1e3)
+        return moment
 
     def _power_average_w(self) -> float:
         (field,) = self._nvml.nvmlDeviceGetFieldValues(self._handle, [self._nvml.NVML_FI_DEV_POWER_AVERAGE])
@@ -101,21 +104,22 @@ def gpu_count() -> int:
 def open_gpus(gpus: Mapping[str, str] | None) -> tuple[list[NvmlSampler], list[str]]:
     """A sampler for every GPU that can be read, and a sentence for every one that cannot.
 
-    ``gpus`` maps the name that samples carry (``cuda:0``) to the GPU's UUID. None means all that NVML sees, named ``gpu0``, ``gpu1``, ...
-    because NVML counts by bus and CUDA need not.
+    ``gpus`` maps the name that samples carry (``cuda:0``) to the GPU's UUID. None means all that NVML sees, named ``gpu0``, ``gpu1``
+    and so on, because NVML counts by bus and CUDA need not.
     """
-    samplers: list[NvmlSampler] = []
-    problems: list[str] = []
     try:
         wanted: Mapping[str, str | int] = {f"gpu{index}": index for index in range(gpu_count())} if gpus is None else gpus
     except DeviceError as error:
-        return samplers, [str(error)]
-    for device, identity in wanted.items():
-        try:
-            samplers.append(NvmlSampler(identity, device))
-        except DeviceError as error:
-            problems.append(str(error))
-    return samplers, problems
+        return [], [str(error)]
+    opened = [_open_gpu(identity, device) for device, identity in wanted.items()]
+    return [gpu for gpu in opened if isinstance(gpu, NvmlSampler)], [gpu for gpu in opened if isinstance(gpu, str)]
+
+
+def _open_gpu(identity: str | int, device: str) -> NvmlSampler | str:
+    try:
+        return NvmlSampler(identity, device)
+    except DeviceError as error:
+        return str(error)
 
 
 def _start_nvml() -> Any:

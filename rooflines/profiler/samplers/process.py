@@ -75,7 +75,7 @@ class SamplerProcess:
         try:
             self._path.unlink(missing_ok=True)
             # A file and not a pipe: nobody reads while the run is on, and a full pipe would block the writer.
-            self._errors = tempfile.TemporaryFile()
+            self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the process runs)
             self._process = subprocess.Popen(
                 self._command(),
                 stdin=subprocess.PIPE,

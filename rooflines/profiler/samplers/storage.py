@@ -16,7 +16,10 @@ SAMPLES_SCHEMA = "rooflines.samples/1"
 
 
 def write_samples(samples: Iterable[DeviceSample], path: Path) -> None:
-    """Write ``samples`` to ``path``, whole or not at all. A field that was not measured is a null; every column has its type even then."""
+    """Write ``samples`` to ``path``, whole or not at all.
+
+    A field that was not measured is a null, and a column without a single figure still has its type.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
