@@ -17,7 +17,7 @@ import msgspec
 from rooflines.device_specs.records import Ceiling, Ceilings
 from rooflines.reports.palette import bound_style, category_order
 from rooflines.roofline.analysis import Analysis, OperatorRow
-from rooflines.units import binary_bytes, percent, scale, seconds, si, significant
+from rooflines.units import percent, scale, seconds, si, significant
 
 MOST_LABELS = 10
 MOST_POINTS = 1500
@@ -378,7 +378,7 @@ def _hover(row: OperatorRow) -> tuple[tuple[str, str], ...]:
         ("calls", significant(row.calls) if row.calls != int(row.calls) else str(int(row.calls))),
         ("time", seconds(row.time_s)),
         ("work", si(row.flops, "FLOP")),
-        ("traffic", binary_bytes(row.bytes)),
+        ("traffic", si(row.bytes, "B")),
         ("intensity", f"{significant(row.flops / row.bytes)} FLOP/byte"),
         ("achieved", si(row.flop_per_s if row.flop_per_s is not None else row.flops / row.time_s, "FLOP/s")),
         ("attainable", None if row.attainable_flop_per_s is None else si(row.attainable_flop_per_s, "FLOP/s")),
@@ -405,7 +405,7 @@ def _ring(analysis: Analysis) -> Ring | None:
         return None
     hover = (
         ("work", si(totals.flops, "FLOP")),
-        ("traffic", binary_bytes(totals.bytes)),
+        ("traffic", si(totals.bytes, "B")),
         ("time", f"{seconds(time_s)} ({basis})"),
         ("intensity", f"{significant(totals.flops / totals.bytes)} FLOP/byte"),
         ("achieved", si(totals.flops / time_s, "FLOP/s")),
