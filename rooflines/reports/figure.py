@@ -258,7 +258,11 @@ def _points(plot: _Plot, chart: Chart, theme: Theme) -> list[_Box]:
 
 def _names(plot: _Plot, chart: Chart) -> list[_Box]:
     """The names of the operators with the most headroom, each with a line to its point; returns the boxes they fill."""
-    labels = place_labels(chart, plot.width, plot.height, character=plot.character(_SMALL), line=_SMALL + 3.5, largest=_LARGEST_POINT)
+    labelled = tuple(msgspec.structs.replace(point, label=shorten_name(point.label, _LONGEST_NAME)) for point in chart.labelled)
+    # Names are placed as if all were set as wide as the widest: they then keep clear of each other in this face.
+    character = max((plot.length(point.label, _SMALL) / len(point.label) for point in labelled), default=_SMALL)
+    named = msgspec.structs.replace(chart, labelled=labelled)
+    labels = place_labels(named, plot.width, plot.height, character=character, line=_SMALL + 3.5, largest=_LARGEST_POINT)
     point_of = {point.row: point for point in chart.points}
     boxes = []
     for label in labels:
