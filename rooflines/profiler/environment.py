@@ -1,0 +1,191 @@
+"""Where a run happens: one small function per fact, and a fact that this machine does not give is None."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from importlib import metadata
+
+from rooflines._version import __version__
+from rooflines.device_specs import detect
+from rooflines.errors import DeviceError
+from rooflines.profiler.records import Environment
+
+
+def collect_environment(device: str) -> Environment:
+    """The facts about this machine that a run's numbers depend on. ``device`` is torch's name: ``cpu``, ``cuda``, ``cuda:1``, ``mps``.
+
+    Driver, CUDA and cuDNN belong to CUDA devices and are absent for others. Raises DeviceError when torch cannot use ``device``.
+    """
+    device = _checked(device)
+    return Environment(
+        host=platform.node(),
+        os=os_name(),
+        python=platform.python_version(),
+        rooflines=__version__,
+        torch=torch_version(),
+        torchvision=package_version("torchvision"),
+        device=device,
+        device_name=device_name(device),
+        device_memory_bytes=device_memory_bytes(device),
+        driver=driver_version(device),
+        cuda=cuda_version(device),
+        cudnn=cudnn_version(device),
+        cpu=detect.cpu_name(),
+        cpu_cores=detect.physical_cores(),
+        cpu_isa=cpu_isa(),
+        memory_bytes=memory_bytes(),
+        threads=thread_count(),
+        git_commit=git_commit(),
+    )
+
+
+def os_name() -> str:
+    """The system with its version: ``Linux 6.8.0-49-generic``, ``macOS 15.1``, ``Windows 10.0.26100``."""
+    if platform.system() == "Darwin":
+        return f"macOS {platform.mac_ver()[0]}"
+    release = platform.version() if platform.system() == "Windows" else platform.release()
+    return f"{platform.system()} {release}".strip()
+
+
+def package_version(name: str) -> str | None:
+    """The version of an installed distribution, without importing it; None when it is not installed."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def torch_version() -> str:
+    """Torch's version with its build, ``2.6.0+cu124``: the installed distribution's metadata leaves the build out."""
+    import torch
+
+    return str(torch.__version__)
+
+
+def device_name(device: str) -> str:
+    """The device as its driver prints it; for the CPU and for Apple's GPU, which is part of it, the CPU's name."""
+    if _kind(device) == "cuda":
+        import torch
+
+        return torch.cuda.get_device_name(device)
+    return detect.cpu_name()
+
+
+def device_memory_bytes(device: str) -> int | None:
+    """The memory of a GPU of its own."""
+    if _kind(device) != "cuda":
+        return None
+    import torch
+
+    return int(torch.cuda.get_device_properties(device).total_memory)
+
+
+def driver_version(device: str) -> str | None:
+    """The NVIDIA driver's version."""
+    return nvidia_driver() if _kind(device) == "cuda" else None
+
+
+def nvidia_driver() -> str | None:
+    """The version of the NVIDIA driver that is loaded, None where there is none."""
+    try:
+        import pynvml
+    except ImportError:
+        return None
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return None
+    try:
+        return str(pynvml.nvmlSystemGetDriverVersion())
+    except pynvml.NVMLError:
+        return None
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def cuda_version(device: str) -> str | None:
+    """The CUDA version torch was built with; None for a ROCm build as well, which calls its devices ``cuda`` too."""
+    if _kind(device) != "cuda":
+        return None
+    import torch
+
+    return torch.version.cuda
+
+
+def cudnn_version(device: str) -> str | None:
+    """The cuDNN that torch uses: ``9.1.0``."""
+    if _kind(device) != "cuda":
+        return None
+    import torch
+
+    number: int | None = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
+    return None if number is None else dotted_cudnn(number)
+
+
+def dotted_cudnn(number: int) -> str:
+    """cuDNN's version number with dots. Version 9 moved the major version one digit up: 8902 is 8.9.2, 90100 is 9.1.0."""
+    major, rest = divmod(number, 10_000 if number >= 90_000 else 1_000)
+    return f"{major}.{rest // 100}.{rest % 100}"
+
+
+def cpu_isa() -> str | None:
+    """The instruction set that torch's kernels use here (``AVX512``); where torch names none, the sets that the CPU has."""
+    import torch
+
+    capability = torch.backends.cpu.get_cpu_capability()
+    return capability if capability not in ("DEFAULT", "NO AVX") else " ".join(detect.isa()) or None
+
+
+def memory_bytes() -> int:
+    """The machine's main memory."""
+    import psutil
+
+    return psutil.virtual_memory().total
+
+
+def thread_count() -> int:
+    """How many threads one operator of torch may use."""
+    import torch
+
+    return torch.get_num_threads()
+
+
+def git_commit() -> str | None:
+    """The commit of the working directory, ``-dirty`` when a tracked file differs from it; None outside a repository."""
+    try:
+        answer = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--exclude=*"],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=5,
+            # Looking at a repository must not take its lock from whoever works in it.
+            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stdout.strip() or None
+
+
+def _kind(device: str) -> str:
+    return device.partition(":")[0]
+
+
+def _checked(device: str) -> str:
+    """``device`` with its number where its kind has one. Raises DeviceError when torch cannot use it."""
+    import torch
+
+    try:
+        parsed = torch.device(device)
+    except RuntimeError:
+        raise DeviceError(f"{device!r} is not a device.", hint="Use cpu, cuda, cuda:<number> or mps.") from None
+    if parsed.type != "cuda":
+        return parsed.type
+    if not torch.cuda.is_available():
+        raise DeviceError(f"torch cannot use {device!r} on this machine.", hint="'rooflines doctor' says why.")
+    index = torch.cuda.current_device() if parsed.index is None else parsed.index
+    if index >= torch.cuda.device_count():
+        raise DeviceError(f"there is no {device!r}: torch sees {torch.cuda.device_count()} CUDA devices.")
+    return f"cuda:{index}"
