@@ -1,0 +1,55 @@
+"""The shortest time an operator takes in eager mode: the operator that does nothing.
+
+``zero_`` on one element outside of autograd is the cheapest operator that still writes memory: no output is allocated, and on a CPU
+the work is one store. Views are dearer, for they make a new tensor.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+
+import torch
+
+
+def operator_seconds(calls: int) -> float:
+    """Time of one ``aten::zero_`` on a CPU tensor of one element, in seconds, without the loop and the Python call around it.
+
+    The same loop over ``Tensor.dim``, a method call that runs no operator, is subtracted: what remains is what a trace of operators
+    would show.
+    """
+    with torch.inference_mode():
+        tensor = torch.ones(1)
+        return max(0.0, _loop_seconds(tensor.zero_, calls) - _loop_seconds(tensor.dim, calls))
+
+
+def _loop_seconds(call: object, calls: int) -> float:
+    assert callable(call)
+    begin = time.perf_counter_ns()
+    for _ in itertools.repeat(None, calls):
+        call()
+    return (time.perf_counter_ns() - begin) * 1e-9 / calls
+
+
+def smallest_kernel(device: torch.device) -> torch.Tensor:
+    """A tensor of one element on ``device``, whose ``zero_`` launches the shortest kernel."""
+    return torch.ones(1, device=device)
+
+
+def launch_graph(device: torch.device, launches: int) -> torch.cuda.CUDAGraph:
+    """A CUDA graph of ``launches`` one-element kernels in a row, so that no host time lies between them.
+
+    ``add_`` and not ``zero_``: the latter may be recorded as a memory-set node, which is not a kernel.
+    """
+    with torch.cuda.device(device), torch.inference_mode():
+        tensor = smallest_kernel(device)
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):  # capture needs a stream on which the kernel has run before
+            tensor.add_(1)
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for _ in range(launches):
+                tensor.add_(1)
+    return graph

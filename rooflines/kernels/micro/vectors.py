@@ -1,0 +1,41 @@
+"""The vector registers of this CPU, and how to write LLVM vector instructions from a Numba kernel.
+
+A peak kernel written as a plain loop reaches the peak only when LLVM's vectoriser happens to choose the full register width, and on
+many AVX-512 parts it prefers half of it. These kernels therefore spell out vectors of the native width: LLVM has then nothing left to
+decide but the registers.
+"""
+
+from __future__ import annotations
+
+import functools
+import platform
+from typing import Any
+
+import llvmlite.binding as llvm
+from numba import njit
+
+
+@functools.cache
+def vector_bytes() -> int:
+    """Width of the widest vector register, in bytes: 64 with AVX-512, 32 with AVX, else 16.
+
+    Arm without AVX counts as 32, which LLVM makes two 128-bit NEON instructions: its wider cores have four vector units, and only
+    twice as many accumulators keep them busy.
+    """
+    features = llvm.get_host_cpu_features()
+    if features.get("avx512f"):
+        return 64
+    if features.get("avx"):
+        return 32
+    return 32 if platform.machine().lower() in ("aarch64", "arm64") else 16
+
+
+def compiled(function: Any) -> Any:
+    """``function`` as a Numba kernel that releases the GIL, cached on disk where some cache directory can be written.
+
+    No fastmath: these kernels contain the exact instructions they mean, so the sums and recurrences in them stay checkable.
+    """
+    try:
+        return njit(nogil=True, cache=True)(function)
+    except RuntimeError:  # "no locator available": neither the package's directory nor the user's cache directory is writable
+        return njit(nogil=True)(function)
