@@ -230,8 +230,8 @@ def _band_name(plot: _Plot, chart: Chart, taken: list[_Box]) -> None:
         return
     text = "half of the roof"
     length = plot.length(text, _SMALL)
-    _, edge = plot.points(chart.limits.x_high, chart.band.lower[-1])
-    for x in range(int(plot.width - length - 4), int(plot.width * 0.6), -6):
+    knee, edge = plot.points(chart.band.x[1], chart.band.lower[-1])
+    for x in range(int(plot.width - length - 4), max(0, int(knee)), -6):
         if _free(plot, chart, _along(x, edge - 6, length, 0.0), taken):
             plot.write(x, edge - 6, text, size=_SMALL, color=plot.ink.muted, zorder=6)
             return
@@ -313,7 +313,7 @@ def _roof(plot: _Plot, chart: Chart, roof: Roof, taken: list[_Box]) -> list[_Box
     angle = math.atan2(y1 - y0, x1 - x0)
     length = plot.length(roof.text, _TEXT)
     reach = math.hypot(x1 - x0, y1 - y0)
-    above_x, above_y = -math.sin(angle) * 6.5, math.cos(angle) * 6.5
+    above_x, above_y = -math.sin(angle) * 7.5, math.cos(angle) * 7.5
     flat = roof.kind == "compute"
     for step in range(25):
         # A flat roof is named at its right end, a slanted one near the middle of its slope.
@@ -352,7 +352,7 @@ def _key(plot: _Plot, chart: Chart, theme: Theme) -> None:
     x, y = 10.0, plot.height + 21.0
     for entry in chart.legend:
         text = f"{entry.category} {percent(entry.share)}"
-        length = plot.length(text, _SMALL) + 22
+        length = plot.length(text, _SMALL)
         if x + length > plot.width:
             x, y = 10.0, y - _SMALL - 3
         plot.axes.plot(
@@ -360,7 +360,7 @@ def _key(plot: _Plot, chart: Chart, theme: Theme) -> None:
             markeredgewidth=0, transform=plot.axes.transAxes, clip_on=False,
         )  # fmt: skip
         plot.write(x, y, text, size=_SMALL)
-        x += length
+        x += length + 20
     if chart.points:
         plot.write(plot.width, plot.height + 8, "area: time", size=_SMALL, color=plot.ink.muted, ha="right")
 

@@ -98,6 +98,11 @@ def column_scale(values: Iterable[float | None], unit: str) -> Scale:
     return Scale(f"{prefix}{unit}", factor, len(significant(largest / factor).partition(".")[2]))
 
 
+def efficiency_text(value: float | None) -> str:
+    """An efficiency in percent; above 1 it is a warning sign, not a success, and is marked as one."""
+    return "–" if value is None else f"{'!' if value > 1 else ''}{value * 100:.0f}"
+
+
 def operators_frame(analysis: Analysis) -> pd.DataFrame:
     """One row an operator in the analysis's order, a column for every field of ``OperatorRow`` and ``time_share`` in front.
 

@@ -15,6 +15,7 @@ from rooflines.device_specs.records import Ceiling, Ceilings
 from rooflines.reports.chart import shorten_left
 from rooflines.reports.tables import (
     column_scale,
+    efficiency_text,
     operator_module,
     operator_name,
     operators_by_headroom,
@@ -342,7 +343,7 @@ def _columns(analysis: Analysis, rows: Sequence[OperatorRow], width: int) -> lis
         _numbers("time", times.unit, [times.text(row.time_s) for row in rows], times.text(time_s)),
         _numbers("rate", rates.unit, [rates.text(row.flop_per_s) for row in rows]),
         _numbers("intensity", "FLOP/byte", [_or_dash(row.intensity_flop_per_byte) for row in rows]),
-        _numbers("eff.", "%", [_efficiency(row.efficiency) for row in rows], _efficiency(lower / bounded) if bounded else ""),
+        _numbers("eff.", "%", [efficiency_text(row.efficiency) for row in rows], efficiency_text(lower / bounded) if bounded else ""),
         _words("bound", [row.bound for row in rows], shorten_middle),
         _numbers(
             "headroom", headroom.unit, [headroom.text(row.headroom_s) for row in rows], headroom.text(sum(gains)) if gains else ""
@@ -385,8 +386,3 @@ def _cells(values: Sequence[float], whole: float, width: int) -> list[int]:
 
 def _or_dash(value: float | None) -> str:
     return "–" if value is None else significant(value)
-
-
-def _efficiency(value: float | None) -> str:
-    # Above 1 is a warning sign, not a success.
-    return "–" if value is None else f"{'!' if value > 1 else ''}{value * 100:.0f}"

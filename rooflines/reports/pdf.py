@@ -1,0 +1,329 @@
+"""The printed report: the HTML page's content in the same order, set by Typst with the figures as vectors.
+
+The template holds the layout, this module the words. Everything goes to the template as one JSON text and is set as it is, so an
+operator's name cannot become markup. Only faces that Typst brings along are used: the document is the same on every machine.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from datetime import datetime
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from rooflines.reports.chart import shorten_left, warning
+from rooflines.reports.figure import SERIF, as_svg, roofline_figure, steps_figure
+from rooflines.reports.palette import INK, bound_style, category_colour, contrast
+from rooflines.reports.tables import (
+    column_scale,
+    efficiency_text,
+    operator_module,
+    operator_name,
+    operators_by_headroom,
+    shorten_name,
+    shorten_shapes,
+    step_time,
+)
+from rooflines.reports.terminal import (
+    coverage_sentence,
+    headline,
+    missing_ceilings,
+    missing_operators,
+    per,
+    saving,
+    source_words,
+    status_sentence,
+    steps_sentences,
+    subject,
+)
+from rooflines.roofline.analysis import Analysis, OperatorRow
+from rooflines.units import binary_bytes, percent, seconds, si, significant
+
+_OPERATORS = 25
+_MODULES = 30
+_UNMODELLED = 12
+_FACE = "Libertinus Serif"
+_INK = INK["light"]
+
+
+def write(analysis: Analysis, path: Path) -> Path:
+    """Write the report to ``path`` and return it. The same analysis gives the same file."""
+    import typst
+
+    template = resources.files("rooflines.reports").joinpath("templates", "report.typ").read_bytes()
+    document = typst.compile(
+        template,
+        format="pdf",
+        sys_inputs={"report": json.dumps(content(analysis), ensure_ascii=False)},
+        ignore_system_fonts=True,
+        timestamp=_timestamp(analysis),
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(document)
+    return path
+
+
+def content(analysis: Analysis) -> dict[str, Any]:
+    """What the template shows, in words and formatted numbers."""
+    made = " · ".join(part for part in (analysis.created[:10], f"rooflines {analysis.environment.rooflines}") if part)
+    return {
+        "ink": {name: getattr(_INK, name) for name in ("text", "muted", "line", "panel", "warning", "grid")},
+        "title": f"Roofline of {analysis.workload.name}",
+        "subject": subject(analysis),
+        "made": made,
+        "status": status_sentence(analysis),
+        "verdict": headline(analysis),
+        "bounds": _bounds(analysis),
+        "against": _against(analysis),
+        "findings": [
+            {"title": f.title, "saves": saving(f.saves_s, analysis), "evidence": f.evidence, "suggestion": f.suggestion}
+            for f in analysis.findings
+        ],
+        "roofline": {
+            "svg": as_svg(roofline_figure(analysis, width_in=6.85, height_in=4.3, family=SERIF), _FACE),
+            "caption": roofline_caption(analysis),
+        },
+        "operators": _operators(analysis),
+        "modules": _modules(analysis),
+        "steps": _steps(analysis),
+        "environment": _environment(analysis),
+        "memory": _memory(analysis),
+        "coverage": _coverage(analysis),
+        "notes": list(analysis.notes),
+        "method": _method(analysis),
+        "ceilings": _ceilings(analysis),
+        "command": analysis.command,
+    }
+
+
+def roofline_caption(analysis: Analysis) -> str:
+    """What to see in the roofline: the three longest categories, their share of the time and how close they come to their bound."""
+    whole = sum(row.time_s for row in analysis.operators)
+    if whole <= 0:
+        return "No operators to draw."
+    times: dict[str, float] = {}
+    for row in analysis.operators:
+        times[row.category] = times.get(row.category, 0.0) + row.time_s
+    parts = []
+    for category in sorted(times, key=lambda name: -times[name])[:3]:
+        judged = [row for row in analysis.operators if row.category == category and row.lower_bound_s is not None]
+        judged_s = sum(row.time_s for row in judged)
+        reached = f" at {percent(sum(row.lower_bound_s or 0.0 for row in judged) / judged_s)} of its bound" if judged_s > 0 else ""
+        parts.append(f"{category} takes {percent(times[category] / whole)} of the operator time{reached}")
+    sentence = "; ".join(parts)
+    return f"{sentence[:1].upper()}{sentence[1:]}. A point on the roof does what the device can; its area is its time."
+
+
+def _timestamp(analysis: Analysis) -> int | None:
+    try:
+        return int(datetime.fromisoformat(analysis.created).timestamp())
+    except ValueError:
+        return 0
+
+
+def _part(name: str, letter: str, pattern: str, fill: str, share: float, value: float) -> dict[str, Any]:
+    on = max(("#ffffff", _INK.text), key=lambda colour: contrast(colour, fill))
+    text = f"{name} {percent(share)} ({seconds(value)})"
+    text = f"{letter} · {text}" if letter else text
+    return {"share": share, "letter": letter, "pattern": pattern, "fill": fill, "on": on, "text": text}
+
+
+def _bounds(analysis: Analysis) -> dict[str, Any]:
+    a_step = analysis.basis.per == "step"
+    whole = step_time(analysis)
+    shares = {name: value for name, value in (analysis.bound_breakdown or {}).items() if value > 0}
+    missing = None
+    if not shares or whole <= 0:
+        missing = missing_operators(analysis) or "The time could not be divided into bound classes."
+    styles = {name: bound_style(name) for name in shares}
+    parts = [
+        _part(name, styles[name].letter, styles[name].pattern, styles[name].light, value / whole, value)
+        for name, value in shares.items()
+        if whole > 0
+    ]
+    return {"title": "Where a step goes" if a_step else "Where the time goes", "missing": missing, "parts": parts}
+
+
+def _against(analysis: Analysis) -> dict[str, Any]:
+    whole = step_time(analysis)
+    lower = sum(row.lower_bound_s for row in analysis.operators if row.lower_bound_s is not None)
+    headroom = sum(row.headroom_s for row in analysis.operators if row.headroom_s is not None)
+    parts = []
+    if lower > 0 and whole > 0:
+        parts = [
+            _part("lower bound", "", "solid", _INK.accent, lower / whole, lower),
+            _part("headroom", "", "solid", _INK.grid, max(0.0, headroom) / whole, headroom),
+        ]
+    return {"missing": missing_ceilings(analysis) if analysis.operators else None, "parts": parts}
+
+
+def _operators(analysis: Analysis) -> dict[str, Any]:
+    everything, whole = analysis.operators, step_time(analysis) or math.nan
+    rows = operators_by_headroom(analysis)[:_OPERATORS]
+    times, rates = column_scale([row.time_s for row in rows], "s"), column_scale([row.flop_per_s for row in rows], "FLOP/s")
+    gains = column_scale([row.headroom_s for row in rows], "s")
+    longest = max((row.time_s for row in rows), default=0.0) or 1.0
+    most = max((row.headroom_s or 0.0 for row in rows), default=0.0) or 1.0
+    time_s = sum(row.time_s for row in everything)
+    judged = [row for row in everything if row.lower_bound_s is not None]
+    bounded = sum(row.time_s for row in judged)
+    reached = efficiency_text(sum(row.lower_bound_s or 0.0 for row in judged) / bounded if bounded else None)
+    total_gain = gains.text(sum(row.headroom_s or 0.0 for row in judged)) if judged else "–"
+    order = "most headroom first" if judged else "longest first"
+    return {
+        "missing": missing_operators(analysis),
+        "caption": f"{len(rows)} of {len(everything)} operators, {order}; times are {per(analysis)}. "
+        "Bound: C compute, M memory, L latency, X communication, H host, ? unknown.",
+        "columns": [
+            ("time", "%"), ("operator", ""), ("module", ""), ("shapes", ""), ("calls", ""), ("time", times.unit), ("rate", rates.unit),
+            ("intensity", "FLOP/byte"), ("eff.", "%"), ("bound", ""), ("headroom", gains.unit),
+        ],
+        "rows": [
+            {
+                "share": row.time_s / longest,
+                "headroom": (row.headroom_s or 0.0) / most,
+                "colour": category_colour(row.category),
+                "warned": bool(warning(row)),
+                "cells": [
+                    f"{row.time_s / whole * 100:.1f}", shorten_name(operator_name(row), 26), shorten_left(operator_module(row), 26),
+                    shorten_shapes(row.shapes, 18), f"{row.calls:.4g}", times.text(row.time_s), rates.text(row.flop_per_s),
+                    "–" if row.intensity_flop_per_byte is None else significant(row.intensity_flop_per_byte),
+                    efficiency_text(row.efficiency), bound_style(row.bound).letter, gains.text(row.headroom_s),
+                ],
+            }
+            for row in rows
+        ],
+        "total": [
+            f"{time_s / whole * 100:.1f}", f"all {len(everything)}", "", "", "", times.text(time_s), "", "", reached, "", total_gain,
+        ],
+        "flags": [_flag(row) for row in sorted(everything, key=lambda row: -row.time_s) if row.flag][:10],
+    }  # fmt: skip
+
+
+def _flag(row: OperatorRow) -> str:
+    where = f" in {operator_module(row)}" if operator_module(row) else ""
+    reached = f" reaches {percent(row.efficiency)} of its bound" if row.efficiency is not None else ""
+    return f"{operator_name(row)}{where}{reached}: {row.flag}"
+
+
+def _modules(analysis: Analysis) -> dict[str, Any]:
+    # The longest ones, in the order of the model: a module under its parent.
+    kept = sorted(analysis.modules, key=lambda row: -row.time_s)[:_MODULES]
+    rows = [row for row in analysis.modules if row in kept]
+    times, flops = column_scale([row.time_s for row in rows], "s"), column_scale([float(row.flops) for row in rows], "FLOP")
+    gains = column_scale([row.headroom_s for row in rows], "s")
+    whole = step_time(analysis) or math.nan
+    longest = max((row.time_s for row in rows), default=0.0) or 1.0
+    most = max((row.headroom_s or 0.0 for row in rows), default=0.0) or 1.0
+    return {
+        "missing": None if rows else "No modules: this trace does not say which module an operator belongs to.",
+        "caption": f"The {len(rows)} longest of {len(analysis.modules)} modules, each with everything below it.",
+        "columns": [
+            ("time", "%"), ("module", ""), ("class", ""), ("calls", ""), ("time", times.unit), ("work", flops.unit), ("eff.", "%"),
+            ("headroom", gains.unit),
+        ],
+        "rows": [
+            {
+                "share": row.time_s / longest,
+                "headroom": (row.headroom_s or 0.0) / most,
+                "depth": min(row.depth, 6),
+                "cells": [
+                    f"{row.time_s / whole * 100:.1f}", shorten_left(row.path, 52) or "(the model)", shorten_name(row.type, 26),
+                    f"{row.calls:.4g}", times.text(row.time_s), flops.text(float(row.flops)), efficiency_text(row.efficiency),
+                    gains.text(row.headroom_s),
+                ],
+            }
+            for row in rows
+        ],
+    }  # fmt: skip
+
+
+def _steps(analysis: Analysis) -> dict[str, Any]:
+    steps = analysis.steps
+    svg, caption = None, ""
+    if steps is not None and steps.durations_s:
+        svg = as_svg(steps_figure(analysis, width_in=6.85, height_in=1.6, family=SERIF), _FACE)
+        slowest = steps.p90_s / steps.median_s - 1 if steps.median_s > 0 else 0.0
+        sure = (steps.ci95_s[1] - steps.ci95_s[0]) / 2 / steps.median_s if steps.median_s > 0 else 0.0
+        caption = f"The slowest tenth of the steps takes at least {percent(slowest)} longer than the median"
+        caption += f", which is known to ±{percent(sure)}."
+    return {"svg": svg, "caption": caption, "sentences": steps_sentences(analysis)}
+
+
+def _environment(analysis: Analysis) -> list[tuple[str, str]]:
+    workload, environment = analysis.workload, analysis.environment
+    batch = None if workload.batch_size is None else f"{workload.batch_size} {workload.unit}"
+    rows = [
+        ("workload", f"{workload.name}, {workload.mode}, {workload.precision}"),
+        ("batch", batch),
+        ("image size", workload.image_size),
+        ("memory format", "channels last" if workload.channels_last else None),
+        ("compiled", "torch.compile" if workload.compiled else None),
+        ("optimizer", workload.optimizer),
+        ("device", f"{environment.device_name} ({environment.device})"),
+        ("device memory", _size(environment.device_memory_bytes)),
+        ("processor", environment.cpu if environment.cpu != environment.device_name else None),
+        ("cores", environment.cpu_cores),
+        ("instruction set", environment.cpu_isa),
+        ("threads", environment.threads),
+        ("memory", _size(environment.memory_bytes)),
+        ("driver", environment.driver),
+        ("CUDA, cuDNN", ", ".join(version for version in (environment.cuda, environment.cudnn) if version)),
+        ("host", environment.host),
+        ("system", environment.os),
+        ("Python, PyTorch", f"{environment.python}, {environment.torch}"),
+        ("torchvision", environment.torchvision),
+        ("commit", environment.git_commit),
+    ]
+    return [(name, str(value)) for name, value in rows if value not in (None, "")]
+
+
+def _memory(analysis: Analysis) -> str:
+    if analysis.memory is None or analysis.memory.peak_bytes is None:
+        return "Peak memory was not measured."
+    kind = f" ({analysis.memory.kind})" if analysis.memory.kind else ""
+    return f"Peak {binary_bytes(analysis.memory.peak_bytes)}{kind}."
+
+
+def _coverage(analysis: Analysis) -> dict[str, Any]:
+    coverage = analysis.coverage
+    rows = coverage.unmodelled[:_UNMODELLED] if coverage else ()
+    times = column_scale([item.time_s for item in rows], "s")
+    return {
+        "sentence": coverage_sentence(analysis) or "Nothing was traced, so there is no operator to count.",
+        "columns": [("not modelled", ""), ("calls", ""), ("time", times.unit), ("reason", "")],
+        "rows": [(shorten_name(item.name, 60), f"{item.calls:.4g}", times.text(item.time_s), item.reason) for item in rows],
+    }
+
+
+def _method(analysis: Analysis) -> Sequence[str]:
+    steps = analysis.basis.steps
+    basis = (
+        f"Times and counts are per step, the mean over {steps} traced step{'s' if steps != 1 else ''}. "
+        if analysis.basis.per == "step"
+        else "Times and counts are for the whole trace. "
+    )
+    return (
+        basis + "Step times come from a pass with the profiler off; the trace only divides them.",
+        "FLOPs are counted from the formula of every operator: one for an addition or a multiplication, two for a fused "
+        "multiply-add. Bytes are compulsory traffic: every distinct input byte read once, every output byte written once.",
+        "The lower bound of a call is the longest of its FLOPs over the compute ceiling, its bytes over the ceiling of the smallest "
+        "memory level that holds them, and the latency of an operator that does nothing. Efficiency is lower bound over time, "
+        "headroom is time less lower bound. An efficiency above one means a wrong count, a wrong ceiling or an algorithm that does "
+        "less than the formula; it is marked, not clipped.",
+    )
+
+
+def _ceilings(analysis: Analysis) -> dict[str, Any]:
+    return {
+        "missing": missing_ceilings(analysis),
+        "columns": [("ceiling", ""), ("value", ""), ("how sure", ""), ("source", "")],
+        "rows": [(roof.name, si(roof.value, roof.unit), source_words(roof), roof.source.detail) for roof in analysis.ceilings],
+    }
+
+
+def _size(value: int | None) -> str | None:
+    return None if value is None else binary_bytes(value)
