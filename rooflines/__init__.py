@@ -1,0 +1,54 @@
+"""Profile deep-learning workloads and place every operator on the device's roofline.
+
+Everything public is here and loads on first use: importing ``rooflines`` imports neither torch nor numpy.
+
+====================  ==============================================================================================================
+``profile``           record a model (a module with its inputs, or a name), analyse it, write the reports; returns the ``Run``
+``record``            the same for a loop that the caller owns: ``with record(...) as r: ... r.step()``
+``load``              a run directory from disk
+``analyze``           a run (or its directory) -> ``Analysis``, derived anew from the raw files
+``measure_ceilings``  what this device can do, measured or from the cache
+``RooflinesError``    the base of everything raised on purpose
+====================  ==============================================================================================================
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from rooflines._version import __version__
+
+if TYPE_CHECKING:
+    from rooflines.device_specs.measure import measure as measure_ceilings
+    from rooflines.errors import RooflinesError
+    from rooflines.pipeline import analyze, profile, record
+    from rooflines.profiler.records import Run
+    from rooflines.profiler.run import load
+    from rooflines.roofline.analysis import Analysis
+
+__all__ = ["Analysis", "RooflinesError", "Run", "__version__", "analyze", "load", "measure_ceilings", "profile", "record"]
+
+_HOMES = {
+    "Analysis": ("rooflines.roofline.analysis", "Analysis"),
+    "RooflinesError": ("rooflines.errors", "RooflinesError"),
+    "Run": ("rooflines.profiler.records", "Run"),
+    "analyze": ("rooflines.pipeline", "analyze"),
+    "load": ("rooflines.profiler.run", "load"),
+    "measure_ceilings": ("rooflines.device_specs.measure", "measure"),
+    "profile": ("rooflines.pipeline", "profile"),
+    "record": ("rooflines.pipeline", "record"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'rooflines' has no attribute {name!r}")
+    module, attribute = _HOMES[name]
+    value = getattr(importlib.import_module(module), attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -23,7 +23,7 @@ from rooflines.profiler.modules import ModuleRanges
 from rooflines.profiler.peak_memory import PeakMemory
 from rooflines.profiler.records import DeviceSample, Run, RunFile, Settings, StepTimes, Workload
 from rooflines.profiler.run import create_directory, file_stem, save
-from rooflines.profiler.samplers.process import SamplerProcess
+from rooflines.profiler.samplers.process import SamplerProcess, torch_gpus
 from rooflines.profiler.trace.reader import STEP_PREFIX
 from rooflines.units import binary_bytes, percent
 
@@ -75,7 +75,8 @@ class Recording:
     """A run being recorded into ``directory``: call ``step()`` after every step until ``done``.
 
     Use it as a context manager; leaving it, however it is left, writes a loadable run. ``steps`` and ``warmup`` fix the number of
-    timed and warm-up steps; None lets the step times decide. ``run`` is set when the context is left.
+    timed and warm-up steps; None lets the step times decide. ``workload`` may be corrected while recording; ``run`` is set when the
+    context is left.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class Recording:
         self.directory = directory
         self.stage: Stage = "warm-up"
         self.run: Run | None = None
-        self._workload = workload
+        self.workload = workload
         self._device = device
         self._settings = settings or Settings()
         self._planned_trace_steps = traced_steps
@@ -121,7 +122,7 @@ class Recording:
         create_directory(self.directory)
         self._facts = RunFile(
             created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            workload=self._workload,
+            workload=self.workload,
             environment=collect_environment(str(self._device)),
             settings=self._settings,
         )
@@ -153,6 +154,7 @@ class Recording:
         self._facts = msgspec.structs.replace(
             self._facts,
             status=status,
+            workload=self.workload,
             steps=StepTimes(
                 warmup_ns=tuple(self._times["warm-up"]),
                 timed_ns=tuple(self._times["timed"]),
@@ -208,8 +210,9 @@ class Recording:
         self.stage = "timed"
         self._timed_steps = self._settings.steps or self._enough_steps()
         self._progress.stage("timing, profiler off", self._timed_steps)
-        self._sampler = SamplerProcess(os.getpid(), self.directory / ".samples.jsonl")
-        self._sampler.__enter__()
+        gpus = torch_gpus(str(self._device)) if self._device.type == "cuda" else {}
+        self._sampler = SamplerProcess(os.getpid(), self.directory / ".samples.jsonl", gpus=gpus)
+        self._sampler.start()
         self._peak.start()
         self._synchronise()
         self._begun = self._mark()
@@ -256,7 +259,7 @@ class Recording:
         if self._sampler is None:
             return
         sampler, self._sampler = self._sampler, None
-        sampler.__exit__(None, None, None)
+        sampler.stop()
         self._samples = tuple(sampler.samples())
         if sampler.problem:
             self._notes.append(f"device samples: {sampler.problem}")
@@ -300,7 +303,7 @@ class Recording:
             self.stage = "done"
 
     def _keep_trace(self, tracer: _Tracer) -> None:
-        self._trace_name = f"{file_stem(self._workload.name)}.pt.trace.json.gz"
+        self._trace_name = f"{file_stem(self.workload.name)}.pt.trace.json.gz"
         tracer.keep(self.directory / self._trace_name)
         self._times["traced"] = tracer.times_ns
         self._tracer = None
@@ -471,5 +474,6 @@ def memory_shortage(error: BaseException, workload: Workload, device: torch.devi
     batch = f"--batch-size {max(1, workload.batch_size // 2)}" if workload.batch_size and workload.batch_size > 1 else "a smaller input"
     first = text.strip().splitlines()[0] if text.strip() else type(error).__name__
     hint = f"Try {batch}" + ("." if workload.mode == "inference" else ", or --precision amp-bf16.")
-    return OutOfMemoryError(f"out of memory in {workload.name} ({workload.mode}, batch {workload.batch_size}): {first} ({where}).", hint=hint)
-
+    return OutOfMemoryError(
+        f"out of memory in {workload.name} ({workload.mode}, batch {workload.batch_size}): {first} ({where}).", hint=hint
+    )

@@ -89,7 +89,8 @@ def load(directory: Path | str) -> Run:
         raise RunError(f"no such run: {str(directory)!r}")
     if not path.is_file():
         raise RunError(
-            f"{str(directory)!r} is not a run directory: it has no {RUN_FILE}", hint="Give the directory that 'rooflines profile' printed."
+            f"{str(directory)!r} is not a run directory: it has no {RUN_FILE}",
+            hint="Give the directory that 'rooflines profile' printed.",
         )
     try:
         facts = read_json(path, RunFile)

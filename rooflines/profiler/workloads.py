@@ -174,7 +174,9 @@ def from_module(
     network = task.network.to(device=device, dtype=dtype).train(training)
     if options.channels_last:
         network = network.to(memory_format=memory_format)  # type: ignore[call-overload]
-    moved = _to_device(task.train_inputs if training and task.train_inputs is not None else task.inputs, device, dtype, options.channels_last)
+    moved = _to_device(
+        task.train_inputs if training and task.train_inputs is not None else task.inputs, device, dtype, options.channels_last
+    )
     keywords = _to_device(task.keywords, device, dtype, options.channels_last)
     called: Any = torch.compile(network) if options.compile else network
     autocast = _autocast(options.precision, device)
@@ -260,10 +262,11 @@ def _explained(step: Callable[[], object], facts: Workload) -> Callable[[], obje
     return run
 
 
-_TOO_SMALL = ("can't be greater than actual input size", "Output size is too small", "output size: ", "Expected more than 1 value per channel",
-              "Wrong image height", "Wrong image width", "is too small", "should be greater than", "must be divisible",
-              "Input height", "Input image height", "negative dimension", "smaller than kernel", "should not be smaller", "non-zero size",
-              "resolution should be larger")  # fmt: skip
+_TOO_SMALL = (
+    "can't be greater than actual input size", "Output size is too small", "output size: ", "Wrong image height", "Wrong image width",
+    "is too small", "should be greater than", "must be divisible", "Input height", "Input image height", "negative dimension",
+    "smaller than kernel", "should not be smaller", "non-zero size", "resolution should be larger",
+)  # fmt: skip
 
 
 def _refusal(error: Exception, facts: Workload) -> WorkloadError | None:

@@ -1,0 +1,303 @@
+"""A run becomes an analysis: trace + work + ceilings, one function a part of ``analysis.json``."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from rooflines.device_specs.records import Ceilings
+from rooflines.profiler.records import Run, RunFile, StepTimes, Workload
+from rooflines.profiler.trace import intervals
+from rooflines.profiler.trace.breakdown import device_intervals, step_breakdown
+from rooflines.profiler.trace.calls import PHASES, Calls, build_calls
+from rooflines.profiler.trace.intervals import Intervals
+from rooflines.profiler.trace.reader import COMMUNICATION, KERNEL, MEMCPY, Trace, read_trace
+from rooflines.roofline.analysis import (
+    Analysis,
+    Basis,
+    Coverage,
+    Memory,
+    ModuleRow,
+    OperatorRow,
+    Steps,
+    Timeline,
+    Totals,
+    Unmodelled,
+)
+from rooflines.roofline.attribution import Attribution, Row, attribute, step_window, whole_window
+from rooflines.roofline.findings import find
+from rooflines.roofline.model import place
+from rooflines.roofline.verdict import verdict
+
+BOOTSTRAP_RESAMPLES = 2000
+# An efficiency above this is flagged: past the noise of a time and of a ceiling.
+IMPLAUSIBLE = 1.05
+
+
+def analyze(run: Run, ceilings: Ceilings | None = None) -> Analysis:
+    """Everything that ``run`` says, derived anew from its raw files; ``ceilings`` replace the ones stored with it.
+
+    A run without a trace (interrupted before the traced pass) still has its step times. Raises TraceError when the trace is corrupt.
+    """
+    facts = run.facts
+    ceilings = ceilings or facts.ceilings
+    base = Analysis(
+        workload=facts.workload,
+        environment=facts.environment,
+        command=facts.settings.command,
+        created=facts.created,
+        status=facts.status,
+        ceilings=ceilings.ceilings if ceilings else (),
+        steps=_steps(facts.steps, facts.workload) if facts.steps else None,
+        memory=Memory(peak_bytes=facts.peak_memory_bytes, kind=facts.peak_memory_kind) if facts.peak_memory_bytes else None,
+        notes=_notes(facts),
+    )
+    if run.trace_path is not None:
+        trace = read_trace(run.trace_path, _list_dtype(facts.workload))
+        base = _with_trace(base, trace, ceilings, facts)
+    analysis = msgspec.structs.replace(base, findings=find(base))
+    return msgspec.structs.replace(analysis, verdict=verdict(analysis))
+
+
+def _notes(facts: RunFile) -> tuple[str, ...]:
+    state = {
+        "running": "this run did not end: it was killed, or is still going",
+        "interrupted": "this run was interrupted; what had been measured by then is shown",
+        "failed": f"this run failed: {facts.error}",
+    }
+    return (*([state[facts.status]] if facts.status in state else []), *facts.notes)
+
+
+def _list_dtype(workload: Workload) -> str:
+    """The dtype of lists of tensors, which the trace does not record: that of the network's parameters."""
+    return {"bf16": "bfloat16", "fp16": "float16"}.get(workload.precision, "float32")
+
+
+# --- steps -------------------------------------------------------------------------------------------------------------------------
+
+
+def _steps(times: StepTimes, workload: Workload) -> Steps | None:
+    if not times.timed_ns:
+        return None
+    timed = np.array(times.timed_ns) / 1e9
+    median = float(np.median(timed))
+    # Bootstrap percentile interval of the median; the seed makes the same run give the same interval.
+    resampled = np.random.default_rng(0).choice(timed, (BOOTSTRAP_RESAMPLES, len(timed)))
+    low, high = np.percentile(np.median(resampled, axis=1), (2.5, 97.5))
+    return Steps(
+        count=len(timed),
+        median_s=median,
+        p10_s=float(np.percentile(timed, 10)),
+        p90_s=float(np.percentile(timed, 90)),
+        ci95_s=(float(low), float(high)),
+        samples_per_s=workload.batch_size / median if workload.batch_size else None,
+        profiler_dilation=float(np.median(times.traced_ns)) / 1e9 / median if times.traced_ns else None,
+        warmup_count=len(times.warmup_ns),
+        settled=times.settled,
+        rule=times.rule,
+        clock=times.clock,
+        durations_s=tuple(timed.tolist()),
+    )
+
+
+# --- the trace ---------------------------------------------------------------------------------------------------------------------
+
+
+def _with_trace(base: Analysis, trace: Trace, ceilings: Ceilings | None, facts: RunFile) -> Analysis:
+    calls = build_calls(trace)
+    steps = step_window(calls)
+    window = whole_window(trace, calls) if steps is None else steps
+    count = 1 if steps is None else len(calls.steps)
+    attribution = attribute(trace, calls, window)
+    operators = tuple(
+        sorted(
+            (_operator(row, calls, ceilings, count, facts.workload.precision) for row in attribution.rows),
+            key=lambda row: (-row.time_s, row.name, row.module),
+        )
+    )
+    unmodelled = tuple(
+        Unmodelled(name=gap.name, calls=per(gap.calls, count), time_s=gap.time_ns / 1e9 / count, reason=gap.reason)
+        for gap in sorted(attribution.gaps, key=lambda gap: -gap.time_ns)
+    )
+    timeline = _timeline(trace, attribution, count)
+    modelled_s, missing_s = sum(row.time_s for row in operators), sum(item.time_s for item in unmodelled)
+    return msgspec.structs.replace(
+        base,
+        basis=Basis(per="trace" if steps is None else "step", steps=count),
+        totals=_totals(operators, facts),
+        timeline=timeline,
+        step_breakdown={key: value / count for key, value in step_breakdown(trace, calls, window).items()},
+        bound_breakdown=_bound_breakdown(operators, missing_s, timeline.idle_s),
+        coverage=Coverage(
+            modelled_time_fraction=modelled_s / (modelled_s + missing_s) if modelled_s + missing_s > 0 else None,
+            unmodelled=unmodelled,
+            orphan_device_events=attribution.orphans,
+        ),
+        operators=operators,
+        modules=_modules(attribution.rows, calls, ceilings, count, facts.workload.precision),
+    )
+
+
+def per(total: int, steps: int) -> int | float:
+    """``total`` a step: an integer when it divides, which it does when all steps do the same."""
+    whole, rest = divmod(total, steps)
+    return whole if rest == 0 else total / steps
+
+
+def _operator(row: Row, calls: Calls, ceilings: Ceilings | None, steps: int, run_precision: str) -> OperatorRow:
+    work = row.count.work
+    flops, matrix, size = (work.flops, work.matrix_flops, work.bytes) if work else (0, 0, 0)
+    time_s = row.time_ns / 1e9
+    precision = _judged_precision(row, run_precision)
+    placement = place(work, ceilings, precision) if work is not None and ceilings is not None and (flops or size) else None
+    lower_s = placement.lower_bound_s * row.calls if placement else None
+    efficiency = lower_s / time_s if lower_s is not None and time_s > 0 else None
+    # A view or a dispatcher does no work at all: its time is what calling it costs.
+    idle_call = not (flops or size)
+    phase = PHASES[row.phase]
+    return OperatorRow(
+        name=row.signature.name,
+        module=calls.modules[row.module].path if row.module >= 0 else "",
+        phase=phase,  # type: ignore[arg-type]
+        shapes=row.signature.shapes(),
+        precision=precision,
+        category="optimizer" if phase == "optimizer" else row.count.category,
+        calls=per(row.calls, steps),
+        time_s=time_s / steps,
+        flops=per(flops * row.calls, steps),
+        matrix_flops=per(matrix * row.calls, steps),
+        bytes=per(size * row.calls, steps),
+        intensity_flop_per_byte=flops / size if flops and size else None,
+        flop_per_s=flops * row.calls / time_s if flops and time_s > 0 else None,
+        byte_per_s=size * row.calls / time_s if size and time_s > 0 else None,
+        attainable_flop_per_s=placement.attainable_flop_per_s if placement else None,
+        lower_bound_s=0.0 if idle_call else lower_s / steps if lower_s is not None else None,
+        efficiency=efficiency,
+        headroom_s=time_s / steps if idle_call else max(0.0, time_s - lower_s) / steps if lower_s is not None else None,
+        bound="latency" if idle_call else placement.bound if placement else "unknown",
+        memory_level=placement.memory_level if placement else None,
+        engine=placement.engine if placement else None,
+        flag=_flag(efficiency, placement.bound if placement else None, placement.memory_level if placement else None, time_s),
+    )
+
+
+def _judged_precision(row: Row, run_precision: str) -> str | None:
+    """The roof's precision: fp32 products run as TF32 where the run allowed it."""
+    work = row.count.work
+    if work is None or work.precision is None:
+        return None
+    if run_precision == "tf32" and work.precision == "fp32" and work.matrix_flops:
+        return "tf32"
+    return work.precision
+
+
+def _flag(efficiency: float | None, bound: str | None, level: str | None, time_s: float) -> str | None:
+    if time_s <= 0 and efficiency is None:
+        return "its counted work has no time on the device"
+    if efficiency is None or efficiency <= IMPLAUSIBLE:
+        return None
+    if bound == "memory":
+        return f"faster than the {level} ceiling allows: its data was in a nearer cache, or the ceiling is too low"
+    if bound == "compute":
+        return "faster than the compute ceiling allows: an algorithm that does less (Winograd, FFT), or the ceiling is too low"
+    return "faster than the shortest operator that was measured: the latency ceiling is too high"
+
+
+def _totals(operators: tuple[OperatorRow, ...], facts: RunFile) -> Totals:
+    bounded = [row for row in operators if row.lower_bound_s is not None]
+    lower, time_s = sum(row.lower_bound_s or 0.0 for row in bounded), sum(row.time_s for row in bounded)
+    return Totals(
+        flops=sum(row.flops for row in operators),
+        matrix_flops=sum(row.matrix_flops for row in operators),
+        bytes=sum(row.bytes for row in operators),
+        time_s=sum(row.time_s for row in operators),
+        lower_bound_s=lower,
+        efficiency=lower / time_s if time_s > 0 and lower > 0 else None,
+        peak_memory_bytes=facts.peak_memory_bytes,
+    )
+
+
+def _timeline(trace: Trace, attribution: Attribution, steps: int) -> Timeline:
+    def seconds(found: Intervals) -> float:
+        return intervals.length(found) / 1e9 / steps
+
+    busy = attribution.busy
+    if len(trace.device):
+        compute = intervals.intersect(busy, device_intervals(trace, KERNEL))
+        memcpy = intervals.intersect(busy, device_intervals(trace, MEMCPY))
+        communication = intervals.intersect(busy, device_intervals(trace, COMMUNICATION))
+    else:
+        compute, memcpy, communication = busy, np.empty((0, 2), np.int64), np.empty((0, 2), np.int64)
+    return Timeline(
+        span_s=attribution.span_ns / 1e9 / steps,
+        busy_s=seconds(busy),
+        idle_s=attribution.idle_ns / 1e9 / steps,
+        compute_s=seconds(compute),
+        memcpy_s=seconds(memcpy),
+        communication_s=seconds(communication),
+        exposed_memcpy_s=seconds(intervals.subtract(memcpy, intervals.merge(compute, communication))),
+        exposed_communication_s=seconds(intervals.subtract(communication, compute)),
+        overlap_s=attribution.overlap_ns / 1e9 / steps,
+    )
+
+
+def _bound_breakdown(operators: tuple[OperatorRow, ...], unmodelled_s: float, idle_s: float) -> dict[str, float]:
+    """Seconds by what bounds the operator; idle time is the host's, operators without a count are unmodelled."""
+    seconds: dict[str, float] = {}
+    for row in operators:
+        seconds[row.bound] = seconds.get(row.bound, 0.0) + row.time_s
+    if unmodelled_s:
+        seconds["unmodelled"] = unmodelled_s
+    seconds["host"] = seconds.get("host", 0.0) + idle_s
+    return dict(sorted(seconds.items(), key=lambda item: -item[1]))
+
+
+# --- modules -----------------------------------------------------------------------------------------------------------------------
+
+
+def _modules(rows: tuple[Row, ...], calls: Calls, ceilings: Ceilings | None, steps: int, run_precision: str) -> tuple[ModuleRow, ...]:
+    """Every module with all that runs below it, forward and backward, in the order of first call."""
+    index = {module.path: i for i, module in reversed(list(enumerate(calls.modules)))}
+    sums = np.zeros((len(calls.modules), 3))  # time, lower bound, time of what has a bound
+    exact = [[0, 0, 0] for _ in calls.modules]
+    for row in rows:
+        if row.module < 0:
+            continue
+        work = row.count.work
+        operator = _operator(row, calls, ceilings, 1, run_precision)
+        for path in _with_ancestors(calls.modules[row.module].path):
+            at = index.get(path)
+            if at is None:
+                continue
+            if work is not None:
+                for k, value in enumerate((work.flops, work.matrix_flops, work.bytes)):
+                    exact[at][k] += value * row.calls
+            bounded = operator.lower_bound_s is not None
+            sums[at] += (operator.time_s, operator.lower_bound_s or 0.0, operator.time_s if bounded else 0.0)
+    result = []
+    for at, module in enumerate(calls.modules):
+        if index[module.path] != at:
+            continue
+        time_s, lower_s, bounded_s = sums[at, 0] / steps, sums[at, 1] / steps, sums[at, 2] / steps
+        known = ceilings is not None and bounded_s > 0
+        result.append(
+            ModuleRow(
+                path=module.path,
+                type=module.type,
+                calls=per(int(calls.module_calls[at]), steps),
+                time_s=time_s,
+                flops=per(exact[at][0], steps),
+                matrix_flops=per(exact[at][1], steps),
+                bytes=per(exact[at][2], steps),
+                lower_bound_s=lower_s if known else None,
+                efficiency=lower_s / bounded_s if known else None,
+                headroom_s=max(0.0, bounded_s - lower_s) if known else None,
+                depth=module.path.count(".") + 1 if module.path else 0,
+            )
+        )
+    return tuple(result)
+
+
+def _with_ancestors(path: str) -> list[str]:
+    parts = path.split(".") if path else []
+    return ["", *(".".join(parts[: i + 1]) for i in range(len(parts)))]

@@ -1,0 +1,291 @@
+"""Whose time is it: every nanosecond of the device goes to one operator call, to the unmodelled list, or to idle.
+
+The rule. Walk each thread's call tree from the outermost operator. The first operator that has a count owns all that runs below it. One
+that only dispatches (composite) or has no count is passed through: what runs below it may have an owner, and the time it spends itself
+is its own, as dispatch overhead or as unmodelled time. On a CPU an owner's time is its duration; on a GPU it is the union of the
+intervals of the kernels, copies and memsets launched below it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from rooflines.profiler.trace import intervals
+from rooflines.profiler.trace.calls import Calls
+from rooflines.profiler.trace.intervals import Intervals
+from rooflines.profiler.trace.reader import OPERATOR, RUNTIME, Int64s, Trace
+from rooflines.profiler.trace.signature import Signature, TensorArg
+from rooflines.roofline.work import Count, count
+
+NO_OPERATOR = "launched outside any operator"
+NO_LAUNCH = "its launch is not in the trace"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """All calls of one counted (or composite) signature in one module and phase: nanoseconds and calls over the window."""
+
+    signature: Signature
+    count: Count
+    module: int
+    phase: int
+    calls: int
+    time_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Time without a count: an operator's or a kernel's, with the reason."""
+
+    name: str
+    reason: str
+    calls: int
+    time_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """The window's time, divided. ``overlap_ns`` is time counted in two rows because both ran: rows + gaps + idle - overlap = span."""
+
+    rows: tuple[Row, ...]
+    gaps: tuple[Gap, ...]
+    span_ns: int
+    busy: Intervals
+    orphans: int
+
+    @property
+    def busy_ns(self) -> int:
+        """Time in which at least one operator (CPU) or device event (GPU) ran."""
+        return intervals.length(self.busy)
+
+    @property
+    def idle_ns(self) -> int:
+        """The rest of the span."""
+        return self.span_ns - self.busy_ns
+
+    @property
+    def overlap_ns(self) -> int:
+        """Time counted more than once."""
+        return sum(row.time_ns for row in self.rows) + sum(gap.time_ns for gap in self.gaps) - self.busy_ns
+
+
+def attribute(trace: Trace, calls: Calls, window: Intervals) -> Attribution:
+    """Divide the time of ``window`` (of the device when the trace has device events, else of the CPU)."""
+    counts = _Counts(trace, calls)
+    owner = _owners(trace, calls, counts)
+    inside = _inside(trace.host.start_ns, window)
+    if len(trace.device):
+        return _attribute_device(trace, calls, window, counts, owner, inside)
+    return _attribute_host(trace, calls, window, counts, owner, inside)
+
+
+class _Counts:
+    """The count of every operator event, worked out once per distinct signature.
+
+    Where the inputs do not determine the work (``aten::index``, lists of tensors whose dtype the trace lacks) the bytes that the call
+    allocated and kept are its output, and calls that kept different amounts are different variants of the signature.
+    """
+
+    def __init__(self, trace: Trace, calls: Calls) -> None:
+        self.variants: list[tuple[Signature, Count]] = [(signature, count(signature)) for signature in trace.signatures]
+        self.of_event = trace.host.signature.copy()
+        self._refine(trace, calls)
+
+    def __getitem__(self, event: int) -> Count:
+        return self.variants[self.of_event[event]][1]
+
+    def _refine(self, trace: Trace, calls: Calls) -> None:
+        unclear = [code for code, (signature, found) in enumerate(self.variants) if _needs_output(signature, found)]
+        if not unclear or not len(trace.memory):
+            return
+        host, memory = trace.host, trace.memory
+        seen: dict[tuple[int, int], int] = {}
+        by_thread = {
+            thread: (memory.time_ns[memory.thread == thread], np.cumsum(memory.size_bytes[memory.thread == thread]))
+            for thread in np.unique(memory.thread).tolist()
+        }
+        for event in np.flatnonzero(np.isin(host.signature, unclear)).tolist():
+            thread = int(host.thread[event])
+            if thread not in by_thread:
+                continue
+            times, total = by_thread[thread]
+            first, last = np.searchsorted(times, (host.start_ns[event], calls.end_ns[event]))
+            kept = int(total[last - 1] if last else 0) - int(total[first - 1] if first else 0)
+            if kept <= 0:
+                continue
+            code = int(host.signature[event])
+            variant = seen.get((code, kept))
+            if variant is None:
+                signature = trace.signatures[code]
+                variant = seen[code, kept] = len(self.variants)
+                self.variants.append((signature, count(signature, output_bytes=kept)))
+            self.of_event[event] = variant
+
+
+def _needs_output(signature: Signature, found: Count) -> bool:
+    if found.kind == "unknown":
+        return True
+    return any(isinstance(arg, tuple) and arg and isinstance(arg[0], TensorArg) for arg in signature.args)
+
+
+def _owners(trace: Trace, calls: Calls, counts: _Counts) -> Int64s:
+    """For every host event the operator call that owns it: the outermost counted operator around it, or -1."""
+    is_counted = [found.kind == "counted" for _, found in counts.variants]
+    kinds, parents, variants = trace.host.kind.tolist(), calls.parent.tolist(), counts.of_event.tolist()
+    owner = [-1] * len(kinds)
+    for i, above in enumerate(parents):
+        if above >= 0 and owner[above] >= 0:
+            owner[i] = owner[above]
+        elif kinds[i] == OPERATOR and is_counted[variants[i]]:
+            owner[i] = i
+    return np.array(owner, np.int64)
+
+
+def _inside(times_ns: Int64s, window: Intervals) -> npt.NDArray[np.bool_]:
+    """Which of ``times_ns`` lie in the window."""
+    at = np.searchsorted(window[:, 0], times_ns, side="right") - 1
+    return (at >= 0) & (times_ns < window[np.maximum(at, 0), 1]) if len(window) else np.zeros(len(times_ns), bool)
+
+
+# --- CPU ---------------------------------------------------------------------------------------------------------------------------
+
+
+def _attribute_host(
+    trace: Trace, calls: Calls, window: Intervals, counts: _Counts, owner: Int64s, inside: npt.NDArray[np.bool_]
+) -> Attribution:
+    host = trace.host
+    duration = np.minimum(calls.end_ns, _window_end(host.start_ns, window)) - host.start_ns
+    operators = np.flatnonzero((host.kind == OPERATOR) & inside)
+    # What an operator without an owner spends itself: its duration less that of the operators directly below it.
+    own = duration.copy()
+    parent_operator = np.where(calls.parent >= 0, calls.operator[np.maximum(calls.parent, 0)], -1)
+    nested = operators[parent_operator[operators] >= 0]
+    np.subtract.at(own, parent_operator[nested], duration[nested])
+    owned = owner[operators] == operators
+    passed_through = owner[operators] < 0
+    events = np.concatenate((operators[owned], operators[passed_through]))
+    time = np.concatenate((duration[operators[owned]], own[operators[passed_through]]))
+    rows, gaps = _rows_and_gaps(trace, calls, counts, events, time)
+    outermost = operators[parent_operator[operators] < 0]
+    busy = intervals.union(host.start_ns[outermost], host.start_ns[outermost] + duration[outermost])
+    return Attribution(rows, gaps, intervals.length(window), busy, orphans=0)
+
+
+def _window_end(times_ns: Int64s, window: Intervals) -> Int64s:
+    at = np.maximum(np.searchsorted(window[:, 0], times_ns, side="right") - 1, 0)
+    return window[at, 1]
+
+
+# --- GPU ---------------------------------------------------------------------------------------------------------------------------
+
+
+def _attribute_device(
+    trace: Trace, calls: Calls, window: Intervals, counts: _Counts, owner: Int64s, inside: npt.NDArray[np.bool_]
+) -> Attribution:
+    host, device = trace.host, trace.device
+    launch = _launches(trace)
+    known = launch >= 0
+    # A device event belongs to the window of its launch: work launched in a step is that step's, whenever it runs.
+    belongs = np.where(known, inside[np.maximum(launch, 0)], _inside(device.start_ns, window))
+    owning = np.where(known, owner[np.maximum(launch, 0)], -1)
+    innermost = np.where(known, calls.operator[np.maximum(launch, 0)], -1)
+
+    owned = np.flatnonzero(belongs & (owning >= 0))
+    owners, position = np.unique(owning[owned], return_inverse=True)
+    # Counted operators that launched nothing still did their FLOPs somewhere; views and allocations among them are of no interest.
+    silent = np.flatnonzero((owner == np.arange(len(host))) & inside)
+    silent = np.array([e for e in silent.tolist() if (work := counts[e].work) is not None and work.flops], np.int64)
+    silent = np.setdiff1d(silent, owners)
+    events = np.concatenate((owners, silent)).astype(np.int64)
+    keys, group = _group(calls, counts.of_event, events)
+    rows = []
+    group_of_event = group[: len(owners)][position] if len(owners) else np.empty(0, np.int64)
+    for index, (variant, module, phase) in enumerate(keys.tolist()):
+        mine = owned[group_of_event == index]
+        busy_ns = intervals.length(intervals.union(device.start_ns[mine], device.end_ns[mine]))
+        signature, found = counts.variants[variant]
+        rows.append(Row(signature, found, module, phase, int((group == index).sum()), busy_ns))
+
+    reasons: dict[tuple[str, str], list[int]] = {}
+    for event in np.flatnonzero(belongs & (owning < 0)).tolist():
+        operator = int(innermost[event])
+        if operator >= 0:
+            found = counts[operator]
+            name = trace.names[int(host.name[operator])]
+            reason = found.reason or "no formula"
+        else:
+            name, reason = trace.names[int(device.name[event])], NO_OPERATOR if known[event] else NO_LAUNCH
+        reasons.setdefault((name, reason), []).append(event)
+    gaps = tuple(
+        Gap(name, reason, len(mine), intervals.length(intervals.union(device.start_ns[mine], device.end_ns[mine])))
+        for (name, reason), mine in reasons.items()
+    )
+    busy = intervals.union(device.start_ns[belongs], device.end_ns[belongs])
+    span = max(intervals.length(window), intervals.length(busy))
+    return Attribution(tuple(rows), gaps, span, busy, orphans=int((belongs & ~known).sum()))
+
+
+def _launches(trace: Trace) -> Int64s:
+    """For every device event the host event that launched it (same correlation id), or -1."""
+    calls = np.flatnonzero((trace.host.kind == RUNTIME) & (trace.host.correlation >= 0))
+    if not len(calls):
+        return np.full(len(trace.device), -1, np.int64)
+    ids = trace.host.correlation[calls]
+    order = np.argsort(ids, kind="stable")
+    ids, calls = ids[order], calls[order]
+    at = np.minimum(np.searchsorted(ids, trace.device.correlation), len(ids) - 1)
+    return np.where((ids[at] == trace.device.correlation) & (trace.device.correlation >= 0), calls[at], -1)
+
+
+# --- both --------------------------------------------------------------------------------------------------------------------------
+
+
+def _group(calls: Calls, variants: Int64s, events: Int64s) -> tuple[Int64s, Int64s]:
+    """The distinct (variant, module, phase) among ``events`` and the group of each event."""
+    if not len(events):
+        return np.empty((0, 3), np.int64), np.empty(0, np.int64)
+    keys = np.stack((variants[events], calls.module[events], calls.phase[events].astype(np.int64)), axis=1)
+    distinct, group = np.unique(keys, axis=0, return_inverse=True)
+    return distinct, group.reshape(-1)
+
+
+def _rows_and_gaps(
+    trace: Trace, calls: Calls, counts: _Counts, events: Int64s, time_ns: Int64s
+) -> tuple[tuple[Row, ...], tuple[Gap, ...]]:
+    keys, group = _group(calls, counts.of_event, events)
+    times = np.zeros(len(keys), np.int64)
+    np.add.at(times, group, time_ns)
+    numbers = np.bincount(group, minlength=len(keys)) if len(group) else np.empty(0, np.int64)
+    rows: list[Row] = []
+    gaps: dict[tuple[str, str], Gap] = {}
+    for (variant, module, phase), total, number in zip(keys.tolist(), times.tolist(), numbers.tolist(), strict=True):
+        signature, found = counts.variants[variant]
+        if found.kind == "unknown":
+            key = (signature.name, found.reason)
+            before = gaps.get(key, Gap(*key, 0, 0))
+            gaps[key] = Gap(*key, before.calls + number, before.time_ns + total)
+        else:
+            rows.append(Row(signature, found, module, phase, number, total))
+    return tuple(rows), tuple(gaps.values())
+
+
+def step_window(calls: Calls) -> Intervals | None:
+    """The profiler steps of the trace as intervals, or None when it has none."""
+    if not len(calls.steps):
+        return None
+    return intervals.union(calls.steps[:, 0], calls.steps[:, 1])
+
+
+def whole_window(trace: Trace, calls: Calls) -> Intervals:
+    """From the first to the last event: of the device where the trace has device events, else of the operators."""
+    if len(trace.device):
+        starts, ends = trace.device.start_ns, trace.device.end_ns
+    else:
+        operators = trace.host.kind == OPERATOR
+        starts, ends = trace.host.start_ns[operators], calls.end_ns[operators]
+    if not len(starts):
+        return np.empty((0, 2), np.int64)
+    return np.array([[starts.min(), ends.max()]], np.int64)

@@ -1,0 +1,160 @@
+"""Ranked advice: what to change first, the seconds a step it could save at most, the evidence, and a command to try.
+
+Every finding is computed from the analysis, names the figures it rests on, and claims no more than the distance to a bound that was
+measured. Each rule is one function; ``find`` runs them all and keeps the largest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rooflines.device_specs.records import Ceilings
+from rooflines.roofline.analysis import Analysis, Finding, OperatorRow
+from rooflines.roofline.verdict import efficiency_of, plural
+from rooflines.units import percent, seconds, si
+
+# What is below this share of a step is not worth a sentence.
+WORTH = 0.02
+MOST = 6
+
+
+def find(analysis: Analysis) -> tuple[Finding, ...]:
+    """The findings of ``analysis``, largest saving first, in seconds of the timed (unprofiled) step."""
+    if not analysis.operators or analysis.timeline is None:
+        return ()
+    span = analysis.timeline.span_s
+    # The trace divides the step, the timed pass says how long it is.
+    scale = min(1.0, analysis.steps.median_s / span) if analysis.steps and span else 1.0
+    found = [finding for rule in _RULES if (finding := rule(analysis, scale)) is not None and finding.saves_s >= WORTH * span * scale]
+    return tuple(sorted(found, key=lambda finding: -finding.saves_s)[:MOST])
+
+
+def _command(analysis: Analysis, option: str) -> str:
+    """The command that made the run with ``option`` added."""
+    base = analysis.command or f"rooflines profile --model {analysis.workload.name} --mode {analysis.workload.mode}"
+    words = base.split()
+    for name in ("--output", "-o"):
+        if name in words:
+            del words[words.index(name) : words.index(name) + 2]
+    flag = option.split()[0]
+    if flag in words and " " in option:
+        del words[words.index(flag) : words.index(flag) + 2]
+    return " ".join([*words, option])
+
+
+def _sum(rows: list[OperatorRow]) -> float:
+    return sum(row.time_s for row in rows)
+
+
+def _lower_precision(analysis: Analysis, scale: float) -> Finding | None:
+    """A half precision whose matrix roof lies above the one in use."""
+    if analysis.workload.precision not in ("fp32", "tf32"):
+        return None
+    ceilings = Ceilings(device="", kind="", ceilings=analysis.ceilings)
+    rows = [row for row in analysis.operators if row.matrix_flops and row.precision in ("fp32", "tf32")]
+    now = ceilings.compute(rows[0].precision or "fp32", "matrix") if rows else None
+    better = [c for p in ("bf16", "fp16") if (c := ceilings.compute(p, "matrix")) is not None and c.precision == p]
+    best = max(better, key=lambda c: c.value, default=None)
+    if now is None or best is None or best.value < 1.2 * now.value:
+        return None
+    # Only the part that the compute roof explains shrinks with it; the bytes halve as well, which is not counted on.
+    saved = sum(row.time_s * (1 - now.value / best.value) for row in rows if row.bound == "compute") * scale
+    return Finding(
+        title=f"Run the matrix work in {best.precision}",
+        saves_s=saved,
+        evidence=(
+            f"convolutions and matrix products in {rows[0].precision} take {seconds(_sum(rows))} a traced step; "
+            f"this device's {best.name} roof is {si(best.value, best.unit)} against {si(now.value, now.unit)} "
+            f"({now.name}, {now.source.kind})"
+        ),
+        suggestion=_command(analysis, f"--precision amp-{best.precision}"),
+    )
+
+
+def _slow_category(category: str) -> Callable[[Analysis, float], Finding | None]:
+    """Operators of one kind that stay far below their own bound."""
+
+    def rule(analysis: Analysis, scale: float) -> Finding | None:
+        rows = [
+            row for row in analysis.operators if row.category == category and row.headroom_s is not None and row.efficiency is not None
+        ]
+        headroom = sum(row.headroom_s or 0.0 for row in rows)
+        efficiency = efficiency_of(tuple(rows))
+        if efficiency is None or efficiency > 0.8:
+            return None
+        worst = max(rows, key=lambda row: row.headroom_s or 0.0)
+        where = f"{worst.name} in {worst.module}" if worst.module else worst.name
+        name = plural(category)
+        return Finding(
+            title=f"{name[0].upper()}{name[1:]} {'run' if name.endswith('s') else 'runs'} at {percent(efficiency)} of the bound",
+            saves_s=headroom * scale,
+            evidence=(
+                f"{seconds(_sum(rows))} a traced step where the roofline allows {seconds(_sum(rows) - headroom)}; "
+                f"the most is lost in {where} ({worst.shapes}): {seconds(worst.time_s)}, "
+                f"{percent(worst.efficiency or 0.0)} of its bound"
+            ),
+            suggestion=_remedy(category, analysis),
+        )
+
+    return rule
+
+
+def _remedy(category: str, analysis: Analysis) -> str:
+    if (
+        category in ("convolution", "normalisation", "reduction")
+        and not analysis.workload.channels_last
+        and analysis.workload.image_size
+    ):
+        return _command(analysis, "--channels-last")
+    return _command(analysis, _more_per_launch(analysis))
+
+
+def _more_per_launch(analysis: Analysis) -> str:
+    """The option that makes the device do more for each call of the framework."""
+    return f"--batch-size {2 * (analysis.workload.batch_size or 1)}" if analysis.workload.compiled else "--compile"
+
+
+def _host_idle(analysis: Analysis, scale: float) -> Finding | None:
+    """The device waits for Python."""
+    timeline = analysis.timeline
+    assert timeline is not None
+    share = timeline.idle_s / timeline.span_s if timeline.span_s else 0.0
+    if share < 0.05:
+        return None
+    what = "the GPU runs nothing" if analysis.environment.device.startswith("cuda") else "no operator runs"
+    return Finding(
+        title="Keep the device busy",
+        saves_s=timeline.idle_s * scale,
+        evidence=f"for {percent(share)} of a traced step ({seconds(timeline.idle_s)}) {what}: Python and the framework are at work",
+        suggestion=_command(
+            analysis, "--compile" if not analysis.workload.compiled else f"--batch-size {2 * (analysis.workload.batch_size or 1)}"
+        ),
+    )
+
+
+def _small_operators(analysis: Analysis, scale: float) -> Finding | None:
+    """Operators whose work is less than the cost of starting them."""
+    rows = [row for row in analysis.operators if row.bound == "latency"]
+    headroom = sum(row.headroom_s or 0.0 for row in rows)
+    calls = sum(row.calls for row in rows)
+    optimizer = sum(row.headroom_s or 0.0 for row in rows if row.phase == "optimizer")
+    advice = _command(analysis, "--compile")
+    if optimizer > headroom / 2:
+        advice = "a foreach or fused optimizer (torch.optim.SGD(..., fused=True)) instead of one small operator per parameter"
+    return Finding(
+        title="Fuse the small operators",
+        saves_s=headroom * scale,
+        evidence=f"{calls:,.0f} calls a step do less work than it takes to start them: {seconds(_sum(rows))} a traced step",
+        suggestion=advice,
+    )
+
+
+_RULES: tuple[Callable[[Analysis, float], Finding | None], ...] = (
+    _lower_precision,
+    *(
+        _slow_category(c)
+        for c in ("convolution", "matmul", "attention", "normalisation", "element-wise", "reduction", "copy", "optimizer")
+    ),
+    _host_idle,
+    _small_operators,
+)

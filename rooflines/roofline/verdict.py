@@ -1,0 +1,90 @@
+"""The one sentence that every report opens with: how fast, what bounds it, where the time is, what to gain."""
+
+from __future__ import annotations
+
+from rooflines.roofline.analysis import Analysis, OperatorRow, Steps
+from rooflines.units import percent, seconds, significant
+
+# Plural nouns for the categories, as one would say them.
+_PLURAL = {
+    "convolution": "convolutions",
+    "matmul": "matrix products",
+    "attention": "attention",
+    "normalisation": "normalisation",
+    "element-wise": "element-wise operators",
+    "reduction": "reductions and pooling",
+    "copy": "copies",
+    "communication": "communication",
+    "optimizer": "the optimizer",
+    "other": "other operators",
+}
+
+
+def verdict(analysis: Analysis) -> str:
+    """A few sentences, each only as sure as what was measured."""
+    sentences = [_speed(analysis.steps, analysis.workload.unit)] if analysis.steps else []
+    if analysis.operators and analysis.timeline is not None:
+        sentences.append(_bound(analysis))
+    elif analysis.steps is None:
+        sentences.append("The run ended before a step was timed.")
+    else:
+        sentences.append("No operators were traced, so nothing can be said about where the time goes.")
+    if analysis.findings:
+        best = analysis.findings[0]
+        sentences.append(f"The largest gain in sight: {_lower_first(best.title)}, up to {seconds(best.saves_s, 2)} a step.")
+    return " ".join(sentences)
+
+
+def plural(category: str) -> str:
+    """The category as a sentence would name it."""
+    return _PLURAL.get(category, category)
+
+
+def largest_category(operators: tuple[OperatorRow, ...]) -> tuple[str, float, float | None]:
+    """The category with the most time: its name, its seconds, and the efficiency of those of its operators that have a bound."""
+    times: dict[str, float] = {}
+    for row in operators:
+        times[row.category] = times.get(row.category, 0.0) + row.time_s
+    name = max(times, key=lambda key: times[key])
+    return name, times[name], efficiency_of(tuple(row for row in operators if row.category == name))
+
+
+def efficiency_of(operators: tuple[OperatorRow, ...]) -> float | None:
+    """Lower bound over time of those that have a bound; None when none has."""
+    bounded = [row for row in operators if row.efficiency is not None]
+    time_s = sum(row.time_s for row in bounded)
+    return sum(row.lower_bound_s or 0.0 for row in bounded) / time_s if time_s > 0 else None
+
+
+def _speed(steps: Steps, unit: str) -> str:
+    low, high = steps.ci95_s
+    spread = percent(max(high - steps.median_s, steps.median_s - low) / steps.median_s)
+    if steps.samples_per_s is None:
+        return f"{seconds(steps.median_s)} a step (±{spread})."
+    return f"{significant(steps.samples_per_s)} {unit}/s ({seconds(steps.median_s)} a step, ±{spread})."
+
+
+def _bound(analysis: Analysis) -> str:
+    breakdown, timeline = analysis.bound_breakdown or {}, analysis.timeline
+    assert timeline is not None
+    total = sum(breakdown.values())
+    bound = max(breakdown, key=lambda key: breakdown[key], default="unknown")
+    share = breakdown.get(bound, 0.0) / total if total else 0.0
+    category, time_s, efficiency = largest_category(analysis.operators)
+    of_time = percent(time_s / timeline.span_s) if timeline.span_s else "?"
+    reach = f", at {percent(efficiency)} of what this device could do" if efficiency is not None else ""
+    where = f"{of_time} of the time is {plural(category)}{reach}."
+    if bound == "unknown" or not analysis.ceilings:
+        return where[0].upper() + where[1:]
+    names = {
+        "host": "Host-bound: the device is idle",
+        "latency": "Latency-bound: operators too small for the device take",
+        "unmodelled": "Unclear: operators without a count take",
+    }
+    if bound in names:
+        return f"{names[bound]} {percent(share)} of the time; {where}"
+    return f"{bound.capitalize()}-bound for {percent(share)} of the time; {where}"
+
+
+def _lower_first(title: str) -> str:
+    return title[0].lower() + title[1:] if title[1:2].islower() else title
