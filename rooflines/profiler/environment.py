@@ -7,10 +7,23 @@ import platform
 import subprocess
 from importlib import metadata
 
+import msgspec
+
 from rooflines._version import __version__
 from rooflines.device_specs import detect
 from rooflines.errors import DeviceError
 from rooflines.profiler.records import Environment
+from rooflines.profiler.samplers.nvml import start_nvml
+
+
+class Driver(msgspec.Struct, frozen=True, kw_only=True):
+    """The NVIDIA driver: its version, the newest CUDA it runs ((12, 4)) and its GPUs; or the ``problem`` and what would ``fix`` it."""
+
+    version: str | None = None
+    cuda: tuple[int, int] | None = None
+    gpus: tuple[str, ...] = ()
+    problem: str = ""
+    fix: str = ""
 
 
 def collect_environment(device: str) -> Environment:
@@ -84,25 +97,27 @@ def device_memory_bytes(device: str) -> int | None:
 
 def driver_version(device: str) -> str | None:
     """The NVIDIA driver's version."""
-    return nvidia_driver() if _kind(device) == "cuda" else None
+    return nvidia_driver().version if _kind(device) == "cuda" else None
 
 
-def nvidia_driver() -> str | None:
-    """The version of the NVIDIA driver that is loaded, None where there is none."""
+def nvidia_driver() -> Driver:
+    """The NVIDIA driver of this machine, as NVML describes it."""
     try:
-        import pynvml
-    except ImportError:
-        return None
+        nvml = start_nvml()
+    except DeviceError as error:
+        return Driver(problem=error.message, fix=error.hint)
     try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return None
-    try:
-        return str(pynvml.nvmlSystemGetDriverVersion())
-    except pynvml.NVMLError:
-        return None
+        cuda = nvml.nvmlSystemGetCudaDriverVersion_v2()  # 12040 is 12.4
+        handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+        return Driver(
+            version=nvml.nvmlSystemGetDriverVersion(),
+            cuda=(cuda // 1000, cuda % 1000 // 10),
+            gpus=tuple(nvml.nvmlDeviceGetName(handle) for handle in handles),
+        )
+    except nvml.NVMLError as error:
+        return Driver(problem=f"NVML fails ({error}).")
     finally:
-        pynvml.nvmlShutdown()
+        nvml.nvmlShutdown()
 
 
 def cuda_version(device: str) -> str | None:

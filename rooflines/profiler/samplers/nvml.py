@@ -19,7 +19,7 @@ class NvmlSampler:
     """
 
     def __init__(self, identity: str | int, device: str) -> None:
-        self._nvml = _start_nvml()
+        self._nvml = start_nvml()
         self._device = device
         self._unsupported: set[str] = set()
         try:
@@ -94,7 +94,7 @@ class NvmlSampler:
 
 def gpu_count() -> int:
     """How many GPUs NVML sees. Raises DeviceError with the reason when NVML is not usable."""
-    nvml = _start_nvml()
+    nvml = start_nvml()
     try:
         return int(nvml.nvmlDeviceGetCount())
     finally:
@@ -110,7 +110,7 @@ def open_gpus(gpus: Mapping[str, str] | None) -> tuple[list[NvmlSampler], list[s
     try:
         wanted: Mapping[str, str | int] = {f"gpu{index}": index for index in range(gpu_count())} if gpus is None else gpus
     except DeviceError as error:
-        return [], [str(error)]
+        return [], [f"No GPU is sampled: {error}"]
     opened = [_open_gpu(identity, device) for device, identity in wanted.items()]
     return [gpu for gpu in opened if isinstance(gpu, NvmlSampler)], [gpu for gpu in opened if isinstance(gpu, str)]
 
@@ -122,14 +122,14 @@ def _open_gpu(identity: str | int, device: str) -> NvmlSampler | str:
         return str(error)
 
 
-def _start_nvml() -> Any:
-    """The pynvml module, initialized; every call needs one ``nvmlShutdown``."""
+def start_nvml() -> Any:
+    """The pynvml module, initialized: every call needs one ``nvmlShutdown``. Raises DeviceError with the reason where it cannot be."""
     try:
         import pynvml
     except ImportError:
-        raise DeviceError("NVML is not usable: pynvml is not installed.", hint="pip install nvidia-ml-py") from None
+        raise DeviceError("NVML is not usable (pynvml is not installed).", hint="pip install nvidia-ml-py") from None
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
-        raise DeviceError(f"NVML is not usable, so no GPU was sampled: {error}.") from None
+        raise DeviceError(f"NVML is not usable ({error}).") from None
     return pynvml

@@ -1,0 +1,401 @@
+"""What of this machine rooflines can measure, what it cannot, and the command that would change that.
+
+One function per question. Each answers with a ``Check``, or with None where the question does not arise on this machine; one that
+fails is itself an answer, so examining never raises.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import os
+import platform
+import shutil
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from rooflines.device_specs import detect
+from rooflines.device_specs.records import Ceilings
+from rooflines.errors import DeviceError
+from rooflines.profiler.environment import Driver, cpu_isa, memory_bytes, nvidia_driver, package_version, thread_count
+from rooflines.profiler.samplers.host import cpu_frequency_hz
+from rooflines.serial import read_json
+from rooflines.units import binary_bytes, si
+
+CheckStatus = Literal["ok", "missing", "limited"]
+
+OLDEST_PYTHON = (3, 10)
+OLDEST_TORCH = (2, 6)
+LITTLE_DISK_BYTES = 1 << 30
+LITTLE_MEMORY_BYTES = 2 << 30
+
+_POWERCAP = Path("/sys/class/powercap")
+_PCI_DEVICES = Path("/sys/bus/pci/devices")
+_NVIDIA_PARAMETERS = Path("/proc/driver/nvidia/params")
+_CPUFREQ = Path("/sys/devices/system/cpu/cpu0/cpufreq")
+_CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """One answer. ``limited`` is there but not as good as it could be; ``fix`` is the command that helps, empty where none does."""
+
+    name: str
+    status: CheckStatus
+    detail: str
+    fix: str = ""
+
+
+def examine() -> tuple[Check, ...]:
+    """Every check that applies to this machine, software first, then devices, rights and space. Takes as long as importing torch."""
+    _driver.cache_clear()
+    answers = [_guarded(name, question) for name, question in _QUESTIONS]
+    return tuple(answer for answer in answers if answer is not None)
+
+
+# --- software
+
+
+def python() -> Check:
+    return _at_least("Python", platform.python_version(), sys.version_info[:2], OLDEST_PYTHON, "")
+
+
+def torch_package() -> Check:
+    import torch
+
+    version = str(torch.__version__)
+    numbers = tuple(int(part) for part in version.split("+")[0].split(".")[:2])
+    return _at_least("PyTorch", version, numbers, OLDEST_TORCH, "pip install --upgrade 'torch>=2.6' torchvision")
+
+
+def torchvision() -> Check | None:
+    return _importable("torchvision", "torchvision", "pip install torchvision", "its models by name")
+
+
+def numba() -> Check | None:
+    return _importable("Numba", "numba", "pip install numba", "measuring this CPU's ceilings")
+
+
+def timm() -> Check | None:
+    return _optional("timm", "timm", "timm", "pip install timm", "--model timm:NAME")
+
+
+def transformers() -> Check | None:
+    return _optional("transformers", "transformers", "transformers", "pip install transformers", "--model hf:NAME")
+
+
+def fvcore() -> Check | None:
+    return _optional("fvcore", "fvcore", "fvcore", "pip install 'rooflines[fvcore]'", "comparing FLOP counts with it")
+
+
+def tensorboard_plugin() -> Check | None:
+    needed_for = "TensorBoard's profile tab"
+    return _optional("TB plugin", "torch_tb_profiler", "torch-tb-profiler", "pip install 'rooflines[tensorboard]'", needed_for)
+
+
+def typst() -> Check | None:
+    return _optional("typst", "typst", "typst", "pip install typst", "PDF reports")
+
+
+# --- the CPU
+
+
+def cpu() -> Check:
+    cores, threads, usable = detect.physical_cores(), thread_count(), len(detect.usable_cpus())
+    facts = [detect.cpu_name(), f"{cores} cores" if cores else "", cpu_isa() or "", f"{threads} threads for torch"]
+    detail = ", ".join(fact for fact in facts if fact)
+    quota = cpu_quota()
+    if quota is not None and quota < min(threads, usable):
+        return Check(name="CPU", status="limited", detail=f"{detail}; this container may use {quota:g} cores at a time")
+    variable = next((name for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS") if name in os.environ), None)
+    if variable and cores and threads < min(cores, usable):
+        detail = f"{detail}, because {variable}={os.environ[variable]}"
+        return Check(name="CPU", status="limited", detail=detail, fix=f"unset {variable}")
+    return Check(name="CPU", status="ok", detail=detail)
+
+
+def cpu_quota(path: Path = _CPU_QUOTA) -> float | None:
+    """How many cores' worth of time the control group allows (cgroup v2: "150000 100000" is 1.5), None without a limit."""
+    try:
+        quota, period = path.read_text().split()
+        return int(quota) / int(period)
+    except (OSError, ValueError):  # no such file; or no limit, which is spelled "max"
+        return None
+
+
+def cpu_clock(cpufreq: Path = _CPUFREQ) -> Check:
+    frequency_hz = cpu_frequency_hz()
+    if frequency_hz is None:
+        return Check(name="CPU clock", status="missing", detail="the system does not tell it: throttling stays unseen")
+    if platform.system() == "Linux" and not cpufreq.is_dir():
+        detail = f"{si(frequency_hz, 'Hz')} as rated, no cpufreq (a virtual machine?): throttling stays unseen"
+        return Check(name="CPU clock", status="limited", detail=detail)
+    return Check(name="CPU clock", status="ok", detail=f"{si(frequency_hz, 'Hz')} now")
+
+
+def cpu_power(powercap: Path = _POWERCAP) -> Check | None:
+    if platform.system() != "Linux":
+        return None
+    counters = sorted(powercap.glob("intel-rapl:*/energy_uj"))
+    if not counters:
+        return Check(name="CPU power", status="missing", detail="this kernel shows no RAPL energy counters")
+    if not all(os.access(counter, os.R_OK) for counter in counters):
+        fix = "sudo chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj"
+        return Check(name="CPU power", status="limited", detail="RAPL energy counters are for root only", fix=fix)
+    return Check(name="CPU power", status="ok", detail=f"{len(counters)} RAPL energy counter{'s' if len(counters) > 1 else ''}")
+
+
+# --- NVIDIA
+
+
+def gpu_driver() -> Check:
+    """Driver and NVML in one: NVML is a part of the driver."""
+    driver = _driver()
+    if driver.problem:
+        boards = nvidia_boards()
+        if boards:
+            found = f"{boards} NVIDIA GPU{'s' if boards > 1 else ''} on the bus: see nvidia.com/drivers"
+            return Check(name="GPU driver", status="limited", detail=f"{driver.problem} {found}", fix=driver.fix)
+        return Check(name="GPU driver", status="missing", detail=driver.problem, fix=driver.fix)
+    cuda = f", CUDA up to {_dotted(driver.cuda)}" if driver.cuda else ""
+    return Check(name="GPU driver", status="ok", detail=f"{driver.version}{cuda}; {_counted(driver.gpus)}")
+
+
+def nvidia_boards(pci: Path = _PCI_DEVICES) -> int:
+    """NVIDIA display controllers on the PCI bus, driver or not (Linux)."""
+    return sum(_line(device / "vendor") == "0x10de" and _line(device / "class").startswith("0x03") for device in pci.glob("*"))
+
+
+def cuda() -> Check:
+    """Whether torch can use a CUDA device, and if not, the first reason that explains it."""
+    import torch
+
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        available = torch.cuda.is_available()
+    if available:
+        count = torch.cuda.device_count()
+        built = f"ROCm {torch.version.hip}" if torch.version.hip else f"CUDA {torch.version.cuda}"
+        return Check(name="CUDA", status="ok", detail=f"{built}, {_counted(tuple(map(torch.cuda.get_device_name, range(count))))}")
+    return why_no_cuda(
+        _driver(), torch.version.cuda, "; ".join(str(warning.message).split("(Triggered")[0].strip() for warning in told)
+    )
+
+
+def why_no_cuda(driver: Driver, built: str | None, told: str) -> Check:
+    """The reason that torch, ``built`` for a CUDA version or for none, has no device; ``told`` is what torch warned of, if it did."""
+    missing = functools.partial(Check, name="CUDA", status="missing")
+    if driver.problem:
+        return missing(detail="no NVIDIA driver" + ("" if built else ", and torch is built without CUDA"))
+    wheel = {11: "cu118", 12: "cu126"}.get(driver.cuda[0] if driver.cuda else 0, "cu130")
+    reinstall = f"pip install torch --force-reinstall --index-url https://download.pytorch.org/whl/{wheel}"
+    if built is None:
+        return missing(detail="torch is built without CUDA", fix=reinstall)
+    if driver.cuda and int(built.split(".")[0]) > driver.cuda[0]:
+        detail = f"driver {driver.version} runs CUDA up to {_dotted(driver.cuda)}, torch is built for {built}"
+        return missing(detail=f"{detail}: update the driver or", fix=reinstall)
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return missing(detail=f"no device is left by CUDA_VISIBLE_DEVICES={visible!r}", fix="unset CUDA_VISIBLE_DEVICES")
+    return missing(detail=told or f"driver {driver.version} is there, but torch finds no device")
+
+
+def cupy() -> Check | None:
+    return _cuda_extra("CuPy", "cupy", _driver())
+
+
+def numba_cuda() -> Check | None:
+    return _cuda_extra("numba-cuda", "numba_cuda", _driver())
+
+
+def device_trace() -> Check:
+    """Kineto with CUPTI (or its like): without it a trace has no kernels."""
+    import torch
+
+    recorded = sorted(activity.name for activity in torch.profiler.supported_activities())  # type: ignore[no-untyped-call]
+    if torch.cuda.is_available() and "CUDA" not in recorded:
+        return Check(name="Tracing", status="limited", detail=f"Kineto records {', '.join(recorded)} only: no CUPTI in this torch")
+    return Check(name="Tracing", status="ok" if recorded else "missing", detail=f"Kineto records {', '.join(recorded) or 'nothing'}")
+
+
+def hardware_counters(parameters: Path = _NVIDIA_PARAMETERS) -> Check | None:
+    """Whether the driver lets this user read performance counters; None without an NVIDIA driver."""
+    try:
+        lines = parameters.read_text().splitlines()
+    except OSError:
+        return None
+    restricted = any(line.replace(" ", "") == "RmProfilingAdminOnly:1" for line in lines)
+    if not restricted or os.geteuid() == 0:
+        return Check(name="GPU counters", status="ok", detail="readable by this user")
+    option = "options nvidia NVreg_RestrictProfilingToAdminUsers=0"
+    fix = f"echo {option} | sudo tee /etc/modprobe.d/nvidia-profiling.conf"
+    return Check(name="GPU counters", status="limited", detail="for administrators only; to change it (then reboot):", fix=fix)
+
+
+# --- Apple
+
+
+def mps() -> Check | None:
+    if platform.system() != "Darwin":
+        return None
+    import torch
+
+    if torch.backends.mps.is_available():
+        return Check(name="MPS", status="ok", detail="torch can use Apple's GPU")
+    reason = "this macOS or Mac is too old" if torch.backends.mps.is_built() else "torch is built without it"
+    return Check(name="MPS", status="missing", detail=reason)
+
+
+# --- space
+
+
+def cache_directory() -> Path:
+    """Where measured ceilings are kept: $ROOFLINES_CACHE_DIR, or the place that this system has for caches."""
+    import platformdirs
+
+    return Path(os.environ.get("ROOFLINES_CACHE_DIR") or platformdirs.user_cache_dir("rooflines"))
+
+
+def cache() -> Check:
+    directory = cache_directory()
+    nearest = next((place for place in (directory, *directory.parents) if place.exists()), directory)
+    if nearest.is_dir() and os.access(nearest, os.W_OK):
+        return Check(name="Cache", status="ok", detail=str(directory))
+    fix = "export ROOFLINES_CACHE_DIR=/tmp/rooflines"
+    return Check(name="Cache", status="limited", detail=f"{directory} is not writable: ceilings are measured every time", fix=fix)
+
+
+def ceilings() -> Check:
+    """Which of this machine's devices have measured ceilings in the cache."""
+    import torch
+
+    devices = [detect.cpu_name()]
+    if torch.cuda.is_available():
+        devices += sorted({torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())})
+    stored = {record.device for path in (cache_directory() / "ceilings").glob("*.json") if (record := _stored(path))}
+    known = [device for device in devices if device in stored]
+    if len(known) == len(devices):
+        return Check(name="Ceilings", status="ok", detail=f"measured: {', '.join(known)}")
+    absent = ", ".join(device for device in devices if device not in stored)
+    detail = f"not measured yet: {absent}; the first profile does it"
+    return Check(name="Ceilings", status="limited" if known else "missing", detail=detail, fix="rooflines ceilings")
+
+
+def disk() -> Check:
+    free = shutil.disk_usage(Path.cwd()).free
+    status: CheckStatus = "ok" if free >= LITTLE_DISK_BYTES else "limited"
+    return Check(name="Disk", status=status, detail=f"{binary_bytes(free)} free in this directory")
+
+
+def memory() -> Check:
+    free = detect.memory_available_bytes()
+    status: CheckStatus = "ok" if free >= LITTLE_MEMORY_BYTES else "limited"
+    return Check(name="Memory", status=status, detail=f"{binary_bytes(free)} free of {binary_bytes(memory_bytes())}")
+
+
+# --- how the answers are made
+
+# Four questions ask the driver, and starting NVML can take a second on a machine with many GPUs.
+_driver = functools.cache(nvidia_driver)
+
+_QUESTIONS: tuple[tuple[str, Callable[[], Check | None]], ...] = (
+    ("Python", python),
+    ("PyTorch", torch_package),
+    ("torchvision", torchvision),
+    ("CPU", cpu),
+    ("CPU clock", cpu_clock),
+    ("CPU power", cpu_power),
+    ("Numba", numba),
+    ("GPU driver", gpu_driver),
+    ("CUDA", cuda),
+    ("CuPy", cupy),
+    ("numba-cuda", numba_cuda),
+    ("MPS", mps),
+    ("Tracing", device_trace),
+    ("GPU counters", hardware_counters),
+    ("timm", timm),
+    ("transformers", transformers),
+    ("fvcore", fvcore),
+    ("TB plugin", tensorboard_plugin),
+    ("typst", typst),
+    ("Ceilings", ceilings),
+    ("Cache", cache),
+    ("Disk", disk),
+    ("Memory", memory),
+)
+
+
+def _guarded(name: str, question: Callable[[], Check | None]) -> Check | None:
+    """The answer to ``question``, whatever happens: a broken installation raises more than ImportError."""
+    try:
+        return question()
+    except ModuleNotFoundError as error:
+        return Check(name=name, status="missing", detail=f"{error.name} is not installed", fix=f"pip install {error.name}")
+    except Exception as error:
+        reason = str(error) if isinstance(error, DeviceError) else f"{type(error).__name__}: {error}"
+        return Check(name=name, status="limited", detail=f"could not be examined: {reason.splitlines()[0].strip()}")
+
+
+def _at_least(name: str, version: str, numbers: tuple[int, ...], oldest: tuple[int, ...], fix: str) -> Check:
+    if numbers >= oldest:
+        return Check(name=name, status="ok", detail=version)
+    return Check(name=name, status="limited", detail=f"{version}; rooflines is made for {_dotted(oldest)} or newer", fix=fix)
+
+
+def _importable(name: str, module: str, fix: str, needed_for: str) -> Check:
+    """A package that we depend on: importing it is the test, because a binary that does not fit is found only then."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            importlib.import_module(module)
+    except ImportError as error:
+        return Check(name=name, status="missing", detail=f"needed for {needed_for}: {error}", fix=fix)
+    return Check(name=name, status="ok", detail=package_version(module) or "installed")
+
+
+def _optional(name: str, module: str, package: str, fix: str, needed_for: str) -> Check:
+    """A package for those who want it: looked up and not imported, because importing some takes seconds."""
+    if importlib.util.find_spec(module) is None:
+        return Check(name=name, status="missing", detail=f"needed for {needed_for}", fix=fix)
+    return Check(name=name, status="ok", detail=package_version(package) or "installed")
+
+
+def _cuda_extra(name: str, module: str, driver: Driver) -> Check | None:
+    """A package of the extra for this driver's CUDA; the question does not arise without a driver."""
+    if driver.problem:
+        return None
+    if importlib.util.find_spec(module) is not None:
+        return Check(name=name, status="ok", detail="installed")
+    extra = "cuda13" if driver.cuda and driver.cuda >= (13, 0) else "cuda12"
+    return Check(name=name, status="missing", detail="needed for our own GPU kernels", fix=f"pip install 'rooflines[{extra}]'")
+
+
+def _stored(path: Path) -> Ceilings | None:
+    """The ceilings cached in ``path``, None when it is from another version or broken: they will be measured again."""
+    try:
+        return read_json(path, Ceilings)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+
+
+def _line(path: Path) -> str:
+    """What a file of the kernel says, empty when it is not there."""
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
+def _counted(names: tuple[str, ...]) -> str:
+    """``2 x NVIDIA A100, NVIDIA T4``."""
+    counts = {name: names.count(name) for name in names}
+    return ", ".join(f"{count} x {name}" if count > 1 else name for name, count in counts.items()) or "no GPU"
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
