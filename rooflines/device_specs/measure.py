@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
+    from rooflines.kernels.micro.repeats import Repeats, Timing
     from rooflines.kernels.micro.team import Team
 
 Access = Literal["read", "copy", "triad"]
@@ -40,10 +41,15 @@ Progress = Callable[[str], None]
 METHOD = 1
 BUDGET_S = 12.0
 
+# A measurement that other processes disturbed serves the session it was made in; after this it is made anew.
+_DISTURBED = "disturbed"
+_DISTURBED_AGE = datetime.timedelta(hours=1)
+
 _SAMPLE_S = 0.02  # one sample lasts long enough for the threads' start and the clock's resolution not to matter
 _SMALLEST_DRAM = 256 << 20
 _CACHES_PER_DRAM = 4  # STREAM's rule: each array at least four times the last cache
-_SLOWEST_GEMM = 1 / 20  # of the fp32 GEMM; slower means emulated element by element
+_SLOWEST_GEMM = 1 / 20  # of fp32, for the half precisions on a CPU; slower means emulated element by element
+_LONGEST_CALLS = 2  # shares of the budget: a shape whose product would take longer is not tried
 
 # FP32 FLOP per multiprocessor and cycle, FMA = 2, by compute capability: CUDA C++ Best Practices Guide, "Throughput of Native
 # Arithmetic Instructions" (results per cycle, times 2).
@@ -159,16 +165,35 @@ class _Meter:
         self.progress = progress
         self._date = datetime.date.today().isoformat()
 
-    def rate(self, work: float, run: Callable[[int], float]) -> Any:
-        """Repeats of a rate: ``work`` (FLOP or bytes) per call over the seconds that ``run(calls)`` returns."""
-        from rooflines.kernels.micro.repeats import calls_for, settle
+    def rate(self, work: float, run: Callable[[int], Timing]) -> Repeats:
+        """Repeats of a rate: ``work`` (FLOP or bytes) per call over the time that ``run(calls)`` returns."""
+        from rooflines.kernels.micro.repeats import Sample, calls_for, settle
 
         calls = calls_for(self.sample_s, run)
-        return settle(lambda: work * calls / run(calls), self.share_s)
 
-    def add(self, repeats: Any, detail: str, **fields: Any) -> Ceiling:
+        def sample() -> Sample:
+            seconds, busy = run(calls)
+            return Sample(work * calls / seconds, busy)
+
+        return settle(sample, self.share_s)
+
+    def latency(self, calls: int, run: Callable[[int], Timing]) -> Repeats:
+        """Repeats of the time per call, over ``calls`` calls."""
+        from rooflines.kernels.micro.repeats import Sample, settle
+
+        def sample() -> Sample:
+            seconds, busy = run(calls)
+            return Sample(seconds / calls, busy)
+
+        return settle(sample, self.share_s)
+
+    def add(self, repeats: Repeats, detail: str, **fields: Any) -> Ceiling:
         """Keep ``repeats`` as the ceiling with ``fields``; ``detail`` says how it was measured."""
-        detail = f"{detail}, median of the last 5 of {repeats.count} repeats"
+        from rooflines.kernels.micro.repeats import REPEATS
+
+        detail = f"{detail}, median of the last {REPEATS} of {repeats.taken} repeats"
+        if repeats.disturbed:
+            detail += f", {_DISTURBED}: other processes used the same cores"
         if repeats.unstable:
             detail += ", unstable"
         source = Source(kind="measured", detail=detail, date=self._date)
@@ -199,7 +224,8 @@ def _measure_cpu(meter: _Meter, threads: int) -> None:
         _cpu_memory(meter, team)
     with _torch_threads(threads):
         sides = ((1024, 1024, 1024), (2048, 2048, 2048), (3136, 256, 2304))  # the last: a 3x3 convolution of ResNet-50 as a product
-        for precision in ("fp32", "fp64", "bf16", "fp16"):
+        precisions: tuple[Precision, ...] = ("fp32", "fp64", "bf16", "fp16")
+        for precision in precisions:
             library = "oneDNN" if precision in ("bf16", "fp16") else _blas()
             _gemm(meter, device, precision, sides, 256, f"{library}, {_threads(threads)}")
     _operator_dispatch(meter)
@@ -215,8 +241,8 @@ def _fma(meter: _Meter, team: Team, precision: Literal["fp32", "fp64"]) -> None:
     values = [np.ones(max(fma.lanes(dtype), 4096), dtype=dtype)[: fma.lanes(dtype)] for _ in range(team.size)]
     scale, shift = dtype(0.5), dtype(1.0)
 
-    def run(thousands: int) -> float:
-        return team.seconds([partial(fma.recur, own, scale, shift, 1000 * thousands) for own in values])
+    def run(thousands: int) -> Timing:
+        return team.run([partial(fma.recur, own, scale, shift, 1000 * thousands) for own in values])
 
     run(1)  # compiles
     repeats = meter.rate(fma.flops(dtype, 1000) * team.size, run)
@@ -261,7 +287,7 @@ def _arrays(team: Team, size_bytes: int, count: int = 3) -> list[list[NDArray[An
     elements = max(step, size_bytes // 8 // team.size // step * step)
     slices = [[stream.aligned(elements) for _ in range(team.size)] for _ in range(count)]
     for array in slices:
-        team.seconds([partial(own.fill, 1.0) for own in array])
+        team.run([partial(own.fill, 1.0) for own in array])
     return slices
 
 
@@ -291,14 +317,14 @@ def _bandwidth(
             return partial(stream.copy, own[0], own[1], passes)
         return partial(stream.triad, own[0], own[1], own[2], 3.0, passes)
 
-    def run(passes: int) -> float:
-        return team.seconds([job(own, passes) for own in slices])
+    def run(passes: int) -> Timing:
+        return team.run([job(own, passes) for own in slices])
 
     run(1)  # compiles, and brings the slices into the cache
     repeats = meter.rate(work, run)
     if outside is not None and repeats.median < outside.value:
         again = meter.rate(work, run)
-        repeats = max(repeats, again, key=lambda one: one.median)
+        repeats = max(repeats, again, key=lambda one: (not one.disturbed, one.median))
         if repeats.median < outside.value:
             detail += f", slower than {outside.level}"
     return meter.add(repeats, f"{access} kernel (Numba), {detail}, {_threads(team.size)}", kind="memory", name=f"{level} {access}",
@@ -330,12 +356,10 @@ def _gemm(
     """The fastest matrix product of ``precision`` among ``shapes`` [m, n, k] that fit the memory and the time."""
     from rooflines.kernels.micro import clock, matmul
 
-    fp32 = next((one.value for one in meter.found if one.kind == "compute" and one.precision == "fp32" and one.engine == "matrix"), 0.0)
-
     def trial(shape: tuple[int, int, int]) -> float:
         multiply = matmul.multiplication(shape, precision, device)
         multiply()  # the first call chooses a kernel and allocates its workspace
-        return min(clock.seconds_per_call(device, multiply, 1) for _ in range(2))
+        return min(clock.timed(device, multiply, 1).seconds for _ in range(3))
 
     with matmul.float32_matmul(precision):
         try:
@@ -344,18 +368,19 @@ def _gemm(
         except (RuntimeError, TypeError) as error:  # no such product on this device: the message is torch's
             meter.progress(f"GEMM {precision}: not available ({str(error).splitlines()[0]})")
             return
-        if rate < fp32 * _SLOWEST_GEMM:
+        fp32 = max((one.value for one in meter.found if one.kind == "compute" and one.precision == "fp32"), default=0.0)
+        if device.type == "cpu" and precision in ("bf16", "fp16") and rate < fp32 * _SLOWEST_GEMM:
             meter.progress(f"GEMM {precision}: skipped, emulated at {si(rate, 'FLOP/s')}")
             return
         free = _free_bytes(device)
         rates = {small: rate}
         for shape in shapes:
             fits = matmul.footprint_bytes(shape, "fp32") * 2 < free / 2  # operands are made in fp32
-            if fits and matmul.flops(shape) / rate < max(meter.share_s, 0.02) * 2:
+            if fits and matmul.flops(shape) / max(rates.values()) < _LONGEST_CALLS * meter.share_s:
                 rates[shape] = matmul.flops(shape) / trial(shape)
         best = max(rates, key=lambda shape: rates[shape])
         multiply = matmul.multiplication(best, precision, device)
-        repeats = meter.rate(matmul.flops(best), lambda calls: clock.seconds_per_call(device, multiply, calls) * calls)
+        repeats = meter.rate(matmul.flops(best), partial(clock.timed, device, multiply))
     m, n, k = best
     meter.add(repeats, f"torch.mm [{m}, {k}] @ [{k}, {n}] ({detail})", kind="compute", name=f"GEMM {precision}", unit="FLOP/s",
               precision=precision, engine="matrix", accumulate="fp64" if precision == "fp64" else "fp32")  # fmt: skip
@@ -383,7 +408,7 @@ def _transfers(meter: _Meter, device: torch.device, level: str, size_bytes: int,
     for access in accesses:
         call, work = calls[access]()
         call()
-        repeats = meter.rate(work, lambda count, call=call: clock.seconds_per_call(device, call, count) * count)
+        repeats = meter.rate(work, partial(clock.timed, device, call))
         meter.add(repeats, f"{operator[access]} on tensors of {binary_bytes(size_bytes)}", kind="memory", name=f"{level} {access}",
                   unit="B/s", level=level, access=access)  # fmt: skip
 
@@ -460,7 +485,7 @@ def _gpu_l2(meter: _Meter, device: torch.device, l2_bytes: int) -> None:
     source = torch.ones(l2_bytes // 2 // 4, device=device)
     call, work = transfer.repeated_read(source, 64)
     call()
-    repeats = meter.rate(work, lambda calls: clock.seconds_per_call(device, call, calls) * calls)
+    repeats = meter.rate(work, partial(clock.timed, device, call))
     behind = max((one.value for one in meter.found if one.level == "HBM"), default=0.0)
     if repeats.median <= behind:
         meter.progress(f"L2 read: left out, {si(repeats.median, 'B/s')} is not above the device memory")
@@ -477,17 +502,17 @@ def _kernel_launch(meter: _Meter, device: torch.device) -> None:
     import torch
 
     from rooflines.kernels.micro import clock, dispatch
-    from rooflines.kernels.micro.repeats import settle
 
     launches = 1000
-    graph = dispatch.launch_graph(device, launches)
-    graph.replay()
-    repeats = settle(lambda: clock.seconds_per_call(device, graph.replay, 5) / launches, meter.share_s)
+    replay = dispatch.launch_graph(device, launches)
+    replay()
+    repeats = meter.latency(5, partial(clock.timed, device, replay))
+    repeats = repeats._replace(median=repeats.median / launches)
     meter.add(repeats, f"aten::add_ on one element, {launches} times in a CUDA graph", kind="latency", name="kernel launch", unit="s")
     with torch.inference_mode():
         tensor = dispatch.smallest_kernel(device)
-        clock.seconds_per_call(device, tensor.zero_, 100)
-        repeats = settle(lambda: clock.seconds_per_call(device, tensor.zero_, launches), meter.share_s)
+        clock.timed(device, tensor.zero_, 100)
+        repeats = meter.latency(launches, partial(clock.timed, device, tensor.zero_))
     meter.add(repeats, f"aten::zero_ on one element, {launches} times in a row", kind="latency", name="operator dispatch", unit="s")
 
 
@@ -498,7 +523,6 @@ def _measure_mps(meter: _Meter, device: torch.device) -> None:
     import torch
 
     from rooflines.kernels.micro import clock, dispatch
-    from rooflines.kernels.micro.repeats import settle
 
     for precision in ("fp32", "fp16"):
         _gemm(meter, device, precision, ((2048,) * 3, (4096,) * 3), 512, "Metal")
@@ -506,8 +530,8 @@ def _measure_mps(meter: _Meter, device: torch.device) -> None:
     _transfers(meter, device, "DRAM", size, ("copy", "triad"))
     with torch.inference_mode():
         tensor = dispatch.smallest_kernel(device)
-        clock.seconds_per_call(device, tensor.zero_, 100)
-        repeats = settle(lambda: clock.seconds_per_call(device, tensor.zero_, 1000), meter.share_s)
+        clock.timed(device, tensor.zero_, 100)
+        repeats = meter.latency(1000, partial(clock.timed, device, tensor.zero_))
     meter.add(repeats, "aten::zero_ on one element, 1000 times in a row", kind="latency", name="operator dispatch", unit="s")
 
 
@@ -575,7 +599,7 @@ def _blas() -> str:
     """The library behind torch's float32 and float64 products on this CPU."""
     import torch
 
-    if torch.backends.mkl.is_available():
+    if torch.backends.mkl.is_available():  # type: ignore[no-untyped-call]
         return "MKL"
     return "Accelerate" if detect.cpu().machine == "arm64" else "BLAS"
 
@@ -596,7 +620,11 @@ def _cached(path: Path, fingerprint: str) -> Ceilings | None:
         ceilings = read_json(path, Ceilings)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
-    return ceilings if ceilings.fingerprint == fingerprint and ceilings.ceilings else None
+    if ceilings.fingerprint != fingerprint or not ceilings.ceilings:
+        return None
+    disturbed = any(_DISTURBED in ceiling.source.detail for ceiling in ceilings.ceilings)
+    since = age(ceilings)
+    return None if disturbed and (since is None or since > _DISTURBED_AGE) else ceilings
 
 
 def _silent(_: str) -> None:

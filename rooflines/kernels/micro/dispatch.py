@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Callable
 
 import torch
 
+from rooflines.kernels.micro.repeats import Sample, Timing
 
-def operator_seconds(calls: int) -> float:
+
+def operator_seconds(calls: int) -> Sample:
     """Time of one ``aten::zero_`` on a CPU tensor of one element, in seconds, without the loop and the Python call around it.
 
     The same loop over ``Tensor.dim``, a method call that runs no operator, is subtracted: what remains is what a trace of operators
@@ -20,15 +23,16 @@ def operator_seconds(calls: int) -> float:
     """
     with torch.inference_mode():
         tensor = torch.ones(1)
-        return max(0.0, _loop_seconds(tensor.zero_, calls) - _loop_seconds(tensor.dim, calls))
+        operator, nothing = _loop(tensor.zero_, calls), _loop(tensor.dim, calls)
+    return Sample(max(0.0, operator.seconds - nothing.seconds) / calls, min(operator.busy, nothing.busy))
 
 
-def _loop_seconds(call: object, calls: int) -> float:
-    assert callable(call)
-    begin = time.perf_counter_ns()
+def _loop(call: Callable[[], object], calls: int) -> Timing:
+    begin, before = time.perf_counter_ns(), time.thread_time_ns()
     for _ in itertools.repeat(None, calls):
         call()
-    return (time.perf_counter_ns() - begin) * 1e-9 / calls
+    took, processor = time.perf_counter_ns() - begin, time.thread_time_ns() - before
+    return Timing(took * 1e-9, processor / max(1, took))
 
 
 def smallest_kernel(device: torch.device) -> torch.Tensor:
@@ -36,14 +40,14 @@ def smallest_kernel(device: torch.device) -> torch.Tensor:
     return torch.ones(1, device=device)
 
 
-def launch_graph(device: torch.device, launches: int) -> torch.cuda.CUDAGraph:
-    """A CUDA graph of ``launches`` one-element kernels in a row, so that no host time lies between them.
+def launch_graph(device: torch.device, launches: int) -> Callable[[], object]:
+    """A call that replays a CUDA graph of ``launches`` one-element kernels in a row, so that no host time lies between them.
 
     ``add_`` and not ``zero_``: the latter may be recorded as a memory-set node, which is not a kernel.
     """
     with torch.cuda.device(device), torch.inference_mode():
         tensor = smallest_kernel(device)
-        side = torch.cuda.Stream()
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):  # capture needs a stream on which the kernel has run before
             tensor.add_(1)
@@ -52,4 +56,9 @@ def launch_graph(device: torch.device, launches: int) -> torch.cuda.CUDAGraph:
         with torch.cuda.graph(graph):
             for _ in range(launches):
                 tensor.add_(1)
-    return graph
+
+    def replay(_keep: torch.Tensor = tensor) -> None:
+        """Replay the graph; the default argument keeps alive the memory that the graph writes to."""
+        graph.replay()
+
+    return replay

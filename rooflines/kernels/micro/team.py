@@ -11,8 +11,19 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
+from typing import NamedTuple
+
+from rooflines.kernels.micro.repeats import Timing
 
 Job = Callable[[], object]
+
+
+class _Span(NamedTuple):
+    """When a thread started and ended its job, and the processor time it had meanwhile, in nanoseconds."""
+
+    start: int
+    end: int
+    processor: int
 
 
 class Team:
@@ -23,19 +34,25 @@ class Team:
         self._start = threading.Barrier(size)
         self._pool = ThreadPoolExecutor(size, thread_name_prefix="rooflines-micro")
 
-    def seconds(self, jobs: Sequence[Job]) -> float:
-        """Run one job per thread; returns the time from the first to start to the last to finish."""
+    def run(self, jobs: Sequence[Job]) -> Timing:
+        """Run one job per thread; the time is from the first to start to the last to finish.
+
+        The share of the cores is that of the thread that had least: it tells a thread that waited for a core from a slow kernel.
+        """
         if len(jobs) != self.size:
             raise ValueError(f"{len(jobs)} jobs for {self.size} threads")
         spans = list(self._pool.map(self._timed, jobs))
-        return (max(end for _, end in spans) - min(start for start, _ in spans)) * 1e-9
+        begin, end = min(span.start for span in spans), max(span.end for span in spans)
+        busy = min(span.processor / max(1, span.end - span.start) for span in spans)
+        return Timing((end - begin) * 1e-9, busy)
 
-    def _timed(self, job: Job) -> tuple[int, int]:
+    def _timed(self, job: Job) -> _Span:
         # each thread waits here for the others, so that every thread of the pool gets exactly one job
         self._start.wait()
-        start = time.perf_counter_ns()
+        start, before = time.perf_counter_ns(), time.thread_time_ns()
         job()
-        return start, time.perf_counter_ns()
+        after, end = time.thread_time_ns(), time.perf_counter_ns()
+        return _Span(start, end, after - before)
 
     def __enter__(self) -> Team:
         return self

@@ -11,8 +11,8 @@ import functools
 import platform
 from typing import Any
 
-import llvmlite.binding as llvm
-from numba import njit
+import llvmlite.binding as llvm  # type: ignore[import-untyped]
+from numba import config, njit
 
 
 @functools.cache
@@ -22,10 +22,11 @@ def vector_bytes() -> int:
     Arm without AVX counts as 32, which LLVM makes two 128-bit NEON instructions: its wider cores have four vector units, and only
     twice as many accumulators keep them busy.
     """
-    features = llvm.get_host_cpu_features()
-    if features.get("avx512f"):
+    # what Numba compiles for: this CPU, unless NUMBA_CPU_FEATURES says otherwise
+    features = (llvm.get_host_cpu_features().flatten() if config.CPU_FEATURES is None else config.CPU_FEATURES).split(",")
+    if "+avx512f" in features:
         return 64
-    if features.get("avx"):
+    if "+avx" in features:
         return 32
     return 32 if platform.machine().lower() in ("aarch64", "arm64") else 16
 
