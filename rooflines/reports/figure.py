@@ -33,6 +33,7 @@ _SMALL = 6.8
 _LARGEST_POINT = 30.0
 _OPACITY = 0.82
 _LONGEST_NAME = 36
+_CLEAR = 2.5
 
 
 class _Plot(NamedTuple):
@@ -277,7 +278,10 @@ def _names(plot: _Plot, chart: Chart) -> list[_Box]:
         to_x, to_y = min(max(from_x, box.left), box.right), min(max(from_y, box.bottom), box.top)
         radius = marker_diameter(point.area, _LARGEST_POINT, smallest=3.5) / 2
         length = math.hypot(to_x - from_x, to_y - from_y)
-        if length > radius + 2:
+        if length > radius + _CLEAR + 1:
+            # The line ends short of the text, which the reader's face may set a little wider than ours.
+            to_x, to_y = to_x - (to_x - from_x) * _CLEAR / length, to_y - (to_y - from_y) * _CLEAR / length
+            length -= _CLEAR
             start_x, start_y = from_x + (to_x - from_x) * radius / length, from_y + (to_y - from_y) * radius / length
             plot.axes.plot(
                 [start_x / plot.width, to_x / plot.width], [start_y / plot.height, to_y / plot.height],

@@ -32,7 +32,6 @@ from rooflines.reports.terminal import (
     headline,
     missing_ceilings,
     missing_operators,
-    per,
     saving,
     source_words,
     status_sentence,
@@ -173,9 +172,10 @@ def _operators(analysis: Analysis) -> dict[str, Any]:
     reached = efficiency_text(sum(row.lower_bound_s or 0.0 for row in judged) / bounded if bounded else None)
     total_gain = gains.text(sum(row.headroom_s or 0.0 for row in judged)) if judged else "–"
     order = "most headroom first" if judged else "longest first"
+    basis = "per step" if analysis.basis.per == "step" else "for the whole trace"
     return {
         "missing": missing_operators(analysis),
-        "caption": f"{len(rows)} of {len(everything)} operators, {order}; times are {per(analysis)}. "
+        "caption": f"{len(rows)} of {len(everything)} operators, {order}, times {basis}. "
         "Bound: C compute, M memory, L latency, X communication, H host, ? unknown.",
         "columns": [
             ("time", "%"), ("operator", ""), ("module", ""), ("shapes", ""), ("calls", ""), ("time", times.unit), ("rate", rates.unit),
