@@ -28,7 +28,7 @@ PRIMARY_SHARE = 0.1
 MOST_PRIMARY = 3
 BAND = 0.5
 # Room around the outermost mark, and the least that an axis spans, in decades.
-_MARGIN = 0.2
+_MARGIN = 0.25
 _LEAST_SPAN = 2.0
 
 SOURCE_WORDS = {"measured": "measured", "spec": "data sheet", "derived": "derived", "user": "given"}
@@ -488,7 +488,7 @@ class _Box(msgspec.Struct, frozen=True):
 
 
 _Segment = tuple[float, float, float, float]
-_DISTANCES = (14, 26, 42, 62, 86, 114, 150, 200)
+_DISTANCES = (8, 16, 26, 42, 62, 86, 114, 150, 200)
 # Only the largest points are worth avoiding; the work of placing stays bounded.
 _MOST_OBSTACLES = 150
 _ANGLES = tuple(math.radians(degrees) for degrees in range(0, 360, 20))
@@ -515,8 +515,7 @@ def place_labels(
         (*_pixel(limits, p.intensity, p.flop_per_s, width, height), marker_diameter(p.area, largest) / 2)
         for p in chart.points[:_MOST_OBSTACLES]
     ]
-    lines = [segment for roof in chart.roofs if roof.primary for segment in _segments(roof, limits, width, height)]
-    boxes: list[_Box] = []
+    lines, boxes = _furniture(chart, width, height, character, line)
     leaders: list[_Segment] = []
     placed = []
     for rank, point in enumerate(chart.labelled, start=1):
@@ -524,8 +523,12 @@ def place_labels(
         x, y = _pixel(limits, point.intensity, point.flop_per_s, width, height)
         radius = marker_diameter(point.area, largest) / 2
         half_width, half_height = (len(text) * character + 8) / 2, line / 2
+        others = [disc for disc in discs if disc[:2] != (x, y)]
         best: tuple[float, _Box, _Segment] | None = None
         for distance in _DISTANCES:
+            # A place further out costs its distance at least; nothing there can be cheaper.
+            if best is not None and best[0] <= distance:
+                break
             for angle in _ANGLES:
                 # The text starts where the leader ends: shift its middle away from the point by half its size.
                 reach = radius + distance
@@ -539,7 +542,12 @@ def place_labels(
                     continue
                 if any(_enters(leader, other) for other in boxes) or any(_enters(other, box) for other in leaders):
                     continue
-                cost = distance + 14 * sum(box.covers(*disc) for disc in discs) + 45 * sum(_enters(other, box) for other in lines)
+                cost = distance + 45 * sum(_enters(other, box) for other in lines) + 8 * sum(_cross(leader, other) for other in lines)
+                if best is not None and best[0] <= cost:
+                    continue
+                cost += 14 * box.covers(x, y, radius) + sum(
+                    14 * box.covers(*disc) + 10 * (_gap(leader, disc[0], disc[1]) < disc[2]) for disc in others
+                )
                 if best is None or cost < best[0]:
                     best = (cost, box, leader)
         if best is None:
@@ -550,6 +558,35 @@ def place_labels(
         label_x, label_y = limits.value((box.left + box.right) / 2 / width, (box.bottom + box.top) / 2 / height)
         placed.append(Label(rank=rank, row=point.row, text=text, x=label_x, y=label_y))
     return tuple(placed)
+
+
+def _furniture(chart: Chart, width: float, height: float, character: float, line: float) -> tuple[list[_Segment], list[_Box]]:
+    """What names should not cross and may not cover: the roofs with the strip of text above them, the ring with its name."""
+    lines: list[_Segment] = []
+    boxes: list[_Box] = []
+    for roof in chart.roofs:
+        if not roof.primary:
+            continue
+        for segment in _segments(roof, chart.limits, width, height):
+            ax, ay, bx, by = segment
+            length = math.hypot(bx - ax, by - ay) or 1.0
+            aside_x, aside_y = -(by - ay) / length, (bx - ax) / length
+            lines += [(ax + aside_x * d, ay + aside_y * d, bx + aside_x * d, by + aside_y * d) for d in (0.0, 0.6 * line, 1.2 * line)]
+        if roof.kind == "compute":
+            text, level = len(roof.text) * character, _pixel(chart.limits, chart.limits.x_high, roof.value, width, height)[1]
+            boxes.append(_Box(max(0.0, width - text), level, width, level + 1.2 * line))
+    if chart.ring is not None:
+        x, y = _pixel(chart.limits, chart.ring.intensity, chart.ring.flop_per_s, width, height)
+        boxes.append(_Box(x - line, y - line, x + line, y + line))
+        text = len(chart.ring.text) * character
+        start = x - 0.8 * line - text if ring_text_is_left(chart) else x + 0.8 * line
+        boxes.append(_Box(start, y - 1.8 * line, start + text, y - 0.5 * line))
+    return lines, boxes
+
+
+def ring_text_is_left(chart: Chart) -> bool:
+    """Whether the name of the ring stands left of it, below its middle: near the right edge it would not fit on the other side."""
+    return chart.ring is not None and chart.limits.fraction(chart.ring.intensity, chart.ring.flop_per_s)[0] > 0.75
 
 
 def _pixel(limits: Limits, x: float, y: float, width: float, height: float) -> tuple[float, float]:
@@ -574,6 +611,14 @@ def _cross(first: _Segment, second: _Segment) -> bool:
 
 def _turn(ax: float, ay: float, bx: float, by: float, cx: float, cy: float) -> float:
     return (bx - ax) * (cy - ay) - (by - ay) * (cx - ax)
+
+
+def _gap(segment: _Segment, x: float, y: float) -> float:
+    """How far a place is from a segment."""
+    ax, ay, bx, by = segment
+    squared = (bx - ax) ** 2 + (by - ay) ** 2
+    along = 0.0 if squared == 0 else min(1.0, max(0.0, ((x - ax) * (bx - ax) + (y - ay) * (by - ay)) / squared))
+    return math.hypot(x - ax - along * (bx - ax), y - ay - along * (by - ay))
 
 
 def _enters(segment: _Segment, box: _Box) -> bool:

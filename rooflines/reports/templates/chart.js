@@ -1,0 +1,241 @@
+// The chart's data as plotly traces. What is drawn was decided in Python; here are only pixels: colours of the theme, the slope of the
+// text along a roof, and which of the label placements fits the width.
+(function () {
+  "use strict";
+  const data = JSON.parse(document.getElementById("chart-data").textContent);
+  const place = document.getElementById("chart");
+  const ranks = document.getElementById("ranks");
+  const root = document.documentElement;
+  const log = Math.log10;
+  const shown = new Set();
+  const hidden = new Set();
+  let printing = false;
+  let ranges = null;
+
+  function theme() {
+    if (printing) return "light";
+    return root.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+  }
+  function limits() {
+    return shown.size ? data.wide_limits : data.limits;
+  }
+  function axisRanges() {
+    if (ranges) return ranges;
+    const l = limits();
+    return { x: [log(l.x_low), log(l.x_high)], y: [log(l.y_low), log(l.y_high)] };
+  }
+  function drawnRoofs() {
+    return data.roofs.filter((roof) => roof.primary || shown.has(roof.why_secondary));
+  }
+  function size() {
+    const width = printing ? 670 : place.clientWidth;
+    const margin = width < 560 ? { l: 50, r: 8, t: 8, b: 46 } : { l: 62, r: 10, t: 8, b: 48 };
+    const height = printing ? 430 : place.clientHeight;
+    return { width, height, margin, inner: [width - margin.l - margin.r, height - margin.t - margin.b] };
+  }
+
+  function narrow() {
+    return size().width < 560;
+  }
+  function diameter(point) {
+    return narrow() ? Math.max(6, point.size * 0.72) : point.size;
+  }
+
+  function traces(colours) {
+    const ink = colours.ink;
+    const list = [];
+    if (data.band) {
+      const { x, upper, lower } = data.band;
+      list.push({
+        type: "scatter", mode: "lines", x: x.concat(x.slice().reverse()), y: upper.concat(lower.slice().reverse()),
+        fill: "toself", fillcolor: ink.band, line: { width: 0 }, hoverinfo: "skip",
+      });
+    }
+    for (const roof of drawnRoofs()) {
+      list.push({
+        type: "scatter", mode: "lines", x: roof.x, y: roof.y, hoverinfo: "skip",
+        line: { color: roof.primary ? ink.roof : ink.faint_roof, width: roof.primary ? 1.6 : 1, dash: roof.primary ? "solid" : "dot" },
+      });
+      // Points that cannot be seen along the line answer the pointer with the ceiling's source.
+      const along = { x: [], y: [] };
+      for (let end = 1; end < roof.x.length; end += 1) {
+        for (let step = 0; step <= 12; step += 1) {
+          along.x.push(roof.x[end - 1] * Math.pow(roof.x[end] / roof.x[end - 1], step / 12));
+          along.y.push(roof.y[end - 1] * Math.pow(roof.y[end] / roof.y[end - 1], step / 12));
+        }
+      }
+      list.push({
+        type: "scatter", mode: "markers", x: along.x, y: along.y, marker: { size: 8, opacity: 0, color: ink.roof },
+        hoverinfo: "text", hovertext: roof.hover,
+      });
+    }
+    if (data.ridges.length) {
+      list.push({
+        type: "scatter", mode: "markers", x: data.ridges.map((r) => r.intensity), y: data.ridges.map((r) => r.flop_per_s),
+        marker: { symbol: "diamond", size: 8, color: ink.roof, line: { color: ink.page, width: 1 } },
+        hoverinfo: "text", hovertext: data.ridges.map((r) => r.hover),
+      });
+    }
+    for (const entry of data.legend) {
+      if (hidden.has(entry.category)) continue;
+      const points = data.points.filter((point) => point.category === entry.category);
+      list.push({
+        type: "scatter", mode: "markers", name: entry.category, x: points.map((p) => p.x), y: points.map((p) => p.y),
+        marker: { size: points.map(diameter), color: colours.category[entry.category], opacity: 0.82, line: { color: ink.page, width: 1 } },
+        hoverinfo: "text", hovertext: points.map((p) => p.hover), hoverlabel: { bordercolor: colours.category[entry.category] },
+      });
+    }
+    const warned = data.points.filter((point) => point.warning && !hidden.has(point.category));
+    if (warned.length) {
+      list.push({
+        type: "scatter", mode: "markers+text", x: warned.map((p) => p.x), y: warned.map((p) => p.y), text: warned.map(() => "!"),
+        textposition: "middle center", textfont: { color: ink.warning, size: 12, weight: 700 },
+        marker: { symbol: "square", size: 16, color: ink.page, line: { color: ink.warning, width: 2 } },
+        hoverinfo: "text", hovertext: warned.map((p) => p.hover), hoverlabel: { bordercolor: ink.warning },
+      });
+    }
+    if (data.ring) {
+      list.push({
+        type: "scatter", mode: "markers", x: [data.ring.intensity], y: [data.ring.flop_per_s],
+        marker: { symbol: "circle-open", size: 26, color: ink.text, line: { width: 2.5 } },
+        hoverinfo: "text", hovertext: [data.ring.hover],
+      });
+    }
+    return list;
+  }
+
+  // Text along the roofs: the angle depends on the pixels of the plot, the place on what the axes show.
+  function roofTexts(colours, inner, range) {
+    const perX = inner[0] / (range.x[1] - range.x[0]);
+    const perY = inner[1] / (range.y[1] - range.y[0]);
+    const spots = data.points.map((p) => ({ x: log(p.x), y: log(p.y), radius: p.warning ? 11 : diameter(p) / 2 }));
+    const taken = [];
+    const texts = [];
+    for (const roof of drawnRoofs()) {
+      const width = roof.text.length * 5.9 + 10;
+      const slanted = roof.kind === "memory";
+      const angle = slanted ? Math.atan2(perY, perX) : 0;
+      let x, y;
+      if (slanted) {
+        const half = (width / 2) * Math.cos(angle) / perX;
+        const start = Math.max(range.x[0], range.y[0] - log(roof.value)) + 8 * Math.cos(angle) / perX + half;
+        const end = Math.min(log(roof.x[1]), range.x[1]) - half;
+        if (start > end) continue;
+        // The first place along the line with the fewest points under the text.
+        let fewest = Infinity;
+        for (let step = 0; step <= 10; step += 1) {
+          const at = start + ((end - start) * step) / 10;
+          const across = (at - range.x[0]) * perX - 9 * Math.sin(angle);
+          const up = (at + log(roof.value) - range.y[0]) * perY + 9 * Math.cos(angle);
+          const covered = spots.filter((spot) => {
+            const dx = (spot.x - range.x[0]) * perX - across, dy = (spot.y - range.y[0]) * perY - up;
+            const along = dx * Math.cos(angle) + dy * Math.sin(angle), aside = dy * Math.cos(angle) - dx * Math.sin(angle);
+            return Math.abs(along) < width / 2 + spot.radius && Math.abs(aside) < 8 + spot.radius;
+          }).length;
+          if (covered < fewest) { fewest = covered; x = at; }
+        }
+        y = x + log(roof.value);
+      } else {
+        const start = Math.max(range.x[0], log(roof.x[roof.x.length - 2]));
+        x = range.x[1] - (width / 2) / perX;
+        if (x - (width / 2) / perX < start) x = Math.max(start, range.x[0]) + (width / 2 + 4) / perX;
+        x = Math.min(x, range.x[1] - (width / 2) / perX);
+        y = log(roof.value);
+        if (y > range.y[1] || y < range.y[0]) continue;
+      }
+      // Above the line, square to it.
+      const middle = { x: (x - range.x[0]) * perX - 9 * Math.sin(angle), y: (y - range.y[0]) * perY + 9 * Math.cos(angle) };
+      if (!slanted && taken.some((other) => Math.abs(other.y - middle.y) < 13 && Math.abs(other.x - middle.x) < (other.width + width) / 2)) continue;
+      if (!slanted) taken.push({ ...middle, width });
+      texts.push({
+        x, y, xref: "x", yref: "y", text: roof.text, showarrow: false, textangle: (-angle * 180) / Math.PI,
+        xanchor: "center", yanchor: "middle", xshift: -9 * Math.sin(angle), yshift: 9 * Math.cos(angle),
+        font: { size: 11, color: roof.primary ? colours.ink.text : colours.ink.muted },
+      });
+    }
+    for (const ridge of narrow() ? [] : data.ridges.slice(0, 1)) {
+      texts.push({
+        x: log(ridge.intensity), y: log(ridge.flop_per_s), text: ridge.text, showarrow: false, xanchor: "right", yanchor: "bottom",
+        xshift: -4, yshift: 3, font: { size: 11, color: colours.ink.muted },
+      });
+    }
+    return texts;
+  }
+
+  function names(colours, inner) {
+    const fit = data.labels.find((candidate) => inner[0] >= candidate.least_width);
+    ranks.hidden = fit.least_width > 0 || !fit.labels.length;
+    return fit.labels
+      .filter((label) => !hidden.has(data.points[label.point].category))
+      .map((label) => {
+        const point = data.points[label.point];
+        return {
+          x: log(point.x), y: log(point.y), ax: log(label.x), ay: log(label.y), axref: "x", ayref: "y", xref: "x", yref: "y",
+          text: label.text, showarrow: true, arrowhead: 0, arrowwidth: 0.8, arrowcolor: colours.ink.muted, standoff: diameter(point) / 2,
+          font: { size: 11, color: colours.ink.text }, bgcolor: colours.ink.page, opacity: 0.95, borderpad: 1,
+        };
+      })
+      .concat(data.ring ? [{
+        x: log(data.ring.intensity), y: log(data.ring.flop_per_s), text: data.ring.text, showarrow: false, xanchor: data.ring.left ? "right" : "left",
+        yanchor: "top", xshift: data.ring.left ? -12 : 12, yshift: -7, font: { size: 11, color: colours.ink.text },
+      }] : []);
+  }
+
+  function minor(ticks) {
+    return { tickmode: "array", tickvals: ticks.flatMap((tick) => [2, 3, 4, 5, 6, 7, 8, 9].map((n) => n * tick.value)), ticks: "outside", ticklen: 3 };
+  }
+  function axis(title, ticks, range, ink) {
+    return {
+      type: "log", title: { text: title, font: { size: 12 }, standoff: 8 }, range, tickmode: "array", tickvals: ticks.map((t) => t.value),
+      ticktext: ticks.map((t) => t.text), gridcolor: ink.grid, linecolor: ink.line, zeroline: false, ticks: "outside", ticklen: 5,
+      tickcolor: ink.line, minor: { ...minor(ticks), tickcolor: ink.grid }, showline: true,
+    };
+  }
+  function layout(colours) {
+    const { width, height, margin, inner } = size();
+    const range = axisRanges();
+    const ink = colours.ink;
+    return {
+      width, height, margin, showlegend: false, hovermode: "closest", hoverdistance: 12, dragmode: narrow() ? false : "zoom",
+      paper_bgcolor: ink.page, plot_bgcolor: ink.page, font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: ink.text },
+      hoverlabel: { bgcolor: ink.panel, font: { color: ink.text, size: 12 }, align: "left", namelength: 0 },
+      xaxis: axis("arithmetic intensity, FLOP/byte", data.x_ticks, range.x, ink),
+      yaxis: axis(data.y_unit, data.y_ticks, range.y, ink),
+      annotations: roofTexts(colours, inner, range).concat(names(colours, inner)),
+    };
+  }
+  function draw() {
+    const colours = data.colours[theme()];
+    return Plotly.react(place, traces(colours), layout(colours), {
+      displaylogo: false, scrollZoom: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
+    });
+  }
+
+  draw();
+  place.on("plotly_relayout", (change) => {
+    if (change["xaxis.autorange"]) return;
+    if (!("xaxis.range[0]" in change || "yaxis.range[0]" in change)) return;
+    ranges = { x: place.layout.xaxis.range.slice(), y: place.layout.yaxis.range.slice() };
+    draw();
+  });
+  place.on("plotly_doubleclick", () => { ranges = null; draw(); return false; });
+  document.addEventListener("themechange", draw);
+  new ResizeObserver(() => { if (!printing && place.clientWidth) draw(); }).observe(place);
+  for (const box of document.querySelectorAll("input[data-roofs]")) {
+    box.addEventListener("change", () => {
+      if (box.checked) shown.add(box.dataset.roofs); else shown.delete(box.dataset.roofs);
+      ranges = null;
+      draw();
+    });
+  }
+  for (const chip of document.querySelectorAll("button[data-category]")) {
+    chip.addEventListener("click", () => {
+      const seen = chip.getAttribute("aria-pressed") === "false";
+      chip.setAttribute("aria-pressed", String(seen));
+      if (seen) hidden.delete(chip.dataset.category); else hidden.add(chip.dataset.category);
+      draw();
+    });
+  }
+  addEventListener("beforeprint", () => { printing = true; draw(); });
+  addEventListener("afterprint", () => { printing = false; draw(); });
+})();
