@@ -278,7 +278,7 @@ def _modules(rows: tuple[Row, ...], calls: Calls, ceilings: Ceilings | None, ste
     for at, module in enumerate(calls.modules):
         if index[module.path] != at:
             continue
-        time_s, lower_s, bounded_s = sums[at, 0] / steps, sums[at, 1] / steps, sums[at, 2] / steps
+        time_s, lower_s, bounded_s = (sums[at] / steps).tolist()
         known = ceilings is not None and bounded_s > 0
         result.append(
             ModuleRow(

@@ -1,0 +1,272 @@
+"""The command line: each command parses, calls the library, prints. Nothing heavy is imported before a command needs it."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import traceback
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from rooflines._version import __version__
+from rooflines.errors import Interrupted, OutOfMemoryError, RooflinesError, UsageError, WorkloadError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from rooflines.profiler.collect import Progress
+
+app = typer.Typer(
+    name="rooflines",
+    help="Profile a deep-learning workload and place every operator on this device's roofline.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+_WHAT, _HOW, _MEASURE, _OUTPUT = "What to run", "How to run it", "How to measure", "Output"
+
+
+class Mode(str, Enum):
+    """What a step is."""
+
+    inference = "inference"
+    training = "training"
+
+
+class Precision(str, Enum):
+    """The arithmetic of the run."""
+
+    fp32 = "fp32"
+    tf32 = "tf32"
+    bf16 = "bf16"
+    fp16 = "fp16"
+    amp_bf16 = "amp-bf16"
+    amp_fp16 = "amp-fp16"
+
+
+class AnalysisFormat(str, Enum):
+    """How ``analyze`` answers."""
+
+    table = "table"
+    json = "json"
+
+
+def main() -> None:
+    """The entry point: our errors become one line, a hint and an exit code; anything else is a bug and shows its traceback."""
+    try:
+        app()
+    except RooflinesError as error:
+        _print_cause(error)
+        print(f"rooflines: {error.message}", file=sys.stderr)
+        if error.hint:
+            print(f"  {error.hint}", file=sys.stderr)
+        sys.exit(error.exit_code)
+
+
+def _print_cause(error: RooflinesError) -> None:
+    """The traceback of the user's own code, where it was that that failed; torch's refusal of an input is already in our line."""
+    cause = error.__cause__
+    if isinstance(error, WorkloadError) and cause is not None and not isinstance(cause, SystemExit):
+        frames = traceback.extract_tb(cause.__traceback__)
+        ours = Path(__file__).parent
+        users = [f for f in frames if ours not in Path(f.filename).parents and f.filename != "<frozen importlib._bootstrap_external>"]
+        users = [f for f in users if not f.filename.startswith("<frozen")]
+        if any("site-packages" not in f.filename for f in users):
+            print("Traceback (most recent call last):", file=sys.stderr)
+            print("".join(traceback.format_list(users)), end="", file=sys.stderr)
+            print("".join(traceback.format_exception_only(cause)), end="", file=sys.stderr)
+
+
+@app.callback()
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
+) -> None:
+    if version:
+        print(__version__)
+        raise typer.Exit
+
+
+@app.command()
+def profile(
+    target: Annotated[
+        Optional[str], typer.Argument(help="A script to run (train.py), or path/to/file.py:factory.", show_default=False)  # noqa: UP045
+    ] = None,
+    arguments: Annotated[
+        Optional[list[str]], typer.Argument(help="The script's own arguments, after --.", show_default=False)  # noqa: UP045
+    ] = None,
+    model: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            help="A torchvision model (resnet50), timm:NAME, hf:NAME or path/to/file.py:factory.", rich_help_panel=_WHAT, show_default=False
+        ),
+    ] = None,
+    mode: Annotated[Mode, typer.Option(help="Inference, or training with SGD.", rich_help_panel=_WHAT)] = Mode.inference,
+    batch_size: Annotated[
+        Optional[int], typer.Option(help="Samples a step.", rich_help_panel=_WHAT, show_default="1")  # noqa: UP045
+    ] = None,
+    image_size: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(help="Height and width in pixels.", rich_help_panel=_WHAT, show_default="that of the model's published weights"),
+    ] = None,
+    sequence_length: Annotated[int, typer.Option(help="Tokens a sequence, for language models.", rich_help_panel=_WHAT)] = 128,
+    precision: Annotated[
+        Precision, typer.Option(help="Of the whole network, or of autocast (amp-*).", rich_help_panel=_HOW)
+    ] = Precision.fp32,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.", rich_help_panel=_HOW)] = "auto",
+    threads: Annotated[
+        Optional[int], typer.Option(help="CPU threads.", rich_help_panel=_HOW, show_default="torch's choice")  # noqa: UP045
+    ] = None,
+    channels_last: Annotated[bool, typer.Option("--channels-last", help="Store images as NHWC.", rich_help_panel=_HOW)] = False,
+    compile: Annotated[bool, typer.Option("--compile", help="Run through torch.compile.", rich_help_panel=_HOW)] = False,
+    seed: Annotated[int, typer.Option(help="Of weights and inputs.", rich_help_panel=_HOW)] = 0,
+    to_end: Annotated[
+        bool, typer.Option("--to-end", help="Let a script run to its end instead of stopping it when enough is recorded.", rich_help_panel=_HOW)
+    ] = False,
+    steps: Annotated[
+        Optional[int], typer.Option(help="Timed steps.", rich_help_panel=_MEASURE, show_default="about 5 s, 5 to 100 steps")  # noqa: UP045
+    ] = None,
+    warmup: Annotated[
+        Optional[int], typer.Option(help="Warm-up steps.", rich_help_panel=_MEASURE, show_default="until step times settle")  # noqa: UP045
+    ] = None,
+    ceilings: Annotated[
+        str, typer.Option(help="measured, spec, or a JSON file with ceilings.", rich_help_panel=_MEASURE)
+    ] = "measured",
+    remeasure: Annotated[
+        bool, typer.Option("--remeasure", help="Measure the ceilings again instead of using the cached ones.", rich_help_panel=_MEASURE)
+    ] = False,
+    output: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option("--output", "-o", help="The run directory to make.", rich_help_panel=_OUTPUT, show_default="runs/NAME-MODE-TIME"),
+    ] = None,
+    formats: Annotated[
+        str, typer.Option(help="Reports to write, separated by commas.", rich_help_panel=_OUTPUT)
+    ] = "html,pdf,json,csv,tensorboard",
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the report's path only.", rich_help_panel=_OUTPUT)] = False,
+) -> None:
+    """Run a workload, measure it and this device, and write a report.
+
+    [bold]rooflines profile --model resnet50 --mode training --batch-size 8[/bold]
+
+    [bold]rooflines profile train.py -- --its --own args[/bold]
+    """
+    from rooflines import pipeline
+
+    chosen = tuple(name.strip() for name in formats.split(",") if name.strip())
+    is_script = target is not None and target.endswith(".py")
+    if (target is None) == (model is None):
+        raise UsageError(
+            "say what to profile: " + ("--model or a script, not both." if target else "nothing was given."),
+            hint="For example: rooflines profile --model resnet50",
+        )
+    if arguments and not is_script:
+        raise UsageError(f"unexpected argument {arguments[0]!r}.", hint="Only a script (train.py) takes arguments of its own, after --.")
+    with _progress(quiet) as progress:
+        if is_script and target is not None:
+            run = pipeline.profile_script(
+                Path(target), list(arguments or ()), device=device, batch_size=batch_size, precision=precision.value, steps=steps,
+                warmup=warmup, ceilings=ceilings, remeasure=remeasure, output=output, formats=chosen, to_end=to_end, progress=progress,
+            )  # fmt: skip
+        else:
+            run = pipeline.profile(
+                model or target or "", mode=mode.value, batch_size=batch_size, image_size=image_size, sequence_length=sequence_length,
+                precision=precision.value, device=device, threads=threads, channels_last=channels_last, compile=compile, steps=steps,
+                warmup=warmup, ceilings=ceilings, remeasure=remeasure, output=output, formats=chosen, seed=seed, progress=progress,
+            )  # fmt: skip
+    _print_run(run.directory, chosen, quiet)
+
+
+@app.command()
+def analyze(
+    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    format: Annotated[AnalysisFormat, typer.Option(help="What to print.")] = AnalysisFormat.table,
+    output: Annotated[
+        Optional[Path], typer.Option("--output", "-o", help="Write the JSON there.", show_default="RUN/analysis.json")  # noqa: UP045
+    ] = None,
+    ceilings: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="measured, spec, or a JSON file: judge by these instead of the run's own.", show_default="the run's own"),
+    ] = None,
+) -> None:
+    """Derive the analysis of a run anew from its raw files, without running the model."""
+    from rooflines import pipeline, serial
+
+    analysis = pipeline.analyze(run, ceilings=ceilings)
+    path = output or run / pipeline.ANALYSIS_FILE
+    try:
+        serial.write_json(path, analysis)
+    except OSError as error:
+        raise UsageError(f"cannot write {str(path)!r}: {error.strerror or error}") from None
+    if format is AnalysisFormat.json:
+        print(path.read_text(encoding="utf-8"), end="")
+        return
+    from rooflines.reports.terminal import print_analysis
+
+    print_analysis(analysis, _console())
+
+
+@app.command()
+def report(
+    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    formats: Annotated[str, typer.Option(help="Reports to write, separated by commas.")] = "html,pdf,json,csv,tensorboard",
+) -> None:
+    """Write the reports of a run again, with this version's formulas and pages."""
+    from rooflines import pipeline
+    from rooflines.profiler.run import load
+
+    chosen = pipeline.check_formats(name.strip() for name in formats.split(",") if name.strip())
+    with _progress(False) as progress:
+        written = pipeline.report(load(run), chosen, progress=progress)
+    for name, path in written.items():
+        print(f"{name:12} {path}")
+
+
+@app.command()
+def doctor() -> None:
+    """Say what can be measured on this machine, what is missing, and the command that would fix it."""
+    from rooflines.profiler.doctor import examine
+    from rooflines.reports.doctor import print_checks
+
+    print_checks(examine(), _console())
+
+
+def _print_run(directory: Path, formats: tuple[str, ...], quiet: bool) -> None:
+    from rooflines import pipeline
+
+    shown = directory / ("report.html" if "html" in formats else pipeline.ANALYSIS_FILE)
+    if quiet:
+        print(shown)
+        return
+    from rooflines.reports.terminal import print_analysis
+
+    print_analysis(pipeline.analyze(directory), _console())
+    print(f"\nreport    {shown}")
+    print(f"again     rooflines report {directory}")
+    if "tensorboard" in formats:
+        print(f"browse    tensorboard --logdir {directory.parent}")
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console()
+
+
+@contextlib.contextmanager
+def _progress(quiet: bool) -> Iterator[Progress | None]:
+    """A bar on standard error that says what is happening; nothing with --quiet."""
+    if quiet:
+        yield None
+        return
+    from rooflines.reports.progress import Bar
+
+    with Bar() as bar:
+        yield bar
+
+
+__all__ = ["app", "main"]

@@ -1,0 +1,328 @@
+"""The main job, step by step: check, run, measure the ceilings, analyse, report.
+
+The command line and the Python API are this file with different ways of asking. The order matters: what can be refused is refused
+before anything runs; the run is on disk before its ceilings are measured; every report is a function of the run directory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from rooflines.device_specs.records import Ceilings
+from rooflines.errors import OutputError, UsageError
+from rooflines.profiler.collect import Progress, Recording, Silent, collect, quiet_profiler
+from rooflines.profiler.records import Mode, Run, Settings, Workload
+from rooflines.profiler.run import check_directory, default_directory, load, save
+from rooflines.profiler.workloads import Options, check_options, find_device, from_module, prepare
+from rooflines.roofline.analysis import Analysis
+from rooflines.roofline.analyze import analyze as _analyze
+from rooflines.serial import write_json
+
+if TYPE_CHECKING:
+    import torch
+
+FORMATS = ("html", "pdf", "json", "csv", "tensorboard")
+ANALYSIS_FILE = "analysis.json"
+
+
+def profile(
+    model: torch.nn.Module | str,
+    inputs: Any = None,
+    *,
+    mode: Mode = "inference",
+    batch_size: int | None = None,
+    image_size: int | None = None,
+    sequence_length: int = 128,
+    precision: str = "fp32",
+    device: str = "auto",
+    threads: int | None = None,
+    channels_last: bool = False,
+    compile: bool = False,
+    steps: int | None = None,
+    warmup: int | None = None,
+    ceilings: str = "measured",
+    remeasure: bool = False,
+    output: Path | str | None = None,
+    formats: Sequence[str] = FORMATS,
+    seed: int = 0,
+    progress: Progress | None = None,
+    command: str = "",
+) -> Run:
+    """Record ``model`` and write its analysis and reports; returns the run.
+
+    ``model`` is a module, called with ``inputs`` (a tensor, a tuple, or a dict of keywords), or a name: a torchvision model,
+    ``timm:NAME``, ``hf:NAME``, or ``path/to/file.py:factory``. ``batch_size`` is samples a step; for a module it is read off the
+    inputs. ``steps`` and ``warmup`` are numbers of timed and warm-up steps, chosen from the step times when None. ``ceilings`` is
+    ``measured``, ``spec`` or the path of a file. Raises UsageError (bad input), OutOfMemoryError, Interrupted; a run that had begun
+    stays on disk and loads.
+    """
+    options = Options(
+        mode=mode, batch_size=batch_size, image_size=image_size, sequence_length=sequence_length, precision=precision, device=device,
+        threads=threads, channels_last=channels_last, compile=compile, seed=seed,
+    )  # fmt: skip
+    formats = check_formats(formats)
+    check_steps(steps, warmup)
+    check_options(options)
+    directory = Path(output) if output is not None else default_directory(model if isinstance(model, str) else type(model).__name__, mode)
+    check_directory(directory)
+    given = _given_ceilings(ceilings)
+    progress = progress or Silent()
+    quiet_profiler()
+    progress.stage("building the model", None)
+    if isinstance(model, str):
+        if inputs is not None:
+            raise UsageError(f"inputs were given with the name {model!r}.", hint="A named model makes its own inputs.")
+        prepared = prepare(model, options)
+    else:
+        import torch
+
+        torch.manual_seed(seed)
+        prepared = from_module(model, inputs, options)
+    settings = Settings(command=command or default_command(), steps=steps, warmup=warmup, seed=seed, ceilings=ceilings)
+    with prepared.flags():
+        run = collect(prepared.step, directory, prepared.facts, prepared.device, settings=settings, progress=progress)
+        run = add_ceilings(run, given, remeasure=remeasure, progress=progress)
+    report(run, formats, progress=progress)
+    return run
+
+
+def profile_script(
+    script: Path,
+    arguments: list[str],
+    *,
+    device: str = "auto",
+    batch_size: int | None = None,
+    precision: str = "fp32",
+    steps: int | None = None,
+    warmup: int | None = None,
+    ceilings: str = "measured",
+    remeasure: bool = False,
+    output: Path | str | None = None,
+    formats: Sequence[str] = FORMATS,
+    to_end: bool = False,
+    progress: Progress | None = None,
+    command: str = "",
+) -> Run:
+    """Record the steps of ``script``, run with ``arguments`` as its own command line, and write its analysis and reports.
+
+    A step ends with ``optimizer.step()``, or in a script without one when an outermost module returns with gradients off. The script
+    is stopped when enough is recorded, unless ``to_end``. ``batch_size`` and ``precision`` only label the run. Raises WorkloadError
+    when the script raises, with its exception as ``__cause__``.
+    """
+    from rooflines.errors import WorkloadError
+    from rooflines.profiler.script import collect_script
+
+    check_steps(steps, warmup)
+    check_options(Options(batch_size=batch_size, precision=precision))
+    formats = check_formats(formats)
+    if not script.is_file():
+        raise WorkloadError(f"no such script: {str(script)!r}.")
+    directory = Path(output) if output is not None else default_directory(script.stem, "script")
+    check_directory(directory)
+    given = _given_ceilings(ceilings)
+    quiet_profiler()
+    found = find_device(device)
+    progress = progress or Silent()
+    settings = Settings(command=command or default_command(), steps=steps, warmup=warmup, ceilings=ceilings)
+    workload = Workload(name=script.name, mode="inference", batch_size=batch_size, precision=precision)
+    recording = Recording(directory, workload, found, settings=settings, progress=progress)
+    run = collect_script(script, arguments, recording, workload, found, to_end=to_end)
+    if run.facts.steps is not None and not (run.facts.steps.warmup_ns or run.facts.steps.timed_ns):
+        raise WorkloadError(
+            f"the script {str(script)!r} ended without a step: no optimizer stepped and no module was called with gradients off.",
+            hint="Mark its steps yourself: with rooflines.record() as r: ... r.step()",
+        )
+    run = add_ceilings(run, given, remeasure=remeasure, progress=progress)
+    report(run, formats, progress=progress)
+    return run
+
+
+@contextlib.contextmanager
+def record(
+    output: Path | str | None = None,
+    *,
+    name: str = "loop",
+    mode: Mode = "training",
+    batch_size: int | None = None,
+    precision: str = "fp32",
+    device: str = "auto",
+    steps: int | None = 10,
+    warmup: int | None = 3,
+    ceilings: str = "measured",
+    formats: Sequence[str] = FORMATS,
+    progress: Progress | None = None,
+) -> Iterator[Recording]:
+    """Record a loop that the caller owns; call ``step()`` on what this yields at the end of every step.
+
+    ::
+
+        with rooflines.record(batch_size=64) as r:
+            for batch in loader:
+                train_on(batch)
+                r.step()
+        print(r.run.directory)
+
+    The first ``warmup`` steps are not counted, the next ``steps`` are timed with the profiler off, the four after that run under the
+    profiler (one to see how large its trace is); any further step costs nothing. The name, mode, batch size and precision only label
+    the run. On leaving, the analysis and reports are written, unless the loop raised.
+    """
+    formats = check_formats(formats)
+    check_steps(steps, warmup)
+    check_options(Options(mode=mode, batch_size=batch_size, precision=precision))
+    directory = Path(output) if output is not None else default_directory(name, mode)
+    check_directory(directory)
+    given = _given_ceilings(ceilings)
+    quiet_profiler()
+    workload = Workload(name=name, mode=mode, batch_size=batch_size, precision=precision)
+    settings = Settings(command=default_command(), steps=steps, warmup=warmup, ceilings=ceilings)
+    recording = Recording(directory, workload, find_device(device), settings=settings, progress=progress)
+    with recording:
+        yield recording
+    assert recording.run is not None
+    recording.run = add_ceilings(recording.run, given, progress=progress or Silent())
+    report(recording.run, formats, progress=progress or Silent())
+
+
+def analyze(run: Run | Path | str, *, ceilings: str | None = None) -> Analysis:
+    """The analysis of a run or run directory, derived anew from its raw files; nothing is written.
+
+    ``ceilings`` replaces those stored with the run: ``measured`` (on this machine, now), ``spec``, or a file. Raises RunError and
+    TraceError for what cannot be read.
+    """
+    run = run if isinstance(run, Run) else load(run)
+    if ceilings is None:
+        return _analyze(run)
+    chosen = _given_ceilings(ceilings)
+    return _analyze(run, chosen(run, False, Silent()))
+
+
+def report(
+    run: Run, formats: Sequence[str] = FORMATS, *, analysis: Analysis | None = None, progress: Progress | None = None
+) -> dict[str, Path]:
+    """Write the reports of ``run`` into its directory; returns what was written, by format. ``analysis.json`` is always among them."""
+    formats = check_formats(formats)
+    progress = progress or Silent()
+    directory = run.directory
+    if analysis is None:
+        progress.stage("analysing", None)
+        analysis = _analyze(run)
+    written: dict[str, Path] = {}
+    try:
+        write_json(directory / ANALYSIS_FILE, analysis)
+        written["json"] = directory / ANALYSIS_FILE
+        if analysis.operators:
+            from rooflines.reports.tables import write_parquet
+
+            write_parquet(analysis, directory / "operators.parquet")
+        for name in formats:
+            if name != "json":
+                progress.stage(f"writing the {name} report", None)
+                written[name] = _WRITERS[name](analysis, run)
+    except OSError as error:
+        raise OutputError(f"cannot write the reports in {str(directory)!r}: {error.strerror or error}", hint="Is the disk full?") from None
+    return written
+
+
+def add_ceilings(run: Run, chosen: _Ceilings, *, remeasure: bool = False, progress: Progress | None = None) -> Run:
+    """``run`` with the ceilings of its device, stored in its directory."""
+    ceilings = chosen(run, remeasure, progress or Silent())
+    facts = msgspec.structs.replace(run.facts, ceilings=ceilings)
+    return msgspec.structs.replace(save(run.directory, facts), samples=run.samples)
+
+
+def default_command() -> str:
+    """The shell line that started this process, with the program's name instead of its path."""
+    name, *arguments = sys.argv or ["rooflines"]
+    stem = Path(name).name
+    return shlex.join(["rooflines" if stem in ("rooflines", "__main__.py") else stem, *arguments])
+
+
+def check_formats(formats: Iterable[str]) -> tuple[str, ...]:
+    """The formats as a tuple; raises UsageError for an unknown one."""
+    chosen = tuple(dict.fromkeys(formats))
+    unknown = [name for name in chosen if name not in FORMATS]
+    if unknown:
+        raise UsageError(f"unknown report format {unknown[0]!r}.", hint=f"Choose from {','.join(FORMATS)}.")
+    return chosen
+
+
+def check_steps(steps: int | None, warmup: int | None) -> None:
+    """Raise UsageError for a number of steps that makes no run."""
+    if steps is not None and steps < 1:
+        raise UsageError(f"--steps must be at least 1, got {steps}.")
+    if warmup is not None and warmup < 0:
+        raise UsageError(f"--warmup must not be negative, got {warmup}.")
+
+
+_Ceilings = Callable[[Run, bool, Progress], Ceilings]
+
+
+def _given_ceilings(choice: str) -> _Ceilings:
+    """How to get the ceilings asked for. A file is read at once, so that a bad one is refused before anything runs."""
+    if choice == "measured":
+
+        def measured(run: Run, remeasure: bool, progress: Progress) -> Ceilings:
+            from rooflines.device_specs.measure import measure
+
+            progress.stage("measuring this device's ceilings (cached afterwards)", None)
+            environment = run.facts.environment
+            return measure(
+                environment.device, threads=environment.threads, remeasure=remeasure, progress=lambda text: progress.stage(text, None)
+            )
+
+        return measured
+    if choice == "spec":
+
+        def spec(run: Run, _: bool, __: Progress) -> Ceilings:
+            from rooflines.device_specs.catalog import look_up
+
+            return look_up(run.facts.environment.device_name)
+
+        return spec
+    path = Path(choice)
+    if not path.is_file():
+        raise UsageError(f"--ceilings {choice!r} is no file.", hint="Give measured, spec, or a JSON file with ceilings.")
+    from rooflines.device_specs.measure import load_file
+
+    loaded = load_file(path)
+    return lambda *_: loaded
+
+
+def _write_html(analysis: Analysis, run: Run) -> Path:
+    from rooflines.reports import html
+
+    return html.write(analysis, run.directory / "report.html")
+
+
+def _write_pdf(analysis: Analysis, run: Run) -> Path:
+    from rooflines.reports import pdf
+
+    return pdf.write(analysis, run.directory / "report.pdf")
+
+
+def _write_csv(analysis: Analysis, run: Run) -> Path:
+    from rooflines.reports.tables import write_csv
+
+    write_csv(analysis, run.directory)
+    return run.directory / "operators.csv"
+
+
+def _write_tensorboard(analysis: Analysis, run: Run) -> Path:
+    from rooflines.reports import tensorboard
+
+    return tensorboard.write(analysis, run.directory, run.samples)
+
+
+_WRITERS: dict[str, Callable[[Analysis, Run], Path]] = {
+    "html": _write_html,
+    "pdf": _write_pdf,
+    "csv": _write_csv,
+    "tensorboard": _write_tensorboard,
+}
