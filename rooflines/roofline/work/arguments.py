@@ -1,0 +1,199 @@
+"""A call's arguments by the names of its schema, and the sizes that every family of formulas needs.
+
+A formula states its operator's schema as text, ``"self dim=0 keepdim=False"``, and asks for arguments by name. An argument beyond the
+recorded ones takes the schema's default; one that was there and could not be read is never guessed: the call is not counted and the
+reason names it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from functools import cache
+from math import prod
+from typing import Final
+
+from rooflines.profiler.trace.signature import DTYPE_BYTES, MISSING, Argument, Signature, TensorArg
+
+# torch.ScalarType's numbers, as traces record a dtype argument.
+SCALAR_TYPES: Final[dict[int, str]] = {
+    0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 5: "float16", 6: "float32", 7: "float64", 8: "complex32",
+    9: "complex64", 10: "complex128", 11: "bool", 12: "qint8", 13: "quint8", 14: "qint32", 15: "bfloat16",
+    23: "float8_e5m2", 24: "float8_e4m3fn", 25: "float8_e5m2fnuz", 26: "float8_e4m3fnuz", 27: "uint16", 28: "uint32", 29: "uint64",
+}  # fmt: skip
+
+
+class NotCounted(Exception):
+    """This call has no count; the message is the reason a person reads."""
+
+
+class Dispatches(Exception):
+    """This call only hands its work to other operators, which carry what the count needs."""
+
+
+@cache
+def _parse(schema: str) -> dict[str, tuple[int, Argument]]:
+    fields = {}
+    for index, field in enumerate(schema.split()):
+        name, _, default = field.partition("=")
+        fields[name] = (index, ast.literal_eval(default) if default else MISSING)
+    return fields
+
+
+class Arguments:
+    """The arguments of ``signature`` under the names in ``schema``."""
+
+    def __init__(self, signature: Signature, schema: str) -> None:
+        self._signature = signature
+        self._fields = _parse(schema)
+
+    def value(self, name: str, absent: Argument = MISSING) -> Argument:
+        """The argument as recorded, its default, or ``absent`` where the schema has no such name; raises NotCounted otherwise."""
+        if name not in self._fields and absent is not MISSING:
+            return absent
+        index, default = self._fields[name]
+        found = self._signature.args[index] if index < len(self._signature.args) else default
+        if found is MISSING:
+            raise NotCounted(f"argument '{name}' not recorded")
+        return found
+
+    def tensor(self, name: str) -> TensorArg:
+        """A tensor that the operator cannot do without."""
+        found = self.optional(name)
+        if found is None:
+            raise NotCounted(f"shape of '{name}' not recorded")
+        return found
+
+    def optional(self, name: str) -> TensorArg | None:
+        """A tensor, or None where the call had none (old traces do not tell None from unrecorded)."""
+        if name not in self._fields:
+            return None
+        index, _ = self._fields[name]
+        found = self._signature.args[index] if index < len(self._signature.args) else None
+        return found if isinstance(found, TensorArg) else None
+
+    def tensors(self, name: str) -> tuple[TensorArg, ...]:
+        """The tensors of a list argument, perhaps none."""
+        found = self.value(name, absent=())
+        return tuple(item for item in found if isinstance(item, TensorArg)) if isinstance(found, tuple) else ()
+
+    def integer(self, name: str, absent: int | None = None) -> int:
+        """One integer."""
+        found = self.value(name, absent=MISSING if absent is None else absent)
+        if not isinstance(found, int):
+            raise NotCounted(f"argument '{name}' not recorded")
+        return found
+
+    def integers(self, name: str, rank: int, absent: int | None = None) -> tuple[int, ...]:
+        """``rank`` integers; a single one stands for all."""
+        found = self.value(name, absent=MISSING if absent is None else absent)
+        if isinstance(found, int):
+            return (found,) * rank
+        if isinstance(found, tuple) and all(isinstance(item, int) for item in found) and len(found) in (1, rank):
+            return found if len(found) == rank else found * rank
+        raise NotCounted(f"argument '{name}' not recorded")
+
+    def sizes(self, name: str) -> tuple[int, ...]:
+        """A list of integers of any length."""
+        found = self.value(name)
+        if isinstance(found, tuple) and all(isinstance(item, int) for item in found):
+            return found
+        raise NotCounted(f"argument '{name}' not recorded")
+
+    def flag(self, name: str, absent: bool | None = None) -> bool:
+        """A boolean."""
+        return bool(self.integer(name, absent))
+
+    def mask(self, name: str, length: int) -> tuple[bool, ...]:
+        """``length`` booleans saying which outputs were asked for; all of them where the schema has no such argument."""
+        return tuple(bool(item) for item in self.integers(name, length, absent=1))
+
+    def dtype(self, name: str, default: str) -> str:
+        """The dtype argument ``name``, ``default`` where the call gave none."""
+        found = self.value(name, absent=None)
+        if found is None:
+            return default
+        if isinstance(found, int) and found in SCALAR_TYPES:
+            return SCALAR_TYPES[found]
+        raise NotCounted(f"argument '{name}' not recorded")
+
+
+def distinct(tensor: TensorArg) -> int:
+    """Distinct elements in storage: expanded dimensions once, overlapping windows (``unfold``) once.
+
+    A tensor cannot hold more distinct elements than lie between its first and its last one.
+    """
+    if not tensor.strides or len(tensor.strides) != len(tensor.shape) or 0 in tensor.shape:
+        return tensor.distinct
+    extent = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.strides, strict=True))
+    return min(tensor.distinct, extent) if extent > 0 else tensor.distinct
+
+
+def size_of(dtype: str) -> int:
+    """Bytes of one element of this dtype."""
+    try:
+        return DTYPE_BYTES[dtype]
+    except KeyError:
+        raise NotCounted(f"unknown dtype '{dtype}'") from None
+
+
+def size(*tensors: TensorArg | None) -> int:
+    """Bytes of the distinct elements of all these tensors; None is no tensor."""
+    return sum(distinct(tensor) * size_of(tensor.dtype) for tensor in tensors if tensor is not None)
+
+
+def broadcast(shapes: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
+    """The shape of an element-wise result: dimensions aligned at the right, 1 stretched."""
+    out: list[int] = []
+    for shape in shapes:
+        out = [1] * (len(shape) - len(out)) + out
+        for axis, extent in enumerate(reversed(shape), start=1):
+            if out[-axis] == 1:
+                out[-axis] = extent
+            elif extent not in (1, out[-axis]):
+                raise NotCounted("shapes do not broadcast")
+    return tuple(out)
+
+
+def floating(dtype: str) -> bool:
+    """Whether the dtype holds floating-point or complex numbers."""
+    return dtype.startswith(("float", "bfloat", "complex"))
+
+
+def _kind(dtype: str) -> int:
+    return 3 if dtype.startswith("complex") else 2 if floating(dtype) else 0 if dtype == "bool" else 1
+
+
+def promote(operands: Iterable[Argument]) -> str:
+    """The dtype of an element-wise result, by torch's rule: a scalar or 0-dimensional tensor counts only by its kind."""
+    full: list[str] = []
+    weak: list[str] = []
+    for operand in operands:
+        if isinstance(operand, TensorArg):
+            (full if operand.shape else weak).append(operand.dtype)
+        elif isinstance(operand, bool):
+            weak.append("bool")
+        elif isinstance(operand, int):
+            weak.append("int64")
+        elif isinstance(operand, float):
+            weak.append("float32")
+    if not full:
+        full, weak = weak, []
+    best = _widest(full)
+    wider = [dtype for dtype in weak if _kind(dtype) > _kind(best)]
+    return _widest(wider) if wider else best
+
+
+def _widest(dtypes: list[str]) -> str:
+    if not dtypes:
+        raise NotCounted("shapes not recorded")
+    kind = max(map(_kind, dtypes))
+    same = {dtype for dtype in dtypes if _kind(dtype) == kind}
+    if same == {"float16", "bfloat16"}:
+        return "float32"
+    return max(sorted(same), key=size_of)
+
+
+def elements(shape: Iterable[int]) -> int:
+    """Elements of a tensor of this shape."""
+    return prod(shape)

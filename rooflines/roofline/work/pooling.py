@@ -1,0 +1,118 @@
+"""Max, average and adaptive pooling, forward and backward. A window of k elements costs k FLOPs: k - 1 to combine, 1 to finish."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from math import prod
+from typing import Final
+
+from rooflines.profiler.trace.signature import Signature
+from rooflines.roofline.work.arguments import Arguments, distinct, size, size_of
+from rooflines.roofline.work.convolution import touched
+from rooflines.roofline.work.record import Work, precision_of
+from rooflines.roofline.work.table import aten, composite, formula
+
+_INDEX_BYTES: Final = 8  # max-pooling writes where each maximum was, as int64
+_MAX: Final = "self kernel stride=() padding=0 dilation=1 ceil=False"
+_AVERAGE: Final = "self kernel stride=() padding=0 ceil=False"
+_ADAPTIVE: Final = "self output_size"
+
+
+def pooled_size(extent: int, kernel: int, stride: int, padding: int, dilation: int, ceil: bool) -> int:
+    """Windows over one dimension. With ``ceil`` a partial window counts if it starts inside the input or its left padding."""
+    reach = extent + 2 * padding - dilation * (kernel - 1) - 1
+    count = (reach + (stride - 1 if ceil else 0)) // stride + 1
+    if ceil and (count - 1) * stride >= extent + padding:
+        count -= 1
+    return max(count, 0)
+
+
+def _windowed(signature: Signature, schema: str, rank: int, indices: bool) -> Work:
+    args = Arguments(signature, schema)
+    inputs = args.tensor("self")
+    extents = inputs.shape[-rank:]
+    kernel = args.integers("kernel", rank)
+    stride = kernel if args.value("stride") == () else args.integers("stride", rank)
+    padding, dilation = args.integers("padding", rank), args.integers("dilation", rank, absent=1)
+    ceil = (args.flag("ceil"),) * rank
+    out = tuple(map(pooled_size, extents, kernel, stride, padding, dilation, ceil))
+    planes = prod(inputs.shape[:-rank])
+    covered = planes * prod(map(touched, extents, kernel, stride, padding, dilation, out))
+    outputs = planes * prod(out)
+    itemsize = size_of(inputs.dtype)
+    return Work(
+        other_flops=outputs * prod(kernel),
+        bytes_read=min(covered, distinct(inputs)) * itemsize,
+        bytes_written=outputs * (itemsize + (_INDEX_BYTES if indices else 0)),
+        precision=precision_of(inputs.dtype),
+    )
+
+
+def _adaptive(signature: Signature, rank: int, indices: bool) -> Work:
+    args = Arguments(signature, _ADAPTIVE)
+    inputs = args.tensor("self")
+    extents = inputs.shape[-rank:]
+    out = args.integers("output_size", rank)
+    planes = prod(inputs.shape[:-rank])
+    taps = planes * prod(map(_adaptive_taps, extents, out))
+    itemsize = size_of(inputs.dtype)
+    return Work(
+        other_flops=taps,
+        bytes_read=size(inputs),
+        bytes_written=planes * prod(out) * (itemsize + (_INDEX_BYTES if indices else 0)),
+        precision=precision_of(inputs.dtype),
+    )
+
+
+def _adaptive_taps(extent: int, outputs: int) -> int:
+    """Elements over all windows of one dimension: window i is floor(i * n / o) to ceil((i + 1) * n / o), and windows may overlap.
+
+    Window i ends beyond the next one's start by one element unless (i + 1) * n is a multiple of o, which happens every o / gcd(n, o).
+    """
+    whole = sum(1 for index in range(1, outputs + 1) if index * extent % outputs == 0) if outputs <= extent else 0
+    if outputs <= extent:
+        return extent + outputs - whole
+    return sum(-(-(index + 1) * extent // outputs) - index * extent // outputs for index in range(min(outputs, 1 << 16)))
+
+
+def _backward(signature: Signature, schema: str, rank: int) -> Work:
+    """Each output's gradient goes to the one maximum (an add), or divided to its whole window (an add each)."""
+    args = Arguments(signature, schema)
+    grad, inputs = args.tensor("grad"), args.tensor("self")
+    taps = 1
+    if "kernel" in schema and "indices" not in schema:
+        taps = prod(args.integers("kernel", rank))
+    elif "indices" not in schema:
+        taps = prod(-(-extent // out) for extent, out in zip(inputs.shape[-rank:], grad.shape[-rank:], strict=True))
+    return Work(
+        other_flops=grad.numel * taps,
+        bytes_read=size(grad, args.optional("indices")),
+        bytes_written=inputs.numel * size_of(inputs.dtype),
+        precision=precision_of(inputs.dtype),
+    )
+
+
+def _register(name: str, function: Callable[[Signature], Work]) -> None:
+    formula(name, category="reduction")(function)
+
+
+for _rank in (1, 2, 3):
+    _register(f"aten::max_pool{_rank}d", partial(_windowed, schema=_MAX, rank=_rank, indices=False))
+    _register(f"aten::max_pool{_rank}d_with_indices", partial(_windowed, schema=_MAX, rank=_rank, indices=True))
+    _register(f"aten::mkldnn_max_pool{_rank}d", partial(_windowed, schema=_MAX, rank=_rank, indices=False))
+    _register(f"aten::avg_pool{_rank}d", partial(_windowed, schema=_AVERAGE, rank=_rank, indices=False))
+    _register(f"aten::adaptive_avg_pool{_rank}d", partial(_adaptive, rank=_rank, indices=False))
+    _register(f"aten::_adaptive_avg_pool{_rank}d", partial(_adaptive, rank=_rank, indices=False))
+    _register(f"aten::mkldnn_adaptive_avg_pool{_rank}d", partial(_adaptive, rank=_rank, indices=False))
+    _register(f"aten::adaptive_max_pool{_rank}d", partial(_adaptive, rank=_rank, indices=True))
+    for _name, _schema in {
+        f"aten::max_pool{_rank}d_with_indices_backward": "grad self kernel stride padding dilation ceil indices",
+        f"aten::avg_pool{_rank}d_backward": "grad self kernel",
+        f"aten::_adaptive_avg_pool{_rank}d_backward": "grad self",
+        f"aten::adaptive_avg_pool{_rank}d_backward": "grad self",
+        f"aten::adaptive_max_pool{_rank}d_backward": "grad self indices",
+    }.items():
+        _register(_name, partial(_backward, schema=_schema, rank=_rank))
+
+composite(*aten("max_pool2d_backward lp_pool2d lp_pool1d"))
