@@ -25,6 +25,7 @@ from rooflines.device_specs.records import Ceilings
 from rooflines.errors import DeviceError
 from rooflines.profiler.environment import Driver, cpu_isa, memory_bytes, nvidia_driver, package_version, thread_count
 from rooflines.profiler.samplers.host import cpu_frequency_hz
+from rooflines.profiler.samplers.rapl import POWERCAP, package_counters
 from rooflines.serial import read_json
 from rooflines.units import binary_bytes, si
 
@@ -35,7 +36,6 @@ OLDEST_TORCH = (2, 6)
 LITTLE_DISK_BYTES = 1 << 30
 LITTLE_MEMORY_BYTES = 2 << 30
 
-_POWERCAP = Path("/sys/class/powercap")
 _PCI_DEVICES = Path("/sys/bus/pci/devices")
 _NVIDIA_PARAMETERS = Path("/proc/driver/nvidia/params")
 _CPUFREQ = Path("/sys/devices/system/cpu/cpu0/cpufreq")
@@ -138,16 +138,18 @@ def cpu_clock(cpufreq: Path = _CPUFREQ) -> Check:
     return Check(name="CPU clock", status="ok", detail=f"{si(frequency_hz, 'Hz')} now")
 
 
-def cpu_power(powercap: Path = _POWERCAP) -> Check | None:
+def cpu_power(powercap: Path = POWERCAP) -> Check | None:
     if platform.system() != "Linux":
         return None
-    counters = sorted(powercap.glob("intel-rapl:*/energy_uj"))
+    counters = package_counters(powercap)
     if not counters:
         return Check(name="CPU power", status="missing", detail="this kernel shows no RAPL energy counters")
     if not all(os.access(counter, os.R_OK) for counter in counters):
         fix = "sudo chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj"
         return Check(name="CPU power", status="limited", detail="RAPL energy counters are for root only", fix=fix)
-    return Check(name="CPU power", status="ok", detail=f"{len(counters)} RAPL energy counter{'s' if len(counters) > 1 else ''}")
+    return Check(
+        name="CPU power", status="ok", detail=f"RAPL counters of {len(counters)} CPU package{'s' if len(counters) > 1 else ''}"
+    )
 
 
 # --- NVIDIA

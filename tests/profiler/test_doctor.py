@@ -237,8 +237,9 @@ def test_a_variable_that_takes_threads_away_is_named(monkeypatch):
 def test_rapl_counters_that_only_root_may_read(tmp_path, monkeypatch):
     assert doctor.cpu_power(tmp_path).status == "missing"
     (tmp_path / "intel-rapl:0").mkdir()
+    (tmp_path / "intel-rapl:0" / "name").write_text("package-0\n")
     (tmp_path / "intel-rapl:0" / "energy_uj").write_text("1\n")
-    assert doctor.cpu_power(tmp_path) == Check(name="CPU power", status="ok", detail="1 RAPL energy counter")
+    assert doctor.cpu_power(tmp_path) == Check(name="CPU power", status="ok", detail="RAPL counters of 1 CPU package")
     # Root may read everything, so rights cannot be taken away for real where the tests run as root.
     monkeypatch.setattr("os.access", lambda path, mode: False)
     check = doctor.cpu_power(tmp_path)

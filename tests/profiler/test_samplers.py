@@ -22,6 +22,7 @@ from rooflines.profiler.samplers.host import HostSampler, busy_fraction
 from rooflines.profiler.samplers.journal import Entry, read_journal, write_entry
 from rooflines.profiler.samplers.nvml import NvmlSampler, gpu_count, open_gpus
 from rooflines.profiler.samplers.process import SamplerProcess
+from rooflines.profiler.samplers.rapl import RaplSampler
 from rooflines.profiler.samplers.storage import read_samples, write_samples
 
 BUSY = "print(flush=True)\nwhile True: pass"
@@ -163,10 +164,10 @@ def test_a_busy_process_is_sampled_from_outside(tmp_path):
     samples = sampler.samples()
     busy = [reading.process_cpu_utilization for reading in samples if reading.process_cpu_utilization is not None]
     assert 0.3 < statistics.median(busy) < 1.3
-    assert sampler.problem == ""
+    assert "incomplete" not in sampler.problem
     times = [reading.time_ns for reading in samples]
     assert times == sorted(times)
-    assert {reading.source for reading in samples} == {"psutil"}
+    assert {reading.source for reading in samples} <= {"psutil", "rapl"}
 
 
 def test_the_sampler_is_no_part_of_what_it_watches(tmp_path):
@@ -193,7 +194,7 @@ def test_the_sampler_ends_when_the_watched_process_is_killed(tmp_path):
         pid = sampler.pid
         os.kill(child.pid, signal.SIGKILL)
         wait_until(lambda: ended(pid))
-    assert sampler.problem == ""
+    assert "incomplete" not in sampler.problem
 
 
 def test_the_sampler_ends_when_the_process_that_started_it_is_killed(tmp_path):
@@ -215,7 +216,7 @@ def test_ctrl_c_does_not_end_the_sampler(tmp_path):
         taken = len(sampler.samples())
         wait_until(lambda: len(sampler.samples()) > taken + 3)
         assert os.getpgid(sampler.pid) != os.getpgid(0)
-    assert sampler.problem == ""
+    assert "incomplete" not in sampler.problem
 
 
 def test_sigterm_ends_the_sampler_in_order(tmp_path):
@@ -225,7 +226,7 @@ def test_sigterm_ends_the_sampler_in_order(tmp_path):
         os.kill(pid, signal.SIGTERM)
         wait_until(lambda: ended(pid))
     assert sampler.samples()
-    assert sampler.problem == ""
+    assert "incomplete" not in sampler.problem
 
 
 def test_a_sampler_that_died_leaves_its_samples_and_says_so(tmp_path):
@@ -234,7 +235,7 @@ def test_a_sampler_that_died_leaves_its_samples_and_says_so(tmp_path):
         os.kill(sampler.pid, signal.SIGKILL)
         wait_until(lambda: sampler.pid is None)
     assert sampler.samples()
-    assert sampler.problem == "Device samples may be incomplete: the sampler ended early (signal 9)."
+    assert sampler.problem.endswith("Device samples may be incomplete: the sampler ended early (signal 9).")
 
 
 def test_a_place_that_cannot_be_written_costs_the_samples_and_not_the_run(tmp_path):
@@ -414,11 +415,71 @@ def test_nvml_reads_a_real_gpu(tmp_path):
     gpus = torch_gpus("cuda:0")
     with SamplerProcess(os.getpid(), tmp_path / "samples.jsonl", gpus=gpus) as sampler:
         wait_until(lambda: sum(reading.device == "cuda:0" for reading in sampler.samples()) >= 3)
-    assert sampler.problem == ""
+    assert "GPU" not in sampler.problem
     readings = [reading for reading in sampler.samples() if reading.device == "cuda:0"]
     assert all(reading.memory_used_bytes > 0 for reading in readings)
     assert all(reading.sm_clock_hz is None or 1e8 < reading.sm_clock_hz < 1e10 for reading in readings)
     assert all(reading.power_w is None or 1 < reading.power_w < 5000 for reading in readings)
+
+
+# --- RAPL
+
+
+@pytest.fixture
+def powercap(tmp_path):
+    """What the kernel shows of two CPU packages, of the cores in one of them and of the whole board."""
+
+    def write(zone, name, energy_uj):
+        (tmp_path / zone).mkdir(exist_ok=True)
+        (tmp_path / zone / "name").write_text(f"{name}\n")
+        (tmp_path / zone / "energy_uj").write_text(f"{energy_uj}\n")
+        (tmp_path / zone / "max_energy_range_uj").write_text("9999999\n")
+
+    def advance(first, second):
+        write("intel-rapl:0", "package-0", first)
+        write("intel-rapl:1", "package-1", second)
+        write("intel-rapl:0:0", "core", first)
+        write("intel-rapl:2", "psys", first + second)
+
+    advance(1_000_000, 9_000_000)
+    advance.directory = tmp_path
+    return advance
+
+
+@pytest.mark.unit
+def test_rapl_adds_the_packages_up_and_sees_a_counter_start_again(powercap):
+    sampler = RaplSampler(powercap.directory)
+    (reading,) = sampler.read()
+    assert (reading.source, reading.device, reading.energy_j, reading.power_w) == ("rapl", "host", 0.0, None)
+    powercap(3_000_000, 500_000)  # the second went over 9 999 999
+    (later,) = sampler.read()
+    spent_j = 2.0 + (0.5 + 10.0 - 9.0)
+    assert later.energy_j == spent_j
+    assert later.power_w > 0
+    powercap(3_000_000, 500_000)
+    (last,) = sampler.read()
+    assert (last.energy_j, last.power_w) == (spent_j, 0.0)
+
+
+@pytest.mark.unit
+def test_rapl_says_why_it_is_not_there(tmp_path):
+    with pytest.raises(DeviceError, match="no RAPL energy counters"):
+        RaplSampler(tmp_path)
+
+
+@pytest.mark.unit
+def test_rapl_counter_that_cannot_be_read_is_named(powercap):
+    (powercap.directory / "intel-rapl:1" / "max_energy_range_uj").unlink()
+    with pytest.raises(DeviceError, match="max_energy_range_uj"):
+        RaplSampler(powercap.directory)
+
+
+@pytest.mark.unit
+def test_rapl_counters_that_vanish_end_the_series(powercap):
+    sampler = RaplSampler(powercap.directory)
+    (powercap.directory / "intel-rapl:0" / "energy_uj").unlink()
+    with pytest.raises(DeviceError, match="ended its samples"):
+        sampler.read()
 
 
 # --- samples.parquet

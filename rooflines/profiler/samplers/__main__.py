@@ -24,6 +24,7 @@ from rooflines.profiler.samplers.base import Sampler
 from rooflines.profiler.samplers.host import HostSampler
 from rooflines.profiler.samplers.journal import Entry, write_entry
 from rooflines.profiler.samplers.nvml import open_gpus
+from rooflines.profiler.samplers.rapl import RaplSampler, package_counters
 
 # A SimpleQueue because a signal handler may put into it at any moment: an Event's lock could already be held by the thread it
 # interrupted.
@@ -48,6 +49,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         gpus, problems = open_gpus(options.gpus)
         samplers.extend(gpus)
+        # A machine without counters is no problem of this run; one that keeps them from us may be changed.
+        if package_counters():
+            try:
+                samplers.append(RaplSampler())
+            except DeviceError as error:
+                problems.append(str(error))
         for problem in problems:
             write_entry(file, Entry(problem=problem))
         write_entry(file, Entry(started=True))
