@@ -353,7 +353,12 @@ def _gemm(
     trial_side: int,
     detail: str,
 ) -> None:
-    """The fastest matrix product of ``precision`` among ``shapes`` [m, n, k] that fit the memory and the time."""
+    """The fastest matrix product of ``precision`` among ``shapes`` [m, n, k] that fit the memory and the time.
+
+    A product of ``trial_side`` cubed tells first whether the device has the precision at all; it is measured where no other fits.
+    """
+    import torch
+
     from rooflines.kernels.micro import clock, matmul
 
     def trial(shape: tuple[int, int, int]) -> float:
@@ -364,7 +369,13 @@ def _gemm(
     with matmul.float32_matmul(precision):
         try:
             small = (trial_side,) * 3
-            rate = matmul.flops(small) / trial(small)
+            if device.type == "cpu":
+                # alone: a thread that is kept from its core would make all others wait at the end of so short a product
+                threads = torch.get_num_threads()
+                with _torch_threads(1):
+                    rate = matmul.flops(small) / trial(small) * threads
+            else:
+                rate = matmul.flops(small) / trial(small)
         except (RuntimeError, TypeError) as error:  # no such product on this device: the message is torch's
             meter.progress(f"GEMM {precision}: not available ({str(error).splitlines()[0]})")
             return
@@ -373,12 +384,12 @@ def _gemm(
             meter.progress(f"GEMM {precision}: skipped, emulated at {si(rate, 'FLOP/s')}")
             return
         free = _free_bytes(device)
-        rates = {small: rate}
+        rates: dict[tuple[int, int, int], float] = {}
         for shape in shapes:
             fits = matmul.footprint_bytes(shape, "fp32") * 2 < free / 2  # operands are made in fp32
-            if fits and matmul.flops(shape) / max(rates.values()) < _LONGEST_CALLS * meter.share_s:
+            if fits and matmul.flops(shape) / max(rate, *rates.values(), 0.0) < _LONGEST_CALLS * meter.share_s:
                 rates[shape] = matmul.flops(shape) / trial(shape)
-        best = max(rates, key=lambda shape: rates[shape])
+        best = max(rates, key=lambda shape: rates[shape], default=small)
         multiply = matmul.multiplication(best, precision, device)
         repeats = meter.rate(matmul.flops(best), partial(clock.timed, device, multiply))
     m, n, k = best

@@ -6,6 +6,7 @@ also carries the share of its cores that it really had, and samples that had to 
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable
@@ -83,6 +84,7 @@ def _window(sample: Callable[[], Sample], budget_s: float, clock: Callable[[], f
         if len(samples) < REPEATS or (disturbed and not over):
             continue
         last = [one.value for one in (samples if disturbed else quiet)[-REPEATS:]]
-        spread = statistics.stdev(last) / statistics.mean(last)
+        mean = statistics.mean(last)
+        spread = statistics.stdev(last) / mean if mean > 0 else math.inf
         if spread <= AGREEMENT or over:
             return Repeats(statistics.median(last), spread, len(samples), disturbed)

@@ -1,0 +1,73 @@
+"""The laws of the lookups: which ceiling applies to which work."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rooflines.device_specs.records import Ceilings
+from tests import samples
+
+pytestmark = pytest.mark.unit
+
+CEILINGS = Ceilings(device="laptop", kind="cpu", ceilings=samples.ceilings())
+EMPTY = Ceilings(device="", kind="", ceilings=())
+
+
+def test_vector_work_has_the_vector_roof():
+    assert CEILINGS.compute("fp32", "vector").name == "FMA fp32"
+    assert CEILINGS.compute("fp64", "vector").name == "FMA fp64"
+
+
+def test_matrix_work_has_the_higher_of_both_roofs():
+    assert CEILINGS.compute("fp32", "matrix").name == "FMA fp32"
+    assert CEILINGS.compute("bf16", "matrix").name == "GEMM bf16"
+    gemm = msgspec.structs.replace(CEILINGS.ceilings[0], name="GEMM fp32", engine="matrix", value=500e9)
+    more = msgspec.structs.replace(CEILINGS, ceilings=(*CEILINGS.ceilings, gemm))
+    assert more.compute("fp32", "matrix").name == "GEMM fp32"
+    assert more.compute("fp32", "vector").name == "FMA fp32"
+
+
+def test_half_precision_vector_work_runs_in_fp32_registers():
+    assert CEILINGS.compute("bf16", "vector").name == "FMA fp32"
+    assert CEILINGS.compute("fp16", "matrix") is None
+
+
+def test_memory_level_is_the_smallest_that_holds_the_bytes():
+    assert CEILINGS.memory(1).level == "L2"
+    assert CEILINGS.memory(2 << 20).level == "L2"  # a level holds as much as its capacity
+    assert CEILINGS.memory((2 << 20) + 1).level == "L3"
+    assert CEILINGS.memory((32 << 20) + 1).level == "DRAM"
+    assert CEILINGS.outermost_memory().level == "DRAM"
+
+
+def test_memory_level_gives_its_fastest_access():
+    copy = msgspec.structs.replace(CEILINGS.ceilings[3], name="L2 copy", access="copy", value=500e9)
+    more = msgspec.structs.replace(CEILINGS, ceilings=(*CEILINGS.ceilings, copy))
+    assert more.memory(1).name == "L2 copy"
+
+
+@given(st.integers(0, 1 << 40), st.integers(0, 1 << 40))
+def test_more_bytes_never_move_to_a_smaller_level(one, other):
+    def capacity(size):
+        found = CEILINGS.memory(size).capacity_bytes
+        return float("inf") if found is None else found
+
+    assert capacity(min(one, other)) <= capacity(max(one, other))
+
+
+def test_latency_is_the_shortest():
+    launch = msgspec.structs.replace(CEILINGS.ceilings[-1], name="kernel launch", value=0.9e-6)
+    more = msgspec.structs.replace(CEILINGS, ceilings=(*CEILINGS.ceilings, launch))
+    assert CEILINGS.latency().name == "operator dispatch"
+    assert more.latency().name == "kernel launch"
+
+
+def test_nothing_known_is_none():
+    assert EMPTY.compute("fp32", "vector") is None
+    assert EMPTY.compute("bf16", "vector") is None
+    assert EMPTY.memory(1) is None
+    assert EMPTY.outermost_memory() is None
+    assert EMPTY.latency() is None

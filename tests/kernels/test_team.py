@@ -1,0 +1,39 @@
+"""Threads that start together, each with its own job."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from rooflines.kernels.micro.team import Team
+
+pytestmark = pytest.mark.unit
+
+
+def test_each_thread_runs_one_job():
+    names = []
+    with Team(3) as team:
+        team.run([lambda: names.append(threading.current_thread().name)] * 3)
+    assert len(set(names)) == 3
+
+
+def test_time_spans_the_slowest_and_sleep_is_not_processor_time():
+    with Team(2) as team:
+        timing = team.run([lambda: None, lambda: time.sleep(0.05)])
+    assert timing.seconds >= 0.05
+    assert timing.busy < 0.5
+
+
+def test_a_job_that_fails_is_reported():
+    def fail():
+        raise RuntimeError("no")
+
+    with Team(2) as team, pytest.raises(RuntimeError, match="no"):
+        team.run([fail, lambda: None])
+
+
+def test_wrong_number_of_jobs():
+    with Team(2) as team, pytest.raises(ValueError, match="1 jobs for 2 threads"):
+        team.run([lambda: None])
