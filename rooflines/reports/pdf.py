@@ -31,6 +31,7 @@ from rooflines.reports.terminal import (
     coverage_sentence,
     headline,
     missing_ceilings,
+    missing_findings,
     missing_operators,
     saving,
     source_words,
@@ -81,6 +82,7 @@ def content(analysis: Analysis) -> dict[str, Any]:
             {"title": f.title, "saves": saving(f.saves_s, analysis), "evidence": f.evidence, "suggestion": f.suggestion}
             for f in analysis.findings
         ],
+        "no_findings": missing_findings(analysis),
         "roofline": {
             "svg": as_svg(roofline_figure(analysis, width_in=6.85, height_in=4.3, family=SERIF), _FACE),
             "caption": roofline_caption(analysis),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -139,7 +140,8 @@ def write_csv(analysis: Analysis, directory: Path) -> list[Path]:
         for column in _WORDS.intersection(frame.columns):
             frame[column] = frame[column].map(_inert, na_action="ignore")
         path = directory / f"{name}.csv"
-        frame.to_csv(path, index=False, encoding="utf-8", lineterminator="\n")
+        # Words are always quoted: a carriage return inside a name would end the row otherwise.
+        frame.to_csv(path, index=False, encoding="utf-8", lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
         paths.append(path)
     return paths
 

@@ -113,8 +113,8 @@ def _hyperparameters(analysis: Analysis, metrics: dict[str, float], writer: Summ
         "precision": workload.precision,
         "optimizer": workload.optimizer,
         "image_size": workload.image_size,
-        "channels_last": workload.channels_last,
-        "compiled": workload.compiled,
+        "channels_last": _yes(workload.channels_last),
+        "compiled": _yes(workload.compiled),
         "device": environment.device_name,
         "threads": environment.threads,
         "torch": environment.torch,
@@ -168,3 +168,8 @@ def _inert(text: str) -> str:
     """``text`` with whatever TensorBoard's Markdown would read as markup written as itself."""
     escaped = html.escape(" ".join(text.split()), quote=False)
     return "".join(f"\\{character}" if character in "\\`*_{}[]()#+|!" else character for character in escaped)
+
+
+def _yes(value: bool) -> str:
+    # TensorBoard would show a bool as 0.0 or 1.0.
+    return "yes" if value else "no"

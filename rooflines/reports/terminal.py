@@ -101,6 +101,13 @@ def missing_ceilings(analysis: Analysis) -> str | None:
     return "No ceilings are known for this device, so no bound, efficiency or headroom is given; rooflines ceilings measures them."
 
 
+def missing_findings(analysis: Analysis) -> str:
+    """Why there is no advice: because nothing stands out, or because nothing could be judged."""
+    if any(row.headroom_s is not None for row in analysis.operators):
+        return "Nothing stands out: no single change is expected to save a noticeable part of the time."
+    return "No advice: without operators and ceilings to judge them by, nothing says what could be gained."
+
+
 def coverage_sentence(analysis: Analysis) -> str | None:
     """How much of the operator time has a count, and what has none: None when nothing was traced."""
     coverage = analysis.coverage
@@ -217,7 +224,9 @@ class _Page:
     def _printable(self, text: str) -> str:
         # Names come out of traces that other people made: an escape sequence in one must not reach the terminal.
         text = "".join(character if character.isprintable() or character == _KEPT else " " for character in text)
-        return text.translate(_ASCII).encode("ascii", "replace").decode("ascii") if self.ascii else text
+        if self.ascii:
+            text = "".join(character if character.isascii() or character == _KEPT else "?" for character in text.translate(_ASCII))
+        return text
 
 
 def _title(page: _Page, analysis: Analysis) -> None:
@@ -262,7 +271,7 @@ def _where_a_step_goes(page: _Page, analysis: Analysis) -> None:
 def _findings(page: _Page, analysis: Analysis) -> None:
     page.heading("What to try")
     if not analysis.findings:
-        page.line("Nothing stands out: no single change is expected to save a noticeable part of the time.", indent=2)
+        page.line(missing_findings(analysis), indent=2)
     for number, finding in enumerate(analysis.findings[:_FINDINGS], start=1):
         page.line(f"{number}. ", (finding.title, "bold"), f": {saving(finding.saves_s, analysis)}", indent=2, hang=5)
         page.line(finding.evidence, indent=5)
@@ -349,7 +358,8 @@ def _columns(analysis: Analysis, rows: Sequence[OperatorRow], width: int) -> lis
             "headroom", headroom.unit, [headroom.text(row.headroom_s) for row in rows], headroom.text(sum(gains)) if gains else ""
         ),
     ]
-    from_width = {4: 100, 5: 100, 6: 120, 7: 120}
+    # Columns that have to wait for room, by their place above: module, shapes, calls, time, rate, intensity, bound.
+    from_width = {2: 58, 3: 76, 4: 100, 5: 100, 6: 120, 7: 120, 9: 66}
     return [column for index, column in enumerate(columns) if width >= from_width.get(index, 0)]
 
 

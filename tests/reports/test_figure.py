@@ -1,0 +1,110 @@
+"""The figures: what is drawn and written, that names keep clear of each other, and that partial analyses are drawn too."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from msgspec.structs import replace
+
+from rooflines.reports.figure import SANS, SERIF, as_svg, roofline_figure, steps_figure
+from tests import samples
+
+pytestmark = pytest.mark.unit
+
+
+def texts(figure) -> list[str]:
+    return [text.get_text() for axes in figure.axes for text in axes.texts]
+
+
+def drawn(figure, prefix: str) -> set[str]:
+    return {line.get_gid() for axes in figure.axes for line in axes.lines if str(line.get_gid()).startswith(prefix)}
+
+
+def test_every_operator_with_work_is_a_point():
+    assert len(drawn(roofline_figure(samples.analysis()), "point-")) == 12
+
+
+def test_only_the_roofs_that_judge_are_drawn_and_named_with_their_source():
+    figure = roofline_figure(samples.analysis())
+    assert drawn(figure, "roof-") == {"roof-FMA fp32", "roof-DRAM triad"}
+    assert {"FMA fp32 460 GFLOP/s, measured", "DRAM triad 45.0 GB/s, measured", "ridge 10.2 FLOP/byte"} <= set(texts(figure))
+
+
+def test_colours_are_named_once_with_their_share():
+    found = [text for text in texts(roofline_figure(samples.analysis())) if text.startswith("convolution ")]
+    assert found == ["convolution 70 %"]
+
+
+def test_an_operator_above_its_roof_is_marked():
+    assert texts(roofline_figure(samples.analysis())).count("!") == 1
+
+
+@pytest.mark.parametrize("family", [SANS, SERIF])
+@pytest.mark.parametrize("size", [(7, 4.5), (5, 3.5), (10, 6)])
+def test_names_do_not_lie_on_each_other_or_outside(family, size):
+    figure = roofline_figure(samples.analysis(), width_in=size[0], height_in=size[1], family=family)
+    figure.canvas.draw()
+    boxes = [text.get_window_extent() for axes in figure.axes for text in axes.texts if str(text.get_gid()).startswith("name-")]
+    assert boxes
+    for index, box in enumerate(boxes):
+        assert not [other for other in boxes[:index] if box.overlaps(other)]
+        assert figure.bbox.x0 <= box.x0
+        assert box.x1 <= figure.bbox.x1
+
+
+def test_a_name_is_never_read_as_a_formula():
+    sample = samples.analysis()
+    rows = tuple(replace(row, name="$\\frac{1}{", module="<script>") for row in sample.operators)
+    svg = as_svg(roofline_figure(replace(sample, operators=rows)))
+    assert "$\\frac{1}{ &lt;script&gt;" in svg
+    assert "<script" not in svg
+
+
+def test_the_same_figure_is_the_same_text_in_the_face_asked_for():
+    first, second = (as_svg(roofline_figure(samples.analysis(), family=SERIF), "Libertinus Serif") for _ in range(2))
+    assert first == second
+    assert set(re.findall(r"font-family: '([^']+)'", first)) == {"Libertinus Serif"}
+
+
+def test_a_dark_figure_has_a_dark_page():
+    red, green, blue, _ = roofline_figure(samples.analysis(), dark=True).get_facecolor()
+    assert max(red, green, blue) < 0.2
+
+
+def test_without_ceilings_points_are_drawn_and_the_reason_is_written():
+    rows = tuple(replace(row, efficiency=None, headroom_s=None, lower_bound_s=None) for row in samples.analysis().operators)
+    figure = roofline_figure(replace(samples.analysis(), ceilings=(), operators=rows))
+    assert len(drawn(figure, "point-")) == 12
+    assert any(text.startswith("No ceilings are known") for text in texts(figure))
+
+
+def test_without_a_trace_the_roofs_are_drawn_and_the_reason_is_written():
+    figure = roofline_figure(replace(samples.analysis(), operators=(), totals=None))
+    assert drawn(figure, "roof-") == {"roof-FMA fp32", "roof-DRAM triad"}
+    assert any(text.startswith("No operators") for text in texts(figure))
+
+
+def test_with_nothing_the_figure_says_so():
+    assert texts(roofline_figure(replace(samples.analysis(), operators=(), ceilings=(), totals=None)))[0].startswith("No operators")
+
+
+def test_steps_are_drawn_with_their_median():
+    figure = steps_figure(samples.analysis())
+    assert "median 84.0 ms" in texts(figure)
+    assert any(len(line.get_xdata()) == 12 for line in figure.axes[0].lines)
+
+
+def test_without_steps_the_figure_says_so():
+    assert texts(steps_figure(replace(samples.analysis(), steps=None)))[0].startswith("Step times were not measured")
+
+
+def test_no_window_system_is_touched():
+    import subprocess
+    import sys
+
+    code = (
+        "import sys; from tests import samples; from rooflines.reports.figure import roofline_figure, as_svg; "
+        "as_svg(roofline_figure(samples.analysis())); assert 'matplotlib.pyplot' not in sys.modules; assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
