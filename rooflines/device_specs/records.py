@@ -70,21 +70,20 @@ class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
             return self.compute("fp32", "vector")
         return max(found, key=lambda c: c.value, default=None)
 
-    def memory(self, size_bytes: int) -> Ceiling | None:
-        """The fastest access rate of the smallest level that holds ``size_bytes``; the outermost level has no capacity limit."""
-        levels = [c for c in self.ceilings if c.kind == "memory"]
-        holding = [c for c in levels if c.capacity_bytes is None or c.capacity_bytes >= size_bytes]
-        if not holding:
-            return None
-        smallest = min(float("inf") if c.capacity_bytes is None else c.capacity_bytes for c in holding)
-        return max(
-            (c for c in holding if (float("inf") if c.capacity_bytes is None else c.capacity_bytes) == smallest),
-            key=lambda c: c.value,
-        )
+    def memory_levels(self) -> tuple[Ceiling, ...]:
+        """The fastest access rate of every memory level, nearest to the arithmetic first; the last has no capacity limit."""
+        best: dict[str, Ceiling] = {}
+        for ceiling in self.ceilings:
+            if ceiling.kind == "memory":
+                level = ceiling.level or ceiling.name
+                if level not in best or ceiling.value > best[level].value:
+                    best[level] = ceiling
+        return tuple(sorted(best.values(), key=lambda c: (c.capacity_bytes is None, c.capacity_bytes or 0)))
 
     def outermost_memory(self) -> Ceiling | None:
         """The fastest access rate of DRAM or HBM: the slanted line that is always drawn."""
-        return max((c for c in self.ceilings if c.kind == "memory" and c.capacity_bytes is None), key=lambda c: c.value, default=None)
+        levels = self.memory_levels()
+        return levels[-1] if levels and levels[-1].capacity_bytes is None else None
 
     def latency(self) -> Ceiling | None:
         """The shortest time this device takes to run an operator that does nothing."""

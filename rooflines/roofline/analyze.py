@@ -12,6 +12,7 @@ from rooflines.profiler.trace.breakdown import device_intervals, step_breakdown
 from rooflines.profiler.trace.calls import PHASES, Calls, build_calls
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.reader import COMMUNICATION, KERNEL, MEMCPY, Trace, read_trace
+from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.analysis import (
     Analysis,
     Basis,
@@ -28,6 +29,7 @@ from rooflines.roofline.attribution import Attribution, Row, attribute, step_win
 from rooflines.roofline.findings import find
 from rooflines.roofline.model import place
 from rooflines.roofline.verdict import verdict
+from rooflines.roofline.work import Work
 
 BOOTSTRAP_RESAMPLES = 2000
 # An efficiency above this is flagged: past the noise of a time and of a ceiling.
@@ -149,7 +151,9 @@ def _operator(row: Row, calls: Calls, ceilings: Ceilings | None, steps: int, run
     flops, matrix, size = (work.flops, work.matrix_flops, work.bytes) if work else (0, 0, 0)
     time_s = row.time_ns / 1e9
     precision = _judged_precision(row, run_precision)
-    placement = place(work, ceilings, precision) if work is not None and ceilings is not None and (flops or size) else None
+    placement = None
+    if work is not None and ceilings is not None and (flops or size):
+        placement = place(work, ceilings, footprint_bytes=_footprint(row.signature, work), precision=precision)
     lower_s = placement.lower_bound_s * row.calls if placement else None
     efficiency = lower_s / time_s if lower_s is not None and time_s > 0 else None
     # A view or a dispatcher does no work at all: its time is what calling it costs.
@@ -179,6 +183,12 @@ def _operator(row: Row, calls: Calls, ceilings: Ceilings | None, steps: int, run
         engine=placement.engine if placement else None,
         flag=_flag(efficiency, placement.bound if placement else None, placement.memory_level if placement else None, time_s),
     )
+
+
+def _footprint(signature: Signature, work: Work) -> int:
+    """The memory that a call's bytes lie in: an operator in place (``add_``, ``_foreach_mul_``) writes what it has read."""
+    in_place = signature.name.partition(".")[0].endswith("_") and not signature.name.endswith("__")
+    return max(work.bytes_read, work.bytes_written) if in_place else work.bytes
 
 
 def _judged_precision(row: Row, run_precision: str) -> str | None:

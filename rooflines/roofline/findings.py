@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from rooflines.device_specs.records import Ceilings
 from rooflines.roofline.analysis import Analysis, Finding, OperatorRow
-from rooflines.roofline.verdict import efficiency_of, plural
+from rooflines.roofline.verdict import efficiency_of, plural, runs
 from rooflines.units import percent, seconds, si
 
 # What is below this share of a step is not worth a sentence.
@@ -86,7 +86,7 @@ def _slow_category(category: str) -> Callable[[Analysis, float], Finding | None]
         where = f"{worst.name} in {worst.module}" if worst.module else worst.name
         name = plural(category)
         return Finding(
-            title=f"{name[0].upper()}{name[1:]} {'run' if name.endswith('s') else 'runs'} at {percent(efficiency)} of the bound",
+            title=f"{name[0].upper()}{name[1:]} {runs(category)} at {percent(efficiency)} of the bound",
             saves_s=headroom * scale,
             evidence=(
                 f"{seconds(_sum(rows))} a traced step where the roofline allows {seconds(_sum(rows) - headroom)}; "

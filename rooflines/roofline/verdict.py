@@ -40,6 +40,11 @@ def plural(category: str) -> str:
     return _PLURAL.get(category, category)
 
 
+def runs(category: str) -> str:
+    """The verb that goes with ``plural(category)``."""
+    return "runs" if category in ("attention", "normalisation", "communication", "optimizer") else "run"
+
+
 def largest_category(operators: tuple[OperatorRow, ...]) -> tuple[str, float, float | None]:
     """The category with the most time: its name, its seconds, and the efficiency of those of its operators that have a bound."""
     times: dict[str, float] = {}
@@ -73,17 +78,16 @@ def _bound(analysis: Analysis) -> str:
     category, time_s, efficiency = largest_category(analysis.operators)
     of_time = percent(time_s / timeline.span_s) if timeline.span_s else "?"
     reach = f", at {percent(efficiency)} of what this device could do" if efficiency is not None else ""
-    where = f"{of_time} of the time is {plural(category)}{reach}."
+    where = f"{of_time} of it is {plural(category)}{reach}."
     if bound == "unknown" or not analysis.ceilings:
-        return where[0].upper() + where[1:]
+        return f"Of a traced step, {of_time} is {plural(category)}{reach}."
     names = {
         "host": "Host-bound: the device is idle",
         "latency": "Latency-bound: operators too small for the device take",
         "unmodelled": "Unclear: operators without a count take",
     }
-    if bound in names:
-        return f"{names[bound]} {percent(share)} of the time; {where}"
-    return f"{bound.capitalize()}-bound for {percent(share)} of the time; {where}"
+    opening = names.get(bound, f"{bound.capitalize()}-bound for")
+    return f"{opening} {percent(share)} of the time; {where}"
 
 
 def _lower_first(title: str) -> str:
