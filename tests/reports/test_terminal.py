@@ -93,7 +93,7 @@ def test_a_wide_console_shows_more_columns():
 
 def test_a_number_stays_on_the_line_of_its_unit():
     for width in range(60, 120):
-        broken = [line for line in shown(samples.analysis(), width).splitlines() if re.match(r"\s*(%|ms|GFLOP/s)[.,)]? *[a-z(]", line)]
+        broken = [line for line in shown(samples.analysis(), width).splitlines() if re.match(r"\s*(%|ms|GFLOP/s)[.,)]* ?[a-z(]", line)]
         assert not broken
 
 
@@ -143,6 +143,7 @@ def test_without_ceilings_it_says_so_and_orders_by_time():
 
 def test_an_interrupted_run_says_so():
     text = flat(shown(replace(samples.analysis(), status="interrupted", steps=None, verdict="")))
+    assert "No verdict: this run has no step times." in text
     assert "This run was interrupted" in text
     assert "Step times were not measured" in text
 
