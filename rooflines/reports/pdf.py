@@ -14,7 +14,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from rooflines.reports.chart import shorten_left, warning
+from rooflines.reports.chart import warning
 from rooflines.reports.figure import SERIF, as_svg, roofline_figure, steps_figure
 from rooflines.reports.palette import INK, bound_style, category_colour, contrast
 from rooflines.reports.tables import (
@@ -24,6 +24,7 @@ from rooflines.reports.tables import (
     operator_name,
     operators_by_headroom,
     shorten_name,
+    shorten_path,
     shorten_shapes,
     step_time,
 )
@@ -190,7 +191,7 @@ def _operators(analysis: Analysis) -> dict[str, Any]:
                 "colour": category_colour(row.category),
                 "warned": bool(warning(row)),
                 "cells": [
-                    f"{row.time_s / whole * 100:.1f}", shorten_name(operator_name(row), 26), shorten_left(operator_module(row), 26),
+                    f"{row.time_s / whole * 100:.1f}", shorten_name(operator_name(row), 26), shorten_path(operator_module(row), 26),
                     shorten_shapes(row.shapes, 18), f"{row.calls:.4g}", times.text(row.time_s), rates.text(row.flop_per_s),
                     "–" if row.intensity_flop_per_byte is None else significant(row.intensity_flop_per_byte),
                     efficiency_text(row.efficiency), bound_style(row.bound).letter, gains.text(row.headroom_s),
@@ -233,7 +234,7 @@ def _modules(analysis: Analysis) -> dict[str, Any]:
                 "headroom": (row.headroom_s or 0.0) / most,
                 "depth": min(row.depth, 6),
                 "cells": [
-                    f"{row.time_s / whole * 100:.1f}", shorten_left(row.path, 52) or "(the model)", shorten_name(row.type, 26),
+                    f"{row.time_s / whole * 100:.1f}", shorten_path(row.path, 52) or "(the model)", shorten_name(row.type, 26),
                     f"{row.calls:.4g}", times.text(row.time_s), flops.text(float(row.flops)), efficiency_text(row.efficiency),
                     gains.text(row.headroom_s),
                 ],

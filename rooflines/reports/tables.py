@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rooflines.reports.chart import short_name
+from rooflines.reports.chart import short_name, shorten_left
 from rooflines.roofline.analysis import Analysis, ModuleRow, OperatorRow
 from rooflines.units import scale, significant
 
@@ -45,6 +45,23 @@ def operator_name(row: OperatorRow) -> str:
 def operator_module(row: OperatorRow) -> str:
     """The module path; what ran outside every module is named after its phase."""
     return row.module or (f"({row.phase})" if row.phase else "")
+
+
+def shorten_path(path: str, width: int) -> str:
+    """A module path in at most ``width`` characters, cut from the left.
+
+    The number of a repeated layer is kept, because it tells rows apart whose ends are alike: ``…11…output.dense``.
+    """
+    if len(path) <= width:
+        return path
+    parts = path.split(".")
+    for first in range(1, len(parts)):
+        number = next((part for part in reversed(parts[:first]) if part.isdigit()), "")
+        numbered = "" if any(part.isdigit() for part in parts[first:]) or not number else f"{ELLIPSIS}{number}"
+        short = f"{numbered}{ELLIPSIS}{'.'.join(parts[first:])}"
+        if len(short) <= width:
+            return short
+    return shorten_left(path, width)
 
 
 def shorten_middle(text: str, width: int) -> str:

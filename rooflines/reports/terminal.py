@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from rooflines.device_specs.records import Ceiling, Ceilings
-from rooflines.reports.chart import shorten_left
 from rooflines.reports.tables import (
     column_scale,
     efficiency_text,
@@ -21,6 +20,7 @@ from rooflines.reports.tables import (
     operators_by_headroom,
     shorten_middle,
     shorten_name,
+    shorten_path,
     shorten_shapes,
     step_time,
 )
@@ -146,7 +146,9 @@ def steps_sentences(analysis: Analysis) -> list[str]:
 
 def headline(analysis: Analysis) -> str:
     """The verdict; where nobody could give one, what is known instead."""
-    return analysis.verdict or steps_sentences(analysis)[0]
+    if analysis.verdict:
+        return analysis.verdict
+    return steps_sentences(analysis)[0] if analysis.steps else "No verdict: this run has no step times."
 
 
 def saving(saves_s: float, analysis: Analysis) -> str:
@@ -242,9 +244,8 @@ def _title(page: _Page, analysis: Analysis) -> None:
 def _where_a_step_goes(page: _Page, analysis: Analysis) -> None:
     whole = step_time(analysis)
     a_step = analysis.basis.per == "step"
-    page.heading(
-        "Where a step goes" if a_step else "Where the time goes", f"{seconds(whole)} {'a traced step' if a_step else 'traced'}"
-    )
+    long = f"{seconds(whole)} {'a traced step' if a_step else 'traced'}" if whole > 0 else ""
+    page.heading("Where a step goes" if a_step else "Where the time goes", long)
     shares = {name: value for name, value in (analysis.bound_breakdown or {}).items() if value > 0}
     if not shares or whole <= 0:
         page.line(missing_operators(analysis) or "The time could not be divided into bound classes.", indent=2)
@@ -346,7 +347,7 @@ def _columns(analysis: Analysis, rows: Sequence[OperatorRow], width: int) -> lis
     columns = [
         _numbers("time", "%", [f"{row.time_s / whole * 100:.1f}" for row in rows], f"{time_s / whole * 100:.1f}"),
         _words("operator", [operator_name(row) for row in rows], shorten_name, f"all {len(everything)}"),
-        _words("module", [operator_module(row) for row in rows], shorten_left),
+        _words("module", [operator_module(row) for row in rows], shorten_path),
         _words("shapes", [row.shapes for row in rows], shorten_shapes, style="dim"),
         _numbers("calls", "", [f"{row.calls:.4g}" for row in rows]),
         _numbers("time", times.unit, [times.text(row.time_s) for row in rows], times.text(time_s)),

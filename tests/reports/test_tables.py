@@ -106,6 +106,23 @@ def test_a_name_is_abbreviated_before_it_is_cut():
     assert tables.shorten_name("scaled_dot_product_attention", 15) == "scaled_…tention"
 
 
+@pytest.mark.parametrize(
+    ("path", "width", "text"),
+    [
+        ("layer1.0.conv2", 14, "layer1.0.conv2"),
+        ("backbone.layer1.0.conv2", 14, "…0.conv2"),
+        ("encoder.layers.11.attention.output.dense", 16, "…11…output.dense"),
+        ("encoder.layers.11.attention.output.dense", 12, "…11…dense"),
+        ("encoder.attention.output.dense", 14, "…output.dense"),
+        ("a_module_with_one_long_name", 10, "…long_name"),
+        ("", 5, ""),
+    ],
+)
+def test_a_path_keeps_its_end_and_the_number_of_its_layer(path, width, text):
+    assert tables.shorten_path(path, width) == text
+    assert len(tables.shorten_path(path, width)) <= width
+
+
 def test_shapes_are_cut_between_shapes():
     assert tables.shorten_shapes("4x64x56x56, 64x64x3x3", 30) == "4x64x56x56, 64x64x3x3"
     assert tables.shorten_shapes("4x64x56x56, 64x64x3x3", 15) == "4x64x56x56…"
