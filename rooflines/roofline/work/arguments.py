@@ -57,6 +57,15 @@ class Arguments:
             raise NotCounted(f"argument '{name}' not recorded")
         return found
 
+    def has(self, name: str) -> bool:
+        """Whether the schema has an argument of this name."""
+        return name in self._fields
+
+    def recorded(self, name: str) -> bool:
+        """Whether the argument was recorded or has a default."""
+        index, default = self._fields[name]
+        return (self._signature.args[index] if index < len(self._signature.args) else default) is not MISSING
+
     def tensor(self, name: str) -> TensorArg:
         """A tensor that the operator cannot do without."""
         found = self.optional(name)
@@ -109,8 +118,8 @@ class Arguments:
         return tuple(bool(item) for item in self.integers(name, length, absent=1))
 
     def dtype(self, name: str, default: str) -> str:
-        """The dtype argument ``name``, ``default`` where the call gave none."""
-        found = self.value(name, absent=None)
+        """The dtype argument ``name``, ``default`` where the call gave none or the trace records no values."""
+        found = self.value(name, absent=None) if self.recorded(name) else None
         if found is None:
             return default
         if isinstance(found, int) and found in SCALAR_TYPES:
@@ -165,28 +174,33 @@ def _kind(dtype: str) -> int:
 
 
 def promote(operands: Iterable[Argument]) -> str:
-    """The dtype of an element-wise result, by torch's rule: a scalar or 0-dimensional tensor counts only by its kind."""
+    """The dtype of an element-wise result, by torch's rule: tensors decide, a 0-dimensional one or a number counts only by its kind.
+
+    A number in an expression reaches the operator as a 0-dimensional float64 or int64 tensor, and cannot be told from a real one.
+    """
     full: list[str] = []
-    weak: list[str] = []
+    scalars: list[str] = []
+    numbers: list[str] = []
     for operand in operands:
-        if isinstance(operand, TensorArg):
-            (full if operand.shape else weak).append(operand.dtype)
-        elif isinstance(operand, bool):
-            weak.append("bool")
-        elif isinstance(operand, int):
-            weak.append("int64")
-        elif isinstance(operand, float):
-            weak.append("float32")
-    if not full:
-        full, weak = weak, []
-    best = _widest(full)
-    wider = [dtype for dtype in weak if _kind(dtype) > _kind(best)]
-    return _widest(wider) if wider else best
+        if isinstance(operand, TensorArg) and operand.shape:
+            full.append(operand.dtype)
+        elif isinstance(operand, TensorArg) and operand.dtype != "float64":
+            scalars.append(operand.dtype)
+        elif isinstance(operand, TensorArg):
+            numbers.append("float64" if not full and not scalars else "float32")
+        elif isinstance(operand, bool | int | float):
+            numbers.append({bool: "bool", int: "int64", float: "float32"}[type(operand)])
+    tiers = [tier for tier in (full, scalars, numbers) if tier]
+    if not tiers:
+        raise NotCounted("shapes not recorded")
+    best = _widest(tiers[0])
+    for tier in tiers[1:]:
+        weaker = _widest(tier)
+        best = weaker if _kind(weaker) > _kind(best) else best
+    return best
 
 
 def _widest(dtypes: list[str]) -> str:
-    if not dtypes:
-        raise NotCounted("shapes not recorded")
     kind = max(map(_kind, dtypes))
     same = {dtype for dtype in dtypes if _kind(dtype) == kind}
     if same == {"float16", "bfloat16"}:

@@ -110,6 +110,12 @@ def _rule_work(signature: Signature, rule: Rule, in_place: bool) -> Work:
     )
 
 
+def scaled(signature: Signature) -> bool:
+    """Whether ``add(self, other, alpha)`` multiplies first."""
+    alpha = signature.arg(2, default=1)
+    return isinstance(alpha, int | float) and alpha != 1
+
+
 def _is_square(signature: Signature) -> bool:
     return len(signature.args) > 1 and signature.args[1] in (2, 2.0) and not isinstance(signature.args[1], bool)
 
@@ -119,6 +125,8 @@ def _register(name: str, rule: Rule, in_place: bool) -> None:
     def _formula(signature: Signature) -> Work:
         if name.rstrip("_") == "pow" and _is_square(signature):
             return _rule_work(signature, Rule(costs.BASIC, rule.operands, rule.result), in_place)
+        if name.rstrip("_") in ("add", "sub") and scaled(signature):
+            return _rule_work(signature, Rule(rule.cost + costs.BASIC, rule.operands, rule.result), in_place)
         if name.startswith("masked_fill") or name == "where":
             return _selection(signature, rule, in_place)
         return _rule_work(signature, rule, in_place)

@@ -14,9 +14,9 @@ from rooflines.roofline.work.table import aten, composite, formula
 _NO_REDUCTION: Final = 0  # at::Reduction: None, Mean, Sum
 
 
-def _losses(reduction: int, each: int) -> int:
-    """How many losses are written: one for each, or their mean or sum."""
-    return each if reduction == _NO_REDUCTION else 1
+def _losses(args: Arguments, each: int) -> int:
+    """How many losses are written: one for each, or their mean or sum, which is the default where traces record no values."""
+    return each if args.recorded("reduction") and args.integer("reduction") == _NO_REDUCTION else 1
 
 
 _NLL: Final = "self target weight=None reduction=1 ignore=-100"
@@ -33,7 +33,7 @@ def _nll(signature: Signature) -> Work:
     return Work(
         other_flops=target.numel * (2 if weight is None else 4),
         bytes_read=target.numel * itemsize + size(target, weight),
-        bytes_written=_losses(args.integer("reduction"), target.numel) * itemsize + total,
+        bytes_written=_losses(args, target.numel) * itemsize + total,
         precision=precision_of(inputs.dtype),
     )
 
@@ -58,12 +58,12 @@ def _cross_entropy(signature: Signature) -> Work:
     inputs, target, weight = args.tensor("self"), args.tensor("target"), args.optional("weight")
     probabilities = target.shape == inputs.shape
     samples = target.numel if not probabilities else inputs.numel // (inputs.shape[1 if len(inputs.shape) > 1 else 0] or 1)
-    smoothing = args.value("smoothing")
+    smoothing = args.value("smoothing") if args.recorded("smoothing") else 0.0
     each = costs.SOFTMAX + 2 * probabilities + (isinstance(smoothing, float) and smoothing > 0)
     return Work(
         other_flops=inputs.numel * each + 2 * samples,
         bytes_read=size(inputs, target, weight),
-        bytes_written=_losses(args.integer("reduction"), samples) * size_of(inputs.dtype),
+        bytes_written=_losses(args, samples) * size_of(inputs.dtype),
         precision=precision_of(inputs.dtype),
     )
 
@@ -90,7 +90,7 @@ def _elementwise(signature: Signature, cost: int, schema: str) -> Work:
     return Work(
         other_flops=each * cost,
         bytes_read=size(inputs, target, args.optional("weight"), args.optional("pos_weight")),
-        bytes_written=_losses(args.integer("reduction"), each) * size_of(inputs.dtype),
+        bytes_written=_losses(args, each) * size_of(inputs.dtype),
         precision=precision_of(inputs.dtype),
     )
 

@@ -72,7 +72,7 @@ def _with_addition(signature: Signature) -> Work:
     cost = 1
     if signature.name == "aten::_addmm_activation":
         cost += GELU if args.flag("use_gelu") else 1
-    read = size(added) if args.value("beta") != 0 else 0
+    read = size(added) if not args.recorded("beta") or args.value("beta") != 0 else 0
     return work + Work(other_flops=cost * results, bytes_read=read, precision=work.precision)
 
 

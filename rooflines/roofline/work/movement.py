@@ -7,7 +7,7 @@ from math import ceil, prod
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.work.arguments import Arguments, NotCounted, distinct, size, size_of
+from rooflines.roofline.work.arguments import Arguments, Dispatches, NotCounted, distinct, size, size_of
 from rooflines.roofline.work.record import Work, precision_of
 from rooflines.roofline.work.table import aten, composite, formula, sized_formula
 
@@ -45,7 +45,9 @@ composite(
         " embedding_bag embedding_backward index_select_backward gather_backward masked_select_backward rot90 fliplr flipud"
         " unsafe_index _unsafe_index_put column_stack dstack cartesian_prod combinations one_hot channel_shuffle take_along_dim"
         " embedding_renorm_ stft istft block_diag interpolate grid_sampler _index_put_impl upsample"
-        " max_unpool1d affine_grid_generator affine_grid_generator_backward argwhere unique_consecutive normal rand randn randint"
+        " max_unpool1d affine_grid_generator affine_grid_generator_backward argwhere unique_consecutive"
+        " flatten_dense_tensors unflatten_dense_tensors"
+        " normal rand randn randint"
         " rand_like randn_like randint_like randperm bernoulli"
     )
 )
@@ -95,6 +97,8 @@ def _factory(signature: Signature) -> Work:
     schema = _FACTORIES[signature.name]
     args = Arguments(signature, schema)
     pattern = args.optional("self")
+    if "size" in schema and not args.recorded("size"):
+        raise Dispatches  # traces without values: the fill inside has the shape
     shape = args.sizes("size") if "size" in schema else args.tensor("self").shape
     return _move(0, prod(shape) * size_of(args.dtype("dtype", pattern.dtype if pattern else "float32")))
 
@@ -131,9 +135,10 @@ def _item_size(tensors: tuple[TensorArg, ...], output_bytes: int | None) -> int:
 @sized_formula("aten::cat", "aten::concat", "aten::concatenate", "aten::_cat", "aten::stack", "aten::_stack", "aten::hstack",
                "aten::vstack", category="copy")  # fmt: skip
 def _join(signature: Signature, output_bytes: int | None) -> Work:
-    tensors = Arguments(signature, "tensors").tensors("tensors")
+    listed = signature.arg(0)
+    tensors = tuple(item for item in listed if isinstance(item, TensorArg)) if isinstance(listed, tuple) else ()
     if not tensors:
-        raise NotCounted("shapes not recorded")
+        return _move(_allocated(signature, output_bytes), _allocated(signature, output_bytes))  # each element is read and written
     itemsize = _item_size(tensors, output_bytes)
     return _move(sum(map(distinct, tensors)) * itemsize, sum(tensor.numel for tensor in tensors) * itemsize)
 

@@ -52,6 +52,11 @@ _AFFINE_NORM_BACKWARD: Final[dict[str, str]] = {
 }
 
 
+def _mask(args: Arguments, length: int) -> tuple[bool, ...]:
+    """Which gradients were asked for; all of them where traces record no values, as training does."""
+    return args.mask("output_mask", length) if not args.has("output_mask") or args.recorded("output_mask") else (True,) * length
+
+
 def _written(*tensors: TensorArg | None) -> int:
     return sum(tensor.numel * size_of(tensor.dtype) for tensor in tensors if tensor is not None)
 
@@ -75,7 +80,7 @@ def _batch_norm_backward(signature: Signature, schema: str) -> Work:
     args = Arguments(signature, schema)
     grad, inputs, weight = args.tensor("grad"), args.tensor("self"), args.optional("weight")
     training = args.flag("training", absent=True)
-    grad_input, grad_weight, grad_bias = args.mask("output_mask", 3)
+    grad_input, grad_weight, grad_bias = _mask(args, 3)
     saved = [args.optional(name) for name in (("save_mean", "save_var") if training else ("mean", "var"))]
     return Work(
         other_flops=inputs.numel * (BATCH_NORM_BACKWARD if training else BATCH_NORM_EVAL_BACKWARD),
@@ -101,7 +106,7 @@ def _affine_norm(signature: Signature, schema: str) -> Work:
 def _affine_norm_backward(signature: Signature, schema: str) -> Work:
     args = Arguments(signature, schema)
     grad, inputs, weight = args.tensor("grad"), args.tensor("self"), args.optional("weight")
-    grad_input, grad_weight, grad_bias = args.mask("output_mask", 3)
+    grad_input, grad_weight, grad_bias = _mask(args, 3)
     return Work(
         other_flops=inputs.numel * LAYER_NORM_BACKWARD,
         bytes_read=size(grad, inputs, weight, args.optional("mean"), args.optional("rstd")),
@@ -138,7 +143,7 @@ def _rms_norm(signature: Signature) -> Work:
 def _rms_norm_backward(signature: Signature) -> Work:
     args = Arguments(signature, "grad self normalized_shape rstd weight output_mask")
     grad, inputs, weight = args.tensor("grad"), args.tensor("self"), args.optional("weight")
-    grad_input, grad_weight = args.mask("output_mask", 2)
+    grad_input, grad_weight = _mask(args, 2)
     return Work(
         other_flops=inputs.numel * RMS_NORM_BACKWARD,
         bytes_read=size(grad, inputs, args.optional("rstd"), weight),

@@ -8,7 +8,7 @@ from typing import Final
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.work import costs
 from rooflines.roofline.work.arguments import Arguments, NotCounted, size, size_of
-from rooflines.roofline.work.elementwise import RULES, Rule
+from rooflines.roofline.work.elementwise import RULES, Rule, scaled
 from rooflines.roofline.work.record import Work, precision_of
 from rooflines.roofline.work.table import formula, words
 
@@ -109,6 +109,8 @@ def _foreach(signature: Signature, cost: int, reads: bool = True) -> Work:
     others = signature.tensors[len(targets) :]
     if "pow" in signature.name and signature.arg(1) in (2, 2.0):
         cost = costs.BASIC
+    if signature.name.rstrip("_").endswith(("_add", "_sub")) and scaled(signature):
+        cost += costs.BASIC
     results = _numel(targets)
     return Work(
         other_flops=cost * results,

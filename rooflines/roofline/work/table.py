@@ -41,8 +41,9 @@ _COMPOSITES: Final[set[str]] = set()
 
 # Names that the autograd engine, the optimizers and torch.compile give to what they call; the operators are inside.
 _COMPOSITE_NAMES: Final = re.compile(
-    r"autograd::engine::evaluate_function: |torch::autograd::|Optimizer\.|ProfilerStep#|enumerate\(DataLoader\)"
-    r"|Torch-Compiled Region|CompiledFunction|DistributedDataParallel\.|torch/|\w+Backward\d*\Z"
+    r"autograd::engine::evaluate_function: |torch::autograd::|torch::jit::|torch(::|\.)distributed(::|\.)|\w+Backward\d*\Z"
+    r"|<(forward|backward) op>|forward\Z|TorchDynamo |Torch-Compiled Region|CompiledFunction|torch/"
+    r"|Optimizer\.|ProfilerStep#|enumerate\(DataLoader\)|DistributedDataParallel\."
 )
 _COMMUNICATION: Final = re.compile(r"(c10d|_c10d_functional|nccl|gloo|mpi|ucc)(::|:)|record_param_comms")
 
