@@ -165,15 +165,19 @@ class _Meter:
         self.progress = progress
         self._date = datetime.date.today().isoformat()
 
-    def rate(self, work: float, run: Callable[[int], Timing]) -> Repeats:
-        """Repeats of a rate: ``work`` (FLOP or bytes) per call over the time that ``run(calls)`` returns."""
+    def rate(self, work: float, run: Callable[[int], Timing], *, private: bool = False) -> Repeats:
+        """Repeats of a rate: ``work`` (FLOP or bytes) per call over the time that ``run(calls)`` returns.
+
+        Where each thread uses nothing but its own core (``private``), the rate is per processor time, the share of the core that the
+        thread had: on a machine that is never quiet, this is still what the core does.
+        """
         from rooflines.kernels.micro.repeats import Sample, calls_for, settle
 
         calls = calls_for(self.sample_s, run)
 
         def sample() -> Sample:
             seconds, busy = run(calls)
-            return Sample(work * calls / seconds, busy)
+            return Sample(work * calls / (seconds * busy)) if private else Sample(work * calls / seconds, busy)
 
         return settle(sample, self.share_s)
 
@@ -245,8 +249,9 @@ def _fma(meter: _Meter, team: Team, precision: Literal["fp32", "fp64"]) -> None:
         return team.run([partial(fma.recur, own, scale, shift, 1000 * thousands) for own in values])
 
     run(1)  # compiles
-    repeats = meter.rate(fma.flops(dtype, 1000) * team.size, run)
-    detail = f"{fma.ACCUMULATORS} independent {vectors.vector_bytes() * 8}-bit FMA recurrences (Numba), {_threads(team.size)}"
+    repeats = meter.rate(fma.flops(dtype, 1000) * team.size, run, private=True)
+    recurrences = f"{fma.ACCUMULATORS} independent {vectors.vector_bytes() * 8}-bit FMA recurrences (Numba)"
+    detail = f"{recurrences}, {_threads(team.size)}, per processor time"
     meter.add(repeats, detail, kind="compute", name=f"FMA {precision}", unit="FLOP/s", precision=precision, engine="vector",
               accumulate=precision)  # fmt: skip
 
@@ -264,7 +269,7 @@ def _cpu_memory(meter: _Meter, team: Team) -> None:
         detail += f" (memory is short: {binary_bytes(wanted)} would be needed)"
     arrays = _arrays(team, array_bytes)
     for access in ("read", "copy", "triad"):
-        outside[access] = _bandwidth(meter, team, arrays, access, "DRAM", None, detail, None)
+        outside[access] = _bandwidth(meter, team, arrays, access, "DRAM", None, detail, None, False)
     del arrays
     for cache in reversed(caches):
         capacity = cache.capacity_bytes(team.size)
@@ -273,7 +278,8 @@ def _cpu_memory(meter: _Meter, team: Team) -> None:
             count = {"read": 1, "copy": 2, "triad": 3}[access]
             arrays = _arrays(team, capacity // 2 // count, count)
             detail = f"working set {binary_bytes(capacity // 2)}"
-            outside[access] = _bandwidth(meter, team, arrays, access, cache.level, capacity, detail, outside[access])
+            private = cache.instances >= team.size
+            outside[access] = _bandwidth(meter, team, arrays, access, cache.level, capacity, detail, outside[access], private)
 
 
 def _arrays(team: Team, size_bytes: int, count: int = 3) -> list[list[NDArray[Any]]]:
@@ -300,8 +306,12 @@ def _bandwidth(
     capacity: int | None,
     detail: str,
     outside: Ceiling | None,
+    private: bool,
 ) -> Ceiling:
-    """Measure ``access`` on each thread's slices of ``arrays``; ``outside`` is the same access of the next level outwards."""
+    """Measure ``access`` on each thread's slices of ``arrays``.
+
+    ``outside`` is the same access of the next level outwards; ``private`` says that no two threads share an instance of this level.
+    """
     import numpy as np
 
     from rooflines.kernels.micro import stream
@@ -320,10 +330,12 @@ def _bandwidth(
     def run(passes: int) -> Timing:
         return team.run([job(own, passes) for own in slices])
 
+    if private:
+        detail += ", per processor time"
     run(1)  # compiles, and brings the slices into the cache
-    repeats = meter.rate(work, run)
+    repeats = meter.rate(work, run, private=private)
     if outside is not None and repeats.median < outside.value:
-        again = meter.rate(work, run)
+        again = meter.rate(work, run, private=private)
         repeats = max(repeats, again, key=lambda one: (not one.disturbed, one.median))
         if repeats.median < outside.value:
             detail += f", slower than {outside.level}"

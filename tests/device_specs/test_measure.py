@@ -15,6 +15,7 @@ import torch
 from rooflines.device_specs import detect, measure
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import DataError, DeviceError
+from rooflines.kernels.micro.repeats import Timing
 from rooflines.serial import write_json
 from tests import samples
 
@@ -234,6 +235,18 @@ def test_derived_fp32_is_left_out_where_it_is_not_exact(change):
     gpu = detect.Gpu(name="NVIDIA H200", index=0, compute_capability=(9, 0), multiprocessors=132, memory_bytes=1, sm_clock_hz=1.98e9)
     measure._derived_fp32(measure._Meter(1.0, found, lambda _: None), msgspec.structs.replace(gpu, **change))
     assert found == []
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize(("private", "rate"), [(True, 100.0), (False, 50.0)])
+def test_a_private_core_is_judged_by_its_processor_time(private, rate):
+    # GIVEN 10 FLOP a call, each call 0.2 s of which the thread had its core for half
+    found = []
+    meter = measure._Meter(0.0, found, lambda _: None)
+    repeats = meter.rate(10.0, lambda calls: Timing(0.2 * calls, busy=0.5), private=private)
+    assert repeats.median == pytest.approx(rate)
+    meter.add(repeats, "kernel", kind="compute", name="a", unit="FLOP/s")
+    assert ("disturbed" in found[0].source.detail) == (not private)
 
 
 @pytest.mark.unit

@@ -35,27 +35,25 @@ def test_half_precision_vector_work_runs_in_fp32_registers():
     assert CEILINGS.compute("fp16", "matrix") is None
 
 
-def test_memory_level_is_the_smallest_that_holds_the_bytes():
-    assert CEILINGS.memory(1).level == "L2"
-    assert CEILINGS.memory(2 << 20).level == "L2"  # a level holds as much as its capacity
-    assert CEILINGS.memory((2 << 20) + 1).level == "L3"
-    assert CEILINGS.memory((32 << 20) + 1).level == "DRAM"
+def test_memory_levels_are_ordered_from_the_core_outwards():
+    assert [ceiling.level for ceiling in CEILINGS.memory_levels()] == ["L2", "L3", "DRAM"]
     assert CEILINGS.outermost_memory().level == "DRAM"
 
 
 def test_memory_level_gives_its_fastest_access():
     copy = msgspec.structs.replace(CEILINGS.ceilings[3], name="L2 copy", access="copy", value=500e9)
     more = msgspec.structs.replace(CEILINGS, ceilings=(*CEILINGS.ceilings, copy))
-    assert more.memory(1).name == "L2 copy"
+    assert [ceiling.name for ceiling in more.memory_levels()] == ["L2 copy", "L3 read", "DRAM triad"]
 
 
-@given(st.integers(0, 1 << 40), st.integers(0, 1 << 40))
-def test_more_bytes_never_move_to_a_smaller_level(one, other):
-    def capacity(size):
-        found = CEILINGS.memory(size).capacity_bytes
-        return float("inf") if found is None else found
+@given(st.permutations(samples.ceilings()))
+def test_the_order_of_the_file_does_not_matter(shuffled):
+    assert msgspec.structs.replace(CEILINGS, ceilings=tuple(shuffled)).memory_levels() == CEILINGS.memory_levels()
 
-    assert capacity(min(one, other)) <= capacity(max(one, other))
+
+def test_caches_alone_have_no_outermost_memory():
+    caches = tuple(ceiling for ceiling in CEILINGS.ceilings if ceiling.level != "DRAM")
+    assert msgspec.structs.replace(CEILINGS, ceilings=caches).outermost_memory() is None
 
 
 def test_latency_is_the_shortest():
@@ -68,6 +66,6 @@ def test_latency_is_the_shortest():
 def test_nothing_known_is_none():
     assert EMPTY.compute("fp32", "vector") is None
     assert EMPTY.compute("bf16", "vector") is None
-    assert EMPTY.memory(1) is None
+    assert EMPTY.memory_levels() == ()
     assert EMPTY.outermost_memory() is None
     assert EMPTY.latency() is None

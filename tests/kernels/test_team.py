@@ -34,6 +34,16 @@ def test_a_job_that_fails_is_reported():
         team.run([fail, lambda: None])
 
 
+def test_the_share_of_the_cores_is_that_of_the_thread_that_had_least():
+    def work():
+        end = time.thread_time() + 0.02
+        while time.thread_time() < end:
+            pass
+
+    with Team(2) as team:
+        assert team.run([work, lambda: time.sleep(0.1)]).busy < 0.5
+
+
 def test_wrong_number_of_jobs():
     with Team(2) as team, pytest.raises(ValueError, match="1 jobs for 2 threads"):
         team.run([lambda: None])

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import torch
 
-from rooflines.kernels.micro.repeats import Timing
+from rooflines.kernels.micro.repeats import Timing, share
 
 
 def synchronize(device: torch.device) -> None:
@@ -41,5 +41,5 @@ def timed(device: torch.device, call: Callable[[], object], calls: int) -> Timin
     after, end_ns = time.process_time_ns(), time.perf_counter_ns()
     took = max(1, end_ns - begin)
     # torch's idle threads spin for a while before they sleep, so an undisturbed call keeps all of them at work
-    busy = min(1.0, (after - before) / (took * torch.get_num_threads())) if device.type == "cpu" else 1.0
+    busy = share(after - before, took * torch.get_num_threads()) if device.type == "cpu" else 1.0
     return Timing(took * 1e-9, busy)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import torch
 
-from rooflines.kernels.micro.repeats import Sample, Timing
+from rooflines.kernels.micro.repeats import Sample, Timing, share
 
 
 def operator_seconds(calls: int) -> Sample:
@@ -32,7 +32,7 @@ def _loop(call: Callable[[], object], calls: int) -> Timing:
     for _ in itertools.repeat(None, calls):
         call()
     took, processor = time.perf_counter_ns() - begin, time.thread_time_ns() - before
-    return Timing(took * 1e-9, processor / max(1, took))
+    return Timing(took * 1e-9, share(processor, took))
 
 
 def smallest_kernel(device: torch.device) -> torch.Tensor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -23,6 +24,16 @@ class Timing(NamedTuple):
 
     seconds: float
     busy: float = 1.0
+
+
+def share(processor_ns: int, elapsed_ns: int) -> float:
+    """The share of a core that ``processor_ns`` of processor time are of the ``elapsed_ns`` that passed, above 0 and at most 1.
+
+    Windows counts processor time in ticks of 16 ms, too coarse for one sample: there it is not known, which is 1.
+    """
+    if sys.platform == "win32":
+        return 1.0
+    return min(1.0, max(1, processor_ns) / max(1, elapsed_ns))
 
 
 class Sample(NamedTuple):

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import NamedTuple
 
-from rooflines.kernels.micro.repeats import Timing
+from rooflines.kernels.micro.repeats import Timing, share
 
 Job = Callable[[], object]
 
@@ -43,8 +43,7 @@ class Team:
             raise ValueError(f"{len(jobs)} jobs for {self.size} threads")
         spans = list(self._pool.map(self._timed, jobs))
         begin, end = min(span.start for span in spans), max(span.end for span in spans)
-        busy = min(span.processor / max(1, span.end - span.start) for span in spans)
-        return Timing((end - begin) * 1e-9, busy)
+        return Timing((end - begin) * 1e-9, min(share(span.processor, span.end - span.start) for span in spans))
 
     def _timed(self, job: Job) -> _Span:
         # each thread waits here for the others, so that every thread of the pool gets exactly one job
