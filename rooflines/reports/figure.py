@@ -34,6 +34,8 @@ _LARGEST_POINT = 30.0
 _OPACITY = 0.82
 _LONGEST_NAME = 36
 _CLEAR = 2.5
+# A point above its bound is outlined; one with less than this share of the longest point's time gets no mark beside it.
+_MARKED = 0.02
 
 
 class _Plot(NamedTuple):
@@ -252,7 +254,7 @@ def _points(plot: _Plot, chart: Chart, theme: Theme) -> list[_Box]:
             markeredgecolor=plot.ink.warning if warned else plot.ink.page, markeredgewidth=1.1 if warned else 0.6,
             zorder=3.5 if warned else 3, gid=f"point-{point.row}",
         )  # fmt: skip
-        if warned:
+        if warned and point.area >= _MARKED:
             x, y = plot.points(point.intensity, point.flop_per_s)
             x += diameter / 2 + 3
             plot.write(x, y, "!", color=plot.ink.warning, weight="bold", size=_TEXT + 1.5, ha="center", zorder=6)
@@ -366,7 +368,7 @@ def _key(plot: _Plot, chart: Chart, theme: Theme) -> None:
         plot.write(x, y, text, size=_SMALL)
         x += length + 20
     if chart.points:
-        plot.write(plot.width, plot.height + 8, "area: time", size=_SMALL, color=plot.ink.muted, ha="right")
+        plot.write(x - 6, y, "area: time", size=_SMALL, color=plot.ink.muted)
 
 
 def _along(x: float, y: float, length: float, angle: float) -> list[tuple[float, float]]:

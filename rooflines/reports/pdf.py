@@ -29,6 +29,7 @@ from rooflines.reports.tables import (
     step_time,
 )
 from rooflines.reports.terminal import (
+    NUMBER_AND_UNIT,
     coverage_sentence,
     headline,
     missing_ceilings,
@@ -46,6 +47,7 @@ from rooflines.units import binary_bytes, percent, seconds, si, significant
 _OPERATORS = 25
 _MODULES = 30
 _UNMODELLED = 12
+_VERBATIM = {"command", "suggestion", "svg"}
 _FACE = "Libertinus Serif"
 _INK = INK["light"]
 
@@ -58,7 +60,7 @@ def write(analysis: Analysis, path: Path) -> Path:
     document = typst.compile(
         template,
         format="pdf",
-        sys_inputs={"report": json.dumps(content(analysis), ensure_ascii=False)},
+        sys_inputs={"report": json.dumps(_kept_together(content(analysis)), ensure_ascii=False)},
         ignore_system_fonts=True,
         timestamp=_timestamp(analysis),
     )
@@ -99,6 +101,15 @@ def content(analysis: Analysis) -> dict[str, Any]:
         "ceilings": _ceilings(analysis),
         "command": analysis.command,
     }
+
+
+def _kept_together(value: Any, key: str = "") -> Any:
+    """Every sentence with no-break spaces between numbers and units; what is copied from the page or drawn stays as it is."""
+    if isinstance(value, dict):
+        return {name: _kept_together(item, name) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_kept_together(item, key) for item in value]
+    return NUMBER_AND_UNIT.sub("\u00a0", value) if isinstance(value, str) and key not in _VERBATIM else value
 
 
 def roofline_caption(analysis: Analysis) -> str:
@@ -175,11 +186,12 @@ def _operators(analysis: Analysis) -> dict[str, Any]:
     reached = efficiency_text(sum(row.lower_bound_s or 0.0 for row in judged) / bounded if bounded else None)
     total_gain = gains.text(sum(row.headroom_s or 0.0 for row in judged)) if judged else "–"
     order = "most headroom first" if judged else "longest first"
+    letters = ", ".join(f"{bound_style(name).letter}\u00a0{name}" for name in sorted({row.bound for row in rows}))
     basis = "per step" if analysis.basis.per == "step" else "for the whole trace"
     return {
         "missing": missing_operators(analysis),
         "caption": f"{len(rows)} of {len(everything)} operators, {order}, times {basis}. "
-        "Bound: C compute, M memory, L latency, X communication, H host, ? unknown.",
+        f"Bound: {letters}.",
         "columns": [
             ("time", "%"), ("operator", ""), ("module", ""), ("shapes", ""), ("calls", ""), ("time", times.unit), ("rate", rates.unit),
             ("intensity", "FLOP/byte"), ("eff.", "%"), ("bound", ""), ("headroom", gains.unit),

@@ -118,7 +118,9 @@ def column_scale(values: Iterable[float | None], unit: str) -> Scale:
 
 def efficiency_text(value: float | None) -> str:
     """An efficiency in percent; above 1 it is a warning sign, not a success, and is marked as one."""
-    return "–" if value is None else f"{'!' if value > 1 else ''}{value * 100:.0f}"
+    if value is None:
+        return "–"
+    return "<1" if 0 < value < 0.005 else f"{'!' if value > 1 else ''}{value * 100:.0f}"
 
 
 def operators_frame(analysis: Analysis) -> pd.DataFrame:

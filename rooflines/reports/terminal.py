@@ -47,7 +47,8 @@ _FILLS = {
 _ASCII = str.maketrans("±µ·…×–—−“”’", '~u-~x---""\'')
 # Stands for a space at which no line may end (rich breaks at every Unicode space, the no-break one included).
 _KEPT = "\ue000"
-_NUMBER_AND_UNIT = re.compile(r"(?<=\d) (?=(?:%|[mµn]?s|min|[kMGTP]?(?:FLOP|OP|B)/s|[KMGTP]?i?B)(?:\W|$))")
+# A space between a number and its unit, at which no line should end.
+NUMBER_AND_UNIT = re.compile(r"(?<=\d) (?=(?:%|[mµn]?s|min|[kMGTP]?(?:FLOP|OP|B)/s|[KMGTP]?i?B)(?:\W|$))")
 
 
 def print_analysis(analysis: Analysis, console: Console) -> None:
@@ -117,7 +118,7 @@ def coverage_sentence(analysis: Analysis) -> str | None:
     fraction = min(coverage.modelled_time_fraction, 0.999) if coverage.unmodelled else coverage.modelled_time_fraction
     text = f"{percent(fraction, 1)} of operator time has a count"
     if not coverage.unmodelled:
-        return f"{text}; nothing is left out."
+        return f"{text}; nothing is left out." if fraction < 0.9995 else "All of the operator time has a count."
     named = [f"{item.name} ({seconds(item.time_s)}, {item.reason})" for item in coverage.unmodelled[:3]]
     more = len(coverage.unmodelled) - len(named)
     return f"{text}; not modelled: {', '.join(named)}{f' and {more} more' if more else ''}."
@@ -134,13 +135,14 @@ def steps_sentences(analysis: Analysis) -> list[str]:
         f"{seconds(steps.median_s)} a step{f' ({rate})' if rate else ''}: median of {steps.count} with the profiler off, "
         f"95 % interval {seconds(low)} to {seconds(high)}, 10th to 90th percentile {seconds(steps.p10_s)} to {seconds(steps.p90_s)}."
     ]
-    if steps.warmup_count:
-        settled = {True: ", until step times had settled", False: "; step times had not settled by then", None: ""}[steps.settled]
-        texts.append(f"{steps.warmup_count} warm-up steps before{settled}{f' ({steps.rule})' if steps.rule else ''}.")
+    if steps.rule:
+        texts.append(f"Warm-up: {steps.rule}.")
     if steps.profiler_dilation is not None:
         slower = steps.profiler_dilation - 1
         pace = f"{percent(abs(slower))} {'slower' if slower >= 0 else 'faster'} than" if abs(slower) >= 0.005 else "as fast as"
-        texts.append(f"Under the profiler steps ran {pace} the timed ones; the traced steps only divide the time.")
+        # A profiler does not make anything faster: a tenth is more than chance.
+        doubt = "; something else slowed the machine down while the steps were timed" if slower < -0.1 else ""
+        texts.append(f"Under the profiler steps ran {pace} the timed ones{doubt}. The traced steps only divide the time.")
     return texts
 
 
@@ -160,7 +162,12 @@ def saving(saves_s: float, analysis: Analysis) -> str:
 
 def roofs_sentence(analysis: Analysis) -> str | None:
     """The roofs that judge this workload, each with its source; None when there are none."""
-    used = sorted({row.precision for row in analysis.operators if row.precision})
+    # A precision that a hundredth of the time is spent in is worth a roof here; a counter in fp64 is not.
+    time_of: dict[str, float] = {}
+    for row in analysis.operators:
+        if row.precision and row.flops:
+            time_of[row.precision] = time_of.get(row.precision, 0.0) + row.time_s
+    used = [name for name in sorted(time_of, key=lambda name: -time_of[name]) if time_of[name] >= 0.01 * sum(time_of.values())]
     device = Ceilings(device=analysis.environment.device_name, kind=analysis.environment.device, ceilings=analysis.ceilings)
     candidates = [device.compute(precision, "matrix") for precision in used] + [device.outermost_memory()]
     roofs = [f"{roof.name} {si(roof.value, roof.unit)} ({source_words(roof)})" for roof in candidates if roof]
@@ -194,7 +201,7 @@ class _Page:
         hang = indent if hang is None else hang
         text = Text.assemble(*parts)
         text.plain = self._printable(text.plain)
-        text.plain = _NUMBER_AND_UNIT.sub(_KEPT, text.plain)
+        text.plain = NUMBER_AND_UNIT.sub(_KEPT, text.plain)
         wrapped = text.wrap(self.console, max(20, self.width - max(indent, hang))) if text.plain else [text]
         for number, row in enumerate(wrapped):
             row.rstrip()

@@ -99,6 +99,10 @@ def test_a_column_has_one_unit_and_one_number_of_decimals(values, unit, texts):
     assert [scale.text(value) for value in values] == texts
 
 
+def test_an_efficiency_is_never_rounded_to_nothing_and_above_one_is_marked():
+    assert [tables.efficiency_text(value) for value in (None, 0.0, 0.003, 0.42, 1.0, 1.71)] == ["–", "0", "<1", "42", "100", "!171"]
+
+
 def test_a_name_is_abbreviated_before_it_is_cut():
     assert tables.shorten_name("convolution_backward", 20) == "convolution_backward"
     assert tables.shorten_name("convolution_backward", 16) == "convolution_bwd"

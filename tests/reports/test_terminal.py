@@ -74,6 +74,12 @@ def test_how_sure_it_is():
     assert "no NVML on this machine: power not measured" in text
 
 
+def test_a_profiler_that_made_steps_faster_is_doubted():
+    sample = samples.analysis()
+    analysis = replace(sample, steps=replace(sample.steps, profiler_dilation=0.5))
+    assert "something else slowed the machine down while the steps were timed" in flat(shown(analysis))
+
+
 def test_coverage_is_never_rounded_up_to_everything():
     item = Unmodelled(name="a", calls=1, time_s=1e-9, reason="no formula")
     analysis = replace(samples.analysis(), coverage=Coverage(modelled_time_fraction=0.99999, unmodelled=(item,)))
