@@ -109,7 +109,7 @@ class OperatorRow(msgspec.Struct, frozen=True, kw_only=True):
     module: str
     phase: Phase
     shapes: str
-    precision: str | None
+    precision: str | None = None
     category: str
     calls: int | float
     time_s: float

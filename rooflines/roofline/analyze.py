@@ -25,7 +25,7 @@ from rooflines.roofline.analysis import (
     Totals,
     Unmodelled,
 )
-from rooflines.roofline.attribution import Attribution, Row, attribute, step_window, whole_window
+from rooflines.roofline.attribution import Attribution, Row, attribute
 from rooflines.roofline.findings import find
 from rooflines.roofline.model import place
 from rooflines.roofline.verdict import verdict
@@ -107,10 +107,8 @@ def _steps(times: StepTimes, workload: Workload) -> Steps | None:
 
 def _with_trace(base: Analysis, trace: Trace, ceilings: Ceilings | None, facts: RunFile) -> Analysis:
     calls = build_calls(trace)
-    steps = step_window(calls)
-    window = whole_window(trace, calls) if steps is None else steps
-    count = 1 if steps is None else len(calls.steps)
-    attribution = attribute(trace, calls, window)
+    count = len(calls.steps) or 1
+    attribution = attribute(trace, calls)
     operators = tuple(
         sorted(
             (_operator(row, calls, ceilings, count, facts.workload.precision) for row in attribution.rows),
@@ -125,10 +123,10 @@ def _with_trace(base: Analysis, trace: Trace, ceilings: Ceilings | None, facts: 
     modelled_s, missing_s = sum(row.time_s for row in operators), sum(item.time_s for item in unmodelled)
     return msgspec.structs.replace(
         base,
-        basis=Basis(per="trace" if steps is None else "step", steps=count),
+        basis=Basis(per="step" if len(calls.steps) else "trace", steps=count),
         totals=_totals(operators, facts),
         timeline=timeline,
-        step_breakdown={key: value / count for key, value in step_breakdown(trace, calls, window).items()},
+        step_breakdown={key: value / count for key, value in step_breakdown(trace, calls, attribution.window).items()},
         bound_breakdown=_bound_breakdown(operators, missing_s, timeline.idle_s),
         coverage=Coverage(
             modelled_time_fraction=modelled_s / (modelled_s + missing_s) if modelled_s + missing_s > 0 else None,

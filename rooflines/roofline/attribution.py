@@ -52,6 +52,7 @@ class Attribution:
 
     rows: tuple[Row, ...]
     gaps: tuple[Gap, ...]
+    window: Intervals
     span_ns: int
     busy: Intervals
     orphans: int
@@ -72,11 +73,14 @@ class Attribution:
         return sum(row.time_ns for row in self.rows) + sum(gap.time_ns for gap in self.gaps) - self.busy_ns
 
 
-def attribute(trace: Trace, calls: Calls, window: Intervals) -> Attribution:
-    """Divide the time of ``window`` (of the device when the trace has device events, else of the CPU)."""
+def attribute(trace: Trace, calls: Calls) -> Attribution:
+    """Divide the time of the trace's steps, or of the whole trace when it has none; of the device when the trace has device events,
+    else of the CPU."""
     counts = _Counts(trace, calls)
     owner = _owners(trace, calls, counts)
-    inside = _inside(trace.host.start_ns, window)
+    steps = step_window(calls)
+    window = whole_window(trace, calls) if steps is None else steps
+    inside = np.ones(len(trace.host), bool) if steps is None else _inside(trace.host.start_ns, steps)
     if len(trace.device):
         return _attribute_device(trace, calls, window, counts, owner, inside)
     return _attribute_host(trace, calls, window, counts, owner, inside)
@@ -95,7 +99,7 @@ class _Counts:
         self._refine(trace, calls)
 
     def __getitem__(self, event: int) -> Count:
-        return self.variants[self.of_event[event]][1]
+        return self.variants[int(self.of_event[event])][1]
 
     def _refine(self, trace: Trace, calls: Calls) -> None:
         unclear = [code for code, (signature, found) in enumerate(self.variants) if _needs_output(signature, found)]
@@ -171,12 +175,13 @@ def _attribute_host(
     rows, gaps = _rows_and_gaps(trace, calls, counts, events, time)
     outermost = operators[parent_operator[operators] < 0]
     busy = intervals.union(host.start_ns[outermost], host.start_ns[outermost] + duration[outermost])
-    return Attribution(rows, gaps, intervals.length(window), busy, orphans=0)
+    return Attribution(rows, gaps, window, intervals.length(window), busy, orphans=0)
 
 
 def _window_end(times_ns: Int64s, window: Intervals) -> Int64s:
     at = np.maximum(np.searchsorted(window[:, 0], times_ns, side="right") - 1, 0)
-    return window[at, 1]
+    ends: Int64s = window[at, 1]
+    return ends
 
 
 # --- GPU ---------------------------------------------------------------------------------------------------------------------------
@@ -225,7 +230,7 @@ def _attribute_device(
     )
     busy = intervals.union(device.start_ns[belongs], device.end_ns[belongs])
     span = max(intervals.length(window), intervals.length(busy))
-    return Attribution(tuple(rows), gaps, span, busy, orphans=int((belongs & ~known).sum()))
+    return Attribution(tuple(rows), gaps, window, span, busy, orphans=int((belongs & ~known).sum()))
 
 
 def _launches(trace: Trace) -> Int64s:

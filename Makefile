@@ -1,0 +1,53 @@
+# Two commands do everything on a fresh machine with Python and make: `make profile` and `make test`.
+# Everything goes into .venv; nothing outside this folder is touched.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+MODEL  ?= resnet50
+ARGS   ?=
+# Where constraints.txt pins versions that this machine's Python or platform lacks: make profile CONSTRAINTS=
+CONSTRAINTS ?= -c constraints.txt
+
+.PHONY: profile test check gpu-check format clean help
+
+help:
+	@echo "make profile    install into .venv and profile $(MODEL) (MODEL=..., ARGS='--mode training')"
+	@echo "make test       install with the test tools and run the whole test suite"
+	@echo "make check      the fast half: ruff, mypy --strict, unit tests"
+	@echo "make gpu-check  everything that needs an NVIDIA GPU, as one JSON of results; needs no network"
+	@echo "make clean      remove .venv and caches; runs/ stays"
+
+profile: $(VENV)/.installed
+	$(BIN)/rooflines profile --model $(MODEL) $(ARGS)
+
+test: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -m unit -q
+
+# Uses the interpreter that has torch, not .venv: a GPU machine may have no network to install anything from.
+gpu-check:
+	$(PYTHON) benchmarks/gpu_check.py
+
+format: $(VENV)/.installed-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@echo "installing into $(VENV) (torch is large: a few minutes on a fresh machine)"
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(CONSTRAINTS) -e .
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(CONSTRAINTS) -e ".[dev]"
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	find rooflines tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

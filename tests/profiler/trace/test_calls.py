@@ -1,0 +1,79 @@
+"""The call tree: nesting, modules forward and backward, phases, steps."""
+
+from __future__ import annotations
+
+import pytest
+
+from rooflines.profiler.trace.calls import PHASES, build_calls, module_annotation
+from tests.traces import add, mm, op, span, trace
+
+pytestmark = pytest.mark.unit
+
+NODE = "autograd::engine::evaluate_function: "
+
+
+def named(found, calls):
+    """Name of an operator -> (module path, phase)."""
+    result = {}
+    for i, code in enumerate(found.host.name):
+        module = calls.modules[calls.module[i]].path if calls.module[i] >= 0 else None
+        result[found.names[code]] = (module, PHASES[calls.phase[i]])
+    return result
+
+
+def test_an_event_belongs_to_the_shortest_interval_around_it():
+    found = trace(op("a", 0, 10), op("b", 1, 5), op("c", 2, 1), op("d", 7, 2), op("e", 20, 1))
+    calls = build_calls(found)
+    by_name = {found.names[code]: i for i, code in enumerate(found.host.name)}
+    parent = {name: (found.names[found.host.name[calls.parent[i]]] if calls.parent[i] >= 0 else None) for name, i in by_name.items()}
+    assert parent == {"a": None, "b": "a", "c": "b", "d": "a", "e": None}
+
+
+def test_threads_do_not_nest_in_each_other():
+    found = trace(op("a", 0, 10), op("b", 1, 5, tid=2))
+    assert build_calls(found).parent.tolist() == [-1, -1]
+
+
+def test_a_child_that_outlives_its_caller_by_rounding_is_clipped():
+    calls = build_calls(trace(op("a", 0, 10), op("b", 9, 1.001)))
+    assert calls.end_ns.tolist() == [10_000, 10_000]
+
+
+def test_forward_operators_take_the_innermost_module_and_backward_ones_its_by_sequence_number():
+    found = trace(
+        span(module_annotation("", "ResNet"), 0, 100), span(module_annotation("layer1.0.conv2", "Conv2d"), 10, 20),
+        op("aten::conv2d", 11, 15, seq=5), op("aten::convolution", 12, 13, seq=5),
+        span(module_annotation("fc", "Linear"), 40, 20), op("aten::linear", 41, 15, seq=6), op("aten::addmm", 42, 13, seq=7),
+        op(NODE + "AddmmBackward0", 200, 10, tid=2, seq=7, fwd=1), op("aten::mm", 201, 5, tid=2),
+        op(NODE + "ConvolutionBackward0", 220, 10, tid=2, seq=5, fwd=1), op("aten::convolution_backward", 221, 8, tid=2),
+        op(NODE + "torch::autograd::AccumulateGrad", 240, 10, tid=2, seq=-1), op("aten::add_", 241, 8, tid=2),
+    )  # fmt: skip
+    where = named(found, build_calls(found))
+    assert where["aten::conv2d"] == ("layer1.0.conv2", "forward")
+    assert where["aten::addmm"] == ("fc", "forward")
+    assert where["aten::mm"] == ("fc", "backward")
+    assert where["aten::convolution_backward"] == ("layer1.0.conv2", "backward")
+    assert where["aten::add_"] == (None, "backward")
+
+
+def test_the_backward_of_a_thread_that_comes_first_still_finds_its_module():
+    found = trace(
+        op(NODE + "MmBackward0", 200, 10, tid=1, seq=3, fwd=1), op("aten::mm", 201, 5, tid=1),
+        span(module_annotation("fc", "Linear"), 0, 20, tid=9), op("aten::linear", 1, 15, tid=9, seq=3),
+    )  # fmt: skip
+    assert named(found, build_calls(found))["aten::mm"] == ("fc", "backward")
+
+
+def test_what_runs_in_the_optimizer_is_its_phase():
+    found = trace(span("ProfilerStep#0", 0, 100), mm(1, 5, 2, 2, 2), span("Optimizer.step#SGD.step", 50, 20), add(51, 5))
+    calls = build_calls(found)
+    assert named(found, calls)["aten::mm"][1] == "forward"
+    assert named(found, calls)["aten::add"][1] == "optimizer"
+    assert calls.steps.tolist() == [[0, 100_000]]
+
+
+def test_module_calls_are_counted_and_types_kept():
+    found = trace(*(span(module_annotation("act", "ReLU"), ts, 1) for ts in (0, 5, 9)))
+    calls = build_calls(found)
+    assert [(m.path, m.type) for m in calls.modules] == [("act", "ReLU")]
+    assert calls.module_calls.tolist() == [3]

@@ -1,0 +1,177 @@
+"""The reader: what becomes a column, what is refused, and that nothing in a file makes it crash."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rooflines.errors import TraceError
+from rooflines.profiler.trace.reader import ANNOTATION, COMMUNICATION, KERNEL, MEMCPY, OPERATOR, parse_trace, read_trace
+from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg, from_kineto
+from tests.traces import add, allocation, kernel, launch, mm, op, span, trace
+
+pytestmark = pytest.mark.unit
+
+
+def test_microseconds_become_whole_nanoseconds():
+    host = trace(add(4314804261234.633, 5802.092)).host
+    assert host.end_ns[0] - host.start_ns[0] == 5802092
+    assert host.start_ns[0] == 4314804261234633
+
+
+def test_events_are_sorted_by_thread_then_start_callers_first():
+    found = trace(add(10, 1, tid=2), add(5, 1), op("outer", 5, 9), add(1, 1, tid=2))
+    names = [found.names[code] for code in found.host.name]
+    assert names == ["aten::add", "aten::add", "outer", "aten::add"] or names == ["outer", "aten::add", "aten::add", "aten::add"]
+    assert [int(s) for s in found.host.start_ns[found.host.thread == found.host.thread[0]]] == sorted(
+        int(s) for s in found.host.start_ns[found.host.thread == found.host.thread[0]]
+    )
+
+
+def test_equal_arguments_share_one_signature():
+    found = trace(mm(0, 1, 2, 3, 4), mm(5, 1, 2, 3, 4), mm(9, 1, 2, 3, 5))
+    assert len(found.signatures) == 2
+    assert found.signatures[0] == Signature("aten::mm", (TensorArg((2, 3)), TensorArg((3, 4))))
+
+
+def test_old_and_new_categories_mean_the_same():
+    old = {
+        "ph": "X",
+        "cat": "Operator",
+        "name": "aten::mm",
+        "pid": 1,
+        "tid": 1,
+        "ts": 1,
+        "dur": 2,
+        "args": {"Input dims": [[2, 3], [3, 4]]},
+    }
+    kernel_old = {
+        "ph": "X",
+        "cat": "Kernel",
+        "name": "k",
+        "pid": 0,
+        "tid": 7,
+        "ts": 1,
+        "dur": 2,
+        "args": {"correlation": 3, "stream": 7},
+    }
+    found = trace(old, kernel_old)
+    assert found.host.kind.tolist() == [OPERATOR]
+    assert found.device.kind.tolist() == [KERNEL]
+    # The 2021 schema may lack types: a tensor's dtype is then unknown and the argument is missing, not float32.
+    assert found.signatures[0].args == (MISSING, MISSING)
+
+
+def test_kinds_of_device_events():
+    found = trace(
+        kernel("ncclDevKernel_AllReduce", 0, 1, 1), kernel("Memcpy HtoD", 1, 1, 2, cat="gpu_memcpy"), kernel("gemm", 2, 1, 3), launch(0, 1, 3)
+    )  # fmt: skip
+    assert found.device.kind.tolist() == [COMMUNICATION, MEMCPY, KERNEL]
+
+
+def test_module_ranges_and_steps_are_annotations_whatever_their_category():
+    found = trace(op("nn.Module: layer1 (Conv2d)", 0, 9), span("ProfilerStep#3", 0, 10), op("Optimizer.step#SGD.step", 1, 2))
+    assert found.host.kind.tolist() == [ANNOTATION] * 3
+
+
+def test_memory_events_keep_their_sign():
+    found = trace(allocation(5, 400), allocation(7, -400))
+    assert found.memory.size_bytes.tolist() == [400, -400]
+
+
+@pytest.mark.parametrize("event", [
+    {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 1, "dur": -2},
+    {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": None, "dur": 2},
+    {"ph": "X", "cat": "cpu_op", "name": 7, "pid": 1, "tid": 1, "ts": 1, "dur": 2},
+    {"ph": "X", "cat": "cpu_op", "name": "x", "ts": 1e300, "dur": 2},
+])  # fmt: skip
+def test_a_senseless_event_is_left_out(event):
+    assert len(trace(event, add(0, 1)).host) == 1
+
+
+@pytest.mark.parametrize(("content", "says"), [
+    (b"", "not a PyTorch trace"),
+    (b'{"traceEvents": [', "not a PyTorch trace"),
+    (b'{"events": []}', "has no 'traceEvents'"),
+    (b'[]', "not a PyTorch trace"),
+    (b"\x1f\x8b\x08\x00broken", "damaged gzip"),
+])  # fmt: skip
+def test_what_is_no_trace_is_refused_with_the_reason(tmp_path, content, says):
+    path = tmp_path / "t.json"
+    path.write_bytes(content)
+    with pytest.raises(TraceError, match=says):
+        read_trace(path)
+
+
+def test_a_truncated_gzip_is_refused(tmp_path):
+    whole = gzip.compress(json.dumps({"traceEvents": [add(0, 1)] * 200}).encode())
+    path = tmp_path / "t.json.gz"
+    path.write_bytes(whole)
+    assert len(read_trace(path).host) == 200
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(TraceError, match="damaged gzip"):
+        read_trace(path)
+
+
+def test_a_missing_file_is_refused(tmp_path):
+    with pytest.raises(TraceError, match="cannot read the trace"):
+        read_trace(tmp_path / "none.json")
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.fixed_dictionaries({}, optional={
+    "ph": st.sampled_from(["X", "i", "s", "M", ""]) | _JSON,
+    "cat": st.sampled_from(["cpu_op", "kernel", "cuda_runtime", "user_annotation", "cpu_instant_event"]) | _JSON,
+    "name": st.sampled_from(["[memory]", "aten::mm", "ProfilerStep#1", "nn.Module: a (B)"]) | _JSON,
+    "ts": st.floats() | st.integers() | _JSON, "dur": st.floats() | st.integers() | _JSON, "tid": _JSON, "pid": _JSON,
+    "args": st.none() | st.dictionaries(
+        st.sampled_from(["Input Dims", "Input type", "Input Strides", "Concrete Inputs", "correlation", "Bytes", "stream",
+                         "Sequence number"]), _JSON, max_size=5),
+}), max_size=8))  # fmt: skip
+def test_nothing_inside_an_event_makes_the_reader_crash(events):
+    from rooflines.profiler.trace.calls import build_calls
+    from rooflines.roofline.attribution import attribute
+
+    try:
+        found = parse_trace(json.dumps({"traceEvents": events}).encode())
+    except TraceError:
+        return
+    calls = build_calls(found)
+    attribution = attribute(found, calls)
+    assert attribution.busy_ns <= attribution.span_ns
+
+
+def test_signature_arguments():
+    found = from_kineto("aten::conv2d", {
+        "Input Dims": [[4, 3, 8, 8], [64, 3, 7, 7], [], [], [], [], []],
+        "Input type": ["float", "c10::BFloat16", "", "ScalarList", "ScalarList", "Scalar", "Scalar"],
+        "Input Strides": [[192, 64, 8, 1], [147, 49, 7, 1], [], [], [], [], []],
+        "Concrete Inputs": ["", "", "", "[2, 2]", "[3, 3]", "False", "1.0000000000000001e-05"],
+    })  # fmt: skip
+    assert found.args == (
+        TensorArg((4, 3, 8, 8), "float32", (192, 64, 8, 1)), TensorArg((64, 3, 7, 7), "bfloat16", (147, 49, 7, 1)), None,
+        (2, 2), (3, 3), False, 1e-5,
+    )  # fmt: skip
+    assert found.shapes() == "4x3x8x8, 64x3x7x7"
+
+
+def test_a_tensor_list_takes_the_dtype_it_is_told():
+    fields = {"Input Dims": [[[2, 3], [4]], []], "Input type": ["TensorList", "Scalar"], "Concrete Inputs": ["", "1"]}
+    found = from_kineto("aten::cat", fields, "bfloat16")
+    assert found.args == ((TensorArg((2, 3), "bfloat16"), TensorArg((4,), "bfloat16")), 1)
+
+
+def test_an_expanded_dimension_is_stored_once():
+    expanded = TensorArg((8, 16), "float32", (0, 1))
+    assert (expanded.numel, expanded.distinct, expanded.nbytes) == (128, 16, 64)

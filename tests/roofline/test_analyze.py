@@ -1,0 +1,158 @@
+"""A run becomes an analysis: the identities that hold for every one, and the parts that a partial run still has."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import msgspec
+import pytest
+
+from rooflines.device_specs.records import Ceilings
+from rooflines.profiler.records import Environment, Run, RunFile, StepTimes, Workload
+from rooflines.profiler.trace.calls import module_annotation
+from rooflines.roofline.analysis import Analysis
+from rooflines.roofline.analyze import analyze, per
+from tests.samples import ceilings
+from tests.traces import add, mm, op, span
+
+pytestmark = pytest.mark.unit
+
+FACTS = RunFile(
+    status="complete",
+    workload=Workload(name="net", mode="training", batch_size=8),
+    environment=Environment(host="h", os="o", python="3", rooflines="0", torch="2", device="cpu", device_name="cpu"),
+    ceilings=Ceilings(device="cpu", kind="cpu", ceilings=ceilings()),
+    steps=StepTimes(warmup_ns=(9, 9), timed_ns=(100_000, 110_000, 90_000), traced_ns=(120_000, 120_000), settled=True, rule="r"),
+)
+
+
+def run_of(directory, *events, facts=FACTS):
+    if events:
+        (directory / "t.pt.trace.json").write_text(json.dumps({"traceEvents": list(events)}))
+        facts = msgspec.structs.replace(facts, trace="t.pt.trace.json")
+    return Run(directory=directory, facts=facts)
+
+
+def step(start):
+    """One training step of 120 µs: two products in module ``a`` (40 µs), one of our own (10 µs), an optimizer's addition (20 µs)."""
+    node = "autograd::engine::evaluate_function: MmBackward0"
+    return (
+        span(f"ProfilerStep#{start}", start, 120), span(module_annotation("", "Net"), start + 1, 40),
+        span(module_annotation("a", "Linear"), start + 2, 38), mm(start + 3, 20, 64, 64, 64, seq=start),
+        op(node, start + 50, 22, seq=start, fwd=1), mm(start + 51, 20, 64, 64, 64), op("mylib::mine", start + 80, 10),
+        span("Optimizer.step#SGD.step", start + 95, 22), add(start + 96, 20, 1000),
+    )  # fmt: skip
+
+
+def test_figures_are_per_step_and_add_up(tmp_path):
+    found = analyze(run_of(tmp_path, *step(0), *step(200)))
+    assert (found.basis.per, found.basis.steps) == ("step", 2)
+    assert found.totals.matrix_flops == 2 * (2 * 64**3)
+    assert found.totals.flops == 2 * (2 * 64**3) + 1000
+    assert found.totals.bytes == 2 * (3 * 64 * 64 * 4) + 12 * 1000
+    timeline = found.timeline
+    assert timeline.span_s == pytest.approx(120e-6)
+    operators = sum(row.time_s for row in found.operators)
+    unmodelled = sum(item.time_s for item in found.coverage.unmodelled)
+    assert operators + unmodelled + timeline.idle_s - timeline.overlap_s == pytest.approx(timeline.span_s)
+    assert found.coverage.modelled_time_fraction == pytest.approx(62 / 72)
+    assert [(u.name, u.calls, u.reason) for u in found.coverage.unmodelled] == [("mylib::mine", 1, "no formula")]
+    assert sum(found.step_breakdown.values()) == pytest.approx(timeline.span_s)
+    assert sum(found.bound_breakdown.values()) == pytest.approx(timeline.span_s)
+
+
+def test_phases_and_modules(tmp_path):
+    found = analyze(run_of(tmp_path, *step(0), *step(200)))
+    by_phase = {(row.name, row.phase): row.module for row in found.operators}
+    assert by_phase["aten::mm", "forward"] == "a"
+    assert by_phase["aten::mm", "backward"] == "a"
+    assert by_phase["aten::add", "optimizer"] == ""
+    root, linear = found.modules
+    assert (root.path, root.type, root.calls) == ("", "Net", 1)
+    assert linear.matrix_flops == root.matrix_flops == 2 * (2 * 64**3)
+    assert linear.time_s == pytest.approx(42e-6)  # forward 20, backward 20, and what autograd's node spent itself
+    assert {row.category for row in found.operators if row.phase == "optimizer"} == {"optimizer"}
+
+
+def test_steps_come_from_the_timed_pass_and_dilation_from_both(tmp_path):
+    steps = analyze(run_of(tmp_path, *step(0))).steps
+    assert (steps.count, steps.median_s) == (3, pytest.approx(100e-6))
+    assert steps.samples_per_s == pytest.approx(8 / 100e-6)
+    assert steps.profiler_dilation == pytest.approx(1.2)
+    assert steps.ci95_s[0] <= steps.median_s <= steps.ci95_s[1]
+
+
+def test_efficiency_is_bound_over_time_and_headroom_the_rest(tmp_path):
+    for row in analyze(run_of(tmp_path, *step(0))).operators:
+        if row.efficiency is not None:
+            assert row.efficiency == pytest.approx(row.lower_bound_s / row.time_s)
+            assert row.headroom_s == pytest.approx(max(0.0, row.time_s - row.lower_bound_s))
+
+
+def test_what_is_too_fast_is_flagged_and_not_clipped(tmp_path):
+    # 2 * 4096^3 FLOP in 1 ms is 137 TFLOP/s on a 460 GFLOP/s machine.
+    (row,) = analyze(run_of(tmp_path, mm(0, 1000, 4096, 4096, 4096))).operators
+    assert row.efficiency == pytest.approx(2 * 4096**3 / 460e9 / 1e-3)
+    assert "faster than the compute ceiling allows" in row.flag
+    assert row.headroom_s == 0.0
+
+
+def test_without_steps_the_figures_are_the_trace_s(tmp_path):
+    found = analyze(run_of(tmp_path, mm(0, 10, 8, 8, 8), mm(20, 10, 8, 8, 8)))
+    assert (found.basis.per, found.operators[0].calls, found.timeline.span_s) == ("trace", 2, pytest.approx(30e-6))
+
+
+def test_the_json_round_trips_and_holds_no_null(tmp_path):
+    found = analyze(run_of(tmp_path, *step(0)))
+    plain = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert Analysis.from_dict(plain) == found
+    assert "null" not in json.dumps(plain)
+    assert plain["schema"] == "rooflines.analysis/1"
+    assert plain["coverage"]["orphan_device_events"] == 0  # measured and zero, so present
+    assert "energy_j" not in plain["totals"]  # not measured, so absent
+
+
+def test_a_run_without_trace_still_has_its_steps(tmp_path):
+    facts = msgspec.structs.replace(FACTS, status="interrupted")
+    found = analyze(run_of(tmp_path, facts=facts))
+    assert found.operators == ()
+    assert found.totals is None
+    assert found.steps.count == 3
+    assert "interrupted" in found.notes[0]
+    assert "No operators were traced" in found.verdict
+
+
+def test_a_run_without_anything_says_so(tmp_path):
+    facts = msgspec.structs.replace(FACTS, status="running", steps=None, ceilings=None)
+    found = analyze(run_of(tmp_path, facts=facts))
+    assert "ended before a step was timed" in found.verdict
+    assert "did not end" in found.notes[0]
+
+
+def test_without_ceilings_there_are_counts_and_no_bounds(tmp_path):
+    found = analyze(run_of(tmp_path, *step(0), facts=msgspec.structs.replace(FACTS, ceilings=None)))
+    assert found.totals.flops
+    assert found.totals.efficiency is None
+    assert all(row.lower_bound_s in (None, 0.0) for row in found.operators)
+
+
+def test_tf32_runs_are_judged_by_tf32_roofs(tmp_path):
+    facts = msgspec.structs.replace(FACTS, workload=msgspec.structs.replace(FACTS.workload, precision="tf32"))
+    found = analyze(run_of(tmp_path, *step(0), facts=facts))
+    assert {row.precision for row in found.operators if row.matrix_flops} == {"tf32"}
+
+
+@pytest.mark.parametrize(("total", "steps", "expected"), [(12, 3, 4), (13, 3, 13 / 3), (0, 3, 0), (10**18, 1, 10**18)])
+def test_per_step_counts_stay_integers_when_they_divide(total, steps, expected):
+    found = per(total, steps)
+    assert found == expected
+    assert isinstance(found, int) or not math.isclose(total % steps, 0)
+
+
+def test_findings_are_ranked_and_bounded_by_the_step(tmp_path):
+    found = analyze(run_of(tmp_path, *step(0), *step(200)))
+    saves = [finding.saves_s for finding in found.findings]
+    assert saves == sorted(saves, reverse=True)
+    assert all(0 < value <= found.steps.median_s for value in saves)
+    assert all(finding.evidence and finding.suggestion for finding in found.findings)
