@@ -227,6 +227,21 @@ def shorten_left(text: str, most: int) -> str:
     return "…" + (tail[dot:] if 0 <= dot < len(tail) // 2 else tail)
 
 
+def short_path(path: str, most: int) -> str:
+    """A module path that stays apart from its sisters: ``layer.11…query`` for ``bert.encoder.layer.11.attention.self.query``."""
+    if len(path) <= most:
+        return path
+    parts = path.split(".")
+    numbered = [index for index, part in enumerate(parts[:-1]) if part.isdigit()]
+    if not numbered:
+        return shorten_left(path, most)
+    start, last = numbered[-1], parts[-1]
+    if start > 0 and len(f"{parts[start - 1]}.{parts[start]}…{last}") <= most:
+        start -= 1
+    head = ".".join(parts[start : numbered[-1] + 1])
+    return head + ("." if numbered[-1] + 2 == len(parts) else "…") + last
+
+
 def short_name(name: str) -> str:
     """An operator without its namespace: ``conv2d`` for ``aten::conv2d``."""
     return name.removeprefix("aten::")
@@ -366,7 +381,7 @@ def warning(row: OperatorRow) -> str:
 
 
 def _label_text(row: OperatorRow) -> str:
-    return f"{short_name(row.name)} {shorten_left(row.module, 22)}".strip()
+    return f"{short_name(row.name)} {short_path(row.module, 22)}".strip()
 
 
 def _hover(row: OperatorRow) -> tuple[tuple[str, str], ...]:
@@ -546,7 +561,7 @@ def place_labels(
                 if best is not None and best[0] <= cost:
                     continue
                 cost += 14 * box.covers(x, y, radius) + sum(
-                    14 * box.covers(*disc) + 10 * (_gap(leader, disc[0], disc[1]) < disc[2]) for disc in others
+                    40 * box.covers(*disc) + 40 * (_gap(leader, disc[0], disc[1]) < disc[2] + 2) for disc in others
                 )
                 if best is None or cost < best[0]:
                     best = (cost, box, leader)

@@ -83,8 +83,8 @@ class Numbers(NamedTuple):
     texts: tuple[str, ...]
 
     def total(self, value: float) -> str:
-        """A sum over the column, in the column's unit."""
-        return _figure(value / self.factor)
+        """A sum over the column, in the column's unit and on its decimal point."""
+        return _padded(_figure(value / self.factor), _decimals(self.texts))
 
 
 class Table(NamedTuple):
@@ -294,7 +294,7 @@ def chart_caption(analysis: Analysis) -> str:
         for _, share, near, category in told[:2]
     ]
     if not parts:
-        return "Operators against the roofs of this device."
+        return "Operators by intensity and speed." if analysis.operators else "The roofs of this device."
     sentence = "; ".join(parts)
     return sentence[0].upper() + sentence[1:] + "."
 
@@ -389,7 +389,7 @@ def operator_table(analysis: Analysis) -> Table | None:
     traffic = _numbers([row.bytes for row in rows], "B")
     rates = _numbers([row.flop_per_s for row in rows] + [row.attainable_flop_per_s for row in rows], "FLOP/s")
     headrooms = _numbers([row.headroom_s for row in rows], "s")
-    intensities = _aligned([_known(row.intensity_flop_per_byte) for row in rows])
+    intensities = Numbers("FLOP/B", 1.0, tuple(_aligned([_known(row.intensity_flop_per_byte) for row in rows])))
     most_time = max(row.time_s for row in rows) or 1.0
     most_headroom = max((row.headroom_s or 0.0 for row in rows), default=0.0) or 1.0
     columns = (
@@ -402,7 +402,7 @@ def operator_table(analysis: Analysis) -> Table | None:
         Column("bound", numeric=False),
         Column("achieved", rates.unit),
         Column("attainable", rates.unit, title_long="the roof above this operator at its intensity"),
-        Column("intensity", "FLOP/B"),
+        Column("intensity", intensities.unit),
         Column("work", flops.unit),
         Column("traffic", traffic.unit),
         Column("calls"),
@@ -424,7 +424,7 @@ def operator_table(analysis: Analysis) -> Table | None:
             Cell(row.bound, row.bound, title=_bound_title(row), bound=row.bound),
             Cell(rates.texts[index], _sortable(row.flop_per_s)),
             Cell(rates.texts[len(rows) + index], _sortable(row.attainable_flop_per_s)),
-            Cell(intensities[index], _sortable(row.intensity_flop_per_byte)),
+            Cell(intensities.texts[index], _sortable(row.intensity_flop_per_byte)),
             Cell(flops.texts[index], row.flops, title=si(row.flops, "FLOP")),
             Cell(traffic.texts[index], row.bytes, title=si(row.bytes, "B")),
             Cell(_count(row.calls), row.calls),
@@ -432,11 +432,17 @@ def operator_table(analysis: Analysis) -> Table | None:
         )
         for index, row in enumerate(rows)
     )
-    return Table(columns, body, _operator_totals(rows, analysis, times, flops, traffic, headrooms))
+    return Table(columns, body, _operator_totals(rows, analysis, times, headrooms, intensities, flops, traffic))
 
 
 def _operator_totals(
-    rows: Sequence[OperatorRow], analysis: Analysis, times: Numbers, flops: Numbers, traffic: Numbers, headrooms: Numbers
+    rows: Sequence[OperatorRow],
+    analysis: Analysis,
+    times: Numbers,
+    headrooms: Numbers,
+    intensities: Numbers,
+    flops: Numbers,
+    traffic: Numbers,
 ) -> tuple[str, ...]:
     time_s, work, size = sum(row.time_s for row in rows), sum(row.flops for row in rows), sum(row.bytes for row in rows)
     judged = [(row.time_s, row.lower_bound_s) for row in rows if row.lower_bound_s is not None]
@@ -451,7 +457,7 @@ def _operator_totals(
         "",
         "",
         "",
-        significant(work / size) if size else _DASH,
+        intensities.total(work / size) if size else _DASH,
         flops.total(work),
         traffic.total(size),
         _count(sum(row.calls for row in rows)),
@@ -700,13 +706,18 @@ def _numbers(values: Sequence[float | None], unit: str) -> Numbers:
 
 def _aligned(values: Sequence[float | None]) -> list[str]:
     texts = [_DASH if value is None else _figure(value) for value in values]
-    decimals = max((len(text.partition(".")[2]) for text in texts), default=0)
-    padded = []
-    for text in texts:
-        _, point, tail = text.partition(".")
-        missing = decimals - len(tail)
-        padded.append(text + ("" if point or not decimals else _POINT_SPACE) + _FIGURE_SPACE * missing)
-    return padded
+    decimals = _decimals(texts)
+    return [_padded(text, decimals) for text in texts]
+
+
+def _decimals(texts: Iterable[str]) -> int:
+    return max((len(text.strip().partition(".")[2]) for text in texts), default=0)
+
+
+def _padded(text: str, decimals: int) -> str:
+    """``text`` with spaces as wide as digits behind it, so that right-aligned numbers meet at the point."""
+    _, point, tail = text.partition(".")
+    return text + ("" if point or not decimals else _POINT_SPACE) + _FIGURE_SPACE * (decimals - len(tail))
 
 
 def _figure(value: float) -> str:

@@ -174,11 +174,29 @@
           text: label.text, showarrow: true, arrowhead: 0, arrowwidth: 0.8, arrowcolor: colours.ink.muted, standoff: diameter(point) / 2,
           font: { size: 11, color: colours.ink.text }, bgcolor: colours.ink.page, opacity: 0.95, borderpad: 1,
         };
-      })
-      .concat(data.ring ? [{
-        x: log(data.ring.intensity), y: log(data.ring.flop_per_s), text: data.ring.text, showarrow: false, xanchor: data.ring.left ? "right" : "left",
-        yanchor: "top", xshift: data.ring.left ? -12 : 12, yshift: -7, font: { size: 11, color: colours.ink.text },
-      }] : []);
+      });
+  }
+  // The name of the ring: at the first corner where it meets no other text, or nowhere; the note below the chart says it too.
+  function ringName(colours, inner, range, others) {
+    if (!data.ring) return [];
+    const place = (x, y) => [((x - range.x[0]) / (range.x[1] - range.x[0])) * inner[0], ((y - range.y[0]) / (range.y[1] - range.y[0])) * inner[1]];
+    const middles = others.filter((text) => !text.textangle).map((text) => {
+      const [x, y] = place(text.ax === undefined ? text.x : text.ax, text.ay === undefined ? text.y : text.ay);
+      const half = text.text.length * 3 + 6;
+      return [x + (text.xshift || 0) - (text.xanchor === "right" ? half : 0), y + (text.yshift || 0), half];
+    });
+    const [x, y] = place(log(data.ring.intensity), log(data.ring.flop_per_s));
+    const half = data.ring.text.length * 3 + 4;
+    const sides = data.ring.left ? [-1, 1] : [1, -1];
+    const corners = [-14, 14].flatMap((up) => sides.map((side) => [side * (12 + half), up]));
+    const free = corners.find(([right, up]) =>
+      Math.abs(x + right - inner[0] / 2) < inner[0] / 2 - half &&
+      middles.every((other) => Math.abs(other[0] - x - right) > other[2] + half || Math.abs(other[1] - y - up) > 15));
+    if (!free) return [];
+    return [{
+      x: log(data.ring.intensity), y: log(data.ring.flop_per_s), text: data.ring.text, showarrow: false, xanchor: "center", yanchor: "middle",
+      xshift: free[0], yshift: free[1], font: { size: 11, color: colours.ink.text },
+    }];
   }
 
   function minor(ticks) {
@@ -195,13 +213,14 @@
     const { width, height, margin, inner } = size();
     const range = axisRanges();
     const ink = colours.ink;
+    const texts = roofTexts(colours, inner, range).concat(names(colours, inner));
     return {
       width, height, margin, showlegend: false, hovermode: "closest", hoverdistance: 12, dragmode: narrow() ? false : "zoom",
       paper_bgcolor: ink.page, plot_bgcolor: ink.page, font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: ink.text },
       hoverlabel: { bgcolor: ink.panel, font: { color: ink.text, size: 12 }, align: "left", namelength: 0 },
       xaxis: axis("arithmetic intensity, FLOP/byte", data.x_ticks, range.x, ink),
       yaxis: axis(data.y_unit, data.y_ticks, range.y, ink),
-      annotations: roofTexts(colours, inner, range).concat(names(colours, inner)),
+      annotations: texts.concat(ringName(colours, inner, range, texts)),
     };
   }
   function draw() {
