@@ -214,7 +214,8 @@ BY_HAND: dict[str, tuple[Callable[..., object], list[Any], int, int]] = {
         lambda w: functional.conv2d(X, w, stride=2), [torch.rand(4, 6, 1, 1)], 4 * (2 * 6 * 5 * 4 + 24), 4 * 2 * 4 * 5 * 4,
     ),
     "batch_norm training": (
-        lambda w, b, m, v: functional.batch_norm(X, m, v, w, b, training=True), [CHANNELS[0], CHANNELS[1], torch.zeros(6), torch.ones(6)],
+        lambda w, b, m, v: functional.batch_norm(X, m, v, w, b, training=True),
+        [CHANNELS[0], CHANNELS[1], torch.zeros(6), torch.ones(6)],
         4 * (X.numel() + 4 * 6),
         4 * (X.numel() + 2 * 6),  # the running statistics are updated
     ),
