@@ -16,6 +16,9 @@ import msgspec
 
 _CPUS = Path("/sys/devices/system/cpu")
 _CPUINFO = Path("/proc/cpuinfo")
+_CGROUP = Path("/sys/fs/cgroup")
+# limit and use in bytes, of cgroups version 2 and 1
+_CGROUP_MEMORY = (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"))
 
 # Arm prints numbers instead of a name: implementer and part of the server cores that clouds offer (Arm's MIDR_EL1 register values).
 _ARM_CORES = {
@@ -161,11 +164,18 @@ def caches_of_sysfs(root: Path, cpus: tuple[int, ...]) -> tuple[Cache, ...]:
     return tuple(Cache(level=level, size_bytes=sizes[level], instances=len(sharers[level])) for level in sorted(sizes))
 
 
-def memory_available_bytes() -> int:
-    """Memory that can be used without swapping."""
+def memory_available_bytes(cgroup: Path = _CGROUP) -> int:
+    """Memory that can be used without swapping and, in a container, without being killed."""
     import psutil
 
-    return int(psutil.virtual_memory().available)
+    available = int(psutil.virtual_memory().available)
+    for limit, used in _CGROUP_MEMORY:
+        try:
+            room = int((cgroup / limit).read_text()) - int((cgroup / used).read_text())
+        except (OSError, ValueError):  # not this version of cgroups, or the limit is "max"
+            continue
+        available = min(available, max(0, room))
+    return available
 
 
 def gpu(index: int) -> Gpu:

@@ -71,6 +71,16 @@ def test_cpuinfo_of_x86_and_arm():
     assert detect.cpu_model({"processor": "0"}) == ""
 
 
+def test_a_container_has_the_memory_its_limit_leaves(tmp_path):
+    (tmp_path / "memory.max").write_text("5000\n")
+    (tmp_path / "memory.current").write_text("2000\n")
+    assert detect.memory_available_bytes(tmp_path) == 3000
+    (tmp_path / "memory.current").write_text("6000\n")
+    assert detect.memory_available_bytes(tmp_path) == 0
+    (tmp_path / "memory.max").write_text("max\n")
+    assert detect.memory_available_bytes(tmp_path) > 6000
+
+
 def test_this_machine():
     cpu = detect.cpu()
     assert cpu.name

@@ -27,9 +27,9 @@ class FakeClock:
         return value if isinstance(value, Sample) else Sample(value)
 
 
-def run(samples, budget_s=100.0):
+def run(samples, budget_s=100.0, again=True):
     clock = FakeClock(samples)
-    return settle(clock.sample, budget_s, clock)
+    return settle(clock.sample, budget_s, clock, again=again)
 
 
 def test_stops_when_the_last_five_agree():
@@ -54,6 +54,12 @@ def test_unstable_is_tried_once_more_and_the_steadier_kept():
     assert found.taken == 10
     assert found.median == 8.0
     assert found.unstable  # still above 5 %
+
+
+def test_in_a_hurry_there_is_one_try():
+    found = run([1.0, 9.0, 1.0, 9.0, 1.0], budget_s=0.0, again=False)
+    assert found.taken == 5
+    assert found.unstable
 
 
 def test_samples_that_waited_for_a_core_do_not_count():

@@ -60,13 +60,16 @@ class Repeats(NamedTuple):
         return self.spread > UNSTABLE
 
 
-def settle(sample: Callable[[], Sample], budget_s: float, clock: Callable[[], float] = time.perf_counter) -> Repeats:
+def settle(
+    sample: Callable[[], Sample], budget_s: float, clock: Callable[[], float] = time.perf_counter, *, again: bool = True
+) -> Repeats:
     """Take samples until the last ``REPEATS`` agree or ``budget_s`` seconds have passed, whichever is first.
 
-    Where they were disturbed or still differ by more than ``UNSTABLE``, the same once more; the better of both tries is returned.
+    Where they were disturbed or still differ by more than ``UNSTABLE``, the same once more (unless not ``again``); the better of both
+    tries is returned.
     """
     first = _window(sample, budget_s, clock)
-    if not (first.unstable or first.disturbed):
+    if not (again and (first.unstable or first.disturbed)):
         return first
     second = _window(sample, budget_s, clock)
     better = min(first, second, key=lambda repeats: (repeats.disturbed, repeats.spread))
