@@ -56,14 +56,14 @@ def write(analysis: Analysis, path: Path) -> Path:
     """Write the report to ``path`` and return it. The same analysis gives the same file."""
     import typst
 
-    template = resources.files("rooflines.reports").joinpath("templates", "report.typ").read_bytes()
-    document = typst.compile(
-        template,
-        format="pdf",
-        sys_inputs={"report": json.dumps(_kept_together(content(analysis)), ensure_ascii=False)},
-        ignore_system_fonts=True,
-        timestamp=_timestamp(analysis),
-    )
+    # A path and not the text: the oldest Typst that we accept takes only paths.
+    with resources.as_file(resources.files("rooflines.reports") / "templates" / "report.typ") as template:
+        document = typst.compile(
+            str(template),
+            format="pdf",
+            sys_inputs={"report": json.dumps(_kept_together(content(analysis)), ensure_ascii=False)},
+            ignore_system_fonts=True,
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(document)
     return path
@@ -75,6 +75,7 @@ def content(analysis: Analysis) -> dict[str, Any]:
     return {
         "ink": {name: getattr(_INK, name) for name in ("text", "muted", "line", "panel", "warning", "grid")},
         "title": f"Roofline of {analysis.workload.name}",
+        "date": _date(analysis),
         "subject": subject(analysis),
         "made": made,
         "status": status_sentence(analysis),
@@ -130,11 +131,13 @@ def roofline_caption(analysis: Analysis) -> str:
     return f"{sentence[:1].upper()}{sentence[1:]}. A point on the roof does what the device can; its area is its time."
 
 
-def _timestamp(analysis: Analysis) -> int | None:
+def _date(analysis: Analysis) -> list[int] | None:
+    """Year, month and day of the run, which is the document's date as well: the day it was set would change the file."""
     try:
-        return int(datetime.fromisoformat(analysis.created).timestamp())
+        created = datetime.fromisoformat(analysis.created)
     except ValueError:
-        return 0
+        return None
+    return [created.year, created.month, created.day]
 
 
 def _part(name: str, letter: str, pattern: str, fill: str, share: float, value: float) -> dict[str, Any]:

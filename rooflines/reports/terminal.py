@@ -135,8 +135,10 @@ def steps_sentences(analysis: Analysis) -> list[str]:
         f"{seconds(steps.median_s)} a step{f' ({rate})' if rate else ''}: median of {steps.count} with the profiler off, "
         f"95 % interval {seconds(low)} to {seconds(high)}, 10th to 90th percentile {seconds(steps.p10_s)} to {seconds(steps.p90_s)}."
     ]
-    if steps.rule:
-        texts.append(f"Warm-up: {steps.rule}.")
+    if steps.rule or steps.warmup_count:
+        # A rule that tells the count itself is not told it again.
+        counted = "Warm-up" if "warm-up" in steps.rule else f"{steps.warmup_count} warm-up steps"
+        texts.append(f"{counted}: {steps.rule}." if steps.rule else f"{counted} before them.")
     if steps.profiler_dilation is not None:
         slower = steps.profiler_dilation - 1
         pace = f"{percent(abs(slower))} {'slower' if slower >= 0 else 'faster'} than" if abs(slower) >= 0.005 else "as fast as"
