@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from math import prod
+from math import gcd, prod
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature
@@ -66,14 +66,11 @@ def _adaptive(signature: Signature, rank: int, indices: bool) -> Work:
 
 
 def _adaptive_taps(extent: int, outputs: int) -> int:
-    """Elements over all windows of one dimension: window i is floor(i * n / o) to ceil((i + 1) * n / o), and windows may overlap.
+    """Elements over all windows of one dimension: window i is floor(i * n / o) to ceil((i + 1) * n / o).
 
-    Window i ends beyond the next one's start by one element unless (i + 1) * n is a multiple of o, which happens every o / gcd(n, o).
+    Neighbours share one element, unless their border (i + 1) * n / o is whole, which it is gcd(n, o) times.
     """
-    whole = sum(1 for index in range(1, outputs + 1) if index * extent % outputs == 0) if outputs <= extent else 0
-    if outputs <= extent:
-        return extent + outputs - whole
-    return sum(-(-(index + 1) * extent // outputs) - index * extent // outputs for index in range(min(outputs, 1 << 16)))
+    return extent + outputs - gcd(extent, outputs)
 
 
 def _backward(signature: Signature, schema: str, rank: int) -> Work:
