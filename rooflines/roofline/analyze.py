@@ -107,8 +107,8 @@ def _steps(times: StepTimes, workload: Workload) -> Steps | None:
 
 def _with_trace(base: Analysis, trace: Trace, ceilings: Ceilings | None, facts: RunFile) -> Analysis:
     calls = build_calls(trace)
-    count = len(calls.steps) or 1
     attribution = attribute(trace, calls)
+    count = attribution.steps or 1
     operators = tuple(
         sorted(
             (_operator(row, calls, ceilings, count, facts.workload.precision) for row in attribution.rows),
@@ -123,7 +123,7 @@ def _with_trace(base: Analysis, trace: Trace, ceilings: Ceilings | None, facts: 
     modelled_s, missing_s = sum(row.time_s for row in operators), sum(item.time_s for item in unmodelled)
     return msgspec.structs.replace(
         base,
-        basis=Basis(per="step" if len(calls.steps) else "trace", steps=count),
+        basis=Basis(per="step" if attribution.steps else "trace", steps=count),
         totals=_totals(operators, facts),
         timeline=timeline,
         step_breakdown={key: value / count for key, value in step_breakdown(trace, calls, attribution.window).items()},

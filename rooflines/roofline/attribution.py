@@ -48,11 +48,15 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """The window's time, divided. ``overlap_ns`` is time counted in two rows because both ran: rows + gaps + idle - overlap = span."""
+    """The window's time, divided. ``overlap_ns`` is time counted in two rows because both ran: rows + gaps + idle - overlap = span.
+
+    ``steps`` is the number of profiler steps in the window, 0 when the window is the whole trace.
+    """
 
     rows: tuple[Row, ...]
     gaps: tuple[Gap, ...]
     window: Intervals
+    steps: int
     span_ns: int
     busy: Intervals
     orphans: int
@@ -78,12 +82,24 @@ def attribute(trace: Trace, calls: Calls) -> Attribution:
     else of the CPU."""
     counts = _Counts(trace, calls)
     owner = _owners(trace, calls, counts)
-    steps = step_window(calls)
+    steps = step_window(trace, calls)
     window = whole_window(trace, calls) if steps is None else steps
     inside = np.ones(len(trace.host), bool) if steps is None else _inside(trace.host.start_ns, steps)
-    if len(trace.device):
-        return _attribute_device(trace, calls, window, counts, owner, inside)
-    return _attribute_host(trace, calls, window, counts, owner, inside)
+    divide = _attribute_device if len(trace.device) else _attribute_host
+    rows, gaps, busy, orphans = divide(trace, calls, window, counts, owner, inside)
+    return Attribution(
+        rows=rows,
+        gaps=gaps,
+        window=window,
+        steps=0 if steps is None else len(calls.steps),
+        # Work launched by the last step may end after it.
+        span_ns=max(intervals.length(window), intervals.length(busy)),
+        busy=busy,
+        orphans=orphans,
+    )
+
+
+_Divided = tuple[tuple[Row, ...], tuple[Gap, ...], Intervals, int]
 
 
 class _Counts:
@@ -159,7 +175,7 @@ def _inside(times_ns: Int64s, window: Intervals) -> npt.NDArray[np.bool_]:
 
 def _attribute_host(
     trace: Trace, calls: Calls, window: Intervals, counts: _Counts, owner: Int64s, inside: npt.NDArray[np.bool_]
-) -> Attribution:
+) -> _Divided:
     host = trace.host
     duration = np.minimum(calls.end_ns, _window_end(host.start_ns, window)) - host.start_ns
     operators = np.flatnonzero((host.kind == OPERATOR) & inside)
@@ -175,7 +191,7 @@ def _attribute_host(
     rows, gaps = _rows_and_gaps(trace, calls, counts, events, time)
     outermost = operators[parent_operator[operators] < 0]
     busy = intervals.union(host.start_ns[outermost], host.start_ns[outermost] + duration[outermost])
-    return Attribution(rows, gaps, window, intervals.length(window), busy, orphans=0)
+    return rows, gaps, busy, 0
 
 
 def _window_end(times_ns: Int64s, window: Intervals) -> Int64s:
@@ -189,7 +205,7 @@ def _window_end(times_ns: Int64s, window: Intervals) -> Int64s:
 
 def _attribute_device(
     trace: Trace, calls: Calls, window: Intervals, counts: _Counts, owner: Int64s, inside: npt.NDArray[np.bool_]
-) -> Attribution:
+) -> _Divided:
     host, device = trace.host, trace.device
     launch = _launches(trace)
     known = launch >= 0
@@ -215,6 +231,7 @@ def _attribute_device(
         rows.append(Row(signature, found, module, phase, int((group == index).sum()), busy_ns))
 
     reasons: dict[tuple[str, str], list[int]] = {}
+    callers: dict[tuple[str, str], set[int]] = {}
     for event in np.flatnonzero(belongs & (owning < 0)).tolist():
         operator = int(innermost[event])
         if operator >= 0:
@@ -224,13 +241,14 @@ def _attribute_device(
         else:
             name, reason = trace.names[int(device.name[event])], NO_OPERATOR if known[event] else NO_LAUNCH
         reasons.setdefault((name, reason), []).append(event)
+        # A call is one of the operator; where there is none, one of the kernel.
+        callers.setdefault((name, reason), set()).add(operator if operator >= 0 else -1 - event)
     gaps = tuple(
-        Gap(name, reason, len(mine), intervals.length(intervals.union(device.start_ns[mine], device.end_ns[mine])))
+        Gap(name, reason, len(callers[name, reason]), intervals.length(intervals.union(device.start_ns[mine], device.end_ns[mine])))
         for (name, reason), mine in reasons.items()
     )
     busy = intervals.union(device.start_ns[belongs], device.end_ns[belongs])
-    span = max(intervals.length(window), intervals.length(busy))
-    return Attribution(tuple(rows), gaps, window, span, busy, orphans=int((belongs & ~known).sum()))
+    return tuple(rows), gaps, busy, int((belongs & ~known).sum())
 
 
 def _launches(trace: Trace) -> Int64s:
@@ -277,11 +295,17 @@ def _rows_and_gaps(
     return tuple(rows), tuple(gaps.values())
 
 
-def step_window(calls: Calls) -> Intervals | None:
-    """The profiler steps of the trace as intervals, or None when it has none."""
+def step_window(trace: Trace, calls: Calls) -> Intervals | None:
+    """The profiler steps of the trace as intervals; None when it has none, or when most of its operators lie outside them.
+
+    The latter happens when the profiler was stepped without a schedule: the only mark is the sliver between the last step and the end.
+    """
     if not len(calls.steps):
         return None
-    return intervals.union(calls.steps[:, 0], calls.steps[:, 1])
+    steps = intervals.union(calls.steps[:, 0], calls.steps[:, 1])
+    operators = trace.host.kind == OPERATOR
+    every = intervals.union(trace.host.start_ns[operators], calls.end_ns[operators])
+    return steps if 2 * intervals.length(intervals.intersect(every, steps)) >= intervals.length(every) else None
 
 
 def whole_window(trace: Trace, calls: Calls) -> Intervals:

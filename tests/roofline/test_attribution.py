@@ -57,6 +57,12 @@ def test_what_lies_outside_the_steps_is_not_counted():
     assert result.span_ns == 70_000
 
 
+def test_a_step_mark_that_misses_the_work_is_no_step():
+    result = divide(mm(0, 10, 8, 8, 8), mm(20, 10, 8, 8, 8), span("ProfilerStep#6", 31, 1))
+    assert (result.steps, result.span_ns) == (0, 30_000)
+    assert times(result) == ({"aten::mm": 20_000}, {})
+
+
 def test_two_threads_at_once_overlap():
     result = divide(span("ProfilerStep#0", 0, 100), mm(10, 50, 8, 8, 8), mm(30, 50, 8, 8, 8, tid=2))
     assert (result.busy_ns, result.overlap_ns) == (70_000, 30_000)
@@ -111,6 +117,11 @@ def test_kernels_without_operator_or_launch_are_listed_and_orphans_counted():
     assert times(result)[1] == {"lonely": 5_000, "orphan": 7_000, "mylib::fused": 11_000}
     assert result.orphans == 1
     assert result.idle_ns == result.span_ns - 23_000
+
+
+def test_calls_without_a_count_are_calls_of_the_operator_not_of_its_kernels():
+    result = divide(op("mylib::fused", 0, 9), launch(1, 2, 1), launch(4, 2, 2), kernel("a", 20, 5, 1), kernel("b", 30, 5, 2))
+    assert [(gap.name, gap.calls, gap.time_ns) for gap in result.gaps] == [("mylib::fused", 1, 10_000)]
 
 
 def test_work_that_ran_no_kernel_is_kept_with_no_time():
