@@ -124,8 +124,10 @@ def run_profile(model: str, mode: str, precision: str, folder: Path, checks: lis
         return {"label": label, "error": found.stderr[-4000:]}
     analysis = json.loads((directory / "analysis.json").read_text())
     check_laws(label, analysis, mode, checks)
-    kept = ("verdict", "workload", "basis", "ceilings", "totals", "timeline", "step_breakdown", "bound_breakdown", "coverage", "findings",
-            "memory", "notes")  # fmt: skip
+    kept = (
+        "verdict", "workload", "basis", "ceilings", "totals", "timeline", "step_breakdown", "bound_breakdown", "coverage", "findings",
+        "memory", "notes",
+    )  # fmt: skip
     summary = {key: analysis[key] for key in kept if key in analysis}
     summary["steps"] = {key: value for key, value in analysis["steps"].items() if key != "durations_s"}
     return {"label": label, "wall_s": wall_s, **summary, "operators": analysis["operators"][:25]}
@@ -144,7 +146,8 @@ def check_laws(label: str, analysis: dict[str, Any], mode: str, checks: list[dic
     note(checks, f"{label}: coverage >= {least}", fraction >= least, f"{fraction:.4f}")
     best = max(operators, key=lambda row: row.get("efficiency", 0.0))
     most = best.get("efficiency", 0.0)
-    note(checks, f"{label}: no efficiency above 1.1", most <= 1.1, f"{most:.3f} by {best['name']} {best['module']} {best['shapes']}")
+    where = f"{best['name']} {best['module']} {best['shapes']}"
+    note(checks, f"{label}: no efficiency above 1.1", most <= 1.1, f"{most:.3f} by {where}")
     named = [row for row in operators if row["category"] == "convolution" and row["module"]]
     note(
         checks,

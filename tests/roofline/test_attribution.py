@@ -51,8 +51,10 @@ def test_a_dispatcher_is_no_gap_its_own_time_is_a_row_without_work():
 
 def test_what_lies_outside_the_steps_is_not_counted():
     result = divide(
-        mm(0, 10, 8, 8, 8), span("ProfilerStep#0", 20, 50), mm(30, 10, 8, 8, 8), span("ProfilerStep#1", 80, 20), mm(75, 2, 8, 8, 8)
-    )
+        mm(0, 5, 8, 8, 8),
+        span("ProfilerStep#0", 20, 50), mm(30, 10, 8, 8, 8), mm(75, 2, 8, 8, 8),
+        span("ProfilerStep#1", 80, 20),
+    )  # fmt: skip
     assert times(result) == ({"aten::mm": 10_000}, {})
     assert result.span_ns == 70_000
 
@@ -112,8 +114,10 @@ def test_kernels_of_two_operators_at_once_overlap_and_the_sum_still_holds():
 
 
 def test_kernels_without_operator_or_launch_are_listed_and_orphans_counted():
-    result = divide(launch(0, 2, 1), kernel("lonely", 10, 5, 1), kernel("orphan", 20, 7, 99), op("mylib::fused", 30, 9), launch(31, 2, 3),
-                    kernel("mine", 40, 11, 3))  # fmt: skip
+    result = divide(
+        launch(0, 2, 1), kernel("lonely", 10, 5, 1), kernel("orphan", 20, 7, 99),
+        op("mylib::fused", 30, 9), launch(31, 2, 3), kernel("mine", 40, 11, 3),
+    )  # fmt: skip
     assert times(result)[1] == {"lonely": 5_000, "orphan": 7_000, "mylib::fused": 11_000}
     assert result.orphans == 1
     assert result.idle_ns == result.span_ns - 23_000

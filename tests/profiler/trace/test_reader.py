@@ -68,7 +68,8 @@ def test_old_and_new_categories_mean_the_same():
 
 def test_kinds_of_device_events():
     found = trace(
-        kernel("ncclDevKernel_AllReduce", 0, 1, 1), kernel("Memcpy HtoD", 1, 1, 2, cat="gpu_memcpy"), kernel("gemm", 2, 1, 3), launch(0, 1, 3)
+        kernel("ncclDevKernel_AllReduce", 0, 1, 1), kernel("Memcpy HtoD", 1, 1, 2, cat="gpu_memcpy"),
+        kernel("gemm", 2, 1, 3), launch(0, 1, 3),
     )  # fmt: skip
     assert found.device.kind.tolist() == [COMMUNICATION, MEMCPY, KERNEL]
 
