@@ -34,6 +34,7 @@ _LARGEST_POINT = 30.0
 _OPACITY = 0.82
 _LONGEST_NAME = 36
 _CLEAR = 2.5
+_BESIDE_RIDGE = 26.0
 # A point above its bound is outlined; one with less than this share of the longest point's time gets no mark beside it.
 _MARKED = 0.02
 
@@ -104,7 +105,7 @@ def roofline_figure(
     _key(plot, chart, theme)
     missing = missing_ceilings(analysis) or (None if chart.points else missing_operators(analysis))
     if missing:
-        plot.write(width / 2, height - 10, missing, ha="center", color=plot.ink.warning)
+        plot.write(width, height + 8, missing, ha="right", size=_SMALL, color=plot.ink.warning)
     return figure
 
 
@@ -324,7 +325,9 @@ def _roof(plot: _Plot, chart: Chart, roof: Roof, taken: list[_Box]) -> list[_Box
     for step in range(25):
         # A flat roof is named at its right end, a slanted one near the middle of its slope.
         share = 1 - step / 24 if flat else 0.5 + (step + 1) // 2 / 24 * (-1) ** step
-        start = share * (reach - length) if not flat else reach - length - 4 - (1 - share) * max(0.0, reach - length)
+        # Near its left end a flat roof has the slanted one above it.
+        room = reach - length - 4
+        start = max(room - (1 - share) * room, min(_BESIDE_RIDGE, room)) if flat else share * (reach - length)
         x, y = x0 + math.cos(angle) * start + above_x, y0 + math.sin(angle) * start + above_y
         places = _along(x, y, length, angle)
         if _free(plot, chart, places, taken) or step == 24:
@@ -356,19 +359,18 @@ def _ridges(plot: _Plot, chart: Chart, taken: list[_Box]) -> None:
 def _key(plot: _Plot, chart: Chart, theme: Theme) -> None:
     """Which colour is which category, with its share of the operator time: one line above the plot, as many as fit."""
     x, y = 10.0, plot.height + 21.0
-    for entry in chart.legend:
-        text = f"{entry.category} {percent(entry.share)}"
+    entries = [(f"{entry.category} {percent(entry.share)}", category_colour(entry.category, theme)) for entry in chart.legend]
+    for text, colour in [*entries, *([("area: time", None)] if chart.points else [])]:
         length = plot.length(text, _SMALL)
         if x + length > plot.width:
             x, y = 10.0, y - _SMALL - 3
-        plot.axes.plot(
-            (x - 6) / plot.width, y / plot.height, "o", markersize=5, color=category_colour(entry.category, theme), alpha=_OPACITY,
-            markeredgewidth=0, transform=plot.axes.transAxes, clip_on=False,
-        )  # fmt: skip
-        plot.write(x, y, text, size=_SMALL)
+        if colour is not None:
+            plot.axes.plot(
+                (x - 6) / plot.width, y / plot.height, "o", markersize=5, color=colour, alpha=_OPACITY, markeredgewidth=0,
+                transform=plot.axes.transAxes, clip_on=False,
+            )  # fmt: skip
+        plot.write(x, y, text, size=_SMALL, color=plot.ink.muted if colour is None else plot.ink.text)
         x += length + 20
-    if chart.points:
-        plot.write(x - 6, y, "area: time", size=_SMALL, color=plot.ink.muted)
 
 
 def _along(x: float, y: float, length: float, angle: float) -> list[tuple[float, float]]:

@@ -99,7 +99,7 @@ def missing_ceilings(analysis: Analysis) -> str | None:
     """Why nothing is judged against a roof, or None when something is."""
     if analysis.ceilings:
         return None
-    return "No ceilings are known for this device, so no bound, efficiency or headroom is given; rooflines ceilings measures them."
+    return "No ceilings are known for this device, so no bound, efficiency or headroom is given."
 
 
 def missing_findings(analysis: Analysis) -> str:
