@@ -322,18 +322,20 @@ def _roof(plot: _Plot, chart: Chart, roof: Roof, taken: list[_Box]) -> list[_Box
     reach = math.hypot(x1 - x0, y1 - y0)
     above_x, above_y = -math.sin(angle) * 7.5, math.cos(angle) * 7.5
     flat = roof.kind == "compute"
+    room = reach - length - 4
+    starts = []
     for step in range(25):
-        # A flat roof is named at its right end, a slanted one near the middle of its slope.
-        share = 1 - step / 24 if flat else 0.5 + (step + 1) // 2 / 24 * (-1) ** step
-        # Near its left end a flat roof has the slanted one above it.
-        room = reach - length - 4
-        start = max(room - (1 - share) * room, min(_BESIDE_RIDGE, room)) if flat else share * (reach - length)
-        x, y = x0 + math.cos(angle) * start + above_x, y0 + math.sin(angle) * start + above_y
-        places = _along(x, y, length, angle)
-        if _free(plot, chart, places, taken) or step == 24:
-            plot.write(x, y, roof.text, rotation=math.degrees(angle), rotation_mode="anchor", ha="left", color=plot.ink.roof, zorder=6)
-            return [_Box(px - 5, py - 5, px + 5, py + 5) for px, py in places]
-    return []
+        if flat:
+            # At its right end if it can; its left end lies under the slanted roof.
+            starts.append(room if room <= 0 else max(room * (1 - step / 24), min(_BESIDE_RIDGE, room)))
+        else:
+            # Near the middle of its slope.
+            starts.append((0.5 + (step + 1) // 2 / 24 * (-1) ** step) * (reach - length))
+    lines = [(x0 + math.cos(angle) * start + above_x, y0 + math.sin(angle) * start + above_y) for start in starts]
+    # A roof is never left without its name: where no place is free, the first will do.
+    x, y = next((line for line in lines if _free(plot, chart, _along(*line, length, angle), taken)), lines[0])
+    plot.write(x, y, roof.text, rotation=math.degrees(angle), rotation_mode="anchor", ha="left", color=plot.ink.roof, zorder=6)
+    return [_Box(px - 5, py - 5, px + 5, py + 5) for px, py in _along(x, y, length, angle)]
 
 
 def _ridges(plot: _Plot, chart: Chart, taken: list[_Box]) -> None:

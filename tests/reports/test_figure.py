@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from rooflines.reports.figure import SANS, SERIF, as_svg, roofline_figure, steps_figure
 from tests import samples
+from tests.reports import variants
 
 pytestmark = pytest.mark.unit
 
@@ -51,6 +52,18 @@ def test_names_do_not_lie_on_each_other_or_outside(family, size):
         assert not [other for other in boxes[:index] if box.overlaps(other)]
         assert figure.bbox.x0 <= box.x0
         assert box.x1 <= figure.bbox.x1
+
+
+@pytest.mark.parametrize("analysis", [samples.analysis(), variants.large()], ids=["small", "large"])
+def test_everything_written_stays_on_the_paper(analysis):
+    figure = roofline_figure(analysis)
+    figure.canvas.draw()
+    for text in figure.axes[0].texts:
+        box = text.get_window_extent()
+        assert figure.bbox.x0 <= box.x0, text
+        assert box.x1 <= figure.bbox.x1, text
+        assert figure.bbox.y0 <= box.y0, text
+        assert box.y1 <= figure.bbox.y1, text
 
 
 def test_a_name_is_never_read_as_a_formula():
