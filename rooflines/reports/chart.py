@@ -7,6 +7,7 @@ which are apart on the size asked for stay apart on any larger one.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -30,6 +31,11 @@ BAND = 0.5
 # Room around the outermost mark, and the least that an axis spans, in decades.
 _MARGIN = 0.25
 _LEAST_SPAN = 2.0
+_LONGEST_NAME = 28
+# Operators that take this share of the time at most do not stretch an axis over empty decades.
+_OUTLIER_SHARE = 0.01
+# The share of the time that has the largest area.
+_FULL_SHARE = 0.15
 
 SOURCE_WORDS = {"measured": "measured", "spec": "data sheet", "derived": "derived", "user": "given"}
 
@@ -65,7 +71,7 @@ class Ridge(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
-    """One operator row. ``area`` is its time relative to the longest point; ``row`` is its index in ``analysis.operators``."""
+    """One operator row. ``area`` is proportional to its time, 1 at most; ``row`` is its index in ``analysis.operators``."""
 
     row: int
     name: str
@@ -170,10 +176,9 @@ def roofline_chart(analysis: Analysis) -> Chart | None:
     """The chart of ``analysis``, or None when there is neither a roof nor a point to draw."""
     placeable = [(index, row) for index, row in enumerate(analysis.operators) if _can_be_placed(row)]
     placeable.sort(key=lambda pair: pair[1].time_s, reverse=True)
-    points = _points(placeable[:MOST_POINTS])
     memory = [c for c in analysis.ceilings if c.kind == "memory" and _positive(c.value)]
     compute = [c for c in analysis.ceilings if c.kind == "compute" and _positive(c.value)]
-    if not points and not (memory and compute):
+    if not placeable and not (memory and compute):
         return None
 
     known = Ceilings(device="", kind="", ceilings=analysis.ceilings)
@@ -181,6 +186,7 @@ def roofline_chart(analysis: Analysis) -> Chart | None:
     primary_compute = _primary_compute(compute, known, analysis.operators)
     ridges = _ridges(primary_memory, primary_compute)
     ring = _ring(analysis)
+    points = _points(_worth_drawing(placeable))
     marks = [(p.intensity, p.flop_per_s) for p in points] + [(r.intensity, r.flop_per_s) for r in ridges]
     marks += [(ring.intensity, ring.flop_per_s)] if ring else []
     levels = [c.value for c in primary_compute]
@@ -351,9 +357,42 @@ def _can_be_placed(row: OperatorRow) -> bool:
     return all(_positive(value) for value in (row.flops, row.bytes, row.time_s))
 
 
+def _worth_drawing(rows: Sequence[tuple[int, OperatorRow]]) -> list[tuple[int, OperatorRow]]:
+    """The rows, given longest first, without outliers that would stretch an axis over empty decades for next to no time.
+
+    From each end of both axes, what lies a decade or more beyond the rest goes if it takes ``_OUTLIER_SHARE`` of the time at most; an
+    operator that earns a name by its headroom stays.
+    """
+    rows = rows[:MOST_POINTS]
+    named = {index for index, _ in sorted(rows, key=lambda pair: pair[1].headroom_s or 0.0, reverse=True)[:MOST_LABELS]}
+    allowed = _OUTLIER_SHARE * sum(row.time_s for _, row in rows)
+    outliers: set[int] = set()
+    for axis, inward in itertools.product((0, 1), (False, True)):
+        ordered = sorted(rows, key=lambda pair: _position(pair[1])[axis], reverse=inward)
+        passed: list[int] = []
+        time_s = 0.0
+        for (index, row), (_, neighbour) in pairwise(ordered):
+            passed.append(index)
+            time_s += row.time_s
+            if time_s > allowed or index in named:
+                break
+            if abs(math.log10(_position(neighbour)[axis] / _position(row)[axis])) >= 1:
+                outliers.update(passed)
+    return [pair for pair in rows if pair[0] not in outliers]
+
+
+def _position(row: OperatorRow) -> tuple[float, float]:
+    return row.flops / row.bytes, row.flops / row.time_s
+
+
 def _points(rows: Sequence[tuple[int, OperatorRow]]) -> tuple[Point, ...]:
-    """One point a row, longest first: large ones are drawn first and do not hide small ones."""
+    """One point a row, longest first: large ones are drawn first and do not hide small ones.
+
+    The full area stands for ``_FULL_SHARE`` of the time or the longest point, whichever is more, so that many points of equal time do
+    not cover each other; the longest still has a fifth of it.
+    """
     longest = max((row.time_s for _, row in rows), default=0.0)
+    full = max(longest, min(_FULL_SHARE * sum(row.time_s for _, row in rows), 5 * longest))
     return tuple(
         Point(
             row=index,
@@ -361,10 +400,10 @@ def _points(rows: Sequence[tuple[int, OperatorRow]]) -> tuple[Point, ...]:
             label=_label_text(row),
             category=row.category,
             bound=row.bound,
-            intensity=row.flops / row.bytes,
-            flop_per_s=row.flop_per_s if row.flop_per_s and _positive(row.flop_per_s) else row.flops / row.time_s,
+            intensity=_position(row)[0],
+            flop_per_s=_position(row)[1],
             time_s=row.time_s,
-            area=row.time_s / longest,
+            area=row.time_s / full,
             headroom_s=row.headroom_s or 0.0,
             warning=warning(row),
             hover=_hover(row),
@@ -381,7 +420,11 @@ def warning(row: OperatorRow) -> str:
 
 
 def _label_text(row: OperatorRow) -> str:
-    return f"{short_name(row.name)} {short_path(row.module, 22)}".strip()
+    name = short_name(row.name).replace("backward", "bwd")
+    if len(name) > _LONGEST_NAME:
+        # Long names differ at both ends: _scaled_dot_pr…attention_bwd.
+        name = f"{name[: _LONGEST_NAME // 2]}…{name[-(_LONGEST_NAME // 2 - 1) :]}"
+    return f"{name} {short_path(row.module, 22)}".strip()
 
 
 def _hover(row: OperatorRow) -> tuple[tuple[str, str], ...]:
@@ -503,7 +546,7 @@ class _Box(msgspec.Struct, frozen=True):
 
 
 _Segment = tuple[float, float, float, float]
-_DISTANCES = (8, 16, 26, 42, 62, 86, 114, 150, 200)
+_DISTANCES = (8, 16, 26, 42, 62, 86, 114, 150, 200, 260)
 # Only the largest points are worth avoiding; the work of placing stays bounded.
 _MOST_OBSTACLES = 150
 _ANGLES = tuple(math.radians(degrees) for degrees in range(0, 360, 20))
@@ -521,7 +564,7 @@ def place_labels(
 ) -> tuple[Label, ...]:
     """Places for the names of ``chart.labelled`` on a plot of ``width`` by ``height`` with text of the given size (all in one unit).
 
-    Names are set one after the other, most headroom first, each at the cheapest free place near its point: it may not touch another
+    Names are set one after the other, each at the cheapest free place near its point: it may not touch another
     name, leave the plot, or draw a leader across another; covering points or roofs costs. A name without room is left out rather than
     drawn over another. With ``ranks_only`` the text is the rank, for a plot too narrow for names.
     """
@@ -530,15 +573,54 @@ def place_labels(
         (*_pixel(limits, p.intensity, p.flop_per_s, width, height), marker_diameter(p.area, largest) / 2)
         for p in chart.points[:_MOST_OBSTACLES]
     ]
-    lines, boxes = _furniture(chart, width, height, character, line)
-    leaders: list[_Segment] = []
-    placed = []
+    anchors = []
     for rank, point in enumerate(chart.labelled, start=1):
-        text = str(rank) if ranks_only else point.label
         x, y = _pixel(limits, point.intensity, point.flop_per_s, width, height)
-        radius = marker_diameter(point.area, largest) / 2
-        half_width, half_height = (len(text) * character + 8) / 2, line / 2
-        others = [disc for disc in discs if disc[:2] != (x, y)]
+        text = str(rank) if ranks_only else point.label
+        anchors.append(_Anchor(rank, text, x, y, marker_diameter(point.area, largest) / 2, (len(text) * character + 8) / 2, line / 2))
+    furniture = _furniture(chart, width, height, character, line)
+    best: dict[int, _Box] = {}
+    # Who comes first decides who is boxed in: where names are missing, other orders may find room for more.
+    for order in (lambda a: a.rank, lambda a: a.y, lambda a: -a.y, lambda a: a.x, lambda a: -a.x):
+        boxes = _place(sorted(anchors, key=order), discs, *furniture, width, height)
+        best = max(best, boxes, key=len)
+        if len(best) == len(anchors):
+            break
+    labels = []
+    for anchor in anchors:
+        if anchor.rank in best:
+            box = best[anchor.rank]
+            x, y = limits.value((box.left + box.right) / 2 / width, (box.bottom + box.top) / 2 / height)
+            labels.append(Label(rank=anchor.rank, row=chart.labelled[anchor.rank - 1].row, text=anchor.text, x=x, y=y))
+    return tuple(labels)
+
+
+class _Anchor(msgspec.Struct, frozen=True):
+    """A point that wants its name beside it, with the size of both."""
+
+    rank: int
+    text: str
+    x: float
+    y: float
+    radius: float
+    half_width: float
+    half_height: float
+
+
+def _place(
+    anchors: Iterable[_Anchor],
+    discs: Sequence[tuple[float, float, float]],
+    lines: Sequence[_Segment],
+    reserved: Sequence[_Box],
+    width: float,
+    height: float,
+) -> dict[int, _Box]:
+    """The boxes of the names by rank, each at the cheapest place that those before it left free."""
+    boxes = list(reserved)
+    leaders: list[_Segment] = []
+    placed = {}
+    for anchor in anchors:
+        others = [disc for disc in discs if disc[:2] != (anchor.x, anchor.y)]
         best: tuple[float, _Box, _Segment] | None = None
         for distance in _DISTANCES:
             # A place further out costs its distance at least; nothing there can be cheaper.
@@ -546,13 +628,18 @@ def place_labels(
                 break
             for angle in _ANGLES:
                 # The text starts where the leader ends: shift its middle away from the point by half its size.
-                reach = radius + distance
-                middle_x = x + math.cos(angle) * (reach + half_width)
-                middle_y = y + math.sin(angle) * (reach + half_height)
-                box = _Box(middle_x - half_width, middle_y - half_height, middle_x + half_width, middle_y + half_height)
+                reach = anchor.radius + distance
+                middle_x = anchor.x + math.cos(angle) * (reach + anchor.half_width)
+                middle_y = anchor.y + math.sin(angle) * (reach + anchor.half_height)
+                box = _Box(
+                    middle_x - anchor.half_width,
+                    middle_y - anchor.half_height,
+                    middle_x + anchor.half_width,
+                    middle_y + anchor.half_height,
+                )
                 if box.left < 0 or box.bottom < 0 or box.right > width or box.top > height:
                     continue
-                leader = (x, y, min(max(x, box.left), box.right), min(max(y, box.bottom), box.top))
+                leader = (anchor.x, anchor.y, min(max(anchor.x, box.left), box.right), min(max(anchor.y, box.bottom), box.top))
                 if any(box.overlaps(other) for other in boxes) or any(_cross(leader, other) for other in leaders):
                     continue
                 if any(_enters(leader, other) for other in boxes) or any(_enters(other, box) for other in leaders):
@@ -560,19 +647,16 @@ def place_labels(
                 cost = distance + 45 * sum(_enters(other, box) for other in lines) + 8 * sum(_cross(leader, other) for other in lines)
                 if best is not None and best[0] <= cost:
                     continue
-                cost += 14 * box.covers(x, y, radius) + sum(
+                cost += 14 * box.covers(anchor.x, anchor.y, anchor.radius) + sum(
                     40 * box.covers(*disc) + 40 * (_gap(leader, disc[0], disc[1]) < disc[2] + 2) for disc in others
                 )
                 if best is None or cost < best[0]:
                     best = (cost, box, leader)
-        if best is None:
-            continue
-        _, box, leader = best
-        boxes.append(box)
-        leaders.append(leader)
-        label_x, label_y = limits.value((box.left + box.right) / 2 / width, (box.bottom + box.top) / 2 / height)
-        placed.append(Label(rank=rank, row=point.row, text=text, x=label_x, y=label_y))
-    return tuple(placed)
+        if best is not None:
+            boxes.append(best[1])
+            leaders.append(best[2])
+            placed[anchor.rank] = best[1]
+    return placed
 
 
 def _furniture(chart: Chart, width: float, height: float, character: float, line: float) -> tuple[list[_Segment], list[_Box]]:

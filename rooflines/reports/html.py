@@ -15,9 +15,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from rooflines.reports.chart import (
+    MOST_POINTS,
     SOURCE_WORDS,
     Chart,
     Label,
+    Point,
     marker_diameter,
     place_labels,
     ring_text_is_left,
@@ -44,6 +46,7 @@ from rooflines.units import binary_bytes, percent, scale, seconds, si, significa
 
 SHOWN_AT_FIRST = 50
 _MODULES_OPEN = 40
+_FINDINGS_AT_FIRST = 3
 _MOST_STEP_MARKS = 400
 _MOST_DECIMALS = 3
 _DASH = "–"
@@ -169,6 +172,7 @@ def render(analysis: Analysis) -> str:
         where=_where(analysis),
         against=_against(analysis),
         findings=[(finding, saving(finding.saves_s, analysis), _share(finding.saves_s, analysis)) for finding in analysis.findings],
+        findings_at_first=_FINDINGS_AT_FIRST,
         missing_operators=missing_operators(analysis),
         missing_ceilings=missing_ceilings(analysis),
         chart=chart,
@@ -303,6 +307,8 @@ def _off_chart(chart: Chart | None) -> str:
     if chart is None:
         return ""
     texts = []
+    if any(_above_the_line(point, chart) for point in chart.points):
+        texts.append("Points above the slanted line move bytes that a cache holds and are judged against its roof.")
     if chart.off_chart_count:
         rows = "1 operator" if chart.off_chart_count == 1 else f"{chart.off_chart_count} operators"
         verb = "is" if chart.off_chart_count == 1 else "are"
@@ -310,8 +316,15 @@ def _off_chart(chart: Chart | None) -> str:
             f"{rows} ({seconds(chart.off_chart_time_s)}) {verb} not on the chart: without FLOPs or without bytes there is no intensity."
         )
     if chart.left_out_count:
-        texts.append(f"The {len(chart.points)} longest are drawn; {chart.left_out_count} shorter ones are in the table only.")
+        texts.append(
+            f"{chart.left_out_count} more, short and far from the rest or beyond the {MOST_POINTS} longest, are in the table only."
+        )
     return " ".join(texts)
+
+
+def _above_the_line(point: Point, chart: Chart) -> bool:
+    lines = [roof.value for roof in chart.roofs if roof.kind == "memory" and roof.primary]
+    return not point.warning and any(point.flop_per_s > line * point.intensity for line in lines)
 
 
 def _roof_groups(chart: Chart | None) -> tuple[tuple[str, str], ...]:
@@ -331,6 +344,7 @@ def _chart_data(chart: Chart) -> dict[str, Any]:
     for roof in plain["roofs"]:
         roof["hover"] = _hover(roof["name"], (("ceiling", si(roof["value"], roof["unit"])), (roof["source"], roof["detail"])))
         roof["text"] = plotly_text(roof["text"])
+        roof["short"] = plotly_text(f"{roof['name']} {si(roof['value'], roof['unit'])}")
     for ridge in plain["ridges"]:
         ridge["hover"] = _hover(f"{ridge['memory']} meets {ridge['compute']}", (("ridge point", ridge["text"].removeprefix("ridge ")),))
     plain["points"] = [
@@ -416,7 +430,7 @@ def operator_table(analysis: Analysis) -> Table | None:
             Cell(times.texts[index], row.time_s, title=seconds(row.time_s)),
             Cell(headrooms.texts[index], _sortable(row.headroom_s), bar=max(0.0, (row.headroom_s or 0.0) / most_headroom)),
             Cell(
-                _DASH if row.efficiency is None else f"{row.efficiency * 100:.0f}",
+                _percents(row.efficiency),
                 _sortable(row.efficiency),
                 title=warning(row),
                 warning=warning(row),
@@ -453,7 +467,7 @@ def _operator_totals(
         "",
         times.total(time_s),
         headrooms.total(judged_time - lower) if judged else _DASH,
-        f"{lower / judged_time * 100:.0f}" if judged_time > 0 else _DASH,
+        _percents(lower / judged_time if judged_time > 0 else None),
         "",
         "",
         "",
@@ -514,7 +528,7 @@ def module_tree(analysis: Analysis) -> tuple[TreeRow, ...]:
             Cell(times.texts[index], title=seconds(row.time_s)),
             Cell(flops.texts[index], title=si(row.flops, "FLOP")),
             Cell(traffic.texts[index], title=si(row.bytes, "B")),
-            Cell(_DASH if row.efficiency is None else f"{row.efficiency * 100:.0f}"),
+            Cell(_percents(row.efficiency)),
             Cell(headrooms.texts[index], bar=max(0.0, (row.headroom_s or 0.0) / most_headroom)),
         )
         tree.append(TreeRow(depth, has_children, has_children and depth < open_to, depth <= open_to, cells))
@@ -727,6 +741,11 @@ def _figure(value: float) -> str:
         return f"<{smallest:.{_MOST_DECIMALS}f}"
     text = significant(value)
     return text if len(text.partition(".")[2]) <= _MOST_DECIMALS else f"{value:.{_MOST_DECIMALS}f}"
+
+
+def _percents(fraction: float | None) -> str:
+    """A share for a column whose header holds the sign."""
+    return _DASH if fraction is None else percent(fraction).removesuffix(" %")
 
 
 def _count(value: float) -> str:

@@ -230,7 +230,7 @@ def test_a_phone_scrolls_in_one_direction_only(opened):
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
     page = opened(viewport={"width": 360, "height": 780}).page
     assert page.locator("#ranks").is_visible()
-    assert "convolution_backward layer1.0.conv2" in page.locator("#ranks").inner_text()
+    assert "convolution_bwd layer1.0.conv2" in page.locator("#ranks").inner_text()
 
 
 def test_labels_on_the_chart_do_not_overlap(opened):

@@ -83,7 +83,8 @@ def test_roofs_say_value_and_source():
 def test_every_point_stands_at_its_intensity_and_speed(analysis):
     chart = chart_of(analysis)
     placeable = {index for index, row in enumerate(analysis.operators) if row.flops and row.bytes and row.time_s}
-    assert {point.row for point in chart.points} == placeable
+    assert {point.row for point in chart.points} <= placeable
+    assert len(chart.points) + chart.left_out_count == len(placeable)
     for point in chart.points:
         row = analysis.operators[point.row]
         assert point.intensity == pytest.approx(row.flops / row.bytes)
@@ -101,9 +102,9 @@ def test_what_cannot_be_placed_is_counted():
 
 def test_area_is_time(chart):
     longest = max(chart.points, key=lambda point: point.time_s)
-    assert longest.area == 1
+    assert 0.2 <= longest.area <= 1
     for point in chart.points:
-        assert point.area == pytest.approx(point.time_s / longest.time_s)
+        assert point.area / longest.area == pytest.approx(point.time_s / longest.time_s)
     assert marker_diameter(0.5) ** 2 == pytest.approx(marker_diameter(1.0) ** 2 / 2)
 
 
@@ -199,10 +200,20 @@ def test_most_labels_find_room():
     assert len(CHARTS["large"].labels) >= MOST_LABELS - 2
 
 
+def test_an_outlier_without_time_does_not_stretch_the_axes():
+    analysis = sample()
+    outlier = msgspec.structs.replace(analysis.operators[0], flops=1, bytes=10**9, time_s=1e-6, headroom_s=0.0)
+    with_outlier = chart_of(variants.replaced(operators=(*analysis.operators, outlier)))
+    assert with_outlier.limits == CHARTS["sample"].limits
+    assert (with_outlier.left_out_count, CHARTS["sample"].left_out_count) == (1, 0)
+    long_outlier = chart_of(variants.replaced(operators=(*analysis.operators, msgspec.structs.replace(outlier, time_s=0.05))))
+    assert long_outlier.limits.x_low < 1e-9
+
+
 def test_points_are_bounded():
     chart = chart_of(variants.large(MOST_POINTS + 400))
-    assert len(chart.points) == MOST_POINTS
-    assert chart.left_out_count + chart.off_chart_count == 400
+    assert len(chart.points) <= MOST_POINTS
+    assert len(chart.points) + chart.left_out_count + chart.off_chart_count == MOST_POINTS + 400
     assert min(point.time_s for point in chart.points) > 0
 
 

@@ -29,7 +29,8 @@
   }
   function size() {
     const width = printing ? 670 : place.clientWidth;
-    const margin = width < 560 ? { l: 50, r: 8, t: 8, b: 46 } : { l: 62, r: 10, t: 8, b: 48 };
+    const left = 30 + 7 * Math.max(3, ...data.y_ticks.map((tick) => tick.text.length));
+    const margin = { l: left, r: width < 560 ? 8 : 10, t: 8, b: 48 };
     const height = printing ? 430 : place.clientHeight;
     return { width, height, margin, inner: [width - margin.l - margin.r, height - margin.t - margin.b] };
   }
@@ -76,16 +77,15 @@
         hoverinfo: "text", hovertext: data.ridges.map((r) => r.hover),
       });
     }
-    for (const entry of data.legend) {
-      if (hidden.has(entry.category)) continue;
-      const points = data.points.filter((point) => point.category === entry.category);
-      list.push({
-        type: "scatter", mode: "markers", name: entry.category, x: points.map((p) => p.x), y: points.map((p) => p.y),
-        marker: { size: points.map(diameter), color: colours.category[entry.category], opacity: 0.82, line: { color: ink.page, width: 1 } },
-        hoverinfo: "text", hovertext: points.map((p) => p.hover), hoverlabel: { bordercolor: colours.category[entry.category] },
-      });
-    }
-    const warned = data.points.filter((point) => point.warning && !hidden.has(point.category));
+    // One trace in the order of the data, longest first, so that a large point never hides a small one of another category.
+    const points = data.points.filter((point) => !hidden.has(point.category));
+    const fill = points.map((point) => colours.category[point.category]);
+    list.push({
+      type: "scatter", mode: "markers", x: points.map((p) => p.x), y: points.map((p) => p.y),
+      marker: { size: points.map(diameter), color: fill, opacity: 0.85, line: { color: ink.page, width: 1 } },
+      hoverinfo: "text", hovertext: points.map((p) => p.hover), hoverlabel: { bordercolor: fill },
+    });
+    const warned = points.filter((point) => point.warning);
     if (warned.length) {
       list.push({
         type: "scatter", mode: "markers+text", x: warned.map((p) => p.x), y: warned.map((p) => p.y), text: warned.map(() => "!"),
@@ -112,7 +112,8 @@
     const taken = [];
     const texts = [];
     for (const roof of drawnRoofs()) {
-      const width = roof.text.length * 5.9 + 10;
+      const text = narrow() ? roof.short : roof.text;
+      const width = text.length * 5.9 + 10;
       const slanted = roof.kind === "memory";
       const angle = slanted ? Math.atan2(perY, perX) : 0;
       let x, y;
@@ -124,7 +125,7 @@
         // The first place along the line with the fewest points under the text.
         let fewest = Infinity;
         for (let step = 0; step <= 10; step += 1) {
-          const at = start + ((end - start) * step) / 10;
+          const at = start + ((end - start) * step) / (narrow() ? 20 : 14);
           const across = (at - range.x[0]) * perX - 9 * Math.sin(angle);
           const up = (at + log(roof.value) - range.y[0]) * perY + 9 * Math.cos(angle);
           const covered = spots.filter((spot) => {
@@ -148,7 +149,7 @@
       if (!slanted && taken.some((other) => Math.abs(other.y - middle.y) < 13 && Math.abs(other.x - middle.x) < (other.width + width) / 2)) continue;
       if (!slanted) taken.push({ ...middle, width });
       texts.push({
-        x, y, xref: "x", yref: "y", text: roof.text, showarrow: false, textangle: (-angle * 180) / Math.PI,
+        x, y, xref: "x", yref: "y", text, showarrow: false, textangle: (-angle * 180) / Math.PI,
         xanchor: "center", yanchor: "middle", xshift: -9 * Math.sin(angle), yshift: 9 * Math.cos(angle),
         font: { size: 11, color: roof.primary ? colours.ink.text : colours.ink.muted },
       });
