@@ -9,7 +9,7 @@ from typing import Final
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.work.arguments import Arguments, Dispatches, NotCounted, distinct, size, size_of
 from rooflines.roofline.work.record import Work, precision_of
-from rooflines.roofline.work.table import aten, composite, formula, sized_formula
+from rooflines.roofline.work.table import Hints, aten, composite, formula, hinted_formula
 
 # Zero on purpose: another view of the same storage, an allocation, or a question about a tensor.
 VIEWS: Final = aten(
@@ -132,14 +132,14 @@ def _item_size(tensors: tuple[TensorArg, ...], output_bytes: int | None) -> int:
     return size_of(tensors[0].dtype)
 
 
-@sized_formula("aten::cat", "aten::concat", "aten::concatenate", "aten::_cat", "aten::stack", "aten::_stack", "aten::hstack",
+@hinted_formula("aten::cat", "aten::concat", "aten::concatenate", "aten::_cat", "aten::stack", "aten::_stack", "aten::hstack",
                "aten::vstack", category="copy")  # fmt: skip
-def _join(signature: Signature, output_bytes: int | None) -> Work:
+def _join(signature: Signature, hints: Hints) -> Work:
     listed = signature.arg(0)
     tensors = tuple(item for item in listed if isinstance(item, TensorArg)) if isinstance(listed, tuple) else ()
     if not tensors:
-        return _move(_allocated(signature, output_bytes), _allocated(signature, output_bytes))  # each element is read and written
-    itemsize = _item_size(tensors, output_bytes)
+        return _move(_allocated(signature, hints), _allocated(signature, hints))  # each element is read and written
+    itemsize = _item_size(tensors, hints.output_bytes)
     return _move(sum(map(distinct, tensors)) * itemsize, sum(tensor.numel for tensor in tensors) * itemsize)
 
 
@@ -294,18 +294,18 @@ def _index_fill(signature: Signature) -> Work:
 _NO_INDEX: Final = "index shapes not recorded"
 
 
-def _allocated(signature: Signature, output_bytes: int | None) -> int:
+def _allocated(signature: Signature, hints: Hints) -> int:
     """Bytes of a result whose size only the data knows."""
-    if output_bytes is None:
+    if hints.output_bytes is None:
         raise NotCounted(_NO_INDEX if "index" in signature.name else "output size not recorded")
-    return output_bytes
+    return hints.output_bytes
 
 
-@sized_formula("aten::index", "aten::_unsafe_index", category="copy")
-def _index(signature: Signature, output_bytes: int | None) -> Work:
+@hinted_formula("aten::index", "aten::_unsafe_index", category="copy")
+def _index(signature: Signature, hints: Hints) -> Work:
     """The elements selected, read (each distinct one once) and written. Traces do not record the indices: their bytes are left out."""
     source = Arguments(signature, "self").tensor("self")
-    written = _allocated(signature, output_bytes)
+    written = _allocated(signature, hints)
     return _move(min(size(source), written), written)
 
 
@@ -333,19 +333,19 @@ def _index_put_copy(signature: Signature) -> Work:
     return Work(0, cost, size(target, values), _written(target), precision_of(target.dtype) if cost else None)
 
 
-@sized_formula("aten::masked_select", "aten::nonzero", "aten::_unique", "aten::_unique2", "aten::unique_dim", category="copy")
-def _data_dependent(signature: Signature, output_bytes: int | None) -> Work:
+@hinted_formula("aten::masked_select", "aten::nonzero", "aten::_unique", "aten::_unique2", "aten::unique_dim", category="copy")
+def _data_dependent(signature: Signature, hints: Hints) -> Work:
     """Reads every operand to decide what the result is."""
-    return _move(size(*signature.tensors), _allocated(signature, output_bytes))
+    return _move(size(*signature.tensors), _allocated(signature, hints))
 
 
-@sized_formula("aten::repeat_interleave", category="copy")
-def _repeat_interleave(signature: Signature, output_bytes: int | None) -> Work:
+@hinted_formula("aten::repeat_interleave", category="copy")
+def _repeat_interleave(signature: Signature, hints: Hints) -> Work:
     args = Arguments(signature, "self repeats=None")
     inputs, repeats = args.tensor("self"), args.value("repeats")
     if isinstance(repeats, int):
         return _move(size(inputs), _written(inputs) * repeats)
-    return _move(size(inputs, args.optional("repeats")), _allocated(signature, output_bytes))
+    return _move(size(inputs, args.optional("repeats")), _allocated(signature, hints))
 
 
 @formula("aten::masked_scatter_", category="copy")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -10,13 +11,13 @@ from rooflines.roofline.work import costs
 from rooflines.roofline.work.arguments import Arguments, NotCounted, size, size_of
 from rooflines.roofline.work.elementwise import RULES, Rule, scaled
 from rooflines.roofline.work.record import Work, precision_of
-from rooflines.roofline.work.table import formula, words
+from rooflines.roofline.work.table import Hints, formula, hinted_formula, words
 
 
 def _list(args: Arguments, name: str) -> tuple[TensorArg, ...]:
     tensors = args.tensors(name)
     if not tensors:
-        raise NotCounted(f"shapes of '{name}' not recorded")
+        raise NotCounted(f"shapes of '{name}' not recorded")  # traces leave out lists of more than 30 tensors
     return tensors
 
 
@@ -28,6 +29,15 @@ def _positive(args: Arguments, name: str) -> bool:
     """Whether a hyper-parameter is on; a learning rate or decay held in a tensor is."""
     value = args.value(name)
     return value > 0 if isinstance(value, int | float) else isinstance(value, TensorArg)
+
+
+def _restored(signature: Signature, lists: tuple[int, ...], hints: Hints) -> Signature:
+    """The signature with lists that the trace left out, taken as float32 and as long as all parameters together."""
+    first = signature.arg(0)
+    if hints.parameter_elements is None or not isinstance(first, tuple) or first:
+        return signature
+    whole = (TensorArg((hints.parameter_elements,)),)
+    return replace(signature, args=tuple(whole if index in lists else arg for index, arg in enumerate(signature.args)))
 
 
 def _step(args: Arguments, cost: int, state: tuple[str, ...], read_state: bool = True) -> Work:
@@ -43,10 +53,10 @@ def _step(args: Arguments, cost: int, state: tuple[str, ...], read_state: bool =
     )
 
 
-@formula("aten::_fused_sgd_", "aten::_fused_sgd", category="optimizer")
-def _fused_sgd(signature: Signature) -> Work:
+@hinted_formula("aten::_fused_sgd_", "aten::_fused_sgd", category="optimizer")
+def _fused_sgd(signature: Signature, hints: Hints) -> Work:
     args = Arguments(
-        signature,
+        _restored(signature, (0, 1, 2) if signature.arg(4) else (0, 1), hints),
         "self grads momentum_buffers weight_decay momentum lr dampening nesterov maximize is_first_step grad_scale=None found_inf=None",
     )
     cost = costs.SGD + costs.WEIGHT_DECAY * _positive(args, "weight_decay")
@@ -56,10 +66,10 @@ def _fused_sgd(signature: Signature) -> Work:
     return _step(args, cost, ("momentum_buffers",), read_state=not args.flag("is_first_step"))
 
 
-@formula("aten::_fused_adam_", "aten::_fused_adamw_", "aten::_fused_adam", "aten::_fused_adamw", category="optimizer")
-def _fused_adam(signature: Signature) -> Work:
+@hinted_formula("aten::_fused_adam_", "aten::_fused_adamw_", "aten::_fused_adam", "aten::_fused_adamw", category="optimizer")
+def _fused_adam(signature: Signature, hints: Hints) -> Work:
     args = Arguments(
-        signature,
+        _restored(signature, (0, 1, 2, 3, 4) if signature.arg(11) is True else (0, 1, 2, 3), hints),
         "self grads exp_avgs exp_avg_sqs max_exp_avg_sqs state_steps lr beta1 beta2 weight_decay eps amsgrad maximize"
         " grad_scale=None found_inf=None",
     )
@@ -67,10 +77,11 @@ def _fused_adam(signature: Signature) -> Work:
     return _step(args, cost, ("exp_avgs", "exp_avg_sqs", *(("max_exp_avg_sqs",) if args.flag("amsgrad") else ())))
 
 
-@formula("aten::_fused_adagrad_", "aten::_fused_adagrad", category="optimizer")
-def _fused_adagrad(signature: Signature) -> Work:
+@hinted_formula("aten::_fused_adagrad_", "aten::_fused_adagrad", category="optimizer")
+def _fused_adagrad(signature: Signature, hints: Hints) -> Work:
     args = Arguments(
-        signature, "self grads state_sums state_steps lr lr_decay weight_decay eps maximize grad_scale=None found_inf=None"
+        _restored(signature, (0, 1, 2), hints),
+        "self grads state_sums state_steps lr lr_decay weight_decay eps maximize grad_scale=None found_inf=None",
     )
     return _step(args, costs.ADAGRAD + costs.WEIGHT_DECAY * _positive(args, "weight_decay"), ("state_sums",))
 

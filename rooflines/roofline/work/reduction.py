@@ -11,7 +11,7 @@ from rooflines.profiler.trace.signature import Argument, Signature, TensorArg
 from rooflines.roofline.work import costs
 from rooflines.roofline.work.arguments import Arguments, NotCounted, broadcast, floating, promote, size, size_of
 from rooflines.roofline.work.record import Work, precision_of
-from rooflines.roofline.work.table import aten, composite, formula, sized_formula
+from rooflines.roofline.work.table import Hints, aten, composite, formula, hinted_formula
 
 _INDEX_BYTES: Final = 8
 
@@ -75,11 +75,11 @@ def _result_bytes(rule: Rule, dtype: str, along_axis: bool) -> int:
     }[rule.result]
 
 
-def _reduce(signature: Signature, rule: Rule, output_bytes: int | None) -> Work:
+def _reduce(signature: Signature, rule: Rule, hints: Hints) -> Work:
     args = Arguments(signature, "self dim=None" if rule.axis == 1 else "self p=2 dim=None")
     inputs = args.tensor("self")
-    if not args.recorded("dim") and output_bytes is not None:
-        return Work(0, inputs.numel * rule.cost, size(inputs), output_bytes, precision_of(inputs.dtype))
+    if not args.recorded("dim") and hints.output_bytes is not None:
+        return Work(0, inputs.numel * rule.cost, size(inputs), hints.output_bytes, precision_of(inputs.dtype))
     axes = args.value("dim")
     recorded = len(signature.args)
     if isinstance(axes, bool) or (rule.whole and recorded <= rule.whole and not isinstance(axes, tuple)):
@@ -111,11 +111,11 @@ def _maximum_of_two(signature: Signature) -> Work:
 
 
 def _register(name: str, rule: Rule) -> None:
-    @sized_formula(f"aten::{name}", category="reduction")
-    def _formula(signature: Signature, output_bytes: int | None) -> Work:
+    @hinted_formula(f"aten::{name}", category="reduction")
+    def _formula(signature: Signature, hints: Hints) -> Work:
         if name in ("max", "min") and len(signature.args) == 2 and isinstance(signature.args[1], TensorArg):
             return _maximum_of_two(signature)
-        return _reduce(signature, rule, output_bytes)
+        return _reduce(signature, rule, hints)
 
 
 for _name, _rule in RULES.items():

@@ -17,7 +17,6 @@ from rooflines.roofline.work.arguments import Dispatches, NotCounted
 from rooflines.roofline.work.record import Work
 
 Formula = Callable[[Signature], Work]
-SizedFormula = Callable[[Signature, "int | None"], Work]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +30,23 @@ class Count:
 
 
 @dataclass(frozen=True, slots=True)
+class Hints:
+    """What the trace around a call says about sizes that the call's own arguments leave out; each field is None when it does not.
+
+    ``output_bytes`` is what the call allocated. ``parameter_elements`` is the number of elements of all parameters of a step.
+    """
+
+    output_bytes: int | None = None
+    parameter_elements: int | None = None
+
+
+HintedFormula = Callable[[Signature, Hints], Work]
+
+
+@dataclass(frozen=True, slots=True)
 class _Entry:
     category: str
-    formula: SizedFormula
+    formula: HintedFormula
 
 
 _FORMULAS: Final[dict[str, _Entry]] = {}
@@ -75,10 +88,10 @@ def formula(*names: str, category: str) -> Callable[[Formula], Formula]:
     return register
 
 
-def sized_formula(*names: str, category: str) -> Callable[[SizedFormula], SizedFormula]:
-    """Register ``f(signature, output_bytes) -> Work`` for operators whose inputs do not determine the size of their output."""
+def hinted_formula(*names: str, category: str) -> Callable[[HintedFormula], HintedFormula]:
+    """Register ``f(signature, hints) -> Work`` for operators whose recorded arguments do not determine what they move."""
 
-    def register(function: SizedFormula) -> SizedFormula:
+    def register(function: HintedFormula) -> HintedFormula:
         _register(names, _Entry(category, function))
         return function
 
@@ -98,11 +111,13 @@ def registered() -> dict[str, str]:
     return {name: entry.category for name, entry in _FORMULAS.items()} | dict.fromkeys(_COMPOSITES, "composite")
 
 
-def count(signature: Signature, output_bytes: int | None = None) -> Count:
+def count(signature: Signature, output_bytes: int | None = None, parameter_elements: int | None = None) -> Count:
     """The work of one call. Never raises: what cannot be counted is ``unknown`` with a reason.
 
-    ``output_bytes`` is what the call allocated, where the trace has memory events. It is used only where the inputs do not determine
-    the output: ``aten::index``, ``nonzero``, and the dtype of ``aten::cat``'s list, which traces do not record.
+    ``output_bytes`` is what the call allocated, where the trace has memory events. It is used only where the recorded inputs do not
+    determine the output: ``aten::index``, ``nonzero``, the dtype of ``aten::cat``'s list, which traces do not record, and lists of more
+    than 30 tensors, which they leave out. ``parameter_elements`` is the number of elements of the model's parameters (the sum over one
+    step's ``torch::autograd::AccumulateGrad`` events): a fused optimizer step updates all of them, and its lists are such long ones.
     """
     name = _without_overload(signature.name)
     entry = _FORMULAS.get(name)
@@ -112,8 +127,9 @@ def count(signature: Signature, output_bytes: int | None = None) -> Count:
         if _COMMUNICATION.match(name):
             return Count("unknown", None, "communication", "communication is bound by the link, not by the device")
         return Count("unknown", None, "other", "no formula")
+    hints = Hints(output_bytes, parameter_elements)
     try:
-        work = entry.formula(signature if name == signature.name else replace(signature, name=name), output_bytes)
+        work = entry.formula(signature if name == signature.name else replace(signature, name=name), hints)
     except NotCounted as error:
         return Count("unknown", None, entry.category, str(error))
     except Dispatches:

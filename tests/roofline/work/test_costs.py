@@ -117,6 +117,13 @@ def test_fused_sgd(momentum, first, flops, read, written):
     assert (found.bytes_read, found.bytes_written) == (read * 4096, written * 4096)
 
 
+def test_a_fused_step_over_a_list_that_the_trace_left_out_updates_every_parameter():
+    left_out = ((), (), (), (), (), (), *ADAM[6:], 0.0, 1e-8, False, False, None, None)
+    assert count(Signature("aten::_fused_adam_", left_out)).reason == "shapes of 'self' not recorded"
+    known = count(Signature("aten::_fused_adam_", left_out), parameter_elements=1024)
+    assert known.work == work("aten::_fused_adam_", *ADAM, 0.0, 1e-8, False, False, None, None)
+
+
 def test_foreach_adds_lists():
     found = work("aten::_foreach_addcdiv_", PARAMETERS, PARAMETERS, PARAMETERS, (-0.1, -0.1))
     assert found == Work(other_flops=3 * 1024, bytes_read=3 * 4096, bytes_written=4096, precision="fp32")
