@@ -1,0 +1,103 @@
+"""Whole networks under the profiler: matrix FLOPs against published GMACs, training against inference, coverage by time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+from torchvision.models import VisionTransformer, get_model, get_model_weights
+
+from rooflines.profiler.trace.signature import from_kineto
+from rooflines.roofline.work import Work, count
+from tests.roofline.work.traces import operator_events, outermost
+
+pytestmark = pytest.mark.slow
+
+
+@dataclass
+class Walk:
+    """What the outermost counted operators add up to, and the time of the rest by its name and reason."""
+
+    work: Work = field(default_factory=Work)
+    counted_us: float = 0.0
+    composite_us: float = 0.0
+    unknown_us: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def add(self, nodes) -> None:
+        for event, children in nodes:
+            outcome = count(from_kineto(event["name"], event["args"]))
+            if outcome.kind == "counted":
+                self.work += outcome.work
+                self.counted_us += event["dur"]
+                continue
+            own = event["dur"] - sum(child["dur"] for child, _ in children)
+            if outcome.kind == "composite":
+                self.composite_us += own
+            else:
+                self.unknown_us[event["name"], outcome.reason] += own
+            self.add(children)
+
+
+def walk(body, path) -> Walk:
+    found = Walk()
+    found.add(outermost(operator_events(body, path / "trace.json")))
+    return found
+
+
+# One network of each family; the others differ in width and depth.
+NETWORKS = (
+    "alexnet", "vgg11_bn", "resnet18", "resnext50_32x4d", "densenet121", "googlenet", "inception_v3", "squeezenet1_1", "mobilenet_v2",
+    "mobilenet_v3_large", "mnasnet1_0", "shufflenet_v2_x1_0", "efficientnet_b0", "regnet_y_400mf", "convnext_tiny", "vit_b_32",
+    "swin_t", "swin_v2_t", "maxvit_t",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.filterwarnings("ignore:The default weight initialization:FutureWarning")
+def test_matrix_flops_are_twice_the_published_gmacs(name, tmp_path):
+    weights = get_model_weights(name).DEFAULT
+    size = weights.transforms().crop_size[0]
+    model, images = get_model(name, weights=None).eval(), torch.rand(1, 3, size, size)
+    with torch.inference_mode():
+        found = walk(lambda: model(images), tmp_path)
+    # published to three decimals of 10⁹ multiply-accumulates
+    assert found.work.matrix_flops / 2e9 == pytest.approx(weights.meta["_ops"], abs=0.0006)
+    # without memory events, the gathers of relative position biases are all that stays unknown
+    assert set(found.unknown_us) <= {("aten::index", "index shapes not recorded")}
+
+
+@pytest.mark.parametrize(("name", "first"), [("alexnet", "features.0"), ("resnet18", "conv1"), ("mobilenet_v3_small", "features.0.0")])
+def test_training_is_three_times_the_forward_but_for_the_gradient_of_the_image(name, first, tmp_path):
+    """Each product has two gradients; nobody asks for that of the network's input."""
+    model, images, labels = get_model(name, weights=None), torch.rand(2, 3, 64, 64), torch.tensor([1, 2])
+    first_outputs = model.get_submodule(first)(images).numel()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+    def train() -> None:
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+
+    with torch.inference_mode():
+        forward = walk(lambda: model(images), tmp_path)
+    step = walk(train, tmp_path)
+    weight = model.get_submodule(first).weight
+    first_forward = 2 * first_outputs * weight[0].numel()
+    assert step.work.matrix_flops == 3 * forward.work.matrix_flops - first_forward
+    assert not step.unknown_us
+    assert step.counted_us > 0.9 * (step.counted_us + step.composite_us)
+
+
+def test_vit_training_adds_the_scores_that_flash_attention_computes_again(tmp_path):
+    model = VisionTransformer(image_size=32, patch_size=8, num_layers=2, num_heads=4, hidden_dim=64, mlp_dim=128)
+    images = torch.rand(2, 3, 32, 32)
+    with torch.no_grad():
+        forward = walk(lambda: model(images), tmp_path)
+    step = walk(lambda: model(images).sum().backward(), tmp_path)
+    # 2 layers, 2 images, 4 heads of 16 over 17 tokens
+    scores = 2 * (2 * 2 * 4 * 17 * 17 * 16)
+    patches = 2 * (2 * 64 * 16) * (3 * 8 * 8)
+    assert step.work.matrix_flops == 3 * forward.work.matrix_flops + scores - patches
+    assert not step.unknown_us
