@@ -1,0 +1,73 @@
+"""What only a GPU shows; run by ``make gpu-check``. Laws, not times."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import rooflines
+from rooflines import serial
+from tests.samples import ceilings
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(autouse=True)
+def _gpu():
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("no NVIDIA GPU")
+
+
+@pytest.fixture
+def ceilings_file(tmp_path):
+    path = tmp_path / "ceilings.json"
+    path.write_text(json.dumps({"ceilings": serial.to_plain(list(ceilings()))}))
+    return str(path)
+
+
+def profiled(tmp_path, ceilings_file, model, **options):
+    run = rooflines.profile(
+        model, device="cuda", steps=3, warmup=2, ceilings=ceilings_file, formats=("json",), output=tmp_path / "run", **options
+    )
+    return run, json.loads((run.directory / "analysis.json").read_text())
+
+
+def sums(analysis):
+    timeline = analysis["timeline"]
+    parts = sum(row["time_s"] for row in analysis["operators"]) + sum(item["time_s"] for item in analysis["coverage"]["unmodelled"])
+    return parts + timeline["idle_s"] - timeline["overlap_s"], timeline["span_s"]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16", "fp16", "amp-bf16", "amp-fp16"])
+def test_inference_counts_do_not_depend_on_precision(tmp_path, ceilings_file, precision):
+    _, analysis = profiled(tmp_path, ceilings_file, "resnet50", batch_size=4, precision=precision)
+    assert analysis["totals"]["matrix_flops"] == 2 * 4 * 4_089_184_256
+    assert analysis["coverage"]["modelled_time_fraction"] >= 0.97
+    left, right = sums(analysis)
+    assert left == pytest.approx(right, rel=1e-3)
+    convolutions = {row["precision"] for row in analysis["operators"] if row["category"] == "convolution"}
+    assert convolutions == {precision.removeprefix("amp-")}
+
+
+@pytest.mark.parametrize("model", ["resnet50", "vit_b_16", "swin_t"])
+def test_training_phases_and_modules(tmp_path, ceilings_file, model):
+    run, analysis = profiled(tmp_path, ceilings_file, model, batch_size=4, mode="training", precision="amp-bf16")
+    rows = analysis["operators"]
+    assert {"forward", "backward", "optimizer"} <= {row["phase"] for row in rows if row["time_s"] > 0}
+    forward = {row["module"] for row in rows if row["phase"] == "forward" and row["matrix_flops"]}
+    backward = {row["module"] for row in rows if row["phase"] == "backward" and row["matrix_flops"]}
+    assert backward == forward
+    left, right = sums(analysis)
+    assert left == pytest.approx(right, rel=1e-3)
+    assert analysis["coverage"]["modelled_time_fraction"] >= 0.95
+    assert run.facts.steps.clock == "cuda events"
+    assert len(run.facts.steps.timed_ns) == 3
+    assert run.facts.peak_memory_kind == "allocator"
+    assert run.facts.peak_memory_bytes > 0
+
+
+def test_samples_name_the_gpu_as_torch_does(tmp_path, ceilings_file):
+    run, _ = profiled(tmp_path, ceilings_file, "resnet50", batch_size=32)
+    assert "cuda:0" in {sample.device for sample in run.samples}
