@@ -6,6 +6,7 @@ measured. Each rule is one function; ``find`` runs them all and keeps the larges
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 
 from rooflines.device_specs.records import Ceilings
@@ -29,17 +30,30 @@ def find(analysis: Analysis) -> tuple[Finding, ...]:
     return tuple(sorted(found, key=lambda finding: -finding.saves_s)[:MOST])
 
 
+# What a repeated run should not take over: its directory, its formats, its silence.
+_DROPPED = {"--output": 1, "-o": 1, "--formats": 1, "--quiet": 0, "-q": 0, "--remeasure": 0}
+
+
 def _command(analysis: Analysis, option: str) -> str:
-    """The command that made the run with ``option`` added."""
-    base = analysis.command or f"rooflines profile --model {analysis.workload.name} --mode {analysis.workload.mode}"
-    words = base.split()
-    for name in ("--output", "-o"):
-        if name in words:
-            del words[words.index(name) : words.index(name) + 2]
-    flag = option.split()[0]
-    if flag in words and " " in option:
-        del words[words.index(flag) : words.index(flag) + 2]
-    return " ".join([*words, option])
+    """The command that made the run, with ``option`` added or replaced; for a run made from Python, the option alone."""
+    words = shlex.split(analysis.command)
+    if words[:2] != ["rooflines", "profile"]:
+        return option
+    flag, *value = option.split()
+    own = len(words) if "--" not in words else words.index("--")  # what follows -- is the script's
+    kept: list[str] = []
+    skip = 0
+    for word in words[:own]:
+        name = word.partition("=")[0]
+        if skip:
+            skip -= 1
+        elif name == flag:
+            skip = len(value) if "=" not in word else 0
+        elif name in _DROPPED:
+            skip = _DROPPED[name] if "=" not in word else 0
+        else:
+            kept.append(word)
+    return shlex.join([*kept, flag, *value, *words[own:]])
 
 
 def _sum(rows: list[OperatorRow]) -> float:
@@ -138,7 +152,7 @@ def _small_operators(analysis: Analysis, scale: float) -> Finding | None:
     headroom = sum(row.headroom_s or 0.0 for row in rows)
     calls = sum(row.calls for row in rows)
     optimizer = sum(row.headroom_s or 0.0 for row in rows if row.phase == "optimizer")
-    advice = _command(analysis, "--compile")
+    advice = _command(analysis, _more_per_launch(analysis))
     if optimizer > headroom / 2:
         advice = "a foreach or fused optimizer (torch.optim.SGD(..., fused=True)) instead of one small operator per parameter"
     return Finding(

@@ -9,10 +9,11 @@ import msgspec
 import pytest
 
 from rooflines.device_specs.records import Ceilings
-from rooflines.profiler.records import Environment, Run, RunFile, StepTimes, Workload
+from rooflines.profiler.records import Environment, Run, RunFile, Settings, StepTimes, Workload
 from rooflines.profiler.trace.calls import module_annotation
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.analyze import analyze, per
+from rooflines.roofline.findings import _command
 from tests.samples import ceilings
 from tests.traces import add, mm, op, span
 
@@ -156,3 +157,15 @@ def test_findings_are_ranked_and_bounded_by_the_step(tmp_path):
     assert saves == sorted(saves, reverse=True)
     assert all(0 < value <= found.steps.median_s for value in saves)
     assert all(finding.evidence and finding.suggestion for finding in found.findings)
+
+
+@pytest.mark.parametrize(("command", "option", "expected"), [
+    ("rooflines profile --model resnet50 -o OUT", "--compile", "rooflines profile --model resnet50 --compile"),
+    ("rooflines profile --model m --batch-size 4 -q", "--batch-size 8", "rooflines profile --model m --batch-size 8"),
+    ("rooflines profile --model=m --precision=fp32 --formats html", "--precision bf16", "rooflines profile --model=m --precision bf16"),
+    ("rooflines profile train.py -- -o x --compile", "--compile", "rooflines profile train.py --compile -- -o x --compile"),
+    ("my_training.py", "--channels-last", "--channels-last"),
+])  # fmt: skip
+def test_the_suggested_command_is_the_run_s_own_with_one_change(tmp_path, command, option, expected):
+    facts = msgspec.structs.replace(FACTS, settings=Settings(command=command))
+    assert _command(analyze(run_of(tmp_path, facts=facts)), option) == expected
