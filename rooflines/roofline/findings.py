@@ -140,9 +140,7 @@ def _host_idle(analysis: Analysis, scale: float) -> Finding | None:
         title="Keep the device busy",
         saves_s=timeline.idle_s * scale,
         evidence=f"for {percent(share)} of a traced step ({seconds(timeline.idle_s)}) {what}: Python and the framework are at work",
-        suggestion=_command(
-            analysis, "--compile" if not analysis.workload.compiled else f"--batch-size {2 * (analysis.workload.batch_size or 1)}"
-        ),
+        suggestion=_command(analysis, _more_per_launch(analysis)),
     )
 
 
