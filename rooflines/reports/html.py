@@ -316,9 +316,8 @@ def _off_chart(chart: Chart | None) -> str:
             f"{rows} ({seconds(chart.off_chart_time_s)}) {verb} not on the chart: without FLOPs or without bytes there is no intensity."
         )
     if chart.left_out_count:
-        texts.append(
-            f"{chart.left_out_count} more, short and far from the rest or beyond the {MOST_POINTS} longest, are in the table only."
-        )
+        crowded = f" or not among the {MOST_POINTS} longest" if len(chart.points) + chart.left_out_count > MOST_POINTS else ""
+        texts.append(f"{chart.left_out_count} more, short and far from the rest{crowded}, are in the table only.")
     return " ".join(texts)
 
 

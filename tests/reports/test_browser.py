@@ -5,6 +5,7 @@ Skipped where no browser is installed, unless ROOFLINES_REQUIRE_BROWSER makes it
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 
@@ -255,9 +256,14 @@ def test_labels_on_the_chart_do_not_overlap(opened):
         assert overlaps == [], width
 
 
-def test_page_prints(opened):
+def test_page_prints_with_the_header_on_every_page_of_the_table(opened):
+    pypdf = pytest.importorskip("pypdf")
     report = opened("large", color_scheme="dark")
-    assert report.page.pdf(format="A4", print_background=False).startswith(b"%PDF")
+    report.page.get_by_role("button", name="Show all 80").click()
+    pages = pypdf.PdfReader(io.BytesIO(report.page.pdf(format="A4", print_background=False))).pages
+    texts = [page.extract_text() for page in pages]
+    assert "Where a step goes" in texts[0]
+    assert sum("achieved" in text and "intensity" in text for text in texts) >= 2
     report.check()
 
 
