@@ -34,14 +34,15 @@ def _rules(names: str, rule: Rule) -> dict[str, Rule]:
 # Names without ``aten::``; each has an in-place form with a trailing underscore, and both have ``out`` forms of the same name.
 RULES: Final[dict[str, Rule]] = {
     # one basic operation
-    **_rules("abs absolute neg negative positive sign sgn ceil floor round trunc fix frac square relu relu6 clamp_max clamp_min"
-             " hardtanh threshold bitwise_not nan_to_num", Rule(costs.BASIC)),
+    **_rules("abs absolute neg negative sign sgn ceil floor round trunc fix frac square relu clamp_max clamp_min"
+             " threshold bitwise_not nan_to_num", Rule(costs.BASIC)),
     **_rules("clamp clip", Rule(2 * costs.BASIC, operands=3)),
+    **_rules("hardtanh relu6", Rule(2 * costs.BASIC)),
     **_rules("sqrt rsqrt reciprocal deg2rad rad2deg", Rule(costs.BASIC, result="float")),
     **_rules("logical_not isnan isinf isfinite isposinf isneginf signbit", Rule(costs.BASIC, result="bool")),
     **_rules("add sub subtract rsub mul multiply maximum minimum fmax fmin floor_divide remainder fmod copysign bitwise_and"
              " bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift __and__ __or__ __xor__ __lshift__ __rshift__ __iand__"
-             " __ior__ __ixor__ heaviside prelu _prelu_kernel gcd lcm", Rule(costs.BASIC, operands=2)),
+             " __ior__ __ixor__ heaviside _prelu_kernel gcd lcm", Rule(costs.BASIC, operands=2)),
     **_rules("div divide true_divide", Rule(costs.BASIC, operands=2, result="float")),
     **_rules("eq ne lt le gt ge not_equal less less_equal greater greater_equal logical_and logical_or logical_xor isclose",
              Rule(costs.BASIC, operands=2, result="bool")),
@@ -230,4 +231,4 @@ def _glu_backward(signature: Signature) -> Work:
     )
 
 
-composite(*aten("logsigmoid alpha_dropout softmin cosine_similarity pairwise_distance cdist softsign allclose gradient diff"))
+composite(*aten("prelu logsigmoid alpha_dropout softmin cosine_similarity pairwise_distance cdist softsign allclose gradient diff"))

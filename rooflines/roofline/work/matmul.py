@@ -40,7 +40,7 @@ def _product_work(left: TensorArg, right: TensorArg, out_dtype: str | None = Non
     )
 
 
-@formula("aten::mm", "aten::bmm", "aten::matmul", "aten::mv", "aten::dot", "aten::vdot", "aten::inner", "aten::linalg_matmul",
+@formula("aten::mm", "aten::bmm", "aten::matmul", "aten::mv", "aten::dot", "aten::vdot", "aten::linalg_matmul",
          category="matmul")  # fmt: skip
 def _plain(signature: Signature) -> Work:
     args = Arguments(signature, "self other")
@@ -145,7 +145,7 @@ def _outer(signature: Signature) -> Work:
 # Decomposed into bmm, mm or the layers they name.
 composite(
     *aten(
-        "einsum tensordot bilinear _trilinear chain_matmul linalg_multi_dot kron matmul_backward lstm gru rnn_tanh rnn_relu"
+        "einsum inner tensordot bilinear _trilinear chain_matmul linalg_multi_dot kron matmul_backward lstm gru rnn_tanh rnn_relu"
         " lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell _convolution_mode _convolution_double_backward"
     )
 )

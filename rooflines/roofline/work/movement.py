@@ -16,7 +16,7 @@ VIEWS: Final = aten(
     "view view_as view_as_real view_as_complex _unsafe_view _reshape_alias reshape_alias t t_ transpose transpose_ permute movedim"
     " moveaxis swapaxes swapdims numpy_T matrix_H mT mH adjoint expand expand_as broadcast_to broadcast_tensors as_strided as_strided_"
     " slice select narrow unsqueeze unsqueeze_ squeeze squeeze_ detach detach_ alias split split_with_sizes unsafe_split"
-    " unsafe_split_with_sizes chunk unsafe_chunk tensor_split hsplit vsplit dsplit unbind diagonal unfold unflatten real imag"
+    " unsafe_split_with_sizes chunk unsafe_chunk tensor_split hsplit vsplit dsplit unbind diagonal unfold unflatten positive real imag"
     " _conj conj _neg_view resolve_conj resolve_neg atleast_1d atleast_2d atleast_3d meshgrid lift_fresh lift lift_fresh_copy"
 )
 ALLOCATIONS: Final = aten(

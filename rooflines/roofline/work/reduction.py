@@ -9,9 +9,9 @@ from typing import Final, Literal
 
 from rooflines.profiler.trace.signature import Argument, Signature, TensorArg
 from rooflines.roofline.work import costs
-from rooflines.roofline.work.arguments import Arguments, NotCounted, broadcast, floating, promote, size, size_of
+from rooflines.roofline.work.arguments import SCALAR_TYPES, Arguments, NotCounted, broadcast, floating, promote, size, size_of
 from rooflines.roofline.work.record import Work, precision_of
-from rooflines.roofline.work.table import Hints, aten, composite, formula, hinted_formula
+from rooflines.roofline.work.table import Hints, aten, composite, formula, hinted_formula, words
 
 _INDEX_BYTES: Final = 8
 
@@ -26,14 +26,14 @@ class Rule:
     """
 
     cost: int
-    result: Literal["same", "two", "float", "bool", "index", "same and index", "total"] = "same"
+    result: Literal["same", "two", "float", "bool", "index", "same and index"] = "same"
     axis: int = 1
     whole: int = 0
 
 
 RULES: Final[dict[str, Rule]] = {
-    "sum": Rule(1, "total", whole=2), "nansum": Rule(2, "total"), "mean": Rule(1, "float", whole=2), "nanmean": Rule(2, "float"),
-    "prod": Rule(1, "total", whole=2),
+    "sum": Rule(1, whole=2), "nansum": Rule(2, whole=2), "mean": Rule(1, "float", whole=2), "nanmean": Rule(2, "float"),
+    "prod": Rule(1, whole=2),
     "max": Rule(1, "same and index"), "min": Rule(1, "same and index"), "amax": Rule(1), "amin": Rule(1), "aminmax": Rule(2, "two"),
     "median": Rule(1, "same and index"), "nanmedian": Rule(2, "same and index"),
     "argmax": Rule(1, "index"), "argmin": Rule(1, "index"), "all": Rule(1, "bool"), "any": Rule(1, "bool"),
@@ -60,12 +60,23 @@ def _reduced_sizes(tensor: TensorArg, axes: Argument) -> int:
     return results
 
 
+def _accumulated(signature: Signature, rule: Rule, dtype: str) -> str:
+    """The dtype of a sum or mean: the one asked for, else the input's, with integers summed as int64."""
+    if rule.whole and isinstance(signature.arg(1), tuple | type(None)):
+        asked = signature.arg(3, default=None)
+    elif rule.whole and len(signature.args) <= rule.whole:
+        asked = signature.arg(1, default=None)
+    else:
+        asked = None
+    if isinstance(asked, int) and asked in SCALAR_TYPES:
+        return SCALAR_TYPES[asked]
+    return dtype if floating(dtype) else "int64"
+
+
 def _result_bytes(rule: Rule, dtype: str, along_axis: bool) -> int:
     itemsize = size_of(dtype)
     if rule.result == "float":
         return itemsize if floating(dtype) else 4
-    if rule.result == "total":
-        return itemsize if floating(dtype) else 8  # integers are summed as int64
     return {
         "same": itemsize,
         "two": 2 * itemsize,
@@ -87,8 +98,9 @@ def _reduce(signature: Signature, rule: Rule, hints: Hints) -> Work:
     if isinstance(axes, TensorArg):
         raise NotCounted("argument 'dim' not recorded")
     results = _reduced_sizes(inputs, axes)
+    dtype = _accumulated(signature, rule, inputs.dtype) if rule.whole else inputs.dtype
     outs = [arg for arg in signature.args[1:] if isinstance(arg, TensorArg)]
-    written = size(*outs) if outs else results * _result_bytes(rule, inputs.dtype, along_axis=axes is not None)
+    written = size(*outs) if outs else results * _result_bytes(rule, dtype, along_axis=axes is not None)
     return Work(
         other_flops=inputs.numel * rule.cost,
         bytes_read=size(inputs),
@@ -131,18 +143,29 @@ _ROW_WISE: Final[dict[str, tuple[int, str]]] = {
     "_log_softmax_backward_data": (costs.LOG_SOFTMAX_BACKWARD, "grad self"),
     "_masked_softmax": (costs.SOFTMAX + 1, "self mask"),
     "_masked_softmax_backward": (costs.SOFTMAX_BACKWARD + 1, "grad self mask"),
-    "cumsum": (1, "self"), "cumsum_": (1, "self"), "cumprod": (1, "self"), "cumprod_": (1, "self"),
-    "logcumsumexp": (costs.TRANSCENDENTAL + 3, "self"), "_logcumsumexp": (costs.TRANSCENDENTAL + 3, "self"),
+    **dict.fromkeys(words("cumsum cumsum_ cumprod cumprod_"), (1, "self dim dtype=None")),
+    **dict.fromkeys(words("logcumsumexp _logcumsumexp"), (costs.TRANSCENDENTAL + 3, "self dim")),
 }  # fmt: skip
+
+
+def _softmax_dtype(signature: Signature, dtype: str) -> str:
+    """``softmax(self, dim, dtype)`` and ``_softmax(self, dim, half_to_float)``."""
+    third = signature.arg(2, default=None)
+    if third is True:
+        return "float32"
+    return SCALAR_TYPES.get(third, dtype) if isinstance(third, int) and third is not False else dtype
 
 
 def _row_wise(signature: Signature, cost: int, schema: str) -> Work:
     args = Arguments(signature, schema)
     inputs = args.tensor("self")
-    read = [args.optional(name) for name in schema.split()]
+    read = [args.optional(name) for name in ("grad", "self", "mask")]
     dtype = inputs.dtype
-    if "cum" in signature.name and not floating(dtype):
-        dtype = "int64"
+    if "cum" in signature.name:
+        promoted = dtype if floating(dtype) else "int64"
+        dtype = args.dtype("dtype", promoted) if args.has("dtype") else promoted
+    elif signature.name.endswith("softmax"):
+        dtype = _softmax_dtype(signature, dtype)
     return Work(
         other_flops=cost * inputs.numel,
         bytes_read=size(*read),
