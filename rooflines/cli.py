@@ -1,19 +1,21 @@
+# ruff: noqa: T201 (a command line prints)
 """The command line: each command parses, calls the library, prints. Nothing heavy is imported before a command needs it."""
 
 from __future__ import annotations
 
 import contextlib
+import shlex
 import sys
 import traceback
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, NoReturn, Optional
 
 import typer
 
 from rooflines._version import __version__
-from rooflines.errors import Interrupted, OutOfMemoryError, RooflinesError, UsageError, WorkloadError
+from rooflines.errors import Interrupted, OutputError, RooflinesError, UsageError, WorkloadError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
 app = typer.Typer(
     name="rooflines",
     help="Profile a deep-learning workload and place every operator on this device's roofline.",
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -60,40 +61,76 @@ class AnalysisFormat(str, Enum):
 def main() -> None:
     """The entry point: our errors become one line, a hint and an exit code; anything else is a bug and shows its traceback."""
     try:
-        app()
+        sys.exit(app(sys.argv[1:] or ["--help"], prog_name="rooflines", standalone_mode=False))
     except RooflinesError as error:
         _print_cause(error)
-        print(f"rooflines: {error.message}", file=sys.stderr)
-        if error.hint:
-            print(f"  {error.hint}", file=sys.stderr)
-        sys.exit(error.exit_code)
+        _fail(error.message, error.hint, error.exit_code)
+    except (typer.Abort, KeyboardInterrupt):
+        _fail("interrupted.", "Nothing was being recorded.", Interrupted.exit_code)
+    except Exception as error:
+        # What typer refuses; its class has had three homes in the versions we support, the method has stayed.
+        if not hasattr(error, "format_message"):
+            raise
+        command = getattr(getattr(error, "ctx", None), "command_path", None) or "rooflines"
+        message = " ".join(error.format_message().split())
+        hint = f"See {command} --help."
+        if "No such option" in message and any(argument.endswith(".py") for argument in sys.argv):
+            hint = "A script's own options go after --: rooflines profile train.py -- --its --own args"
+        _fail(message[:1].lower() + message[1:], hint, UsageError.exit_code)
+
+
+def _fail(message: str, hint: str, code: int) -> NoReturn:
+    print(f"rooflines: {message}", file=sys.stderr)
+    if hint:
+        print(f"  {hint}", file=sys.stderr)
+    sys.exit(code)
 
 
 def _print_cause(error: RooflinesError) -> None:
     """The traceback of the user's own code, where it was that that failed; torch's refusal of an input is already in our line."""
     cause = error.__cause__
-    if isinstance(error, WorkloadError) and cause is not None and not isinstance(cause, SystemExit):
-        frames = traceback.extract_tb(cause.__traceback__)
-        ours = Path(__file__).parent
-        users = [f for f in frames if ours not in Path(f.filename).parents and f.filename != "<frozen importlib._bootstrap_external>"]
-        users = [f for f in users if not f.filename.startswith("<frozen")]
-        if any("site-packages" not in f.filename for f in users):
-            print("Traceback (most recent call last):", file=sys.stderr)
-            print("".join(traceback.format_list(users)), end="", file=sys.stderr)
-            print("".join(traceback.format_exception_only(cause)), end="", file=sys.stderr)
+    if not isinstance(error, WorkloadError) or cause is None or isinstance(cause, SystemExit):
+        return
+    shown = traceback.TracebackException.from_exception(cause)
+    ours = False
+    chain: list[traceback.TracebackException] = []
+    link: traceback.TracebackException | None = shown
+    while link is not None and link not in chain:
+        chain.append(link)
+        link.stack = traceback.StackSummary.from_list(_from_users(link.stack))
+        ours = ours or any("site-packages" not in frame.filename for frame in link.stack)
+        link = link.__cause__ or link.__context__
+    if ours or isinstance(cause, SyntaxError):
+        print("".join(shown.format()), end="", file=sys.stderr)
 
 
-@app.callback()
-def _root(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
-) -> None:
-    if version:
+def _from_users(stack: list[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
+    """``stack`` without the leading frames that are ours or the interpreter's own start of a file."""
+    here = Path(__file__).parent
+    for index, frame in enumerate(stack):
+        if not (here in Path(frame.filename).parents or frame.filename.startswith("<frozen")):
+            return stack[index:]
+    return []
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
         print(__version__)
         raise typer.Exit
 
 
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    """Nothing: the option acts by itself."""
+
+
 @app.command()
 def profile(
+    context: typer.Context,
     target: Annotated[
         Optional[str], typer.Argument(help="A script to run (train.py), or path/to/file.py:factory.", show_default=False)  # noqa: UP045
     ] = None,
@@ -103,7 +140,9 @@ def profile(
     model: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
-            help="A torchvision model (resnet50), timm:NAME, hf:NAME or path/to/file.py:factory.", rich_help_panel=_WHAT, show_default=False
+            help="A torchvision model (resnet50), timm:NAME, hf:NAME or path/to/file.py:factory.",
+            rich_help_panel=_WHAT,
+            show_default=False,
         ),
     ] = None,
     mode: Annotated[Mode, typer.Option(help="Inference, or training with SGD.", rich_help_panel=_WHAT)] = Mode.inference,
@@ -126,7 +165,10 @@ def profile(
     compile: Annotated[bool, typer.Option("--compile", help="Run through torch.compile.", rich_help_panel=_HOW)] = False,
     seed: Annotated[int, typer.Option(help="Of weights and inputs.", rich_help_panel=_HOW)] = 0,
     to_end: Annotated[
-        bool, typer.Option("--to-end", help="Let a script run to its end instead of stopping it when enough is recorded.", rich_help_panel=_HOW)
+        bool,
+        typer.Option(
+            "--to-end", help="Let a script run to its end instead of stopping it when enough is recorded.", rich_help_panel=_HOW
+        ),
     ] = False,
     steps: Annotated[
         Optional[int], typer.Option(help="Timed steps.", rich_help_panel=_MEASURE, show_default="about 5 s, 5 to 100 steps")  # noqa: UP045
@@ -134,9 +176,7 @@ def profile(
     warmup: Annotated[
         Optional[int], typer.Option(help="Warm-up steps.", rich_help_panel=_MEASURE, show_default="until step times settle")  # noqa: UP045
     ] = None,
-    ceilings: Annotated[
-        str, typer.Option(help="measured, spec, or a JSON file with ceilings.", rich_help_panel=_MEASURE)
-    ] = "measured",
+    ceilings: Annotated[str, typer.Option(help="measured, spec, or a JSON file with ceilings.", rich_help_panel=_MEASURE)] = "measured",
     remeasure: Annotated[
         bool, typer.Option("--remeasure", help="Measure the ceilings again instead of using the cached ones.", rich_help_panel=_MEASURE)
     ] = False,
@@ -157,20 +197,24 @@ def profile(
     """
     from rooflines import pipeline
 
-    chosen = tuple(name.strip() for name in formats.split(",") if name.strip())
+    chosen = pipeline.check_formats(name.strip() for name in formats.split(",") if name.strip())
     is_script = target is not None and target.endswith(".py")
-    if (target is None) == (model is None):
-        raise UsageError(
-            "say what to profile: " + ("--model or a script, not both." if target else "nothing was given."),
-            hint="For example: rooflines profile --model resnet50",
-        )
+    if target is None and model is None:
+        raise UsageError("nothing to profile was given.", hint="For example: rooflines profile --model resnet50")
+    if target is not None and model is not None:
+        raise UsageError(f"both --model {model} and {target} were given.", hint="Give one of them.")
     if arguments and not is_script:
-        raise UsageError(f"unexpected argument {arguments[0]!r}.", hint="Only a script (train.py) takes arguments of its own, after --.")
+        raise UsageError(
+            f"unexpected argument {arguments[0]!r}.", hint="Only a script (train.py) takes arguments of its own, after --."
+        )
+    if is_script:
+        _refuse_for_script(context)
     with _progress(quiet) as progress:
         if is_script and target is not None:
             run = pipeline.profile_script(
-                Path(target), list(arguments or ()), device=device, batch_size=batch_size, precision=precision.value, steps=steps,
-                warmup=warmup, ceilings=ceilings, remeasure=remeasure, output=output, formats=chosen, to_end=to_end, progress=progress,
+                Path(target), list(arguments or ()), device=device, threads=threads, batch_size=batch_size, precision=precision.value,
+                steps=steps, warmup=warmup, ceilings=ceilings, remeasure=remeasure, output=output, formats=chosen, to_end=to_end,
+                progress=progress,
             )  # fmt: skip
         else:
             run = pipeline.profile(
@@ -179,6 +223,20 @@ def profile(
                 warmup=warmup, ceilings=ceilings, remeasure=remeasure, output=output, formats=chosen, seed=seed, progress=progress,
             )  # fmt: skip
     _print_run(run.directory, chosen, quiet)
+
+
+# What a script decides for itself; batch size and precision are taken as labels.
+_NOT_FOR_SCRIPTS = ("mode", "image_size", "sequence_length", "channels_last", "compile", "seed")
+
+
+def _refuse_for_script(context: typer.Context) -> None:
+    for name in _NOT_FOR_SCRIPTS:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            raise UsageError(
+                f"--{name.replace('_', '-')} does not reach into a script, which decides that itself.",
+                hint="The script's own options go after --.",
+            )
 
 
 @app.command()
@@ -201,7 +259,7 @@ def analyze(
     try:
         serial.write_json(path, analysis)
     except OSError as error:
-        raise UsageError(f"cannot write {str(path)!r}: {error.strerror or error}") from None
+        raise OutputError(f"cannot write {str(path)!r}: {error.strerror or error}.", hint="Give another --output.") from None
     if format is AnalysisFormat.json:
         print(path.read_text(encoding="utf-8"), end="")
         return
@@ -246,9 +304,9 @@ def _print_run(directory: Path, formats: tuple[str, ...], quiet: bool) -> None:
 
     print_analysis(pipeline.analyze(directory), _console())
     print(f"\nreport    {shown}")
-    print(f"again     rooflines report {directory}")
+    print(f"again     rooflines report {shlex.quote(str(directory))}")
     if "tensorboard" in formats:
-        print(f"browse    tensorboard --logdir {directory.parent}")
+        print(f"browse    tensorboard --logdir {shlex.quote(str(directory.parent))}")
 
 
 def _console() -> Console:

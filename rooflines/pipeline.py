@@ -7,6 +7,7 @@ before anything runs; the run is on disk before its ceilings are measured; every
 from __future__ import annotations
 
 import contextlib
+import difflib
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,11 +17,20 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rooflines.device_specs.records import Ceilings
-from rooflines.errors import OutputError, UsageError
-from rooflines.profiler.collect import Progress, Recording, Silent, collect, quiet_profiler
+from rooflines.errors import Interrupted, OutputError, UsageError, WorkloadError
+from rooflines.profiler.collect import Progress, Recording, Silent, collect, memory_shortage, quiet_profiler
 from rooflines.profiler.records import Mode, Run, Settings, Workload
 from rooflines.profiler.run import check_directory, default_directory, load, save
-from rooflines.profiler.workloads import Options, check_options, find_device, from_module, prepare
+from rooflines.profiler.workloads import (
+    Options,
+    Prepared,
+    check_options,
+    find_device,
+    from_module,
+    from_step,
+    prepare,
+    thread_count,
+)
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.analyze import analyze as _analyze
 from rooflines.serial import write_json
@@ -33,7 +43,7 @@ ANALYSIS_FILE = "analysis.json"
 
 
 def profile(
-    model: torch.nn.Module | str,
+    model: torch.nn.Module | Callable[[], object] | str,
     inputs: Any = None,
     *,
     mode: Mode = "inference",
@@ -41,7 +51,7 @@ def profile(
     image_size: int | None = None,
     sequence_length: int = 128,
     precision: str = "fp32",
-    device: str = "auto",
+    device: torch.device | str = "auto",
     threads: int | None = None,
     channels_last: bool = False,
     compile: bool = False,
@@ -57,40 +67,67 @@ def profile(
 ) -> Run:
     """Record ``model`` and write its analysis and reports; returns the run.
 
-    ``model`` is a module, called with ``inputs`` (a tensor, a tuple, or a dict of keywords), or a name: a torchvision model,
-    ``timm:NAME``, ``hf:NAME``, or ``path/to/file.py:factory``. ``batch_size`` is samples a step; for a module it is read off the
-    inputs. ``steps`` and ``warmup`` are numbers of timed and warm-up steps, chosen from the step times when None. ``ceilings`` is
-    ``measured``, ``spec`` or the path of a file. Raises UsageError (bad input), OutOfMemoryError, Interrupted; a run that had begun
-    stays on disk and loads.
+    ``model`` is a module, called with ``inputs`` (a tensor, a tuple, or a dict of keywords), a function that runs one step, or a
+    name: a torchvision model, ``timm:NAME``, ``hf:NAME``, or ``path/to/file.py:factory``. ``batch_size`` is samples a step; for a
+    module it is read off the inputs. ``steps`` and ``warmup`` are numbers of timed and warm-up steps, chosen from the step times when
+    None. ``ceilings`` is ``measured``, ``spec`` or the path of a file. A module is given back as it was: device, precision, memory
+    format, training flags, gradients and, after training, its values; so are torch's thread count and its random generators. Raises
+    UsageError (bad input), OutOfMemoryError, Interrupted; a run that had begun stays on disk and loads.
     """
     options = Options(
-        mode=mode, batch_size=batch_size, image_size=image_size, sequence_length=sequence_length, precision=precision, device=device,
-        threads=threads, channels_last=channels_last, compile=compile, seed=seed,
+        mode=mode, batch_size=batch_size, image_size=image_size, sequence_length=sequence_length, precision=precision,
+        device=str(device), threads=threads, channels_last=channels_last, compile=compile, seed=seed,
     )  # fmt: skip
     formats = check_formats(formats)
     check_steps(steps, warmup)
     check_options(options)
-    directory = Path(output) if output is not None else default_directory(model if isinstance(model, str) else type(model).__name__, mode)
+    name = model if isinstance(model, str) else getattr(model, "__name__", type(model).__name__)
+    directory = Path(output) if output is not None else default_directory(name, mode)
     check_directory(directory)
     given = _given_ceilings(ceilings)
     progress = progress or Silent()
     quiet_profiler()
     progress.stage("building the model", None)
-    if isinstance(model, str):
-        if inputs is not None:
-            raise UsageError(f"inputs were given with the name {model!r}.", hint="A named model makes its own inputs.")
-        prepared = prepare(model, options)
-    else:
-        import torch
-
-        torch.manual_seed(seed)
-        prepared = from_module(model, inputs, options)
     settings = Settings(command=command or default_command(), steps=steps, warmup=warmup, seed=seed, ceilings=ceilings)
-    with prepared.flags():
-        run = collect(prepared.step, directory, prepared.facts, prepared.device, settings=settings, progress=progress)
-        run = add_ceilings(run, given, remeasure=remeasure, progress=progress)
-    report(run, formats, progress=progress)
-    return run
+    with _generators_kept(options):
+        prepared = _prepare(model, inputs, options, name)
+        with prepared.flags():
+            run = collect(prepared.step, directory, prepared.facts, prepared.device, settings=settings, progress=progress)
+    return _finish(run, given, formats, remeasure=remeasure, progress=progress)
+
+
+def _prepare(model: Any, inputs: Any, options: Options, name: str) -> Prepared:
+    import torch
+
+    if inputs is not None and not isinstance(model, torch.nn.Module):
+        raise UsageError(f"inputs were given with {name!r}.", hint="Only a module takes inputs; a name or a step function has its own.")
+    try:
+        if isinstance(model, str):
+            return prepare(model, options)
+        if isinstance(model, torch.nn.Module):
+            return from_module(model, inputs, options)
+        if callable(model):
+            return from_step(model, options, name=name)
+    except (RuntimeError, MemoryError) as error:
+        facts = Workload(name=name, mode=options.mode, batch_size=options.batch_size)
+        shortage = memory_shortage(error, facts, find_device(options.device))
+        if shortage is None:
+            raise
+        raise shortage from error
+    raise UsageError(
+        f"cannot profile a {type(model).__name__}.", hint="Give a module and its inputs, a step function, or a model's name."
+    )
+
+
+@contextlib.contextmanager
+def _generators_kept(options: Options) -> Iterator[None]:
+    """Seeded inside, and torch's random generators (host, and the device's) as they were afterwards."""
+    import torch
+
+    device = find_device(options.device)
+    with torch.random.fork_rng([device.index] if device.type == "cuda" else []):
+        torch.manual_seed(options.seed)
+        yield
 
 
 def profile_script(
@@ -98,6 +135,7 @@ def profile_script(
     arguments: list[str],
     *,
     device: str = "auto",
+    threads: int | None = None,
     batch_size: int | None = None,
     precision: str = "fp32",
     steps: int | None = None,
@@ -113,17 +151,18 @@ def profile_script(
     """Record the steps of ``script``, run with ``arguments`` as its own command line, and write its analysis and reports.
 
     A step ends with ``optimizer.step()``, or in a script without one when an outermost module returns with gradients off. The script
-    is stopped when enough is recorded, unless ``to_end``. ``batch_size`` and ``precision`` only label the run. Raises WorkloadError
-    when the script raises, with its exception as ``__cause__``.
+    is stopped when enough is recorded, unless ``to_end``. ``device`` is the one whose clock and memory are watched; ``batch_size`` and
+    ``precision`` only label the run. Raises WorkloadError when the script raises, with its exception as ``__cause__``.
     """
-    from rooflines.errors import WorkloadError
     from rooflines.profiler.script import collect_script
 
     check_steps(steps, warmup)
-    check_options(Options(batch_size=batch_size, precision=precision))
+    check_options(Options(batch_size=batch_size, precision=precision, device=device, threads=threads))
     formats = check_formats(formats)
     if not script.is_file():
-        raise WorkloadError(f"no such script: {str(script)!r}.")
+        nearby = [str(path) for path in script.parent.glob("*.py")] if script.parent.is_dir() else []
+        close = difflib.get_close_matches(str(script), nearby, n=1)
+        raise WorkloadError(f"no such script: {str(script)!r}.", hint=f"Did you mean {close[0]}?" if close else "Check the path.")
     directory = Path(output) if output is not None else default_directory(script.stem, "script")
     check_directory(directory)
     given = _given_ceilings(ceilings)
@@ -133,14 +172,26 @@ def profile_script(
     settings = Settings(command=command or default_command(), steps=steps, warmup=warmup, ceilings=ceilings)
     workload = Workload(name=script.name, mode="inference", batch_size=batch_size, precision=precision)
     recording = Recording(directory, workload, found, settings=settings, progress=progress)
-    run = collect_script(script, arguments, recording, workload, found, to_end=to_end)
+    with thread_count(threads):
+        run = collect_script(script, arguments, recording, found, to_end=to_end)
     if run.facts.steps is not None and not (run.facts.steps.warmup_ns or run.facts.steps.timed_ns):
         raise WorkloadError(
             f"the script {str(script)!r} ended without a step: no optimizer stepped and no module was called with gradients off.",
             hint="Mark its steps yourself: with rooflines.record() as r: ... r.step()",
         )
-    run = add_ceilings(run, given, remeasure=remeasure, progress=progress)
-    report(run, formats, progress=progress)
+    return _finish(run, given, formats, remeasure=remeasure, progress=progress)
+
+
+def _finish(run: Run, given: _Ceilings, formats: Sequence[str], *, remeasure: bool, progress: Progress) -> Run:
+    """What follows a recording: the ceilings of its device, the analysis, the reports."""
+    try:
+        run = add_ceilings(run, given, remeasure=remeasure, progress=progress)
+        report(run, formats, progress=progress)
+    except KeyboardInterrupt:
+        raise Interrupted(
+            f"interrupted after the run was recorded; it is in {str(run.directory)!r}.",
+            hint=f"rooflines report {run.directory} writes its reports.",
+        ) from None
     return run
 
 
@@ -152,7 +203,7 @@ def record(
     mode: Mode = "training",
     batch_size: int | None = None,
     precision: str = "fp32",
-    device: str = "auto",
+    device: torch.device | str = "auto",
     steps: int | None = 10,
     warmup: int | None = 3,
     ceilings: str = "measured",
@@ -175,19 +226,19 @@ def record(
     """
     formats = check_formats(formats)
     check_steps(steps, warmup)
-    check_options(Options(mode=mode, batch_size=batch_size, precision=precision))
+    check_options(Options(mode=mode, batch_size=batch_size, precision=precision, device=str(device)))
     directory = Path(output) if output is not None else default_directory(name, mode)
     check_directory(directory)
     given = _given_ceilings(ceilings)
     quiet_profiler()
+    progress = progress or Silent()
     workload = Workload(name=name, mode=mode, batch_size=batch_size, precision=precision)
     settings = Settings(command=default_command(), steps=steps, warmup=warmup, ceilings=ceilings)
-    recording = Recording(directory, workload, find_device(device), settings=settings, progress=progress)
+    recording = Recording(directory, workload, find_device(str(device)), settings=settings, progress=progress)
     with recording:
         yield recording
     assert recording.run is not None
-    recording.run = add_ceilings(recording.run, given, progress=progress or Silent())
-    report(recording.run, formats, progress=progress or Silent())
+    recording.run = _finish(recording.run, given, formats, remeasure=False, progress=progress)
 
 
 def analyze(run: Run | Path | str, *, ceilings: str | None = None) -> Analysis:
@@ -226,7 +277,9 @@ def report(
                 progress.stage(f"writing the {name} report", None)
                 written[name] = _WRITERS[name](analysis, run)
     except OSError as error:
-        raise OutputError(f"cannot write the reports in {str(directory)!r}: {error.strerror or error}", hint="Is the disk full?") from None
+        raise OutputError(
+            f"cannot write the reports in {str(directory)!r}: {error.strerror or error}", hint="Is the disk full?"
+        ) from None
     return written
 
 
@@ -238,10 +291,14 @@ def add_ceilings(run: Run, chosen: _Ceilings, *, remeasure: bool = False, progre
 
 
 def default_command() -> str:
-    """The shell line that started this process, with the program's name instead of its path."""
-    name, *arguments = sys.argv or ["rooflines"]
-    stem = Path(name).name
-    return shlex.join(["rooflines" if stem in ("rooflines", "__main__.py") else stem, *arguments])
+    """The shell line that started this process, with the programs' names instead of their paths; empty in a notebook."""
+    program, *arguments = sys.argv or [""]
+    path = Path(program)
+    if path.name in ("rooflines", "rooflines.exe") or (path.name == "__main__.py" and path.parent.name == "rooflines"):
+        return shlex.join(["rooflines", *arguments])
+    if path.name.startswith(("ipykernel", "colab_kernel")):
+        return ""
+    return shlex.join(["python", program, *arguments]) if program else "python"
 
 
 def check_formats(formats: Iterable[str]) -> tuple[str, ...]:
@@ -249,16 +306,16 @@ def check_formats(formats: Iterable[str]) -> tuple[str, ...]:
     chosen = tuple(dict.fromkeys(formats))
     unknown = [name for name in chosen if name not in FORMATS]
     if unknown:
-        raise UsageError(f"unknown report format {unknown[0]!r}.", hint=f"Choose from {','.join(FORMATS)}.")
+        raise UsageError(f"unknown report format {unknown[0]!r}.", hint=f"Choose from {', '.join(FORMATS)}.")
     return chosen
 
 
 def check_steps(steps: int | None, warmup: int | None) -> None:
     """Raise UsageError for a number of steps that makes no run."""
     if steps is not None and steps < 1:
-        raise UsageError(f"--steps must be at least 1, got {steps}.")
+        raise UsageError(f"--steps must be at least 1, got {steps}.", hint="Leave it out to let the step times decide.")
     if warmup is not None and warmup < 0:
-        raise UsageError(f"--warmup must not be negative, got {warmup}.")
+        raise UsageError(f"--warmup must not be negative, got {warmup}.", hint="Leave it out to let the step times decide.")
 
 
 _Ceilings = Callable[[Run, bool, Progress], Ceilings]
@@ -279,13 +336,11 @@ def _given_ceilings(choice: str) -> _Ceilings:
 
         return measured
     if choice == "spec":
-
-        def spec(run: Run, _: bool, __: Progress) -> Ceilings:
+        try:
             from rooflines.device_specs.catalog import look_up
-
-            return look_up(run.facts.environment.device_name)
-
-        return spec
+        except ImportError:
+            raise UsageError("--ceilings spec: this version has no data sheets.", hint="Use measured, or a JSON file.") from None
+        return lambda run, *_: look_up(run.facts.environment.device_name)
     path = Path(choice)
     if not path.is_file():
         raise UsageError(f"--ceilings {choice!r} is no file.", hint="Give measured, spec, or a JSON file with ceilings.")

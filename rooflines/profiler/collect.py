@@ -6,23 +6,26 @@ one; they differ only in who calls ``step()``.
 
 from __future__ import annotations
 
+import contextlib
+import gzip
 import os
+import re
+import shutil
 import statistics
-import tempfile
 import time
 from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import IO, TYPE_CHECKING, Any, Literal, Protocol
 
 import msgspec
 
-from rooflines.errors import Interrupted, OutOfMemoryError, OutputError, RooflinesError
+from rooflines.errors import Interrupted, OutOfMemoryError, OutputError, RooflinesError, UsageError, WorkloadError
 from rooflines.profiler.environment import collect_environment
 from rooflines.profiler.modules import ModuleRanges
 from rooflines.profiler.peak_memory import PeakMemory
 from rooflines.profiler.records import DeviceSample, Run, RunFile, Settings, StepTimes, Workload
-from rooflines.profiler.run import create_directory, file_stem, save
+from rooflines.profiler.run import RUN_FILE, create_directory, file_stem, save
 from rooflines.profiler.samplers.process import SamplerProcess, torch_gpus
 from rooflines.profiler.trace.reader import STEP_PREFIX
 from rooflines.units import binary_bytes, percent
@@ -74,10 +77,13 @@ def quiet_profiler() -> None:
 class Recording:
     """A run being recorded into ``directory``: call ``step()`` after every step until ``done``.
 
-    Use it as a context manager; leaving it, however it is left, writes a loadable run. ``steps`` and ``warmup`` fix the number of
-    timed and warm-up steps; None lets the step times decide. ``workload`` may be corrected while recording; ``run`` is set when the
-    context is left.
+    Use it as a context manager; leaving it, however it is left, writes a loadable run, except where an input was refused before the
+    first step ended: then there is nothing to keep and the directory is removed. ``settings`` may fix the number of timed and warm-up
+    steps; None lets the step times decide. ``workload`` may be corrected while recording; ``run`` is set when the context is left.
+    Entering raises UsageError while another recording or somebody else's torch profiler is on: each would be in the other's times.
     """
+
+    _active: Recording | None = None
 
     def __init__(
         self,
@@ -119,18 +125,36 @@ class Recording:
         return self.stage == "done"
 
     def __enter__(self) -> Recording:
+        import torch
+
+        if Recording._active is not None:
+            raise UsageError(
+                f"a run is already being recorded into {str(Recording._active.directory)!r}.", hint="End it before starting another."
+            )
+        if torch._C._autograd._profiler_enabled():
+            raise UsageError(
+                "a torch profiler is already on: its cost would be in the step times.", hint="Stop it first; rooflines starts its own."
+            )
+        self._made = not self.directory.exists()
         create_directory(self.directory)
-        self._facts = RunFile(
-            created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            workload=self.workload,
-            environment=collect_environment(str(self._device)),
-            settings=self._settings,
-        )
-        save(self.directory, self._facts)
-        self._progress.stage("warming up", self._settings.warmup)
-        if self._settings.warmup == 0:
-            self._begin_timed()
-        self._synchronise()
+        Recording._active = self
+        try:
+            self._facts = RunFile(
+                created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+                workload=self.workload,
+                environment=collect_environment(str(self._device)),
+                settings=self._settings,
+            )
+            save(self.directory, self._facts)
+            self._progress.stage("warming up", self._settings.warmup)
+            if self._settings.warmup == 0:
+                self._rule = "no warm-up, as asked"
+                self._begin_timed()
+            self._synchronise()
+        except BaseException:
+            Recording._active = None
+            self._stop_sampler()
+            raise
         self._last = time.perf_counter_ns()
         return self
 
@@ -147,29 +171,43 @@ class Recording:
         status: Literal["complete", "interrupted", "failed"] = "complete"
         if kind is not None:
             status = "interrupted" if issubclass(kind, (KeyboardInterrupt, Interrupted)) else "failed"
-        self._finish(status)
-        message = None if error is None else str(error) or type(error).__name__
-        if status == "complete" and not self.done:
-            self._notes.append(self._ended_early())
-        self._facts = msgspec.structs.replace(
-            self._facts,
-            status=status,
-            workload=self.workload,
-            steps=StepTimes(
-                warmup_ns=tuple(self._times["warm-up"]),
-                timed_ns=tuple(self._times["timed"]),
-                traced_ns=tuple(self._times["traced"]),
-                settled=self._settled,
-                rule=self._rule,
-                clock="cuda events" if self._device.type == "cuda" else "perf_counter",
-            ),
-            trace=self._trace_name,
-            peak_memory_bytes=self._peak_bytes,
-            peak_memory_kind=self._peak.kind if self._peak_bytes is not None else None,
-            notes=tuple(self._notes),
-            error=message,
-        )
-        self.run = save(self.directory, self._facts, self._samples)
+        try:
+            if isinstance(error, WorkloadError) and not any(self._times.values()) and not self._spans:
+                self._forget()
+                return
+            if status == "complete" and not self.done:
+                self._notes.append(self._ended_early())
+            self._finish(status)
+            self._facts = msgspec.structs.replace(
+                self._facts,
+                status=status,
+                workload=self.workload,
+                steps=StepTimes(
+                    warmup_ns=tuple(self._times["warm-up"]),
+                    timed_ns=tuple(self._times["timed"]),
+                    traced_ns=tuple(self._times["traced"]),
+                    settled=self._settled,
+                    rule=self._rule,
+                    clock="cuda events" if self._device.type == "cuda" else "perf_counter",
+                ),
+                trace=self._trace_name,
+                peak_memory_bytes=self._peak_bytes,
+                peak_memory_kind=self._peak.kind if self._peak_bytes is not None else None,
+                notes=tuple(self._notes),
+                error=None if error is None else str(error) or type(error).__name__,
+            )
+            self.run = save(self.directory, self._facts, self._samples)
+        finally:
+            self.stage = "done"
+            Recording._active = None
+
+    def _forget(self) -> None:
+        """Leave nothing behind: the same command can be given again with another input."""
+        self._stop_sampler()
+        (self.directory / RUN_FILE).unlink(missing_ok=True)
+        if self._made:
+            with contextlib.suppress(OSError):  # somebody put something there
+                self.directory.rmdir()
 
     # --- warm-up ---------------------------------------------------------------------------------------------------------------
 
@@ -186,7 +224,7 @@ class Recording:
     def _warm(self) -> bool:
         times = self._times["warm-up"]
         if self._settings.warmup is not None:
-            self._rule = f"{self._settings.warmup} warm-up steps, as asked"
+            self._rule = f"{_counted(self._settings.warmup, 'warm-up step')}, as asked"
             return len(times) >= self._settings.warmup
         if len(times) >= 2 * SETTLE_WINDOW:
             last = statistics.median(times[-SETTLE_WINDOW:])
@@ -240,7 +278,7 @@ class Recording:
         if self._device.type == "cuda":
             import torch
 
-            event = torch.cuda.Event(enable_timing=True)
+            event: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
             event.record(torch.cuda.current_stream(self._device))
             return event
         return time.perf_counter_ns()
@@ -275,8 +313,8 @@ class Recording:
         if self._planned_trace_steps < 1:
             self.stage = "done"
             return
-        self._progress.stage("tracing", None)
-        self._tracer = _Tracer(self._device, self.directory, steps=1)
+        self._progress.stage("tracing one step to see how large a trace is", None)
+        self._tracer = _Tracer(self._device, steps=1, probe=True)
         self._tracer.start()
 
     def _after_traced_step(self) -> None:
@@ -287,26 +325,28 @@ class Recording:
         self._progress.advance()
         if not finished:
             return
-        if tracer.probe:
-            size = tracer.discard()
-            steps = max(1, min(self._planned_trace_steps, TRACE_LIMIT_BYTES // max(size, 1)))
-            if steps < self._planned_trace_steps:
-                self._notes.append(
-                    f"traced {steps} instead of {self._planned_trace_steps} steps: one step makes {binary_bytes(size)} of trace, "
-                    f"the limit is {binary_bytes(TRACE_LIMIT_BYTES)}"
-                )
-            self._progress.stage("tracing", steps)
-            self._tracer = _Tracer(self._device, self.directory, steps=steps, probe=False)
-            self._tracer.start()
-        else:
-            self._keep_trace(tracer)
+        size = self._keep_trace(tracer)
+        if not tracer.probe:
             self.stage = "done"
+            return
+        steps = max(1, min(self._planned_trace_steps, TRACE_LIMIT_BYTES // max(size, 1)))
+        if steps < self._planned_trace_steps:
+            self._notes.append(
+                f"traced {_counted(steps, 'step')} instead of {self._planned_trace_steps}: one step makes {binary_bytes(size)} of "
+                f"trace, the limit is {binary_bytes(TRACE_LIMIT_BYTES)}"
+            )
+        self._progress.stage("tracing", steps)
+        self._tracer = _Tracer(self._device, steps=steps, probe=False)
+        self._tracer.start()
 
-    def _keep_trace(self, tracer: _Tracer) -> None:
-        self._trace_name = f"{file_stem(self.workload.name)}.pt.trace.json.gz"
-        tracer.keep(self.directory / self._trace_name)
-        self._times["traced"] = tracer.times_ns
+    def _keep_trace(self, tracer: _Tracer) -> int:
+        """Write the trace in place of an earlier one; returns its size in bytes, uncompressed."""
         self._tracer = None
+        name = f"{file_stem(self.workload.name)}.pt.trace.json.gz"
+        size = tracer.write(self.directory / name)
+        self._trace_name = name
+        self._times["traced"] = tracer.times_ns
+        return size
 
     # --- the end ---------------------------------------------------------------------------------------------------------------
 
@@ -316,11 +356,10 @@ class Recording:
             if self.stage == "timed":
                 self._end_timed()
             if self._tracer is not None:
-                if self._tracer.times_ns and not self._tracer.probe:
+                self._tracer.stop()
+                if self._tracer.times_ns:
                     self._keep_trace(self._tracer)
-                else:
-                    self._tracer.discard()
-                    self._tracer = None
+                self._tracer = None
         except (RuntimeError, OSError, RooflinesError) as error:
             if status == "complete":
                 raise
@@ -329,10 +368,14 @@ class Recording:
             self._stop_sampler()
 
     def _ended_early(self) -> str:
-        taken = {stage: len(times) for stage, times in self._times.items()}
+        timed = len(self._spans) or len(self._times["timed"])
+        traced = len(self._tracer.times_ns) if self._tracer is not None and self._tracer.times_ns else len(self._times["traced"])
+        taken = f"{_counted(len(self._times['warm-up']), 'warm-up step')}, {timed} timed, {traced} traced"
+        if traced:
+            return f"the steps ended in the traced pass ({taken}): its operators are those of fewer steps than planned."
         return (
-            f"the steps ended in the {self.stage} pass ({taken['warm-up']} warm-up and {taken['timed']} timed steps): "
-            "no operators were traced. Ask for fewer warm-up and timed steps, or run more."
+            f"the steps ended in the {self.stage} pass ({taken}): no operators were traced. "
+            "Ask for fewer warm-up and timed steps, or run more."
         )
 
     def _synchronise(self) -> None:
@@ -350,9 +393,13 @@ def synchronise(device: torch.device) -> None:
 
 
 class _Tracer:
-    """torch.profiler over a few steps, each in a range ``ProfilerStep#N`` that ends after a synchronise."""
+    """torch.profiler over a few steps, each in a range ``ProfilerStep#N`` that ends after a synchronise.
 
-    def __init__(self, device: torch.device, directory: Path, *, steps: int, probe: bool = True) -> None:
+    The one that probes traces the first step, which pays for the profiler's start, and tells how large a step's trace is. Its trace
+    is kept only until there is a better one.
+    """
+
+    def __init__(self, device: torch.device, *, steps: int, probe: bool) -> None:
         from torch.profiler import ProfilerActivity, profile
 
         activities = [ProfilerActivity.CPU]
@@ -360,7 +407,6 @@ class _Tracer:
             activities.append(ProfilerActivity.CUDA)
         self.probe = probe
         self.times_ns: list[int] = []
-        self._directory = directory
         self._steps = steps
         self._profiler: Any = profile(activities=activities, record_shapes=True, profile_memory=True, acc_events=True)
         self._modules = ModuleRanges()
@@ -380,33 +426,30 @@ class _Tracer:
         self._range.__exit__(None, None, None)
         self._range = None
         if len(self.times_ns) >= self._steps:
-            self._stop()
+            self.stop()
             return True
         self._open_step()
         return False
 
-    def discard(self) -> int:
-        """Stop and forget; returns the size of the trace in bytes, uncompressed (0 when no step was complete)."""
-        self._stop()
-        if not self.times_ns:
-            return 0
-        with tempfile.TemporaryDirectory(dir=self._directory, prefix=".probe-") as folder:
-            path = Path(folder) / "probe.json"
-            self._export(path)
-            return path.stat().st_size
-
-    def keep(self, path: Path) -> None:
-        """Stop and write the trace, gzipped, to ``path``."""
-        self._stop()
-        self._export(path)
-
-    def _export(self, path: Path) -> None:
+    def write(self, path: Path) -> int:
+        """Write the trace, gzipped, to ``path``, whole or not at all; returns its uncompressed size in bytes."""
+        # The profiler gives no error when its file ends short on a full disk; gzip, which we write ourselves, does.
+        plain, packed = path.with_name(f".{path.name}.json"), path.with_name(f".{path.name}.gz")
         try:
-            self._profiler.export_chrome_trace(str(path))
+            self._profiler.export_chrome_trace(str(plain))
+            size = plain.stat().st_size
+            with plain.open("rb") as source, gzip.open(packed, "wb", compresslevel=6) as target:
+                if not _ends_whole(source):
+                    raise OSError("the profiler's file ends short")
+                shutil.copyfileobj(source, target)
+            os.replace(packed, path)
         except (OSError, RuntimeError) as error:
-            raise OutputError(f"cannot write the trace {str(path)!r}: {error}", hint="Is the disk full?") from None
-        if not path.is_file():
-            raise OutputError(f"the profiler wrote no trace to {str(path)!r}", hint="Is the disk full?")
+            reason = getattr(error, "strerror", None) or error
+            raise OutputError(f"cannot write the trace {str(path)!r}: {reason}.", hint="Is the disk full?") from None
+        finally:
+            for file in (plain, packed):
+                file.unlink(missing_ok=True)
+        return size
 
     def _open_step(self) -> None:
         from torch.profiler import record_function
@@ -415,7 +458,8 @@ class _Tracer:
         self._range.__enter__()
         self._last = time.perf_counter_ns()
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
+        """Profiler and hooks off; a step that has not ended is not counted."""
         if self._range is not None:
             self._range.__exit__(None, None, None)
             self._range = None
@@ -423,6 +467,19 @@ class _Tracer:
             self._running = False
             self._modules.__exit__()
             self._profiler.stop()
+
+
+def _ends_whole(trace: IO[bytes]) -> bool:
+    """Whether a Chrome JSON file ends with the brace that closes it; leaves the file at its start."""
+    trace.seek(0, os.SEEK_END)
+    trace.seek(max(0, trace.tell() - 64))
+    whole = trace.read().rstrip().endswith(b"}")
+    trace.seek(0)
+    return whole
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def collect(
@@ -437,43 +494,87 @@ def collect(
 ) -> Run:
     """Run ``step`` as often as a recording needs and return the run.
 
-    Raises OutOfMemoryError when the device or the host ran out of memory (what was asked, what was free) and Interrupted on Ctrl-C; in
-    both cases, and when ``step`` raises anything else, the partial run is on disk.
+    Raises WorkloadError when ``step`` raises (with its exception as ``__cause__``), OutOfMemoryError when the device or the host ran
+    out of memory (what was asked, what was free) and Interrupted on Ctrl-C. In all three the partial run is on disk.
     """
     recording = Recording(directory, workload, device, settings=settings, progress=progress, notes=notes)
+    stepping = False
     try:
         with recording:
             while not recording.done:
+                stepping = True
                 step()
+                stepping = False
                 recording.step()
     except KeyboardInterrupt:
-        raise Interrupted(f"interrupted; the partial run is in {str(directory)!r}.") from None
-    except BaseException as error:
-        shortage = memory_shortage(error, workload, device)
-        if shortage is not None:
-            raise shortage from error
+        raise interrupted(directory) from None
+    except Exception as error:
+        if stepping:
+            raise user_error(error, workload.name, recording, device) from error
         raise
     assert recording.run is not None
     return recording.run
+
+
+def interrupted(directory: Path) -> Interrupted:
+    """Our error for Ctrl-C while a run was being recorded into ``directory``."""
+    return Interrupted(
+        f"interrupted; the partial run is in {str(directory)!r}.", hint=f"rooflines analyze {directory} shows what was recorded."
+    )
+
+
+def user_error(error: Exception, what: str, recording: Recording, device: torch.device) -> RooflinesError:
+    """Our error for one of the user's code in ``recording``; ``what`` raised it. One that is ours already comes back as it is."""
+    if isinstance(error, RooflinesError):
+        return error
+    kept = f"What was recorded before is in {str(recording.directory)!r}."
+    shortage = memory_shortage(error, recording.workload, device)
+    if shortage is not None:
+        shortage.hint += f" {kept}"
+        return shortage
+    first = str(error).strip().partition("\n")[0]
+    return WorkloadError(f"{what} raised {type(error).__name__}: {first}".rstrip(": "), hint=kept)
+
+
+# How torch (host, then device), numpy and the C++ library say that memory ran out; the first group is how much was asked for.
+_ASKED = re.compile(r"(?:[Tt]ried to allocate|Unable to allocate) ([\d.]+ \w+)")
+_SHORTAGES = ("can't allocate memory", "not enough memory", "out of memory", "bad_alloc", "could not create a memory object")
 
 
 def memory_shortage(error: BaseException, workload: Workload, device: torch.device) -> OutOfMemoryError | None:
     """Our error for an out-of-memory one of torch, numpy or Python, with what was free and what to try; None for any other."""
     import torch
 
-    text = str(error)
-    if not (isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in text or "out of memory" in text):
+    text = str(error).strip()
+    if not (isinstance(error, (MemoryError, torch.OutOfMemoryError)) or any(words in text for words in _SHORTAGES)):
         return None
+    found = _ASKED.search(text)
+    asked = f"{_allocation(found[1])} asked for, " if found else ""
+    batch = f", batch {workload.batch_size}" if workload.batch_size else ""
+    smaller = f"--batch-size {workload.batch_size // 2}" if workload.batch_size and workload.batch_size > 1 else "a smaller input"
+    return OutOfMemoryError(
+        f"out of memory in {workload.name} ({workload.mode}{batch}): {asked}{_free_memory(device)}.",
+        hint=f"Try {smaller}" + ("." if workload.mode == "inference" else ", or --precision amp-bf16."),
+    )
+
+
+def _allocation(text: str) -> str:
+    """``text`` as torch or numpy print a size; plain bytes get a prefix."""
+    number, unit = text.split()
+    return binary_bytes(int(number)) if unit == "bytes" and number.isdigit() else text
+
+
+def _free_memory(device: torch.device) -> str:
     import psutil
+    import torch
 
     if device.type == "cuda":
-        free, total = torch.cuda.mem_get_info(device)
-        where = f"{binary_bytes(free)} of {binary_bytes(total)} free on {device}"
-    else:
-        where = f"{binary_bytes(psutil.virtual_memory().available)} of {binary_bytes(psutil.virtual_memory().total)} free on the host"
-    batch = f"--batch-size {max(1, workload.batch_size // 2)}" if workload.batch_size and workload.batch_size > 1 else "a smaller input"
-    first = text.strip().splitlines()[0] if text.strip() else type(error).__name__
-    hint = f"Try {batch}" + ("." if workload.mode == "inference" else ", or --precision amp-bf16.")
-    return OutOfMemoryError(
-        f"out of memory in {workload.name} ({workload.mode}, batch {workload.batch_size}): {first} ({where}).", hint=hint
-    )
+        unused, total = torch.cuda.mem_get_info(device)
+        return f"{binary_bytes(unused)} of {binary_bytes(total)} free on {device}"
+    memory = psutil.virtual_memory()
+    free = f"{binary_bytes(memory.available)} of {binary_bytes(memory.total)} free on the host"
+    with contextlib.suppress(AttributeError, OSError):  # Linux only
+        limit = psutil.Process().rlimit(psutil.RLIMIT_AS)[0]
+        if limit != psutil.RLIM_INFINITY:
+            free += f", address space limited to {binary_bytes(limit)} (ulimit -v)"
+    return free

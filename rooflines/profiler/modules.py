@@ -7,6 +7,7 @@ made during the run, and they are taken off in one place.
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 from rooflines.profiler.trace.calls import module_annotation
@@ -24,7 +25,7 @@ class ModuleRanges:
 
     def __init__(self) -> None:
         self._handles: list[Any] = []
-        self._open: list[Any] = []
+        self._threads = _Threads()
         self._names: dict[int, str] = {}
         self._roots: dict[int, Any] = {}
 
@@ -40,15 +41,16 @@ class ModuleRanges:
     def __exit__(self, *_: object) -> None:
         for handle in self._handles:
             handle.remove()
-        while self._open:
-            self._open.pop().__exit__(None, None, None)
+        # Ctrl-C in a forward skips the hooks that would have closed these; other threads close their own.
+        while self._threads.open:
+            self._threads.open.pop().__exit__(None, None, None)
 
     def _before(self, module: torch.nn.Module, _: Any) -> None:
         import torch
 
         if torch.compiler.is_compiling():
             return
-        if not self._open and id(module) not in self._roots:
+        if not self._threads.open and id(module) not in self._roots:
             # The module itself is kept, so that its id cannot be given to another one meanwhile.
             self._roots[id(module)] = module
             for path, child in module.named_modules():
@@ -56,13 +58,20 @@ class ModuleRanges:
         kind = type(module).__name__
         span = _range(module_annotation(self._names.get(id(module), kind), kind))
         span.__enter__()
-        self._open.append(span)
+        self._threads.open.append(span)
 
     def _after(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:
         import torch
 
-        if not torch.compiler.is_compiling() and self._open:
-            self._open.pop().__exit__(None, None, None)
+        if not torch.compiler.is_compiling() and self._threads.open:
+            self._threads.open.pop().__exit__(None, None, None)
+
+
+class _Threads(threading.local):
+    """The ranges that this thread has open, outermost first."""
+
+    def __init__(self) -> None:
+        self.open: list[Any] = []
 
 
 def _range(name: str) -> Any:

@@ -26,8 +26,12 @@ SAMPLES_FILE = "samples.parquet"
 
 def default_directory(name: str, mode: str) -> Path:
     """``runs/resnet50-inference-20261120-105500``: a folder per run that ``tensorboard --logdir runs`` shows side by side."""
-    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-    return Path("runs") / f"{file_stem(name)}-{mode}-{stamp}"
+    first = Path("runs") / f"{file_stem(name)}-{mode}-{datetime.now():%Y%m%d-%H%M%S}"
+    path, number = first, 1
+    while path.exists():  # a second run within the same second
+        number += 1
+        path = first.with_name(f"{first.name}-{number}")
+    return path
 
 
 def file_stem(name: str) -> str:
@@ -42,11 +46,11 @@ def check_directory(directory: Path) -> None:
             entries = len(list(directory.iterdir()))
             if entries:
                 raise OutputError(
-                    f"the output directory {str(directory)!r} is not empty ({entries} {'entry' if entries == 1 else 'entries'})",
+                    f"the output directory {str(directory)!r} is not empty ({entries} {'entry' if entries == 1 else 'entries'}).",
                     hint="Give another --output, or empty it; a run never overwrites another.",
                 )
         elif directory.exists():
-            raise OutputError(f"the output {str(directory)!r} is a file, not a directory", hint="Give another --output.")
+            raise OutputError(f"the output {str(directory)!r} is a file, not a directory.", hint="Give another --output.")
         nearest = directory
         while not nearest.exists():
             nearest = nearest.parent
@@ -54,7 +58,7 @@ def check_directory(directory: Path) -> None:
             pass
     except OSError as error:
         raise OutputError(
-            f"the output directory {str(directory)!r} cannot be written: {error.strerror or error}", hint="Give another --output."
+            f"the output directory {str(directory)!r} cannot be written: {error.strerror or error}.", hint="Give another --output."
         ) from None
 
 
@@ -64,48 +68,63 @@ def create_directory(directory: Path) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise OutputError(f"the output directory {str(directory)!r} cannot be made: {error.strerror or error}") from None
+        raise OutputError(
+            f"the output directory {str(directory)!r} cannot be made: {error.strerror or error}.", hint="Give another --output."
+        ) from None
 
 
 def save(directory: Path, facts: RunFile, samples: Sequence[DeviceSample] = ()) -> Run:
     """Write ``run.json`` (and the samples) into ``directory`` and return the run.
 
-    Raises OutputError when the disk is full or the directory has gone.
+    Raises OutputError when the disk is full or the directory has gone; ``run.json`` is tried even when the samples did not fit.
     """
     try:
-        if samples:
-            write_samples(samples, directory / SAMPLES_FILE)
-        write_json(directory / RUN_FILE, facts)
+        try:
+            if samples:
+                write_samples(samples, directory / SAMPLES_FILE)
+        finally:
+            write_json(directory / RUN_FILE, facts)
     except OSError as error:
-        raise OutputError(f"cannot write the run in {str(directory)!r}: {error.strerror or error}") from None
+        raise OutputError(
+            f"cannot write the run in {str(directory)!r}: {error.strerror or error}.", hint="Is the disk full, or the directory gone?"
+        ) from None
     return Run(directory=directory, facts=facts, samples=tuple(samples))
+
+
+class _Head(msgspec.Struct):
+    """The part of ``run.json`` that every version has."""
+
+    schema: str = ""
 
 
 def load(directory: Path | str) -> Run:
     """The run in ``directory``; raises RunError saying what is wrong when it is not one or is corrupt."""
     directory = Path(directory)
     path = directory / RUN_FILE
+    where = "Give the directory that 'rooflines profile' printed."
     if not directory.exists():
-        raise RunError(f"no such run: {str(directory)!r}")
+        raise RunError(f"no such run: {str(directory)!r}.", hint=where)
     if not path.is_file():
-        raise RunError(
-            f"{str(directory)!r} is not a run directory: it has no {RUN_FILE}",
-            hint="Give the directory that 'rooflines profile' printed.",
-        )
+        raise RunError(f"{str(directory)!r} is not a run directory: it has no {RUN_FILE}.", hint=where)
+    corrupt = f"the run {str(directory)!r} is corrupt"
     try:
+        schema = read_json(path, _Head).schema
+        if schema != RUN_SCHEMA:
+            raise RunError(
+                f"the run {str(directory)!r} has schema {schema!r}; this version of rooflines reads {RUN_SCHEMA!r}.",
+                hint="Read it with the version that wrote it, or record it again.",
+            )
         facts = read_json(path, RunFile)
-    except msgspec.DecodeError as error:
-        raise RunError(f"the run {str(directory)!r} is corrupt: {RUN_FILE}: {error}", hint="Record it again.") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise RunError(f"{corrupt}: {RUN_FILE}: {error}.", hint="Record it again.") from None
     except OSError as error:
-        raise RunError(f"cannot read {str(path)!r}: {error.strerror or error}") from None
-    if facts.schema != RUN_SCHEMA:
-        raise RunError(f"the run {str(directory)!r} has schema {facts.schema!r}; this version of rooflines reads {RUN_SCHEMA!r}.")
+        raise RunError(f"cannot read {str(path)!r}: {error.strerror or error}.", hint="Check who may read it.") from None
     if facts.trace is not None and os.path.basename(facts.trace) != facts.trace:
-        raise RunError(f"the run {str(directory)!r} is corrupt: its trace {facts.trace!r} is not a file name.")
+        raise RunError(f"{corrupt}: its trace {facts.trace!r} is not a file name.", hint="Record it again.")
     samples: Sequence[DeviceSample] = ()
     if (directory / SAMPLES_FILE).is_file():
         try:
             samples = read_samples(directory / SAMPLES_FILE)
-        except (OSError, ValueError) as error:
-            raise RunError(f"the run {str(directory)!r} is corrupt: {SAMPLES_FILE}: {error}", hint=f"Remove {SAMPLES_FILE}.") from None
+        except OSError as error:
+            raise RunError(f"{corrupt}: {SAMPLES_FILE}: {error}.", hint=f"Delete {SAMPLES_FILE}; the rest stays usable.") from None
     return Run(directory=directory, facts=facts, samples=tuple(samples))

@@ -11,15 +11,17 @@ import difflib
 import importlib
 import importlib.util
 import inspect
+import re
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rooflines.errors import DeviceError, WorkloadError
+from rooflines.errors import DeviceError, RooflinesError, WorkloadError
+from rooflines.profiler.collect import memory_shortage
 from rooflines.profiler.records import Mode, Workload
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "amp-bf16", "amp-fp16")
 LEARNING_RATE, MOMENTUM = 0.01, 0.9
+_DEVICE_NAME = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,27 +49,27 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Prepared:
-    """A workload ready to run: its facts, its step, the device it runs on, and the flags that must hold while it runs."""
+    """A workload ready to run: its facts, its step, the device it runs on, and the flags that must hold while it runs.
+
+    ``restore`` gives a module that the caller owns back as it was; it does nothing for one that was made here.
+    """
 
     facts: Workload
     step: Callable[[], object]
     device: torch.device
     options: Options
+    restore: Callable[[], None] = lambda: None
 
     @contextlib.contextmanager
     def flags(self) -> Iterator[None]:
-        """Thread count and TF32 as asked for, restored afterwards."""
-        import torch
-
-        threads = torch.get_num_threads()
-        if self.options.threads:
-            torch.set_num_threads(self.options.threads)
-        restore = _allow_tf32(self.options.precision == "tf32")
-        try:
-            yield
-        finally:
-            restore()
-            torch.set_num_threads(threads)
+        """Thread count and TF32 as asked for; on leaving they and the caller's module are put back."""
+        with thread_count(self.options.threads):
+            restore_tf32 = _allow_tf32(self.options.precision == "tf32")
+            try:
+                yield
+            finally:
+                restore_tf32()
+                self.restore()
 
 
 @dataclass(frozen=True)
@@ -83,38 +86,60 @@ class _Task:
     batch_size: int | None = None
 
 
+@contextlib.contextmanager
+def thread_count(threads: int | None) -> Iterator[None]:
+    """torch's CPU threads set to ``threads`` (None: left alone) and put back."""
+    import torch
+
+    before = torch.get_num_threads()
+    if threads:
+        torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def check_options(options: Options) -> None:
-    """Raise WorkloadError for what no workload accepts; needs no torch."""
+    """Raise WorkloadError or DeviceError for what no workload accepts on any machine; needs no torch."""
     if options.batch_size is not None and options.batch_size < 1:
         raise WorkloadError(f"the batch size must be at least 1, got {options.batch_size}.", hint="For example --batch-size 8.")
     if options.image_size is not None and options.image_size < 1:
         raise WorkloadError(f"the image size must be at least 1 pixel, got {options.image_size}.", hint="For example --image-size 224.")
     if options.sequence_length < 1:
-        raise WorkloadError(f"the sequence length must be at least 1, got {options.sequence_length}.")
+        raise WorkloadError(
+            f"the sequence length must be at least 1, got {options.sequence_length}.", hint="For example --sequence-length 128."
+        )
     if options.threads is not None and options.threads < 1:
-        raise WorkloadError(f"the thread count must be at least 1, got {options.threads}.")
+        raise WorkloadError(f"the thread count must be at least 1, got {options.threads}.", hint="For example --threads 2.")
+    if not 0 <= options.seed < 2**63:
+        raise WorkloadError(f"the seed must be between 0 and 2**63 - 1, got {options.seed}.", hint="For example --seed 0.")
     if options.mode not in ("inference", "training"):
         raise WorkloadError(f"unknown mode {options.mode!r}.", hint="Choose inference or training.")
     if options.precision not in PRECISIONS:
         raise WorkloadError(f"unknown precision {options.precision!r}.", hint=f"Choose one of {', '.join(PRECISIONS)}.")
+    if not _DEVICE_NAME.fullmatch(options.device):
+        raise DeviceError(f"unknown device {options.device!r}.", hint="Choose auto, cpu, cuda, cuda:N or mps.")
 
 
 def find_device(name: str) -> torch.device:
     """The device for ``auto``, ``cpu``, ``cuda``, ``cuda:N`` or ``mps``; raises DeviceError with the reason when it is not here."""
     import torch
 
+    check_options(Options(device=name))
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     kind, _, index = name.partition(":")
-    if kind not in ("cpu", "cuda", "mps") or (index and (kind != "cuda" or not index.isdigit())):
-        raise DeviceError(f"unknown device {name!r}.", hint="Choose auto, cpu, cuda, cuda:N or mps.")
     if kind == "cuda":
         if not torch.cuda.is_available():
             reason = "this torch is built without CUDA" if torch.version.cuda is None else "torch finds no usable NVIDIA GPU or driver"
             raise DeviceError(f"--device {name}: {reason}.", hint="Use --device cpu; 'rooflines doctor' says what is missing.")
         count = torch.cuda.device_count()
         if int(index or 0) >= count:
-            raise DeviceError(f"--device {name}: this machine has {count} GPU{'s' if count > 1 else ''} (cuda:0 to cuda:{count - 1}).")
+            raise DeviceError(
+                f"--device {name}: this machine has {count} GPU{'s' if count > 1 else ''}.",
+                hint=f"Choose from cuda:0 to cuda:{count - 1}.",
+            )
         return torch.device("cuda", int(index or 0))
     if kind == "mps" and not torch.backends.mps.is_available():
         raise DeviceError("--device mps: Metal is not available on this machine.", hint="Use --device cpu.")
@@ -125,11 +150,9 @@ def prepare(name: str, options: Options) -> Prepared:
     """The workload called ``name``: a torchvision model, ``timm:NAME``, ``hf:NAME``, or ``path/to/file.py:factory``.
 
     Raises WorkloadError or DeviceError with what was wrong and what to try; an error inside the user's factory is its ``__cause__``.
+    Seeds torch's generators with the seed of ``options``.
     """
-    check_options(options)
-    device = find_device(options.device)
-    if options.precision == "tf32" and device.type != "cuda":
-        raise WorkloadError(f"--precision tf32 exists on NVIDIA GPUs only, not on {device}.", hint="Use fp32 or bf16.")
+    device = _checked_device(options)
     import torch
 
     torch.manual_seed(options.seed)
@@ -145,47 +168,72 @@ def prepare(name: str, options: Options) -> Prepared:
         task = _transformers(rest, options)
     else:
         raise WorkloadError(f"unknown kind of model {name!r}.", hint="Use NAME, timm:NAME, hf:NAME or path/to/file.py:factory.")
-    return from_module(task.network, task.inputs, options, name=name, task=task)
+    return _from_task(task, options, device, name)
 
 
-def from_module(
-    network: torch.nn.Module,
-    inputs: Any,
-    options: Options,
-    *,
-    name: str | None = None,
-    task: _Task | None = None,
-) -> Prepared:
+def from_module(network: torch.nn.Module, inputs: Any, options: Options, *, name: str | None = None) -> Prepared:
     """A workload that calls ``network`` with ``inputs`` (a tensor, a tuple, or a dict of keywords).
 
     In training the network's own loss is used where its output has one (``.loss``, a dict of losses), otherwise the sum of its
-    floating-point outputs.
+    floating-point outputs. The network is moved, converted and trained in place; ``restore`` of the result undoes that.
     """
-    import torch
+    device = _checked_device(options)
+    name = name or type(network).__name__
+    if inputs is None:
+        raise WorkloadError(f"no inputs were given for the module {name}.", hint="Give a tensor, a tuple, or a dict of keywords.")
+    positional, keywords = _as_arguments(inputs)
+    task = _Task(network, positional, keywords, _sum_of_outputs, "samples", batch_size=_leading_size(inputs))
+    kept = _Kept(network, trained=options.mode == "training")
+    try:
+        prepared = _from_task(task, options, device, name)
+    except BaseException:
+        kept.restore()
+        raise
+    return replace(prepared, restore=kept.restore)
 
+
+def from_step(step: Callable[[], object], options: Options, *, name: str) -> Prepared:
+    """A workload that is the user's own step function; mode, batch size and precision only label it.
+
+    Raises WorkloadError for options that would have to change what the function does.
+    """
+    device = _checked_device(options)
+    for option, asked in (("--channels-last", options.channels_last), ("--compile", options.compile)):
+        if asked:
+            raise WorkloadError(
+                f"{option} cannot reach into the step function of {name}.", hint="Do it inside, or return (module, inputs) instead."
+            )
+    facts = Workload(name=name, mode=options.mode, batch_size=options.batch_size, precision=options.precision)
+    return Prepared(facts=facts, step=step, device=device, options=options)
+
+
+def _checked_device(options: Options) -> torch.device:
     check_options(options)
     device = find_device(options.device)
-    if task is None:
-        positional, keywords = _as_arguments(inputs)
-        task = _Task(network, positional, keywords, _sum_of_outputs, "samples", batch_size=_leading_size(inputs))
+    if options.precision == "tf32" and device.type != "cuda":
+        raise WorkloadError(f"--precision tf32 exists on NVIDIA GPUs only, not on {device}.", hint="Use fp32 or bf16.")
+    return device
+
+
+def _from_task(task: _Task, options: Options, device: torch.device, name: str) -> Prepared:
+    import torch
+
     training = options.mode == "training"
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(options.precision)
-    memory_format = torch.channels_last if options.channels_last else torch.preserve_format
     network = task.network.to(device=device, dtype=dtype).train(training)
+    given = task.train_inputs if training and task.train_inputs is not None else task.inputs
     if options.channels_last:
-        network = network.to(memory_format=memory_format)  # type: ignore[call-overload]
-    moved = _to_device(
-        task.train_inputs if training and task.train_inputs is not None else task.inputs, device, dtype, options.channels_last
-    )
+        _store_channels_last(network, (given, task.keywords), name)
+    inputs = _to_device(given, device, dtype, options.channels_last)
     keywords = _to_device(task.keywords, device, dtype, options.channels_last)
     called: Any = torch.compile(network) if options.compile else network
     autocast = _autocast(options.precision, device)
     if training:
-        step = _training_step(network, called, moved, keywords, task.loss, autocast, options.precision, device)
+        step = _training_step(network, called, inputs, keywords, task.loss, autocast, options.precision, device)
     else:
-        step = _inference_step(called, moved, keywords, autocast)
+        step = _inference_step(called, inputs, keywords, autocast)
     facts = Workload(
-        name=name or type(network).__name__,
+        name=name,
         mode=options.mode,
         batch_size=options.batch_size or task.batch_size,
         precision=options.precision,
@@ -195,7 +243,34 @@ def from_module(
         compiled=options.compile,
         optimizer="SGD" if training else None,
     )
-    return Prepared(facts=facts, step=_explained(step, facts), device=device, options=options)
+    return Prepared(facts=facts, step=_explained(step, facts, device, options.image_size), device=device, options=options)
+
+
+class _Kept:
+    """What a run changes in a module that the caller owns, so that it can be put back.
+
+    Moving and converting replace ``.data`` and buffers: the old ones are kept. Training also writes into them: then their values are
+    kept too, in host memory, where they do not add to the peak of a GPU.
+    """
+
+    def __init__(self, network: torch.nn.Module, *, trained: bool) -> None:
+        from torch.nn.parameter import is_lazy
+
+        self._modules = [(m, m.training, dict(m._parameters), dict(m._buffers)) for m in network.modules()]
+        tensors = {id(t): t for t in (*network.parameters(), *network.buffers()) if not is_lazy(t)}
+        self._tensors = [(t, t.data, t.data.to("cpu", copy=True) if trained else None, t.grad) for t in tensors.values()]
+
+    def restore(self) -> None:
+        """Put everything back."""
+        for module, training, parameters, buffers in self._modules:
+            module.training = training
+            module._parameters.update(parameters)
+            module._buffers.update(buffers)
+        for tensor, data, values, gradient in self._tensors:
+            if values is not None:
+                data.copy_(values)
+            tensor.data = data
+            tensor.grad = gradient
 
 
 # --- steps -------------------------------------------------------------------------------------------------------------------------
@@ -230,19 +305,21 @@ def _training_step(
     scaler = torch.amp.GradScaler(device.type, enabled=precision == "amp-fp16" and device.type == "cuda")
 
     def step() -> object:
-        optimizer.zero_grad(set_to_none=True)
-        with autocast():
-            loss = loss_of(called(*inputs, **keywords))
-        scaler.scale(loss).backward()
-        scaler.step(optimizer)
-        scaler.update()
-        return loss.detach()
+        with torch.enable_grad():
+            optimizer.zero_grad(set_to_none=True)
+            with autocast():
+                loss = loss_of(called(*inputs, **keywords))
+            scaled: Any = scaler.scale(loss)
+            scaled.backward()
+            scaler.step(optimizer)
+            scaler.update()
+            return loss.detach()
 
     return step
 
 
-def _explained(step: Callable[[], object], facts: Workload) -> Callable[[], object]:
-    """``step``, with torch's complaints about the input's size turned into ours on the first call."""
+def _explained(step: Callable[[], object], facts: Workload, device: torch.device, image_size: int | None) -> Callable[[], object]:
+    """``step``, with torch's complaints about the input turned into ours on the first call. ``image_size`` is the one asked for."""
     checked = False
 
     def run() -> object:
@@ -251,8 +328,8 @@ def _explained(step: Callable[[], object], facts: Workload) -> Callable[[], obje
             return step()
         try:
             result = step()
-        except (RuntimeError, ValueError, AssertionError) as error:
-            refusal = _refusal(error, facts)
+        except Exception as error:
+            refusal = _refusal(error, facts, device, image_size)
             if refusal is None:
                 raise
             raise refusal from error
@@ -262,26 +339,44 @@ def _explained(step: Callable[[], object], facts: Workload) -> Callable[[], obje
     return run
 
 
-_TOO_SMALL = (
-    "can't be greater than actual input size", "Output size is too small", "output size: ", "Wrong image height", "Wrong image width",
-    "is too small", "should be greater than", "must be divisible", "Input height", "Input image height", "negative dimension",
-    "smaller than kernel", "should not be smaller", "non-zero size", "resolution should be larger",
-)  # fmt: skip
-
-
-def _refusal(error: Exception, facts: Workload) -> WorkloadError | None:
+def _refusal(error: Exception, facts: Workload, device: torch.device, image_size: int | None) -> WorkloadError | None:
+    """Why the first step failed, where the cause is what was asked for; None where it is not."""
     text = str(error).strip()
-    first = text.splitlines()[0] if text else type(error).__name__
+    first = text.splitlines()[0].rstrip(".") if text else type(error).__name__
+    if isinstance(error, RooflinesError) or memory_shortage(error, facts, device) is not None:
+        return None
     if "Expected more than 1 value per channel" in text:
         return WorkloadError(
-            f"{facts.name} cannot train on a batch of {facts.batch_size}: {first}", hint="Use --batch-size 2 or more, or larger images."
+            f"{facts.name} cannot train on a batch of {facts.batch_size}: {first}.",
+            hint="Use --batch-size 2 or more, or larger images.",
         )
-    if facts.image_size is not None and any(mark in text for mark in _TOO_SMALL):
+    if "not implemented for" in text and facts.precision != "fp32":
         return WorkloadError(
-            f"{facts.name} does not accept images of {facts.image_size} x {facts.image_size}: {first}",
-            hint="Try the default size (leave --image-size out).",
+            f"{facts.name} does not run in {facts.precision} on {device}: {first}.", hint="Use --precision fp32 or amp-bf16."
+        )
+    # A network that we made, with inputs that we made, from a size that the user chose: no mark of torch's many wordings is needed.
+    if image_size is not None:
+        return WorkloadError(
+            f"{facts.name} does not accept images of {image_size} x {image_size}: {first}.",
+            hint="Leave --image-size out for the size of its published weights, or try a larger one.",
         )
     return None
+
+
+def _store_channels_last(network: torch.nn.Module, inputs: Any, name: str) -> None:
+    """Weights of convolutions as NHWC (NDHWC in three dimensions); raises WorkloadError where nothing has that many dimensions."""
+    import torch
+
+    changed = any(t.dim() in _CHANNELS_LAST for t in _tensors(inputs))
+    for parameter in network.parameters():
+        if parameter.dim() in _CHANNELS_LAST:
+            changed = True
+            parameter.data = parameter.data.contiguous(memory_format=getattr(torch, _CHANNELS_LAST[parameter.dim()]))
+    if not changed:
+        raise WorkloadError(f"--channels-last changes nothing in {name}: it has no images.", hint="Leave it out.")
+
+
+_CHANNELS_LAST = {4: "channels_last", 5: "channels_last_3d"}
 
 
 def _autocast(precision: str, device: torch.device) -> Callable[[], Any]:
@@ -315,16 +410,19 @@ def _to_device(value: Any, device: torch.device, dtype: torch.dtype | None, chan
 
     if isinstance(value, torch.Tensor):
         moved = value.to(device=device, dtype=dtype if value.is_floating_point() else None)
-        return moved.contiguous(memory_format=torch.channels_last) if channels_last and moved.dim() == 4 else moved
-    if isinstance(value, dict):
+        if channels_last and moved.dim() in _CHANNELS_LAST:
+            return moved.contiguous(memory_format=getattr(torch, _CHANNELS_LAST[moved.dim()]))
+        return moved
+    if isinstance(value, Mapping):
         return {key: _to_device(item, device, dtype, channels_last) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(_to_device(item, device, dtype, channels_last) for item in value)
+        items = [_to_device(item, device, dtype, channels_last) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)  # a named tuple takes its fields one by one
     return value
 
 
 def _as_arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    if isinstance(inputs, dict):
+    if isinstance(inputs, Mapping):
         return (), dict(inputs)
     if isinstance(inputs, (tuple, list)):
         return tuple(inputs), {}
@@ -337,7 +435,7 @@ def _leading_size(inputs: Any) -> int | None:
 
     if isinstance(inputs, torch.Tensor):
         return int(inputs.shape[0]) if inputs.dim() else None
-    items = inputs.values() if isinstance(inputs, dict) else inputs if isinstance(inputs, (tuple, list)) else ()
+    items = inputs.values() if isinstance(inputs, Mapping) else inputs if isinstance(inputs, (tuple, list)) else ()
     for item in items:
         size = _leading_size(item)
         if size is not None:
@@ -349,7 +447,7 @@ def _sum_of_outputs(output: Any) -> torch.Tensor:
     """A scalar to back-propagate: the output's own ``loss``, or the sum of everything floating-point in it."""
     import torch
 
-    loss = output.get("loss") if isinstance(output, dict) else getattr(output, "loss", None)
+    loss = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
     if isinstance(loss, torch.Tensor) and loss.dim() == 0:
         return loss
     tensors = [t for t in _tensors(output) if t.is_floating_point() and t.requires_grad]
@@ -363,7 +461,7 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
 
     if isinstance(value, torch.Tensor):
         yield value
-    elif isinstance(value, dict):
+    elif isinstance(value, Mapping):
         for item in value.values():
             yield from _tensors(item)
     elif isinstance(value, (list, tuple)):
@@ -386,19 +484,13 @@ def _torchvision(name: str, options: Options) -> _Task:
     family = builder.__module__.removeprefix("torchvision.models.").partition(".")[0]
     weights = torchvision.models.get_model_weights(name).DEFAULT
     size = options.image_size or _published_size(weights, family)
-    least = weights.meta.get("min_size")
-    if least and size < max(least) and "image_size" not in _size_keyword(name):
-        raise WorkloadError(
-            f"{name} does not accept images of {size} x {size}: the least is {least[0]} x {least[1]}.",
-            hint=f"Use --image-size {_published_size(weights, family)}.",
-        )
     batch = options.batch_size or 1
     keywords: dict[str, Any] = {"weights": None}
     if family in ("detection", "segmentation"):
         keywords["weights_backbone"] = None
     if name in ("inception_v3", "googlenet", "quantized_inception_v3", "quantized_googlenet"):
         keywords["init_weights"] = False  # their initialisation takes a minute and changes no figure
-    with _construction(name):
+    with _construction(name, options):
         network = torchvision.models.get_model(name, **keywords, **_size_keyword(name, size))
     build = {"detection": _detection, "segmentation": _segmentation, "video": _video, "optical_flow": _optical_flow}
     return build.get(family, _classification)(network, batch, size)
@@ -426,11 +518,20 @@ def _published_size(weights: Any, family: str) -> int:
 
 
 @contextlib.contextmanager
-def _construction(name: str) -> Iterator[None]:
+def _construction(name: str, options: Options) -> Iterator[None]:
+    """Turns what a network's constructor raises into WorkloadError; it is the image size where one was asked for."""
     try:
         yield
     except (RuntimeError, ValueError, AssertionError, TypeError) as error:
-        raise WorkloadError(f"{name} cannot be built: {error}", hint="Check --image-size.") from error
+        if memory_shortage(error, Workload(name=name, mode=options.mode), find_device(options.device)) is not None:
+            raise
+        first = str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
+        if options.image_size is None:
+            raise WorkloadError(f"{name} cannot be built: {first}.") from error
+        raise WorkloadError(
+            f"{name} does not accept images of {options.image_size} x {options.image_size}: {first}.",
+            hint="Leave --image-size out for the size of its published weights.",
+        ) from error
 
 
 def _classification(network: Any, batch: int, size: int) -> _Task:
@@ -515,12 +616,11 @@ def _timm(name: str, options: Options) -> _Task:
         close = difflib.get_close_matches(name, timm.list_models(), n=3, cutoff=0.5)
         raise WorkloadError(f"unknown model 'timm:{name}'.", hint=f"Did you mean timm:{' or timm:'.join(close)}?" if close else "")
     sized = {"img_size": options.image_size} if options.image_size else {}
-    try:
-        network = timm.create_model(name, pretrained=False, **sized)
-    except TypeError:  # a convolutional network takes any size and has no such argument
-        network = timm.create_model(name, pretrained=False)
-    except (RuntimeError, ValueError, AssertionError) as error:
-        raise WorkloadError(f"timm:{name} cannot be built: {error}", hint="Check --image-size.") from error
+    with _construction(f"timm:{name}", options):
+        try:
+            network = timm.create_model(name, pretrained=False, **sized)
+        except TypeError:  # a convolutional network takes any size and has no such argument
+            network = timm.create_model(name, pretrained=False)
     size = options.image_size or network.default_cfg.get("input_size", (3, 224, 224))[-1]
     return _classification(network, options.batch_size or 1, size)
 
@@ -539,21 +639,46 @@ def _transformers(name: str, options: Options) -> _Task:
             f"hf:{name}: no configuration of that name here: {first}",
             hint=f"Give a model type ({', '.join(close or ['bert', 'gpt2', 'vit'])}) or a folder with a config.json.",
         ) from error
-    auto = transformers
-    builders = (auto.AutoModelForCausalLM, auto.AutoModelForMaskedLM, auto.AutoModelForSeq2SeqLM, auto.AutoModelForImageClassification)
-    kinds = [builder for builder in builders if type(config) in builder._model_mapping]
-    network = (kinds[0] if kinds else auto.AutoModel).from_config(config)
+    if options.image_size is not None:
+        for part in (config, getattr(config, "vision_config", None)):
+            if part is not None and hasattr(part, "image_size"):
+                part.image_size = options.image_size
+    network = _transformer_class(transformers, config).from_config(config)
     batch = options.batch_size or 1
-    if getattr(network, "main_input_name", "input_ids") == "pixel_values":
-        size = options.image_size or getattr(config, "image_size", 224)
-        images = torch.randn(batch, getattr(config, "num_channels", 3), size, size)
-        return _Task(network, (), {"pixel_values": images}, _sum_of_outputs, "images", size, batch_size=batch)
-    vocabulary = getattr(config, "vocab_size", 1000)
-    tokens = torch.randint(0, vocabulary, (batch, options.sequence_length))
-    keywords: dict[str, Any] = {"input_ids": tokens}
-    if kinds and options.mode == "training":
+    main_input = getattr(network, "main_input_name", "input_ids")
+    if main_input == "pixel_values":
+        sized: Any = config if hasattr(config, "image_size") else getattr(config, "vision_config", config)
+        size = int(options.image_size or getattr(sized, "image_size", 224))
+        images = torch.randn(batch, getattr(sized, "num_channels", 3), size, size)
+        keywords = {"pixel_values": images}
+        if options.mode == "training" and hasattr(network, "num_labels"):
+            keywords["labels"] = torch.zeros(batch, dtype=torch.long)
+        return _Task(network, (), keywords, _sum_of_outputs, "images", size, batch_size=batch)
+    if main_input != "input_ids":
+        raise WorkloadError(
+            f"hf:{name} takes {main_input!r}; inputs are made for networks of tokens or images only.",
+            hint="Write a factory that returns (module, inputs): path/to/file.py:factory.",
+        )
+    if options.image_size is not None:
+        raise WorkloadError(f"hf:{name} takes tokens, not images of {options.image_size} pixels.", hint="Use --sequence-length.")
+    tokens = torch.randint(0, getattr(config, "vocab_size", 1000), (batch, options.sequence_length))
+    keywords = {"input_ids": tokens}
+    if config.is_encoder_decoder:
+        keywords["decoder_input_ids"] = tokens
+    if options.mode == "training" and "labels" in inspect.signature(network.forward).parameters:
         keywords["labels"] = tokens
     return _Task(network, (), keywords, _sum_of_outputs, "sequences", batch_size=batch)
+
+
+def _transformer_class(transformers: Any, config: Any) -> Any:
+    """The class with the head that this kind of network is known for: an encoder is a masked language model before a causal one."""
+    builders = (
+        transformers.AutoModelForSeq2SeqLM,
+        transformers.AutoModelForMaskedLM,
+        transformers.AutoModelForCausalLM,
+        transformers.AutoModelForImageClassification,
+    )
+    return next((builder for builder in builders if type(config) in builder._model_mapping), transformers.AutoModel)
 
 
 def _import(package: str, wanted_for: str) -> Any:
@@ -576,40 +701,66 @@ def _from_factory(path: Path, name: str, options: Options, device: torch.device)
     if not path.is_file():
         raise WorkloadError(f"no such file: {str(path)!r}.", hint="Give path/to/file.py:factory.")
     label = f"{path.name}:{name}"
-    try:
+    with _import_path(path.parent), _user_code(f"the file {str(path)!r} raised while it was imported", label, options, device):
         module = _load_file(path)
-    except Exception as error:
-        raise WorkloadError(f"{str(path)!r} raised while it was imported: {type(error).__name__}: {error}") from error
     factory = getattr(module, name, None)
     if not callable(factory):
-        close = difflib.get_close_matches(name, [n for n, v in vars(module).items() if callable(v)], n=1)
-        raise WorkloadError(f"{str(path)!r} has no function {name!r}.", hint=f"Did you mean {close[0]}?" if close else "")
+        functions = [n for n, v in vars(module).items() if inspect.isfunction(v) and v.__module__ == module.__name__]
+        close = difflib.get_close_matches(name, functions, n=1)
+        hint = f"Did you mean {close[0]}?" if close else f"It has {', '.join(functions)}." if functions else ""
+        raise WorkloadError(f"{str(path)!r} has no function {name!r}.", hint=hint)
     offered = {"batch_size": options.batch_size or 1, "image_size": options.image_size, "device": device, "mode": options.mode,
                "seed": options.seed}  # fmt: skip
-    wanted = {key: value for key, value in offered.items() if key in inspect.signature(factory).parameters and value is not None}
-    try:
-        made = factory(**wanted)
-    except Exception as error:
-        raise WorkloadError(f"the factory {label} raised {type(error).__name__}: {error}") from error
+    with _import_path(path.parent), _user_code(f"the factory {label} raised", label, options, device):
+        parameters = inspect.signature(factory).parameters
+        made = factory(**{key: value for key, value in offered.items() if key in parameters and value is not None})
     if isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], torch.nn.Module):
         return from_module(made[0], made[1], options, name=label)
     if callable(made) and not isinstance(made, torch.nn.Module):
-        facts = Workload(name=label, mode=options.mode, batch_size=options.batch_size, precision=options.precision)
-        return Prepared(facts=facts, step=made, device=device, options=options)
+        return from_step(made, options, name=label)
     raise WorkloadError(
-        f"the factory {label} returned {type(made).__name__}.", hint="Return (module, inputs), or a function that runs one step."
+        f"the factory {label} returned {_described(made)}.", hint="Return (module, inputs), or a function that runs one step."
     )
 
 
+@contextlib.contextmanager
+def _user_code(what: str, label: str, options: Options, device: torch.device) -> Iterator[None]:
+    """Turns what the user's code raises, also sys.exit(), into ours, with the exception as its cause."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        facts = Workload(name=label, mode=options.mode, batch_size=options.batch_size)
+        shortage = memory_shortage(error, facts, device)
+        raise shortage or WorkloadError(f"{what}: {type(error).__name__}: {error}") from error
+
+
+def _described(value: Any) -> str:
+    kinds = f" of {', '.join(type(item).__name__ for item in value)}" if isinstance(value, tuple) and value else ""
+    return f"{type(value).__name__}{kinds}"
+
+
 def _load_file(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    # The name lets its classes be pickled; one that is taken (json.py, types.py) must not be replaced for everybody else.
+    name = path.stem if path.stem not in sys.modules else f"{path.stem}__workload"
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    sys.path.insert(0, str(path.parent))
+    sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    finally:
-        sys.path.remove(str(path.parent))
+    except BaseException:
+        del sys.modules[name]
+        raise
     return module
+
+
+@contextlib.contextmanager
+def _import_path(folder: Path) -> Iterator[None]:
+    """``folder`` first on the import path, as for a script that lies there."""
+    before = list(sys.path)
+    sys.path.insert(0, str(folder.resolve()))
+    try:
+        yield
+    finally:
+        sys.path[:] = before
