@@ -40,7 +40,7 @@ def _nothing(signature: Signature) -> Work:
 # They copy, cast or fill only when needed, through operators that are counted; or they are views of what such an operator made.
 composite(
     *aten(
-        "to type_as contiguous reshape reshape_as flatten ravel _to_copy float double half bfloat16 cpu"
+        "to type_as contiguous reshape reshape_as flatten ravel float double half bfloat16 cpu"
         " cuda _autocast_to_reduced_precision _autocast_to_full_precision pin_memory expand_copy tile pad _pad_enum _pad_circular"
         " embedding_bag embedding_backward index_select_backward gather_backward masked_select_backward rot90 fliplr flipud"
         " unsafe_index _unsafe_index_put column_stack dstack cartesian_prod combinations one_hot channel_shuffle take_along_dim"
@@ -76,6 +76,16 @@ def _rearrange(signature: Signature) -> Work:
     """As many elements out as in, each once, elsewhere."""
     inputs = Arguments(signature, "self").tensor("self")
     return _move(size(inputs), _written(inputs))
+
+
+@formula("aten::_to_copy", category="copy")
+def _cast(signature: Signature) -> Work:
+    """A copy to another dtype, device or layout."""
+    args = Arguments(signature, "self dtype=None")
+    if not args.recorded("dtype"):
+        raise Dispatches  # traces without values: the copy inside has both tensors
+    inputs = args.tensor("self")
+    return _move(size(inputs), inputs.numel * size_of(args.dtype("dtype", inputs.dtype)))
 
 
 @formula("aten::fill_", "aten::zero_", category="copy")

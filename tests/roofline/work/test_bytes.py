@@ -164,6 +164,7 @@ CASES: dict[str, tuple[Callable[..., object], list[Any]]] = {
     "avg_pool2d": (lambda x: functional.avg_pool2d(x, 3, 2, 1), [X]),
     "adaptive_avg_pool2d": (lambda x: functional.adaptive_avg_pool2d(x, (4, 3)), [X]),
     "clone": (torch.clone, [X]),
+    "cast": (lambda x: x.to(torch.bfloat16), [X]),
     "clone expanded": (lambda x: x.clone(memory_format=torch.contiguous_format), [EXPANDED]),
     "roll": (lambda x: x.roll(2, 1), [X]),
     "flip": (lambda x: x.flip(1), [X]),
