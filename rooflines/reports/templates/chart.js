@@ -105,10 +105,14 @@
   }
 
   // Text along the roofs: the angle depends on the pixels of the plot, the place on what the axes show.
-  function roofTexts(colours, inner, range) {
+  function roofTexts(colours, inner, range, named) {
     const perX = inner[0] / (range.x[1] - range.x[0]);
     const perY = inner[1] / (range.y[1] - range.y[0]);
     const spots = data.points.map((p) => ({ x: log(p.x), y: log(p.y), radius: p.warning ? 11 : diameter(p) / 2 }));
+    for (const name of named) {
+      const half = name.text.length * 3;
+      for (const part of [-1, -0.5, 0, 0.5, 1]) spots.push({ x: name.ax + (part * half) / perX, y: name.ay, radius: 8 });
+    }
     const taken = [];
     const texts = [];
     for (const roof of drawnRoofs()) {
@@ -214,7 +218,8 @@
     const { width, height, margin, inner } = size();
     const range = axisRanges();
     const ink = colours.ink;
-    const texts = roofTexts(colours, inner, range).concat(names(colours, inner));
+    const named = names(colours, inner);
+    const texts = roofTexts(colours, inner, range, named).concat(named);
     return {
       width, height, margin, showlegend: false, hovermode: "closest", hoverdistance: 12, dragmode: narrow() ? false : "zoom",
       paper_bgcolor: ink.page, plot_bgcolor: ink.page, font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: ink.text },
