@@ -328,8 +328,9 @@ def _method(analysis: Analysis) -> Sequence[str]:
         basis + "Step times come from a pass with the profiler off; the trace only divides them.",
         "FLOPs are counted from the formula of every operator: one for an addition or a multiplication, two for a fused "
         "multiply-add. Bytes are compulsory traffic: every distinct input byte read once, every output byte written once.",
-        "The lower bound of a call is the longest of its FLOPs over the compute ceiling, its bytes over the ceiling of the smallest "
-        "memory level that holds them, and the latency of an operator that does nothing. Efficiency is lower bound over time, "
+        "The lower bound of a call is the longest of its FLOPs over the compute ceiling, the least time its bytes take to move, and "
+        "the latency of an operator that does nothing. As many of the bytes as fit may come from the caches, nearest first, each at "
+        "the rate of the level that holds it; the rest comes from the outermost memory. Efficiency is lower bound over time, "
         "headroom is time less lower bound. An efficiency above one means a wrong count, a wrong ceiling or an algorithm that does "
         "less than the formula; it is marked, not clipped.",
     )

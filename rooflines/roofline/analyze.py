@@ -132,6 +132,7 @@ def _with_trace(base: Analysis, trace: Trace, ceilings: Ceilings | None, facts: 
             modelled_time_fraction=modelled_s / (modelled_s + missing_s) if modelled_s + missing_s > 0 else None,
             unmodelled=unmodelled,
             orphan_device_events=attribution.orphans,
+            graph_launch_time_s=attribution.graphs_ns / 1e9 / count,
         ),
         operators=operators,
         modules=_modules(attribution.rows, calls, ceilings, count, facts.workload.precision),

@@ -50,7 +50,8 @@ class Gap:
 class Attribution:
     """The window's time, divided. ``overlap_ns`` is time counted in two rows because both ran: rows + gaps + idle - overlap = span.
 
-    ``steps`` is the number of profiler steps in the window, 0 when the window is the whole trace.
+    ``steps`` is the number of profiler steps in the window, 0 when the window is the whole trace; ``graphs_ns`` the device time of what
+    was launched as a graph.
     """
 
     rows: tuple[Row, ...]
@@ -60,6 +61,7 @@ class Attribution:
     span_ns: int
     busy: Intervals
     orphans: int
+    graphs_ns: int
 
     @property
     def busy_ns(self) -> int:
@@ -86,7 +88,7 @@ def attribute(trace: Trace, calls: Calls) -> Attribution:
     window = whole_window(trace, calls) if steps is None else steps
     inside = np.ones(len(trace.host), bool) if steps is None else _inside(trace.host.start_ns, steps)
     divide = _attribute_device if len(trace.device) else _attribute_host
-    rows, gaps, busy, orphans = divide(trace, calls, window, counts, owner, inside)
+    rows, gaps, busy, orphans, graphs_ns = divide(trace, calls, window, counts, owner, inside)
     return Attribution(
         rows=rows,
         gaps=gaps,
@@ -96,10 +98,11 @@ def attribute(trace: Trace, calls: Calls) -> Attribution:
         span_ns=max(intervals.length(window), intervals.length(busy)),
         busy=busy,
         orphans=orphans,
+        graphs_ns=graphs_ns,
     )
 
 
-_Divided = tuple[tuple[Row, ...], tuple[Gap, ...], Intervals, int]
+_Divided = tuple[tuple[Row, ...], tuple[Gap, ...], Intervals, int, int]
 
 
 class _Counts:
@@ -191,7 +194,7 @@ def _attribute_host(
     rows, gaps = _rows_and_gaps(trace, calls, counts, events, time)
     outermost = operators[parent_operator[operators] < 0]
     busy = intervals.union(host.start_ns[outermost], host.start_ns[outermost] + duration[outermost])
-    return rows, gaps, busy, 0
+    return rows, gaps, busy, 0, 0
 
 
 def _window_end(times_ns: Int64s, window: Intervals) -> Int64s:
@@ -248,7 +251,16 @@ def _attribute_device(
         for (name, reason), mine in reasons.items()
     )
     busy = intervals.union(device.start_ns[belongs], device.end_ns[belongs])
-    return tuple(rows), gaps, busy, int((belongs & ~known).sum())
+    graphs = belongs & known & _is_graph(trace)[np.maximum(launch, 0)]
+    graphs_ns = intervals.length(intervals.union(device.start_ns[graphs], device.end_ns[graphs]))
+    return tuple(rows), gaps, busy, int((belongs & ~known).sum()), graphs_ns
+
+
+def _is_graph(trace: Trace) -> npt.NDArray[np.bool_]:
+    """Which host events launch a whole CUDA or HIP graph, in which no operator has a launch of its own."""
+    named = np.array(["GraphLaunch" in name for name in trace.names], bool)
+    chosen: npt.NDArray[np.bool_] = named[trace.host.name] & (trace.host.kind == RUNTIME)
+    return chosen
 
 
 def _launches(trace: Trace) -> Int64s:

@@ -123,6 +123,13 @@ def test_kernels_without_operator_or_launch_are_listed_and_orphans_counted():
     assert result.idle_ns == result.span_ns - 23_000
 
 
+def test_time_launched_as_a_graph_is_said_and_never_dropped():
+    graph = launch(0, 2, 1) | {"name": "cudaGraphLaunch"}
+    result = divide(graph, kernel("a", 20, 5, 1), kernel("b", 25, 5, 1), add(40, 5), launch(41, 2, 2), kernel("c", 60, 5, 2))
+    assert result.graphs_ns == 10_000
+    assert times(result) == ({"aten::add": 5_000}, {"a": 5_000, "b": 5_000})
+
+
 def test_calls_without_a_count_are_calls_of_the_operator_not_of_its_kernels():
     result = divide(op("mylib::fused", 0, 9), launch(1, 2, 1), launch(4, 2, 2), kernel("a", 20, 5, 1), kernel("b", 30, 5, 2))
     assert [(gap.name, gap.calls, gap.time_ns) for gap in result.gaps] == [("mylib::fused", 1, 10_000)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 from typing import Final, Literal
@@ -89,18 +89,21 @@ def _operands(args: Iterable[Argument]) -> list[TensorArg]:
     return [arg for arg in args if isinstance(arg, TensorArg)]
 
 
-def _rule_work(signature: Signature, rule: Rule, in_place: bool) -> Work:
+def _rule_work(signature: Signature, rule: Rule, in_place: bool, mask: int | None = None) -> Work:
+    """The work under ``rule``; the operand at position ``mask`` is read and has no say in the result's dtype."""
     operands = signature.args[: rule.operands]
     read = _operands(operands)
     if not read:
         raise NotCounted("shapes not recorded")
     shape = broadcast(tensor.shape for tensor in read)
-    dtype = promote(operands)
+    dtype = promote(arg for index, arg in enumerate(operands) if index != mask)
     if rule.result == "float" and not floating(dtype):
         dtype = "float32"
-    written = read[0].dtype if in_place else "bool" if rule.result == "bool" else dtype
+    written = "bool" if rule.result == "bool" else dtype
     given = _operands(signature.args[rule.operands :])
-    if given and not in_place and given[-1].shape == shape:
+    if in_place:
+        written = read[0].dtype
+    elif given and given[-1].shape == shape:
         written = given[-1].dtype  # aten::add.out and its like: the last tensor is where the result goes
     results = prod(shape)
     return Work(
@@ -117,37 +120,19 @@ def scaled(signature: Signature) -> bool:
     return isinstance(alpha, int | float) and alpha != 1
 
 
-def _is_square(signature: Signature) -> bool:
-    return len(signature.args) > 1 and signature.args[1] in (2, 2.0) and not isinstance(signature.args[1], bool)
-
-
 def _register(name: str, rule: Rule, in_place: bool) -> None:
+    plain = name.rstrip("_")
+    mask = {"where": 0, "masked_fill": 1}.get(plain)
+
     @formula(f"aten::{name}", category="element-wise")
     def _formula(signature: Signature) -> Work:
-        if name.rstrip("_") == "pow" and _is_square(signature):
-            return _rule_work(signature, Rule(costs.BASIC, rule.operands, rule.result), in_place)
-        if name.rstrip("_") in ("add", "sub") and scaled(signature):
-            return _rule_work(signature, Rule(rule.cost + costs.BASIC, rule.operands, rule.result), in_place)
-        if name.startswith("masked_fill") or name == "where":
-            return _selection(signature, rule, in_place)
-        return _rule_work(signature, rule, in_place)
-
-
-def _selection(signature: Signature, rule: Rule, in_place: bool) -> Work:
-    """``where(mask, a, b)`` and ``masked_fill(a, mask, b)``: the result has the type of the values, not of the mask."""
-    mask = 1 if signature.name.startswith("aten::masked_fill") else 0
-    values = tuple(arg for index, arg in enumerate(signature.args[:3]) if index != mask)
-    if len(signature.args) == 1:
-        raise NotCounted("the number of true elements is not recorded")  # where(condition) is nonzero
-    work = _rule_work(signature, rule, in_place)
-    dtype = values[0].dtype if mask and isinstance(values[0], TensorArg) else promote(values)
-    results = work.other_flops // rule.cost
-    return Work(
-        other_flops=work.other_flops,
-        bytes_read=work.bytes_read,
-        bytes_written=results * size_of(dtype),
-        precision=precision_of(dtype),
-    )
+        if plain == "where" and len(signature.args) == 1:
+            raise NotCounted("output size not recorded")  # where(condition) is nonzero
+        if plain == "pow" and Arguments(signature, "self exponent").value("exponent") == 2:
+            return _rule_work(signature, replace(rule, cost=costs.BASIC), in_place)
+        if plain in ("add", "sub") and scaled(signature):
+            return _rule_work(signature, replace(rule, cost=rule.cost + costs.BASIC), in_place)
+        return _rule_work(signature, rule, in_place, mask)
 
 
 for _name, _rule in RULES.items():

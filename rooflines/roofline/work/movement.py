@@ -142,13 +142,21 @@ def _item_size(tensors: tuple[TensorArg, ...], output_bytes: int | None) -> int:
     return size_of(tensors[0].dtype)
 
 
+def _allocated(hints: Hints, reason: str) -> int:
+    """Bytes of a result whose size the recorded arguments do not determine; ``reason`` says why they do not."""
+    if hints.output_bytes is None:
+        raise NotCounted(reason)
+    return hints.output_bytes
+
+
 @hinted_formula("aten::cat", "aten::concat", "aten::concatenate", "aten::_cat", "aten::stack", "aten::_stack", "aten::hstack",
                "aten::vstack", category="copy")  # fmt: skip
 def _join(signature: Signature, hints: Hints) -> Work:
     listed = signature.arg(0)
     tensors = tuple(item for item in listed if isinstance(item, TensorArg)) if isinstance(listed, tuple) else ()
     if not tensors:
-        return _move(_allocated(signature, hints), _allocated(signature, hints))  # each element is read and written
+        moved = _allocated(hints, "tensors of the list not recorded")  # traces leave out lists of more than 30
+        return _move(moved, moved)
     itemsize = _item_size(tensors, hints.output_bytes)
     return _move(sum(map(distinct, tensors)) * itemsize, sum(tensor.numel for tensor in tensors) * itemsize)
 
@@ -304,18 +312,11 @@ def _index_fill(signature: Signature) -> Work:
 _NO_INDEX: Final = "index shapes not recorded"
 
 
-def _allocated(signature: Signature, hints: Hints) -> int:
-    """Bytes of a result whose size only the data knows."""
-    if hints.output_bytes is None:
-        raise NotCounted(_NO_INDEX if "index" in signature.name else "output size not recorded")
-    return hints.output_bytes
-
-
 @hinted_formula("aten::index", "aten::_unsafe_index", category="copy")
 def _index(signature: Signature, hints: Hints) -> Work:
     """The elements selected, read (each distinct one once) and written. Traces do not record the indices: their bytes are left out."""
     source = Arguments(signature, "self").tensor("self")
-    written = _allocated(signature, hints)
+    written = _allocated(hints, _NO_INDEX)
     return _move(min(size(source), written), written)
 
 
@@ -346,7 +347,7 @@ def _index_put_copy(signature: Signature) -> Work:
 @hinted_formula("aten::masked_select", "aten::nonzero", "aten::_unique", "aten::_unique2", "aten::unique_dim", category="copy")
 def _data_dependent(signature: Signature, hints: Hints) -> Work:
     """Reads every operand to decide what the result is."""
-    return _move(size(*signature.tensors), _allocated(signature, hints))
+    return _move(size(*signature.tensors), _allocated(hints, "output size not recorded"))
 
 
 @hinted_formula("aten::repeat_interleave", category="copy")
@@ -355,7 +356,7 @@ def _repeat_interleave(signature: Signature, hints: Hints) -> Work:
     inputs, repeats = args.tensor("self"), args.value("repeats")
     if isinstance(repeats, int):
         return _move(size(inputs), _written(inputs) * repeats)
-    return _move(size(inputs, args.optional("repeats")), _allocated(signature, hints))
+    return _move(size(inputs, args.optional("repeats")), _allocated(hints, "output size not recorded"))
 
 
 @formula("aten::masked_scatter_", category="copy")
