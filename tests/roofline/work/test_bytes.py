@@ -240,6 +240,26 @@ BY_HAND: dict[str, tuple[Callable[..., object], list[Any], int, int]] = {
         4 * 2 * 6 * 9,
         4 * X.numel(),
     ),
+    # the running statistics are not read, those of the batch are
+    "batch_norm backward": (
+        lambda g, w, m, v: aten.native_batch_norm_backward(g, X, w, m, v, m, v, True, 1e-5, [True, True, True]),
+        [Y, *CHANNELS[:3]],
+        4 * (2 * X.numel() + 3 * 6),
+        4 * (X.numel() + 2 * 6),
+    ),
+    # one mean and one deviation for each of the 108 rows of 8; the bias gives only its shape
+    "layer_norm backward": (
+        lambda m, w, b: aten.native_layer_norm_backward(Y, X, [8], m, m, w, b, [True, True, True]),
+        [torch.rand(2, 6, 9, 1), ROW, ROW],
+        4 * (2 * X.numel() + 2 * 108 + 8),
+        4 * (X.numel() + 2 * 8),
+    ),
+    "max_pool backward": (
+        lambda g, i: aten.max_pool2d_with_indices_backward(g, X, [3, 3], [3, 2], [0, 0], [1, 1], False, i),
+        [torch.rand(2, 6, 3, 3), torch.zeros(2, 6, 3, 3, dtype=torch.long)],
+        (4 + 8) * 2 * 6 * 9,
+        4 * X.numel(),
+    ),
     # the number arrives as a 0-dimensional tensor of 8 bytes, and does not widen the result beyond float32
     "add scalar": (lambda: X + 2.0, [], 4 * X.numel() + 8, 4 * X.numel()),
     "add float to integers": (lambda: INTEGERS + 2.0, [], 8 * X.numel() + 8, 4 * X.numel()),
