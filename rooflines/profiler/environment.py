@@ -47,6 +47,7 @@ def collect_environment(device: str) -> Environment:
         cudnn=cudnn_version(device),
         cpu=detect.cpu_name(),
         cpu_cores=detect.physical_cores(),
+        cpu_threads=os.cpu_count(),
         cpu_isa=cpu_isa(),
         memory_bytes=memory_bytes(),
         threads=thread_count(),

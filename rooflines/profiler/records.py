@@ -33,7 +33,10 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
-    """Where it ran. ``device`` is torch's name (``cpu``, ``cuda:0``), ``device_name`` the driver's."""
+    """Where it ran. ``device`` is torch's name (``cpu``, ``cuda:0``), ``device_name`` the driver's.
+
+    ``cpu_cores`` are physical cores, ``cpu_threads`` the hardware threads that the system schedules on, ``threads`` those of torch.
+    """
 
     host: str
     os: str
@@ -44,6 +47,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     device_name: str
     cpu: str | None = None
     cpu_cores: int | None = None
+    cpu_threads: int | None = None
     cpu_isa: str | None = None
     memory_bytes: int | None = None
     threads: int | None = None

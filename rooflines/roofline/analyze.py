@@ -30,10 +30,13 @@ from rooflines.roofline.findings import find
 from rooflines.roofline.model import place
 from rooflines.roofline.verdict import verdict
 from rooflines.roofline.work import Work
+from rooflines.units import significant
 
 BOOTSTRAP_RESAMPLES = 2000
 # An efficiency above this is flagged: past the noise of a time and of a ceiling.
 IMPLAUSIBLE = 1.05
+# From this many processors' worth of other programs on, a run says that it was not alone. The sampler itself takes about 0.01.
+COMPANY_CORES = 0.2
 
 
 def analyze(run: Run, ceilings: Ceilings | None = None) -> Analysis:
@@ -52,7 +55,7 @@ def analyze(run: Run, ceilings: Ceilings | None = None) -> Analysis:
         ceilings=ceilings.ceilings if ceilings else (),
         steps=_steps(facts.steps, facts.workload) if facts.steps else None,
         memory=Memory(peak_bytes=facts.peak_memory_bytes, kind=facts.peak_memory_kind) if facts.peak_memory_bytes else None,
-        notes=_notes(facts),
+        notes=(*_notes(facts), *_company(run)),
     )
     if run.trace_path is not None:
         trace = read_trace(run.trace_path, _list_dtype(facts.workload))
@@ -68,6 +71,23 @@ def _notes(facts: RunFile) -> tuple[str, ...]:
         "failed": f"this run failed: {facts.error}",
     }
     return (*([state[facts.status]] if facts.status in state else []), *facts.notes)
+
+
+def _company(run: Run) -> list[str]:
+    """A sentence when other programs kept a good part of a core busy while the steps were timed, from the samples taken meanwhile."""
+    threads = run.facts.environment.cpu_threads
+    others = [
+        sample.cpu_utilization * threads - sample.process_cpu_utilization
+        for sample in run.samples
+        if threads and sample.cpu_utilization is not None and sample.process_cpu_utilization is not None
+    ]
+    busy = float(np.mean(others)) if others else 0.0
+    if busy < COMPANY_CORES:
+        return []
+    return [
+        f"other programs kept {significant(busy, 2)} of {threads} processors busy while the steps were timed: "
+        "these are the times of a shared machine, and operators that use all threads suffer most"
+    ]
 
 
 def _list_dtype(workload: Workload) -> str:

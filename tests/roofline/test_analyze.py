@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from rooflines.device_specs.records import Ceilings
-from rooflines.profiler.records import Environment, Run, RunFile, Settings, StepTimes, Workload
+from rooflines.profiler.records import DeviceSample, Environment, Run, RunFile, Settings, StepTimes, Workload
 from rooflines.profiler.trace.calls import module_annotation
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.analyze import analyze, per
@@ -169,3 +169,11 @@ def test_findings_are_ranked_and_bounded_by_the_step(tmp_path):
 def test_the_suggested_command_is_the_run_s_own_with_one_change(tmp_path, command, option, expected):
     facts = msgspec.structs.replace(FACTS, settings=Settings(command=command))
     assert _command(analyze(run_of(tmp_path, facts=facts)), option) == expected
+
+
+@pytest.mark.parametrize(("mine", "said"), [(1.9, False), (1.0, True)])
+def test_a_run_says_when_it_was_not_alone(tmp_path, mine, said):
+    facts = msgspec.structs.replace(FACTS, environment=msgspec.structs.replace(FACTS.environment, cpu_threads=2))
+    samples = tuple(DeviceSample(time_ns=i, source="psutil", cpu_utilization=1.0, process_cpu_utilization=mine) for i in range(4))
+    found = analyze(Run(directory=tmp_path, facts=facts, samples=samples))
+    assert any("other programs kept 1.0 of 2 processors busy" in note for note in found.notes) == said
