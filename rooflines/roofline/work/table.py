@@ -33,8 +33,7 @@ class Count:
 class Hints:
     """What the trace around a call says about sizes that the call's own arguments leave out; each field is None when it does not.
 
-    ``output_bytes`` is what the call allocated. ``parameter_elements`` is how many elements of parameters the call
-    updates.
+    ``output_bytes`` is what the call allocated. ``parameter_elements`` is how many elements of parameters it updates.
     """
 
     output_bytes: int | None = None
@@ -117,9 +116,9 @@ def count(signature: Signature, output_bytes: int | None = None, parameter_eleme
 
     ``output_bytes`` is what the call allocated, where the trace has memory events. It is used only where the recorded inputs do not
     determine the output: ``aten::index``, ``nonzero``, the dtype of ``aten::cat``'s list, which traces do not record, and lists of more
-    than 30 tensors, which they leave out. ``parameter_elements`` is the number of elements of the parameters that a fused optimizer call
-    updates: its lists are such long ones. One step's ``torch::autograd::AccumulateGrad`` events sum to that of the whole model, to be
-    shared among the step's calls where there are several parameter groups.
+    than 30 tensors, which they leave out. ``parameter_elements`` is how many elements of parameters a fused optimizer call updates:
+    its lists are such long ones. One step's ``torch::autograd::AccumulateGrad`` events sum to those of the whole model, to be shared
+    among the step's calls where there are several parameter groups.
     """
     name = _without_overload(signature.name)
     entry = _FORMULAS.get(name)
