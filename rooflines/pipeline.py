@@ -84,7 +84,7 @@ def profile(
     name = model if isinstance(model, str) else getattr(model, "__name__", type(model).__name__)
     directory = Path(output) if output is not None else default_directory(name, mode)
     check_directory(directory)
-    given = _given_ceilings(ceilings)
+    given = _given_ceilings(ceilings, str(device))
     progress = progress or Silent()
     quiet_profiler()
     progress.stage("building the model", None)
@@ -165,7 +165,7 @@ def profile_script(
         raise WorkloadError(f"no such script: {str(script)!r}.", hint=f"Did you mean {close[0]}?" if close else "Check the path.")
     directory = Path(output) if output is not None else default_directory(script.stem, "script")
     check_directory(directory)
-    given = _given_ceilings(ceilings)
+    given = _given_ceilings(ceilings, str(device))
     quiet_profiler()
     found = find_device(device)
     progress = progress or Silent()
@@ -229,7 +229,7 @@ def record(
     check_options(Options(mode=mode, batch_size=batch_size, precision=precision, device=str(device)))
     directory = Path(output) if output is not None else default_directory(name, mode)
     check_directory(directory)
-    given = _given_ceilings(ceilings)
+    given = _given_ceilings(ceilings, str(device))
     quiet_profiler()
     progress = progress or Silent()
     workload = Workload(name=name, mode=mode, batch_size=batch_size, precision=precision)
@@ -250,7 +250,7 @@ def analyze(run: Run | Path | str, *, ceilings: str | None = None) -> Analysis:
     run = run if isinstance(run, Run) else load(run)
     if ceilings is None:
         return _analyze(run)
-    chosen = _given_ceilings(ceilings)
+    chosen = _given_ceilings(ceilings, run.facts.environment.device)
     return _analyze(run, chosen(run, False, Silent()))
 
 
@@ -321,8 +321,8 @@ def check_steps(steps: int | None, warmup: int | None) -> None:
 _Ceilings = Callable[[Run, bool, Progress], Ceilings]
 
 
-def _given_ceilings(choice: str) -> _Ceilings:
-    """How to get the ceilings asked for. A file is read at once, so that a bad one is refused before anything runs."""
+def _given_ceilings(choice: str, device: str) -> _Ceilings:
+    """How to get the ceilings asked for. A file or data sheet is read at once, so that a bad one is refused before anything runs."""
     if choice == "measured":
 
         def measured(run: Run, remeasure: bool, progress: Progress) -> Ceilings:
@@ -336,11 +336,11 @@ def _given_ceilings(choice: str) -> _Ceilings:
 
         return measured
     if choice == "spec":
-        try:
-            from rooflines.device_specs.catalog import look_up
-        except ImportError:
-            raise UsageError("--ceilings spec: this version has no data sheets.", hint="Use measured, or a JSON file.") from None
-        return lambda run, *_: look_up(run.facts.environment.device_name)
+        from rooflines.device_specs.catalog import look_up
+        from rooflines.profiler.environment import device_name
+
+        sheet = look_up(device_name(str(find_device(device))))
+        return lambda *_: sheet
     path = Path(choice)
     if not path.is_file():
         raise UsageError(f"--ceilings {choice!r} is no file.", hint="Give measured, spec, or a JSON file with ceilings.")

@@ -24,7 +24,7 @@ from rooflines.errors import Interrupted, OutOfMemoryError, OutputError, Rooflin
 from rooflines.profiler.environment import collect_environment
 from rooflines.profiler.modules import ModuleRanges
 from rooflines.profiler.peak_memory import PeakMemory
-from rooflines.profiler.records import DeviceSample, Run, RunFile, Settings, StepTimes, Workload
+from rooflines.profiler.records import DeviceSample, Run, RunFile, Settings, Status, StepTimes, Workload
 from rooflines.profiler.run import RUN_FILE, create_directory, file_stem, save
 from rooflines.profiler.samplers.process import SamplerProcess, torch_gpus
 from rooflines.profiler.trace.reader import STEP_PREFIX
@@ -168,7 +168,7 @@ class Recording:
             self._after_traced_step()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        status: Literal["complete", "interrupted", "failed"] = "complete"
+        status: Status = "complete"
         if kind is not None:
             status = "interrupted" if issubclass(kind, (KeyboardInterrupt, Interrupted)) else "failed"
         try:
@@ -196,10 +196,23 @@ class Recording:
                 notes=tuple(self._notes),
                 error=None if error is None else str(error) or type(error).__name__,
             )
-            self.run = save(self.directory, self._facts, self._samples)
+            self._save(status)
         finally:
             self.stage = "done"
             Recording._active = None
+
+    def _save(self, status: Status) -> None:
+        try:
+            self.run = save(self.directory, self._facts, self._samples)
+        except (OutputError, ImportError, MemoryError) as problem:
+            if status == "complete":
+                raise
+            # What went wrong first is what the caller must hear of; where memory ran out the samples' library may not even load.
+            self._facts = msgspec.structs.replace(
+                self._facts, notes=(*self._facts.notes, f"device samples were lost while ending the run: {problem}")
+            )
+            with contextlib.suppress(OutputError):
+                self.run = save(self.directory, self._facts)
 
     def _forget(self) -> None:
         """Leave nothing behind: the same command can be given again with another input."""
@@ -447,7 +460,7 @@ class _Tracer:
             reason = getattr(error, "strerror", None) or error
             raise OutputError(f"cannot write the trace {str(path)!r}: {reason}.", hint="Is the disk full?") from None
         finally:
-            for file in (plain, packed):
+            for file in path.parent.glob(f".{path.name}.*"):  # Kineto has a temporary file of its own beside the one it is told
                 file.unlink(missing_ok=True)
         return size
 

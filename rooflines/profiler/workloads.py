@@ -342,7 +342,7 @@ def _explained(step: Callable[[], object], facts: Workload, device: torch.device
 def _refusal(error: Exception, facts: Workload, device: torch.device, image_size: int | None) -> WorkloadError | None:
     """Why the first step failed, where the cause is what was asked for; None where it is not."""
     text = str(error).strip()
-    first = text.splitlines()[0].rstrip(".") if text else type(error).__name__
+    first = text.splitlines()[0].rstrip(".!") if text else type(error).__name__
     if isinstance(error, RooflinesError) or memory_shortage(error, facts, device) is not None:
         return None
     if "Expected more than 1 value per channel" in text:
@@ -525,7 +525,7 @@ def _construction(name: str, options: Options) -> Iterator[None]:
     except (RuntimeError, ValueError, AssertionError, TypeError) as error:
         if memory_shortage(error, Workload(name=name, mode=options.mode), find_device(options.device)) is not None:
             raise
-        first = str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
+        first = str(error).strip().partition("\n")[0].rstrip(".!") or type(error).__name__
         if options.image_size is None:
             raise WorkloadError(f"{name} cannot be built: {first}.") from error
         raise WorkloadError(
@@ -630,6 +630,9 @@ def _transformers(name: str, options: Options) -> _Task:
     import torch
 
     from_types = transformers.models.auto.configuration_auto.CONFIG_MAPPING
+    misspelt = difflib.get_close_matches(name, list(from_types), n=1, cutoff=0.8)
+    if misspelt and name not in from_types and "/" not in name and not Path(name).exists():  # a hub that cannot be reached costs a minute
+        raise WorkloadError(f"unknown model 'hf:{name}'.", hint=f"Did you mean hf:{misspelt[0]}?")
     try:
         config = from_types[name]() if name in from_types else transformers.AutoConfig.from_pretrained(name)
     except Exception as error:  # the hub client raises a dozen unrelated types
@@ -648,7 +651,7 @@ def _transformers(name: str, options: Options) -> _Task:
     main_input = getattr(network, "main_input_name", "input_ids")
     if main_input == "pixel_values":
         sized: Any = config if hasattr(config, "image_size") else getattr(config, "vision_config", config)
-        size = int(options.image_size or getattr(sized, "image_size", 224))
+        size = options.image_size or int(getattr(sized, "image_size", None) or 224)
         images = torch.randn(batch, getattr(sized, "num_channels", 3), size, size)
         keywords = {"pixel_values": images}
         if options.mode == "training" and hasattr(network, "num_labels"):

@@ -1,0 +1,90 @@
+"""Running the command line as a user does, with ceilings from a file so that nothing is measured but the run."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from rooflines.cli import main
+from tests.samples import ceilings
+
+TIMEOUT_S = 300
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command left: its exit code and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def complaint(self) -> list[str]:
+        """The lines of standard error from our own line on: the message and its hint."""
+        lines = self.err.splitlines()
+        first = next((i for i, line in enumerate(lines) if line.startswith("rooflines: ")), len(lines))
+        return lines[first:]
+
+
+def write_ceilings(folder: Path) -> Path:
+    """A file for ``--ceilings`` in ``folder``."""
+    import msgspec
+
+    path = folder / "ceilings.json"
+    record = {"device": "test CPU", "kind": "cpu", "ceilings": [msgspec.to_builtins(ceiling) for ceiling in ceilings()]}
+    path.write_text(json.dumps(record))
+    return path
+
+
+def quick(folder: Path) -> list[str]:
+    """Options of a run that takes as few steps as there are."""
+    return ["--ceilings", str(write_ceilings(folder)), "--formats", "json", "--steps", "2", "--warmup", "1", "--device", "cpu"]
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "rooflines", *map(str, arguments)]
+
+
+def environment() -> dict[str, str]:
+    """Ours, with one thread so that tests disturb each other little, and no colours."""
+    return {**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1", "COLUMNS": "120"}
+
+
+def run(*arguments: object, cwd: Path) -> Answer:
+    """``rooflines ARGUMENTS`` in a process of its own."""
+    done = subprocess.run(
+        command(*arguments), cwd=cwd, env=environment(), capture_output=True, text=True, timeout=TIMEOUT_S, stdin=subprocess.DEVNULL
+    )
+    return Answer(done.returncode, done.stdout, done.stderr)
+
+
+def start(*arguments: object, cwd: Path) -> subprocess.Popen[str]:
+    """The same, left running, in a session of its own."""
+    return subprocess.Popen(
+        command(*arguments),
+        cwd=cwd,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def call(capsys, monkeypatch, *arguments: object) -> Answer:
+    """``rooflines ARGUMENTS`` in this process, which has loaded torch already: the entry point itself, its exit and its output."""
+    monkeypatch.setattr(sys, "argv", ["rooflines", *map(str, arguments)])
+    capsys.readouterr()
+    code: object = 0
+    try:
+        main()
+    except SystemExit as ending:
+        code = ending.code or 0
+    out, err = capsys.readouterr()
+    assert isinstance(code, int)
+    return Answer(code, out, err)
