@@ -113,7 +113,8 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True):
     """The contents of ``run.json``: written first with status ``running`` and completed last, so a killed run says so.
 
     ``peak_memory_bytes`` is the device allocator's peak on a GPU and the process's peak resident set on a CPU
-    (``peak_memory_kind`` says which). ``notes`` are sentences for the reader about what was limited or left out.
+    (``peak_memory_kind`` says which). ``parameter_elements`` is how many elements of parameters one traced step updated: traces leave
+    out the long lists that optimizers work on. ``notes`` are sentences for the reader about what was limited or left out.
     """
 
     schema: str = RUN_SCHEMA
@@ -127,6 +128,7 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True):
     trace: str | None = None
     peak_memory_bytes: int | None = None
     peak_memory_kind: str | None = None
+    parameter_elements: int | None = None
     notes: tuple[str, ...] = ()
     error: str | None = None
 

@@ -127,7 +127,7 @@ def _steps(times: StepTimes, workload: Workload) -> Steps | None:
 
 def _with_trace(base: Analysis, trace: Trace, ceilings: Ceilings | None, facts: RunFile) -> Analysis:
     calls = build_calls(trace)
-    attribution = attribute(trace, calls)
+    attribution = attribute(trace, calls, facts.parameter_elements)
     count = attribution.steps or 1
     operators = tuple(
         sorted(

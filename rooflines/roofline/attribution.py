@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rooflines.profiler.trace import intervals
-from rooflines.profiler.trace.calls import Calls
+from rooflines.profiler.trace.calls import OPTIMIZER, Calls
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.reader import OPERATOR, RUNTIME, Int64s, Trace
 from rooflines.profiler.trace.signature import Signature, TensorArg
@@ -79,10 +79,10 @@ class Attribution:
         return sum(row.time_ns for row in self.rows) + sum(gap.time_ns for gap in self.gaps) - self.busy_ns
 
 
-def attribute(trace: Trace, calls: Calls) -> Attribution:
+def attribute(trace: Trace, calls: Calls, parameter_elements: int | None = None) -> Attribution:
     """Divide the time of the trace's steps, or of the whole trace when it has none; of the device when the trace has device events,
-    else of the CPU."""
-    counts = _Counts(trace, calls)
+    else of the CPU. ``parameter_elements`` is what the optimizers of one step update together, where somebody noted it."""
+    counts = _Counts(trace, calls, parameter_elements)
     owner = _owners(trace, calls, counts)
     steps = step_window(trace, calls)
     window = whole_window(trace, calls) if steps is None else steps
@@ -109,23 +109,37 @@ class _Counts:
     """The count of every operator event, worked out once per distinct signature.
 
     Where the inputs do not determine the work (``aten::index``, lists of tensors whose dtype the trace lacks) the bytes that the call
-    allocated and kept are its output, and calls that kept different amounts are different variants of the signature.
+    allocated and kept are its output, and calls that kept different amounts are different variants of the signature. Lists of more than
+    30 tensors are left out of traces; in the optimizer they are the parameters, shared among the calls that a step makes.
     """
 
-    def __init__(self, trace: Trace, calls: Calls) -> None:
+    def __init__(self, trace: Trace, calls: Calls, parameter_elements: int | None = None) -> None:
         self.variants: list[tuple[Signature, Count]] = [(signature, count(signature)) for signature in trace.signatures]
         self.of_event = trace.host.signature.copy()
-        self._refine(trace, calls)
+        self._known: dict[tuple[int, int | None, int | None], int] = {}
+        self._trace = trace
+        self._calls = calls
+        self._from_allocations()
+        if parameter_elements is not None:
+            self._from_parameters(parameter_elements)
 
     def __getitem__(self, event: int) -> Count:
         return self.variants[int(self.of_event[event])][1]
 
-    def _refine(self, trace: Trace, calls: Calls) -> None:
+    def _variant(self, code: int, output_bytes: int | None, parameter_elements: int | None) -> int:
+        """The index of the signature ``code`` counted with these hints."""
+        key = (code, output_bytes, parameter_elements)
+        if key not in self._known:
+            self._known[key] = len(self.variants)
+            signature = self._trace.signatures[code]
+            self.variants.append((signature, count(signature, output_bytes, parameter_elements)))
+        return self._known[key]
+
+    def _from_allocations(self) -> None:
         unclear = [code for code, (signature, found) in enumerate(self.variants) if _needs_output(signature, found)]
-        if not unclear or not len(trace.memory):
+        host, memory = self._trace.host, self._trace.memory
+        if not unclear or not len(memory):
             return
-        host, memory = trace.host, trace.memory
-        seen: dict[tuple[int, int], int] = {}
         by_thread = {
             thread: (memory.time_ns[memory.thread == thread], np.cumsum(memory.size_bytes[memory.thread == thread]))
             for thread in np.unique(memory.thread).tolist()
@@ -135,17 +149,20 @@ class _Counts:
             if thread not in by_thread:
                 continue
             times, total = by_thread[thread]
-            first, last = np.searchsorted(times, (host.start_ns[event], calls.end_ns[event]))
+            first, last = np.searchsorted(times, (host.start_ns[event], self._calls.end_ns[event]))
             kept = int(total[last - 1] if last else 0) - int(total[first - 1] if first else 0)
-            if kept <= 0:
+            if kept > 0:
+                self.of_event[event] = self._variant(int(host.signature[event]), kept, None)
+
+    def _from_parameters(self, elements: int) -> None:
+        host, calls = self._trace.host, self._calls
+        steps = max(1, len(calls.steps))
+        for code, signature in enumerate(self._trace.signatures):
+            if signature.arg(0) != () or not signature.name.startswith(("aten::_foreach_", "aten::_fused_")):
                 continue
-            code = int(host.signature[event])
-            variant = seen.get((code, kept))
-            if variant is None:
-                signature = trace.signatures[code]
-                variant = seen[code, kept] = len(self.variants)
-                self.variants.append((signature, count(signature, output_bytes=kept)))
-            self.of_event[event] = variant
+            events = np.flatnonzero((host.signature == code) & (calls.phase == OPTIMIZER))
+            if len(events):
+                self.of_event[events] = self._variant(code, None, elements * steps // len(events))
 
 
 def _needs_output(signature: Signature, found: Count) -> bool:

@@ -146,3 +146,19 @@ def test_a_device_event_belongs_to_the_step_that_launched_it():
         kernel("before", 15, 5, 1), kernel("mine", 40, 5, 2),
     )  # fmt: skip
     assert times(result) == ({"aten::mm": 5_000}, {})
+
+
+def test_the_optimizer_s_long_lists_are_the_parameters():
+    # Traces leave lists of more than 30 tensors out: the dims are there and empty.
+    lists = {"dims": [[], [], []], "types": ["TensorList", "TensorList", "Scalar"], "concrete": ["", "", "-0.1"]}
+    update = op("aten::_foreach_add_", 51, 5, **lists)
+    counter = op("aten::_foreach_add_", 58, 5, dims=[[], []], types=["TensorList", "Scalar"], concrete=["", "1"])
+    found = trace(span("Optimizer.step#Adam.step", 50, 20), update, counter)
+    calls = build_calls(found)
+    assert {gap.name for gap in attribute(found, calls).gaps} == {"aten::_foreach_add_"}
+    known = attribute(found, calls, parameter_elements=1000)
+    (row,) = known.rows
+    # p += -0.1 * g: a multiplication and an addition an element; p and g read, p written.
+    assert (row.count.work.other_flops, row.count.work.bytes) == (2 * 1000, 3 * 4 * 1000)
+    # The counter of steps is a number a tensor, not a parameter each: it stays uncounted.
+    assert [(gap.name, gap.calls) for gap in known.gaps] == [("aten::_foreach_add_", 1)]

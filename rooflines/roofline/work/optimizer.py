@@ -33,8 +33,7 @@ def _positive(args: Arguments, name: str) -> bool:
 
 def _restored(signature: Signature, lists: tuple[int, ...], hints: Hints) -> Signature:
     """The signature with lists that the trace left out, taken as float32 and as long as all parameters together."""
-    first = signature.arg(0)
-    if hints.parameter_elements is None or not isinstance(first, tuple) or first:
+    if hints.parameter_elements is None or signature.arg(0) != ():
         return signature
     whole = (TensorArg((hints.parameter_elements,)),)
     return replace(signature, args=tuple(whole if index in lists else arg for index, arg in enumerate(signature.args)))
@@ -114,7 +113,17 @@ _FOREACH_NAMES: Final = words(
 )
 
 
-def _foreach(signature: Signature, cost: int, reads: bool = True) -> Work:
+def _counts_steps(signature: Signature) -> bool:
+    """Whether this adds one to a list: what Adam does to its step counters, which are a number a tensor and not a parameter each."""
+    numbers = [arg for arg in signature.args[1:] if isinstance(arg, int | float)]
+    lists = [arg for arg in signature.args if isinstance(arg, tuple)]
+    return signature.name.startswith("aten::_foreach_add") and len(lists) == 1 and numbers[:1] in ([1], [1.0])
+
+
+def _foreach(signature: Signature, hints: Hints, cost: int, reads: bool = True) -> Work:
+    if not _counts_steps(signature):
+        elided = tuple(index for index, arg in enumerate(signature.args) if arg == ())
+        signature = _restored(signature, elided, hints)
     args = Arguments(signature, "self")
     targets = _list(args, "self")
     others = signature.tensors[len(targets) :]
@@ -134,18 +143,18 @@ def _foreach(signature: Signature, cost: int, reads: bool = True) -> Work:
 for _name in _FOREACH_NAMES:
     _rule: Rule = RULES[_name]
     for _suffix in ("", "_"):
-        formula(f"aten::_foreach_{_name}{_suffix}", category="optimizer")(partial(_foreach, cost=_rule.cost))
+        hinted_formula(f"aten::_foreach_{_name}{_suffix}", category="optimizer")(partial(_foreach, cost=_rule.cost))
 
 
-@formula("aten::_foreach_zero_", "aten::_foreach_copy_", category="optimizer")
-def _foreach_write(signature: Signature) -> Work:
+@hinted_formula("aten::_foreach_zero_", "aten::_foreach_copy_", category="optimizer")
+def _foreach_write(signature: Signature, hints: Hints) -> Work:
     """Zeros, or another list's elements, written over this one."""
-    return _foreach(signature, 0, reads=False)
+    return _foreach(signature, hints, 0, reads=False)
 
 
-@formula("aten::_foreach_clone", category="optimizer")
-def _foreach_clone(signature: Signature) -> Work:
-    return _foreach(signature, 0)
+@hinted_formula("aten::_foreach_clone", category="optimizer")
+def _foreach_clone(signature: Signature, hints: Hints) -> Work:
+    return _foreach(signature, hints, 0)
 
 
 @formula("aten::_foreach_norm", "aten::_foreach_max", "aten::_foreach_powsum", category="optimizer")

@@ -54,10 +54,11 @@ _COMPOSITES: Final[set[str]] = set()
 
 # Names that the autograd engine, the optimizers and torch.compile give to what they call; the operators are inside.
 _COMPOSITE_NAMES: Final = re.compile(
-    r"autograd::engine::evaluate_function: |torch::autograd::|torch::jit::|torch(::|\.)distributed(::|\.)|\w+Backward\d*\Z"
-    r"|<(forward|backward) op>|forward\Z|TorchDynamo |Torch-Compiled Region|CompiledFunction|torch/"
+    r"autograd::engine::evaluate_function: |torch::autograd::|torch::jit::|torch(::|\.)distributed(::|\.)|\w+Backward\d+\Z"
+    r"|CopyBackwards\Z|CopySlices\Z|GraphRoot\Z|torch/"
     r"|Optimizer\.|ProfilerStep#|enumerate\(DataLoader\)|DistributedDataParallel\."
 )
+_COMPILED: Final = re.compile(r"Torch-Compiled Region|CompiledFunction|TorchDynamo |## Call CompiledFxGraph")
 _COMMUNICATION: Final = re.compile(r"(c10d|_c10d_functional|nccl|gloo|mpi|ucc)(::|:)|record_param_comms")
 
 
@@ -116,15 +117,16 @@ def count(signature: Signature, output_bytes: int | None = None, parameter_eleme
 
     ``output_bytes`` is what the call allocated, where the trace has memory events. It is used only where the recorded inputs do not
     determine the output: ``aten::index``, ``nonzero``, the dtype of ``aten::cat``'s list, which traces do not record, and lists of more
-    than 30 tensors, which they leave out. ``parameter_elements`` is how many elements of parameters a fused optimizer call updates:
-    its lists are such long ones. One step's ``torch::autograd::AccumulateGrad`` events sum to those of the whole model, to be shared
-    among the step's calls where there are several parameter groups.
+    than 30 tensors, which they leave out. ``parameter_elements`` is how many elements of parameters a fused or
+    foreach optimizer call updates: its lists are such long ones.
     """
     name = _without_overload(signature.name)
     entry = _FORMULAS.get(name)
     if entry is None:
         if name in _COMPOSITES or _COMPOSITE_NAMES.match(name):
             return Count("composite", None, "other")
+        if _COMPILED.match(name):
+            return Count("unknown", None, "other", "compiled code, whose fused kernels leave no event of their own")
         if _COMMUNICATION.match(name):
             return Count("unknown", None, "communication", "communication is bound by the link, not by the device")
         return Count("unknown", None, "other", "no formula")

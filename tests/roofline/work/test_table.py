@@ -47,6 +47,13 @@ def test_what_only_dispatches_is_composite(name):
     assert count(Signature(name, (tensor(2, 3),))) == Count("composite", None, "other")
 
 
+@pytest.mark.parametrize("name", ["Torch-Compiled Region: 0/0", "MyFunctionBackward", "mylib::op"])
+def test_what_may_compute_without_an_event_of_its_own_is_unknown(name):
+    found = count(Signature(name, (tensor(2, 3),)))
+    assert found.kind == "unknown"
+    assert found.reason
+
+
 @pytest.mark.parametrize(
     "name", ["aten::view", "aten::t", "aten::expand", "aten::as_strided", "aten::empty", "aten::resize_", "detach"]
 )
