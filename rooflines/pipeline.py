@@ -150,8 +150,8 @@ def profile_script(
 ) -> Run:
     """Record the steps of ``script``, run with ``arguments`` as its own command line, and write its analysis and reports.
 
-    A step ends with ``optimizer.step()``, or in a script without one when an outermost module returns with gradients off. The script
-    is stopped when enough is recorded, unless ``to_end``. ``device`` is the one whose clock and memory are watched; ``batch_size`` and
+    A step ends with ``optimizer.step()``, or in a script without optimizer when an outermost module returns with gradients off. The
+    script is stopped when enough is recorded, unless ``to_end``. ``device`` is the one whose clock and memory are watched; ``batch_size`` and
     ``precision`` only label the run. Raises WorkloadError when the script raises, with its exception as ``__cause__``.
     """
     from rooflines.profiler.script import collect_script
@@ -174,11 +174,6 @@ def profile_script(
     recording = Recording(directory, workload, found, settings=settings, progress=progress)
     with thread_count(threads):
         run = collect_script(script, arguments, recording, found, to_end=to_end)
-    if run.facts.steps is not None and not (run.facts.steps.warmup_ns or run.facts.steps.timed_ns):
-        raise WorkloadError(
-            f"the script {str(script)!r} ended without a step: no optimizer stepped and no module was called with gradients off.",
-            hint="Mark its steps yourself: with rooflines.record() as r: ... r.step()",
-        )
     return _finish(run, given, formats, remeasure=remeasure, progress=progress)
 
 

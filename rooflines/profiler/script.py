@@ -1,15 +1,17 @@
 """Recording a script that knows nothing of us: its steps are told from outside.
 
-A training step ends with ``optimizer.step()``; in a script that never steps an optimizer, an inference step ends when an outermost
-module's forward returns with gradients off. Both are seen through torch's global hooks.
+A training step ends with ``optimizer.step()``; in a script that makes no optimizer, an inference step ends when an outermost module's
+forward returns with gradients off.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import runpy
 import sys
 import threading
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,36 +30,69 @@ class _Enough(BaseException):
 class StepHooks:
     """Context manager that calls ``on_step(mode)`` whenever a step of the running program ends.
 
-    Only the thread that entered it is watched: forked workers of a data loader inherit the hooks, and other threads have steps of
-    their own.
+    From the moment that the program makes an optimizer, only optimizers make steps: what it evaluates before it trains is no step.
+    Only the thread that entered is watched: forked workers of a data loader inherit the hooks, and other threads have steps of their
+    own.
     """
 
     def __init__(self, on_step: Callable[[Mode], None]) -> None:
         self._on_step = on_step
         self._owner = _here()
         self._depth = 0
+        self._optimizer_depth = 0
         self._trains = False
+        self._on = False
         self._handles: list[Any] = []
+        self._make: Any = None
 
     def __enter__(self) -> StepHooks:
         from torch.nn.modules import module
-        from torch.optim.optimizer import register_optimizer_step_post_hook
+        from torch.optim import Optimizer
 
         self._handles = [
-            register_optimizer_step_post_hook(self._after_optimizer),
             module.register_module_forward_pre_hook(self._before_forward),
             module.register_module_forward_hook(self._after_forward, always_call=True),
         ]
+        self._make = make = Optimizer.__init__
+
+        @functools.wraps(make)
+        def made(optimizer: Any, *arguments: Any, **keywords: Any) -> None:
+            make(optimizer, *arguments, **keywords)
+            self._watch(optimizer)
+
+        Optimizer.__init__ = made  # type: ignore[method-assign]
+        self._on = True
         return self
 
     def __exit__(self, *_: object) -> None:
+        from torch.optim import Optimizer
+
+        self._on = False
+        Optimizer.__init__ = self._make  # type: ignore[method-assign]
         for handle in self._handles:
             handle.remove()
 
-    def _after_optimizer(self, *_: Any) -> None:
-        if self._watched():
-            self._trains = True
-            self._on_step("training")
+    def _watch(self, optimizer: Any) -> None:
+        """Be told when ``optimizer`` has stepped.
+
+        Not by torch's own post hook: that one runs inside the profiler's range ``Optimizer.step``, and a profiler that is stopped in
+        an open range leaves a pointer to freed memory behind.
+        """
+        self._trains = True
+
+        @functools.wraps(type(optimizer).step)
+        def step(this: Any, *arguments: Any, **keywords: Any) -> Any:
+            self._optimizer_depth += 1
+            try:
+                result = type(this).step(this, *arguments, **keywords)
+            finally:
+                self._optimizer_depth -= 1
+            if self._optimizer_depth == 0 and self._watched():  # one optimizer may be made of others
+                self._on_step("training")
+            return result
+
+        # A bound method, as learning-rate schedulers expect, which wrap it once more.
+        optimizer.step = types.MethodType(step, optimizer)
 
     def _before_forward(self, *_: Any) -> None:
         if self._watched():
@@ -74,7 +109,7 @@ class StepHooks:
     def _watched(self) -> bool:
         import torch
 
-        return not torch.compiler.is_compiling() and _here() == self._owner
+        return self._on and not torch.compiler.is_compiling() and _here() == self._owner
 
 
 def _here() -> tuple[int, int]:
@@ -89,7 +124,11 @@ def collect_script(script: Path, arguments: list[str], recording: Recording, dev
     as ``__cause__``; what had been recorded is on disk.
     """
 
+    stepped = False
+
     def on_step(mode: Mode) -> None:
+        nonlocal stepped
+        stepped = True
         if mode != recording.workload.mode:
             recording.workload = msgspec.structs.replace(recording.workload, mode=mode)
         if not recording.done:
@@ -109,6 +148,11 @@ def collect_script(script: Path, arguments: list[str], recording: Recording, dev
             except SystemExit as ending:
                 if ending.code not in (None, 0):
                     raise
+            if not stepped:
+                raise WorkloadError(
+                    f"the script {str(script)!r} ended without a step: no optimizer stepped, no module was called with gradients off.",
+                    hint="Mark its steps yourself: with rooflines.record() as r: ... r.step()",
+                )
     except KeyboardInterrupt:
         raise interrupted(recording.directory) from None
     except SystemExit as ending:
