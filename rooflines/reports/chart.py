@@ -1,8 +1,7 @@
 """The roofline chart as data: roofs, points, labels and limits, for whatever draws it (plotly on the page, Matplotlib in the PDF).
 
 Nothing here knows a plotting library, a colour or a pixel of a real screen. ``roofline_chart`` turns an analysis into lines and points
-in SI units; ``place_labels`` finds room for names on a plot of a given size and answers in fractions of that plot, so that labels
-which are apart on the size asked for stay apart on any larger one.
+in SI units; ``labels.place_labels`` finds room for the names on a plot of a given size.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from typing import Literal
 import msgspec
 
 from rooflines.device_specs.records import Ceiling, Ceilings
+from rooflines.reports.axes import Limits, Tick, limits_around, ticks
 from rooflines.reports.palette import bound_style, category_order
 from rooflines.roofline.analysis import Analysis, OperatorRow
 from rooflines.units import percent, scale, seconds, si, significant
@@ -28,9 +28,6 @@ ABOVE_ROOF = 1.02
 PRIMARY_SHARE = 0.1
 MOST_PRIMARY = 3
 BAND = 0.5
-# Room around the outermost mark, and the least that an axis spans, in decades.
-_MARGIN = 0.25
-_LEAST_SPAN = 2.0
 _LONGEST_NAME = 28
 # Operators that take this share of the time at most do not stretch an axis over empty decades.
 _OUTLIER_SHARE = 0.01
@@ -104,44 +101,6 @@ class Band(msgspec.Struct, frozen=True, kw_only=True):
     lower: tuple[float, ...]
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """The axes: FLOP/byte from ``x_low`` to ``x_high``, FLOP/s from ``y_low`` to ``y_high``, both logarithmic."""
-
-    x_low: float
-    x_high: float
-    y_low: float
-    y_high: float
-
-    def fraction(self, x: float, y: float) -> tuple[float, float]:
-        """Where a value lies between the ends of the axes, 0 to 1."""
-        return _share(x, self.x_low, self.x_high), _share(y, self.y_low, self.y_high)
-
-    def value(self, across: float, up: float) -> tuple[float, float]:
-        """The inverse of ``fraction``."""
-        return self.x_low * (self.x_high / self.x_low) ** across, self.y_low * (self.y_high / self.y_low) ** up
-
-    def contains(self, x: float, y: float) -> bool:
-        """Whether a value can be seen."""
-        return self.x_low <= x <= self.x_high and self.y_low <= y <= self.y_high
-
-
-class Tick(msgspec.Struct, frozen=True, kw_only=True):
-    """A decade of an axis with the number written at it."""
-
-    value: float
-    text: str
-
-
-class Label(msgspec.Struct, frozen=True, kw_only=True):
-    """A name written beside its point: ``rank`` by headroom from 1, the middle of the text at ``x``, ``y`` in the units of the axes."""
-
-    rank: int
-    row: int
-    text: str
-    x: float
-    y: float
-
-
 class Legend(msgspec.Struct, frozen=True, kw_only=True):
     """A category on the chart with its time, in the order of the palette."""
 
@@ -157,7 +116,6 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
     ridges: tuple[Ridge, ...]
     points: tuple[Point, ...]
     labelled: tuple[Point, ...]
-    labels: tuple[Label, ...]
     ring: Ring | None
     band: Band | None
     limits: Limits
@@ -190,25 +148,24 @@ def roofline_chart(analysis: Analysis) -> Chart | None:
     marks = [(p.intensity, p.flop_per_s) for p in points] + [(r.intensity, r.flop_per_s) for r in ridges]
     marks += [(ring.intensity, ring.flop_per_s)] if ring else []
     levels = [c.value for c in primary_compute]
-    limits = _limits(marks, levels)
-    wide_limits = _limits(marks, levels + [c.value for c in compute])
+    limits = limits_around(marks, levels)
+    wide_limits = limits_around(marks, levels + [c.value for c in compute])
     roofs = _roofs(memory, compute, primary_memory, primary_compute, wide_limits)
     labelled = _with_most_headroom(points, analysis.operators)
     y_factor, prefix = scale(max([p.flop_per_s for p in points] + levels))
     shown = {row.row for row in points}
     off_chart = [row for row in analysis.operators if not _can_be_placed(row)]
-    chart = Chart(
+    return Chart(
         roofs=roofs,
         ridges=ridges,
         points=points,
         labelled=labelled,
-        labels=(),
         ring=ring,
         band=_band(primary_memory, primary_compute, wide_limits),
         limits=limits,
         wide_limits=wide_limits,
-        x_ticks=_ticks(wide_limits.x_low, wide_limits.x_high, 1.0),
-        y_ticks=_ticks(wide_limits.y_low, wide_limits.y_high, y_factor),
+        x_ticks=ticks(wide_limits.x_low, wide_limits.x_high, 1.0),
+        y_ticks=ticks(wide_limits.y_low, wide_limits.y_high, y_factor),
         y_unit=f"{prefix}FLOP/s",
         y_factor=y_factor,
         legend=_legend(points, analysis.operators),
@@ -216,7 +173,6 @@ def roofline_chart(analysis: Analysis) -> Chart | None:
         off_chart_time_s=sum(row.time_s for row in off_chart),
         left_out_count=len(placeable) - len(shown),
     )
-    return msgspec.structs.replace(chart, labels=place_labels(chart))
 
 
 def marker_diameter(area: float, largest: float = 44.0, smallest: float = 6.0) -> float:
@@ -251,6 +207,16 @@ def short_path(path: str, most: int) -> str:
 def short_name(name: str) -> str:
     """An operator without its namespace: ``conv2d`` for ``aten::conv2d``."""
     return name.removeprefix("aten::")
+
+
+def clip(text: str, most: int) -> str:
+    """``text`` with its end cut."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def count_text(value: float) -> str:
+    """A number of calls: whole where it is whole, three significant figures where a step does not hold a whole number of them."""
+    return str(int(value)) if value == int(value) else significant(value)
 
 
 # --- roofs ---------------------------------------------------------------------------------------------------------------------
@@ -432,8 +398,8 @@ def _hover(row: OperatorRow) -> tuple[tuple[str, str], ...]:
     lines: list[tuple[str, str | None]] = [
         ("module", row.module or None),
         ("phase", row.phase or None),
-        ("shapes", _clip(row.shapes, 70) or None),
-        ("calls", significant(row.calls) if row.calls != int(row.calls) else str(int(row.calls))),
+        ("shapes", clip(row.shapes, 70) or None),
+        ("calls", count_text(row.calls)),
         ("time", seconds(row.time_s)),
         ("work", si(row.flops, "FLOP")),
         ("traffic", si(row.bytes, "B")),
@@ -498,235 +464,11 @@ def _distinguishing(point: Point, row: OperatorRow) -> Iterable[str]:
     if row.phase:
         yield f"{point.label} ({row.phase})"
     if row.shapes:
-        yield f"{point.label} {_clip(row.shapes.split(',')[0], 18)}"
+        yield f"{point.label} {clip(row.shapes.split(',')[0], 18)}"
     number = 2
     while True:
         yield f"{point.label} #{number}"
         number += 1
-
-
-# --- axes ----------------------------------------------------------------------------------------------------------------------
-
-
-def _limits(marks: Sequence[tuple[float, float]], levels: Sequence[float]) -> Limits:
-    """The smallest axes that hold every mark and level with a margin. They end where the data ends, so no empty decade is left."""
-    x_low, x_high = _padded([x for x, _ in marks])
-    y_low, y_high = _padded([y for _, y in marks] + list(levels))
-    return Limits(x_low=x_low, x_high=x_high, y_low=y_low, y_high=y_high)
-
-
-def _padded(values: Sequence[float]) -> tuple[float, float]:
-    low, high = math.log10(min(values)) - _MARGIN, math.log10(max(values)) + _MARGIN
-    missing = max(0.0, _LEAST_SPAN - (high - low)) / 2
-    return 10 ** (low - missing), 10 ** (high + missing)
-
-
-def _ticks(low: float, high: float, factor: float) -> tuple[Tick, ...]:
-    """A tick at every decade between ``low`` and ``high``, written in multiples of ``factor``."""
-    first, last = math.ceil(math.log10(low / factor) - 1e-9), math.floor(math.log10(high / factor) + 1e-9)
-    every = max(1, math.ceil((last - first + 1) / 10))
-    return tuple(Tick(value=factor * 10.0**power, text=significant(10.0**power, 1)) for power in range(first, last + 1, every))
-
-
-# --- labels --------------------------------------------------------------------------------------------------------------------
-
-
-class _Box(msgspec.Struct, frozen=True):
-    left: float
-    bottom: float
-    right: float
-    top: float
-
-    def overlaps(self, other: _Box) -> bool:
-        return self.left < other.right and other.left < self.right and self.bottom < other.top and other.bottom < self.top
-
-    def covers(self, x: float, y: float, radius: float) -> bool:
-        nearest_x, nearest_y = min(max(x, self.left), self.right), min(max(y, self.bottom), self.top)
-        return math.hypot(x - nearest_x, y - nearest_y) < radius
-
-
-_Segment = tuple[float, float, float, float]
-_DISTANCES = (8, 16, 26, 42, 62, 86, 114, 150, 200, 260)
-# Only the largest points are worth avoiding; the work of placing stays bounded.
-_MOST_OBSTACLES = 150
-_ANGLES = tuple(math.radians(degrees) for degrees in range(0, 360, 20))
-
-
-def place_labels(
-    chart: Chart,
-    width: float = 900,
-    height: float = 460,
-    *,
-    character: float = 6.2,
-    line: float = 15,
-    largest: float = 44.0,
-    ranks_only: bool = False,
-) -> tuple[Label, ...]:
-    """Places for the names of ``chart.labelled`` on a plot of ``width`` by ``height`` with text of the given size (all in one unit).
-
-    Names are set one after the other, each at the cheapest free place near its point: it may not touch another
-    name, leave the plot, or draw a leader across another; covering points or roofs costs. A name without room is left out rather than
-    drawn over another. With ``ranks_only`` the text is the rank, for a plot too narrow for names.
-    """
-    limits = chart.limits
-    discs = [
-        (*_pixel(limits, p.intensity, p.flop_per_s, width, height), marker_diameter(p.area, largest) / 2)
-        for p in chart.points[:_MOST_OBSTACLES]
-    ]
-    anchors = []
-    for rank, point in enumerate(chart.labelled, start=1):
-        x, y = _pixel(limits, point.intensity, point.flop_per_s, width, height)
-        text = str(rank) if ranks_only else point.label
-        anchors.append(_Anchor(rank, text, x, y, marker_diameter(point.area, largest) / 2, (len(text) * character + 8) / 2, line / 2))
-    furniture = _furniture(chart, width, height, character, line)
-    best: dict[int, _Box] = {}
-    # Who comes first decides who is boxed in: where names are missing, other orders may find room for more.
-    for order in (lambda a: a.rank, lambda a: a.y, lambda a: -a.y, lambda a: a.x, lambda a: -a.x):
-        boxes = _place(sorted(anchors, key=order), discs, *furniture, width, height)
-        best = max(best, boxes, key=len)
-        if len(best) == len(anchors):
-            break
-    labels = []
-    for anchor in anchors:
-        if anchor.rank in best:
-            box = best[anchor.rank]
-            x, y = limits.value((box.left + box.right) / 2 / width, (box.bottom + box.top) / 2 / height)
-            labels.append(Label(rank=anchor.rank, row=chart.labelled[anchor.rank - 1].row, text=anchor.text, x=x, y=y))
-    return tuple(labels)
-
-
-class _Anchor(msgspec.Struct, frozen=True):
-    """A point that wants its name beside it, with the size of both."""
-
-    rank: int
-    text: str
-    x: float
-    y: float
-    radius: float
-    half_width: float
-    half_height: float
-
-
-def _place(
-    anchors: Iterable[_Anchor],
-    discs: Sequence[tuple[float, float, float]],
-    lines: Sequence[_Segment],
-    reserved: Sequence[_Box],
-    width: float,
-    height: float,
-) -> dict[int, _Box]:
-    """The boxes of the names by rank, each at the cheapest place that those before it left free."""
-    boxes = list(reserved)
-    leaders: list[_Segment] = []
-    placed = {}
-    for anchor in anchors:
-        others = [disc for disc in discs if disc[:2] != (anchor.x, anchor.y)]
-        best: tuple[float, _Box, _Segment] | None = None
-        for distance in _DISTANCES:
-            # A place further out costs its distance at least; nothing there can be cheaper.
-            if best is not None and best[0] <= distance:
-                break
-            for angle in _ANGLES:
-                # The text starts where the leader ends: shift its middle away from the point by half its size.
-                reach = anchor.radius + distance
-                middle_x = anchor.x + math.cos(angle) * (reach + anchor.half_width)
-                middle_y = anchor.y + math.sin(angle) * (reach + anchor.half_height)
-                box = _Box(
-                    middle_x - anchor.half_width,
-                    middle_y - anchor.half_height,
-                    middle_x + anchor.half_width,
-                    middle_y + anchor.half_height,
-                )
-                if box.left < 0 or box.bottom < 0 or box.right > width or box.top > height:
-                    continue
-                leader = (anchor.x, anchor.y, min(max(anchor.x, box.left), box.right), min(max(anchor.y, box.bottom), box.top))
-                if any(box.overlaps(other) for other in boxes) or any(_cross(leader, other) for other in leaders):
-                    continue
-                if any(_enters(leader, other) for other in boxes) or any(_enters(other, box) for other in leaders):
-                    continue
-                cost = distance + 45 * sum(_enters(other, box) for other in lines) + 8 * sum(_cross(leader, other) for other in lines)
-                if best is not None and best[0] <= cost:
-                    continue
-                cost += 14 * box.covers(anchor.x, anchor.y, anchor.radius) + sum(
-                    40 * box.covers(*disc) + 40 * (_gap(leader, disc[0], disc[1]) < disc[2] + 2) for disc in others
-                )
-                if best is None or cost < best[0]:
-                    best = (cost, box, leader)
-        if best is not None:
-            boxes.append(best[1])
-            leaders.append(best[2])
-            placed[anchor.rank] = best[1]
-    return placed
-
-
-def _furniture(chart: Chart, width: float, height: float, character: float, line: float) -> tuple[list[_Segment], list[_Box]]:
-    """What names should not cross and may not cover: the roofs with the strip of text above them, the ring with its name."""
-    lines: list[_Segment] = []
-    boxes: list[_Box] = []
-    for roof in chart.roofs:
-        if not roof.primary:
-            continue
-        for segment in _segments(roof, chart.limits, width, height):
-            ax, ay, bx, by = segment
-            length = math.hypot(bx - ax, by - ay) or 1.0
-            aside_x, aside_y = -(by - ay) / length, (bx - ax) / length
-            lines += [(ax + aside_x * d, ay + aside_y * d, bx + aside_x * d, by + aside_y * d) for d in (0.0, 0.6 * line, 1.2 * line)]
-        if roof.kind == "compute":
-            text, level = len(roof.text) * character, _pixel(chart.limits, chart.limits.x_high, roof.value, width, height)[1]
-            boxes.append(_Box(max(0.0, width - text), level, width, level + 1.2 * line))
-    if chart.ring is not None:
-        x, y = _pixel(chart.limits, chart.ring.intensity, chart.ring.flop_per_s, width, height)
-        boxes.append(_Box(x - line, y - line, x + line, y + line))
-        text = len(chart.ring.text) * character
-        start = x - 0.8 * line - text if ring_text_is_left(chart) else x + 0.8 * line
-        boxes.append(_Box(start, y - 1.8 * line, start + text, y - 0.5 * line))
-    return lines, boxes
-
-
-def ring_text_is_left(chart: Chart) -> bool:
-    """Whether the name of the ring stands left of it, below its middle: near the right edge it would not fit on the other side."""
-    return chart.ring is not None and chart.limits.fraction(chart.ring.intensity, chart.ring.flop_per_s)[0] > 0.75
-
-
-def _pixel(limits: Limits, x: float, y: float, width: float, height: float) -> tuple[float, float]:
-    across, up = limits.fraction(x, y)
-    return across * width, up * height
-
-
-def _segments(roof: Roof, limits: Limits, width: float, height: float) -> list[_Segment]:
-    corners = [_pixel(limits, x, y, width, height) for x, y in zip(roof.x, roof.y, strict=True)]
-    return [(*start, *end) for start, end in pairwise(corners)]
-
-
-def _cross(first: _Segment, second: _Segment) -> bool:
-    """Whether two segments cross."""
-    ax, ay, bx, by = first
-    cx, cy, dx, dy = second
-    return (
-        _turn(ax, ay, bx, by, cx, cy) * _turn(ax, ay, bx, by, dx, dy) < 0
-        and _turn(cx, cy, dx, dy, ax, ay) * _turn(cx, cy, dx, dy, bx, by) < 0
-    )
-
-
-def _turn(ax: float, ay: float, bx: float, by: float, cx: float, cy: float) -> float:
-    return (bx - ax) * (cy - ay) - (by - ay) * (cx - ax)
-
-
-def _gap(segment: _Segment, x: float, y: float) -> float:
-    """How far a place is from a segment."""
-    ax, ay, bx, by = segment
-    squared = (bx - ax) ** 2 + (by - ay) ** 2
-    along = 0.0 if squared == 0 else min(1.0, max(0.0, ((x - ax) * (bx - ax) + (y - ay) * (by - ay)) / squared))
-    return math.hypot(x - ax - along * (bx - ax), y - ay - along * (by - ay))
-
-
-def _enters(segment: _Segment, box: _Box) -> bool:
-    """Whether a segment passes through a box."""
-    ax, ay, _, _ = segment
-    if box.left < ax < box.right and box.bottom < ay < box.top:
-        return True
-    diagonals = ((box.left, box.bottom, box.right, box.top), (box.left, box.top, box.right, box.bottom))
-    return any(_cross(segment, diagonal) for diagonal in diagonals)
 
 
 # --- small helpers -------------------------------------------------------------------------------------------------------------
@@ -734,11 +476,3 @@ def _enters(segment: _Segment, box: _Box) -> bool:
 
 def _positive(value: float) -> bool:
     return value > 0 and math.isfinite(value)
-
-
-def _share(value: float, low: float, high: float) -> float:
-    return math.log(value / low) / math.log(high / low)
-
-
-def _clip(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"

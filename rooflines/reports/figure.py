@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from rooflines.reports.chart import Chart, Limits, Roof, marker_diameter, place_labels, roofline_chart
+from rooflines.reports.axes import Limits
+from rooflines.reports.chart import Chart, Roof, marker_diameter, roofline_chart
+from rooflines.reports.labels import place_labels
 from rooflines.reports.palette import INK, Ink, Theme, category_colour
+from rooflines.reports.sentences import missing_ceilings, missing_operators, steps_sentences
 from rooflines.reports.tables import shorten_name
-from rooflines.reports.terminal import missing_ceilings, missing_operators, steps_sentences
 from rooflines.roofline.analysis import Analysis
 from rooflines.units import percent, scale, seconds
 

@@ -17,21 +17,16 @@ from typing import Any
 from rooflines.reports.chart import warning
 from rooflines.reports.figure import SERIF, as_svg, roofline_figure, steps_figure
 from rooflines.reports.palette import INK, bound_style, category_colour, contrast
-from rooflines.reports.tables import (
-    column_scale,
-    efficiency_text,
-    operator_module,
-    operator_name,
-    operators_by_headroom,
-    shorten_name,
-    shorten_path,
-    shorten_shapes,
-    step_time,
-)
-from rooflines.reports.terminal import (
+from rooflines.reports.sentences import (
     NUMBER_AND_UNIT,
+    breakdown_title,
+    categories_sentence,
     coverage_sentence,
+    flag_sentence,
     headline,
+    made,
+    memory_sentence,
+    missing_bounds,
     missing_ceilings,
     missing_findings,
     missing_operators,
@@ -41,11 +36,24 @@ from rooflines.reports.terminal import (
     steps_sentences,
     subject,
 )
-from rooflines.roofline.analysis import Analysis, OperatorRow
-from rooflines.units import binary_bytes, percent, seconds, si, significant
+from rooflines.reports.summary import bound_times, category_summaries, flagged_operators, operators_summary, peak_memory, step_time
+from rooflines.reports.tables import (
+    column_scale,
+    efficiency_text,
+    operator_module,
+    operator_name,
+    operators_by_headroom,
+    shorten_name,
+    shorten_path,
+    shorten_shapes,
+    size_text,
+)
+from rooflines.roofline.analysis import Analysis
+from rooflines.units import percent, seconds, si, significant
 
 _OPERATORS = 25
 _MODULES = 30
+_FLAGS = 10
 _UNMODELLED = 12
 _VERBATIM = {"command", "suggestion", "svg"}
 _FACE = "Libertinus Serif"
@@ -71,13 +79,12 @@ def write(analysis: Analysis, path: Path) -> Path:
 
 def content(analysis: Analysis) -> dict[str, Any]:
     """What the template shows, in words and formatted numbers."""
-    made = " · ".join(part for part in (analysis.created[:10], f"rooflines {analysis.environment.rooflines}") if part)
     return {
         "ink": {name: getattr(_INK, name) for name in ("text", "muted", "line", "panel", "warning", "grid")},
         "title": f"Roofline of {analysis.workload.name}",
         "date": _date(analysis),
         "subject": subject(analysis),
-        "made": made,
+        "made": made(analysis),
         "status": status_sentence(analysis),
         "verdict": headline(analysis),
         "bounds": _bounds(analysis),
@@ -95,7 +102,7 @@ def content(analysis: Analysis) -> dict[str, Any]:
         "modules": _modules(analysis),
         "steps": _steps(analysis),
         "environment": _environment(analysis),
-        "memory": _memory(analysis),
+        "memory": memory_sentence(peak_memory(analysis)),
         "coverage": _coverage(analysis),
         "notes": list(analysis.notes),
         "method": _method(analysis),
@@ -115,20 +122,10 @@ def _kept_together(value: Any, key: str = "") -> Any:
 
 def roofline_caption(analysis: Analysis) -> str:
     """What to see in the roofline: the three longest categories, their share of the time and how close they come to their bound."""
-    whole = sum(row.time_s for row in analysis.operators)
-    if whole <= 0:
+    categories = category_summaries(analysis)
+    if not any(one.time_s > 0 for one in categories):
         return "No operators to draw."
-    times: dict[str, float] = {}
-    for row in analysis.operators:
-        times[row.category] = times.get(row.category, 0.0) + row.time_s
-    parts = []
-    for category in sorted(times, key=lambda name: -times[name])[:3]:
-        judged = [row for row in analysis.operators if row.category == category and row.lower_bound_s is not None]
-        judged_s = sum(row.time_s for row in judged)
-        reached = f" at {percent(sum(row.lower_bound_s or 0.0 for row in judged) / judged_s)} of its bound" if judged_s > 0 else ""
-        parts.append(f"{category} takes {percent(times[category] / whole)} of the operator time{reached}")
-    sentence = "; ".join(parts)
-    return f"{sentence[:1].upper()}{sentence[1:]}. A point on the roof does what the device can; its area is its time."
+    return f"{categories_sentence(categories[:3])} A point on the roof does what the device can; its area is its time."
 
 
 def _date(analysis: Analysis) -> list[int] | None:
@@ -148,25 +145,21 @@ def _part(name: str, letter: str, pattern: str, fill: str, share: float, value: 
 
 
 def _bounds(analysis: Analysis) -> dict[str, Any]:
-    a_step = analysis.basis.per == "step"
-    whole = step_time(analysis)
-    shares = {name: value for name, value in (analysis.bound_breakdown or {}).items() if value > 0}
-    missing = None
-    if not shares or whole <= 0:
-        missing = missing_operators(analysis) or "The time could not be divided into bound classes."
+    whole, shares = step_time(analysis), bound_times(analysis)
+    missing = missing_bounds(analysis) if not shares or whole <= 0 else None
     styles = {name: bound_style(name) for name in shares}
     parts = [
         _part(name, styles[name].letter, styles[name].pattern, styles[name].light, value / whole, value)
         for name, value in shares.items()
         if whole > 0
     ]
-    return {"title": "Where a step goes" if a_step else "Where the time goes", "missing": missing, "parts": parts}
+    return {"title": breakdown_title(analysis), "missing": missing, "parts": parts}
 
 
 def _against(analysis: Analysis) -> dict[str, Any]:
     whole = step_time(analysis)
-    lower = sum(row.lower_bound_s for row in analysis.operators if row.lower_bound_s is not None)
-    headroom = sum(row.headroom_s for row in analysis.operators if row.headroom_s is not None)
+    operators = operators_summary(analysis)
+    lower, headroom = operators.lower_bound_s, operators.headroom_s
     parts = []
     if lower > 0 and whole > 0:
         parts = [
@@ -177,23 +170,19 @@ def _against(analysis: Analysis) -> dict[str, Any]:
 
 
 def _operators(analysis: Analysis) -> dict[str, Any]:
-    everything, whole = analysis.operators, step_time(analysis) or math.nan
+    everything, whole = operators_summary(analysis), step_time(analysis) or math.nan
     rows = operators_by_headroom(analysis)[:_OPERATORS]
     times, rates = column_scale([row.time_s for row in rows], "s"), column_scale([row.flop_per_s for row in rows], "FLOP/s")
     gains = column_scale([row.headroom_s for row in rows], "s")
     longest = max((row.time_s for row in rows), default=0.0) or 1.0
     most = max((row.headroom_s or 0.0 for row in rows), default=0.0) or 1.0
-    time_s = sum(row.time_s for row in everything)
-    judged = [row for row in everything if row.lower_bound_s is not None]
-    bounded = sum(row.time_s for row in judged)
-    reached = efficiency_text(sum(row.lower_bound_s or 0.0 for row in judged) / bounded if bounded else None)
-    total_gain = gains.text(sum(row.headroom_s or 0.0 for row in judged)) if judged else "–"
-    order = "most headroom first" if judged else "longest first"
+    total_gain = gains.text(everything.headroom_s) if everything.is_judged else "–"
+    order = "most headroom first" if everything.is_judged else "longest first"
     letters = ", ".join(f"{bound_style(name).letter}\u00a0{name}" for name in sorted({row.bound for row in rows}))
     basis = "per step" if analysis.basis.per == "step" else "for the whole trace"
     return {
         "missing": missing_operators(analysis),
-        "caption": f"{len(rows)} of {len(everything)} operators, {order}, times {basis}. "
+        "caption": f"{len(rows)} of {len(analysis.operators)} operators, {order}, times {basis}. "
         f"Bound: {letters}.",
         "columns": [
             ("time", "%"), ("operator", ""), ("module", ""), ("shapes", ""), ("calls", ""), ("time", times.unit), ("rate", rates.unit),
@@ -215,16 +204,11 @@ def _operators(analysis: Analysis) -> dict[str, Any]:
             for row in rows
         ],
         "total": [
-            f"{time_s / whole * 100:.1f}", f"all {len(everything)}", "", "", "", times.text(time_s), "", "", reached, "", total_gain,
+            f"{everything.time_s / whole * 100:.1f}", f"all {len(analysis.operators)}", "", "", "",
+            times.text(everything.time_s), "", "", efficiency_text(everything.efficiency), "", total_gain,
         ],
-        "flags": [_flag(row) for row in sorted(everything, key=lambda row: -row.time_s) if row.flag][:10],
+        "flags": [flag_sentence(row) for row in flagged_operators(analysis)[:_FLAGS]],
     }  # fmt: skip
-
-
-def _flag(row: OperatorRow) -> str:
-    where = f" in {operator_module(row)}" if operator_module(row) else ""
-    reached = f" reaches {percent(row.efficiency)} of its bound" if row.efficiency is not None else ""
-    return f"{operator_name(row)}{where}{reached}: {row.flag}"
 
 
 def _modules(analysis: Analysis) -> dict[str, Any]:
@@ -282,12 +266,12 @@ def _environment(analysis: Analysis) -> list[tuple[str, str]]:
         ("compiled", "torch.compile" if workload.compiled else None),
         ("optimizer", workload.optimizer),
         ("device", f"{environment.device_name} ({environment.device})"),
-        ("device memory", _size(environment.device_memory_bytes)),
+        ("device memory", size_text(environment.device_memory_bytes)),
         ("processor", environment.cpu if environment.cpu != environment.device_name else None),
         ("cores", environment.cpu_cores),
         ("instruction set", environment.cpu_isa),
         ("threads", environment.threads),
-        ("memory", _size(environment.memory_bytes)),
+        ("memory", size_text(environment.memory_bytes)),
         ("driver", environment.driver),
         ("CUDA, cuDNN", ", ".join(version for version in (environment.cuda, environment.cudnn) if version)),
         ("host", environment.host),
@@ -297,13 +281,6 @@ def _environment(analysis: Analysis) -> list[tuple[str, str]]:
         ("commit", environment.git_commit),
     ]
     return [(name, str(value)) for name, value in rows if value not in (None, "")]
-
-
-def _memory(analysis: Analysis) -> str:
-    if analysis.memory is None or analysis.memory.peak_bytes is None:
-        return "Peak memory was not measured."
-    kind = f" ({analysis.memory.kind})" if analysis.memory.kind else ""
-    return f"Peak {binary_bytes(analysis.memory.peak_bytes)}{kind}."
 
 
 def _coverage(analysis: Analysis) -> dict[str, Any]:
@@ -342,7 +319,3 @@ def _ceilings(analysis: Analysis) -> dict[str, Any]:
         "columns": [("ceiling", ""), ("value", ""), ("how sure", ""), ("source", "")],
         "rows": [(roof.name, si(roof.value, roof.unit), source_words(roof), roof.source.detail) for roof in analysis.ceilings],
     }
-
-
-def _size(value: int | None) -> str | None:
-    return None if value is None else binary_bytes(value)

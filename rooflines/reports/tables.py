@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rooflines.reports.chart import short_name, shorten_left
+from rooflines.reports.summary import step_time
 from rooflines.roofline.analysis import Analysis, ModuleRow, OperatorRow
-from rooflines.units import scale, significant
+from rooflines.units import binary_bytes, scale, significant
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,15 +26,6 @@ _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 def operators_by_headroom(analysis: Analysis) -> list[OperatorRow]:
     """The operators with the most headroom first; those without a bound follow, longest first."""
     return sorted(analysis.operators, key=lambda row: (row.headroom_s is None, -(row.headroom_s or 0.0), -row.time_s))
-
-
-def step_time(analysis: Analysis) -> float:
-    """The time that shares are shares of: the whole span, idle included; the sum of the operators where no span is known."""
-    if analysis.timeline is not None and analysis.timeline.span_s > 0:
-        return analysis.timeline.span_s
-    if analysis.bound_breakdown:
-        return sum(analysis.bound_breakdown.values())
-    return sum(row.time_s for row in analysis.operators)
 
 
 def operator_name(row: OperatorRow) -> str:
@@ -121,6 +113,11 @@ def efficiency_text(value: float | None) -> str:
     if value is None:
         return "–"
     return "<1" if 0 < value < 0.005 else f"{'!' if value > 1 else ''}{value * 100:.0f}"
+
+
+def size_text(value: int | None) -> str | None:
+    """A memory size for a table of facts, None where it is not known."""
+    return None if value is None else binary_bytes(value)
 
 
 def operators_frame(analysis: Analysis) -> pd.DataFrame:

@@ -11,8 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from rooflines.profiler.records import DeviceSample
 from rooflines.reports.figure import roofline_figure, steps_figure
-from rooflines.reports.tables import operator_module, operator_name, operators_by_headroom, step_time
-from rooflines.reports.terminal import coverage_sentence, headline, missing_operators, saving, status_sentence, steps_sentences, subject
+from rooflines.reports.sentences import (
+    coverage_sentence,
+    headline,
+    missing_operators,
+    saving,
+    status_sentence,
+    steps_sentences,
+    subject,
+)
+from rooflines.reports.summary import step_time
+from rooflines.reports.tables import operator_module, operator_name, operators_by_headroom
 from rooflines.roofline.analysis import Analysis
 from rooflines.units import percent, seconds
 

@@ -13,6 +13,9 @@ import pytest
 import torch
 
 from rooflines.device_specs import detect, measure
+from rooflines.device_specs.measure_gpu import derived_fp32
+from rooflines.device_specs.measure_torch import transfers
+from rooflines.device_specs.meter import Meter
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import DataError, DeviceError
 from rooflines.kernels.micro.repeats import Timing
@@ -40,7 +43,7 @@ def instant(monkeypatch):
         for ceiling in samples.ceilings():
             meter.keep(ceiling)
 
-    monkeypatch.setattr(measure, "_measure_cpu", fake)
+    monkeypatch.setattr(measure, "measure_cpu", fake)
     return asked
 
 
@@ -215,10 +218,10 @@ def test_age():
 @pytest.mark.unit
 def test_derived_fp32_is_multiprocessors_times_rate_times_clock():
     found = []
-    meter = measure._Meter(1.0, found, lambda _: None)
+    meter = Meter(1.0, found, lambda _: None)
     h100 = detect.Gpu(name="NVIDIA H100 80GB HBM3", index=0, compute_capability=(9, 0), multiprocessors=132, memory_bytes=80 << 30,
                       sm_clock_hz=1.98e9)  # fmt: skip
-    measure._derived_fp32(meter, h100)
+    derived_fp32(meter, h100)
     (ceiling,) = found
     assert ceiling.value == 132 * 256 * 1.98e9  # 66.9 TFLOP/s; the data sheet says 67
     assert (ceiling.precision, ceiling.engine, ceiling.source.kind, ceiling.spread) == ("fp32", "vector", "derived", None)
@@ -233,7 +236,7 @@ def test_derived_fp32_is_multiprocessors_times_rate_times_clock():
 def test_derived_fp32_is_left_out_where_it_is_not_exact(change):
     found = []
     gpu = detect.Gpu(name="NVIDIA H200", index=0, compute_capability=(9, 0), multiprocessors=132, memory_bytes=1, sm_clock_hz=1.98e9)
-    measure._derived_fp32(measure._Meter(1.0, found, lambda _: None), msgspec.structs.replace(gpu, **change))
+    derived_fp32(Meter(1.0, found, lambda _: None), msgspec.structs.replace(gpu, **change))
     assert found == []
 
 
@@ -242,7 +245,7 @@ def test_derived_fp32_is_left_out_where_it_is_not_exact(change):
 def test_a_private_core_is_judged_by_its_processor_time(private, rate):
     # GIVEN 10 FLOP a call, each call 0.2 s of which the thread had its core for half
     found = []
-    meter = measure._Meter(0.0, found, lambda _: None)
+    meter = Meter(0.0, found, lambda _: None)
     repeats = meter.rate(10.0, lambda calls: Timing(0.2 * calls, busy=0.5), private=private)
     assert repeats.median == pytest.approx(rate)
     meter.add(repeats, "kernel", kind="compute", name="a", unit="FLOP/s")
@@ -252,8 +255,8 @@ def test_a_private_core_is_judged_by_its_processor_time(private, rate):
 @pytest.mark.unit
 def test_torch_transfers_become_ceilings():
     found = []
-    meter = measure._Meter(BUDGET_S, found, lambda _: None)
-    measure._transfers(meter, torch.device("cpu"), "HBM", 1 << 20, ("read", "copy", "triad"))
+    meter = Meter(BUDGET_S, found, lambda _: None)
+    transfers(meter, torch.device("cpu"), "HBM", 1 << 20, ("read", "copy", "triad"))
     assert [(ceiling.name, ceiling.level, ceiling.access, ceiling.capacity_bytes) for ceiling in found] == [
         ("HBM read", "HBM", "read", None),
         ("HBM copy", "HBM", "copy", None),

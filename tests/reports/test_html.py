@@ -9,7 +9,9 @@ from html.parser import HTMLParser
 import msgspec
 import pytest
 
-from rooflines.reports.html import embedded_json, module_tree, operator_table, plotly_text, render, step_plot, write
+from rooflines.reports.html import embedded_json, render, step_plot, write
+from rooflines.reports.html_chart import plotly_text
+from rooflines.reports.html_tables import module_tree, operator_table
 from rooflines.roofline.analysis import ModuleRow
 from tests.reports import variants
 from tests.samples import analysis as sample

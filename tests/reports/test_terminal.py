@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
-from rooflines.reports import terminal
+from rooflines.reports import sentences, terminal
 from rooflines.roofline.analysis import Analysis, Coverage, Unmodelled
 from tests import samples
 
@@ -83,7 +83,7 @@ def test_a_profiler_that_made_steps_faster_is_doubted():
 def test_coverage_is_never_rounded_up_to_everything():
     item = Unmodelled(name="a", calls=1, time_s=1e-9, reason="no formula")
     analysis = replace(samples.analysis(), coverage=Coverage(modelled_time_fraction=0.99999, unmodelled=(item,)))
-    assert terminal.coverage_sentence(analysis) == "99.9 % of operator time has a count; not modelled: a (1.00 ns, no formula)."
+    assert sentences.coverage_sentence(analysis) == "99.9 % of operator time has a count; not modelled: a (1.00 ns, no formula)."
 
 
 @pytest.mark.parametrize("width", [60, 66, 80, 100, 120, 200])

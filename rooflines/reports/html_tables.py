@@ -1,0 +1,367 @@
+"""The tables of the page: cells with what they sort by, columns in one unit whose numbers meet at the decimal point."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from rooflines.reports.chart import SOURCE_WORDS, count_text, shorten_left, warning
+from rooflines.reports.palette import bound_style
+from rooflines.reports.sentences import source_words
+from rooflines.reports.summary import operators_summary, share_of_step
+from rooflines.reports.tables import operator_module, operator_name, shorten_name, shorten_shapes
+from rooflines.roofline.analysis import CATEGORIES, Analysis, ModuleRow, OperatorRow
+from rooflines.units import binary_bytes, percent, scale, seconds, si, significant
+
+_MODULES_OPEN = 40
+_MOST_DECIMALS = 3
+_DASH = "–"
+# A figure space and a punctuation space are as wide as a digit and a point: they keep a column on its decimal point.
+_FIGURE_SPACE, _POINT_SPACE = "\u2007", "\u2008"
+
+
+class Cell(NamedTuple):
+    """One cell: what is read, what it sorts by, what the pointer shows, and how long its bar is (0 to 1)."""
+
+    text: str
+    sort: float | str = ""
+    title: str = ""
+    bar: float | None = None
+    swatch: str = ""
+    bound: str = ""
+    warning: str = ""
+
+
+class Column(NamedTuple):
+    """A header: its title, its unit, and whether numbers stand below it."""
+
+    title: str
+    unit: str = ""
+    numeric: bool = True
+    title_long: str = ""
+
+
+class Numbers(NamedTuple):
+    """The texts of a numeric column and the unit that they share."""
+
+    unit: str
+    factor: float
+    texts: tuple[str, ...]
+
+    def total(self, value: float) -> str:
+        """A sum over the column, in the column's unit and on its decimal point."""
+        return _padded(_figure(value / self.factor), _decimals(self.texts))
+
+
+class Table(NamedTuple):
+    """A table with its totals; ``totals`` is empty where a sum means nothing."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    totals: tuple[str, ...] = ()
+
+
+class TreeRow(NamedTuple):
+    """A module in its tree: how deep, whether it has children and is open, whether its parents are."""
+
+    depth: int
+    has_children: bool
+    is_open: bool
+    is_shown: bool
+    cells: tuple[Cell, ...]
+
+
+# --- operators --------------------------------------------------------------------------------------------------------------------
+
+
+def operator_table(analysis: Analysis) -> Table | None:
+    """All operators, longest first, with their totals."""
+    rows = sorted(analysis.operators, key=lambda row: row.time_s, reverse=True)
+    if not rows:
+        return None
+    times = _numbers([row.time_s for row in rows], "s")
+    flops = _numbers([row.flops for row in rows], "FLOP")
+    traffic = _numbers([row.bytes for row in rows], "B")
+    rates = _numbers([row.flop_per_s for row in rows] + [row.attainable_flop_per_s for row in rows], "FLOP/s")
+    headrooms = _numbers([row.headroom_s for row in rows], "s")
+    intensities = Numbers("FLOP/B", 1.0, tuple(_aligned([_known(row.intensity_flop_per_byte) for row in rows])))
+    most_time = max(row.time_s for row in rows) or 1.0
+    most_headroom = max((row.headroom_s or 0.0 for row in rows), default=0.0) or 1.0
+    columns = (
+        Column("share", "%", title_long="share of the step's time"),
+        Column("operator", numeric=False),
+        Column("module", numeric=False),
+        Column("time", times.unit),
+        Column("headroom", headrooms.unit, title_long="time − lower bound"),
+        Column("eff.", "%", title_long="efficiency: lower bound / time"),
+        Column("bound", numeric=False),
+        Column("achieved", rates.unit),
+        Column("attainable", rates.unit, title_long="the roof above this operator at its intensity"),
+        Column("intensity", intensities.unit),
+        Column("work", flops.unit),
+        Column("traffic", traffic.unit),
+        Column("calls"),
+        Column("shapes", numeric=False),
+    )
+    body = tuple(
+        (
+            Cell(f"{share_of_step(row.time_s, analysis) * 100:.1f}", row.time_s, bar=row.time_s / most_time),
+            Cell(
+                shorten_name(operator_name(row), 28), row.name, title=f"{row.name} · {row.category}", swatch=category_slug(row.category)
+            ),
+            Cell(shorten_left(operator_module(row), 24), row.module, title=row.module),
+            Cell(times.texts[index], row.time_s, title=seconds(row.time_s)),
+            Cell(headrooms.texts[index], _sortable(row.headroom_s), bar=max(0.0, (row.headroom_s or 0.0) / most_headroom)),
+            Cell(
+                _percents(row.efficiency),
+                _sortable(row.efficiency),
+                title=warning(row),
+                warning=warning(row),
+            ),
+            Cell(row.bound, row.bound, title=_bound_title(row), bound=row.bound),
+            Cell(rates.texts[index], _sortable(row.flop_per_s)),
+            Cell(rates.texts[len(rows) + index], _sortable(row.attainable_flop_per_s)),
+            Cell(intensities.texts[index], _sortable(row.intensity_flop_per_byte)),
+            Cell(flops.texts[index], row.flops, title=si(row.flops, "FLOP")),
+            Cell(traffic.texts[index], row.bytes, title=si(row.bytes, "B")),
+            Cell(count_text(row.calls), row.calls),
+            Cell(shorten_shapes(row.shapes, 24), row.shapes, title=row.shapes),
+        )
+        for index, row in enumerate(rows)
+    )
+    return Table(columns, body, _operator_totals(rows, analysis, times, headrooms, intensities, flops, traffic))
+
+
+def _operator_totals(
+    rows: Sequence[OperatorRow],
+    analysis: Analysis,
+    times: Numbers,
+    headrooms: Numbers,
+    intensities: Numbers,
+    flops: Numbers,
+    traffic: Numbers,
+) -> tuple[str, ...]:
+    work, size = sum(row.flops for row in rows), sum(row.bytes for row in rows)
+    everything = operators_summary(analysis)
+    return (
+        f"{share_of_step(everything.time_s, analysis) * 100:.1f}",
+        "1 row" if len(rows) == 1 else f"all {len(rows)} rows",
+        "",
+        times.total(everything.time_s),
+        headrooms.total(everything.judged_s - everything.lower_bound_s) if everything.is_judged else _DASH,
+        _percents(everything.efficiency),
+        "",
+        "",
+        "",
+        intensities.total(work / size) if size else _DASH,
+        flops.total(work),
+        traffic.total(size),
+        count_text(sum(row.calls for row in rows)),
+        "",
+    )
+
+
+def _bound_title(row: OperatorRow) -> str:
+    level = f"; its bytes are judged against {row.memory_level}" if row.memory_level else ""
+    return f"{bound_style(row.bound).meaning}{level}"
+
+
+# --- modules ----------------------------------------------------------------------------------------------------------------------
+
+
+def module_columns(analysis: Analysis) -> tuple[Column, ...]:
+    """The header of ``module_tree``."""
+    rows = analysis.modules
+    return (
+        Column("share", "%", title_long="share of the step's time"),
+        Column("module", numeric=False),
+        Column("class", numeric=False),
+        Column("calls"),
+        Column("time", _numbers([row.time_s for row in rows], "s").unit),
+        Column("work", _numbers([row.flops for row in rows], "FLOP").unit),
+        Column("traffic", _numbers([row.bytes for row in rows], "B").unit),
+        Column("efficiency", "%", title_long="lower bound / time"),
+        Column("headroom", _numbers([row.headroom_s for row in rows], "s").unit),
+    )
+
+
+def module_tree(analysis: Analysis) -> tuple[TreeRow, ...]:
+    """The modules as a tree, each below its parent, opened as deep as keeps it readable."""
+    rows = _preorder(analysis.modules)
+    if not rows:
+        return ()
+    times, flops, traffic, headrooms = (
+        _numbers(values, unit)
+        for values, unit in (
+            ([row.time_s for row, _ in rows], "s"),
+            ([row.flops for row, _ in rows], "FLOP"),
+            ([row.bytes for row, _ in rows], "B"),
+            ([row.headroom_s for row, _ in rows], "s"),
+        )
+    )
+    depths = [depth for _, depth in rows]
+    open_to = max((level for level in range(1, max(depths) + 1) if sum(d <= level for d in depths) <= _MODULES_OPEN), default=1)
+    most_headroom = max((row.headroom_s or 0.0 for row, _ in rows), default=0.0) or 1.0
+    tree = []
+    for index, (row, depth) in enumerate(rows):
+        has_children = index + 1 < len(rows) and depths[index + 1] > depth
+        share = share_of_step(row.time_s, analysis)
+        cells = (
+            Cell(f"{share * 100:.1f}", bar=min(1.0, share)),
+            Cell(row.path.rsplit(".", 1)[-1] or "(model)", title=row.path),
+            Cell(row.type),
+            Cell(count_text(row.calls)),
+            Cell(times.texts[index], title=seconds(row.time_s)),
+            Cell(flops.texts[index], title=si(row.flops, "FLOP")),
+            Cell(traffic.texts[index], title=si(row.bytes, "B")),
+            Cell(_percents(row.efficiency)),
+            Cell(headrooms.texts[index], bar=max(0.0, (row.headroom_s or 0.0) / most_headroom)),
+        )
+        tree.append(TreeRow(depth, has_children, has_children and depth < open_to, depth <= open_to, cells))
+    return tuple(tree)
+
+
+def _preorder(modules: Iterable[ModuleRow]) -> list[tuple[ModuleRow, int]]:
+    """Each module after its nearest recorded ancestor, siblings in the order given, with its depth in this tree."""
+    by_path = {row.path: row for row in modules}
+    children: dict[str | None, list[ModuleRow]] = {}
+    for row in by_path.values():
+        children.setdefault(_parent(row.path, by_path), []).append(row)
+    ordered: list[tuple[ModuleRow, int]] = []
+    waiting = [(row, 0) for row in reversed(children.get(None, []))]
+    while waiting:
+        row, depth = waiting.pop()
+        ordered.append((row, depth))
+        waiting.extend((child, depth + 1) for child in reversed(children.get(row.path, [])))
+    return ordered
+
+
+def _parent(path: str, known: dict[str, ModuleRow]) -> str | None:
+    while path:
+        path = path.rpartition(".")[0]
+        if path in known:
+            return path
+    return None
+
+
+# --- what has no count, and the ceilings ------------------------------------------------------------------------------------------
+
+
+def unmodelled_table(analysis: Analysis) -> Table | None:
+    """The operators without a count, longest first."""
+    items = analysis.coverage.unmodelled if analysis.coverage else ()
+    if not items:
+        return None
+    times = _numbers([item.time_s for item in items], "s")
+    columns = (
+        Column("share", "%"),
+        Column("operator", numeric=False),
+        Column("calls"),
+        Column("time", times.unit),
+        Column("reason", numeric=False),
+    )
+    rows = tuple(
+        (
+            Cell(f"{share_of_step(item.time_s, analysis) * 100:.1f}"),
+            Cell(item.name),
+            Cell(count_text(item.calls)),
+            Cell(time),
+            Cell(item.reason),
+        )
+        for item, time in zip(items, times.texts, strict=True)
+    )
+    return Table(columns, rows)
+
+
+def ceilings_table(analysis: Analysis) -> Table | None:
+    """Every ceiling with its scope, how sure it is and where it comes from."""
+    if not analysis.ceilings:
+        return None
+    columns = (
+        Column("ceiling", numeric=False),
+        Column("kind", numeric=False),
+        Column("for", numeric=False),
+        Column("value"),
+        Column("spread", "± %"),
+        Column("source", numeric=False),
+        Column("how", numeric=False),
+    )
+    rows = tuple(
+        (
+            Cell(ceiling.name),
+            Cell(ceiling.kind),
+            Cell(_scope(ceiling.precision, ceiling.engine, ceiling.accumulate, ceiling.level, ceiling.access, ceiling.capacity_bytes)),
+            Cell(si(ceiling.value, ceiling.unit)),
+            Cell(_DASH if ceiling.spread is None else f"{ceiling.spread * 100:.1f}"),
+            Cell(SOURCE_WORDS[ceiling.source.kind], title=source_words(ceiling)),
+            Cell(" · ".join(text for text in (ceiling.source.detail, ceiling.source.date) if text)),
+        )
+        for ceiling in analysis.ceilings
+    )
+    return Table(columns, rows)
+
+
+def _scope(
+    precision: str | None, engine: str | None, accumulate: str | None, level: str | None, access: str | None, capacity: int | None
+) -> str:
+    texts = (
+        precision,
+        f"{engine} units" if engine else None,
+        f"accumulates in {accumulate}" if accumulate and accumulate != precision else None,
+        level,
+        access,
+        f"up to {binary_bytes(capacity)}" if capacity else None,
+    )
+    return ", ".join(text for text in texts if text) or _DASH
+
+
+# --- numbers -------------------------------------------------------------------------------------------------------------------
+
+
+def _numbers(values: Sequence[float | None], unit: str) -> Numbers:
+    """A column in one unit, chosen for its largest value, three significant figures each, aligned on the decimal point."""
+    factor, prefix = scale(max((abs(value) for value in values if value is not None), default=0.0))
+    return Numbers(f"{prefix}{unit}", factor, tuple(_aligned([None if value is None else value / factor for value in values])))
+
+
+def _aligned(values: Sequence[float | None]) -> list[str]:
+    texts = [_DASH if value is None else _figure(value) for value in values]
+    decimals = _decimals(texts)
+    return [_padded(text, decimals) for text in texts]
+
+
+def _decimals(texts: Iterable[str]) -> int:
+    return max((len(text.strip().partition(".")[2]) for text in texts), default=0)
+
+
+def _padded(text: str, decimals: int) -> str:
+    """``text`` with spaces as wide as digits behind it, so that right-aligned numbers meet at the point."""
+    _, point, tail = text.partition(".")
+    return text + ("" if point or not decimals else _POINT_SPACE) + _FIGURE_SPACE * (decimals - len(tail))
+
+
+def _figure(value: float) -> str:
+    """Three significant figures, but no more decimals than a column can spare."""
+    smallest = 10.0**-_MOST_DECIMALS
+    if 0 < abs(value) < smallest / 2:
+        return f"<{smallest:.{_MOST_DECIMALS}f}"
+    text = significant(value)
+    return text if len(text.partition(".")[2]) <= _MOST_DECIMALS else f"{value:.{_MOST_DECIMALS}f}"
+
+
+def _percents(fraction: float | None) -> str:
+    """A share for a column whose header holds the sign."""
+    return _DASH if fraction is None else percent(fraction).removesuffix(" %")
+
+
+def _known(value: float | None) -> float | None:
+    return None if value is None or value <= 0 else value
+
+
+def _sortable(value: float | None) -> float | str:
+    return "" if value is None else value
+
+
+def category_slug(category: str) -> str:
+    """The category as the style sheet knows it."""
+    return category if category in CATEGORIES else "other"

@@ -1,0 +1,183 @@
+"""The sentences that reports share: the subject line, the headline, what is missing and why, how sure the figures are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from rooflines.device_specs.records import Ceiling, Ceilings
+from rooflines.reports.summary import CategorySummary, PeakMemory, step_time
+from rooflines.reports.tables import operator_module, operator_name
+from rooflines.roofline.analysis import Analysis, OperatorRow
+from rooflines.units import binary_bytes, percent, seconds, si, significant
+
+# A space between a number and its unit, at which no line should end.
+NUMBER_AND_UNIT = re.compile(r"(?<=\d) (?=(?:%|[mµn]?s|min|[kMGTP]?(?:FLOP|OP|B)/s|[KMGTP]?i?B)(?:\W|$))")
+
+
+def subject(analysis: Analysis) -> str:
+    """What was run, in one line: ``resnet50 · training · batch 4 · fp32 · SGD · 2-core AMD EPYC (Zen 5)``."""
+    workload, environment = analysis.workload, analysis.environment
+    device = environment.device_name
+    if environment.device.startswith("cpu") and environment.cpu_cores:
+        device = f"{environment.cpu_cores}-core {device}"
+    parts = [workload.name, workload.mode]
+    if workload.batch_size is not None:
+        parts.append(f"batch {workload.batch_size}")
+    parts += [workload.precision, "compiled" if workload.compiled else "", "channels last" if workload.channels_last else "", device]
+    return " · ".join(part for part in parts if part)
+
+
+def made(analysis: Analysis) -> str:
+    """When the analysis was made, and by which version."""
+    return " · ".join(part for part in (analysis.created[:10], f"rooflines {analysis.environment.rooflines}") if part)
+
+
+def breakdown_title(analysis: Analysis) -> str:
+    """The heading of the time by bound class."""
+    return "Where a step goes" if analysis.basis.per == "step" else "Where the time goes"
+
+
+def status_sentence(analysis: Analysis) -> str | None:
+    """What to know before reading on: that the run did not end. None for a complete run."""
+    return {
+        "interrupted": "This run was interrupted: what follows covers the steps that were done.",
+        "failed": "This run failed: what follows covers the steps that were done before the error.",
+        "running": "This run has not ended, or was killed: what follows covers what it had written.",
+    }.get(analysis.status)
+
+
+def per(analysis: Analysis) -> str:
+    """What a time is per, to be put behind it: ``a step`` or ``in the trace``."""
+    return "a step" if analysis.basis.per == "step" else "in the trace"
+
+
+def missing_operators(analysis: Analysis) -> str | None:
+    """Why there is no operator table, or None when there is one."""
+    if analysis.operators:
+        return None
+    return "No operators: this run has no trace" + (
+        ", because it ended before its traced pass." if analysis.status != "complete" else "; profile it again to record one."
+    )
+
+
+def missing_bounds(analysis: Analysis) -> str:
+    """Why there is no division of the time, where there is none."""
+    return missing_operators(analysis) or "The time could not be divided into bound classes."
+
+
+def missing_ceilings(analysis: Analysis) -> str | None:
+    """Why nothing is judged against a roof, or None when something is."""
+    if analysis.ceilings:
+        return None
+    return "No ceilings are known for this device, so no bound, efficiency or headroom is given."
+
+
+def missing_findings(analysis: Analysis) -> str:
+    """Why there is no advice: because nothing stands out, or because nothing could be judged."""
+    if any(row.headroom_s is not None for row in analysis.operators):
+        return "Nothing stands out: no single change is expected to save a noticeable part of the time."
+    return "No advice: without operators and ceilings to judge them by, nothing says what could be gained."
+
+
+def coverage_sentence(analysis: Analysis) -> str | None:
+    """How much of the operator time has a count, and what has none: None when nothing was traced."""
+    coverage = analysis.coverage
+    if coverage is None or coverage.modelled_time_fraction is None:
+        return None
+    # 99.96 % must not be printed as "100 %" beside a list of what is missing.
+    fraction = min(coverage.modelled_time_fraction, 0.999) if coverage.unmodelled else coverage.modelled_time_fraction
+    text = f"{percent(fraction, 1)} of operator time has a count"
+    if not coverage.unmodelled:
+        return f"{text}; nothing is left out." if fraction < 0.9995 else "All of the operator time has a count."
+    named = [f"{item.name} ({seconds(item.time_s)}, {item.reason})" for item in coverage.unmodelled[:3]]
+    more = len(coverage.unmodelled) - len(named)
+    return f"{text}; not modelled: {', '.join(named)}{f' and {more} more' if more else ''}."
+
+
+def memory_sentence(peak: PeakMemory | None) -> str:
+    """The peak memory and what it counts."""
+    if peak is None:
+        return "Peak memory was not measured."
+    return f"Peak {binary_bytes(peak.peak_bytes)}{f' ({peak.kind})' if peak.kind else ''}."
+
+
+def categories_sentence(categories: Iterable[CategorySummary]) -> str:
+    """How long categories take and how near to their bound they run; empty without any."""
+    parts = []
+    for one in categories:
+        reached = "" if one.efficiency is None else f" at {percent(one.efficiency)} of its bound"
+        parts.append(f"{one.category} takes {percent(one.share)} of the operator time{reached}")
+    sentence = "; ".join(parts)
+    return f"{sentence[0].upper()}{sentence[1:]}." if sentence else ""
+
+
+def flag_sentence(row: OperatorRow) -> str:
+    """A flagged operator with where it is, how near to its bound it runs, and why that cannot be."""
+    where = f" in {operator_module(row)}" if operator_module(row) else ""
+    reached = f" reaches {percent(row.efficiency)} of its bound" if row.efficiency is not None else ""
+    return f"{operator_name(row)}{where}{reached}: {row.flag}"
+
+
+def steps_sentences(analysis: Analysis) -> list[str]:
+    """The step times, how sure they are, and what the profiler cost."""
+    steps = analysis.steps
+    if steps is None:
+        return ["Step times were not measured: there was no timed pass, and times under the profiler are too long to stand for them."]
+    rate = f"{significant(steps.samples_per_s)} {analysis.workload.unit}/s" if steps.samples_per_s is not None else ""
+    low, high = steps.ci95_s
+    texts = [
+        f"{seconds(steps.median_s)} a step{f' ({rate})' if rate else ''}: median of {steps.count} with the profiler off, "
+        f"95 % interval {seconds(low)} to {seconds(high)}, 10th to 90th percentile {seconds(steps.p10_s)} to {seconds(steps.p90_s)}."
+    ]
+    if steps.rule or steps.warmup_count:
+        # A rule that tells the count itself is not told it again.
+        counted = "Warm-up" if "warm-up" in steps.rule else f"{steps.warmup_count} warm-up steps"
+        texts.append(f"{counted}: {steps.rule}." if steps.rule else f"{counted} before them.")
+    if steps.profiler_dilation is not None:
+        slower = steps.profiler_dilation - 1
+        pace = f"{percent(abs(slower))} {'slower' if slower >= 0 else 'faster'} than" if abs(slower) >= 0.005 else "as fast as"
+        # A profiler does not make anything faster: a tenth is more than chance.
+        doubt = "; something else slowed the machine down while the steps were timed" if slower < -0.1 else ""
+        texts.append(f"Under the profiler steps ran {pace} the timed ones{doubt}. The traced steps only divide the time.")
+    return texts
+
+
+def headline(analysis: Analysis) -> str:
+    """The verdict; where nobody could give one, what is known instead."""
+    if analysis.verdict:
+        return analysis.verdict
+    return steps_sentences(analysis)[0] if analysis.steps else "No verdict: this run has no step times."
+
+
+def saving(saves_s: float, analysis: Analysis) -> str:
+    """What a finding could save: ``up to 21.0 ms a step (26 %)``."""
+    whole = step_time(analysis)
+    share = f" ({percent(saves_s / whole)})" if whole > 0 else ""
+    return f"up to {seconds(saves_s)} {per(analysis)}{share}"
+
+
+def roofs_sentence(analysis: Analysis) -> str | None:
+    """The roofs that judge this workload, each with its source; None when there are none."""
+    # A precision that a hundredth of the time is spent in is worth a roof here; a counter in fp64 is not.
+    time_of: dict[str, float] = {}
+    for row in analysis.operators:
+        if row.precision and row.flops:
+            time_of[row.precision] = time_of.get(row.precision, 0.0) + row.time_s
+    used = [name for name in sorted(time_of, key=lambda name: -time_of[name]) if time_of[name] >= 0.01 * sum(time_of.values())]
+    device = Ceilings(device=analysis.environment.device_name, kind=analysis.environment.device, ceilings=analysis.ceilings)
+    candidates = [device.compute(precision, "matrix") for precision in used] + [device.outermost_memory()]
+    roofs = [f"{roof.name} {si(roof.value, roof.unit)} ({source_words(roof)})" for roof in candidates if roof]
+    return f"Judged against {', '.join(roofs)}." if roofs else None
+
+
+def source_words(roof: Ceiling) -> str:
+    """How sure a ceiling is: ``measured 2026-11-20, ±0.4 %``, ``from the data sheet, not measured``."""
+    source = roof.source
+    if source.kind == "measured":
+        return f"measured{f' {source.date}' if source.date else ''}{f', ±{percent(roof.spread, 1)}' if roof.spread is not None else ''}"
+    return {
+        "spec": "from the data sheet, not measured",
+        "derived": "derived from cores, clock and vector width, not measured",
+        "user": "given by the user",
+    }[source.kind]

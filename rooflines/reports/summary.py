@@ -1,0 +1,101 @@
+"""What the reports sum up from an analysis before they lay it out: shares of a step, totals, categories, peak memory."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from rooflines.roofline.analysis import Analysis, OperatorRow
+
+
+class OperatorsSummary(NamedTuple):
+    """Sums over all operators, and over the ones that have a bound (``judged_s``, ``lower_bound_s``, ``headroom_s``)."""
+
+    time_s: float
+    is_judged: bool
+    judged_s: float
+    lower_bound_s: float
+    headroom_s: float
+
+    @property
+    def efficiency(self) -> float | None:
+        """Lower bound over time of what has a bound."""
+        return self.lower_bound_s / self.judged_s if self.judged_s > 0 else None
+
+
+class CategorySummary(NamedTuple):
+    """An operator category with its share of the operator time; ``efficiency`` is None where none of it has a bound."""
+
+    category: str
+    time_s: float
+    share: float
+    efficiency: float | None
+
+
+class PeakMemory(NamedTuple):
+    """The most memory that was held, how that was measured, and how much the device has."""
+
+    peak_bytes: int
+    kind: str
+    available_bytes: int | None
+
+
+def step_time(analysis: Analysis) -> float:
+    """The time that shares are shares of: the whole span, idle included; the sum of the operators where no span is known."""
+    if analysis.timeline is not None and analysis.timeline.span_s > 0:
+        return analysis.timeline.span_s
+    if analysis.bound_breakdown:
+        return sum(analysis.bound_breakdown.values())
+    return sum(row.time_s for row in analysis.operators)
+
+
+def share_of_step(time_s: float, analysis: Analysis) -> float:
+    """``time_s`` as a share of the step, 0 where no step time is known."""
+    whole = step_time(analysis)
+    return max(0.0, time_s / whole) if whole > 0 else 0.0
+
+
+def bound_times(analysis: Analysis) -> dict[str, float]:
+    """The step by bound class, longest first, empty classes left out."""
+    return {name: value for name, value in (analysis.bound_breakdown or {}).items() if value > 0}
+
+
+def operators_summary(analysis: Analysis) -> OperatorsSummary:
+    """The sums below a table of operators and in the bar against the bound."""
+    judged = [(row.time_s, row.lower_bound_s) for row in analysis.operators if row.lower_bound_s is not None]
+    return OperatorsSummary(
+        time_s=sum(row.time_s for row in analysis.operators),
+        is_judged=bool(judged),
+        judged_s=sum(time_s for time_s, _ in judged),
+        lower_bound_s=sum(lower_s for _, lower_s in judged),
+        headroom_s=sum(row.headroom_s for row in analysis.operators if row.headroom_s is not None),
+    )
+
+
+def category_summaries(analysis: Analysis) -> list[CategorySummary]:
+    """The categories that operators are in, longest first."""
+    whole = sum(row.time_s for row in analysis.operators)
+    rows_of: dict[str, list[OperatorRow]] = {}
+    for row in analysis.operators:
+        rows_of.setdefault(row.category, []).append(row)
+    summaries = []
+    for category, rows in rows_of.items():
+        judged = [(row.time_s, row.lower_bound_s) for row in rows if row.lower_bound_s is not None]
+        time_s, judged_s = sum(row.time_s for row in rows), sum(time_s for time_s, _ in judged)
+        efficiency = sum(lower_s for _, lower_s in judged) / judged_s if judged_s > 0 else None
+        summaries.append(CategorySummary(category, time_s, time_s / whole if whole > 0 else 0.0, efficiency))
+    return sorted(summaries, key=lambda summary: -summary.time_s)
+
+
+def flagged_operators(analysis: Analysis) -> list[OperatorRow]:
+    """The operators whose figures should not be believed, longest first."""
+    return sorted((row for row in analysis.operators if row.flag), key=lambda row: -row.time_s)
+
+
+def peak_memory(analysis: Analysis) -> PeakMemory | None:
+    """The peak of this run; None when it was not measured."""
+    memory, environment, totals = analysis.memory, analysis.environment, analysis.totals
+    peak = memory.peak_bytes if memory and memory.peak_bytes is not None else totals.peak_memory_bytes if totals else None
+    if peak is None:
+        return None
+    available = environment.memory_bytes if environment.device.startswith("cpu") else environment.device_memory_bytes
+    return PeakMemory(peak, (memory.kind or "") if memory else "", available)
