@@ -28,7 +28,7 @@ from rooflines.reports.sentences import (
     steps_sentences,
     subject,
 )
-from rooflines.reports.summary import bound_times, operators_summary, peak_memory, share_of_step, step_time
+from rooflines.reports.summary import bound_times, operators_summary, peak_memory, share_of_saving, share_of_step, step_time
 from rooflines.reports.tables import size_text
 from rooflines.roofline.analysis import CATEGORIES, Analysis
 from rooflines.units import binary_bytes, percent, seconds, si
@@ -102,7 +102,7 @@ def render(analysis: Analysis) -> str:
         where=_where(analysis),
         against=_against(analysis),
         findings=[
-            (finding, saving(finding.saves_s, analysis), share_of_step(finding.saves_s, analysis)) for finding in analysis.findings
+            (finding, saving(finding.saves_s, analysis), share_of_saving(finding.saves_s, analysis)) for finding in analysis.findings
         ],
         findings_at_first=_FINDINGS_AT_FIRST,
         breakdown_title=breakdown_title(analysis),
@@ -188,7 +188,7 @@ def _against(analysis: Analysis) -> tuple[Part, ...]:
     if not operators.is_judged or whole <= 0:
         return ()
     lower = operators.lower_bound_s
-    headroom = max(0.0, operators.judged_s - lower)
+    headroom = max(0.0, operators.headroom_s)
     rest = max(0.0, whole - lower - headroom)
     parts = (
         ("lower bound", lower, "bound", "what the work needs at the roofs of this device"),

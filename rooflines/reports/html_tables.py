@@ -148,7 +148,7 @@ def _operator_totals(
         "1 row" if len(rows) == 1 else f"all {len(rows)} rows",
         "",
         times.total(everything.time_s),
-        headrooms.total(everything.judged_s - everything.lower_bound_s) if everything.is_judged else _DASH,
+        headrooms.total(everything.headroom_s) if everything.is_judged else _DASH,
         _percents(everything.efficiency),
         "",
         "",

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 from rooflines.device_specs.records import Ceiling, Ceilings
-from rooflines.reports.summary import CategorySummary, PeakMemory, step_time
+from rooflines.reports.summary import CategorySummary, PeakMemory, share_of_saving
 from rooflines.reports.tables import operator_module, operator_name
 from rooflines.roofline.analysis import Analysis, OperatorRow
 from rooflines.units import binary_bytes, percent, seconds, si, significant
@@ -152,9 +152,8 @@ def headline(analysis: Analysis) -> str:
 
 def saving(saves_s: float, analysis: Analysis) -> str:
     """What a finding could save: ``up to 21.0 ms a step (26 %)``."""
-    whole = step_time(analysis)
-    share = f" ({percent(saves_s / whole)})" if whole > 0 else ""
-    return f"up to {seconds(saves_s)} {per(analysis)}{share}"
+    share = share_of_saving(saves_s, analysis)
+    return f"up to {seconds(saves_s)} {per(analysis)}" + (f" ({percent(share)})" if share else "")
 
 
 def roofs_sentence(analysis: Analysis) -> str | None:

@@ -48,6 +48,14 @@ def step_time(analysis: Analysis) -> float:
     return sum(row.time_s for row in analysis.operators)
 
 
+def share_of_saving(saves_s: float, analysis: Analysis) -> float:
+    """A finding's saving as a share of the step. Findings are in seconds of the timed step, which the traced one may be slower than."""
+    whole = step_time(analysis)
+    if analysis.steps is not None and analysis.basis.per == "step":
+        whole = min(whole, analysis.steps.median_s)
+    return saves_s / whole if whole > 0 else 0.0
+
+
 def share_of_step(time_s: float, analysis: Analysis) -> float:
     """``time_s`` as a share of the step, 0 where no step time is known."""
     whole = step_time(analysis)
