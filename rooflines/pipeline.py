@@ -151,8 +151,9 @@ def profile_script(
     """Record the steps of ``script``, run with ``arguments`` as its own command line, and write its analysis and reports.
 
     A step ends with ``optimizer.step()``, or in a script without optimizer when an outermost module returns with gradients off. The
-    script is stopped when enough is recorded, unless ``to_end``. ``device`` is the one whose clock and memory are watched; ``batch_size`` and
-    ``precision`` only label the run. Raises WorkloadError when the script raises, with its exception as ``__cause__``.
+    script is stopped when enough is recorded, unless ``to_end``. ``device`` is the one whose clock and memory are watched;
+    ``batch_size`` and ``precision`` only label the run. Raises WorkloadError when the script raises, with its exception as
+    ``__cause__``.
     """
     from rooflines.profiler.script import collect_script
 

@@ -424,6 +424,7 @@ class _Tracer:
         self._profiler: Any = profile(activities=activities, record_shapes=True, profile_memory=True, acc_events=True)
         self._modules = ModuleRanges()
         self._range: Any = None
+        self._unfinished = ""
         self._running = False
         self._last = 0
 
@@ -454,7 +455,10 @@ class _Tracer:
             with plain.open("rb") as source, gzip.open(packed, "wb", compresslevel=6) as target:
                 if not _ends_whole(source):
                     raise OSError("the profiler's file ends short")
-                shutil.copyfileobj(source, target)
+                if self._unfinished:  # its range is no step; this is rare enough to hold the trace in memory
+                    target.write(source.read().replace(f'"{self._unfinished}"'.encode(), b'"unfinished step"'))
+                else:
+                    shutil.copyfileobj(source, target)
             os.replace(packed, path)
         except (OSError, RuntimeError) as error:
             reason = getattr(error, "strerror", None) or error
@@ -474,6 +478,7 @@ class _Tracer:
     def stop(self) -> None:
         """Profiler and hooks off; a step that has not ended is not counted."""
         if self._range is not None:
+            self._unfinished = f"{STEP_PREFIX}{len(self.times_ns)}"
             self._range.__exit__(None, None, None)
             self._range = None
         if self._running:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "amp-bf16", "amp-fp16")
 LEARNING_RATE, MOMENTUM = 0.01, 0.9
+_HALF = re.compile(r"Half|BFloat16|b?float16|[Ll]ow precision")  # how torch names them where an operator lacks them
 _DEVICE_NAME = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
 
 
@@ -259,6 +260,8 @@ class _Kept:
         self._modules = [(m, m.training, dict(m._parameters), dict(m._buffers)) for m in network.modules()]
         tensors = {id(t): t for t in (*network.parameters(), *network.buffers()) if not is_lazy(t)}
         self._tensors = [(t, t.data, t.data.to("cpu", copy=True) if trained else None, t.grad) for t in tensors.values()]
+        for tensor in tensors.values():
+            tensor.grad = None  # set aside, or it would be converted with its tensor
 
     def restore(self) -> None:
         """Put everything back."""
@@ -350,7 +353,7 @@ def _refusal(error: Exception, facts: Workload, device: torch.device, image_size
             f"{facts.name} cannot train on a batch of {facts.batch_size}: {first}.",
             hint="Use --batch-size 2 or more, or larger images.",
         )
-    if "not implemented for" in text and facts.precision != "fp32":
+    if facts.precision != "fp32" and _HALF.search(text):
         return WorkloadError(
             f"{facts.name} does not run in {facts.precision} on {device}: {first}.", hint="Use --precision fp32 or amp-bf16."
         )
@@ -631,7 +634,8 @@ def _transformers(name: str, options: Options) -> _Task:
 
     from_types = transformers.models.auto.configuration_auto.CONFIG_MAPPING
     misspelt = difflib.get_close_matches(name, list(from_types), n=1, cutoff=0.8)
-    if misspelt and name not in from_types and "/" not in name and not Path(name).exists():  # a hub that cannot be reached costs a minute
+    # Asked before the hub, which costs half a minute where it cannot be reached.
+    if misspelt and name not in from_types and "/" not in name and not Path(name).exists():
         raise WorkloadError(f"unknown model 'hf:{name}'.", hint=f"Did you mean hf:{misspelt[0]}?")
     try:
         config = from_types[name]() if name in from_types else transformers.AutoConfig.from_pretrained(name)

@@ -1,0 +1,377 @@
+"""The collector's laws: what is on and off in each pass, how many steps, what the trace holds, and what is left behind."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import threading
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.modules import module as hooks
+
+from rooflines.errors import UsageError, WorkloadError
+from rooflines.profiler import collect as collector
+from rooflines.profiler.collect import Recording, collect
+from rooflines.profiler.modules import ModuleRanges
+from rooflines.profiler.records import Settings, Workload
+from rooflines.profiler.run import load
+
+CPU = torch.device("cpu")
+WORKLOAD = Workload(name="net", mode="inference", batch_size=2)
+
+
+class Inner(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return torch.relu(self.layer(x))
+
+
+class Network(nn.Module):
+    """``inner`` is called twice, ``outside`` is a module that no root knows of."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = Inner()
+        self.blocks = nn.ModuleList([Inner(), Inner()])
+
+    def forward(self, x):
+        x = self.inner(self.inner(x))
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+NETWORK = Network()
+X = torch.randn(2, 8)
+
+
+def forward():
+    with torch.inference_mode():
+        NETWORK(X)
+
+
+def events(run):
+    assert run.trace_path is not None
+    with gzip.open(run.trace_path) as file:
+        return json.load(file)["traceEvents"]
+
+
+def ranges(run, prefix):
+    return [event["name"] for event in events(run) if event["name"].startswith(prefix)]
+
+
+def profiler_is_on():
+    return torch._C._autograd._profiler_enabled()
+
+
+def hooks_are_on():
+    return bool(hooks._global_forward_hooks or hooks._global_forward_pre_hooks)
+
+
+# --- the three passes --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def observed(tmp_path_factory):
+    """A run and, for each of its steps in turn, whether a profiler and hooks were on, and how many threads there were."""
+    seen = []
+
+    def step():
+        seen.append((profiler_is_on(), hooks_are_on(), threading.active_count()))
+        forward()
+
+    directory = tmp_path_factory.mktemp("observed") / "run"
+    run = collect(step, directory, WORKLOAD, CPU, settings=Settings(steps=4, warmup=2))
+    return run, seen
+
+
+@pytest.mark.unit
+def test_warm_up_and_timed_steps_run_with_the_profiler_and_all_hooks_off(observed):
+    _, seen = observed
+    assert [(profiler, hook) for profiler, hook, _ in seen] == [(False, False)] * 6 + [(True, True)] * 4
+    assert len({threads for _, _, threads in seen[:6]}) == 1, "a thread of ours ran beside the timed steps"
+
+
+@pytest.mark.unit
+def test_the_numbers_of_steps_are_those_asked_for(observed):
+    steps = observed[0].facts.steps
+    assert [len(steps.warmup_ns), len(steps.timed_ns), len(steps.traced_ns)] == [2, 4, 3]
+    assert min(*steps.warmup_ns, *steps.timed_ns, *steps.traced_ns) > 0
+    assert steps.rule == "2 warm-up steps, as asked"
+    assert steps.settled is None
+    assert steps.clock == "perf_counter"
+
+
+@pytest.mark.unit
+def test_the_trace_is_chrome_json_with_a_range_per_step(observed):
+    run, _ = observed
+    assert run.trace_path.name == "net.pt.trace.json.gz"
+    assert sorted(ranges(run, "ProfilerStep#")) == [f"ProfilerStep#{i}" for i in range(3)]
+    linears = [event for event in events(run) if event["name"] == "aten::linear"]
+    assert len(linears) == 3 * 4
+    assert all(event["args"]["Input Dims"][0] == [2, 8] for event in linears)
+
+
+@pytest.mark.unit
+def test_module_names_reach_the_trace(observed):
+    one_step = ranges(observed[0], "nn.Module: ")
+    counted = {name: one_step.count(name) // 3 for name in one_step}
+    assert counted == {
+        "nn.Module:  (Network)": 1,
+        "nn.Module: inner (Inner)": 2,
+        "nn.Module: inner.layer (Linear)": 2,
+        "nn.Module: blocks.0 (Inner)": 1,
+        "nn.Module: blocks.0.layer (Linear)": 1,
+        "nn.Module: blocks.1 (Inner)": 1,
+        "nn.Module: blocks.1.layer (Linear)": 1,
+    }
+
+
+@pytest.mark.unit
+def test_nothing_is_left_on_and_the_run_is_complete(observed):
+    run, _ = observed
+    assert not profiler_is_on()
+    assert not hooks_are_on()
+    assert run.facts.status == "complete"
+    assert run.facts.notes == ()
+    assert run.facts.peak_memory_bytes > 10 << 20
+    assert run.facts.peak_memory_kind == "resident set"
+    assert load(run.directory).facts == run.facts
+    assert not [path.name for path in run.directory.iterdir() if path.name.startswith(".")]
+
+
+def test_samples_are_taken_beside_the_timed_pass(tmp_path):
+    import time
+
+    run = collect(lambda: time.sleep(0.15), tmp_path / "run", WORKLOAD, CPU, settings=Settings(steps=4, warmup=0))
+    assert len(run.samples) >= 2
+    assert all(sample.process_rss_bytes for sample in run.samples)
+    assert load(run.directory).samples == run.samples
+    assert run.facts.steps.rule == "no warm-up, as asked"
+
+
+# --- warm-up -----------------------------------------------------------------------------------------------------------------------
+
+
+def warm(durations_ns):
+    """The recording's state after warm-up steps of these lengths: how many it took, and what it says."""
+    recording = Recording.__new__(Recording)
+    recording._times = {"warm-up": []}
+    recording._settings = Settings()
+    recording._settled, recording._rule, recording._notes = None, "", []
+    for duration in durations_ns:
+        recording._times["warm-up"].append(duration)
+        if recording._warm():
+            break
+    return len(recording._times["warm-up"]), recording._settled, recording._rule, recording._notes
+
+
+@pytest.mark.unit
+def test_warm_up_ends_when_three_steps_are_within_five_percent_of_the_three_before():
+    assert warm([100] * 20)[:3] == (
+        6, True, "settled after 6 warm-up steps: medians of the last 3 steps and the 3 before differ by 0.0 % (limit 5 %)",
+    )  # fmt: skip
+    # 900 300 120 | 100 100 100: 300 to 100; then 300 120 100 | ...: 120 to 100; then 120 100 100 | 100 100 100: the same
+    assert warm([900, 300, 120, *[100] * 20])[:2] == (8, True)
+
+
+@pytest.mark.unit
+def test_warm_up_that_does_not_settle_ends_after_fifty_steps_and_says_so():
+    count, settled, rule, notes = warm([2**i for i in range(60)][:24] + [2 ** (24 - i) for i in range(24)] + [1, 9] * 20)
+    assert (count, settled) == (50, False)
+    assert rule.startswith("not settled after 50 warm-up steps")
+    assert len(notes) == 1
+
+
+@pytest.mark.unit
+def test_warm_up_that_does_not_settle_ends_after_thirty_seconds():
+    assert warm([10**9 * 2**i for i in range(20)])[:2] == (6, False)  # 1 + 2 + 4 + 8 + 16 + 32 s
+
+
+@pytest.mark.unit
+def test_without_numbers_the_step_times_decide(tmp_path):
+    run = collect(forward, tmp_path / "run", WORKLOAD, CPU)
+    steps = run.facts.steps
+    assert 6 <= len(steps.warmup_ns) <= 50
+    assert steps.settled is not None
+    assert 5 <= len(steps.timed_ns) <= 100
+
+
+# --- the size of the trace ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize(("steps_that_fit", "traced"), [(0.1, 1), (2.5, 2), (100, 3)])
+def test_a_trace_that_would_be_too_large_gets_fewer_steps_and_a_note(tmp_path, monkeypatch, steps_that_fit, traced):
+    first = collect(forward, tmp_path / "first", WORKLOAD, CPU, settings=Settings(steps=1, warmup=1))
+    with gzip.open(first.trace_path) as file:
+        size = len(file.read()) / 3
+    monkeypatch.setattr(collector, "TRACE_LIMIT_BYTES", int(size * steps_that_fit * 1.1))
+    run = collect(forward, tmp_path / "run", WORKLOAD, CPU, settings=Settings(steps=1, warmup=1))
+    assert len(run.facts.steps.traced_ns) == traced
+    assert len(ranges(run, "ProfilerStep#")) == traced
+    expected = [] if traced == 3 else [f"traced {traced} step{'s' * (traced > 1)} instead of 3: one step makes"]
+    assert [note[: len(text)] for note, text in zip(run.facts.notes, expected, strict=True)] == expected
+
+
+# --- ends that nobody planned ------------------------------------------------------------------------------------------------------
+
+
+def loop(directory, steps, **settings):
+    with Recording(directory, WORKLOAD, CPU, settings=Settings(**{"steps": 2, "warmup": 1, **settings})) as recording:
+        for _ in range(steps):
+            forward()
+            recording.step()
+    return recording.run
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize(
+    ("taken", "timed", "traced", "note"),
+    [
+        (0, 0, 0, "the steps ended in the warm-up pass (0 warm-up steps, 0 timed, 0 traced): no operators were traced."),
+        (1, 0, 0, "the steps ended in the timed pass (1 warm-up step, 0 timed, 0 traced): no operators were traced."),
+        (2, 1, 0, "the steps ended in the timed pass (1 warm-up step, 1 timed, 0 traced): no operators were traced."),
+        (3, 2, 0, "the steps ended in the traced pass (1 warm-up step, 2 timed, 0 traced): no operators were traced."),
+        (4, 2, 1, "the steps ended in the traced pass (1 warm-up step, 2 timed, 1 traced): its operators are those of fewer steps"),
+        (6, 2, 2, "the steps ended in the traced pass (1 warm-up step, 2 timed, 2 traced): its operators are those of fewer steps"),
+        (7, 2, 3, ""),
+        (20, 2, 3, ""),
+    ],
+)
+def test_a_loop_that_is_too_short_says_so_and_keeps_what_it_has(tmp_path, taken, timed, traced, note):
+    run = loop(tmp_path / "run", taken)
+    facts = run.facts
+    assert facts.status == "complete"
+    assert (len(facts.steps.timed_ns), len(facts.steps.traced_ns)) == (timed, traced)
+    assert [text.startswith(note) for text in facts.notes] == [True] * bool(note)
+    assert (run.trace_path is not None) == (traced > 0)
+    if traced:
+        assert len(ranges(run, "ProfilerStep#")) == traced
+    assert not profiler_is_on()
+    assert not hooks_are_on()
+
+
+class Broken(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(8, 8), nn.Linear(7, 7))
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize("good", [0, 1, 2, 3, 5])
+def test_a_step_that_raises_in_any_pass_leaves_a_run_that_loads_and_nothing_on(tmp_path, good):
+    taken = []
+
+    def step():
+        if len(taken) == good:
+            Broken()(X)
+        taken.append(forward())
+
+    with pytest.raises(WorkloadError, match="net raised RuntimeError: mat1 and mat2") as caught:
+        collect(step, tmp_path / "run", WORKLOAD, CPU, settings=Settings(steps=2, warmup=1))
+    assert isinstance(caught.value.__cause__, RuntimeError)
+    assert not profiler_is_on()
+    assert not hooks_are_on()
+    facts = load(tmp_path / "run").facts
+    assert facts.status == "failed"
+    assert facts.error.startswith("mat1 and mat2")
+    assert len(facts.steps.warmup_ns) + len(facts.steps.timed_ns) == min(good, 3)
+
+
+@pytest.mark.unit
+def test_an_input_that_is_refused_at_once_leaves_nothing_but_what_was_there(tmp_path):
+    def refuse():
+        raise WorkloadError("too small.")
+
+    (tmp_path / "there").mkdir()
+    for name in ("new", "there"):
+        with pytest.raises(WorkloadError, match=r"^too small\.$"):
+            collect(refuse, tmp_path / name, WORKLOAD, CPU, settings=Settings(warmup=0))
+    assert [path.name for path in tmp_path.iterdir()] == ["there"]
+    assert list((tmp_path / "there").iterdir()) == []
+
+
+@pytest.mark.unit
+def test_a_recording_in_a_recording_is_refused_and_the_outer_one_goes_on(tmp_path):
+    with Recording(tmp_path / "outer", WORKLOAD, CPU, settings=Settings(steps=1, warmup=1)) as outer:
+        with pytest.raises(UsageError, match=r"already being recorded into '.*outer'"):
+            loop(tmp_path / "inner", 1)
+        for _ in range(6):
+            forward()
+            outer.step()
+    assert outer.run.facts.status == "complete"
+    assert not (tmp_path / "inner").exists()
+    assert loop(tmp_path / "next", 7).facts.status == "complete"
+
+
+@pytest.mark.unit
+def test_a_recording_under_somebody_elses_profiler_is_refused(tmp_path):
+    with torch.profiler.profile(), pytest.raises(UsageError, match="a torch profiler is already on"):
+        loop(tmp_path / "run", 1)
+    assert not (tmp_path / "run").exists()
+
+
+# --- module ranges -----------------------------------------------------------------------------------------------------------------
+
+
+def named(work):
+    """The module ranges that ``work`` makes, as (path, type)."""
+    with torch.profiler.profile() as profiler, ModuleRanges():
+        work()
+    return [event.name.removeprefix("nn.Module: ") for event in profiler.events() if event.name.startswith("nn.Module: ")]
+
+
+@pytest.mark.unit
+def test_a_module_called_outside_a_root_is_named_by_its_own_tree():
+    assert named(lambda: NETWORK.inner(X)) == [" (Inner)", "layer (Linear)"]
+
+
+@pytest.mark.unit
+def test_a_module_that_no_root_knows_is_named_by_its_class():
+    lost = nn.Linear(8, 8)
+
+    class Hides(nn.Module):
+        def forward(self, x):
+            return lost(x)
+
+    assert named(lambda: Hides()(X)) == [" (Hides)", "Linear (Linear)"]
+
+
+@pytest.mark.unit
+def test_ranges_close_when_a_forward_raises():
+    def work():
+        with pytest.raises(RuntimeError, match="mat1"):
+            Broken()(X)
+        NETWORK.inner(X)
+
+    # had one stayed open, the next module would not have been a root
+    assert named(work) == [" (Broken)", "inner (Sequential)", "inner.0 (Linear)", "inner.1 (Linear)", " (Inner)", "layer (Linear)"]
+
+
+@pytest.mark.unit
+def test_threads_have_ranges_of_their_own():
+    def work():
+        def call():
+            NETWORK.inner(X)
+
+        class Forks(nn.Module):
+            def forward(self, x):
+                thread = threading.Thread(target=call)
+                thread.start()
+                thread.join()
+                return x
+
+        nn.Sequential(Forks())(X)
+        NETWORK.inner(X)
+
+    assert named(work)[-2:] == [" (Inner)", "layer (Linear)"]
+    assert not hooks_are_on()

@@ -1,0 +1,72 @@
+"""Records to JSON and back: absent instead of null, whole files only, wrong types named."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import msgspec
+import pytest
+
+from rooflines.serial import from_plain, read_json, to_plain, write_json
+
+pytestmark = pytest.mark.unit
+
+
+class Point(msgspec.Struct, frozen=True):
+    x: float
+    label: str | None = None
+    inner: tuple[Point, ...] = ()
+
+
+def test_none_is_left_out_at_every_depth():
+    assert to_plain(Point(1.0, inner=(Point(2.0), Point(0.0, "zero")))) == {
+        "x": 1.0, "inner": [{"x": 2.0, "inner": []}, {"x": 0.0, "label": "zero", "inner": []}],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("point", [Point(1.5), Point(-0.0, "ü · µ"), Point(1e-300, "", (Point(3.0),))])
+def test_what_is_written_reads_back(tmp_path, point):
+    write_json(tmp_path / "point.json", point)
+    assert read_json(tmp_path / "point.json", Point) == point
+    assert from_plain(json.loads((tmp_path / "point.json").read_text()), Point) == point
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_figure_that_is_no_number_is_not_written_and_the_old_file_stays(tmp_path, value):
+    path = tmp_path / "point.json"
+    write_json(path, Point(1.0))
+    # msgspec makes null of NaN where JSON has no word for it; then it is absent, never a wrong figure
+    try:
+        write_json(path, Point(value))
+    except ValueError:
+        assert read_json(path, Point) == Point(1.0)
+    else:
+        assert "x" not in json.loads(path.read_text())
+    assert [entry.name for entry in tmp_path.iterdir()] == ["point.json"]
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path, monkeypatch):
+    path = tmp_path / "point.json"
+    write_json(path, Point(1.0))
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_json(path, Point(2.0))
+    assert read_json(path, Point) == Point(1.0)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["point.json"]
+
+
+@pytest.mark.parametrize(("text", "message"), [("{", "truncated"), ('{"x": "one"}', r"\$\.x"), ("{}", "x"), ("[]", "object")])
+def test_what_does_not_fit_is_named(tmp_path, text, message):
+    (tmp_path / "point.json").write_text(text)
+    with pytest.raises(msgspec.DecodeError, match=message):
+        read_json(tmp_path / "point.json", Point)
+
+
+def test_written_files_are_readable_by_others(tmp_path):
+    write_json(tmp_path / "point.json", Point(1.0))
+    assert (tmp_path / "point.json").stat().st_mode & 0o777 == 0o644

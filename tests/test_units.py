@@ -1,0 +1,71 @@
+"""Numbers with prefixes: three figures, the right prefix, at every edge."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from rooflines.units import binary_bytes, percent, scale, seconds, si, significant
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (1, "1.00"), (12.345, "12.3"), (123.45, "123"), (1234.5, "1230"), (0.012345, "0.0123"), (9.999, "10.0"),
+     (-9.999, "-10.0"),
+     (99.95, "100"), (float("inf"), "inf"), (float("nan"), "nan")],
+)  # fmt: skip
+def test_significant(value, text):
+    assert significant(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [(4.6e11, "FLOP/s", "460 GFLOP/s"), (0, "B/s", "0 B/s"), (1, "B", "1.00 B"), (999, "B", "999 B"), (999.9, "B", "1.00 kB"),
+     (999_999, "B", "1.00 MB"), (1.1e-6, "s", "1.10 µs"), (9.996e-7, "s", "1.00 µs"), (5e-10, "s", "0.500 ns"),
+     (2.5e15, "FLOP", "2.50 PFLOP"),
+     (3e18, "FLOP", "3000 PFLOP"), (-4.6e11, "W", "-460 GW"), (1500, "", "1.50 k")],
+)  # fmt: skip
+def test_si(value, unit, text):
+    assert si(value, unit) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [(4.6e11, (1e9, "G")), (1, (1.0, "")), (0, (1.0, "")), (0.02, (1e-3, "m")), (math.inf, (1.0, ""))]
+)
+def test_scale(value, expected):
+    assert scale(value) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(2**30, "1.00 GiB"), (0, "0 B"), (1, "1.00 B"), (1536, "1.50 KiB"), (4 * 10**15, "3.55 PiB"), (25e9, "23.3 GiB")],
+)
+def test_binary_bytes(value, text):
+    assert binary_bytes(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(1.434, "1.43 s"), (0.0123, "12.3 ms"), (4.5e-6, "4.50 µs"), (125, "2 min 05 s"), (119, "119 s"), (120, "2 min 00 s"), (0, "0 s")],
+)
+def test_seconds(value, text):
+    assert seconds(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "text"),
+    [
+        (0.783, 0, "78 %"),
+        (0, 0, "0 %"),
+        (0.001, 0, "<1 %"),
+        (0.0004, 1, "<0.1 %"),
+        (0.0006, 1, "0.1 %"),
+        (1, 0, "100 %"),
+        (-0.5, 0, "-50 %"),
+    ],
+)
+def test_percent(value, digits, text):
+    assert percent(value, digits) == text
