@@ -21,6 +21,7 @@ PACKAGE = ROOT / "rooflines"
 # From the top down; a module imports from its own layer and from those below it.
 LAYERS = ("cli", "studies", "pipeline", "reports", "roofline", "profiler", "device_specs", "kernels")
 FOR_ALL = ("errors", "units", "serial", "_version")
+COMMAND = "import sys; sys.argv = {}; import rooflines.cli\ntry: rooflines.cli.main()\nexcept SystemExit: pass"
 HEAVY = (
     "torch",
     "torchvision",
@@ -90,10 +91,7 @@ def test_imports_go_downward(path):
         "import rooflines.errors, rooflines.units",
         "import rooflines.roofline.work",
         "from rooflines.roofline.work import count",
-        *(
-            f"import sys; sys.argv = {['rooflines', *arguments]}; import rooflines.cli\ntry: rooflines.cli.main()\nexcept SystemExit: pass"
-            for arguments in (["--help"], ["profile", "--help"], ["--version"])
-        ),
+        *(COMMAND.format(["rooflines", *arguments]) for arguments in (["--help"], ["profile", "--help"], ["--version"])),
     ],
     ids=lambda text: text.replace("\n", " ")[:60],
 )

@@ -60,7 +60,7 @@ class StepHooks:
             make(optimizer, *arguments, **keywords)
             self._watch(optimizer)
 
-        Optimizer.__init__ = made  # type: ignore[method-assign]
+        Optimizer.__init__ = made  # type: ignore[method-assign, assignment]
         self._on = True
         return self
 
