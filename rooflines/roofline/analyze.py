@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
+from rooflines.device_specs.meter import DISTURBED
 from rooflines.device_specs.records import Ceilings
 from rooflines.profiler.records import Run, RunFile, StepTimes, Workload
 from rooflines.profiler.trace import intervals
@@ -55,7 +56,7 @@ def analyze(run: Run, ceilings: Ceilings | None = None) -> Analysis:
         ceilings=ceilings.ceilings if ceilings else (),
         steps=_steps(facts.steps, facts.workload) if facts.steps else None,
         memory=Memory(peak_bytes=facts.peak_memory_bytes, kind=facts.peak_memory_kind) if facts.peak_memory_bytes else None,
-        notes=(*_notes(facts), *_company(run)),
+        notes=(*_notes(facts), *_company(run), *_doubtful(ceilings)),
     )
     if run.trace_path is not None:
         trace = read_trace(run.trace_path, _list_dtype(facts.workload))
@@ -87,6 +88,16 @@ def _company(run: Run) -> list[str]:
     return [
         f"other programs kept {significant(busy, 2)} of {threads} processors busy while the steps were timed: "
         "these are the times of a shared machine, and operators that use all threads suffer most"
+    ]
+
+
+def _doubtful(ceilings: Ceilings | None) -> list[str]:
+    """A sentence when ceilings were taken while other programs used the same cores: they may be too low."""
+    names = [one.name for one in ceilings.ceilings if DISTURBED in one.source.detail] if ceilings else []
+    if not names:
+        return []
+    return [
+        f"measured while other programs used the same cores, so perhaps too low: {', '.join(names)}; --remeasure on a quiet machine"
     ]
 
 

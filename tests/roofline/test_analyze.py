@@ -177,3 +177,11 @@ def test_a_run_says_when_it_was_not_alone(tmp_path, mine, said):
     samples = tuple(DeviceSample(time_ns=i, source="psutil", cpu_utilization=1.0, process_cpu_utilization=mine) for i in range(4))
     found = analyze(Run(directory=tmp_path, facts=facts, samples=samples))
     assert any("other programs kept 1.0 of 2 processors busy" in note for note in found.notes) == said
+
+
+def test_ceilings_taken_on_a_busy_machine_are_named(tmp_path):
+    first, *rest = ceilings()
+    doubtful = msgspec.structs.replace(first, source=msgspec.structs.replace(first.source, detail="kernel, disturbed: other processes"))
+    found = analyze(run_of(tmp_path), Ceilings(device="cpu", kind="cpu", ceilings=(doubtful, *rest)))
+    assert any(first.name in note and "--remeasure" in note for note in found.notes)
+    assert not any("--remeasure" in note for note in analyze(run_of(tmp_path)).notes)
