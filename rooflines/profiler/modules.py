@@ -7,7 +7,10 @@ made during the run, and they are taken off in one place.
 
 from __future__ import annotations
 
+import contextlib
 import threading
+import warnings
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from rooflines.profiler.trace.calls import module_annotation
@@ -28,10 +31,12 @@ class ModuleRanges:
         self._threads = _Threads()
         self._names: dict[int, str] = {}
         self._roots: dict[int, Any] = {}
+        self._quiet = contextlib.ExitStack()
 
     def __enter__(self) -> ModuleRanges:
         from torch.nn.modules import module
 
+        self._quiet.enter_context(quiet_global_hooks())
         self._handles = [
             module.register_module_forward_pre_hook(self._before),
             module.register_module_forward_hook(self._after, always_call=True),
@@ -41,6 +46,7 @@ class ModuleRanges:
     def __exit__(self, *_: object) -> None:
         for handle in self._handles:
             handle.remove()
+        self._quiet.close()
         # Ctrl-C in a forward skips the hooks that would have closed these; other threads close their own.
         while self._threads.open:
             self._threads.open.pop().__exit__(None, None, None)
@@ -50,6 +56,7 @@ class ModuleRanges:
 
         if torch.compiler.is_compiling():
             return
+        module = getattr(module, "_orig_mod", module)  # what torch.compile wraps keeps its name
         if not self._threads.open and id(module) not in self._roots:
             # The module itself is kept, so that its id cannot be given to another one meanwhile.
             self._roots[id(module)] = module
@@ -65,6 +72,14 @@ class ModuleRanges:
 
         if not torch.compiler.is_compiling() and self._threads.open:
             self._threads.open.pop().__exit__(None, None, None)
+
+
+@contextlib.contextmanager
+def quiet_global_hooks() -> Iterator[None]:
+    """No warning of torch that global hooks see a compiled module as a call of its own: that is reckoned with."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"Using `torch\.compile\(module\)` when there are global hooks")
+        yield
 
 
 class _Threads(threading.local):

@@ -6,6 +6,7 @@ forward returns with gradients off.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import runpy
@@ -20,6 +21,7 @@ import msgspec
 
 from rooflines.errors import WorkloadError
 from rooflines.profiler.collect import Recording, interrupted, user_error
+from rooflines.profiler.modules import quiet_global_hooks
 from rooflines.profiler.records import Mode, Run
 
 
@@ -44,11 +46,13 @@ class StepHooks:
         self._on = False
         self._handles: list[Any] = []
         self._make: Any = None
+        self._quiet = contextlib.ExitStack()
 
     def __enter__(self) -> StepHooks:
         from torch.nn.modules import module
         from torch.optim import Optimizer
 
+        self._quiet.enter_context(quiet_global_hooks())
         self._handles = [
             module.register_module_forward_pre_hook(self._before_forward),
             module.register_module_forward_hook(self._after_forward, always_call=True),
@@ -71,6 +75,7 @@ class StepHooks:
         Optimizer.__init__ = self._make  # type: ignore[method-assign]
         for handle in self._handles:
             handle.remove()
+        self._quiet.close()
 
     def _watch(self, optimizer: Any) -> None:
         """Be told when ``optimizer`` has stepped.

@@ -346,6 +346,15 @@ def test_a_module_that_no_root_knows_is_named_by_its_class():
     assert named(lambda: Hides()(X)) == [" (Hides)", "Linear (Linear)"]
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::UserWarning:torch")
+def test_a_compiled_module_keeps_its_name_and_nobody_is_warned(recwarn):
+    compiled = torch.compile(NETWORK.inner)
+    compiled(X)
+    assert named(lambda: compiled(X)) == [" (Inner)"]
+    assert not [warning for warning in recwarn if "global hooks" in str(warning.message)]
+
+
 @pytest.mark.unit
 def test_ranges_close_when_a_forward_raises():
     def work():

@@ -175,6 +175,7 @@ def test_a_compiled_model_in_a_script(profile):
     assert answer.code == 0, answer
     assert len(recorded.facts.steps.traced_ns) == 3
     assert recorded.facts.workload.mode == "training"
+    assert "global hooks" not in answer.err
 
 
 def test_a_script_beside_its_own_modules(profile, tmp_path):
