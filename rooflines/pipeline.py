@@ -18,19 +18,12 @@ import msgspec
 
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import Interrupted, OutputError, UsageError, WorkloadError
-from rooflines.profiler.collect import Progress, Recording, Silent, collect, memory_shortage, quiet_profiler
-from rooflines.profiler.records import Mode, Run, Settings, Workload
+from rooflines.profiler.collect import Progress, Recording, Silent, collect, quiet_profiler
+from rooflines.profiler.memory_shortage import memory_shortage
+from rooflines.profiler.options import Options, check_options, find_device
+from rooflines.profiler.records import Environment, Mode, Run, Settings, Workload
 from rooflines.profiler.run import check_directory, default_directory, load, save
-from rooflines.profiler.workloads import (
-    Options,
-    Prepared,
-    check_options,
-    find_device,
-    from_module,
-    from_step,
-    prepare,
-    thread_count,
-)
+from rooflines.profiler.workloads import Prepared, from_module, from_step, prepare, thread_count
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.analyze import analyze as _analyze
 from rooflines.serial import write_json
@@ -246,7 +239,7 @@ def analyze(run: Run | Path | str, *, ceilings: str | None = None) -> Analysis:
     run = run if isinstance(run, Run) else load(run)
     if ceilings is None:
         return _analyze(run)
-    chosen = _given_ceilings(ceilings, run.facts.environment.device)
+    chosen = _given_ceilings(ceilings, run.facts.environment.device, recorded=run.facts.environment)
     return _analyze(run, chosen(run, False, Silent()))
 
 
@@ -317,8 +310,11 @@ def check_steps(steps: int | None, warmup: int | None) -> None:
 _Ceilings = Callable[[Run, bool, Progress], Ceilings]
 
 
-def _given_ceilings(choice: str, device: str) -> _Ceilings:
-    """How to get the ceilings asked for. A file or data sheet is read at once, so that a bad one is refused before anything runs."""
+def _given_ceilings(choice: str, device: str, recorded: Environment | None = None) -> _Ceilings:
+    """How to get the ceilings asked for, for ``device`` here or for the device that a run was ``recorded`` on.
+
+    A file or a data sheet is read at once, so that a bad one is refused before anything runs.
+    """
     if choice == "measured":
 
         def measured(run: Run, remeasure: bool, progress: Progress) -> Ceilings:
@@ -333,9 +329,13 @@ def _given_ceilings(choice: str, device: str) -> _Ceilings:
         return measured
     if choice == "spec":
         from rooflines.device_specs.catalog import look_up
+        from rooflines.device_specs.detect import physical_cores
         from rooflines.profiler.environment import device_name
 
-        sheet = look_up(device_name(str(find_device(device))))
+        if recorded is not None:
+            sheet = look_up(recorded.device_name, cores=recorded.cpu_cores)
+        else:
+            sheet = look_up(device_name(str(find_device(device))), cores=physical_cores())
         return lambda *_: sheet
     path = Path(choice)
     if not path.is_file():

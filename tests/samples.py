@@ -1,4 +1,4 @@
-"""A small analysis built by hand, for tests of reports: a CPU training step with every bound class, a flag and an unmodelled operator."""
+"""A small analysis built by hand for tests of reports: a training step with every bound class, a flag and an unmodelled operator."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def analysis() -> Analysis:
              24084480, 0, 57802752, "memory", "DRAM"),
             ("aten::relu_", "layer1.0.relu", "forward", "4x64x56x56", "element-wise", 3, 0.00095, 2408448, 0, 19267584, "memory", "L3"),
             ("aten::max_pool2d", "maxpool", "forward", "4x64x112x112", "reduction", 1, 0.0093, 7225344, 0, 16056320, "memory", "L3"),
-            ("aten::add_", "layer1.0", "forward", "4x256x56x56, 4x256x56x56", "element-wise", 3, 0.0015, 9633792, 0, 115605504, "memory",
-             "DRAM", "finished faster than DRAM allows: its input was still in cache"),
+            ("aten::add_", "layer1.0", "forward", "4x256x56x56, 4x256x56x56", "element-wise", 3, 0.0015, 9633792, 0, 115605504,
+             "memory", "DRAM", "finished faster than DRAM allows: its input was still in cache"),
             ("aten::mean", "avgpool", "forward", "4x2048x7x7", "reduction", 1, 0.00012, 401408, 0, 1638400, "memory", "L2"),
             ("aten::add_", "", "optimizer", "64, 64", "optimizer", 320, 0.0013, 40960, 0, 245760, "latency", "L2"),
             ("aten::cross_entropy_loss", "", "forward", "4x1000, 4", "reduction", 1, 0.00006, 40000, 0, 16036, "latency", "L2"),
@@ -94,8 +94,9 @@ def analysis() -> Analysis:
                     profiler_dilation=1.06, warmup_count=6, settled=True, rule="last 3 steps within 5 % of the 3 before",
                     clock="perf_counter", durations_s=(0.084, 0.083, 0.085, 0.0841, 0.0838, 0.087, 0.0843, 0.0835, 0.0829, 0.0846,
                                                        0.084, 0.0842)),
-        totals=Totals(flops=sum(r.flops for r in rows), matrix_flops=sum(r.matrix_flops for r in rows), bytes=sum(r.bytes for r in rows),
-                      time_s=time_s, lower_bound_s=lower, efficiency=lower / time_s, peak_memory_bytes=1200 << 20),
+        totals=Totals(flops=sum(r.flops for r in rows), matrix_flops=sum(r.matrix_flops for r in rows),
+                      bytes=sum(r.bytes for r in rows), time_s=time_s, lower_bound_s=lower,
+                      efficiency=lower / time_s, peak_memory_bytes=1200 << 20),
         timeline=Timeline(span_s=busy + 0.004, busy_s=busy, idle_s=0.004, compute_s=busy),
         step_breakdown={"cpu_s": busy, "other_s": 0.004},
         bound_breakdown={"compute": 0.04895, "memory": 0.01932, "latency": 0.00136, "unmodelled": 0.0006, "host": 0.004},

@@ -7,27 +7,24 @@ one; they differ only in who calls ``step()``.
 from __future__ import annotations
 
 import contextlib
-import gzip
 import os
-import re
-import shutil
 import statistics
 import time
 from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import msgspec
 
-from rooflines.errors import Interrupted, OutOfMemoryError, OutputError, RooflinesError, UsageError, WorkloadError
+from rooflines.errors import Interrupted, OutputError, RooflinesError, UsageError, WorkloadError
 from rooflines.profiler.environment import collect_environment
-from rooflines.profiler.modules import ModuleRanges
+from rooflines.profiler.memory_shortage import memory_shortage
 from rooflines.profiler.peak_memory import PeakMemory
 from rooflines.profiler.records import DeviceSample, Run, RunFile, Settings, Status, StepTimes, Workload
 from rooflines.profiler.run import RUN_FILE, create_directory, file_stem, save
 from rooflines.profiler.samplers.process import SamplerProcess, torch_gpus
-from rooflines.profiler.trace.reader import STEP_PREFIX
+from rooflines.profiler.tracer import Tracer
 from rooflines.units import binary_bytes, percent
 
 if TYPE_CHECKING:
@@ -115,8 +112,9 @@ class Recording:
         self._peak_bytes: int | None = None
         self._sampler: SamplerProcess | None = None
         self._samples: tuple[DeviceSample, ...] = ()
-        self._tracer: _Tracer | None = None
+        self._tracer: Tracer | None = None
         self._trace_name: str | None = None
+        self._parameter_elements: int | None = None
         self._last = 0
 
     @property
@@ -192,6 +190,7 @@ class Recording:
                 ),
                 trace=self._trace_name,
                 peak_memory_bytes=self._peak_bytes,
+                parameter_elements=self._parameter_elements,
                 peak_memory_kind=self._peak.kind if self._peak_bytes is not None else None,
                 notes=tuple(self._notes),
                 error=None if error is None else str(error) or type(error).__name__,
@@ -327,7 +326,7 @@ class Recording:
             self.stage = "done"
             return
         self._progress.stage("tracing one step to see how large a trace is", None)
-        self._tracer = _Tracer(self._device, steps=1, probe=True)
+        self._tracer = Tracer(self._device, steps=1, probe=True)
         self._tracer.start()
 
     def _after_traced_step(self) -> None:
@@ -349,16 +348,17 @@ class Recording:
                 f"trace, the limit is {binary_bytes(TRACE_LIMIT_BYTES)}"
             )
         self._progress.stage("tracing", steps)
-        self._tracer = _Tracer(self._device, steps=steps, probe=False)
+        self._tracer = Tracer(self._device, steps=steps, probe=False)
         self._tracer.start()
 
-    def _keep_trace(self, tracer: _Tracer) -> int:
+    def _keep_trace(self, tracer: Tracer) -> int:
         """Write the trace in place of an earlier one; returns its size in bytes, uncompressed."""
         self._tracer = None
         name = f"{file_stem(self.workload.name)}.pt.trace.json.gz"
         size = tracer.write(self.directory / name)
         self._trace_name = name
         self._times["traced"] = tracer.times_ns
+        self._parameter_elements = tracer.parameter_elements
         return size
 
     # --- the end ---------------------------------------------------------------------------------------------------------------
@@ -403,97 +403,6 @@ def synchronise(device: torch.device) -> None:
         torch.cuda.synchronize(device)
     elif device.type == "mps":
         torch.mps.synchronize()
-
-
-class _Tracer:
-    """torch.profiler over a few steps, each in a range ``ProfilerStep#N`` that ends after a synchronise.
-
-    The one that probes traces the first step, which pays for the profiler's start, and tells how large a step's trace is. Its trace
-    is kept only until there is a better one.
-    """
-
-    def __init__(self, device: torch.device, *, steps: int, probe: bool) -> None:
-        from torch.profiler import ProfilerActivity, profile
-
-        activities = [ProfilerActivity.CPU]
-        if device.type == "cuda":
-            activities.append(ProfilerActivity.CUDA)
-        self.probe = probe
-        self.times_ns: list[int] = []
-        self._steps = steps
-        self._profiler: Any = profile(activities=activities, record_shapes=True, profile_memory=True, acc_events=True)
-        self._modules = ModuleRanges()
-        self._range: Any = None
-        self._unfinished = ""
-        self._running = False
-        self._last = 0
-
-    def start(self) -> None:
-        self._profiler.start()
-        self._running = True
-        self._modules.__enter__()
-        self._open_step()
-
-    def step(self) -> bool:
-        """End a step; True when it was the last one (the profiler is off then)."""
-        self.times_ns.append(time.perf_counter_ns() - self._last)
-        self._range.__exit__(None, None, None)
-        self._range = None
-        if len(self.times_ns) >= self._steps:
-            self.stop()
-            return True
-        self._open_step()
-        return False
-
-    def write(self, path: Path) -> int:
-        """Write the trace, gzipped, to ``path``, whole or not at all; returns its uncompressed size in bytes."""
-        # The profiler gives no error when its file ends short on a full disk; gzip, which we write ourselves, does.
-        plain, packed = path.with_name(f".{path.name}.json"), path.with_name(f".{path.name}.gz")
-        try:
-            self._profiler.export_chrome_trace(str(plain))
-            size = plain.stat().st_size
-            with plain.open("rb") as source, gzip.open(packed, "wb", compresslevel=6) as target:
-                if not _ends_whole(source):
-                    raise OSError("the profiler's file ends short")
-                if self._unfinished:  # its range is no step; this is rare enough to hold the trace in memory
-                    target.write(source.read().replace(f'"{self._unfinished}"'.encode(), b'"unfinished step"'))
-                else:
-                    shutil.copyfileobj(source, target)
-            os.replace(packed, path)
-        except (OSError, RuntimeError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise OutputError(f"cannot write the trace {str(path)!r}: {reason}.", hint="Is the disk full?") from None
-        finally:
-            for file in path.parent.glob(f".{path.name}.*"):  # Kineto has a temporary file of its own beside the one it is told
-                file.unlink(missing_ok=True)
-        return size
-
-    def _open_step(self) -> None:
-        from torch.profiler import record_function
-
-        self._range = record_function(f"{STEP_PREFIX}{len(self.times_ns)}")
-        self._range.__enter__()
-        self._last = time.perf_counter_ns()
-
-    def stop(self) -> None:
-        """Profiler and hooks off; a step that has not ended is not counted."""
-        if self._range is not None:
-            self._unfinished = f"{STEP_PREFIX}{len(self.times_ns)}"
-            self._range.__exit__(None, None, None)
-            self._range = None
-        if self._running:
-            self._running = False
-            self._modules.__exit__()
-            self._profiler.stop()
-
-
-def _ends_whole(trace: IO[bytes]) -> bool:
-    """Whether a Chrome JSON file ends with the brace that closes it; leaves the file at its start."""
-    trace.seek(0, os.SEEK_END)
-    trace.seek(max(0, trace.tell() - 64))
-    whole = trace.read().rstrip().endswith(b"}")
-    trace.seek(0)
-    return whole
 
 
 def _counted(number: int, noun: str) -> str:
@@ -552,47 +461,3 @@ def user_error(error: Exception, what: str, recording: Recording, device: torch.
         return shortage
     first = str(error).strip().partition("\n")[0]
     return WorkloadError(f"{what} raised {type(error).__name__}: {first}".rstrip(": "), hint=kept)
-
-
-# How torch (host, then device), numpy and the C++ library say that memory ran out; the first group is how much was asked for.
-_ASKED = re.compile(r"(?:[Tt]ried to allocate|Unable to allocate) ([\d.]+ \w+)")
-_SHORTAGES = ("can't allocate memory", "not enough memory", "out of memory", "bad_alloc", "could not create a memory object")
-
-
-def memory_shortage(error: BaseException, workload: Workload, device: torch.device) -> OutOfMemoryError | None:
-    """Our error for an out-of-memory one of torch, numpy or Python, with what was free and what to try; None for any other."""
-    import torch
-
-    text = str(error).strip()
-    if not (isinstance(error, (MemoryError, torch.OutOfMemoryError)) or any(words in text for words in _SHORTAGES)):
-        return None
-    found = _ASKED.search(text)
-    asked = f"{_allocation(found[1])} asked for, " if found else ""
-    batch = f", batch {workload.batch_size}" if workload.batch_size else ""
-    smaller = f"--batch-size {workload.batch_size // 2}" if workload.batch_size and workload.batch_size > 1 else "a smaller input"
-    return OutOfMemoryError(
-        f"out of memory in {workload.name} ({workload.mode}{batch}): {asked}{_free_memory(device)}.",
-        hint=f"Try {smaller}" + ("." if workload.mode == "inference" else ", or --precision amp-bf16."),
-    )
-
-
-def _allocation(text: str) -> str:
-    """``text`` as torch or numpy print a size; plain bytes get a prefix."""
-    number, unit = text.split()
-    return binary_bytes(int(number)) if unit == "bytes" and number.isdigit() else text
-
-
-def _free_memory(device: torch.device) -> str:
-    import psutil
-    import torch
-
-    if device.type == "cuda":
-        unused, total = torch.cuda.mem_get_info(device)
-        return f"{binary_bytes(unused)} of {binary_bytes(total)} free on {device}"
-    memory = psutil.virtual_memory()
-    free = f"{binary_bytes(memory.available)} of {binary_bytes(memory.total)} free on the host"
-    with contextlib.suppress(AttributeError, OSError):  # Linux only
-        limit = psutil.Process().rlimit(psutil.RLIMIT_AS)[0]
-        if limit != psutil.RLIM_INFINITY:
-            free += f", address space limited to {binary_bytes(limit)} (ulimit -v)"
-    return free

@@ -9,8 +9,9 @@ import torch
 from torch import nn
 
 from rooflines.errors import DeviceError, WorkloadError
+from rooflines.profiler.options import Options, check_options, find_device
 from rooflines.profiler.records import Workload
-from rooflines.profiler.workloads import Options, check_options, find_device, from_module, from_step, prepare
+from rooflines.profiler.workloads import from_module, from_step, prepare
 
 
 @pytest.fixture(autouse=True)

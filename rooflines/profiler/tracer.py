@@ -1,0 +1,124 @@
+"""torch.profiler over a few steps, written as the trace that PyTorch's own tools open."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from rooflines.errors import OutputError
+from rooflines.profiler.modules import ModuleRanges
+from rooflines.profiler.trace.reader import STEP_PREFIX
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Tracer:
+    """torch.profiler over a few steps, each in a range ``ProfilerStep#N`` that ends after a synchronise.
+
+    The one that probes traces the first step, which pays for the profiler's start, and tells how large a step's trace is. Its trace
+    is kept only until there is a better one.
+    """
+
+    def __init__(self, device: torch.device, *, steps: int, probe: bool) -> None:
+        from torch.profiler import ProfilerActivity, profile
+
+        activities = [ProfilerActivity.CPU]
+        if device.type == "cuda":
+            activities.append(ProfilerActivity.CUDA)
+        self.probe = probe
+        self.times_ns: list[int] = []
+        self._steps = steps
+        self._profiler: Any = profile(activities=activities, record_shapes=True, profile_memory=True, acc_events=True)
+        self._modules = ModuleRanges()
+        self._optimizers: dict[int, int] = {}
+        self._hook: Any = None
+        self._range: Any = None
+        self._unfinished = ""
+        self._running = False
+        self._last = 0
+
+    @property
+    def parameter_elements(self) -> int | None:
+        """Elements of the parameters that the optimizers of a step update together; None when none stepped."""
+        return sum(self._optimizers.values()) or None
+
+    def start(self) -> None:
+        """Profiler and hooks on."""
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        self._profiler.start()
+        self._running = True
+        self._modules.__enter__()
+        self._hook = register_optimizer_step_post_hook(self._after_optimizer)
+        self._open_step()
+
+    def step(self) -> bool:
+        """End a step; True when it was the last one (the profiler is off then)."""
+        self.times_ns.append(time.perf_counter_ns() - self._last)
+        self._range.__exit__(None, None, None)
+        self._range = None
+        if len(self.times_ns) >= self._steps:
+            self.stop()
+            return True
+        self._open_step()
+        return False
+
+    def write(self, path: Path) -> int:
+        """Write the trace, gzipped, to ``path``, whole or not at all; returns its uncompressed size in bytes."""
+        # The profiler gives no error when its file ends short on a full disk; gzip, which we write ourselves, does.
+        plain, packed = path.with_name(f".{path.name}.json"), path.with_name(f".{path.name}.gz")
+        try:
+            self._profiler.export_chrome_trace(str(plain))
+            size = plain.stat().st_size
+            with plain.open("rb") as source, gzip.open(packed, "wb", compresslevel=6) as target:
+                if not _ends_whole(source):
+                    raise OSError("the profiler's file ends short")
+                if self._unfinished:  # its range is no step; this is rare enough to hold the trace in memory
+                    target.write(source.read().replace(f'"{self._unfinished}"'.encode(), b'"unfinished step"'))
+                else:
+                    shutil.copyfileobj(source, target)
+            os.replace(packed, path)
+        except (OSError, RuntimeError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise OutputError(f"cannot write the trace {str(path)!r}: {reason}.", hint="Is the disk full?") from None
+        finally:
+            for file in path.parent.glob(f".{path.name}.*"):  # Kineto has a temporary file of its own beside the one it is told
+                file.unlink(missing_ok=True)
+        return size
+
+    def _open_step(self) -> None:
+        from torch.profiler import record_function
+
+        self._range = record_function(f"{STEP_PREFIX}{len(self.times_ns)}")
+        self._range.__enter__()
+        self._last = time.perf_counter_ns()
+
+    def stop(self) -> None:
+        """Profiler and hooks off; a step that has not ended is not counted."""
+        if self._range is not None:
+            self._unfinished = f"{STEP_PREFIX}{len(self.times_ns)}"
+            self._range.__exit__(None, None, None)
+            self._range = None
+        if self._running:
+            self._running = False
+            self._hook.remove()
+            self._modules.__exit__()
+            self._profiler.stop()
+
+    def _after_optimizer(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        parameters = (p for group in optimizer.param_groups for p in group["params"])
+        self._optimizers[id(optimizer)] = sum(p.numel() for p in parameters if p.grad is not None)
+
+
+def _ends_whole(trace: IO[bytes]) -> bool:
+    """Whether a Chrome JSON file ends with the brace that closes it; leaves the file at its start."""
+    trace.seek(0, os.SEEK_END)
+    trace.seek(max(0, trace.tell() - 64))
+    whole = trace.read().rstrip().endswith(b"}")
+    trace.seek(0)
+    return whole
