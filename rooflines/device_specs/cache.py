@@ -23,7 +23,7 @@ def load_file(path: Path) -> Ceilings:
 
     Raises DataError, naming the field, where the file is neither.
     """
-    hint = "Write one with `rooflines ceilings --format json`, or see docs/ceilings.md for the fields."
+    hint = "A run's analysis.json holds some; docs/ceilings.md names the fields."
     try:
         plain = msgspec.json.decode(path.read_bytes())
     except OSError as error:

@@ -285,3 +285,21 @@ def test_measures_every_kind_on_cuda(cache):
     assert measure.measure("cuda", budget_s=2.0) == found
     with pytest.raises(DeviceError):
         measure.measure("cuda:99")
+
+
+def test_measuring_again_keeps_the_better_of_every_figure(cache):
+    first = measure.measure("cpu", threads=1, budget_s=BUDGET_S)
+    halved = msgspec.structs.replace(first, ceilings=tuple(
+        msgspec.structs.replace(one, value=one.value * (1000 if one.kind == "latency" else 1e-3)) for one in first.ceilings
+    ))  # fmt: skip
+    best = measure.measure_again(halved, "cpu", threads=1, budget_s=BUDGET_S)
+    found = {one.name: one for one in best.ceilings}
+    for before in halved.ceilings:
+        after = found[before.name]
+        assert (after.value < before.value) if after.kind == "latency" else (after.value > before.value)
+    absurd = msgspec.structs.replace(first, ceilings=tuple(
+        msgspec.structs.replace(one, value=one.value * (1e-3 if one.kind == "latency" else 1000)) for one in first.ceilings
+    ))  # fmt: skip
+    kept = measure.measure_again(absurd, "cpu", threads=1, budget_s=BUDGET_S)
+    assert {one.name: one.value for one in absurd.ceilings}.items() <= {one.name: one.value for one in kept.ceilings}.items()
+    assert measure.measure("cpu", threads=1, budget_s=BUDGET_S) == kept  # what the next run finds in the cache
