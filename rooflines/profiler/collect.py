@@ -20,7 +20,7 @@ import msgspec
 from rooflines.errors import Interrupted, OutputError, RooflinesError, UsageError, WorkloadError
 from rooflines.profiler.environment import collect_environment
 from rooflines.profiler.memory_shortage import memory_shortage
-from rooflines.profiler.peak_memory import PeakMemory
+from rooflines.profiler.peak_memory import PeakMemory, page_faults
 from rooflines.profiler.records import DeviceSample, Run, RunFile, Settings, Status, StepTimes, Workload
 from rooflines.profiler.run import RUN_FILE, create_directory, file_stem, save
 from rooflines.profiler.samplers.process import SamplerProcess, torch_gpus
@@ -108,6 +108,8 @@ class Recording:
         self._timed_steps = 0
         self._spans: list[tuple[Any, Any]] = []  # begin and end of every timed step: CUDA events, or perf_counter_ns
         self._begun: Any = None
+        self._faults = 0
+        self._page_faults: dict[str, int] = {}
         self._peak = PeakMemory(device)
         self._peak_bytes: int | None = None
         self._sampler: SamplerProcess | None = None
@@ -187,6 +189,8 @@ class Recording:
                     settled=self._settled,
                     rule=self._rule,
                     clock="cuda events" if self._device.type == "cuda" else "perf_counter",
+                    timed_page_faults=self._page_faults.get("timed"),
+                    traced_page_faults=self._page_faults.get("traced"),
                 ),
                 trace=self._trace_name,
                 peak_memory_bytes=self._peak_bytes,
@@ -265,6 +269,7 @@ class Recording:
         self._sampler.start()
         self._peak.start()
         self._synchronise()
+        self._faults = -page_faults()
         self._begun = self._mark()
 
     def _enough_steps(self) -> int:
@@ -302,6 +307,7 @@ class Recording:
         else:
             self._times["timed"] = [ended - begun for begun, ended in self._spans]
         self._spans = []
+        self._page_faults["timed"] = self._faults + page_faults()
         self._peak_bytes = self._peak.bytes()
         self._stop_sampler()
 
@@ -359,6 +365,7 @@ class Recording:
         self._trace_name = name
         self._times["traced"] = tracer.times_ns
         self._parameter_elements = tracer.parameter_elements
+        self._page_faults["traced"] = tracer.page_faults
         return size
 
     # --- the end ---------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Peak memory over a stretch of a run: the allocator's on a GPU, the process's resident set on a CPU."""
+"""Memory over a stretch of a run: the peak (a GPU's allocator, or the resident set) and the pages taken from the system."""
 
 from __future__ import annotations
 
@@ -40,3 +40,12 @@ class PeakMemory:
                 if line.startswith("VmHWM:"):
                     return int(line.split()[1]) * 1024
         return None
+
+
+def page_faults() -> int:
+    """Pages that this process has taken from the system so far without reading a disk; 0 where the system does not say (Windows)."""
+    try:
+        import resource
+    except ImportError:
+        return 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -63,7 +63,8 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     """Every step's duration, in the order run: warm-up, then timed with the profiler off, then under the profiler.
 
     ``settled`` says whether the warm-up ended because step times had settled and ``rule`` how that was decided. ``clock`` names what
-    timed the steps (``perf_counter`` after a synchronise, or ``cuda events``).
+    timed the steps (``perf_counter`` after a synchronise, or ``cuda events``). ``timed_page_faults`` and ``traced_page_faults`` are the
+    pages that the process took from the system in each pass, all steps together (Linux, macOS).
     """
 
     warmup_ns: tuple[int, ...] = ()
@@ -72,6 +73,8 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     settled: bool | None = None
     rule: str = ""
     clock: str = "perf_counter"
+    timed_page_faults: int | None = None
+    traced_page_faults: int | None = None
 
 
 class DeviceSample(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from rooflines.errors import OutputError
 from rooflines.profiler.modules import ModuleRanges
+from rooflines.profiler.peak_memory import page_faults
 from rooflines.profiler.trace.reader import STEP_PREFIX
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class Tracer:
         self._unfinished = ""
         self._running = False
         self._last = 0
+        self.page_faults = 0
 
     @property
     def parameter_elements(self) -> int | None:
@@ -55,6 +57,7 @@ class Tracer:
         self._running = True
         self._modules.__enter__()
         self._hook = register_optimizer_step_post_hook(self._after_optimizer)
+        self.page_faults = -page_faults()
         self._open_step()
 
     def step(self) -> bool:
@@ -106,6 +109,7 @@ class Tracer:
             self._range = None
         if self._running:
             self._running = False
+            self.page_faults += page_faults()
             self._hook.remove()
             self._modules.__exit__()
             self._profiler.stop()

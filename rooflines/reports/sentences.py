@@ -138,7 +138,7 @@ def steps_sentences(analysis: Analysis) -> list[str]:
         slower = steps.profiler_dilation - 1
         pace = f"{percent(abs(slower))} {'slower' if slower >= 0 else 'faster'} than" if abs(slower) >= 0.005 else "as fast as"
         # A profiler does not make anything faster: a tenth is more than chance.
-        doubt = "; something else slowed the machine down while the steps were timed" if slower < -0.1 else ""
+        doubt = ": something held these back, such as other programs or memory returned to the system" if slower < -0.1 else ""
         texts.append(f"Under the profiler steps ran {pace} the timed ones{doubt}. The traced steps only divide the time.")
     return texts
 

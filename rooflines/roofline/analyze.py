@@ -38,6 +38,8 @@ BOOTSTRAP_RESAMPLES = 2000
 IMPLAUSIBLE = 1.05
 # From this many processors' worth of other programs on, a run says that it was not alone. The sampler itself takes about 0.01.
 COMPANY_CORES = 0.2
+# Page faults a step worth a sentence: at the quarter of a microsecond or more that each takes, a millisecond and up.
+PAGING_FAULTS = 4000
 
 
 def analyze(run: Run, ceilings: Ceilings | None = None) -> Analysis:
@@ -56,7 +58,7 @@ def analyze(run: Run, ceilings: Ceilings | None = None) -> Analysis:
         ceilings=ceilings.ceilings if ceilings else (),
         steps=_steps(facts.steps, facts.workload) if facts.steps else None,
         memory=Memory(peak_bytes=facts.peak_memory_bytes, kind=facts.peak_memory_kind) if facts.peak_memory_bytes else None,
-        notes=(*_notes(facts), *_company(run), *_doubtful(ceilings)),
+        notes=(*_notes(facts), *_company(run), *_paging(facts), *_doubtful(ceilings)),
     )
     if run.trace_path is not None:
         trace = read_trace(run.trace_path, _list_dtype(facts.workload))
@@ -88,6 +90,25 @@ def _company(run: Run) -> list[str]:
     return [
         f"other programs kept {significant(busy, 2)} of {threads} processors busy while the steps were timed: "
         "these are the times of a shared machine, and operators that use all threads suffer most"
+    ]
+
+
+def _paging(facts: RunFile) -> list[str]:
+    """A sentence when the steps on a CPU took thousands of pages anew: the C library gives large blocks back after every use.
+
+    The profiler's own allocations can keep that from happening, so the traced pass may well be the faster one.
+    """
+    steps = facts.steps
+    if steps is None or not steps.timed_ns or not steps.timed_page_faults or not facts.environment.device.startswith("cpu"):
+        return []
+    timed = steps.timed_page_faults / len(steps.timed_ns)
+    if timed < PAGING_FAULTS:
+        return []
+    traced = steps.traced_page_faults / len(steps.traced_ns) if steps.traced_page_faults is not None and steps.traced_ns else None
+    beside = f" (the traced ones {round(traced):,})" if traced is not None else ""
+    return [
+        f"the timed steps took {round(timed):,} pages each from the system{beside}: memory that the C library had given back. "
+        "With glibc, MALLOC_TRIM_THRESHOLD_=8000000000 MALLOC_MMAP_THRESHOLD_=8000000000 in the environment keeps it"
     ]
 
 

@@ -77,7 +77,7 @@ def test_how_sure_it_is():
 def test_a_profiler_that_made_steps_faster_is_doubted():
     sample = samples.analysis()
     analysis = replace(sample, steps=replace(sample.steps, profiler_dilation=0.5))
-    assert "something else slowed the machine down while the steps were timed" in flat(shown(analysis))
+    assert "something held these back" in flat(shown(analysis))
 
 
 def test_coverage_is_never_rounded_up_to_everything():

@@ -185,3 +185,10 @@ def test_ceilings_taken_on_a_busy_machine_are_named(tmp_path):
     found = analyze(run_of(tmp_path), Ceilings(device="cpu", kind="cpu", ceilings=(doubtful, *rest)))
     assert any(first.name in note and "--remeasure" in note for note in found.notes)
     assert not any("--remeasure" in note for note in analyze(run_of(tmp_path)).notes)
+
+
+@pytest.mark.parametrize(("faults", "said"), [(3 * 21_000, True), (3 * 100, False), (None, False)])
+def test_memory_that_is_given_back_every_step_is_said(tmp_path, faults, said):
+    steps = msgspec.structs.replace(FACTS.steps, timed_page_faults=faults, traced_page_faults=2 * 12_000)
+    notes = analyze(run_of(tmp_path, facts=msgspec.structs.replace(FACTS, steps=steps))).notes
+    assert any("took 21,000 pages each from the system (the traced ones 12,000)" in note for note in notes) == said
