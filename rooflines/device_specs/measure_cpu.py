@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from rooflines.device_specs import detect
-from rooflines.device_specs.measure_torch import Access, gemm, torch_threads
+from rooflines.device_specs.measure_torch import gemm, torch_threads
 from rooflines.device_specs.meter import Meter
 from rooflines.device_specs.records import Ceiling, Precision
 from rooflines.units import binary_bytes
@@ -17,6 +17,12 @@ if TYPE_CHECKING:
 
     from rooflines.kernels.micro.repeats import Timing
     from rooflines.kernels.micro.team import Team
+
+Access = Literal["read", "update", "copy", "triad"]
+_ACCESSES: tuple[Access, ...] = ("read", "update", "copy", "triad")
+# How many arrays an access works on, and how often it moves the length of one.
+_ARRAYS: dict[Access, int] = {"read": 1, "update": 1, "copy": 2, "triad": 3}
+_TRANSFERS: dict[Access, int] = {"read": 1, "update": 2, "copy": 2, "triad": 3}
 
 _SMALLEST_DRAM = 256 << 20
 _CACHES_PER_DRAM = 4  # STREAM's rule: each array at least four times the last cache
@@ -75,14 +81,13 @@ def _cpu_memory(meter: Meter, team: Team) -> None:
     if array_bytes < wanted:
         detail += f" (memory is short: {binary_bytes(wanted)} would be needed)"
     arrays = _arrays(team, array_bytes)
-    for access in ("read", "copy", "triad"):
+    for access in _ACCESSES:
         outside[access] = _bandwidth(meter, team, arrays, access, "DRAM", None, detail, None, False)
     del arrays
     for cache in reversed(caches):
         capacity = cache.capacity_bytes(team.size)
-        accesses: tuple[Access, ...] = ("read", "copy", "triad")
-        for access in accesses:
-            count = {"read": 1, "copy": 2, "triad": 3}[access]
+        for access in _ACCESSES:
+            count = _ARRAYS[access]
             arrays = _arrays(team, capacity // 2 // count, count)
             detail = f"working set {binary_bytes(capacity // 2)}"
             private = cache.instances >= team.size
@@ -123,13 +128,15 @@ def _bandwidth(
 
     from rooflines.kernels.micro import stream
 
-    count = {"read": 1, "copy": 2, "triad": 3}[access]
+    count = _ARRAYS[access]
     slices = list(zip(*arrays[:count], strict=True))  # one tuple of arrays per thread
-    work = sum(array.nbytes for array in arrays[0]) * count
+    work = sum(array.nbytes for array in arrays[0]) * _TRANSFERS[access]
 
     def job(own: tuple[NDArray[Any], ...], passes: int) -> Callable[[], object]:
         if access == "read":
             return partial(stream.read, own[0].view(np.int64), passes)
+        if access == "update":
+            return partial(stream.update, own[0], passes)
         if access == "copy":
             return partial(stream.copy, own[0], own[1], passes)
         return partial(stream.triad, own[0], own[1], own[2], 3.0, passes)

@@ -40,7 +40,7 @@ class Ceiling(msgspec.Struct, frozen=True, kw_only=True):
     engine: Engine | None = None
     accumulate: str | None = None
     level: str | None = None
-    access: Literal["read", "write", "copy", "triad"] | None = None
+    access: Literal["read", "write", "update", "copy", "triad"] | None = None
     capacity_bytes: int | None = None
     spread: float | None = None
 

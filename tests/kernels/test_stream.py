@@ -28,6 +28,13 @@ def test_read_wraps_around_at_64_bits():
         assert stream.read(values, 1) == values.sum()
 
 
+def test_update():
+    values = stream.aligned(100)
+    values[:] = np.arange(100)
+    stream.update(values, 3)  # 2 - (1 - (0 - x))
+    assert values.tolist() == [1.0 - x for x in range(100)]
+
+
 def test_copy():
     source, target = stream.aligned(100), stream.aligned(100)
     source[:] = np.arange(100)

@@ -1,4 +1,4 @@
-"""Memory bandwidth of a CPU: read, copy and triad over a slice of memory, again and again.
+"""Memory bandwidth of a CPU: read, update, copy and triad over a slice of memory, again and again.
 
 The bytes of one pass follow the STREAM convention (J. McCalpin, "Memory Bandwidth and Machine Balance"): every byte the code
 reads plus every byte it writes. That a write may first fetch the line it overwrites (write-allocate) is not counted.
@@ -76,6 +76,18 @@ def read(values: NDArray[np.int64], passes: int) -> int:
         # numbered, so that no pass is provably the same as the one before and the loop cannot be folded into a multiplication
         total += _add_up(values) ^ number
     return total
+
+
+@compiled
+def update(values: NDArray[np.float64], passes: int) -> None:
+    """``values = number - values`` in place for ``number`` from 0 to ``passes``: 16 bytes an element and pass.
+
+    What an operator in place does. Every line that is written has been read, so nothing is fetched that is not counted, and a cache
+    that moves data both ways at once is busy both ways.
+    """
+    for number in range(passes):
+        for i in range(values.size):
+            values[i] = number - values[i]
 
 
 @compiled
