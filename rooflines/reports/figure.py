@@ -15,7 +15,7 @@ import msgspec
 
 from rooflines.reports.axes import Limits
 from rooflines.reports.chart import Chart, Roof, marker_diameter, roofline_chart
-from rooflines.reports.labels import place_labels
+from rooflines.reports.labels import Box, place_labels
 from rooflines.reports.palette import INK, Ink, Theme, category_colour
 from rooflines.reports.sentences import missing_ceilings, missing_operators, steps_sentences
 from rooflines.reports.tables import shorten_name
@@ -33,6 +33,7 @@ _POINTS_PER_INCH = 72.0
 _TEXT = 7.5
 _SMALL = 6.8
 _LARGEST_POINT = 30.0
+_SMALLEST_POINT = 3.5
 _OPACITY = 0.82
 _LONGEST_NAME = 36
 _CLEAR = 2.5
@@ -72,16 +73,6 @@ class _Plot(NamedTuple):
         )
 
 
-class _Box(NamedTuple):
-    left: float
-    bottom: float
-    right: float
-    top: float
-
-    def holds(self, x: float, y: float, margin: float = 0.0) -> bool:
-        return self.left - margin < x < self.right + margin and self.bottom - margin < y < self.top + margin
-
-
 def roofline_figure(
     analysis: Analysis, *, width_in: float = 7, height_in: float = 4.5, dark: bool = False, family: str = SANS
 ) -> Figure:
@@ -98,7 +89,7 @@ def roofline_figure(
     _scales(plot, chart)
     _band(plot, chart)
     taken = _points(plot, chart, theme)
-    taken += _names(plot, chart)
+    taken += _names(plot, chart, taken)
     taken += _ring(plot, chart, taken)
     for roof in sorted((roof for roof in chart.roofs if roof.primary), key=lambda roof: roof.kind == "memory"):
         taken += _roof(plot, chart, roof, taken)
@@ -230,7 +221,7 @@ def _band(plot: _Plot, chart: Chart) -> None:
     plot.axes.fill_between(band.x, band.lower, band.upper, color=plot.ink.band, linewidth=0, zorder=0.5)
 
 
-def _band_name(plot: _Plot, chart: Chart, taken: list[_Box]) -> None:
+def _band_name(plot: _Plot, chart: Chart, taken: list[Box]) -> None:
     """What the band means, under its lower edge at the right, where that is free."""
     if chart.band is None:
         return
@@ -243,14 +234,14 @@ def _band_name(plot: _Plot, chart: Chart, taken: list[_Box]) -> None:
             return
 
 
-def _points(plot: _Plot, chart: Chart, theme: Theme) -> list[_Box]:
+def _points(plot: _Plot, chart: Chart, theme: Theme) -> list[Box]:
     """The operators, longest first, so that a small point lies on a large one; what is above its bound is outlined and marked.
 
     Returns the boxes that the marks fill.
     """
     marks = []
     for point in chart.points:
-        diameter = marker_diameter(point.area, _LARGEST_POINT, smallest=3.5)
+        diameter = marker_diameter(point.area, _LARGEST_POINT, smallest=_SMALLEST_POINT)
         warned = bool(point.warning)
         plot.axes.plot(
             point.intensity, point.flop_per_s, "o", markersize=diameter, color=category_colour(point.category, theme), alpha=_OPACITY,
@@ -261,27 +252,30 @@ def _points(plot: _Plot, chart: Chart, theme: Theme) -> list[_Box]:
             x, y = plot.points(point.intensity, point.flop_per_s)
             x += diameter / 2 + 3
             plot.write(x, y, "!", color=plot.ink.warning, weight="bold", size=_TEXT + 1.5, ha="center", zorder=6)
-            marks.append(_Box(x - 3, y - 5, x + 3, y + 5))
+            marks.append(Box(x - 3, y - 5, x + 3, y + 5))
     return marks
 
 
-def _names(plot: _Plot, chart: Chart) -> list[_Box]:
+def _names(plot: _Plot, chart: Chart, taken: Iterable[Box]) -> list[Box]:
     """The names of the operators with the most headroom, each with a line to its point; returns the boxes they fill."""
     labelled = tuple(msgspec.structs.replace(point, label=shorten_name(point.label, _LONGEST_NAME)) for point in chart.labelled)
     # Names are placed as if all were set as wide as the widest: they then keep clear of each other in this face.
     character = max((plot.length(point.label, _SMALL) / len(point.label) for point in labelled), default=_SMALL)
     named = msgspec.structs.replace(chart, labelled=labelled)
-    labels = place_labels(named, plot.width, plot.height, character=character, line=_SMALL + 3.5, largest=_LARGEST_POINT)
+    labels = place_labels(
+        named, plot.width, plot.height, character=character, line=_SMALL + 3.5, largest=_LARGEST_POINT, smallest=_SMALLEST_POINT,
+        least_mark=_SMALLEST_POINT, reserved=taken,
+    )  # fmt: skip
     point_of = {point.row: point for point in chart.points}
     boxes = []
     for label in labels:
         point = point_of[label.row]
         x, y = plot.points(label.x, label.y)
         half_width, half_height = plot.length(label.text, _SMALL) / 2, _SMALL / 2
-        box = _Box(x - half_width, y - half_height, x + half_width, y + half_height)
+        box = Box(x - half_width, y - half_height, x + half_width, y + half_height)
         from_x, from_y = plot.points(point.intensity, point.flop_per_s)
-        to_x, to_y = min(max(from_x, box.left), box.right), min(max(from_y, box.bottom), box.top)
-        radius = marker_diameter(point.area, _LARGEST_POINT, smallest=3.5) / 2
+        to_x, to_y = box.leader_end(from_x, from_y)
+        radius = marker_diameter(point.area, _LARGEST_POINT, smallest=_SMALLEST_POINT) / 2
         length = math.hypot(to_x - from_x, to_y - from_y)
         if length > radius + _CLEAR + 1:
             # The line ends short of the text, which the reader's face may set a little wider than ours.
@@ -297,7 +291,7 @@ def _names(plot: _Plot, chart: Chart) -> list[_Box]:
     return boxes
 
 
-def _ring(plot: _Plot, chart: Chart, taken: Iterable[_Box]) -> list[_Box]:
+def _ring(plot: _Plot, chart: Chart, taken: Iterable[Box]) -> list[Box]:
     """The whole run as a ring, named where there is room beside it."""
     ring = chart.ring
     if ring is None or not plot.limits.contains(ring.intensity, ring.flop_per_s):
@@ -308,14 +302,14 @@ def _ring(plot: _Plot, chart: Chart, taken: Iterable[_Box]) -> list[_Box]:
     x, y = plot.points(ring.intensity, ring.flop_per_s)
     length = plot.length(ring.text, _SMALL)
     for dx, dy in ((8, 0), (-8 - length, 0), (-length / 2, 11), (-length / 2, -11), (8, 10), (8, -10), (-8 - length, -10)):
-        box = _Box(x + dx, y + dy - _SMALL / 2, x + dx + length, y + dy + _SMALL / 2)
+        box = Box(x + dx, y + dy - _SMALL / 2, x + dx + length, y + dy + _SMALL / 2)
         if _free(plot, chart, _along(box.left, y + dy, length, 0.0), taken):
             plot.write(box.left, y + dy, ring.text, size=_SMALL, style="italic", zorder=6)
             return [box]
     return []
 
 
-def _roof(plot: _Plot, chart: Chart, roof: Roof, taken: list[_Box]) -> list[_Box]:
+def _roof(plot: _Plot, chart: Chart, roof: Roof, taken: list[Box]) -> list[Box]:
     """A thin dark line with its value and source written along it, where no name stands; returns the boxes the words fill."""
     plot.axes.plot(roof.x, roof.y, color=plot.ink.roof, linewidth=1.0, zorder=2, solid_capstyle="butt", gid=f"roof-{roof.name}")
     (x0, y0), (x1, y1) = (plot.points(x, y) for x, y in ((roof.x[0], roof.y[0]), (roof.x[-1], roof.y[-1])))
@@ -337,10 +331,10 @@ def _roof(plot: _Plot, chart: Chart, roof: Roof, taken: list[_Box]) -> list[_Box
     # A roof is never left without its name: where no place is free, the first will do.
     x, y = next((line for line in lines if _free(plot, chart, _along(*line, length, angle), taken)), lines[0])
     plot.write(x, y, roof.text, rotation=math.degrees(angle), rotation_mode="anchor", ha="left", color=plot.ink.roof, zorder=6)
-    return [_Box(px - 5, py - 5, px + 5, py + 5) for px, py in _along(x, y, length, angle)]
+    return [Box(px - 5, py - 5, px + 5, py + 5) for px, py in _along(x, y, length, angle)]
 
 
-def _ridges(plot: _Plot, chart: Chart, taken: list[_Box]) -> None:
+def _ridges(plot: _Plot, chart: Chart, taken: list[Box]) -> None:
     """A mark where the roofs meet, and its intensity at the foot of a fine line."""
     for ridge in chart.ridges:
         if not plot.limits.contains(ridge.intensity, ridge.flop_per_s):
@@ -356,7 +350,7 @@ def _ridges(plot: _Plot, chart: Chart, taken: list[_Box]) -> None:
             start = next((s for s in (x + 3, x - 3 - length) if _free(plot, chart, _along(s, foot, length, 0.0), taken)), None)
             if start is not None:
                 plot.write(start, foot, ridge.text, size=_SMALL, color=plot.ink.muted, zorder=6)
-                taken.append(_Box(start, foot - 4, start + length, foot + 4))
+                taken.append(Box(start, foot - 4, start + length, foot + 4))
                 break
 
 
@@ -383,7 +377,7 @@ def _along(x: float, y: float, length: float, angle: float) -> list[tuple[float,
     return [(x + math.cos(angle) * length * i / count, y + math.sin(angle) * length * i / count) for i in range(count + 1)]
 
 
-def _free(plot: _Plot, chart: Chart, places: Iterable[tuple[float, float]], taken: Iterable[_Box]) -> bool:
+def _free(plot: _Plot, chart: Chart, places: Iterable[tuple[float, float]], taken: Iterable[Box]) -> bool:
     """Whether text over ``places`` stays on the plot and off other text and the larger points."""
     discs = []
     for point in chart.points[:60]:
@@ -393,7 +387,7 @@ def _free(plot: _Plot, chart: Chart, places: Iterable[tuple[float, float]], take
     return all(
         0 <= x <= plot.width
         and 0 <= y <= plot.height + 4
-        and not any(box.holds(x, y, _SMALL / 2 + 0.5) for box in boxes)
+        and not any(box.touches(x, y, _SMALL / 2 + 0.5) for box in boxes)
         and not any(math.hypot(x - cx, y - cy) < radius for cx, cy, radius in discs)
         for x, y in places
     )

@@ -5,6 +5,7 @@ Places are answered in the units of the axes, so that names which are apart on t
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -14,12 +15,20 @@ import msgspec
 from rooflines.reports.axes import Limits
 from rooflines.reports.chart import Chart, Roof, marker_diameter
 
-_DISTANCES = (8, 16, 26, 42, 62, 86, 114, 150, 200, 260)
-_ANGLES = tuple(math.radians(degrees) for degrees in range(0, 360, 20))
-# Only the largest points are worth avoiding; the work of placing stays bounded.
-_MOST_OBSTACLES = 150
+_DISTANCES = (6, 12, 20, 30, 42, 56, 72, 90, 110, 134, 160, 190, 224, 262, 304)
+_ANGLES = tuple(math.radians(degrees) for degrees in range(0, 360, 15))
+# Room that stays free around a point and beside a line.
+_CLEAR = 2.0
+# What a leader costs besides its length: over a point, over a roof; and what a name gains that stands in a column with another.
+_OVER_POINT = 30.0
+_OVER_LINE = 6.0
+_IN_COLUMN = 14.0
+# A leader may pass a point; only the largest are worth a detour. No name lies on any point, however small.
+_MOST_DETOURS = 150
+_ROUNDS = 3
 
 _Segment = tuple[float, float, float, float]
+_Disc = tuple[float, float, float]
 
 
 class Label(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +41,31 @@ class Label(msgspec.Struct, frozen=True, kw_only=True):
     y: float
 
 
+class Box(msgspec.Struct, frozen=True):
+    """A rectangle on the plot, in the plot's unit from its lower left corner."""
+
+    left: float
+    bottom: float
+    right: float
+    top: float
+
+    def overlaps(self, other: Box) -> bool:
+        """Whether the two share some area."""
+        return self.left < other.right and other.left < self.right and self.bottom < other.top and other.bottom < self.top
+
+    def touches(self, x: float, y: float, radius: float) -> bool:
+        """Whether a circle reaches into the rectangle."""
+        nearest_x, nearest_y = min(max(x, self.left), self.right), min(max(y, self.bottom), self.top)
+        return math.hypot(x - nearest_x, y - nearest_y) < radius
+
+    def leader_end(self, x: float, y: float) -> tuple[float, float]:
+        """Where a line from ``x``, ``y`` meets the text: the middle of the side that faces it, or the nearest place above or below."""
+        near_x, near_y = min(max(x, self.left), self.right), min(max(y, self.bottom), self.top)
+        if abs(x - near_x) >= abs(y - near_y):
+            return near_x, (self.bottom + self.top) / 2
+        return near_x, near_y
+
+
 def place_labels(
     chart: Chart,
     width: float = 900,
@@ -40,36 +74,38 @@ def place_labels(
     character: float = 6.2,
     line: float = 15,
     largest: float = 44.0,
+    smallest: float = 6.0,
+    least_mark: float = 14.0,
+    reserved: Iterable[Box] = (),
     ranks_only: bool = False,
 ) -> tuple[Label, ...]:
     """Places for the names of ``chart.labelled`` on a plot of ``width`` by ``height`` with text of the given size (all in one unit).
 
-    Names are set one after the other, each at the cheapest free place near its point: it may not touch another
-    name, leave the plot, or draw a leader across another; covering points or roofs costs. A name without room is left out rather than
-    drawn over another. With ``ranks_only`` the text is the rank, for a plot too narrow for names.
+    A name stays on the plot and off every point, roof, ridge line, roof name, the ring, ``reserved`` and other names; its leader stays
+    off other names and leaders. Of the places left, the cheapest is taken: near its point, in a column with others, with a leader that
+    passes no point. A name without room is left out. A point with a warning is as large as its mark, ``least_mark`` across at least.
+    With ``ranks_only`` the text is the rank, for a plot too narrow for names.
     """
     limits = chart.limits
-    discs = [
-        (*_pixel(limits, p.intensity, p.flop_per_s, width, height), marker_diameter(p.area, largest) / 2)
-        for p in chart.points[:_MOST_OBSTACLES]
-    ]
+    discs = []
+    for point in chart.points:
+        diameter = marker_diameter(point.area, largest, smallest)
+        # The mark of a warning may be a square: its corner reaches further than the point's edge.
+        diameter = max(diameter, least_mark) * 1.2 if point.warning else diameter
+        discs.append((*_pixel(limits, point.intensity, point.flop_per_s, width, height), diameter / 2))
     anchors = []
     for rank, point in enumerate(chart.labelled, start=1):
         x, y = _pixel(limits, point.intensity, point.flop_per_s, width, height)
         text = str(rank) if ranks_only else point.label
-        anchors.append(_Anchor(rank, text, x, y, marker_diameter(point.area, largest) / 2, (len(text) * character + 8) / 2, line / 2))
-    furniture = _furniture(chart, width, height, character, line)
-    best: dict[int, _Box] = {}
-    # Who comes first decides who is boxed in: where names are missing, other orders may find room for more.
-    for order in (lambda a: a.rank, lambda a: a.y, lambda a: -a.y, lambda a: a.x, lambda a: -a.x):
-        boxes = _place(sorted(anchors, key=order), discs, *furniture, width, height)
-        best = max(best, boxes, key=len)
-        if len(best) == len(anchors):
-            break
+        radius = marker_diameter(point.area, largest, smallest) / 2
+        anchors.append(_Anchor(rank, text, x, y, radius, (len(text) * character + 8) / 2, line / 2))
+    lines, boxes = _furniture(chart, discs, width, height, character, line)
+    plot = _Plot(width, height, discs, lines, [*boxes, *reserved])
+    found = _arrange(plot, anchors)
     labels = []
     for anchor in anchors:
-        if anchor.rank in best:
-            box = best[anchor.rank]
+        if anchor.rank in found:
+            box = found[anchor.rank].box
             x, y = limits.value((box.left + box.right) / 2 / width, (box.bottom + box.top) / 2 / height)
             labels.append(Label(rank=anchor.rank, row=chart.labelled[anchor.rank - 1].row, text=anchor.text, x=x, y=y))
     return tuple(labels)
@@ -95,76 +131,122 @@ class _Anchor(msgspec.Struct, frozen=True):
     half_height: float
 
 
-class _Box(msgspec.Struct, frozen=True):
-    left: float
-    bottom: float
-    right: float
-    top: float
+class _Place(msgspec.Struct, frozen=True):
+    """Where a name could stand, with the line to its point and what both cost."""
 
-    def overlaps(self, other: _Box) -> bool:
-        return self.left < other.right and other.left < self.right and self.bottom < other.top and other.bottom < self.top
-
-    def covers(self, x: float, y: float, radius: float) -> bool:
-        nearest_x, nearest_y = min(max(x, self.left), self.right), min(max(y, self.bottom), self.top)
-        return math.hypot(x - nearest_x, y - nearest_y) < radius
+    cost: float
+    box: Box
+    leader: _Segment
 
 
-def _place(
-    anchors: Iterable[_Anchor],
-    discs: Sequence[tuple[float, float, float]],
-    lines: Sequence[_Segment],
-    reserved: Sequence[_Box],
-    width: float,
-    height: float,
-) -> dict[int, _Box]:
-    """The boxes of the names by rank, each at the cheapest place that those before it left free."""
-    boxes = list(reserved)
-    leaders: list[_Segment] = []
-    placed = {}
-    for anchor in anchors:
-        others = [disc for disc in discs if disc[:2] != (anchor.x, anchor.y)]
-        best: tuple[float, _Box, _Segment] | None = None
+class _Plot:
+    """What is drawn besides the names. Whether a name may stand somewhere for all that, and at what cost."""
+
+    def __init__(self, width: float, height: float, discs: Sequence[_Disc], lines: Sequence[_Segment], boxes: Sequence[Box]) -> None:
+        self.width, self.height = width, height
+        self.lines, self.boxes = lines, boxes
+        self.detours = discs[:_MOST_DETOURS]
+        self.by_x = sorted(discs)
+        self.widest = max((radius for _, _, radius in discs), default=0.0) + _CLEAR
+
+    def place(self, anchor: _Anchor, middle_x: float, middle_y: float) -> _Place | None:
+        """The place with its cost, or None where the name would lie on something."""
+        box = Box(
+            middle_x - anchor.half_width, middle_y - anchor.half_height, middle_x + anchor.half_width, middle_y + anchor.half_height
+        )
+        if box.left < 0 or box.bottom < 0 or box.right > self.width or box.top > self.height:
+            return None
+        if any(box.overlaps(other) for other in self.boxes) or any(_enters(line, box) for line in self.lines) or self._on_a_point(box):
+            return None
+        leader = (anchor.x, anchor.y, *box.leader_end(anchor.x, anchor.y))
+        if any(_enters(leader, other) for other in self.boxes):
+            return None
+        cost = math.hypot(leader[2] - leader[0], leader[3] - leader[1]) - anchor.radius
+        cost += _OVER_LINE * any(_cross(leader, line) for line in self.lines)
+        for x, y, radius in self.detours:
+            # A point that lies on this one is passed whichever way the leader goes.
+            if math.hypot(x - anchor.x, y - anchor.y) > radius and _gap(leader, x, y) < radius + 1:
+                cost += _OVER_POINT
+        return _Place(cost, box, leader)
+
+    def places(self, anchor: _Anchor) -> list[_Place]:
+        """The places around a point, cheapest first."""
+        found = []
         for distance in _DISTANCES:
-            # A place further out costs its distance at least; nothing there can be cheaper.
-            if best is not None and best[0] <= distance:
-                break
             for angle in _ANGLES:
                 # The text starts where the leader ends: shift its middle away from the point by half its size.
                 reach = anchor.radius + distance
                 middle_x = anchor.x + math.cos(angle) * (reach + anchor.half_width)
                 middle_y = anchor.y + math.sin(angle) * (reach + anchor.half_height)
-                box = _Box(
-                    middle_x - anchor.half_width,
-                    middle_y - anchor.half_height,
-                    middle_x + anchor.half_width,
-                    middle_y + anchor.half_height,
-                )
-                if box.left < 0 or box.bottom < 0 or box.right > width or box.top > height:
-                    continue
-                leader = (anchor.x, anchor.y, min(max(anchor.x, box.left), box.right), min(max(anchor.y, box.bottom), box.top))
-                if any(box.overlaps(other) for other in boxes) or any(_cross(leader, other) for other in leaders):
-                    continue
-                if any(_enters(leader, other) for other in boxes) or any(_enters(other, box) for other in leaders):
-                    continue
-                cost = distance + 45 * sum(_enters(other, box) for other in lines) + 8 * sum(_cross(leader, other) for other in lines)
-                if best is not None and best[0] <= cost:
-                    continue
-                cost += 14 * box.covers(anchor.x, anchor.y, anchor.radius) + sum(
-                    40 * box.covers(*disc) + 40 * (_gap(leader, disc[0], disc[1]) < disc[2] + 2) for disc in others
-                )
-                if best is None or cost < best[0]:
-                    best = (cost, box, leader)
-        if best is not None:
-            boxes.append(best[1])
-            leaders.append(best[2])
-            placed[anchor.rank] = best[1]
-    return placed
+                found.append(self.place(anchor, middle_x, middle_y))
+        return sorted((place for place in found if place is not None), key=lambda place: place.cost)
+
+    def _on_a_point(self, box: Box) -> bool:
+        first = bisect.bisect_left(self.by_x, (box.left - self.widest,))
+        for x, y, radius in self.by_x[first:]:
+            if x > box.right + self.widest:
+                return False
+            if box.touches(x, y, radius + _CLEAR):
+                return True
+        return False
 
 
-def _furniture(chart: Chart, width: float, height: float, character: float, line: float) -> tuple[list[_Segment], list[_Box]]:
-    """What names should not cross and may not cover: the roofs with the strip of text above them, the ring with its name."""
+def _arrange(plot: _Plot, anchors: Sequence[_Anchor]) -> dict[int, _Place]:
+    """The places of the names by rank: as many names as find room, at the least cost."""
+    places = {anchor.rank: plot.places(anchor) for anchor in anchors}
+    best: dict[int, _Place] = {}
+    # Who comes first decides who is boxed in: several orders are tried, and the names then placed anew among the others.
+    for order in (lambda a: a.rank, lambda a: a.y, lambda a: -a.y, lambda a: a.x, lambda a: -a.x, lambda a: len(places[a.rank])):
+        placed: dict[int, _Place] = {}
+        for _ in range(_ROUNDS):
+            before = dict(placed)
+            for anchor in sorted(anchors, key=order):
+                placed.pop(anchor.rank, None)
+                place = _cheapest(plot, anchor, places[anchor.rank], list(placed.values()))
+                if place is not None:
+                    placed[anchor.rank] = place
+            if placed == before:
+                break
+        best = max(best, placed, key=lambda found: (len(found), -sum(place.cost for place in found.values())))
+    return best
+
+
+def _cheapest(plot: _Plot, anchor: _Anchor, places: Iterable[_Place], others: Sequence[_Place]) -> _Place | None:
+    """The cheapest place that keeps clear of the names already placed, above or below one of them rather than anywhere else."""
+    best = next((place for place in places if _apart(place, others)), None)
+    for other in others:
+        height = 2 * anchor.half_height
+        for middle_x in (other.box.left + anchor.half_width, other.box.right - anchor.half_width):
+            for middle_y in (other.box.top + height / 2, other.box.bottom - height / 2):
+                place = plot.place(anchor, middle_x, middle_y)
+                if place is None:
+                    continue
+                place = msgspec.structs.replace(place, cost=place.cost - _IN_COLUMN)
+                if (best is None or place.cost < best.cost) and _apart(place, others):
+                    best = place
+    return best
+
+
+def _apart(place: _Place, others: Iterable[_Place]) -> bool:
+    """Whether neither names nor leaders get in each other's way."""
+    return not any(
+        place.box.overlaps(other.box)
+        or _cross(place.leader, other.leader)
+        or _enters(place.leader, other.box)
+        or _enters(other.leader, place.box)
+        for other in others
+    )
+
+
+# --- what names keep off ----------------------------------------------------------------------------------------------------------
+
+
+def _furniture(
+    chart: Chart, discs: Sequence[_Disc], width: float, height: float, character: float, line: float
+) -> tuple[list[_Segment], list[Box]]:
+    """The roofs with the strip of text above them, the ridges with their names, the ring with its name."""
     lines: list[_Segment] = []
-    boxes: list[_Box] = []
+    boxes: list[Box] = []
     for roof in chart.roofs:
         if not roof.primary:
             continue
@@ -172,16 +254,28 @@ def _furniture(chart: Chart, width: float, height: float, character: float, line
             ax, ay, bx, by = segment
             length = math.hypot(bx - ax, by - ay) or 1.0
             aside_x, aside_y = -(by - ay) / length, (bx - ax) / length
-            lines += [(ax + aside_x * d, ay + aside_y * d, bx + aside_x * d, by + aside_y * d) for d in (0.0, 0.6 * line, 1.2 * line)]
+            strip = (-_CLEAR, 0.0, 0.6 * line, 1.2 * line)
+            lines += [(ax + aside_x * d, ay + aside_y * d, bx + aside_x * d, by + aside_y * d) for d in strip]
         if roof.kind == "compute":
             text, level = len(roof.text) * character, _pixel(chart.limits, chart.limits.x_high, roof.value, width, height)[1]
-            boxes.append(_Box(max(0.0, width - text), level, width, level + 1.2 * line))
+            boxes.append(Box(max(0.0, width - text), level, width, level + 1.2 * line))
+    for ridge in chart.ridges:
+        x, y = _pixel(chart.limits, ridge.intensity, ridge.flop_per_s, width, height)
+        lines += [(x + d, 0.0, x + d, y) for d in (-_CLEAR, _CLEAR)]
+        if ridge == chart.ridges[0]:
+            boxes.append(Box(x - 4 - len(ridge.text) * character, y, x, y + 1.2 * line))
     if chart.ring is not None:
         x, y = _pixel(chart.limits, chart.ring.intensity, chart.ring.flop_per_s, width, height)
-        boxes.append(_Box(x - line, y - line, x + line, y + line))
+        boxes.append(Box(x - line, y - line, x + line, y + line))
         text = len(chart.ring.text) * character
-        start = x - 0.8 * line - text if ring_text_is_left(chart) else x + 0.8 * line
-        boxes.append(_Box(start, y - 1.8 * line, start + text, y - 0.5 * line))
+        starts = (x + 0.8 * line, x - 0.8 * line - text)
+        corners = [
+            Box(start, y + up - 0.65 * line, start + text, y + up + 0.65 * line)
+            for up in (-line, line)
+            for start in (reversed(starts) if ring_text_is_left(chart) else starts)
+        ]
+        free = (box for box in corners if not any(box.touches(*disc) for disc in discs))
+        boxes.append(next(free, corners[0]))
     return lines, boxes
 
 
@@ -220,7 +314,7 @@ def _gap(segment: _Segment, x: float, y: float) -> float:
     return math.hypot(x - ax - along * (bx - ax), y - ay - along * (by - ay))
 
 
-def _enters(segment: _Segment, box: _Box) -> bool:
+def _enters(segment: _Segment, box: Box) -> bool:
     """Whether a segment passes through a box."""
     ax, ay, _, _ = segment
     if box.left < ax < box.right and box.bottom < ay < box.top:
