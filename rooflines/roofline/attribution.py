@@ -215,6 +215,9 @@ def _attribute_host(
 
 
 def _window_end(times_ns: Int64s, window: Intervals) -> Int64s:
+    """The end of the part of the window that each time lies in or follows; the time itself where there is no window."""
+    if not len(window):
+        return times_ns
     at = np.maximum(np.searchsorted(window[:, 0], times_ns, side="right") - 1, 0)
     ends: Int64s = window[at, 1]
     return ends
@@ -332,6 +335,8 @@ def step_window(trace: Trace, calls: Calls) -> Intervals | None:
     if not len(calls.steps):
         return None
     steps = intervals.union(calls.steps[:, 0], calls.steps[:, 1])
+    if not len(steps):
+        return None
     operators = trace.host.kind == OPERATOR
     every = intervals.union(trace.host.start_ns[operators], calls.end_ns[operators])
     return steps if 2 * intervals.length(intervals.intersect(every, steps)) >= intervals.length(every) else None

@@ -65,6 +65,14 @@ def test_a_step_mark_that_misses_the_work_is_no_step():
     assert times(result) == ({"aten::mm": 20_000}, {})
 
 
+@pytest.mark.parametrize("events", [
+    [op("ProfilerStep#1", 0, 0)], [op("ProfilerStep#1", 0, 0), mm(0, 0, 8, 8, 8)], [span("only an annotation", 0, 5)], [],
+])  # fmt: skip
+def test_a_trace_without_any_time_is_divided_into_nothing(events):
+    result = divide(*events)
+    assert (result.span_ns, result.busy_ns, result.idle_ns) == (0, 0, 0)
+
+
 def test_two_threads_at_once_overlap():
     result = divide(span("ProfilerStep#0", 0, 100), mm(10, 50, 8, 8, 8), mm(30, 50, 8, 8, 8, tid=2))
     assert (result.busy_ns, result.overlap_ns) == (70_000, 30_000)
