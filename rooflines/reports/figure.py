@@ -257,14 +257,12 @@ def _points(plot: _Plot, chart: Chart, theme: Theme) -> list[Box]:
 
 
 def _names(plot: _Plot, chart: Chart, taken: Iterable[Box]) -> list[Box]:
-    """The names of the operators with the most headroom, each with a line to its point; returns the boxes they fill."""
+    """The names of the operators with the most headroom, each with a line to its point; returns the boxes both fill."""
     labelled = tuple(msgspec.structs.replace(point, label=shorten_name(point.label, _LONGEST_NAME)) for point in chart.labelled)
-    # Names are placed as if all were set as wide as the widest: they then keep clear of each other in this face.
-    character = max((plot.length(point.label, _SMALL) / len(point.label) for point in labelled), default=_SMALL)
     named = msgspec.structs.replace(chart, labelled=labelled)
     labels = place_labels(
-        named, plot.width, plot.height, character=character, line=_SMALL + 3.5, largest=_LARGEST_POINT, smallest=_SMALLEST_POINT,
-        least_mark=_SMALLEST_POINT, reserved=taken,
+        named, plot.width, plot.height, character=0.5 * _TEXT, line=_SMALL + 3.5, largest=_LARGEST_POINT, smallest=_SMALLEST_POINT,
+        least_mark=_SMALLEST_POINT, reserved=taken, length=lambda text: plot.length(text, _SMALL),
     )  # fmt: skip
     point_of = {point.row: point for point in chart.points}
     boxes = []
@@ -286,6 +284,10 @@ def _names(plot: _Plot, chart: Chart, taken: Iterable[Box]) -> list[Box]:
                 [start_x / plot.width, to_x / plot.width], [start_y / plot.height, to_y / plot.height],
                 transform=plot.axes.transAxes, color=plot.ink.faint_roof, linewidth=0.5, zorder=4,
             )  # fmt: skip
+            pieces = math.ceil(length / 5)
+            for piece in range(pieces + 1):
+                at_x, at_y = start_x + (to_x - start_x) * piece / pieces, start_y + (to_y - start_y) * piece / pieces
+                boxes.append(Box(at_x, at_y, at_x, at_y))
         plot.write(x, y, label.text, size=_SMALL, ha="center", zorder=6, gid=f"name-{label.row}")
         boxes.append(box)
     return boxes

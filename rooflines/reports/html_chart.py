@@ -17,7 +17,7 @@ from rooflines.roofline.analysis import Analysis
 from rooflines.units import seconds, si
 
 # The plot sizes that labels are placed for, widest first, in pixels; below the last one only ranks fit.
-_LABEL_SIZES = ((880, 430), (580, 370))
+_LABEL_SIZES = ((1100, 450), (880, 450), (580, 370))
 _RANK_SIZE = (270, 330)
 
 
@@ -42,11 +42,10 @@ def chart_data(chart: Chart) -> dict[str, Any]:
         for point in chart.points
     ]
     positions = {point.row: index for index, point in enumerate(chart.points)}
-    plain["labels"] = [
-        {"least_width": width, "labels": _labels(place_labels(chart, width, height), positions)} for width, height in _LABEL_SIZES
-    ]
-    narrow = place_labels(chart, *_RANK_SIZE, line=16, largest=32.0, ranks_only=True)
-    plain["labels"].append({"least_width": 0, "labels": _labels(narrow, positions)})
+    plain["labels"] = _placed(chart, positions)
+    # With more roofs the axes reach further: names need other places there.
+    wide = chart if chart.wide_limits == chart.limits else msgspec.structs.replace(chart, limits=chart.wide_limits)
+    plain["wide_labels"] = plain["labels"] if wide is chart else _placed(wide, positions)
     if chart.ring:
         plain["ring"]["left"] = ring_text_is_left(chart)
         plain["ring"]["hover"] = _hover(chart.ring.text, chart.ring.hover)
@@ -106,6 +105,15 @@ def roof_groups(chart: Chart | None) -> tuple[tuple[str, str], ...]:
 def plotly_text(text: str) -> str:
     """``text`` for a plotly label, where tags and entities would be read as markup."""
     return html.escape(" ".join(text.split()), quote=False)
+
+
+def _placed(chart: Chart, positions: dict[int, int]) -> list[dict[str, Any]]:
+    """The names for every width that the page may have, widest first."""
+    placed = [
+        {"least_width": width, "labels": _labels(place_labels(chart, width, height), positions)} for width, height in _LABEL_SIZES
+    ]
+    narrow = place_labels(chart, *_RANK_SIZE, line=16, largest=32.0, ranks_only=True)
+    return [*placed, {"least_width": 0, "labels": _labels(narrow, positions)}]
 
 
 def _labels(labels: Iterable[Label], positions: dict[int, int]) -> list[dict[str, Any]]:

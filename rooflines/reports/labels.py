@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
 import msgspec
@@ -15,17 +15,27 @@ import msgspec
 from rooflines.reports.axes import Limits
 from rooflines.reports.chart import Chart, Roof, marker_diameter
 
-_DISTANCES = (6, 12, 20, 30, 42, 56, 72, 90, 110, 134, 160, 190, 224, 262, 304)
+# Lengths and costs are for text in lines of this height; they grow and shrink with it.
+_LINE = 15.0
+_DISTANCES = (6, 12, 20, 30, 42, 56, 72, 90, 110, 134, 160)
 _ANGLES = tuple(math.radians(degrees) for degrees in range(0, 360, 15))
+# A place that costs more than this is worse than none.
+_FARTHEST = 300.0
+# Names further out start on a grid, so that they line up.
+_COLUMN, _ROW = 30.0, 16.0
 # Room that stays free around a point and beside a line.
 _CLEAR = 2.0
 # What a leader costs besides its length: over a point, over a roof; and what a name gains that stands in a column with another.
-_OVER_POINT = 30.0
-_OVER_LINE = 6.0
+_OVER_POINT, _OVER_POINTS = 40.0, 120.0
+_OVER_LINE = 40.0
 _IN_COLUMN = 14.0
+# What a name is worth, the first one twice of it.
+_NAMED = 600.0
 # A leader may pass a point; only the largest are worth a detour. No name lies on any point, however small.
 _MOST_DETOURS = 150
 _ROUNDS = 3
+_MOST_PLACES = 400
+_TRIALS = 60
 
 _Segment = tuple[float, float, float, float]
 _Disc = tuple[float, float, float]
@@ -77,6 +87,7 @@ def place_labels(
     smallest: float = 6.0,
     least_mark: float = 14.0,
     reserved: Iterable[Box] = (),
+    length: Callable[[str], float] | None = None,
     ranks_only: bool = False,
 ) -> tuple[Label, ...]:
     """Places for the names of ``chart.labelled`` on a plot of ``width`` by ``height`` with text of the given size (all in one unit).
@@ -84,6 +95,7 @@ def place_labels(
     A name stays on the plot and off every point, roof, ridge line, roof name, the ring, ``reserved`` and other names; its leader stays
     off other names and leaders. Of the places left, the cheapest is taken: near its point, in a column with others, with a leader that
     passes no point. A name without room is left out. A point with a warning is as large as its mark, ``least_mark`` across at least.
+    ``length`` measures a text that is not ``character`` wide on average.
     With ``ranks_only`` the text is the rank, for a plot too narrow for names.
     """
     limits = chart.limits
@@ -93,14 +105,15 @@ def place_labels(
         # The mark of a warning may be a square: its corner reaches further than the point's edge.
         diameter = max(diameter, least_mark) * 1.2 if point.warning else diameter
         discs.append((*_pixel(limits, point.intensity, point.flop_per_s, width, height), diameter / 2))
+    measure = length or (lambda text: len(text) * character)
     anchors = []
     for rank, point in enumerate(chart.labelled, start=1):
         x, y = _pixel(limits, point.intensity, point.flop_per_s, width, height)
         text = str(rank) if ranks_only else point.label
         radius = marker_diameter(point.area, largest, smallest) / 2
-        anchors.append(_Anchor(rank, text, x, y, radius, (len(text) * character + 8) / 2, line / 2))
+        anchors.append(_Anchor(rank, text, x, y, radius, (measure(text) + 8) / 2, line / 2))
     lines, boxes = _furniture(chart, discs, width, height, character, line)
-    plot = _Plot(width, height, discs, lines, [*boxes, *reserved])
+    plot = _Plot(width, height, discs, lines, [*boxes, *reserved], line / _LINE)
     found = _arrange(plot, anchors)
     labels = []
     for anchor in anchors:
@@ -142,8 +155,10 @@ class _Place(msgspec.Struct, frozen=True):
 class _Plot:
     """What is drawn besides the names. Whether a name may stand somewhere for all that, and at what cost."""
 
-    def __init__(self, width: float, height: float, discs: Sequence[_Disc], lines: Sequence[_Segment], boxes: Sequence[Box]) -> None:
-        self.width, self.height = width, height
+    def __init__(
+        self, width: float, height: float, discs: Sequence[_Disc], lines: Sequence[_Segment], boxes: Sequence[Box], unit: float
+    ) -> None:
+        self.width, self.height, self.unit = width, height, unit
         self.lines, self.boxes = lines, boxes
         self.detours = discs[:_MOST_DETOURS]
         self.by_x = sorted(discs)
@@ -162,12 +177,17 @@ class _Plot:
         if any(_enters(leader, other) for other in self.boxes):
             return None
         cost = math.hypot(leader[2] - leader[0], leader[3] - leader[1]) - anchor.radius
-        cost += _OVER_LINE * any(_cross(leader, line) for line in self.lines)
-        for x, y, radius in self.detours:
-            # A point that lies on this one is passed whichever way the leader goes.
-            if math.hypot(x - anchor.x, y - anchor.y) > radius and _gap(leader, x, y) < radius + 1:
-                cost += _OVER_POINT
-        return _Place(cost, box, leader)
+        cost += self.unit * _OVER_LINE * any(_cross(leader, line) for line in self.lines)
+        # A point that lies on this one is passed whichever way the leader goes.
+        passed = sum(
+            math.hypot(x - anchor.x, y - anchor.y) > radius and _gap(leader, x, y) < radius + 1 for x, y, radius in self.detours
+        )
+        cost += self.unit * min(_OVER_POINT * passed, _OVER_POINTS)
+        return _Place(cost, box, leader) if cost <= _FARTHEST * self.unit else None
+
+    def worth(self, placed: dict[int, _Place]) -> float:
+        """How good an arrangement is: every name counts, those with more headroom count more, and what they cost goes off."""
+        return sum(self.unit * _NAMED * (1 + 1 / rank) - place.cost for rank, place in placed.items())
 
     def places(self, anchor: _Anchor) -> list[_Place]:
         """The places around a point, cheapest first."""
@@ -175,11 +195,17 @@ class _Plot:
         for distance in _DISTANCES:
             for angle in _ANGLES:
                 # The text starts where the leader ends: shift its middle away from the point by half its size.
-                reach = anchor.radius + distance
+                reach = anchor.radius + distance * self.unit
                 middle_x = anchor.x + math.cos(angle) * (reach + anchor.half_width)
                 middle_y = anchor.y + math.sin(angle) * (reach + anchor.half_height)
                 found.append(self.place(anchor, middle_x, middle_y))
-        return sorted((place for place in found if place is not None), key=lambda place: place.cost)
+        column, row = _COLUMN * self.unit, _ROW * self.unit
+        for across in range(int((self.width - 2 * anchor.half_width) / column) + 1):
+            found += [
+                self.place(anchor, across * column + anchor.half_width, up * row + anchor.half_height)
+                for up in range(int((self.height - 2 * anchor.half_height) / row) + 1)
+            ]
+        return sorted((place for place in found if place is not None), key=lambda place: place.cost)[:_MOST_PLACES]
 
     def _on_a_point(self, box: Box) -> bool:
         first = bisect.bisect_left(self.by_x, (box.left - self.widest,))
@@ -207,7 +233,30 @@ def _arrange(plot: _Plot, anchors: Sequence[_Anchor]) -> dict[int, _Place]:
                     placed[anchor.rank] = place
             if placed == before:
                 break
-        best = max(best, placed, key=lambda found: (len(found), -sum(place.cost for place in found.values())))
+        best = max(best, placed, key=plot.worth)
+    for anchor in anchors:
+        if anchor.rank not in best:
+            best = _insert(plot, anchors, places, best, anchor)
+    return best
+
+
+def _insert(
+    plot: _Plot, anchors: Sequence[_Anchor], places: dict[int, list[_Place]], placed: dict[int, _Place], anchor: _Anchor
+) -> dict[int, _Place]:
+    """The same names with one more, at whose place one or two others stood that moved; the names as they were where nothing is won."""
+    own = places[anchor.rank]
+    best = placed
+    for place in own[:: math.ceil(len(own) / _TRIALS) or 1]:
+        kept = {rank: other for rank, other in placed.items() if _apart(place, (other,))}
+        if len(placed) - len(kept) > 2:
+            continue
+        kept[anchor.rank] = place
+        for moved in anchors:
+            if moved.rank in placed and moved.rank not in kept:
+                found = _cheapest(plot, moved, places[moved.rank], list(kept.values()))
+                if found is not None:
+                    kept[moved.rank] = found
+        best = max(best, kept, key=plot.worth)
     return best
 
 
@@ -221,7 +270,7 @@ def _cheapest(plot: _Plot, anchor: _Anchor, places: Iterable[_Place], others: Se
                 place = plot.place(anchor, middle_x, middle_y)
                 if place is None:
                     continue
-                place = msgspec.structs.replace(place, cost=place.cost - _IN_COLUMN)
+                place = msgspec.structs.replace(place, cost=place.cost - plot.unit * _IN_COLUMN)
                 if (best is None or place.cost < best.cost) and _apart(place, others):
                     best = place
     return best

@@ -18,7 +18,7 @@ from rooflines.reports.chart import (
     short_path,
     shorten_left,
 )
-from rooflines.reports.labels import place_labels
+from rooflines.reports.labels import Box, place_labels
 from rooflines.reports.palette import BOUNDS, INK, THEMES, category_colour, contrast
 from rooflines.roofline.analysis import CATEGORIES
 from tests.reports import variants
@@ -176,12 +176,39 @@ def test_labels_do_not_overlap_and_leaders_do_not_cross(chart, width, height):
         x, y = chart.limits.fraction(points[label.row].intensity, points[label.row].flop_per_s)
         x, y = x * width, y * height
         boxes.append((left, right, bottom, top))
-        leaders.append((x, y, min(max(x, left), right), min(max(y, bottom), top)))
+        leaders.append((x, y, *Box(left, bottom, right, top).leader_end(x, y)))
     assert labels
     assert all(left >= 0 and right <= width and bottom >= 0 and top <= height for left, right, bottom, top in boxes)
     for (left, right, bottom, top), (other_left, other_right, other_bottom, other_top) in itertools.combinations(boxes, 2):
         assert right <= other_left or other_right <= left or top <= other_bottom or other_top <= bottom
     assert not any(crossing(one, other) for one, other in itertools.combinations(leaders, 2))
+
+
+@pytest.mark.parametrize(("width", "height"), [(1100, 450), (900, 430), (580, 370)])
+def test_no_name_lies_on_a_point_a_roof_a_ridge_line_or_the_ring(chart, width, height):
+    for label in place_labels(chart, width, height):
+        across, up = chart.limits.fraction(label.x, label.y)
+        half = len(label.text) * 6.2 / 2
+        box = Box(across * width - half, up * height - 7, across * width + half, up * height + 7)
+        for point in chart.points:
+            x, y = chart.limits.fraction(point.intensity, point.flop_per_s)
+            assert not box.touches(x * width, y * height, marker_diameter(point.area) / 2), (label.text, point.name)
+        x, y = chart.limits.fraction(chart.ring.intensity, chart.ring.flop_per_s)
+        assert not box.touches(x * width, y * height, 13)
+        lines = [roof for roof in chart.roofs if roof.primary]
+        paths = [((roof.x[0], roof.y[0]), (roof.x[-1], roof.y[-1])) for roof in lines]
+        paths += [((ridge.intensity, chart.limits.y_low), (ridge.intensity, ridge.flop_per_s)) for ridge in chart.ridges]
+        for start, end in paths:
+            (ax, ay), (bx, by) = chart.limits.fraction(*start), chart.limits.fraction(*end)
+            for step in range(401):
+                x, y = (ax + (bx - ax) * step / 400) * width, (ay + (by - ay) * step / 400) * height
+                assert not box.touches(x, y, 0.5), label.text
+
+
+def test_names_of_a_crowd_find_room_beside_it():
+    row = sample().operators[0]
+    crowd = tuple(msgspec.structs.replace(row, module=f"layer.{n}", time_s=row.time_s * (1 + n / 50)) for n in range(8))
+    assert len(place_labels(chart_of(variants.replaced(operators=crowd)))) >= 6
 
 
 def crossing(one, other) -> bool:

@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from rooflines.reports.figure import SANS, SERIF, as_svg, roofline_figure, steps_figure
+from rooflines.reports.labels import Box
 from tests import samples
 from tests.reports import variants
 
@@ -52,6 +53,24 @@ def test_names_do_not_lie_on_each_other_or_outside(family, size):
         assert not [other for other in boxes[:index] if box.overlaps(other)]
         assert figure.bbox.x0 <= box.x0
         assert box.x1 <= figure.bbox.x1
+
+
+@pytest.mark.parametrize("family", [SANS, SERIF])
+@pytest.mark.parametrize("analysis", [samples.analysis(), variants.large()], ids=["small", "large"])
+def test_no_name_lies_on_a_point(analysis, family):
+    figure = roofline_figure(analysis, family=family)
+    figure.canvas.draw()
+    (axes,) = figure.axes
+    points = [line for line in axes.lines if str(line.get_gid()).startswith("point-")]
+    names = [text for text in axes.texts if str(text.get_gid()).startswith("name-")]
+    assert points
+    assert names
+    for text in names:
+        extent = text.get_window_extent()
+        box = Box(extent.x0, extent.y0, extent.x1, extent.y1)
+        for point in points:
+            x, y = axes.transData.transform((point.get_xdata()[0], point.get_ydata()[0]))
+            assert not box.touches(x, y, point.get_markersize() / 2 * figure.dpi / 72), (text.get_text(), point.get_gid())
 
 
 @pytest.mark.parametrize("analysis", [samples.analysis(), variants.large()], ids=["small", "large"])

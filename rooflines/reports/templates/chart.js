@@ -30,7 +30,7 @@
   function size() {
     const width = printing ? 670 : place.clientWidth;
     const left = 30 + 7 * Math.max(3, ...data.y_ticks.map((tick) => tick.text.length));
-    const margin = { l: left, r: width < 560 ? 8 : 10, t: 8, b: 48 };
+    const margin = { l: left, r: width < 560 ? 8 : 10, t: printing || width < 560 ? 8 : 30, b: 48 };
     const height = printing ? 430 : place.clientHeight;
     return { width, height, margin, inner: [width - margin.l - margin.r, height - margin.t - margin.b] };
   }
@@ -42,9 +42,33 @@
     return narrow() ? Math.max(6, point.size * 0.72) : point.size;
   }
 
+  // The mark of a warning is as large as its point, and large enough to hold its sign.
+  function markSize(point) {
+    return Math.max(10, diameter(point));
+  }
+  // One mark for all points whose marks would cover each other, at the longest; it tells of the others.
+  function marks(points, inner, range) {
+    const found = [];
+    for (const point of points.filter((one) => one.warning)) {
+      const at = { size: markSize(point), px: pixel(log(point.x), range.x, inner[0]), py: pixel(log(point.y), range.y, inner[1]) };
+      const under = found.find((mark) => Math.max(Math.abs(mark.px - at.px), Math.abs(mark.py - at.py)) < (mark.size + at.size) / 2 + 1);
+      if (under) under.others.push(point.hover.split("<br>")[0]);
+      else found.push({ ...at, x: point.x, y: point.y, hover: point.hover, others: [] });
+    }
+    for (const mark of found) {
+      if (mark.others.length) mark.hover += "<br>and here: " + mark.others.slice(0, 4).join(", ") + (mark.others.length > 4 ? ` and ${mark.others.length - 4} more` : "");
+    }
+    return found;
+  }
+  function pixel(value, range, length) {
+    return ((value - range[0]) / (range[1] - range[0])) * length;
+  }
+
   function traces(colours) {
     const ink = colours.ink;
     const list = [];
+    const { inner } = size();
+    const range = axisRanges();
     if (data.band) {
       const { x, upper, lower } = data.band;
       list.push({
@@ -80,18 +104,22 @@
     // One trace in the order of the data, longest first, so that a large point never hides a small one of another category.
     const points = data.points.filter((point) => !hidden.has(point.category));
     const fill = points.map((point) => colours.category[point.category]);
+    const lines = leaders(inner, range);
+    if (lines.x.length) {
+      list.push({ type: "scatter", mode: "lines", x: lines.x, y: lines.y, line: { color: ink.muted, width: 0.8 }, hoverinfo: "skip" });
+    }
     list.push({
       type: "scatter", mode: "markers", x: points.map((p) => p.x), y: points.map((p) => p.y),
       marker: { size: points.map(diameter), color: fill, opacity: 0.85, line: { color: ink.page, width: 1 } },
       hoverinfo: "text", hovertext: points.map((p) => p.hover), hoverlabel: { bordercolor: fill },
     });
-    const warned = points.filter((point) => point.warning);
+    const warned = marks(points, inner, range);
     if (warned.length) {
       list.push({
-        type: "scatter", mode: "markers+text", x: warned.map((p) => p.x), y: warned.map((p) => p.y), text: warned.map(() => "!"),
-        textposition: "middle center", textfont: { color: ink.warning, size: 12, weight: 700 },
-        marker: { symbol: "square", size: 16, color: ink.page, line: { color: ink.warning, width: 2 } },
-        hoverinfo: "text", hovertext: warned.map((p) => p.hover), hoverlabel: { bordercolor: ink.warning },
+        type: "scatter", mode: "markers+text", x: warned.map((m) => m.x), y: warned.map((m) => m.y), text: warned.map(() => "!"),
+        textposition: "middle center", textfont: { color: ink.warning, size: warned.map((m) => Math.min(14, m.size - 1)), weight: 700 },
+        marker: { symbol: "square", size: warned.map((m) => m.size), color: ink.page, line: { color: ink.warning, width: 1.5 } },
+        hoverinfo: "text", hovertext: warned.map((m) => m.hover), hoverlabel: { bordercolor: ink.warning },
       });
     }
     if (data.ring) {
@@ -108,10 +136,17 @@
   function roofTexts(colours, inner, range, named) {
     const perX = inner[0] / (range.x[1] - range.x[0]);
     const perY = inner[1] / (range.y[1] - range.y[0]);
-    const spots = data.points.map((p) => ({ x: log(p.x), y: log(p.y), radius: p.warning ? 11 : diameter(p) / 2 }));
+    const spots = data.points.map((p) => ({ x: log(p.x), y: log(p.y), radius: (p.warning ? 1.2 * markSize(p) : diameter(p)) / 2 }));
     for (const name of named) {
-      const half = name.text.length * 3;
-      for (const part of [-1, -0.5, 0, 0.5, 1]) spots.push({ x: name.ax + (part * half) / perX, y: name.ay, radius: 8 });
+      const half = plain(name.text).length * 3;
+      for (const part of [-1, -0.5, 0, 0.5, 1]) spots.push({ x: name.x + (part * half) / perX, y: name.y, radius: 8 });
+    }
+    const lines = leaders(inner, range);
+    for (let end = 1; end < lines.x.length; end += 3) {
+      for (let step = 0; step <= 20; step += 1) {
+        const at = (values) => log(values[end - 1]) + (log(values[end] / values[end - 1]) * step) / 20;
+        spots.push({ x: at(lines.x), y: at(lines.y), radius: 1 });
+      }
     }
     const taken = [];
     const texts = [];
@@ -167,36 +202,71 @@
     return texts;
   }
 
+  function fitting(inner) {
+    return (shown.size ? data.wide_labels : data.labels).find((candidate) => inner[0] >= candidate.least_width);
+  }
+  function namesOf(fit) {
+    return fit.labels.filter((label) => !hidden.has(data.points[label.point].category));
+  }
   function names(colours, inner) {
-    const fit = data.labels.find((candidate) => inner[0] >= candidate.least_width);
+    const fit = fitting(inner);
     ranks.hidden = fit.least_width > 0 || !fit.labels.length;
-    return fit.labels
-      .filter((label) => !hidden.has(data.points[label.point].category))
-      .map((label) => {
-        const point = data.points[label.point];
-        return {
-          x: log(point.x), y: log(point.y), ax: log(label.x), ay: log(label.y), axref: "x", ayref: "y", xref: "x", yref: "y",
-          text: label.text, showarrow: true, arrowhead: 0, arrowwidth: 0.8, arrowcolor: colours.ink.muted, standoff: diameter(point) / 2,
-          font: { size: 11, color: colours.ink.text }, bgcolor: colours.ink.page, opacity: 0.95, borderpad: 1,
-        };
-      });
+    return namesOf(fit).map((label) => ({
+      x: log(label.x), y: log(label.y), xref: "x", yref: "y", text: label.text, showarrow: false, xanchor: "center", yanchor: "middle",
+      font: { size: 11, color: colours.ink.text }, borderpad: 0,
+    }));
+  }
+  // Lines from the points to their names: to the middle of the side that faces the point, or to the nearest place above or below.
+  function leaders(inner, range) {
+    const lines = { x: [], y: [] };
+    for (const label of namesOf(fitting(inner))) {
+      const point = data.points[label.point];
+      const at = (x, y) => [pixel(log(x), range.x, inner[0]), pixel(log(y), range.y, inner[1])];
+      const [x, y] = at(point.x, point.y);
+      const [middleX, middleY] = at(label.x, label.y);
+      const half = [plain(label.text).length * 3.1 + 2, 7];
+      const nearX = Math.min(Math.max(x, middleX - half[0]), middleX + half[0]);
+      const nearY = Math.min(Math.max(y, middleY - half[1]), middleY + half[1]);
+      const end = [nearX, Math.abs(x - nearX) >= Math.abs(y - nearY) ? middleY : nearY];
+      const length = Math.hypot(end[0] - x, end[1] - y), radius = diameter(point) / 2;
+      if (length < radius + 3) continue;
+      const value = (px, py) => [
+        Math.pow(10, range.x[0] + (px / inner[0]) * (range.x[1] - range.x[0])),
+        Math.pow(10, range.y[0] + (py / inner[1]) * (range.y[1] - range.y[0])),
+      ];
+      for (const [vx, vy] of [value(x + ((end[0] - x) * radius) / length, y + ((end[1] - y) * radius) / length), value(...end)]) {
+        lines.x.push(vx);
+        lines.y.push(vy);
+      }
+      lines.x.push(null);
+      lines.y.push(null);
+    }
+    return lines;
+  }
+  // How many characters are seen of a text with entities.
+  function plain(text) {
+    return text.replace(/&(?:lt|gt|amp|quot|#\w+);/g, "-");
   }
   // The name of the ring: at the first corner where it meets no other text, or nowhere; the note below the chart says it too.
   function ringName(colours, inner, range, others) {
     if (!data.ring) return [];
-    const place = (x, y) => [((x - range.x[0]) / (range.x[1] - range.x[0])) * inner[0], ((y - range.y[0]) / (range.y[1] - range.y[0])) * inner[1]];
+    const at = (x, y) => [pixel(x, range.x, inner[0]), pixel(y, range.y, inner[1])];
     const middles = others.filter((text) => !text.textangle).map((text) => {
-      const [x, y] = place(text.ax === undefined ? text.x : text.ax, text.ay === undefined ? text.y : text.ay);
-      const half = text.text.length * 3 + 6;
+      const [x, y] = at(text.x, text.y);
+      const half = plain(text.text).length * 3 + 6;
       return [x + (text.xshift || 0) - (text.xanchor === "right" ? half : 0), y + (text.yshift || 0), half];
     });
-    const [x, y] = place(log(data.ring.intensity), log(data.ring.flop_per_s));
+    const [x, y] = at(log(data.ring.intensity), log(data.ring.flop_per_s));
     const half = data.ring.text.length * 3 + 4;
+    const spots = data.points.filter((point) => !hidden.has(point.category)).map((p) => [...at(log(p.x), log(p.y)), diameter(p) / 2]);
     const sides = data.ring.left ? [-1, 1] : [1, -1];
-    const corners = [-14, 14].flatMap((up) => sides.map((side) => [side * (12 + half), up]));
-    const free = corners.find(([right, up]) =>
+    const corners = [-14, 14, 0].flatMap((up) => sides.map((side) => [side * ((up ? 12 : 16) + half), up]));
+    const apart = corners.filter(([right, up]) =>
       Math.abs(x + right - inner[0] / 2) < inner[0] / 2 - half &&
       middles.every((other) => Math.abs(other[0] - x - right) > other[2] + half || Math.abs(other[1] - y - up) > 15));
+    const clear = ([right, up]) => spots.every((spot) =>
+      Math.hypot(Math.max(0, Math.abs(spot[0] - x - right) - half), Math.max(0, Math.abs(spot[1] - y - up) - 7)) >= spot[2]);
+    const free = apart.find(clear) || apart[0];
     if (!free) return [];
     return [{
       x: log(data.ring.intensity), y: log(data.ring.flop_per_s), text: data.ring.text, showarrow: false, xanchor: "center", yanchor: "middle",
