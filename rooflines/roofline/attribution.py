@@ -9,6 +9,7 @@ intervals of the kernels, copies and memsets launched below it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -233,9 +234,9 @@ def _attribute_device(
     launch = _launches(trace)
     known = launch >= 0
     # A device event belongs to the window of its launch: work launched in a step is that step's, whenever it runs.
-    belongs = np.where(known, inside[np.maximum(launch, 0)], _inside(device.start_ns, window))
-    owning = np.where(known, owner[np.maximum(launch, 0)], -1)
-    innermost = np.where(known, calls.operator[np.maximum(launch, 0)], -1)
+    belongs = np.where(known, _of(inside, launch), _inside(device.start_ns, window))
+    owning = np.where(known, _of(owner, launch), -1)
+    innermost = np.where(known, _of(calls.operator, launch), -1)
 
     owned = np.flatnonzero(belongs & (owning >= 0))
     owners, position = np.unique(owning[owned], return_inverse=True)
@@ -271,9 +272,14 @@ def _attribute_device(
         for (name, reason), mine in reasons.items()
     )
     busy = intervals.union(device.start_ns[belongs], device.end_ns[belongs])
-    graphs = belongs & known & _is_graph(trace)[np.maximum(launch, 0)]
+    graphs = belongs & known & _of(_is_graph(trace), launch)
     graphs_ns = intervals.length(intervals.union(device.start_ns[graphs], device.end_ns[graphs]))
     return tuple(rows), gaps, busy, int((belongs & ~known).sum()), graphs_ns
+
+
+def _of(host_column: npt.NDArray[Any], launch: Int64s) -> npt.NDArray[Any]:
+    """``host_column`` at every device event's launch; anything at all where there is none (-1), also in a trace without host events."""
+    return host_column[launch] if len(host_column) else np.zeros(len(launch), host_column.dtype)
 
 
 def _is_graph(trace: Trace) -> npt.NDArray[np.bool_]:

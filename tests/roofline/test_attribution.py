@@ -131,6 +131,11 @@ def test_kernels_without_operator_or_launch_are_listed_and_orphans_counted():
     assert result.idle_ns == result.span_ns - 23_000
 
 
+def test_a_trace_with_nothing_but_kernels_has_orphans_only():
+    result = divide(kernel("a", 0, 5, 1), kernel("b", 10, 5, 2))
+    assert (times(result), result.orphans) == (({}, {"a": 5_000, "b": 5_000}), 2)
+
+
 def test_time_launched_as_a_graph_is_said_and_never_dropped():
     graph = launch(0, 2, 1) | {"name": "cudaGraphLaunch"}
     result = divide(graph, kernel("a", 20, 5, 1), kernel("b", 25, 5, 1), add(40, 5), launch(41, 2, 2), kernel("c", 60, 5, 2))
