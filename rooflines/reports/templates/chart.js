@@ -132,6 +132,13 @@
     return list;
   }
 
+  // The width of a roof's text in pixels, as this browser's font sets it.
+  const canvas = document.createElement("canvas").getContext("2d");
+  function textWidth(text) {
+    canvas.font = `11px ${getComputedStyle(document.body).fontFamily}`;
+    return canvas.measureText(text).width;
+  }
+
   // Text along the roofs: the angle depends on the pixels of the plot, the place on what the axes show.
   function roofTexts(colours, inner, range, named) {
     const perX = inner[0] / (range.x[1] - range.x[0]);
@@ -152,7 +159,7 @@
     const texts = [];
     for (const roof of drawnRoofs()) {
       const text = narrow() ? roof.short : roof.text;
-      const width = text.length * 5.9 + 10;
+      const width = textWidth(text) + 10;
       const slanted = roof.kind === "memory";
       const angle = slanted ? Math.atan2(perY, perX) : 0;
       let x, y;
