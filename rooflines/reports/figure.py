@@ -34,6 +34,7 @@ _TEXT = 7.5
 _SMALL = 6.8
 _LARGEST_POINT = 30.0
 _SMALLEST_POINT = 3.5
+_OBSTACLES = 400  # points that words keep off; the chart lists those with the most time first
 _OPACITY = 0.82
 _LONGEST_NAME = 36
 _CLEAR = 2.5
@@ -330,8 +331,8 @@ def _roof(plot: _Plot, chart: Chart, roof: Roof, taken: list[Box]) -> list[Box]:
             # Near the middle of its slope.
             starts.append((0.5 + (step + 1) // 2 / 24 * (-1) ** step) * (reach - length))
     lines = [(x0 + math.cos(angle) * start + above_x, y0 + math.sin(angle) * start + above_y) for start in starts]
-    # A roof is never left without its name: where no place is free, the first will do.
-    x, y = next((line for line in lines if _free(plot, chart, _along(*line, length, angle), taken)), lines[0])
+    # A roof is never left without its name: where no place is free, the least covered will do.
+    x, y = min(lines, key=lambda line: _covered(plot, chart, _along(line[0], line[1], length, angle), taken))
     plot.write(x, y, roof.text, rotation=math.degrees(angle), rotation_mode="anchor", ha="left", color=plot.ink.roof, zorder=6)
     return [Box(px - 5, py - 5, px + 5, py + 5) for px, py in _along(x, y, length, angle)]
 
@@ -380,16 +381,20 @@ def _along(x: float, y: float, length: float, angle: float) -> list[tuple[float,
 
 
 def _free(plot: _Plot, chart: Chart, places: Iterable[tuple[float, float]], taken: Iterable[Box]) -> bool:
-    """Whether text over ``places`` stays on the plot and off other text and the larger points."""
+    """Whether text over ``places`` stays on the plot and off other text and the points."""
+    return _covered(plot, chart, places, taken) == 0
+
+
+def _covered(plot: _Plot, chart: Chart, places: Iterable[tuple[float, float]], taken: Iterable[Box]) -> int:
+    """How many of ``places`` lie off the plot, on other text, or on one of the points with the most time."""
     discs = []
-    for point in chart.points[:60]:
+    for point in chart.points[:_OBSTACLES]:
         diameter = marker_diameter(point.area, _LARGEST_POINT)
         discs.append((*plot.points(point.intensity, point.flop_per_s), diameter / 2 + 3))
     boxes = list(taken)
-    return all(
-        0 <= x <= plot.width
-        and 0 <= y <= plot.height + 4
-        and not any(box.touches(x, y, _SMALL / 2 + 0.5) for box in boxes)
-        and not any(math.hypot(x - cx, y - cy) < radius for cx, cy, radius in discs)
+    return sum(
+        not (0 <= x <= plot.width and 0 <= y <= plot.height + 4)
+        or any(box.touches(x, y, _SMALL / 2 + 0.5) for box in boxes)
+        or any(math.hypot(x - cx, y - cy) < radius for cx, cy, radius in discs)
         for x, y in places
     )
