@@ -81,7 +81,7 @@ def analysis() -> Analysis:
     lower = sum(row.lower_bound_s or 0 for row in rows)
     time_s = sum(row.time_s for row in rows)
     return Analysis(
-        verdict="47.6 images/s (84.0 ms a step, ±2 %). Compute-bound: 70 % of the time is convolutions at 43 % of this CPU's FMA peak.",
+        verdict="47.6 images/s (84.0 ms a step, ±2 %). Compute-bound: convolutions take 70 % of the step at 43 % of the peak.",
         workload=Workload(name="resnet50", mode="training", batch_size=4, precision="fp32", unit="images", image_size=224,
                           optimizer="SGD"),
         environment=Environment(host="laptop", os="Linux 6.8", python="3.11.7", rooflines="0.1.0", torch="2.14.1", device="cpu",

@@ -127,3 +127,12 @@ def test_analyze_and_report_derive_the_same_from_the_raw_files(tmp_path, ceiling
     assert json.loads(json.dumps(rooflines.analyze(run).to_dict())) == before
     (Path(run.directory) / "analysis.json").unlink()
     assert json.loads(json.dumps(rooflines.analyze(run.directory).to_dict())) == before
+
+
+def test_under_autocast_convolutions_are_bf16_and_the_products_the_same(tmp_path, ceilings_file):
+    analysis = profiled(tmp_path, ceilings_file, "resnet50", batch_size=2, image_size=64, precision="amp-bf16")
+    convolutions = [row for row in analysis["operators"] if row["category"] == "convolution"]
+    assert {row["precision"] for row in convolutions} == {"bf16"}
+    assert sum(row["calls"] for row in convolutions) == 53
+    assert analysis["totals"]["matrix_flops"] == pytest.approx(2 * 2 * published_macs("resnet50") * (64 / 224) ** 2, rel=0.02)
+    check_sums(analysis)

@@ -33,6 +33,7 @@ def measure_cuda(meter: Meter, device: torch.device) -> None:
     facts = detect.gpu(device.index)
     nvidia = torch.version.hip is None
     with torch.cuda.device(device):
+        torch.cuda.empty_cache()  # what a run before left with the allocator is free for the measurement
         try:
             if nvidia:
                 derived_fp32(meter, facts)

@@ -49,7 +49,8 @@ class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
     """All roofs of one device.
 
     ``device`` is the name as the driver prints it, ``kind`` the torch device type (cpu, cuda, mps), ``fingerprint`` identifies
-    device, driver and package versions for the cache, ``measured_at`` is an ISO time.
+    device, driver and package versions for the cache, ``measured_at`` is an ISO time and ``measurements`` how
+    many measurements the figures are the best of.
     """
 
     device: str
@@ -57,6 +58,7 @@ class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
     ceilings: tuple[Ceiling, ...]
     fingerprint: str = ""
     measured_at: str = ""
+    measurements: int = 1
 
     def compute(self, precision: str, engine: Engine) -> Ceiling | None:
         """The highest roof for arithmetic of ``precision`` on ``engine``, or None when none is known.

@@ -20,10 +20,11 @@ import msgspec
 from rooflines.errors import Interrupted, OutputError, RooflinesError, UsageError, WorkloadError
 from rooflines.profiler.environment import collect_environment
 from rooflines.profiler.memory_shortage import memory_shortage
-from rooflines.profiler.peak_memory import PeakMemory, page_faults
+from rooflines.profiler.peak_memory import PeakMemory, page_faults, since
 from rooflines.profiler.records import DeviceSample, Run, RunFile, Settings, Status, StepTimes, Workload
 from rooflines.profiler.run import RUN_FILE, create_directory, file_stem, save
 from rooflines.profiler.samplers.process import SamplerProcess, torch_gpus
+from rooflines.profiler.tf32 import tf32_state
 from rooflines.profiler.tracer import Tracer
 from rooflines.units import binary_bytes, percent
 
@@ -40,6 +41,7 @@ WARMUP_MAX_S = 30.0
 # The timed pass aims at this many seconds, within these numbers of steps.
 TIMED_S = 5.0
 TIMED_MIN_STEPS, TIMED_MAX_STEPS = 5, 100
+TIMED_LEAST_STEPS = 3  # of steps so long that five of them would take longer than the whole warm-up may
 # The traced pass: this many steps, fewer when their trace would be larger than the limit (uncompressed JSON).
 TRACED_STEPS = 3
 TRACE_LIMIT_BYTES = 200_000_000
@@ -108,8 +110,8 @@ class Recording:
         self._timed_steps = 0
         self._spans: list[tuple[Any, Any]] = []  # begin and end of every timed step: CUDA events, or perf_counter_ns
         self._begun: Any = None
-        self._faults = 0
-        self._page_faults: dict[str, int] = {}
+        self._faults: int | None = None
+        self._page_faults: dict[str, int | None] = {}
         self._peak = PeakMemory(device)
         self._peak_bytes: int | None = None
         self._sampler: SamplerProcess | None = None
@@ -117,6 +119,7 @@ class Recording:
         self._tracer: Tracer | None = None
         self._trace_name: str | None = None
         self._parameter_elements: int | None = None
+        self._tf32: dict[str, bool] | None = None
         self._last = 0
 
     @property
@@ -195,6 +198,7 @@ class Recording:
                 trace=self._trace_name,
                 peak_memory_bytes=self._peak_bytes,
                 parameter_elements=self._parameter_elements,
+                tf32=self._tf32,
                 peak_memory_kind=self._peak.kind if self._peak_bytes is not None else None,
                 notes=tuple(self._notes),
                 error=None if error is None else str(error) or type(error).__name__,
@@ -242,6 +246,7 @@ class Recording:
         if self._settings.warmup is not None:
             self._rule = f"{_counted(self._settings.warmup, 'warm-up step')}, as asked"
             return len(times) >= self._settings.warmup
+        compared = f"fewer than {2 * SETTLE_WINDOW} of them, too few to compare"
         if len(times) >= 2 * SETTLE_WINDOW:
             last = statistics.median(times[-SETTLE_WINDOW:])
             before = statistics.median(times[-2 * SETTLE_WINDOW : -SETTLE_WINDOW])
@@ -251,11 +256,11 @@ class Recording:
                 self._settled = True
                 self._rule = f"settled after {len(times)} warm-up steps: {compared} (limit {percent(SETTLE_LIMIT)})"
                 return True
-            if len(times) >= WARMUP_MAX_STEPS or sum(times) >= WARMUP_MAX_S * 1e9:
-                self._settled = False
-                self._rule = f"not settled after {len(times)} warm-up steps: {compared} (limit {percent(SETTLE_LIMIT)})"
-                self._notes.append(f"step times had not settled when timing began: {compared}")
-                return True
+        if len(times) >= WARMUP_MAX_STEPS or sum(times) >= WARMUP_MAX_S * 1e9:
+            self._settled = False
+            self._rule = f"not settled after {_counted(len(times), 'warm-up step')}: {compared} (limit {percent(SETTLE_LIMIT)})"
+            self._notes.append(f"step times had not settled when timing began: {compared}")
+            return True
         return False
 
     # --- timed pass ------------------------------------------------------------------------------------------------------------
@@ -269,14 +274,16 @@ class Recording:
         self._sampler.start()
         self._peak.start()
         self._synchronise()
-        self._faults = -page_faults()
+        self._faults = page_faults()
         self._begun = self._mark()
 
     def _enough_steps(self) -> int:
         recent = self._times["warm-up"][-SETTLE_WINDOW:]
         if not recent:
             return TIMED_MIN_STEPS
-        return max(TIMED_MIN_STEPS, min(TIMED_MAX_STEPS, round(TIMED_S * 1e9 / max(statistics.median(recent), 1))))
+        step_s = max(statistics.median(recent), 1) / 1e9
+        least = TIMED_MIN_STEPS if step_s * TIMED_MIN_STEPS <= WARMUP_MAX_S else TIMED_LEAST_STEPS
+        return max(least, min(TIMED_MAX_STEPS, round(TIMED_S / step_s)))
 
     def _after_timed_step(self) -> None:
         if self._device.type == "mps":
@@ -307,7 +314,7 @@ class Recording:
         else:
             self._times["timed"] = [ended - begun for begun, ended in self._spans]
         self._spans = []
-        self._page_faults["timed"] = self._faults + page_faults()
+        self._page_faults["timed"] = since(self._faults)
         self._peak_bytes = self._peak.bytes()
         self._stop_sampler()
 
@@ -365,6 +372,7 @@ class Recording:
         self._trace_name = name
         self._times["traced"] = tracer.times_ns
         self._parameter_elements = tracer.parameter_elements
+        self._tf32 = tf32_state() if self._device.type == "cuda" else None
         self._page_faults["traced"] = tracer.page_faults
         return size
 

@@ -138,17 +138,29 @@ def _construction(name: str, options: Options) -> Iterator[None]:
         ) from error
 
 
+class _OnDevice:
+    """A target that is copied to the device once: a copy in every step would make the host wait for the forward."""
+
+    def __init__(self, target: torch.Tensor) -> None:
+        self._target = target
+
+    def __call__(self, device: torch.device) -> torch.Tensor:
+        if self._target.device != device:
+            self._target = self._target.to(device)
+        return self._target
+
+
 def _classification(network: Any, batch: int, size: int) -> Task:
     import torch
     from torch.nn import functional
 
-    labels = torch.zeros(batch, dtype=torch.long)
+    labels = _OnDevice(torch.zeros(batch, dtype=torch.long))
 
     def loss(output: Any) -> torch.Tensor:
         # Inception and GoogLeNet return auxiliary logits in training, weighted as their papers do.
         outputs = output if isinstance(output, tuple) else (output,)
         weights = (1.0, *(0.4 if len(outputs) == 2 else 0.3 for _ in outputs[1:]))
-        on_device = labels.to(outputs[0].device)
+        on_device = labels(outputs[0].device)
         losses = [w * functional.cross_entropy(o, on_device) for w, o in zip(weights, outputs, strict=True) if o is not None]
         return torch.stack(losses).sum() if len(losses) > 1 else losses[0]
 
@@ -159,10 +171,10 @@ def _segmentation(network: Any, batch: int, size: int) -> Task:
     import torch
     from torch.nn import functional
 
-    target = torch.zeros(batch, size, size, dtype=torch.long)
+    target = _OnDevice(torch.zeros(batch, size, size, dtype=torch.long))
 
     def loss(output: Any) -> torch.Tensor:
-        on_device = target.to(output["out"].device)
+        on_device = target(output["out"].device)
         total = functional.cross_entropy(output["out"], on_device)
         return total + 0.5 * functional.cross_entropy(output["aux"], on_device) if "aux" in output else total
 

@@ -42,10 +42,16 @@ class PeakMemory:
         return None
 
 
-def page_faults() -> int:
-    """Pages that this process has taken from the system so far without reading a disk; 0 where the system does not say (Windows)."""
+def page_faults() -> int | None:
+    """Pages that this process has taken from the system so far without reading a disk; None where the system does not say (Windows)."""
     try:
         import resource
     except ImportError:
-        return 0
+        return None
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+
+def since(before: int | None) -> int | None:
+    """Page faults after a reading of ``page_faults``; None where there is none."""
+    now = page_faults()
+    return None if before is None or now is None else now - before

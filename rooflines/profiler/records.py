@@ -19,7 +19,11 @@ Status = Literal["running", "complete", "interrupted", "failed"]
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
-    """What was run. ``batch_size`` counts ``unit`` per step; it is absent when the workload does not say."""
+    """What was run. ``batch_size`` counts ``unit`` per step; it is absent when the workload does not say.
+
+    ``source`` says who owns the code that runs: a ``model`` by name or module is ours to convert and compile; of the user's own
+    ``step``, ``loop`` or ``script`` the mode, batch size and precision are only what the user called them.
+    """
 
     name: str
     mode: Mode
@@ -30,6 +34,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     channels_last: bool = False
     compiled: bool = False
     optimizer: str | None = None
+    source: Literal["model", "step", "loop", "script"] = "model"
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,7 +122,8 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True):
 
     ``peak_memory_bytes`` is the device allocator's peak on a GPU and the process's peak resident set on a CPU
     (``peak_memory_kind`` says which). ``parameter_elements`` is how many elements of parameters one traced step updated: traces leave
-    out the long lists that optimizers work on. ``notes`` are sentences for the reader about what was limited or left out.
+    out the long lists that optimizers work on. ``tf32`` says whether float32 ``matmul`` and ``convolution`` were allowed TF32 (CUDA).
+    ``notes`` are sentences for the reader about what was limited or left out.
     """
 
     schema: str = RUN_SCHEMA
@@ -132,6 +138,7 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True):
     peak_memory_bytes: int | None = None
     peak_memory_kind: str | None = None
     parameter_elements: int | None = None
+    tf32: dict[str, bool] | None = None
     notes: tuple[str, ...] = ()
     error: str | None = None
 

@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from rooflines.errors import OutputError
 from rooflines.profiler.modules import ModuleRanges
-from rooflines.profiler.peak_memory import page_faults
+from rooflines.profiler.peak_memory import page_faults, since
 from rooflines.profiler.trace.reader import STEP_PREFIX
 
 if TYPE_CHECKING:
@@ -42,7 +42,8 @@ class Tracer:
         self._unfinished = ""
         self._running = False
         self._last = 0
-        self.page_faults = 0
+        self.page_faults: int | None = None
+        self._faults: int | None = None
 
     @property
     def parameter_elements(self) -> int | None:
@@ -57,7 +58,7 @@ class Tracer:
         self._running = True
         self._modules.__enter__()
         self._hook = register_optimizer_step_post_hook(self._after_optimizer)
-        self.page_faults = -page_faults()
+        self._faults = page_faults()
         self._open_step()
 
     def step(self) -> bool:
@@ -109,7 +110,7 @@ class Tracer:
             self._range = None
         if self._running:
             self._running = False
-            self.page_faults += page_faults()
+            self.page_faults = since(self._faults)
             self._hook.remove()
             self._modules.__exit__()
             self._profiler.stop()

@@ -19,6 +19,7 @@ from rooflines.profiler.memory_shortage import memory_shortage
 from rooflines.profiler.networks import Task, find_network, sum_of_outputs, tensors_in
 from rooflines.profiler.options import Options, check_options, find_device
 from rooflines.profiler.records import Workload
+from rooflines.profiler.tf32 import tf32
 
 if TYPE_CHECKING:
     import torch
@@ -42,14 +43,14 @@ class Prepared:
 
     @contextlib.contextmanager
     def flags(self) -> Iterator[None]:
-        """Thread count and TF32 as asked for; on leaving they and the caller's module are put back."""
-        with thread_count(self.options.threads):
-            restore_tf32 = _allow_tf32(self.options.precision == "tf32")
-            try:
-                yield
-            finally:
-                restore_tf32()
-                self.restore()
+        """Thread count and TF32 as asked for; on leaving they and the caller's module are put back. A step function keeps its TF32."""
+        ours = self.device.type == "cuda" and self.facts.source != "step"
+        with contextlib.ExitStack() as stack:
+            stack.callback(self.restore)
+            stack.enter_context(thread_count(self.options.threads))
+            if ours:
+                stack.enter_context(tf32(self.options.precision == "tf32"))
+            yield
 
 
 @contextlib.contextmanager
@@ -118,7 +119,7 @@ def from_step(step: Callable[[], object], options: Options, *, name: str) -> Pre
             raise WorkloadError(
                 f"{option} cannot reach into the step function of {name}.", hint="Do it inside, or return (module, inputs) instead."
             )
-    facts = Workload(name=name, mode=options.mode, batch_size=options.batch_size, precision=options.precision)
+    facts = Workload(name=name, mode=options.mode, batch_size=options.batch_size, precision=options.precision, source="step")
     return Prepared(facts=facts, step=step, device=device, options=options)
 
 
@@ -303,23 +304,6 @@ def _autocast(precision: str, device: torch.device) -> Callable[[], Any]:
         return contextlib.nullcontext
     dtype = torch.bfloat16 if precision == "amp-bf16" else torch.float16
     return lambda: torch.autocast(device.type, dtype=dtype)
-
-
-def _allow_tf32(allowed: bool) -> Callable[[], None]:
-    """Switch TF32 on or off for matmuls and convolutions (cuDNN's default is on); returns what puts it back."""
-    import torch
-
-    if not torch.cuda.is_available():
-        return lambda: None
-    matmul, convolution = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    torch.set_float32_matmul_precision("high" if allowed else "highest")
-    torch.backends.cudnn.allow_tf32 = allowed
-
-    def restore() -> None:
-        torch.set_float32_matmul_precision(matmul)
-        torch.backends.cudnn.allow_tf32 = convolution
-
-    return restore
 
 
 def _to_device(value: Any, device: torch.device, dtype: torch.dtype | None, channels_last: bool) -> Any:

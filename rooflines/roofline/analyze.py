@@ -62,9 +62,29 @@ def analyze(run: Run, ceilings: Ceilings | None = None) -> Analysis:
     )
     if run.trace_path is not None:
         trace = read_trace(run.trace_path, _list_dtype(facts.workload))
+        if facts.environment.device != "cpu" and not len(trace.device):
+            # What is left are the times of dispatching on the host, which the device's roofs do not bound.
+            ceilings = None
+            base = msgspec.structs.replace(base, notes=(*base.notes, _no_device_events(facts)))
         base = _with_trace(base, trace, ceilings, facts)
+        devices = len(np.unique(trace.device.device))
+        if devices > 1:
+            base = msgspec.structs.replace(base, notes=(*base.notes, _several_devices(devices)))
     analysis = msgspec.structs.replace(base, findings=find(base))
     return msgspec.structs.replace(analysis, verdict=verdict(analysis))
+
+
+def _no_device_events(facts: RunFile) -> str:
+    return (
+        f"the trace holds no work of {facts.environment.device}: the operators ran on the host, or this device cannot be traced; "
+        "their times are the host's and are not judged by the device's ceilings"
+    )
+
+
+def _several_devices(count: int) -> str:
+    return (
+        f"the trace holds work of {count} devices: times are the union over them, FLOPs and bytes the sum, so efficiencies are too high"
+    )
 
 
 def _notes(facts: RunFile) -> tuple[str, ...]:
@@ -159,11 +179,11 @@ def _steps(times: StepTimes, workload: Workload) -> Steps | None:
 
 def _with_trace(base: Analysis, trace: Trace, ceilings: Ceilings | None, facts: RunFile) -> Analysis:
     calls = build_calls(trace)
-    attribution = attribute(trace, calls, facts.parameter_elements)
+    attribution = attribute(trace, calls, facts.parameter_elements, _list_dtype(facts.workload))
     count = attribution.steps or 1
     operators = tuple(
         sorted(
-            (_operator(row, calls, ceilings, count, facts.workload.precision) for row in attribution.rows),
+            (_operator(row, calls, ceilings, count, facts) for row in attribution.rows),
             key=lambda row: (-row.time_s, row.name, row.module),
         )
     )
@@ -187,7 +207,7 @@ def _with_trace(base: Analysis, trace: Trace, ceilings: Ceilings | None, facts: 
             graph_launch_time_s=attribution.graphs_ns / 1e9 / count,
         ),
         operators=operators,
-        modules=_modules(attribution.rows, calls, ceilings, count, facts.workload.precision),
+        modules=_modules(attribution.rows, calls, ceilings, count, facts),
     )
 
 
@@ -197,11 +217,11 @@ def per(total: int, steps: int) -> int | float:
     return whole if rest == 0 else total / steps
 
 
-def _operator(row: Row, calls: Calls, ceilings: Ceilings | None, steps: int, run_precision: str) -> OperatorRow:
+def _operator(row: Row, calls: Calls, ceilings: Ceilings | None, steps: int, facts: RunFile) -> OperatorRow:
     work = row.count.work
     flops, matrix, size = (work.flops, work.matrix_flops, work.bytes) if work else (0, 0, 0)
     time_s = row.time_ns / 1e9
-    precision = _judged_precision(row, run_precision)
+    precision = _judged_precision(row, facts)
     placement = None
     if work is not None and ceilings is not None and (flops or size):
         placement = place(work, ceilings, footprint_bytes=_footprint(row.signature, work), precision=precision)
@@ -242,13 +262,15 @@ def _footprint(signature: Signature, work: Work) -> int:
     return max(work.bytes_read, work.bytes_written) if in_place else work.bytes
 
 
-def _judged_precision(row: Row, run_precision: str) -> str | None:
-    """The roof's precision: fp32 products run as TF32 where the run allowed it."""
+def _judged_precision(row: Row, facts: RunFile) -> str | None:
+    """The roof's precision: fp32 products and convolutions ran as TF32 where they were allowed to."""
     work = row.count.work
     if work is None or work.precision is None:
         return None
-    if run_precision == "tf32" and work.precision == "fp32" and work.matrix_flops:
-        return "tf32"
+    if work.precision == "fp32" and work.matrix_flops:
+        switch = "convolution" if row.count.category == "convolution" else "matmul"
+        if facts.workload.precision == "tf32" or (facts.tf32 or {}).get(switch):
+            return "tf32"
     return work.precision
 
 
@@ -316,7 +338,7 @@ def _bound_breakdown(operators: tuple[OperatorRow, ...], unmodelled_s: float, id
 # --- modules -----------------------------------------------------------------------------------------------------------------------
 
 
-def _modules(rows: tuple[Row, ...], calls: Calls, ceilings: Ceilings | None, steps: int, run_precision: str) -> tuple[ModuleRow, ...]:
+def _modules(rows: tuple[Row, ...], calls: Calls, ceilings: Ceilings | None, steps: int, facts: RunFile) -> tuple[ModuleRow, ...]:
     """Every module with all that runs below it, forward and backward, in the order of first call."""
     index = {module.path: i for i, module in reversed(list(enumerate(calls.modules)))}
     sums = np.zeros((len(calls.modules), 3))  # time, lower bound, time of what has a bound
@@ -325,7 +347,7 @@ def _modules(rows: tuple[Row, ...], calls: Calls, ceilings: Ceilings | None, ste
         if row.module < 0:
             continue
         work = row.count.work
-        operator = _operator(row, calls, ceilings, 1, run_precision)
+        operator = _operator(row, calls, ceilings, 1, facts)
         for path in _with_ancestors(calls.modules[row.module].path):
             at = index.get(path)
             if at is None:

@@ -80,10 +80,10 @@ class Attribution:
         return sum(row.time_ns for row in self.rows) + sum(gap.time_ns for gap in self.gaps) - self.busy_ns
 
 
-def attribute(trace: Trace, calls: Calls, parameter_elements: int | None = None) -> Attribution:
+def attribute(trace: Trace, calls: Calls, parameter_elements: int | None = None, parameter_dtype: str = "float32") -> Attribution:
     """Divide the time of the trace's steps, or of the whole trace when it has none; of the device when the trace has device events,
     else of the CPU. ``parameter_elements`` is what the optimizers of one step update together, where somebody noted it."""
-    counts = _Counts(trace, calls, parameter_elements)
+    counts = _Counts(trace, calls, parameter_elements, parameter_dtype)
     owner = _owners(trace, calls, counts)
     steps = step_window(trace, calls)
     window = whole_window(trace, calls) if steps is None else steps
@@ -110,11 +110,12 @@ class _Counts:
     """The count of every operator event, worked out once per distinct signature.
 
     Where the inputs do not determine the work (``aten::index``, lists of tensors whose dtype the trace lacks) the bytes that the call
-    allocated and kept are its output, and calls that kept different amounts are different variants of the signature. Lists of more than
-    30 tensors are left out of traces; in the optimizer they are the parameters, shared among the calls that a step makes.
+    allocated and kept are its output, and calls that kept different amounts are different variants of the signature. Lists of more
+    than 30 tensors are left out of traces; in the optimizer they are the parameters, shared among the calls that a step makes. Under
+    autocast an operator casts its arguments and calls itself with them: the outer call only dispatches.
     """
 
-    def __init__(self, trace: Trace, calls: Calls, parameter_elements: int | None = None) -> None:
+    def __init__(self, trace: Trace, calls: Calls, parameter_elements: int | None, parameter_dtype: str) -> None:
         self.variants: list[tuple[Signature, Count]] = [(signature, count(signature)) for signature in trace.signatures]
         self.of_event = trace.host.signature.copy()
         self._known: dict[tuple[int, int | None, int | None], int] = {}
@@ -122,28 +123,33 @@ class _Counts:
         self._calls = calls
         self._from_allocations()
         if parameter_elements is not None:
-            self._from_parameters(parameter_elements)
+            self._from_parameters(parameter_elements, parameter_dtype)
+        self._pass_autocast_through()
 
     def __getitem__(self, event: int) -> Count:
         return self.variants[int(self.of_event[event])][1]
 
-    def _variant(self, code: int, output_bytes: int | None, parameter_elements: int | None) -> int:
+    def _variant(
+        self, code: int, output_bytes: int | None = None, parameter_elements: int | None = None, parameter_dtype: str = "float32"
+    ) -> int:
         """The index of the signature ``code`` counted with these hints."""
         key = (code, output_bytes, parameter_elements)
         if key not in self._known:
             self._known[key] = len(self.variants)
             signature = self._trace.signatures[code]
-            self.variants.append((signature, count(signature, output_bytes, parameter_elements)))
+            self.variants.append((signature, count(signature, output_bytes, parameter_elements, parameter_dtype)))
         return self._known[key]
 
     def _from_allocations(self) -> None:
         unclear = [code for code, (signature, found) in enumerate(self.variants) if _needs_output(signature, found)]
         host, memory = self._trace.host, self._trace.memory
-        if not unclear or not len(memory):
+        # Of the device whose time is divided: a call may allocate on the host as well.
+        ours = (memory.device_type != 0) == bool(len(self._trace.device))
+        if not unclear or not ours.any():
             return
         by_thread = {
-            thread: (memory.time_ns[memory.thread == thread], np.cumsum(memory.size_bytes[memory.thread == thread]))
-            for thread in np.unique(memory.thread).tolist()
+            thread: (memory.time_ns[ours & (memory.thread == thread)], np.cumsum(memory.size_bytes[ours & (memory.thread == thread)]))
+            for thread in np.unique(memory.thread[ours]).tolist()
         }
         for event in np.flatnonzero(np.isin(host.signature, unclear)).tolist():
             thread = int(host.thread[event])
@@ -153,17 +159,35 @@ class _Counts:
             first, last = np.searchsorted(times, (host.start_ns[event], self._calls.end_ns[event]))
             kept = int(total[last - 1] if last else 0) - int(total[first - 1] if first else 0)
             if kept > 0:
-                self.of_event[event] = self._variant(int(host.signature[event]), kept, None)
+                self.of_event[event] = self._variant(int(host.signature[event]), output_bytes=kept)
 
-    def _from_parameters(self, elements: int) -> None:
+    def _from_parameters(self, elements: int, dtype: str) -> None:
         host, calls = self._trace.host, self._calls
         steps = max(1, len(calls.steps))
         for code, signature in enumerate(self._trace.signatures):
-            if signature.arg(0) != () or not signature.name.startswith(("aten::_foreach_", "aten::_fused_")):
+            if signature.arg(0) != () or not signature.name.startswith(("aten::_foreach_", "aten::_fused_", "aten::_amp_foreach_")):
                 continue
             events = np.flatnonzero((host.signature == code) & (calls.phase == OPTIMIZER))
             if len(events):
-                self.of_event[events] = self._variant(code, None, elements * steps // len(events))
+                self.of_event[events] = self._variant(code, None, elements * steps // len(events), dtype)
+
+    def _pass_autocast_through(self) -> None:
+        host, calls, signatures = self._trace.host, self._calls, self._trace.signatures
+        above = np.where(calls.parent >= 0, calls.operator[np.maximum(calls.parent, 0)], -1) if len(host) else calls.parent
+        around = np.maximum(above, 0)
+        itself = (host.kind == OPERATOR) & (above >= 0)
+        if len(host):
+            itself &= (host.name == host.name[around]) & (host.signature != host.signature[around])
+        dtypes = [tuple(tensor.dtype for tensor in signature.tensors) for signature in signatures]
+        passed: dict[int, int] = {}
+        for inner, outer in zip(np.flatnonzero(itself).tolist(), above[itself].tolist(), strict=True):
+            code = int(host.signature[outer])
+            if dtypes[code] == dtypes[int(host.signature[inner])]:
+                continue
+            if code not in passed:
+                passed[code] = len(self.variants)
+                self.variants.append((signatures[code], Count("composite", None, "other")))
+            self.of_event[outer] = passed[code]
 
 
 def _needs_output(signature: Signature, found: Count) -> bool:

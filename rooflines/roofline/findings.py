@@ -34,8 +34,22 @@ def find(analysis: Analysis) -> tuple[Finding, ...]:
 _DROPPED = {"--output": 1, "-o": 1, "--formats": 1, "--quiet": 0, "-q": 0, "--remeasure": 0}
 
 
+# What an option of ours is called in code that we cannot reach into.
+_IN_CODE = {
+    "--compile": "in the code: torch.compile the model",
+    "--channels-last": "in the code: memory_format=torch.channels_last for the model and its images",
+    "--precision": "in the code: run the step under torch.autocast",
+    "--batch-size": "a larger batch",
+}
+
+
 def _command(analysis: Analysis, option: str) -> str:
-    """The command that made the run, with ``option`` added or replaced; for a run made from Python, the option alone."""
+    """The command that made the run, with ``option`` added or replaced; for a run made from Python, the option alone.
+
+    A script, a loop and a step function are the user's: for them it is what to change in the code.
+    """
+    if analysis.workload.source != "model":
+        return _IN_CODE[option.split()[0]]
     words = shlex.split(analysis.command)
     if words[:2] != ["rooflines", "profile"]:
         return option

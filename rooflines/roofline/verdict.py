@@ -76,14 +76,15 @@ def _bound(analysis: Analysis) -> str:
     bound = max(breakdown, key=lambda key: breakdown[key], default="unknown")
     share = breakdown.get(bound, 0.0) / total if total else 0.0
     category, time_s, efficiency = largest_category(analysis.operators)
-    of_time = percent(time_s / timeline.span_s) if timeline.span_s else "?"
+    of_step = percent(time_s / total) if total else "?"
     reach = f", at {percent(efficiency)} of what this device could do" if efficiency is not None else ""
-    where = f"{of_time} of it is {plural(category)}{reach}."
+    take = "takes" if runs(category) == "runs" else "take"
+    where = f"{plural(category)} {take} {of_step} of the step{reach}."
     if bound == "unknown" or not analysis.ceilings:
-        return f"Of a traced step, {of_time} is {plural(category)}{reach}."
+        return where[0].upper() + where[1:]
     names = {
         "host": "Host-bound: the device is idle",
-        "latency": "Latency-bound: operators too small for the device take",
+        "latency": "Latency-bound: operators too small for the device, and calls that only dispatch, take",
         "unmodelled": "Unclear: operators without a count take",
     }
     opening = names.get(bound, f"{bound.capitalize()}-bound for")

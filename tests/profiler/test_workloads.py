@@ -289,7 +289,7 @@ def test_options_are_checked_from_python_too():
 def test_a_step_function_is_taken_as_it_is():
     prepared = from_step(lambda: 7, options(batch_size=3), name="mine")
     assert step(prepared) == 7
-    assert prepared.facts == Workload(name="mine", mode="inference", batch_size=3)
+    assert prepared.facts == Workload(name="mine", mode="inference", batch_size=3, source="step")
 
 
 # --- factories ---------------------------------------------------------------------------------------------------------------------

@@ -192,3 +192,29 @@ def test_memory_that_is_given_back_every_step_is_said(tmp_path, faults, said):
     steps = msgspec.structs.replace(FACTS.steps, timed_page_faults=faults, traced_page_faults=2 * 12_000)
     notes = analyze(run_of(tmp_path, facts=msgspec.structs.replace(FACTS, steps=steps))).notes
     assert any("took 21,000 pages each from the system (the traced ones 12,000)" in note for note in notes) == said
+
+
+def test_dispatch_on_the_host_is_not_judged_by_an_accelerator(tmp_path):
+    facts = msgspec.structs.replace(FACTS, environment=msgspec.structs.replace(FACTS.environment, device="cuda:0"))
+    found = analyze(run_of(tmp_path, *step(0), facts=facts))
+    assert all(row.efficiency is None for row in found.operators)
+    assert any("the trace holds no work of cuda:0" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(("tf32", "judged"), [
+    ({"matmul": True, "convolution": False}, "tf32"), ({"matmul": False, "convolution": True}, "fp32"), (None, "fp32"),
+])  # fmt: skip
+def test_products_are_judged_by_tf32_where_it_was_allowed(tmp_path, tf32, judged):
+    found = analyze(run_of(tmp_path, *step(0), facts=msgspec.structs.replace(FACTS, tf32=tf32)))
+    assert {row.precision for row in found.operators if row.matrix_flops} == {judged}
+
+
+def test_for_a_script_the_advice_is_about_its_code(tmp_path):
+    facts = msgspec.structs.replace(
+        FACTS,
+        workload=msgspec.structs.replace(FACTS.workload, source="script"),
+        settings=Settings(command="rooflines profile train.py"),
+    )
+    findings = analyze(run_of(tmp_path, *step(0), facts=facts)).findings
+    assert findings
+    assert all("rooflines profile" not in finding.suggestion for finding in findings)

@@ -175,3 +175,26 @@ def test_the_optimizer_s_long_lists_are_the_parameters():
     assert (row.count.work.other_flops, row.count.work.bytes) == (2 * 1000, 3 * 4 * 1000)
     # The counter of steps is a number a tensor, not a parameter each: it stays uncounted.
     assert [(gap.name, gap.calls) for gap in known.gaps] == [("aten::_foreach_add_", 1)]
+
+
+def test_under_autocast_the_call_with_the_cast_arguments_is_the_operator():
+    outer = mm(0, 40, 64, 64, 64)
+    cast = op(
+        "aten::copy_", 5, 8, dims=[[64, 64], [64, 64], []], types=["c10::BFloat16", "float", "Scalar"], concrete=["", "", "False"]
+    )
+    inner = op("aten::mm", 20, 15, dims=[[64, 64], [64, 64]], types=["c10::BFloat16", "c10::BFloat16"])
+    result = divide(outer, op("aten::to", 4, 10), cast, inner)
+    rows = {
+        (row.signature.name, row.count.kind, row.count.work.precision if row.count.work else None): row.time_ns for row in result.rows
+    }
+    assert rows["aten::mm", "counted", "bf16"] == 15_000
+    assert rows["aten::mm", "composite", None] == 40_000 - 10_000 - 15_000
+    assert rows["aten::copy_", "counted", None] == 8_000
+
+
+def test_allocations_on_the_host_do_not_size_what_a_gpu_wrote():
+    cat = op("aten::cat", 0, 10, dims=[[[1 << 19, 2], [1 << 19, 2]], []], types=["TensorList", "Scalar"], concrete=["", "0"])
+    total = 1 << 21
+    on_gpu = allocation(2, 2 * total + 512) | {"args": {"Bytes": 2 * total + 512, "Device Type": 1, "Device Id": 0}}
+    (row,) = divide(cat, allocation(1, 16), on_gpu, launch(3, 1, 7), kernel("cat", 50, 5, 7)).rows
+    assert row.count.work.bytes == 2 * total * 2  # half precision, whatever the allocator rounded up

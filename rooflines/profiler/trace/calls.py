@@ -96,6 +96,8 @@ def build_calls(trace: Trace) -> Calls:
                 modules_of[i] = -1
                 if forward >= 0:
                     pending.append((i, forward))
+            elif marks.phase[name] >= 0:
+                phases_of[i] = marks.phase[name]
         elif kind in (ANNOTATION, PYTHON):
             mark = marks.module[name]
             if mark >= 0:
@@ -140,7 +142,7 @@ class _Marks:
                 self.is_step[code] = True
             elif name.startswith(_NODE_PREFIX):
                 self.is_node[code] = True
-            elif name.startswith("Optimizer."):
+            elif name.startswith(("Optimizer.", "aten::_amp_")):  # a gradient scaler unscales outside of the optimizer's range
                 self.phase[code] = OPTIMIZER
             elif name.startswith("enumerate(DataLoader)"):
                 self.phase[code] = OUTSIDE

@@ -134,11 +134,24 @@ def _arange(signature: Signature) -> Work:
     return _move(0, ceil((end - start) / step) * size_of(dtype))
 
 
+_ROUNDED_ELEMENTS = 1 << 20  # elements from which a rounding by a megabyte cannot double the size
+
+
 def _item_size(tensors: tuple[TensorArg, ...], output_bytes: int | None) -> int:
-    """Bytes of an element of a list, whose dtype traces do not record: what was allocated tells it, float32 where nothing was."""
+    """Bytes of an element of a list, whose dtype traces do not record: what was allocated tells it, float32 where nothing was.
+
+    A GPU's allocator rounds up (to 512 bytes, and large blocks by up to a megabyte), so the largest size that fits counts; of a list so
+    short that the rounding could hide its size nothing is concluded.
+    """
     total = sum(tensor.numel for tensor in tensors)
-    if output_bytes is not None and total and output_bytes % total == 0 and output_bytes // total in (1, 2, 4, 8, 16):
-        return output_bytes // total
+    if output_bytes is not None and total:
+        exact, rest = divmod(output_bytes, total)
+        if rest == 0 and exact in (1, 2, 4, 8, 16):
+            return exact
+        if total >= _ROUNDED_ELEMENTS:
+            fitting = [item for item in (1, 2, 4, 8) if total * item <= output_bytes < 2 * total * item]
+            if fitting:
+                return fitting[-1]
     return size_of(tensors[0].dtype)
 
 

@@ -32,10 +32,10 @@ def _positive(args: Arguments, name: str) -> bool:
 
 
 def _restored(signature: Signature, lists: tuple[int, ...], hints: Hints) -> Signature:
-    """The signature with lists that the trace left out, taken as float32 and as long as all parameters together."""
+    """The signature with lists that the trace left out, as long as the parameters that the call updates together."""
     if hints.parameter_elements is None or signature.arg(0) != ():
         return signature
-    whole = (TensorArg((hints.parameter_elements,)),)
+    whole = (TensorArg((hints.parameter_elements,), hints.parameter_dtype),)
     return replace(signature, args=tuple(whole if index in lists else arg for index, arg in enumerate(signature.args)))
 
 
@@ -85,10 +85,10 @@ def _fused_adagrad(signature: Signature, hints: Hints) -> Work:
     return _step(args, costs.ADAGRAD + costs.WEIGHT_DECAY * _positive(args, "weight_decay"), ("state_sums",))
 
 
-@formula("aten::_amp_foreach_non_finite_check_and_unscale_", category="optimizer")
-def _unscale(signature: Signature) -> Work:
+@hinted_formula("aten::_amp_foreach_non_finite_check_and_unscale_", category="optimizer")
+def _unscale(signature: Signature, hints: Hints) -> Work:
     """Multiplies every gradient in place and looks for infinities."""
-    args = Arguments(signature, "self found_inf scale")
+    args = Arguments(_restored(signature, (0,), hints), "self found_inf scale")
     gradients = _list(args, "self")
     return Work(
         other_flops=_numel(gradients) * costs.UNSCALE,

@@ -33,11 +33,13 @@ class Count:
 class Hints:
     """What the trace around a call says about sizes that the call's own arguments leave out; each field is None when it does not.
 
-    ``output_bytes`` is what the call allocated. ``parameter_elements`` is how many elements of parameters it updates.
+    ``output_bytes`` is what the call allocated. ``parameter_elements`` is how many elements of parameters it updates and
+    ``parameter_dtype`` their dtype.
     """
 
     output_bytes: int | None = None
     parameter_elements: int | None = None
+    parameter_dtype: str = "float32"
 
 
 HintedFormula = Callable[[Signature, Hints], Work]
@@ -112,13 +114,15 @@ def registered() -> dict[str, str]:
     return {name: entry.category for name, entry in _FORMULAS.items()} | dict.fromkeys(_COMPOSITES, "composite")
 
 
-def count(signature: Signature, output_bytes: int | None = None, parameter_elements: int | None = None) -> Count:
+def count(
+    signature: Signature, output_bytes: int | None = None, parameter_elements: int | None = None, parameter_dtype: str = "float32"
+) -> Count:
     """The work of one call. Never raises: what cannot be counted is ``unknown`` with a reason.
 
     ``output_bytes`` is what the call allocated, where the trace has memory events. It is used only where the recorded inputs do not
     determine the output: ``aten::index``, ``nonzero``, the dtype of ``aten::cat``'s list, which traces do not record, and lists of more
     than 30 tensors, which they leave out. ``parameter_elements`` is how many elements of parameters a fused or
-    foreach optimizer call updates: its lists are such long ones.
+    foreach optimizer call updates, of ``parameter_dtype``: its lists are such long ones.
     """
     name = _without_overload(signature.name)
     entry = _FORMULAS.get(name)
@@ -130,7 +134,7 @@ def count(signature: Signature, output_bytes: int | None = None, parameter_eleme
         if _COMMUNICATION.match(name):
             return Count("unknown", None, "communication", "communication is bound by the link, not by the device")
         return Count("unknown", None, "other", "no formula")
-    hints = Hints(output_bytes, parameter_elements)
+    hints = Hints(output_bytes, parameter_elements, parameter_dtype)
     try:
         work = entry.formula(signature if name == signature.name else replace(signature, name=name), hints)
     except NotCounted as error:
