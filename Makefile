@@ -30,9 +30,9 @@ check: $(VENV)/.installed-dev
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -m unit -q
 
-# Uses the interpreter that has torch, not .venv: a GPU machine may have no network to install anything from.
+# Installs nothing, because a GPU machine may have no network: .venv where it is there, else the interpreter that has torch.
 gpu-check:
-	$(PYTHON) benchmarks/gpu_check.py
+	$(firstword $(wildcard $(BIN)/python) $(PYTHON)) benchmarks/gpu_check.py $(ARGS)
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .

@@ -38,7 +38,11 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="keep the run directories there")
     options = parser.parse_args()
 
-    import torch
+    try:
+        import torch
+    except ImportError:
+        print(f"gpu-check: {sys.executable} has no torch: nothing was checked. Run 'make profile' first, or give PYTHON=.")
+        return 2
 
     if not torch.cuda.is_available():
         reason = "this torch is built without CUDA" if torch.version.cuda is None else "torch finds no usable NVIDIA GPU or driver"

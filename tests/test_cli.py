@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -155,7 +156,9 @@ REFUSED = [
 @pytest.mark.unit
 @pytest.mark.parametrize(("arguments", "message", "hint"), REFUSED, ids=[" ".join(case[0]) for case in REFUSED])
 def test_what_cannot_be_done_gets_one_line_a_hint_and_exit_code_2_and_leaves_nothing(ask, place, arguments, message, hint):
-    refused(ask("-o", "out", *arguments), message, hint)
+    answer = ask("-o", "out", *arguments)
+    refused(answer, message, hint)
+    assert "Traceback" not in answer.err
     assert not (place / "out").exists()
     assert not (place / "runs").exists()
 
@@ -163,6 +166,15 @@ def test_what_cannot_be_done_gets_one_line_a_hint_and_exit_code_2_and_leaves_not
 @pytest.mark.unit
 def test_nothing_to_profile(place, capsys, monkeypatch):
     refused(call(capsys, monkeypatch, "profile"), "nothing to profile was given", "rooflines profile --model resnet50")
+
+
+@pytest.mark.unit
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_gpu_check_says_that_there_is_none():
+    script = Path(__file__).parent.parent / "benchmarks" / "gpu_check.py"
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("gpu-check: no NVIDIA GPU here")
 
 
 @pytest.mark.unit

@@ -450,6 +450,8 @@ def collect(
                 recording.step()
     except KeyboardInterrupt:
         raise interrupted(directory) from None
+    except RooflinesError:
+        raise  # as it is, with its own cause
     except Exception as error:
         if stepping:
             raise user_error(error, workload.name, recording, device) from error
@@ -466,9 +468,7 @@ def interrupted(directory: Path) -> Interrupted:
 
 
 def user_error(error: Exception, what: str, recording: Recording, device: torch.device) -> RooflinesError:
-    """Our error for one of the user's code in ``recording``; ``what`` raised it. One that is ours already comes back as it is."""
-    if isinstance(error, RooflinesError):
-        return error
+    """Our error for one of the user's code in ``recording``; ``what`` raised it."""
     kept = f"What was recorded before is in {str(recording.directory)!r}."
     shortage = memory_shortage(error, recording.workload, device)
     if shortage is not None:

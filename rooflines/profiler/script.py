@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from rooflines.errors import WorkloadError
+from rooflines.errors import RooflinesError, WorkloadError
 from rooflines.profiler.collect import Recording, interrupted, user_error
 from rooflines.profiler.modules import quiet_global_hooks
 from rooflines.profiler.records import Mode, Run
@@ -165,6 +165,8 @@ def collect_script(script: Path, arguments: list[str], recording: Recording, dev
         raise WorkloadError(
             f"the script {str(script)!r} {how}.", hint=f"What was recorded before is in {str(recording.directory)!r}."
         ) from ending
+    except RooflinesError:
+        raise  # as it is, with its own cause
     except Exception as error:
         raise user_error(error, f"the script {str(script)!r}", recording, device) from error
     finally:
