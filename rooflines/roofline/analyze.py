@@ -38,7 +38,7 @@ BOOTSTRAP_RESAMPLES = 2000
 IMPLAUSIBLE = 1.05
 # From this many processors' worth of other programs on, a run says that it was not alone. The sampler itself takes about 0.01.
 COMPANY_CORES = 0.2
-# Page faults a step worth a sentence: at the quarter of a microsecond or more that each takes, a millisecond and up.
+# Page faults a step worth a sentence: 16 MiB of pages of 4 KiB, taken from the system and given back in every step.
 PAGING_FAULTS = 4000
 
 
@@ -181,12 +181,8 @@ def _with_trace(base: Analysis, trace: Trace, ceilings: Ceilings | None, facts: 
     calls = build_calls(trace)
     attribution = attribute(trace, calls, facts.parameter_elements, _list_dtype(facts.workload))
     count = attribution.steps or 1
-    operators = tuple(
-        sorted(
-            (_operator(row, calls, ceilings, count, facts) for row in attribution.rows),
-            key=lambda row: (-row.time_s, row.name, row.module),
-        )
-    )
+    judged = [_operator(row, calls, ceilings, count, facts) for row in attribution.rows]
+    operators = tuple(sorted(judged, key=lambda row: (-row.time_s, row.name, row.module)))
     unmodelled = tuple(
         Unmodelled(name=gap.name, calls=per(gap.calls, count), time_s=gap.time_ns / 1e9 / count, reason=gap.reason)
         for gap in sorted(attribution.gaps, key=lambda gap: -gap.time_ns)
@@ -207,7 +203,7 @@ def _with_trace(base: Analysis, trace: Trace, ceilings: Ceilings | None, facts: 
             graph_launch_time_s=attribution.graphs_ns / 1e9 / count,
         ),
         operators=operators,
-        modules=_modules(attribution.rows, calls, ceilings, count, facts),
+        modules=_modules(attribution.rows, judged, calls, count, ceilings is not None),
     )
 
 
@@ -338,16 +334,15 @@ def _bound_breakdown(operators: tuple[OperatorRow, ...], unmodelled_s: float, id
 # --- modules -----------------------------------------------------------------------------------------------------------------------
 
 
-def _modules(rows: tuple[Row, ...], calls: Calls, ceilings: Ceilings | None, steps: int, facts: RunFile) -> tuple[ModuleRow, ...]:
-    """Every module with all that runs below it, forward and backward, in the order of first call."""
+def _modules(rows: tuple[Row, ...], judged: list[OperatorRow], calls: Calls, steps: int, has_ceilings: bool) -> tuple[ModuleRow, ...]:
+    """Every module with all that runs below it, forward and backward, in the order of first call; ``judged`` goes with ``rows``."""
     index = {module.path: i for i, module in reversed(list(enumerate(calls.modules)))}
     sums = np.zeros((len(calls.modules), 3))  # time, lower bound, time of what has a bound
     exact = [[0, 0, 0] for _ in calls.modules]
-    for row in rows:
+    for row, operator in zip(rows, judged, strict=True):
         if row.module < 0:
             continue
         work = row.count.work
-        operator = _operator(row, calls, ceilings, 1, facts)
         for path in _with_ancestors(calls.modules[row.module].path):
             at = index.get(path)
             if at is None:
@@ -361,8 +356,8 @@ def _modules(rows: tuple[Row, ...], calls: Calls, ceilings: Ceilings | None, ste
     for at, module in enumerate(calls.modules):
         if index[module.path] != at:
             continue
-        time_s, lower_s, bounded_s = (sums[at] / steps).tolist()
-        known = ceilings is not None and bounded_s > 0
+        time_s, lower_s, bounded_s = sums[at].tolist()
+        known = has_ceilings and bounded_s > 0
         result.append(
             ModuleRow(
                 path=module.path,

@@ -10,7 +10,7 @@ import gzip
 import json
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -79,9 +79,6 @@ class _Event(msgspec.Struct):
 
 class _File(msgspec.Struct):
     events: list[_Event] | None = msgspec.field(default=None, name="traceEvents")
-    device_properties: Any = msgspec.field(default=None, name="deviceProperties")
-    base_ns: Any = msgspec.field(default=0, name="baseTimeNanoseconds")
-    schema_version: Any = msgspec.field(default=None, name="schemaVersion")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,15 +134,13 @@ class MemoryEvents:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A Kineto trace. Times are nanoseconds after ``base_ns`` (epoch)."""
+    """A Kineto trace. Times are nanoseconds on the trace's own clock."""
 
     host: HostEvents
     device: DeviceEvents
     memory: MemoryEvents
     names: list[str]
     signatures: list[Signature]
-    base_ns: int = 0
-    device_properties: list[dict[str, Any]] = field(default_factory=list)
 
 
 def read_trace(path: Path, list_dtype: str = "float32") -> Trace:
@@ -219,10 +214,6 @@ def _columns(file: _File, list_dtype: str) -> Trace:
         memory=_memory_events(memory),
         names=names.values,
         signatures=signatures.values,
-        base_ns=_or(_integer(file.base_ns), 0),
-        device_properties=[item for item in file.device_properties if isinstance(item, dict)]
-        if isinstance(file.device_properties, list)
-        else [],
     )
 
 
