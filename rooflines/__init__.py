@@ -6,8 +6,11 @@ Everything public is here and loads on first use: importing ``rooflines`` import
 ``profile``           record a model (a module with its inputs, or a name), analyse it, write the reports; returns the ``Run``
 ``record``            the same for a loop that the caller owns: ``with record(...) as r: ... r.step()``
 ``load``              a run directory from disk
+``count``             FLOPs and bytes of a function or module, operator by operator, on fake tensors; returns a ``Count``
 ``analyze``           a run (or its directory) -> ``Analysis``, derived anew from the raw files
 ``measure_ceilings``  what this device can do, measured or from the cache
+``formula``           register what a custom operator computes and moves: ``@formula("mylib::my_op", category="other")``
+``work``              declare it for a kernel that is no operator: ``with work("name", flops=..., bytes=...)``
 ``RooflinesError``    the base of everything raised on purpose
 ====================  ==============================================================================================================
 """
@@ -23,21 +26,42 @@ if TYPE_CHECKING:
     from rooflines.device_specs.measure import measure as measure_ceilings
     from rooflines.errors import RooflinesError
     from rooflines.pipeline import analyze, profile, record
+    from rooflines.profiler.declared import work
     from rooflines.profiler.records import Run
     from rooflines.profiler.run import load
     from rooflines.roofline.analysis import Analysis
+    from rooflines.roofline.count import Count, count
+    from rooflines.roofline.work import formula
 
-__all__ = ["Analysis", "RooflinesError", "Run", "__version__", "analyze", "load", "measure_ceilings", "profile", "record"]
+__all__ = [
+    "Analysis",
+    "Count",
+    "RooflinesError",
+    "Run",
+    "__version__",
+    "analyze",
+    "count",
+    "formula",
+    "load",
+    "measure_ceilings",
+    "profile",
+    "record",
+    "work",
+]
 
 _HOMES = {
     "Analysis": ("rooflines.roofline.analysis", "Analysis"),
+    "Count": ("rooflines.roofline.count", "Count"),
     "RooflinesError": ("rooflines.errors", "RooflinesError"),
     "Run": ("rooflines.profiler.records", "Run"),
     "analyze": ("rooflines.pipeline", "analyze"),
+    "count": ("rooflines.roofline.count", "count"),
+    "formula": ("rooflines.roofline.work", "formula"),
     "load": ("rooflines.profiler.run", "load"),
     "measure_ceilings": ("rooflines.device_specs.measure", "measure"),
     "profile": ("rooflines.pipeline", "profile"),
     "record": ("rooflines.pipeline", "record"),
+    "work": ("rooflines.profiler.declared", "work"),
 }
 
 

@@ -51,6 +51,21 @@ class Precision(str, Enum):
     amp_fp16 = "amp-fp16"
 
 
+class CountBy(str, Enum):
+    """What a row of a count is."""
+
+    operator = "operator"
+    module = "module"
+
+
+class CountFormat(str, Enum):
+    """How ``count`` answers."""
+
+    table = "table"
+    json = "json"
+    csv = "csv"
+
+
 class AnalysisFormat(str, Enum):
     """How ``analyze`` answers."""
 
@@ -237,6 +252,85 @@ def _refuse_for_script(context: typer.Context) -> None:
                 f"--{name.replace('_', '-')} does not reach into a script, which decides that itself.",
                 hint="The script's own options go after --.",
             )
+
+
+@app.command()
+def count(
+    target: Annotated[
+        Optional[str], typer.Argument(help="The same as --model.", show_default=False)  # noqa: UP045
+    ] = None,
+    model: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            help="A torchvision model (resnet50), timm:NAME, hf:NAME, hf:PATH/config.json or path/to/file.py:factory.",
+            rich_help_panel=_WHAT,
+            show_default=False,
+        ),
+    ] = None,
+    mode: Annotated[Mode, typer.Option(help="Inference, or a training step with SGD.", rich_help_panel=_WHAT)] = Mode.inference,
+    batch_size: Annotated[
+        Optional[int], typer.Option(help="Samples a step.", rich_help_panel=_WHAT, show_default="1")  # noqa: UP045
+    ] = None,
+    image_size: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(help="Height and width in pixels.", rich_help_panel=_WHAT, show_default="that of the model's published weights"),
+    ] = None,
+    sequence_length: Annotated[int, typer.Option(help="Tokens a sequence, for language models.", rich_help_panel=_WHAT)] = 128,
+    precision: Annotated[
+        Precision, typer.Option(help="Of the whole network, or of autocast (amp-*).", rich_help_panel=_HOW)
+    ] = Precision.fp32,
+    channels_last: Annotated[bool, typer.Option("--channels-last", help="Store images as NHWC.", rich_help_panel=_HOW)] = False,
+    by: Annotated[CountBy, typer.Option(help="What a row is.", rich_help_panel=_OUTPUT)] = CountBy.operator,
+    format: Annotated[CountFormat, typer.Option(help="What to print.", rich_help_panel=_OUTPUT)] = CountFormat.table,
+    rows: Annotated[int, typer.Option(help="Most rows of the table.", min=1, rich_help_panel=_OUTPUT)] = 20,
+    against: Annotated[
+        str,
+        typer.Option(
+            help="Other counters beside ours, with what makes the difference: torch, fvcore, profiler, separated by commas.",
+            rich_help_panel=_OUTPUT,
+            show_default=False,
+        ),
+    ] = "",
+    memory: Annotated[
+        bool, typer.Option("--memory", help="Also the most memory that a step holds, and what it is.", rich_help_panel=_OUTPUT)
+    ] = False,
+) -> None:
+    """Count FLOPs and bytes of a model, operator by operator, without data and without running it.
+
+    [bold]rooflines count --model resnet50[/bold]
+
+    [bold]rooflines count --model hf:path/to/config.json --mode training --by module[/bold]
+    """
+    from rooflines.profiler.collect import quiet_profiler
+    from rooflines.profiler.options import Options
+    from rooflines.roofline.against import count_against
+
+    if (model is None) == (target is None):
+        raise UsageError("give one model.", hint="For example: rooflines count --model resnet50")
+    if memory and format is CountFormat.csv:
+        raise UsageError("--memory has no place among the rows of a CSV.", hint="Use --format table or json.")
+    quiet_profiler()
+    options = Options(
+        mode=mode.value, batch_size=batch_size, image_size=image_size, sequence_length=sequence_length, precision=precision.value,
+        device="cpu", channels_last=channels_last,
+    )  # fmt: skip
+    workload, counted, others = count_against(model or target or "", options, against.split(","), memory=memory)
+    if format is CountFormat.json:
+        from rooflines import serial
+
+        beside = {"against": others} if others else {}
+        print(serial.to_json({"workload": workload, **counted.to_dict(), **beside}), end="")
+        return
+    from rooflines.reports.count import count_csv, print_against, print_count, print_memory
+
+    if format is CountFormat.csv:
+        print(count_csv(counted, by.value), end="")
+        return
+    print_count(counted, workload, by.value, rows, _console())
+    if counted.memory is not None:
+        print_memory(counted.memory, _console())
+    if others:
+        print_against(counted, others, _console())
 
 
 @app.command()

@@ -27,9 +27,14 @@ def from_plain(plain: Any, kind: type[T]) -> T:
     return msgspec.convert(plain, kind)
 
 
+def to_json(record: Any) -> str:
+    """``record`` as the text that ``write_json`` writes."""
+    return json.dumps(to_plain(record), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
 def write_json(path: Path, record: Any) -> None:
     """Write ``record`` to ``path`` so that a reader sees the old file or the whole new one, never half of it."""
-    text = json.dumps(to_plain(record), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    text = to_json(record)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:

@@ -18,10 +18,13 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import msgspec
 
 from rooflines.errors import Interrupted, OutputError, RooflinesError, UsageError, WorkloadError
+from rooflines.profiler.compiled import write_compiled
 from rooflines.profiler.environment import collect_environment
+from rooflines.profiler.inductor import InductorWatch
 from rooflines.profiler.memory_shortage import memory_shortage
+from rooflines.profiler.noted import NotedCall, leaves_out, note
 from rooflines.profiler.peak_memory import PeakMemory, page_faults, since
-from rooflines.profiler.records import DeviceSample, Run, RunFile, Settings, Status, StepTimes, Workload
+from rooflines.profiler.records import DeviceSample, Run, RunFile, Settings, Status, StepMemory, StepTimes, Workload
 from rooflines.profiler.run import RUN_FILE, create_directory, file_stem, save
 from rooflines.profiler.samplers.process import SamplerProcess, torch_gpus
 from rooflines.profiler.tf32 import tf32_state
@@ -119,6 +122,11 @@ class Recording:
         self._tracer: Tracer | None = None
         self._trace_name: str | None = None
         self._parameter_elements: int | None = None
+        self._noted_calls: tuple[NotedCall, ...] = ()
+        self._step_memory: StepMemory | None = None
+        self._inductor = InductorWatch()
+        self._compiled_graphs = 0
+        self._module_names: dict[int, str] = {}
         self._tf32: dict[str, bool] | None = None
         self._last = 0
 
@@ -142,6 +150,7 @@ class Recording:
         create_directory(self.directory)
         Recording._active = self
         try:
+            self._inductor.__enter__()
             self._facts = RunFile(
                 created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
                 workload=self.workload,
@@ -156,6 +165,7 @@ class Recording:
             self._synchronise()
         except BaseException:
             Recording._active = None
+            self._inductor.__exit__()
             self._stop_sampler()
             raise
         self._last = time.perf_counter_ns()
@@ -198,6 +208,9 @@ class Recording:
                 trace=self._trace_name,
                 peak_memory_bytes=self._peak_bytes,
                 parameter_elements=self._parameter_elements,
+                noted_calls=self._noted_calls,
+                step_memory=self._step_memory,
+                compiled_code=self._write_compiled(),
                 tf32=self._tf32,
                 peak_memory_kind=self._peak.kind if self._peak_bytes is not None else None,
                 notes=tuple(self._notes),
@@ -207,6 +220,18 @@ class Recording:
         finally:
             self.stage = "done"
             Recording._active = None
+            self._inductor.__exit__()
+
+    def _write_compiled(self) -> str | None:
+        """Write down what was compiled; returns the file's name."""
+        code = self._inductor.code(self._module_names)
+        if code is None:
+            return None
+        try:
+            return write_compiled(code, self.directory)
+        except OSError as error:
+            self._notes.append(f"what was compiled could not be written: {error.strerror or error}")
+            return None
 
     def _save(self, status: Status) -> None:
         try:
@@ -339,6 +364,7 @@ class Recording:
             self.stage = "done"
             return
         self._progress.stage("tracing one step to see how large a trace is", None)
+        self._compiled_graphs = self._inductor.graphs
         self._tracer = Tracer(self._device, steps=1, probe=True)
         self._tracer.start()
 
@@ -351,7 +377,11 @@ class Recording:
         if not finished:
             return
         size = self._keep_trace(tracer)
+        compiled, before = self._inductor.graphs, self._compiled_graphs
+        self._compiled_graphs = compiled
         if not tracer.probe:
+            if compiled > before:
+                self._notes.append("code was compiled while the steps were traced: their times and operators include that")
             self.stage = "done"
             return
         steps = max(1, min(self._planned_trace_steps, TRACE_LIMIT_BYTES // max(size, 1)))
@@ -361,7 +391,8 @@ class Recording:
                 f"trace, the limit is {binary_bytes(TRACE_LIMIT_BYTES)}"
             )
         self._progress.stage("tracing", steps)
-        self._tracer = Tracer(self._device, steps=steps, probe=False)
+        # Some versions of torch compile anew when there are hooks on modules, and the trace would be one of the compiler.
+        self._tracer = Tracer(self._device, steps=steps, probe=False, modules=not 0 < before < compiled)
         self._tracer.start()
 
     def _keep_trace(self, tracer: Tracer) -> int:
@@ -372,9 +403,35 @@ class Recording:
         self._trace_name = name
         self._times["traced"] = tracer.times_ns
         self._parameter_elements = tracer.parameter_elements
+        self._module_names |= tracer.module_names
         self._tf32 = tf32_state() if self._device.type == "cuda" else None
         self._page_faults["traced"] = tracer.page_faults
         return size
+
+    def note_arguments(self, step: Callable[[], object]) -> None:
+        """Where the trace holds operators whose arguments it leaves out, run ``step`` once more, unmeasured, and keep them."""
+        if self._trace_name is None or not leaves_out(self.directory / self._trace_name):
+            return
+        self._progress.stage("noting arguments that traces leave out", 1)
+        try:
+            self._noted_calls = note(step)
+        except (RuntimeError, TypeError, NotImplementedError, AttributeError) as error:
+            # A tensor subclass or an operator that no dispatch mode may see: the run is whole without.
+            self._notes.append(f"arguments that traces leave out could not be noted: {str(error).partition(chr(10))[0]}")
+        self._progress.advance()
+
+    def follow_memory(self, step: Callable[[], object]) -> None:
+        """Follow the memory of ``step`` on fake tensors, unmeasured: what fills it at the peak. Not known where they cannot run it."""
+        from rooflines.profiler.fakes import fake_tensors, needs_data
+        from rooflines.profiler.memory import record_with_memory
+
+        self._progress.stage("following memory", 1)
+        try:
+            self._step_memory = record_with_memory(step, fake_tensors()).memory
+        except Exception as error:
+            if not needs_data(error):
+                self._notes.append(f"what fills the memory could not be followed: {str(error).partition(chr(10))[0]}")
+        self._progress.advance()
 
     # --- the end ---------------------------------------------------------------------------------------------------------------
 
@@ -448,6 +505,9 @@ def collect(
                 step()
                 stepping = False
                 recording.step()
+            if workload.source == "model" and not workload.compiled:
+                recording.note_arguments(step)
+                recording.follow_memory(step)
     except KeyboardInterrupt:
         raise interrupted(directory) from None
     except RooflinesError:

@@ -1,6 +1,6 @@
-"""Module names in the trace: a range around every module's forward.
+"""Which module is running: watched for every forward, and written as a range into the trace.
 
-The ranges come from *global* module hooks. Hooks on the modules themselves would change what is measured: a
+The hooks are *global* ones. Hooks on the modules themselves would change what is measured: a
 ``TransformerEncoderLayer`` whose children carry hooks leaves its fused fast path. Global hooks do not, they cover modules that are
 made during the run, and they are taken off in one place.
 """
@@ -17,10 +17,11 @@ from rooflines.profiler.trace.calls import module_annotation
 
 if TYPE_CHECKING:
     import torch
+    from typing_extensions import Self
 
 
-class ModuleRanges:
-    """Context manager: while it is open, every module's forward is a range ``nn.Module: path (Type)`` in the profiler's trace.
+class ModuleWatch:
+    """Context manager: while it is open, ``entered`` and ``left`` are called around every module's forward, on the thread that runs it.
 
     Paths are those of ``named_modules()`` of the outermost module called; a module reached otherwise is named by its class. Calls
     that ``torch.compile`` is tracing are left alone.
@@ -33,7 +34,23 @@ class ModuleRanges:
         self._roots: dict[int, Any] = {}
         self._quiet = contextlib.ExitStack()
 
-    def __enter__(self) -> ModuleRanges:
+    @property
+    def names(self) -> dict[int, str]:
+        """The path of every module found so far, by its ``id``."""
+        return dict(self._names)
+
+    def entered(self, path: str, kind: str) -> Any:
+        """A forward begins; what this returns is given to ``left``."""
+        raise NotImplementedError
+
+    def left(self, token: Any) -> None:
+        """The forward that ``entered`` returned ``token`` for has ended."""
+        raise NotImplementedError
+
+    def found_root(self, module: torch.nn.Module) -> None:
+        """A module is called from outside of all modules for the first time."""
+
+    def __enter__(self) -> Self:
         from torch.nn.modules import module
 
         self._quiet.enter_context(quiet_global_hooks())
@@ -49,7 +66,7 @@ class ModuleRanges:
         self._quiet.close()
         # Ctrl-C in a forward skips the hooks that would have closed these; other threads close their own.
         while self._threads.open:
-            self._threads.open.pop().__exit__(None, None, None)
+            self.left(self._threads.open.pop())
 
     def _before(self, module: torch.nn.Module, _: Any) -> None:
         import torch
@@ -61,17 +78,30 @@ class ModuleRanges:
             # The module itself is kept, so that its id cannot be given to another one meanwhile.
             self._roots[id(module)] = module
             for path, child in module.named_modules():
-                self._names.setdefault(id(child), path)
+                self._names.setdefault(id(child), path.replace("_orig_mod.", "").removesuffix("_orig_mod").rstrip("."))
+            self.found_root(module)
         kind = type(module).__name__
-        span = _range(module_annotation(self._names.get(id(module), kind), kind))
-        span.__enter__()
-        self._threads.open.append(span)
+        self._threads.open.append(self.entered(self._names.get(id(module), kind), kind))
 
     def _after(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:
         import torch
 
         if not torch.compiler.is_compiling() and self._threads.open:
-            self._threads.open.pop().__exit__(None, None, None)
+            self.left(self._threads.open.pop())
+
+
+class ModuleRanges(ModuleWatch):
+    """While it is open, every module's forward is a range ``nn.Module: path (Type)`` in the profiler's trace."""
+
+    def entered(self, path: str, kind: str) -> Any:
+        """Open the range."""
+        span = profiler_range(module_annotation(path, kind))
+        span.__enter__()
+        return span
+
+    def left(self, token: Any) -> None:
+        """Close it."""
+        token.__exit__(None, None, None)
 
 
 @contextlib.contextmanager
@@ -83,13 +113,13 @@ def quiet_global_hooks() -> Iterator[None]:
 
 
 class _Threads(threading.local):
-    """The ranges that this thread has open, outermost first."""
+    """What ``entered`` returned for the modules that this thread runs, outermost first."""
 
     def __init__(self) -> None:
         self.open: list[Any] = []
 
 
-def _range(name: str) -> Any:
+def profiler_range(name: str) -> Any:
     """A profiler range; the one written in C++ costs a tenth of the Python one and exists in every torch we support on Linux."""
     import torch
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import difflib
 import importlib
 import inspect
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,7 +62,7 @@ def sum_of_outputs(output: Any) -> torch.Tensor:
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    """Every tensor in ``value``, however deep in its mappings, lists and tuples."""
+    """Every tensor in ``value``, however deep in its mappings, lists, tuples and dataclasses."""
     import torch
 
     if isinstance(value, torch.Tensor):
@@ -71,6 +73,9 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
     elif isinstance(value, (list, tuple)):
         for item in value:
             yield from tensors_in(item)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            yield from tensors_in(getattr(value, field.name, None))
 
 
 # --- torchvision -------------------------------------------------------------------------------------------------------------------
@@ -92,9 +97,13 @@ def _torchvision(name: str, options: Options) -> Task:
     keywords: dict[str, Any] = {"weights": None}
     if family in ("detection", "segmentation"):
         keywords["weights_backbone"] = None
+    if family == "quantization" and options.mode == "inference":
+        keywords["quantize"] = True  # the integer network that the published weights are of; it cannot be trained
     if name in ("inception_v3", "googlenet", "quantized_inception_v3", "quantized_googlenet"):
         keywords["init_weights"] = False  # their initialisation takes a minute and changes no figure
-    with _construction(name, options):
+    with _construction(name, options), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=UserWarning, module=r"torch\.ao\..*")  # quantization's home has moved
+        warnings.filterwarnings("ignore", category=DeprecationWarning, module=r"torch\.ao\..*|torchvision\..*")
         network = torchvision.models.get_model(name, **keywords, **_size_keyword(name, size))
     build = {"detection": _detection, "segmentation": _segmentation, "video": _video, "optical_flow": _optical_flow}
     return build.get(family, _classification)(network, batch, size)

@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from rooflines.device_specs.records import Ceilings
+from rooflines.profiler.noted import NotedCall
 
 RUN_SCHEMA = "rooflines.run/1"
 Mode = Literal["inference", "training"]
@@ -117,12 +118,44 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ceilings: str = "measured"
 
 
+class MemoryAtPeak(msgspec.Struct, frozen=True, kw_only=True):
+    """The bytes held at a peak by what they are; docs/counting.md defines each. Their sum is the peak."""
+
+    parameters: int = 0
+    gradients: int = 0
+    optimizer: int = 0
+    activations: int = 0
+    inputs: int = 0
+    workspace: int = 0
+    overhead: int = 0
+
+
+class StepMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """The most memory that the tensors of a step hold on ``device``, what they are, and the operator whose results made it the most.
+
+    ``operator`` is empty where nothing that the step allocates adds to what existed before it, ``module`` where no module was running.
+    ``unknown`` names operators that hold memory whose size only their library knows (packed weights, what an RNN saves for its
+    backward): it is in no figure.
+    """
+
+    device: str
+    peak_bytes: int
+    at_peak: MemoryAtPeak
+    operator: str = ""
+    module: str = ""
+    phase: str = ""
+    unknown: tuple[str, ...] = ()
+
+
 class RunFile(msgspec.Struct, frozen=True, kw_only=True):
     """The contents of ``run.json``: written first with status ``running`` and completed last, so a killed run says so.
 
     ``peak_memory_bytes`` is the device allocator's peak on a GPU and the process's peak resident set on a CPU
     (``peak_memory_kind`` says which). ``parameter_elements`` is how many elements of parameters one traced step updated: traces leave
-    out the long lists that optimizers work on. ``tf32`` says whether float32 ``matmul`` and ``convolution`` were allowed TF32 (CUDA).
+    out the long lists that optimizers work on. ``noted_calls`` are the calls of one step whose arguments traces leave out, in order.
+    ``step_memory`` is what the tensors of a step hold at their peak, followed on fake tensors of a workload that is ours.
+    ``compiled_code`` is the file that says what ``torch.compile`` made while the run was recorded, absent where nothing was compiled.
+    ``tf32`` says whether float32 ``matmul`` and ``convolution`` were allowed TF32 (CUDA).
     ``notes`` are sentences for the reader about what was limited or left out.
     """
 
@@ -138,6 +171,9 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True):
     peak_memory_bytes: int | None = None
     peak_memory_kind: str | None = None
     parameter_elements: int | None = None
+    noted_calls: tuple[NotedCall, ...] = ()
+    step_memory: StepMemory | None = None
+    compiled_code: str | None = None
     tf32: dict[str, bool] | None = None
     notes: tuple[str, ...] = ()
     error: str | None = None
@@ -154,3 +190,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     def trace_path(self) -> Path | None:
         """The Kineto trace of the traced pass, or None when the run ended before it."""
         return self.directory / self.facts.trace if self.facts.trace else None
+
+    @property
+    def compiled_path(self) -> Path | None:
+        """What was compiled while the run was recorded, or None when nothing was."""
+        return self.directory / Path(self.facts.compiled_code).name if self.facts.compiled_code else None

@@ -22,10 +22,10 @@ class Tracer:
     """torch.profiler over a few steps, each in a range ``ProfilerStep#N`` that ends after a synchronise.
 
     The one that probes traces the first step, which pays for the profiler's start, and tells how large a step's trace is. Its trace
-    is kept only until there is a better one.
+    is kept only until there is a better one. ``modules`` says whether modules are named in it, which takes hooks on them.
     """
 
-    def __init__(self, device: torch.device, *, steps: int, probe: bool) -> None:
+    def __init__(self, device: torch.device, *, steps: int, probe: bool, modules: bool = True) -> None:
         from torch.profiler import ProfilerActivity, profile
 
         activities = [ProfilerActivity.CPU]
@@ -35,7 +35,7 @@ class Tracer:
         self.times_ns: list[int] = []
         self._steps = steps
         self._profiler: Any = profile(activities=activities, record_shapes=True, profile_memory=True, acc_events=True)
-        self._modules = ModuleRanges()
+        self._modules = ModuleRanges() if modules else None
         self._optimizers: dict[int, int] = {}
         self._hook: Any = None
         self._range: Any = None
@@ -50,13 +50,19 @@ class Tracer:
         """Elements of the parameters that the optimizers of a step update together; None when none stepped."""
         return sum(self._optimizers.values()) or None
 
+    @property
+    def module_names(self) -> dict[int, str]:
+        """The path of every module that was named, by its ``id``."""
+        return self._modules.names if self._modules is not None else {}
+
     def start(self) -> None:
         """Profiler and hooks on."""
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
         self._profiler.start()
         self._running = True
-        self._modules.__enter__()
+        if self._modules is not None:
+            self._modules.__enter__()
         self._hook = register_optimizer_step_post_hook(self._after_optimizer)
         self._faults = page_faults()
         self._open_step()
@@ -112,7 +118,8 @@ class Tracer:
             self._running = False
             self.page_faults = since(self._faults)
             self._hook.remove()
-            self._modules.__exit__()
+            if self._modules is not None:
+                self._modules.__exit__()
             self._profiler.stop()
 
     def _after_optimizer(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:

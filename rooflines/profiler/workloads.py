@@ -87,6 +87,25 @@ def prepare(name: str, options: Options) -> Prepared:
     return _from_task(find_network(name, options), options, device, name)
 
 
+def module_and_inputs(name: str, options: Options) -> tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]:
+    """The network called ``name`` with the positional and keyword inputs that ``prepare`` would give it, on the host.
+
+    Raises WorkloadError for a factory that makes a step function, which has no module to show.
+    """
+    import torch
+
+    device = _checked_device(options)
+    torch.manual_seed(options.seed)
+    path, colon, factory = name.rpartition(":")
+    if colon and path.endswith(".py"):
+        made = call_factory(Path(path), factory, options, device)
+        if not isinstance(made, tuple):
+            raise WorkloadError(f"{Path(path).name}:{factory} makes a step function and no module.", hint="Return (module, inputs).")
+        return made[0], *_as_arguments(made[1])
+    task = find_network(name, options)
+    return task.network, task.inputs, task.keywords
+
+
 def from_module(network: torch.nn.Module, inputs: Any, options: Options, *, name: str | None = None) -> Prepared:
     """A workload that calls ``network`` with ``inputs`` (a tensor, a tuple, or a dict of keywords).
 
@@ -136,13 +155,13 @@ def _from_task(task: Task, options: Options, device: torch.device, name: str) ->
 
     training = options.mode == "training"
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(options.precision)
-    network = task.network.to(device=device, dtype=dtype).train(training)
+    network = _converted(task.network, device, dtype).train(training)
     given = task.train_inputs if training and task.train_inputs is not None else task.inputs
     if options.channels_last:
         _store_channels_last(network, (given, task.keywords), name)
     inputs = _to_device(given, device, dtype, options.channels_last)
     keywords = _to_device(task.keywords, device, dtype, options.channels_last)
-    called: Any = torch.compile(network) if options.compile else network
+    called: Any = _compiled(network) if options.compile else network
     autocast = _autocast(options.precision, device)
     if training:
         step = _training_step(network, called, inputs, keywords, task.loss, autocast, options.precision, device)
@@ -160,6 +179,38 @@ def _from_task(task: Task, options: Options, device: torch.device, name: str) ->
         optimizer="SGD" if training else None,
     )
     return Prepared(facts=facts, step=_explained(step, facts, device, options.image_size), device=device, options=options)
+
+
+def _converted(network: torch.nn.Module, device: torch.device, dtype: torch.dtype | None) -> torch.nn.Module:
+    """``network.to(device, dtype)``, which torch refuses for fake parameters: they are replaced here, tied ones by one and the same."""
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    if not any(isinstance(parameter, FakeTensor) for parameter in network.parameters()):
+        return network.to(device=device, dtype=dtype)
+    made: dict[int, Any] = {}
+    for module in network.modules():
+        for name, parameter in module._parameters.items():
+            if parameter is not None and id(parameter) not in made:
+                value = parameter.detach().to(device, dtype if parameter.is_floating_point() else None)
+                made[id(parameter)] = torch.nn.Parameter(value, parameter.requires_grad)
+            module._parameters[name] = None if parameter is None else made[id(parameter)]
+        for name, buffer in module._buffers.items():
+            if buffer is not None:
+                module._buffers[name] = buffer.to(device, dtype if buffer.is_floating_point() else None)
+    return network
+
+
+def _compiled(network: torch.nn.Module) -> Any:
+    """``network`` compiled for the sizes it will be called with, and anew, so that the run sees what is made of it.
+
+    Code that this process compiled before is forgotten, or it would be used again, or make torch compile for varying sizes. What of
+    it is still wanted is compiled again when it is called.
+    """
+    import torch
+
+    torch.compiler.reset()
+    return torch.compile(network, dynamic=False)
 
 
 class _Kept:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from rooflines.device_specs.records import Ceiling
-from rooflines.profiler.records import Environment, Workload
+from rooflines.profiler.records import Environment, MemoryAtPeak, Workload
 from rooflines.serial import from_plain, to_plain
 
 ANALYSIS_SCHEMA = "rooflines.analysis/1"
@@ -146,10 +146,18 @@ class ModuleRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
-    """Peak memory and what it counts (``allocator`` on a GPU, ``resident set`` on a CPU)."""
+    """Peak memory and what it counts (``allocator`` on a GPU, ``resident set`` on a CPU).
+
+    ``at_peak`` is what it consists of: the tensors of a step at their peak, which ``operator`` reaches in ``module`` and ``phase``, and
+    as ``overhead`` all the rest. The parts sum to ``peak_bytes``.
+    """
 
     peak_bytes: int | None = None
     kind: str | None = None
+    at_peak: MemoryAtPeak | None = None
+    operator: str | None = None
+    module: str | None = None
+    phase: Phase | None = None
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True, rename={"suggestion": "try"}):

@@ -7,6 +7,7 @@ import numpy as np
 
 from rooflines.device_specs.meter import DISTURBED
 from rooflines.device_specs.records import Ceilings
+from rooflines.profiler.compiled import CompiledCode, read_compiled
 from rooflines.profiler.records import Run, RunFile, StepTimes, Workload
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.breakdown import device_intervals, step_breakdown
@@ -27,6 +28,7 @@ from rooflines.roofline.analysis import (
     Unmodelled,
 )
 from rooflines.roofline.attribution import Attribution, Row, attribute
+from rooflines.roofline.compiled import place_compiled
 from rooflines.roofline.findings import find
 from rooflines.roofline.model import place
 from rooflines.roofline.verdict import verdict
@@ -57,7 +59,7 @@ def analyze(run: Run, ceilings: Ceilings | None = None) -> Analysis:
         status=facts.status,
         ceilings=ceilings.ceilings if ceilings else (),
         steps=_steps(facts.steps, facts.workload) if facts.steps else None,
-        memory=Memory(peak_bytes=facts.peak_memory_bytes, kind=facts.peak_memory_kind) if facts.peak_memory_bytes else None,
+        memory=_memory(facts),
         notes=(*_notes(facts), *_company(run), *_paging(facts), *_doubtful(ceilings)),
     )
     if run.trace_path is not None:
@@ -66,7 +68,8 @@ def analyze(run: Run, ceilings: Ceilings | None = None) -> Analysis:
             # What is left are the times of dispatching on the host, which the device's roofs do not bound.
             ceilings = None
             base = msgspec.structs.replace(base, notes=(*base.notes, _no_device_events(facts)))
-        base = _with_trace(base, trace, ceilings, facts)
+        code = read_compiled(run.compiled_path) if run.compiled_path is not None else None
+        base = _with_trace(base, trace, ceilings, facts, code)
         devices = len(np.unique(trace.device.device))
         if devices > 1:
             base = msgspec.structs.replace(base, notes=(*base.notes, _several_devices(devices)))
@@ -85,6 +88,22 @@ def _several_devices(count: int) -> str:
     return (
         f"the trace holds work of {count} devices: times are the union over them, FLOPs and bytes the sum, so efficiencies are too high"
     )
+
+
+def _memory(facts: RunFile) -> Memory | None:
+    """The measured peak, with what the tensors held at theirs. Where they held more than was ever measured, nothing is divided."""
+    peak, step = facts.peak_memory_bytes, facts.step_memory
+    if not peak:
+        return None
+    memory = Memory(peak_bytes=peak, kind=facts.peak_memory_kind)
+    device = facts.environment.device.partition(":")[0]
+    if step is None or step.device.partition(":")[0] != device:
+        return memory
+    tensors = step.peak_bytes - step.at_peak.overhead
+    if tensors > peak:
+        return memory
+    parts = msgspec.structs.replace(step.at_peak, overhead=peak - tensors)
+    return msgspec.structs.replace(memory, at_peak=parts, operator=step.operator, module=step.module, phase=step.phase)
 
 
 def _notes(facts: RunFile) -> tuple[str, ...]:
@@ -177,9 +196,13 @@ def _steps(times: StepTimes, workload: Workload) -> Steps | None:
 # --- the trace ---------------------------------------------------------------------------------------------------------------------
 
 
-def _with_trace(base: Analysis, trace: Trace, ceilings: Ceilings | None, facts: RunFile) -> Analysis:
+def _with_trace(base: Analysis, trace: Trace, ceilings: Ceilings | None, facts: RunFile, code: CompiledCode | None) -> Analysis:
     calls = build_calls(trace)
-    attribution = attribute(trace, calls, facts.parameter_elements, _list_dtype(facts.workload))
+    compiled = place_compiled(trace, calls, code) if code else None
+    if code and compiled:
+        calls = compiled.calls
+        base = msgspec.structs.replace(base, notes=(*base.notes, *code.problems))
+    attribution = attribute(trace, calls, facts.parameter_elements, _list_dtype(facts.workload), facts.noted_calls, compiled)
     count = attribution.steps or 1
     judged = [_operator(row, calls, ceilings, count, facts) for row in attribution.rows]
     operators = tuple(sorted(judged, key=lambda row: (-row.time_s, row.name, row.module)))
@@ -219,12 +242,14 @@ def _operator(row: Row, calls: Calls, ceilings: Ceilings | None, steps: int, fac
     time_s = row.time_ns / 1e9
     precision = _judged_precision(row, facts)
     placement = None
-    if work is not None and ceilings is not None and (flops or size):
+    # What a collective moves goes over the link to other devices, which no ceiling of this one bounds.
+    communicates = row.count.category == "communication"
+    if work is not None and ceilings is not None and (flops or size) and not communicates:
         placement = place(work, ceilings, footprint_bytes=_footprint(row.signature, work), precision=precision)
     lower_s = placement.lower_bound_s * row.calls if placement else None
     efficiency = lower_s / time_s if lower_s is not None and time_s > 0 else None
     # A view or a dispatcher does no work at all: its time is what calling it costs.
-    idle_call = not (flops or size)
+    idle_call = not (flops or size or communicates)
     phase = PHASES[row.phase]
     return OperatorRow(
         name=row.signature.name,
@@ -245,7 +270,7 @@ def _operator(row: Row, calls: Calls, ceilings: Ceilings | None, steps: int, fac
         lower_bound_s=0.0 if idle_call else lower_s / steps if lower_s is not None else None,
         efficiency=efficiency,
         headroom_s=time_s / steps if idle_call else max(0.0, time_s - lower_s) / steps if lower_s is not None else None,
-        bound="latency" if idle_call else placement.bound if placement else "unknown",
+        bound="latency" if idle_call else placement.bound if placement else "communication" if communicates else "unknown",
         memory_level=placement.memory_level if placement else None,
         engine=placement.engine if placement else None,
         flag=_flag(efficiency, placement.bound if placement else None, placement.memory_level if placement else None, time_s),

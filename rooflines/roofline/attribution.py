@@ -1,25 +1,33 @@
 """Whose time is it: every nanosecond of the device goes to one operator call, to the unmodelled list, or to idle.
 
-The rule. Walk each thread's call tree from the outermost operator. The first operator that has a count owns all that runs below it. One
-that only dispatches (composite) or has no count is passed through: what runs below it may have an owner, and the time it spends itself
-is its own, as dispatch overhead or as unmodelled time. On a CPU an owner's time is its duration; on a GPU it is the union of the
-intervals of the kernels, copies and memsets launched below it.
+The rule. Walk each thread's call tree from the outermost operator. The first operator that has a count owns all that runs below it.
+Passed through is what only dispatches (composite), what has no count, and what PyTorch decomposes itself, where something below it has
+work: so a trace counts the operators that a dispatch mode would see. An ATen operator that is passed through to a single owner with
+work is a wrapper: all of its time is that owner's (``aten::conv2d`` is a way to call ``aten::convolution``). What else is passed
+through keeps the time it spends itself, as dispatch overhead or as unmodelled time. On a CPU an owner's time is its duration, or its
+wrapper's; on a GPU it is the union of the intervals of the kernels, copies and memsets launched below it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from rooflines.profiler.noted import NotedCall
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.calls import OPTIMIZER, Calls
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.reader import OPERATOR, RUNTIME, Int64s, Trace
 from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.work import Count, count
+from rooflines.roofline.compiled import CompiledCalls
+from rooflines.roofline.work import CallCount, Work, count
+from rooflines.roofline.work.decomposed import SOMETIMES_DECOMPOSED
+
+Mask = npt.NDArray[np.bool_]
 
 NO_OPERATOR = "launched outside any operator"
 NO_LAUNCH = "its launch is not in the trace"
@@ -30,7 +38,7 @@ class Row:
     """All calls of one counted (or composite) signature in one module and phase: nanoseconds and calls over the window."""
 
     signature: Signature
-    count: Count
+    count: CallCount
     module: int
     phase: int
     calls: int
@@ -80,16 +88,26 @@ class Attribution:
         return sum(row.time_ns for row in self.rows) + sum(gap.time_ns for gap in self.gaps) - self.busy_ns
 
 
-def attribute(trace: Trace, calls: Calls, parameter_elements: int | None = None, parameter_dtype: str = "float32") -> Attribution:
+def attribute(
+    trace: Trace,
+    calls: Calls,
+    parameter_elements: int | None = None,
+    parameter_dtype: str = "float32",
+    noted: tuple[NotedCall, ...] = (),
+    compiled: CompiledCalls | None = None,
+) -> Attribution:
     """Divide the time of the trace's steps, or of the whole trace when it has none; of the device when the trace has device events,
-    else of the CPU. ``parameter_elements`` is what the optimizers of one step update together, where somebody noted it."""
-    counts = _Counts(trace, calls, parameter_elements, parameter_dtype)
-    owner = _owners(trace, calls, counts)
+    else of the CPU. ``parameter_elements`` is what the optimizers of one step update together, and ``noted`` the calls of one step
+    whose arguments the trace leaves out, where somebody noted them. ``compiled`` knows the kernels of compiled code."""
+    counts = _Counts(trace, calls, parameter_elements, parameter_dtype, noted)
+    if compiled is not None:
+        counts.take(compiled)
+    ownership = _own(trace, calls, counts)
     steps = step_window(trace, calls)
     window = whole_window(trace, calls) if steps is None else steps
     inside = np.ones(len(trace.host), bool) if steps is None else _inside(trace.host.start_ns, steps)
     divide = _attribute_device if len(trace.device) else _attribute_host
-    rows, gaps, busy, orphans, graphs_ns = divide(trace, calls, window, counts, owner, inside)
+    rows, gaps, busy, orphans, graphs_ns = divide(trace, calls, window, counts, ownership, inside)
     return Attribution(
         rows=rows,
         gaps=gaps,
@@ -115,8 +133,10 @@ class _Counts:
     autocast an operator casts its arguments and calls itself with them: the outer call only dispatches.
     """
 
-    def __init__(self, trace: Trace, calls: Calls, parameter_elements: int | None, parameter_dtype: str) -> None:
-        self.variants: list[tuple[Signature, Count]] = [(signature, count(signature)) for signature in trace.signatures]
+    def __init__(
+        self, trace: Trace, calls: Calls, parameter_elements: int | None, parameter_dtype: str, noted: tuple[NotedCall, ...]
+    ) -> None:
+        self.variants: list[tuple[Signature, CallCount]] = [(signature, count(signature)) for signature in trace.signatures]
         self.of_event = trace.host.signature.copy()
         self._known: dict[tuple[int, int | None, int | None], int] = {}
         self._trace = trace
@@ -124,10 +144,17 @@ class _Counts:
         self._from_allocations()
         if parameter_elements is not None:
             self._from_parameters(parameter_elements, parameter_dtype)
-        self._pass_autocast_through()
+        self._from_notes(noted)
+        self._pass_through_to_itself()
 
-    def __getitem__(self, event: int) -> Count:
+    def __getitem__(self, event: int) -> CallCount:
         return self.variants[int(self.of_event[event])][1]
+
+    def take(self, compiled: CompiledCalls) -> None:
+        """What compiled code's kernels count takes the place of what their names say."""
+        known = compiled.of_event >= 0
+        self.of_event[known] = compiled.of_event[known] + len(self.variants)
+        self.variants += compiled.variants
 
     def _variant(
         self, code: int, output_bytes: int | None = None, parameter_elements: int | None = None, parameter_dtype: str = "float32"
@@ -171,45 +198,151 @@ class _Counts:
             if len(events):
                 self.of_event[events] = self._variant(code, None, elements * steps // len(events), dtype)
 
-    def _pass_autocast_through(self) -> None:
+    def _from_notes(self, noted: tuple[NotedCall, ...]) -> None:
+        """Every step makes the noted calls in the noted order; where the trace has another number of them, nothing is concluded."""
+        host, calls = self._trace.host, self._calls
+        if not noted or not len(host):
+            return
+        steps = step_window(self._trace, calls)
+        inside = (host.kind == OPERATOR) & (True if steps is None else _inside(host.start_ns, steps))
+        explicit = np.array([*(found.kind == "counted" and not found.decomposes for _, found in self.variants), False])
+        names = sorted({call.name for call in noted})
+        codes = np.array([names.index(name) if name in names else -1 for name in self._trace.names])[host.name]
+        # The calls that a dispatch mode sees: not those that another operator makes for itself.
+        seen = inside & (codes >= 0) & ~_covered(inside & ((codes >= 0) | explicit[self.of_event]), calls.after)
+        for code, name in enumerate(names):
+            listed = [call for call in noted if call.name == name]
+            events = np.flatnonzero(seen & (codes == code))
+            events = events[np.argsort(host.start_ns[events], kind="stable")]
+            if len(events) != len(listed) * (1 if steps is None else len(calls.steps)):
+                continue
+            for place, call in enumerate(listed):
+                self.of_event[events[place :: len(listed)]] = len(self.variants)
+                signature = call.signature
+                self.variants.append((signature, count(signature, outputs=call.results)))
+
+    def pass_through(self, events: Int64s) -> None:
+        """These operators only dispatch: their work is that of operators below them."""
+        codes, place = np.unique(self.of_event[events], return_inverse=True)
+        self.of_event[events] = len(self.variants) + place.reshape(-1)
+        for code in codes.tolist():
+            self.variants.append((self.variants[code][0], CallCount("composite", None, "other")))
+
+    def _pass_through_to_itself(self) -> None:
+        """What calls an operator of its own name: under autocast the same call with other dtypes, else the overload with a kernel."""
         host, calls, signatures = self._trace.host, self._calls, self._trace.signatures
         above = np.where(calls.parent >= 0, calls.operator[np.maximum(calls.parent, 0)], -1) if len(host) else calls.parent
-        around = np.maximum(above, 0)
         itself = (host.kind == OPERATOR) & (above >= 0)
         if len(host):
-            itself &= (host.name == host.name[around]) & (host.signature != host.signature[around])
-        dtypes = [tuple(tensor.dtype for tensor in signature.tensors) for signature in signatures]
-        passed: dict[int, int] = {}
-        for inner, outer in zip(np.flatnonzero(itself).tolist(), above[itself].tolist(), strict=True):
-            code = int(host.signature[outer])
-            if dtypes[code] == dtypes[int(host.signature[inner])]:
-                continue
-            if code not in passed:
-                passed[code] = len(self.variants)
-                self.variants.append((signatures[code], Count("composite", None, "other")))
-            self.of_event[outer] = passed[code]
+            itself &= host.name == host.name[np.maximum(above, 0)]
+        pairs = zip(host.signature[itself].tolist(), host.signature[above[itself]].tolist(), strict=True)
+        passed = np.array([_hands_on(signatures[outer], signatures[inner]) for inner, outer in pairs], bool)
+        self.pass_through(np.unique(above[itself][passed]))
 
 
-def _needs_output(signature: Signature, found: Count) -> bool:
-    if found.kind == "unknown":
+def _hands_on(outer: Signature, inner: Signature) -> bool:
+    """Whether a call only hands its arguments on to another of the same name."""
+    if outer.name.removeprefix("aten::") in SOMETIMES_DECOMPOSED:
         return True
-    return any(isinstance(arg, tuple) and arg and isinstance(arg[0], TensorArg) for arg in signature.args)
+    before, after = outer.tensors, inner.tensors
+    cast = [tensor.dtype for tensor in before] != [tensor.dtype for tensor in after]
+    return cast and [tensor.shape for tensor in before] == [tensor.shape for tensor in after]
 
 
-def _owners(trace: Trace, calls: Calls, counts: _Counts) -> Int64s:
-    """For every host event the operator call that owns it: the outermost counted operator around it, or -1."""
-    is_counted = [found.kind == "counted" for _, found in counts.variants]
-    kinds, parents, variants = trace.host.kind.tolist(), calls.parent.tolist(), counts.of_event.tolist()
-    owner = [-1] * len(kinds)
-    for i, above in enumerate(parents):
-        if above >= 0 and owner[above] >= 0:
-            owner[i] = owner[above]
-        elif kinds[i] == OPERATOR and is_counted[variants[i]]:
-            owner[i] = i
-    return np.array(owner, np.int64)
+def _needs_output(signature: Signature, found: CallCount) -> bool:
+    """Whether what the call allocated says more than its signature: the dtype of a list, a result whose size the device decides."""
+    if found.kind == "unknown" or any(isinstance(arg, tuple) and arg and isinstance(arg[0], TensorArg) for arg in signature.args):
+        return True
+    return count(signature, output_bytes=1) != found
 
 
-def _inside(times_ns: Int64s, window: Intervals) -> npt.NDArray[np.bool_]:
+# --- ownership ---------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Ownership:
+    """``owner`` is the operator call that owns each host event (-1: none). ``outermost`` are the events that are owned and lie in no
+    owned one: the owners, or the wrappers around them. ``saved`` are owners inside of others, whose time is not that of those."""
+
+    owner: Int64s
+    outermost: Int64s
+    saved: Int64s
+
+
+def _own(trace: Trace, calls: Calls, counts: _Counts) -> _Ownership:
+    """Who owns each host event, by the rule at the top of this file."""
+    after = calls.after
+
+    def where(test: Callable[[Signature, CallCount], bool]) -> Mask:
+        # An event that is no operator has -1 for its variant.
+        found: Mask = np.array([*(test(*variant) for variant in counts.variants), False])[counts.of_event]
+        return found
+
+    counted = where(lambda _, found: found.kind == "counted")
+    working = counted & where(lambda _, found: found.work != Work())
+    decomposes = counted & where(lambda _, found: found.decomposes)
+    hidden = _covered(counted & ~decomposes, after)
+    passed = decomposes & (_below(working & ~hidden, after) > 0)
+    counts.pass_through(np.flatnonzero(passed))
+    owning = counted & ~passed
+    free = ~_covered(owning, after)
+    owning &= free
+
+    # A wrapper hides what it wraps: where something below it has no count, that is to be seen.
+    unknown = free & where(lambda _, found: found.kind == "unknown")
+    wrapping = where(lambda signature, found: found.kind != "unknown" and signature.name.startswith("aten::")) & free & ~owning
+    wrapping &= (_below(owning & working, after) == 1) & (_below(unknown, after) == 0)
+    wrapping &= ~_covered(wrapping, after)
+
+    outermost = np.flatnonzero(wrapping | (owning & ~_covered(wrapping, after)))
+    workers = np.flatnonzero(owning & working)
+    whose = outermost.copy()
+    wrappers = wrapping[outermost]
+    whose[wrappers] = workers[np.searchsorted(workers, outermost[wrappers])]
+    owner = np.full(len(after), -1, np.int64)
+    starts, lengths = outermost, after[outermost] - outermost
+    # Every event from an outermost one up to the end of what it encloses.
+    events = np.arange(lengths.sum()) + np.repeat(starts - np.cumsum(lengths) + lengths, lengths)
+    owner[events] = np.repeat(whose, lengths)
+    saved = _saved(trace, calls, owner)
+    for event in saved.tolist():
+        owner[event : after[event]] = event
+    return _Ownership(owner, outermost, saved)
+
+
+def _saved(trace: Trace, calls: Calls, owner: Int64s) -> Int64s:
+    """The copies of an operand that autograd keeps for the backward before an owner changes the operand in place.
+
+    They are made first thing inside the owner's event, and are no part of its work: a dispatch mode sees a call of their own.
+    """
+    host, signatures = trace.host, trace.signatures
+    clones = np.flatnonzero((host.kind == OPERATOR) & np.array([name == "aten::clone" for name in trace.names], bool)[host.name])
+    clones = clones[(calls.parent[clones] == clones - 1) & (clones > 0)]
+    clones = clones[owner[clones - 1] == clones - 1]
+    pairs = zip(clones.tolist(), host.signature[clones - 1].tolist(), host.signature[clones].tolist(), strict=True)
+    return np.array([clone for clone, of, copy in pairs if _changes(signatures[of], signatures[copy].arg(0))], np.int64)
+
+
+def _changes(signature: Signature, operand: object) -> bool:
+    """Whether the call changes an operand like this one in place."""
+    return signature.name.endswith("_") and not signature.name.endswith("__") and signature.arg(0) == operand
+
+
+def _covered(chosen: Mask, after: Int64s) -> Mask:
+    """Which events a chosen one encloses."""
+    reach = np.maximum.accumulate(np.where(chosen, after, 0))
+    covered = np.zeros(len(after), bool)
+    covered[1:] = reach[:-1] > np.arange(1, len(after))
+    return covered
+
+
+def _below(chosen: Mask, after: Int64s) -> Int64s:
+    """How many chosen events each event encloses."""
+    total = np.concatenate(([0], np.cumsum(chosen)))
+    return total[after] - total[1:]
+
+
+def _inside(times_ns: Int64s, window: Intervals) -> Mask:
     """Which of ``times_ns`` lie in the window."""
     at = np.searchsorted(window[:, 0], times_ns, side="right") - 1
     return (at >= 0) & (times_ns < window[np.maximum(at, 0), 1]) if len(window) else np.zeros(len(times_ns), bool)
@@ -218,10 +351,8 @@ def _inside(times_ns: Int64s, window: Intervals) -> npt.NDArray[np.bool_]:
 # --- CPU ---------------------------------------------------------------------------------------------------------------------------
 
 
-def _attribute_host(
-    trace: Trace, calls: Calls, window: Intervals, counts: _Counts, owner: Int64s, inside: npt.NDArray[np.bool_]
-) -> _Divided:
-    host = trace.host
+def _attribute_host(trace: Trace, calls: Calls, window: Intervals, counts: _Counts, ownership: _Ownership, inside: Mask) -> _Divided:
+    host, owner = trace.host, ownership.owner
     duration = np.minimum(calls.end_ns, _window_end(host.start_ns, window)) - host.start_ns
     operators = np.flatnonzero((host.kind == OPERATOR) & inside)
     # What an operator without an owner spends itself: its duration less that of the operators directly below it.
@@ -229,10 +360,13 @@ def _attribute_host(
     parent_operator = np.where(calls.parent >= 0, calls.operator[np.maximum(calls.parent, 0)], -1)
     nested = operators[parent_operator[operators] >= 0]
     np.subtract.at(own, parent_operator[nested], duration[nested])
-    owned = owner[operators] == operators
-    passed_through = owner[operators] < 0
-    events = np.concatenate((operators[owned], operators[passed_through]))
-    time = np.concatenate((duration[operators[owned]], own[operators[passed_through]]))
+    owned = ownership.outermost[inside[ownership.outermost]]
+    around = ownership.outermost[np.searchsorted(ownership.outermost, ownership.saved, side="right") - 1]
+    saved = ownership.saved[inside[ownership.saved] & inside[around]]
+    passed_through = operators[owner[operators] < 0]
+    events = np.concatenate((owner[owned], saved, passed_through))
+    time = np.concatenate((duration[owned], duration[saved], own[passed_through]))
+    np.subtract.at(time, np.searchsorted(owned, saved, side="right") - 1, duration[saved])
     rows, gaps = _rows_and_gaps(trace, calls, counts, events, time)
     outermost = operators[parent_operator[operators] < 0]
     busy = intervals.union(host.start_ns[outermost], host.start_ns[outermost] + duration[outermost])
@@ -251,10 +385,8 @@ def _window_end(times_ns: Int64s, window: Intervals) -> Int64s:
 # --- GPU ---------------------------------------------------------------------------------------------------------------------------
 
 
-def _attribute_device(
-    trace: Trace, calls: Calls, window: Intervals, counts: _Counts, owner: Int64s, inside: npt.NDArray[np.bool_]
-) -> _Divided:
-    host, device = trace.host, trace.device
+def _attribute_device(trace: Trace, calls: Calls, window: Intervals, counts: _Counts, ownership: _Ownership, inside: Mask) -> _Divided:
+    host, device, owner = trace.host, trace.device, ownership.owner
     launch = _launches(trace)
     known = launch >= 0
     # A device event belongs to the window of its launch: work launched in a step is that step's, whenever it runs.
@@ -306,10 +438,10 @@ def _of(host_column: npt.NDArray[Any], launch: Int64s) -> npt.NDArray[Any]:
     return host_column[launch] if len(host_column) else np.zeros(len(launch), host_column.dtype)
 
 
-def _is_graph(trace: Trace) -> npt.NDArray[np.bool_]:
+def _is_graph(trace: Trace) -> Mask:
     """Which host events launch a whole CUDA or HIP graph, in which no operator has a launch of its own."""
     named = np.array(["GraphLaunch" in name for name in trace.names], bool)
-    chosen: npt.NDArray[np.bool_] = named[trace.host.name] & (trace.host.kind == RUNTIME)
+    chosen: Mask = named[trace.host.name] & (trace.host.kind == RUNTIME)
     return chosen
 
 

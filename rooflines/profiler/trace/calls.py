@@ -35,12 +35,14 @@ class Calls:
     """Columns beside ``trace.host``, one entry an event.
 
     ``parent`` is the enclosing host event (-1: none), ``operator`` the innermost operator that is or encloses the event (-1: none),
+    ``after`` the first event behind everything below this one: what event ``i`` encloses are the events ``i + 1`` to ``after[i] - 1``.
     ``module`` indexes ``modules`` (-1: none), ``phase`` indexes ``PHASES``, ``end_ns`` is the event's end clipped to its parent's.
     ``steps`` holds ``[start, end)`` of every profiler step on the host.
     """
 
     parent: Int64s
     operator: Int64s
+    after: Int64s
     module: Int64s
     phase: npt.NDArray[np.int8]
     end_ns: Int64s
@@ -69,6 +71,7 @@ def build_calls(trace: Trace) -> Calls:
     kinds, names, sequences = host.kind.tolist(), host.name.tolist(), host.sequence.tolist()
     forward_threads = host.forward_thread.tolist()
     modules_of, phases_of, operators_of = [-1] * count, [FORWARD] * count, [-1] * count
+    after = [count] * count
     forward_of = _forward_operators(kinds, sequences, forward_threads, starts)
     pending: list[tuple[int, int]] = []
     module_calls = [0] * len(marks.modules)
@@ -77,9 +80,11 @@ def build_calls(trace: Trace) -> Calls:
     thread = None
     for i in range(count):
         if threads[i] != thread:
+            for j in stack:
+                after[j] = i
             thread, stack = threads[i], []
         while stack and ends[stack[-1]] <= starts[i] and not (ends[stack[-1]] == starts[i] == ends[i]):
-            stack.pop()
+            after[stack.pop()] = i
         above = stack[-1] if stack else -1
         if above >= 0:
             parent[i] = above
@@ -114,6 +119,7 @@ def build_calls(trace: Trace) -> Calls:
     return Calls(
         parent=parent,
         operator=operator,
+        after=np.array(after, np.int64),
         module=module,
         phase=phase,
         end_ns=end,

@@ -19,7 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rooflines.errors import TraceError
-from rooflines.profiler.trace.signature import Signature, from_kineto
+from rooflines.profiler.declared import RANGE_PREFIX, from_range_name
+from rooflines.profiler.trace.signature import Signature, collective, from_kineto
 
 Int64s = npt.NDArray[np.int64]
 
@@ -45,6 +46,9 @@ MODULE_PREFIX = "nn.Module: "
 STEP_PREFIX = "ProfilerStep#"
 _ANNOTATION_PREFIXES = (MODULE_PREFIX, STEP_PREFIX, "Optimizer.", "enumerate(DataLoader)")
 
+# A collective in its process group: noted as an annotation, with its tensors, which older traces lack at the operator around it.
+_NCCL = "nccl:"
+
 _Raw = msgspec.Raw
 _Scalar = int | float | str | None
 
@@ -64,6 +68,10 @@ class _Args(msgspec.Struct):
     size: Any = msgspec.field(default=None, name="Bytes")
     total_allocated: Any = msgspec.field(default=None, name="Total Allocated")
     device_type: Any = msgspec.field(default=None, name="Device Type")
+    collective: Any = msgspec.field(default=None, name="Collective name")
+    elements_in: Any = msgspec.field(default=None, name="In msg nelems")
+    elements_out: Any = msgspec.field(default=None, name="Out msg nelems")
+    collective_dtype: Any = msgspec.field(default=None, name="dtype")
 
 
 class _Event(msgspec.Struct):
@@ -193,10 +201,15 @@ def _columns(file: _File, list_dtype: str) -> Trace:
         if kind is not None:
             if kind == OPERATOR and event.name.startswith(_ANNOTATION_PREFIXES):
                 kind = ANNOTATION
+            elif kind == ANNOTATION and event.name.startswith(_NCCL):
+                kind = OPERATOR
             code = names[event.name]
+            declared = signatures.declared(code, event.name) if event.name.startswith(RANGE_PREFIX) else -1
+            if declared >= 0:  # work that its author declares is an operator like any other
+                kind = OPERATOR
             host.append((
                 kind, code, threads[event.tid], start, start + duration,
-                signatures.index(code, event.name, args) if kind == OPERATOR else -1,
+                declared if declared >= 0 else signatures.index(code, event.name, args) if kind == OPERATOR else -1,
                 _or(_integer(args.sequence), -1), _or(_integer(args.forward_thread), 0), _correlation(args),
             ))  # fmt: skip
             continue
@@ -245,6 +258,8 @@ class _Signatures:
         self._list_dtype = list_dtype
 
     def index(self, code: int, name: str, args: _Args) -> int:
+        if args.collective is not None and name == "record_param_comms":
+            return self._collective(code, name, args)
         dims = args.dims or args.old_dims
         key = (code, bytes(dims), bytes(args.types), bytes(args.strides), bytes(args.concrete))
         found = self._codes.get(key)
@@ -256,6 +271,26 @@ class _Signatures:
                 if raw
             }
             self.values.append(from_kineto(name, fields, self._list_dtype))
+        return found
+
+    def declared(self, code: int, name: str) -> int:
+        """The signature of a range that declares work; -1 for one whose name says none."""
+        found = self._codes.get((code,))
+        if found is None:
+            work = from_range_name(name)
+            if work is None:
+                return -1
+            found = self._codes[code,] = len(self.values)
+            self.values.append(Signature(work.name, (work,)))
+        return found
+
+    def _collective(self, code: int, name: str, args: _Args) -> int:
+        noted = (args.collective, args.elements_in, args.elements_out, args.collective_dtype)
+        key = (code, *map(repr, noted))
+        found = self._codes.get(key)
+        if found is None:
+            found = self._codes[key] = len(self.values)
+            self.values.append(collective(name, *noted))
         return found
 
 

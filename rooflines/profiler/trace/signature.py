@@ -29,6 +29,13 @@ DTYPE_BYTES: Final[dict[str, int]] = {
     "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1, "float8_e5m2fnuz": 1, "float8_e8m0fnu": 1,
 }  # fmt: skip
 
+# torch.ScalarType's numbers, as traces record a dtype argument.
+SCALAR_TYPES: Final[dict[int, str]] = {
+    0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 5: "float16", 6: "float32", 7: "float64", 8: "complex32",
+    9: "complex64", 10: "complex128", 11: "bool", 12: "qint8", 13: "quint8", 14: "qint32", 15: "bfloat16",
+    23: "float8_e5m2", 24: "float8_e4m3fn", 25: "float8_e5m2fnuz", 26: "float8_e4m3fnuz", 27: "uint16", 28: "uint32", 29: "uint64",
+}  # fmt: skip
+
 # What Kineto prints for a dtype (C++ type names, since 2021) -> the name torch and numpy use.
 _KINETO_DTYPES: Final[dict[str, str]] = {
     "double": "float64", "float": "float32", "c10::BFloat16": "bfloat16", "c10::Half": "float16",
@@ -38,6 +45,13 @@ _KINETO_DTYPES: Final[dict[str, str]] = {
     "unsigned long": "uint64", "bool": "bool", "c10::qint8": "qint8", "c10::quint8": "quint8", "c10::qint32": "qint32",
     "c10::Float8_e4m3fn": "float8_e4m3fn", "c10::Float8_e5m2": "float8_e5m2", "c10::Float8_e4m3fnuz": "float8_e4m3fnuz",
     "c10::Float8_e5m2fnuz": "float8_e5m2fnuz", "c10::Float8_e8m0fnu": "float8_e8m0fnu",
+}  # fmt: skip
+
+
+# What Kineto prints for the dtype of a collective -> torch.ScalarType's number.
+_COLLECTIVE_DTYPES: Final[dict[str, int]] = {
+    "Byte": 0, "Char": 1, "Short": 2, "Int": 3, "Long": 4, "Half": 5, "Float": 6, "Double": 7, "ComplexHalf": 8, "ComplexFloat": 9,
+    "ComplexDouble": 10, "Bool": 11, "BFloat16": 15, "Float8_e5m2": 23, "Float8_e4m3fn": 24,
 }  # fmt: skip
 
 
@@ -130,6 +144,20 @@ def from_kineto(name: str, args: dict[str, Any], list_dtype: str = "float32") ->
     )
 
 
+def collective(name: str, kind: Any, elements_in: Any, elements_out: Any, dtype: Any) -> Signature:
+    """The signature of the event that a process group leaves of a collective: what was done, how many elements this rank sent and
+    received, and their dtype (``"allreduce"``, 1024, 1024, ``"Float"``); MISSING for what is not of that form."""
+    return Signature(
+        name,
+        (
+            kind if isinstance(kind, str) else MISSING,
+            elements_in if isinstance(elements_in, int) else MISSING,
+            elements_out if isinstance(elements_out, int) else MISSING,
+            _COLLECTIVE_DTYPES.get(dtype, MISSING) if isinstance(dtype, str) else MISSING,
+        ),
+    )
+
+
 def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
@@ -171,6 +199,8 @@ _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*\Z")
 def _value(text: str) -> Argument:
     if len(text) > 4096:
         return MISSING
+    if text in ("inf", "-inf"):
+        return float(text)
     try:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):

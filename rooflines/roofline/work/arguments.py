@@ -13,14 +13,7 @@ from functools import cache
 from math import prod
 from typing import Final
 
-from rooflines.profiler.trace.signature import DTYPE_BYTES, MISSING, Argument, Signature, TensorArg
-
-# torch.ScalarType's numbers, as traces record a dtype argument.
-SCALAR_TYPES: Final[dict[int, str]] = {
-    0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 5: "float16", 6: "float32", 7: "float64", 8: "complex32",
-    9: "complex64", 10: "complex128", 11: "bool", 12: "qint8", 13: "quint8", 14: "qint32", 15: "bfloat16",
-    23: "float8_e5m2", 24: "float8_e4m3fn", 25: "float8_e5m2fnuz", 26: "float8_e4m3fnuz", 27: "uint16", 28: "uint32", 29: "uint64",
-}  # fmt: skip
+from rooflines.profiler.trace.signature import DTYPE_BYTES, MISSING, SCALAR_TYPES, Argument, Signature, TensorArg
 
 
 class NotCounted(Exception):
@@ -151,6 +144,11 @@ def size(*tensors: TensorArg | None) -> int:
     return sum(distinct(tensor) * size_of(tensor.dtype) for tensor in tensors if tensor is not None)
 
 
+def written(*tensors: TensorArg | None) -> int:
+    """Bytes of every element of these results; None is no tensor."""
+    return sum(tensor.numel * size_of(tensor.dtype) for tensor in tensors if tensor is not None)
+
+
 def broadcast(shapes: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
     """The shape of an element-wise result: dimensions aligned at the right, 1 stretched."""
     out: list[int] = []
@@ -184,23 +182,31 @@ def promote(operands: Iterable[Argument]) -> str:
     for operand in operands:
         if isinstance(operand, TensorArg) and operand.shape:
             full.append(operand.dtype)
-        elif isinstance(operand, TensorArg) and operand.dtype != "float64":
+        elif isinstance(operand, TensorArg) and operand.dtype not in ("float64", "complex128"):
             scalars.append(operand.dtype)
         elif isinstance(operand, TensorArg):
-            numbers.append("float64" if not full and not scalars else "float32")
-        elif isinstance(operand, bool | int | float):
-            numbers.append({bool: "bool", int: "int64", float: "float32"}[type(operand)])
+            wide, usual = ("float64", "float32") if operand.dtype == "float64" else ("complex128", "complex64")
+            numbers.append(wide if not full and not scalars else usual)
+        elif isinstance(operand, bool | int | float | complex):
+            numbers.append({bool: "bool", int: "int64", float: "float32", complex: "complex64"}[type(operand)])
     tiers = [tier for tier in (full, scalars, numbers) if tier]
     if not tiers:
         raise NotCounted("shapes not recorded")
     best = _widest(tiers[0])
     for tier in tiers[1:]:
         weaker = _widest(tier)
-        best = weaker if _kind(weaker) > _kind(best) else best
+        if _kind(weaker) > _kind(best):
+            best = _COMPLEX_OF.get(best, weaker) if weaker.startswith("complex") else weaker
     return best
 
 
+# The complex dtype whose parts hold numbers of a real one.
+_COMPLEX_OF: Final = {"float64": "complex128", "float32": "complex64", "bfloat16": "complex64", "float16": "complex32"}
+
+
 def _widest(dtypes: list[str]) -> str:
+    if any(dtype.startswith("complex") for dtype in dtypes):
+        dtypes = [_COMPLEX_OF.get(dtype, dtype) for dtype in dtypes]
     kind = max(map(_kind, dtypes))
     same = {dtype for dtype in dtypes if _kind(dtype) == kind}
     if same == {"float16", "bfloat16"}:

@@ -8,10 +8,10 @@ from math import gcd, prod
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature
-from rooflines.roofline.work.arguments import Arguments, distinct, size, size_of
+from rooflines.roofline.work.arguments import Arguments, distinct, size, size_of, written
 from rooflines.roofline.work.convolution import touched
 from rooflines.roofline.work.record import Work, precision_of
-from rooflines.roofline.work.table import aten, composite, formula
+from rooflines.roofline.work.table import formula
 
 _INDEX_BYTES: Final = 8  # max-pooling writes where each maximum was, as int64
 _MAX: Final = "self kernel stride=() padding=0 dilation=1 ceil=False"
@@ -74,20 +74,50 @@ def _adaptive_taps(extent: int, outputs: int) -> int:
 
 
 def _backward(signature: Signature, schema: str, rank: int) -> Work:
-    """Each output's gradient goes to the one maximum (an add), or divided to its whole window (an add each)."""
+    """Each output's gradient goes to the one maximum (an add), or divided to its whole window (an add each).
+
+    The input gives only its shape; a maximum whose place nobody kept is looked for again in the input.
+    """
     args = Arguments(signature, schema)
     grad, inputs = args.tensor("grad"), args.tensor("self")
-    taps = 1
-    if "kernel" in schema and "indices" not in schema:
-        taps = prod(args.integers("kernel", rank))
-    elif "indices" not in schema:
-        taps = prod(-(-extent // out) for extent, out in zip(inputs.shape[-rank:], grad.shape[-rank:], strict=True))
+    searched = args.optional("output") is not None or signature.name == "aten::max_pool2d_backward"
+    if args.has("indices"):
+        flops = grad.numel
+    elif args.has("kernel"):
+        flops = grad.numel * prod(args.integers("kernel", rank))
+    else:
+        flops = prod(grad.shape[:-rank]) * prod(map(_adaptive_taps, inputs.shape[-rank:], grad.shape[-rank:]))
     return Work(
-        other_flops=grad.numel * taps,
-        bytes_read=size(grad, args.optional("indices")),
-        bytes_written=inputs.numel * size_of(inputs.dtype),
+        other_flops=flops + (grad.numel if searched else 0),
+        bytes_read=size(grad, args.optional("indices"), args.optional("output"), inputs if searched else None),
+        bytes_written=written(inputs),
         precision=precision_of(inputs.dtype),
     )
+
+
+def _fractional(signature: Signature, rank: int) -> Work:
+    """Windows of one size at random places. The first and the last have theirs at the borders, so that two need no random number."""
+    args = Arguments(signature, "self kernel output_size random_samples")
+    inputs = args.tensor("self")
+    kernel, out = args.integers("kernel", rank), args.integers("output_size", rank)
+    planes = prod(inputs.shape[:-rank])
+    covered = planes * prod(min(extent, taps * count) for extent, taps, count in zip(inputs.shape[-rank:], kernel, out, strict=True))
+    outputs = planes * prod(out)
+    itemsize = size_of(inputs.dtype)
+    return Work(
+        other_flops=outputs * prod(kernel),
+        bytes_read=min(covered, distinct(inputs)) * itemsize + (size(args.tensor("random_samples")) if max(out) > 2 else 0),
+        bytes_written=outputs * (itemsize + _INDEX_BYTES),
+        precision=precision_of(inputs.dtype),
+    )
+
+
+def _unpool(signature: Signature, rank: int) -> Work:
+    """Zeros, with the elements of ``self`` at the places that a pooling kept."""
+    args = Arguments(signature, "self indices output_size")
+    inputs, indices = args.tensor("self"), args.tensor("indices")
+    results = prod(inputs.shape[:-rank]) * prod(args.integers("output_size", rank))
+    return Work(bytes_read=size(inputs, indices), bytes_written=results * size_of(inputs.dtype))
 
 
 def _register(name: str, function: Callable[[Signature], Work]) -> None:
@@ -109,7 +139,14 @@ for _rank in (1, 2, 3):
         f"aten::_adaptive_avg_pool{_rank}d_backward": "grad self",
         f"aten::adaptive_avg_pool{_rank}d_backward": "grad self",
         f"aten::adaptive_max_pool{_rank}d_backward": "grad self indices",
+        f"aten::mkldnn_max_pool{_rank}d_backward": "grad output self kernel",
+        f"aten::mkldnn_adaptive_avg_pool{_rank}d_backward": "grad self",
     }.items():
         _register(_name, partial(_backward, schema=_schema, rank=_rank))
-
-composite(*aten("max_pool2d_backward lp_pool2d lp_pool1d"))
+_register("aten::max_pool2d_backward", partial(_backward, schema="grad self kernel", rank=2))
+for _rank in (2, 3):
+    _register(f"aten::fractional_max_pool{_rank}d", partial(_fractional, rank=_rank))
+    _register(
+        f"aten::fractional_max_pool{_rank}d_backward", partial(_backward, schema="grad self kernel output_size indices", rank=_rank)
+    )
+    formula(f"aten::max_unpool{_rank}d", category="copy")(partial(_unpool, rank=_rank))

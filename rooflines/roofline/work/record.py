@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from rooflines.roofline.work.arguments import NotCounted
-
 _PRECISIONS: Final[dict[str, str]] = {
     "float64": "fp64", "float32": "fp32", "bfloat16": "bf16", "float16": "fp16",
     "float8_e4m3fn": "fp8", "float8_e5m2": "fp8", "float8_e4m3fnuz": "fp8", "float8_e5m2fnuz": "fp8",
+    "complex128": "fp64", "complex64": "fp32", "complex32": "fp16",
 }  # fmt: skip
 _INTEGER_MATRIX: Final = frozenset({"int8", "uint8", "qint8", "quint8"})
 
@@ -35,6 +34,13 @@ class Work:
         return self.matrix_flops + self.other_flops
 
     @property
+    def engine(self) -> str | None:
+        """The units that do it: ``matrix`` for products, ``vector`` for other arithmetic, None where nothing is computed."""
+        if self.matrix_flops:
+            return "matrix"
+        return "vector" if self.other_flops else None
+
+    @property
     def bytes(self) -> int:
         """Bytes read and written."""
         return self.bytes_read + self.bytes_written
@@ -55,9 +61,7 @@ class Work:
 
 
 def precision_of(dtype: str) -> str | None:
-    """The precision of element-wise arithmetic on this dtype; None for integers and booleans. No formula counts complex numbers."""
-    if dtype.startswith("complex"):
-        raise NotCounted("no formula for complex numbers")
+    """The precision of element-wise arithmetic on this dtype, of a complex one that of its parts; None for integers and booleans."""
     return _PRECISIONS.get(dtype)
 
 

@@ -3,6 +3,9 @@
 An operator is in one of four places. *Counted*: a formula, registered by ``@formula``. *Zero on purpose*: a formula too, which returns
 ``Work()`` (views, allocation, metadata). *Composite*: it only calls other operators; they are counted, it is not. *Unknown*: everything
 else, said with a reason.
+
+Operators that PyTorch itself decomposes (``decomposed.py``) are composite wherever what they call is counted; a formula for one of them
+speaks only where nothing below it does, as on devices that have a kernel of their own for it.
 """
 
 from __future__ import annotations
@@ -12,34 +15,49 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from rooflines.profiler.trace.signature import Signature
+from rooflines.profiler.declared import Declared
+from rooflines.profiler.trace.signature import Signature, TensorArg
+from rooflines.roofline.work import shapes
 from rooflines.roofline.work.arguments import Dispatches, NotCounted
+from rooflines.roofline.work.decomposed import DECOMPOSED, decomposes
 from rooflines.roofline.work.record import Work
 
 Formula = Callable[[Signature], Work]
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
-    """The answer for one signature: its work, or that it dispatches to other operators, or why it is unknown."""
+class CallCount:
+    """The answer for one signature: its work, or that it dispatches to other operators, or why it is unknown.
+
+    ``decomposes`` says that the work counts only where no operator below the call is counted.
+    """
 
     kind: Literal["counted", "composite", "unknown"]
     work: Work | None
     category: str
     reason: str = ""
+    decomposes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Hints:
-    """What the trace around a call says about sizes that the call's own arguments leave out; each field is None when it does not.
+    """What is known about a call beside its arguments; each field is None when it is not.
 
-    ``output_bytes`` is what the call allocated. ``parameter_elements`` is how many elements of parameters it updates and
-    ``parameter_dtype`` their dtype.
+    ``outputs`` are the tensors that it returned, which a recording has and a trace has not. ``output_bytes`` is what the call
+    allocated. ``parameter_elements`` is how many elements of parameters it updates and ``parameter_dtype`` their dtype.
     """
 
+    outputs: tuple[TensorArg, ...] | None = None
     output_bytes: int | None = None
     parameter_elements: int | None = None
     parameter_dtype: str = "float32"
+
+    def results(self, signature: Signature) -> tuple[TensorArg, ...]:
+        """The tensors that the call returns: as recorded, else as torch's own shape inference has them; raises NotCounted."""
+        found = self.outputs if self.outputs is not None else shapes.infer(signature)
+        if found is None:
+            raise NotCounted("output shapes not known")
+        return found
 
 
 HintedFormula = Callable[[Signature, Hints], Work]
@@ -52,15 +70,16 @@ class _Entry:
 
 
 _FORMULAS: Final[dict[str, _Entry]] = {}
-_COMPOSITES: Final[set[str]] = set()
 
 # Names that the autograd engine, the optimizers and torch.compile give to what they call; the operators are inside.
 _COMPOSITE_NAMES: Final = re.compile(
     r"autograd::engine::evaluate_function: |torch::autograd::|torch::jit::|torch(::|\.)distributed(::|\.)|\w+Backward\d+\Z"
-    r"|CopyBackwards\Z|CopySlices\Z|GraphRoot\Z|torch/"
+    r"|CopyBackwards\Z|CopySlices\Z|GraphRoot\Z|GeneratedBackwardFor_torchvision_|torch/"
     r"|Optimizer\.|ProfilerStep#|enumerate\(DataLoader\)|DistributedDataParallel\."
+    r"|TorchDynamo Cache Lookup|Pregraph bytecode|AOTDispatcher "
 )
 _COMPILED: Final = re.compile(r"Torch-Compiled Region|CompiledFunction|TorchDynamo |## Call CompiledFxGraph")
+_FUSED: Final = re.compile(r"triton_\w+_fused|triton_\w+_\d+\Z|(graph_\d+_)?cpp_\w*fused_")
 _COMMUNICATION: Final = re.compile(r"(c10d|_c10d_functional|nccl|gloo|mpi|ucc)(::|:)|record_param_comms")
 
 
@@ -76,7 +95,7 @@ def aten(text: str) -> tuple[str, ...]:
 
 def _register(names: tuple[str, ...], entry: _Entry) -> None:
     for name in names:
-        if name in _FORMULAS or name in _COMPOSITES:
+        if name in _FORMULAS:
             raise ValueError(f"operator '{name}' is registered twice")
         _FORMULAS[name] = entry
 
@@ -101,52 +120,57 @@ def hinted_formula(*names: str, category: str) -> Callable[[HintedFormula], Hint
     return register
 
 
-def composite(*names: str) -> None:
-    """Register operators that only call others; ValueError names one that is registered already."""
-    for name in names:
-        if name in _FORMULAS or name in _COMPOSITES:
-            raise ValueError(f"operator '{name}' is registered twice")
-        _COMPOSITES.add(name)
-
-
 def registered() -> dict[str, str]:
-    """Every registered operator with its category, ``composite`` for those that only dispatch."""
-    return {name: entry.category for name, entry in _FORMULAS.items()} | dict.fromkeys(_COMPOSITES, "composite")
+    """Every registered operator with its category."""
+    return {name: entry.category for name, entry in _FORMULAS.items()}
 
 
 def count(
-    signature: Signature, output_bytes: int | None = None, parameter_elements: int | None = None, parameter_dtype: str = "float32"
-) -> Count:
+    signature: Signature,
+    output_bytes: int | None = None,
+    parameter_elements: int | None = None,
+    parameter_dtype: str = "float32",
+    outputs: tuple[TensorArg, ...] | None = None,
+) -> CallCount:
     """The work of one call. Never raises: what cannot be counted is ``unknown`` with a reason.
 
-    ``output_bytes`` is what the call allocated, where the trace has memory events. It is used only where the recorded inputs do not
-    determine the output: ``aten::index``, ``nonzero``, the dtype of ``aten::cat``'s list, which traces do not record, and lists of more
-    than 30 tensors, which they leave out. ``parameter_elements`` is how many elements of parameters a fused or
-    foreach optimizer call updates, of ``parameter_dtype``: its lists are such long ones.
+    ``outputs`` are the tensors that the call returned, where somebody saw them. ``output_bytes`` is what the call allocated, where the
+    trace has memory events. It is used only where the recorded inputs do not determine the output: ``aten::index``, ``nonzero``, the
+    dtype of ``aten::cat``'s list, which traces do not record, and lists of more than 30 tensors, which they leave out.
+    ``parameter_elements`` is how many elements of parameters a fused or foreach optimizer call updates, of ``parameter_dtype``: its
+    lists are such long ones.
     """
+    if signature.args and isinstance(signature.args[0], Declared):
+        one = signature.args[0]
+        work = Work(one.matrix_flops, one.other_flops, one.bytes_read, one.bytes_written, one.precision)
+        return CallCount("counted", work, "other")
     name = _without_overload(signature.name)
     entry = _FORMULAS.get(name)
     if entry is None:
-        if name in _COMPOSITES or _COMPOSITE_NAMES.match(name):
-            return Count("composite", None, "other")
+        if name.removeprefix("aten::") in DECOMPOSED or _COMPOSITE_NAMES.match(name):
+            return CallCount("composite", None, "other")
         if _COMPILED.match(name):
-            return Count("unknown", None, "other", "compiled code, whose fused kernels leave no event of their own")
+            return CallCount(
+                "unknown", None, "other", "not compiled by inductor in this recording: kernels in it may leave no event of their own"
+            )
+        if _FUSED.match(name):
+            return CallCount("unknown", None, "other", "a fused kernel: traces do not say what it computes; rooflines profile notes it")
         if _COMMUNICATION.match(name):
-            return Count("unknown", None, "communication", "communication is bound by the link, not by the device")
-        return Count("unknown", None, "other", "no formula")
-    hints = Hints(output_bytes, parameter_elements, parameter_dtype)
+            return CallCount("unknown", None, "communication", "communication is bound by the link, not by the device")
+        return CallCount("unknown", None, "other", "no formula")
+    hints = Hints(outputs, output_bytes, parameter_elements, parameter_dtype)
     try:
         work = entry.formula(signature if name == signature.name else replace(signature, name=name), hints)
     except NotCounted as error:
-        return Count("unknown", None, entry.category, str(error))
+        return CallCount("unknown", None, entry.category, str(error))
     except Dispatches:
-        return Count("composite", None, entry.category)
+        return CallCount("composite", None, entry.category)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         # A signature that no call of this operator can have: another schema, a corrupt trace.
-        return Count("unknown", None, entry.category, f"arguments not understood ({type(error).__name__})")
+        return CallCount("unknown", None, entry.category, f"arguments not understood ({type(error).__name__})")
     if min(work.matrix_flops, work.other_flops, work.bytes_read, work.bytes_written) < 0:
-        return Count("unknown", None, entry.category, "arguments not understood (negative size)")
-    return Count("counted", work, entry.category)
+        return CallCount("unknown", None, entry.category, "arguments not understood (negative size)")
+    return CallCount("counted", work, entry.category, decomposes=decomposes(name.removeprefix("aten::"), signature.args))
 
 
 def _without_overload(name: str) -> str:
