@@ -71,3 +71,19 @@ def test_training_phases_and_modules(tmp_path, ceilings_file, model):
 def test_samples_name_the_gpu_as_torch_does(tmp_path, ceilings_file):
     run, _ = profiled(tmp_path, ceilings_file, "resnet50", batch_size=32)
     assert "cuda:0" in {sample.device for sample in run.samples}
+
+
+@pytest.mark.parametrize("mode", ["inference", "training"])
+def test_triton_kernels_have_the_work_of_their_graph(tmp_path, ceilings_file, mode):
+    _, eager = profiled(tmp_path / "eager", ceilings_file, "resnet18", batch_size=4, mode=mode)
+    _, compiled = profiled(tmp_path / "compiled", ceilings_file, "resnet18", batch_size=4, mode=mode, compile=True)
+    fused = [row for row in compiled["operators"] if row["name"].startswith("triton_")]
+    assert fused
+    assert all(row["bytes"] > 0 and row["time_s"] > 0 for row in fused)
+    assert compiled["totals"]["matrix_flops"] == eager["totals"]["matrix_flops"]
+    assert compiled["totals"]["bytes"] < eager["totals"]["bytes"]
+    assert compiled["coverage"]["modelled_time_fraction"] >= 0.95
+    products = [{row["path"]: row["matrix_flops"] for row in found["modules"] if row["matrix_flops"]} for found in (eager, compiled)]
+    assert products[0] == products[1]
+    left, right = sums(compiled)
+    assert left == pytest.approx(right, rel=1e-3)

@@ -6,6 +6,7 @@ import gzip
 import json
 import threading
 
+import msgspec
 import pytest
 import torch
 from torch import nn
@@ -93,7 +94,8 @@ def observed(tmp_path_factory):
 @pytest.mark.unit
 def test_warm_up_and_timed_steps_run_with_the_profiler_and_all_hooks_off(observed):
     _, seen = observed
-    assert [(profiler, hook) for profiler, hook, _ in seen] == [(False, False)] * 6 + [(True, True)] * 4
+    followed = [(False, True)]  # once more on fake tensors, when everything is measured
+    assert [(profiler, hook) for profiler, hook, _ in seen] == [(False, False)] * 6 + [(True, True)] * 4 + followed
     assert len({threads for _, _, threads in seen[:6]}) == 1, "a thread of ours ran beside the timed steps"
 
 
@@ -105,6 +107,23 @@ def test_the_numbers_of_steps_are_those_asked_for(observed):
     assert steps.rule == "2 warm-up steps, as asked"
     assert steps.settled is None
     assert steps.clock == "perf_counter"
+
+
+@pytest.mark.unit
+def test_the_memory_of_a_step_is_followed(observed):
+    memory = observed[0].facts.step_memory
+    # Three linear layers with bias, 8 to 8 features; a batch of two and, at the peak, the input and output of a layer.
+    assert memory.at_peak.parameters == 3 * 4 * (8 * 8 + 8)
+    assert (memory.device, memory.phase) == ("cpu", "forward")
+
+
+@pytest.mark.unit
+def test_a_step_of_the_users_own_is_not_called_again(tmp_path):
+    seen = []
+    workload = msgspec.structs.replace(WORKLOAD, source="step")
+    run = collect(lambda: seen.append(0), tmp_path / "run", workload, CPU, settings=Settings(steps=4, warmup=2))
+    assert len(seen) == 2 + 4 + 4
+    assert run.facts.step_memory is None
 
 
 @pytest.mark.unit

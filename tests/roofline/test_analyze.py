@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from rooflines.device_specs.records import Ceilings
-from rooflines.profiler.records import DeviceSample, Environment, Run, RunFile, Settings, StepTimes, Workload
+from rooflines.profiler.records import DeviceSample, Environment, MemoryAtPeak, Run, RunFile, Settings, StepMemory, StepTimes, Workload
 from rooflines.profiler.trace.calls import module_annotation
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.analyze import analyze, per
@@ -218,3 +218,24 @@ def test_for_a_script_the_advice_is_about_its_code(tmp_path):
     findings = analyze(run_of(tmp_path, *step(0), facts=facts)).findings
     assert findings
     assert all("rooflines profile" not in finding.suggestion for finding in findings)
+
+
+def test_the_measured_peak_is_divided_among_the_tensors_and_the_rest(tmp_path):
+    parts = MemoryAtPeak(parameters=400, gradients=400, activations=1000, inputs=100, overhead=100)
+    followed = StepMemory(device="cuda:0", peak_bytes=2000, at_peak=parts, operator="aten::mm", module="fc", phase="backward")
+    environment = msgspec.structs.replace(FACTS.environment, device="cuda")
+    facts = msgspec.structs.replace(
+        FACTS, environment=environment, peak_memory_bytes=5000, peak_memory_kind="allocator", step_memory=followed
+    )
+    found = analyze(run_of(tmp_path, facts=facts)).memory
+    assert found.at_peak == msgspec.structs.replace(parts, overhead=5000 - 1900)
+    assert (found.operator, found.module, found.phase) == ("aten::mm", "fc", "backward")
+    assert sum(msgspec.structs.astuple(found.at_peak)) == found.peak_bytes == 5000
+
+    def parts_of(**changes):
+        return analyze(run_of(tmp_path, facts=msgspec.structs.replace(facts, **changes))).memory.at_peak
+
+    assert parts_of(peak_memory_bytes=1900).overhead == 0
+    assert parts_of(peak_memory_bytes=1899) is None  # a set that is not resident as a whole
+    assert parts_of(environment=FACTS.environment) is None  # of another device
+    assert parts_of(step_memory=None) is None

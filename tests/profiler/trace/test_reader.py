@@ -167,6 +167,11 @@ def test_signature_arguments():
     assert found.shapes() == "4x3x8x8, 64x3x7x7"
 
 
+def test_infinity_is_a_number():
+    fields = {"Input Dims": [[3], [], []], "Input type": ["float", "Scalar", ""], "Concrete Inputs": ["", "-inf", ""]}
+    assert from_kineto("aten::linalg_vector_norm", fields).args[1] == float("-inf")
+
+
 def test_a_tensor_list_takes_the_dtype_it_is_told():
     fields = {"Input Dims": [[[2, 3], [4]], []], "Input type": ["TensorList", "Scalar"], "Concrete Inputs": ["", "1"]}
     found = from_kineto("aten::cat", fields, "bfloat16")

@@ -1,4 +1,7 @@
-"""Bytes against an oracle: run the operator on small tensors and count the distinct storage it was given and gave back."""
+"""Bytes of whole calls as a trace records them, also of operators that PyTorch decomposes: the storage they are given and give back.
+
+``test_oracle.py`` has every operator below them, as a recording sees it.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,11 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 from torch.nn import functional
 from torch.ops import aten
 
 from rooflines.roofline.work import count
+from tests.roofline.work.oracle import storage, tensors_of
 from tests.roofline.work.traces import signatures
 
 pytestmark = pytest.mark.unit
@@ -37,25 +40,6 @@ INDEX = torch.tensor([4, 0, 2])
 TABLE = torch.rand(11, 6)
 HEADS = [torch.rand(2, 3, 7, 4) for _ in range(3)]
 LOGIT_MASK = torch.rand(1, 1, 7, 7)
-
-
-def storage(*tensors: Tensor | None) -> int:
-    """Bytes of the different storage elements that these tensors show, found by walking their strides."""
-    total = 0
-    for tensor in tensors:
-        if tensor is None or tensor.numel() == 0:
-            continue
-        places = torch.zeros(1, dtype=torch.long)
-        for extent, stride in zip(tensor.shape, tensor.stride(), strict=True):
-            places = (places[:, None] + torch.arange(extent) * stride).reshape(-1)
-        total += places.unique().numel() * tensor.element_size()
-    return total
-
-
-def flatten(value: Any) -> list[Tensor]:
-    if isinstance(value, Tensor):
-        return [value]
-    return [tensor for item in value for tensor in flatten(item)] if isinstance(value, (list, tuple)) else []
 
 
 # Operator with its tensors. It reads all of them and writes what it returns; an in-place one returns its first tensor.
@@ -168,7 +152,6 @@ CASES: dict[str, tuple[Callable[..., object], list[Any]]] = {
     "clone expanded": (lambda x: x.clone(memory_format=torch.contiguous_format), [EXPANDED]),
     "roll": (lambda x: x.roll(2, 1), [X]),
     "flip": (lambda x: x.flip(1), [X]),
-    "tril": (torch.tril, [MATRIX]),
     "cat": (lambda *x: torch.cat(x, 1), [X, Y, Z]),
     "stack": (lambda *x: torch.stack(x), [X, Y]),
     "constant_pad": (lambda x: functional.pad(x, (1, 2, 3, 0)), [X]),
@@ -202,6 +185,8 @@ BY_HAND: dict[str, tuple[Callable[..., object], list[Any], int, int]] = {
     "zero_": (Z.clone().zero_, [], 0, 4 * Z.numel()),
     "bernoulli_": (Z.clone().bernoulli_, [], 0, 4 * Z.numel()),
     "copy_": (lambda t: t.copy_(ROW), [torch.empty(9, 8)], 4 * 8, 4 * 72),
+    # of 7 rows of 5 the lower triangle keeps 1 + 2 + 3 + 4 + 5 + 5 + 5
+    "tril": (torch.tril, [MATRIX], 4 * 25, 4 * 35),
     # three rows of the table of 6 floats, three indices; three rows written
     "index_select": (lambda: TABLE.index_select(0, INDEX), [], 3 * 24 + 24, 3 * 24),
     "embedding": (lambda: functional.embedding(INDEX, TABLE), [], 3 * 24 + 24, 3 * 24),
@@ -260,10 +245,11 @@ BY_HAND: dict[str, tuple[Callable[..., object], list[Any], int, int]] = {
         (4 + 8) * 2 * 6 * 9,
         4 * X.numel(),
     ),
-    # the number arrives as a 0-dimensional tensor of 8 bytes, and does not widen the result beyond float32
-    "add scalar": (lambda: X + 2.0, [], 4 * X.numel() + 8, 4 * X.numel()),
-    "add float to integers": (lambda: INTEGERS + 2.0, [], 8 * X.numel() + 8, 4 * X.numel()),
-    "mul bf16 by number": (lambda: BF16 * 2.0, [], 2 * X.numel() + 8, 2 * X.numel()),
+    # a trace shows the number as a 0-dimensional tensor: it travels with the call, and does not widen the result beyond float32
+    "add scalar": (lambda: X + 2.0, [], 4 * X.numel(), 4 * X.numel()),
+    "add float to integers": (lambda: INTEGERS + 2.0, [], 8 * X.numel(), 4 * X.numel()),
+    "mul bf16 by number": (lambda: BF16 * 2.0, [], 2 * X.numel(), 2 * X.numel()),
+    "mul by an imaginary number": (lambda: X * 1j, [], 4 * X.numel(), 8 * X.numel()),
     "foreach_add_": (lambda a, b: torch._foreach_add_(a, b), [[X.clone(), Y.clone()], [X, Y]], 4 * 4 * X.numel(), 2 * 4 * X.numel()),
     "foreach_zero_": (lambda a: torch._foreach_zero_(a), [[X.clone(), Y.clone()]], 0, 2 * 4 * X.numel()),
 }  # fmt: skip
@@ -283,7 +269,7 @@ def test_reads_what_it_is_given_and_writes_what_it_returns(name, recorded):
     outcome = count(found[name])
     assert outcome.kind == "counted", (found[name], outcome)
     assert outcome.work.bytes_read == storage(*CASES[name][1]), found[name]
-    assert outcome.work.bytes_written == storage(*flatten(results[name])), found[name]
+    assert outcome.work.bytes_written == storage(*tensors_of(results[name])), found[name]
 
 
 @pytest.mark.parametrize("name", BY_HAND)

@@ -15,12 +15,17 @@ from rooflines.roofline.work import Work, count
 Event = dict[str, Any]
 
 
-def operator_events(body: Callable[[], object], path: Path) -> list[Event]:
-    """The operator events of running ``body``, in order of start; the trace goes to ``path``."""
-    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as recorded:
+def record_trace(body: Callable[[], object], path: Path) -> Path:
+    """Run ``body`` under the profiler, as our tracer sets it up; the trace goes to ``path``, which is returned."""
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True, profile_memory=True, acc_events=True) as recorded:
         body()
     recorded.export_chrome_trace(str(path))
-    events = json.loads(path.read_text())["traceEvents"]
+    return path
+
+
+def operator_events(body: Callable[[], object], path: Path) -> list[Event]:
+    """The operator events of running ``body``, in order of start; the trace goes to ``path``."""
+    events = json.loads(record_trace(body, path).read_text())["traceEvents"]
     found = [event for event in events if event.get("ph") == "X" and event.get("cat") in ("cpu_op", "user_annotation")]
     return sorted(found, key=lambda event: (event["ts"], -event["dur"]))
 
