@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import subprocess
 import sys
@@ -52,6 +53,15 @@ def generated(code, backward=False):
 def only(code):
     (work,) = generated(code)
     return work
+
+
+@contextlib.contextmanager
+def threads(number):
+    """Inductor generates other code for one thread than for several."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    yield
+    torch.set_num_threads(before)
 
 
 def tensor(*shape, dtype=torch.float32):
@@ -138,6 +148,19 @@ def test_what_is_added_to_rows_is_read_and_written_there_alone():
 
 
 @slow
+@pytest.mark.parametrize(("number", "flops", "outside"), [(1, N, []), (2, 0, ["aten::scatter_reduce_"])])
+def test_what_several_threads_leave_to_an_operator_is_not_counted_in_a_kernel(number, flops, outside):
+    def add(values, places):
+        return torch.zeros(R, 2 * C).scatter_add(1, places, values)
+
+    with threads(number):
+        code, _ = compile_and_run(add, tensor(R, C), torch.arange(C).expand(R, C).contiguous())
+    (graph,) = code.graphs
+    assert sum(work.flops for work in generated(code)) == flops
+    assert [kernel.name for kernel in graph.kernels if kernel.extern] == outside
+
+
+@slow
 def test_what_prepares_a_convolution_is_a_copy():
     convolution = nn.Conv2d(4, 8, 3)
     image = tensor(2, 4, 10, 10)
@@ -184,7 +207,7 @@ def block():
 
     torch.manual_seed(0)
     network = Block()
-    with inductor_config.patch(post_grad_custom_post_pass=total):
+    with inductor_config.patch(post_grad_custom_post_pass=total), threads(1):
         code, _ = compile_and_run(network, tensor(2, 3, 16, 16), backward=True)
     return code, flops
 

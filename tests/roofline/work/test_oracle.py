@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 import torch
-import torchvision  # noqa: F401  (registers its operators)
+import torch.nn.attention.varlen  # registers its operators, as the next does
+import torchvision  # noqa: F401
 from torch.ops import aten
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
@@ -249,6 +250,8 @@ _REASONS = {
         _quantized::_wrapped_linear_prepack _quantized::_wrapped_quantized_linear_prepacked quantized::linear_unpack
         quantized::linear_unpack_fp16 _quantized::wrapped_fbgemm_pack_gemm_matrix_fp16 _quantized::wrapped_fbgemm_linear_fp16_weight""",
     "only forward-mode differentiation in inference mode calls it": "_fw_primal_copy _make_dual_copy",
+    "it is registered for every device and calls a kernel of CUDA": """torch_attn::_varlen_attn torch_attn::_varlen_attn_out
+        torch_attn::_varlen_attn_backward""",
     "it needs a library or a device that is not everywhere": """_resize_output _nnpack_spatial_convolution _pin_memory prims::device_put
         _scaled_grouped_mm_v2 quantized::int4mm_packed_weight_cpu torchvision::qnms torchvision::qroi_align""",
     "it only says that there is no kernel": """convolution_overrideable convolution_backward_overrideable
