@@ -16,9 +16,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from rooflines.errors import RunError
-from rooflines.profiler import inductor
+from rooflines.profiler import inductor, inductor_graph
 from rooflines.profiler.compiled import COMPILED_FILE, Access, Buffer, CompiledCode, Graph, Kernel, read_compiled, write_compiled
-from rooflines.profiler.inductor import VARYING, InductorWatch
+from rooflines.profiler.inductor import InductorWatch
+from rooflines.profiler.inductor_graph import VARYING, GraphReader, call_of
 from rooflines.profiler.noted import noted_call
 from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg
 from rooflines.roofline.work.costs import MEAN_AND_VARIANCE, SOFTMAX
@@ -200,7 +201,7 @@ def block():
     flops = []
 
     def total(graph):
-        calls = [call for node in graph.nodes if node.op == "call_function" and (call := inductor._call(node)) is not None]
+        calls = [call for node in graph.nodes if node.op == "call_function" and (call := call_of(node)) is not None]
         found = [count_node(call) for call in calls]
         assert [(call.name, one.reason) for call, one in zip(calls, found, strict=True) if one.work is None] == []
         flops.append(sum(one.work.flops for one in found))
@@ -292,7 +293,7 @@ def test_code_that_cannot_be_read_is_compiled_all_the_same(monkeypatch):
     def refuse(reader):
         raise AttributeError("no such thing")
 
-    monkeypatch.setattr(inductor._Reader, "graph", refuse)
+    monkeypatch.setattr(GraphReader, "graph", refuse)
     torch.compiler.reset()
     x = tensor(R, C)
     with InductorWatch() as watch:
@@ -338,7 +339,7 @@ def test_a_watch_that_saw_nothing_has_nothing():
     ],
 )  # fmt: skip
 def test_paths_are_those_of_named_modules(source, path):
-    assert inductor._path(source) == path
+    assert inductor_graph._path(source) == path
 
 
 @pytest.mark.unit
