@@ -9,12 +9,12 @@ ARGS   ?=
 # Where constraints.txt pins versions that this machine's Python or platform lacks: make profile CONSTRAINTS=
 CONSTRAINTS ?= -c constraints.txt
 
-.PHONY: profile test check gpu-check format clean help
+.PHONY: profile test lint check gpu-check format clean help
 
 help:
 	@echo "make profile    install into .venv and profile $(MODEL) (MODEL=..., ARGS='--mode training')"
 	@echo "make test       install with the test tools and run the whole test suite"
-	@echo "make check      the fast half: ruff, mypy --strict, unit tests"
+	@echo "make check      the fast half: ruff, mypy --strict (make lint), unit tests"
 	@echo "make gpu-check  everything that needs an NVIDIA GPU, as one JSON of results; needs no network"
 	@echo "make clean      remove .venv and caches; runs/ stays"
 
@@ -24,10 +24,12 @@ profile: $(VENV)/.installed
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest
 
-check: $(VENV)/.installed-dev
+lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+check: lint
 	$(BIN)/python -m pytest -m unit -q
 
 # Installs nothing, because a GPU machine may have no network: .venv where it is there, else the interpreter that has torch.
