@@ -73,6 +73,19 @@ class AnalysisFormat(str, Enum):
     json = "json"
 
 
+# What several commands take.
+_BatchSize = Annotated[
+    Optional[int], typer.Option(help="Samples a step.", rich_help_panel=_WHAT, show_default="1")  # noqa: UP045
+]
+_ImageSize = Annotated[
+    Optional[int],  # noqa: UP045
+    typer.Option(help="Height and width in pixels.", rich_help_panel=_WHAT, show_default="that of the model's published weights"),
+]
+_SequenceLength = Annotated[int, typer.Option(help="Tokens a sequence, for language models.", rich_help_panel=_WHAT)]
+_Precision = Annotated[Precision, typer.Option(help="Of the whole network, or of autocast (amp-*).", rich_help_panel=_HOW)]
+_ChannelsLast = Annotated[bool, typer.Option("--channels-last", help="Store images as NHWC.", rich_help_panel=_HOW)]
+
+
 def main() -> None:
     """The entry point: our errors become one line, a hint and an exit code; anything else is a bug and shows its traceback."""
     try:
@@ -161,22 +174,15 @@ def profile(
         ),
     ] = None,
     mode: Annotated[Mode, typer.Option(help="Inference, or training with SGD.", rich_help_panel=_WHAT)] = Mode.inference,
-    batch_size: Annotated[
-        Optional[int], typer.Option(help="Samples a step.", rich_help_panel=_WHAT, show_default="1")  # noqa: UP045
-    ] = None,
-    image_size: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option(help="Height and width in pixels.", rich_help_panel=_WHAT, show_default="that of the model's published weights"),
-    ] = None,
-    sequence_length: Annotated[int, typer.Option(help="Tokens a sequence, for language models.", rich_help_panel=_WHAT)] = 128,
-    precision: Annotated[
-        Precision, typer.Option(help="Of the whole network, or of autocast (amp-*).", rich_help_panel=_HOW)
-    ] = Precision.fp32,
+    batch_size: _BatchSize = None,
+    image_size: _ImageSize = None,
+    sequence_length: _SequenceLength = 128,
+    precision: _Precision = Precision.fp32,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.", rich_help_panel=_HOW)] = "auto",
     threads: Annotated[
         Optional[int], typer.Option(help="CPU threads.", rich_help_panel=_HOW, show_default="torch's choice")  # noqa: UP045
     ] = None,
-    channels_last: Annotated[bool, typer.Option("--channels-last", help="Store images as NHWC.", rich_help_panel=_HOW)] = False,
+    channels_last: _ChannelsLast = False,
     compile: Annotated[bool, typer.Option("--compile", help="Run through torch.compile.", rich_help_panel=_HOW)] = False,
     seed: Annotated[int, typer.Option(help="Of weights and inputs.", rich_help_panel=_HOW)] = 0,
     to_end: Annotated[
@@ -268,18 +274,11 @@ def count(
         ),
     ] = None,
     mode: Annotated[Mode, typer.Option(help="Inference, or a training step with SGD.", rich_help_panel=_WHAT)] = Mode.inference,
-    batch_size: Annotated[
-        Optional[int], typer.Option(help="Samples a step.", rich_help_panel=_WHAT, show_default="1")  # noqa: UP045
-    ] = None,
-    image_size: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option(help="Height and width in pixels.", rich_help_panel=_WHAT, show_default="that of the model's published weights"),
-    ] = None,
-    sequence_length: Annotated[int, typer.Option(help="Tokens a sequence, for language models.", rich_help_panel=_WHAT)] = 128,
-    precision: Annotated[
-        Precision, typer.Option(help="Of the whole network, or of autocast (amp-*).", rich_help_panel=_HOW)
-    ] = Precision.fp32,
-    channels_last: Annotated[bool, typer.Option("--channels-last", help="Store images as NHWC.", rich_help_panel=_HOW)] = False,
+    batch_size: _BatchSize = None,
+    image_size: _ImageSize = None,
+    sequence_length: _SequenceLength = 128,
+    precision: _Precision = Precision.fp32,
+    channels_last: _ChannelsLast = False,
     by: Annotated[CountBy, typer.Option(help="What a row is.", rich_help_panel=_OUTPUT)] = CountBy.operator,
     format: Annotated[CountFormat, typer.Option(help="What to print.", rich_help_panel=_OUTPUT)] = CountFormat.table,
     rows: Annotated[int, typer.Option(help="Most rows of the table.", min=1, rich_help_panel=_OUTPUT)] = 20,

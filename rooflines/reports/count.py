@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from rooflines.reports.tables import shorten_path
+from rooflines.reports.tables import shorten_name, shorten_path
 from rooflines.roofline.count import Count, ModuleCount, OperatorCount
 from rooflines.units import percent, si, significant
 
@@ -37,11 +37,12 @@ def print_count(count: Count, workload: Workload, by: By, rows: int, console: Co
     widths = [max(len(name), *(len(row[index]) for row in cells)) if cells else len(name) for index, name in enumerate(_COLUMNS)]
     named = max([len(by), *(len(label) for label, *_ in shown[:rows])])
     table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column(by, overflow="ellipsis", no_wrap=True, width=max(12, min(named, console.width - sum(widths) - 2 * len(widths))))
+    room = max(12, min(named, console.width - sum(widths) - 2 * len(widths)))
+    table.add_column(by, overflow="ellipsis", no_wrap=True, width=room)
     for name, width in zip(_COLUMNS, widths, strict=True):
         table.add_column(name, justify="right", no_wrap=True, width=width)
     for (label, *_), row in zip(shown, cells, strict=False):
-        table.add_row(Text(label), *row)
+        table.add_row(Text(shorten_name(label, room) if by == "operator" else label), *row)
     console.print(table)
     if len(shown) > rows:
         console.print(Text(f"and {len(shown) - rows} more (--rows {len(shown)} shows all)", style="dim"))
