@@ -266,11 +266,16 @@ def _training_step(
     device: torch.device,
 ) -> Callable[[], object]:
     import torch
+    from torch.nn.parameter import is_lazy
 
     parameters = [p for p in network.parameters() if p.requires_grad]
     if not parameters:
         raise WorkloadError("the model has no parameters to train.", hint="Use --mode inference.")
     optimizer = torch.optim.SGD(parameters, lr=LEARNING_RATE, momentum=MOMENTUM)
+    for parameter in parameters:
+        if not is_lazy(parameter):
+            # With a momentum of zero the first step gives what it would give without one, and computes what all later steps do.
+            optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
     scaler = torch.amp.GradScaler(device.type, enabled=precision == "amp-fp16" and device.type == "cuda")
 
     def step() -> object:

@@ -10,6 +10,7 @@ from torch import nn
 
 from rooflines.errors import DeviceError, WorkloadError
 from rooflines.profiler.options import Options, check_options, find_device
+from rooflines.profiler.recorder import record
 from rooflines.profiler.records import Workload
 from rooflines.profiler.workloads import from_module, from_step, prepare
 
@@ -315,3 +316,10 @@ def test_a_factory_is_called_with_what_its_signature_names(tmp_path):
     assert prepared.facts.name == "json.py:make"
     assert sys.modules["json"] is json, "a user's file must not replace a module of the same name"
     assert sys.path == paths
+
+
+def test_all_training_steps_compute_the_same():
+    """What ``rooflines count`` counts once is what ``rooflines profile`` repeats."""
+    prepared = prepare("resnet18", Options(mode="training", image_size=64))
+    first, second = (record(prepared.step, None, untouched=False).calls for _ in range(2))
+    assert first == second
