@@ -24,14 +24,29 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     date: str = ""
 
 
+class Conditions(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a device while a figure was measured: medians over the measurement; None for what the device does not tell.
+
+    ``throttled`` names the driver's reasons for running below the requested clock.
+    """
+
+    clock_hz: float | None = None
+    memory_clock_hz: float | None = None
+    power_w: float | None = None
+    temperature_c: float | None = None
+    throttled: tuple[str, ...] = ()
+
+
 class Ceiling(msgspec.Struct, frozen=True, kw_only=True):
     """One roof of a device.
 
-    ``value`` is in ``unit``: FLOP/s for compute (OP/s when ``precision`` is int8), B/s for memory, s for latency. ``spread`` is the
-    coefficient of variation over the repeats of a measurement, absent for a figure that was not measured.
+    ``value`` is in ``unit``: FLOP/s for compute (OP/s when ``precision`` is int8), B/s for memory and links, s for latency. ``spread`` is
+    the coefficient of variation over the repeats of a measurement, absent for a figure that was not measured. A ``link`` leaves the
+    device (to the host, to another device) and bounds no operator. ``variant`` marks a further roof below the main one of its kind
+    ("scalar", "1 thread", "sustained", "pinned"); empty for the main one. ``threads`` is how many threads of a CPU it takes.
     """
 
-    kind: Literal["compute", "memory", "latency"]
+    kind: Literal["compute", "memory", "latency", "link"]
     name: str
     value: float
     unit: Literal["FLOP/s", "OP/s", "B/s", "s"]
@@ -43,6 +58,9 @@ class Ceiling(msgspec.Struct, frozen=True, kw_only=True):
     access: Literal["read", "write", "update", "copy", "triad"] | None = None
     capacity_bytes: int | None = None
     spread: float | None = None
+    variant: str = ""
+    threads: int | None = None
+    conditions: Conditions | None = None
 
 
 class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
