@@ -71,6 +71,18 @@ def cache_directory() -> Path:
     return Path(os.environ.get("ROOFLINES_CACHE_DIR") or platformdirs.user_cache_dir("rooflines")) / "ceilings"
 
 
+def cache_path(name: str, full: bool) -> Path:
+    """The file of a set of ceilings: those that judge a run and the full set lie beside each other."""
+    return cache_directory() / f"{name}{'-full' if full else ''}.json"
+
+
+def newest(name: str, fingerprint: str, *, full: bool, sustained_s: float | None) -> Ceilings | None:
+    """The latest stored set that answers the request, or None: a full set has everything that a smaller request asks for."""
+    sets = [cached(cache_path(name, True), fingerprint), None if full else cached(cache_path(name, False), fingerprint)]
+    known = [one for one in sets if one is not None and sustained_s in (None, one.sustained_s)]
+    return max(known, key=lambda one: (one.measured_at, one.full), default=None)
+
+
 def cached(path: Path, fingerprint: str) -> Ceilings | None:
     """The ceilings stored at ``path``, or None where there are none that can be read and belong to ``fingerprint``."""
     try:
