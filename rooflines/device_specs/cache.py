@@ -53,15 +53,15 @@ def load_file(path: Path) -> Ceilings:
     return ceilings
 
 
-def age(ceilings: Ceilings) -> datetime.timedelta | None:
-    """How long ago ``ceilings`` were measured, or None where they do not say."""
+def age(ceilings: Ceilings, now: datetime.datetime | None = None) -> datetime.timedelta | None:
+    """How long before ``now`` (this moment) ``ceilings`` were measured, or None where they do not say."""
     try:
         then = datetime.datetime.fromisoformat(ceilings.measured_at)
     except ValueError:
         return None
     if then.tzinfo is None:
         then = then.replace(tzinfo=datetime.timezone.utc)
-    return datetime.datetime.now(datetime.timezone.utc) - then
+    return (now or datetime.datetime.now(datetime.timezone.utc)) - then
 
 
 def cache_directory() -> Path:

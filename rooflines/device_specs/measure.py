@@ -49,11 +49,11 @@ def measure(
     """Ceilings of ``device`` (``cpu``, ``cuda:0``, ``mps``), from the user's cache where it has them, else measured now and cached.
 
     What judges a run is measured in some twelve seconds; ``full`` adds the further roofs (variants, links) and takes up to a minute.
-    ``sustained_s`` holds every GEMM of an NVIDIA GPU for so many seconds as well. The cache is asked for the same device, driver, thread count
-    (``threads``, on a CPU; torch's own by default), packages and ``budget_s``, the seconds that repeats may take in all; a full set
-    answers for the figures that judge a run, but not the other way round. ``progress`` is told each figure as it is found. Nothing is
-    cached before the last figure. Raises DeviceError for a device that is not there, or that other processes keep busy (unless
-    ``force``), and UsageError for ``sustained_s`` on a device that has no such figures.
+    ``sustained_s`` holds the products of a CUDA device for so many seconds as well. The cache is asked for the same device, driver,
+    thread count (``threads``, on a CPU; torch's own by default), packages and ``budget_s``, the seconds that repeats may take in all;
+    a full set answers for the figures that judge a run, but not the other way round. ``progress`` is told each figure as it is found.
+    Nothing is cached before the last figure. Raises DeviceError for a device that is not there, or that other processes keep busy
+    (unless ``force``), and UsageError for ``sustained_s`` on a device that has no such figures.
     """
     import torch
 

@@ -40,10 +40,10 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
 class Ceiling(msgspec.Struct, frozen=True, kw_only=True):
     """One roof of a device.
 
-    ``value`` is in ``unit``: FLOP/s for compute (OP/s when ``precision`` is int8), B/s for memory and links, s for latency. ``spread`` is
-    the coefficient of variation over the repeats of a measurement, absent for a figure that was not measured. A ``link`` leaves the
-    device (to the host, to another device) and bounds no operator. ``variant`` marks a further roof below the main one of its kind
-    ("scalar", "1 thread", "sustained", "pinned"); empty for the main one. ``threads`` is how many threads of a CPU it takes.
+    ``value`` is in ``unit``: FLOP/s for compute (OP/s when ``precision`` is int8), B/s for memory and links, s for latency.
+    ``spread`` is the coefficient of variation over the repeats of a measurement, absent for a figure that was not measured. A ``link``
+    leaves the device (to the host, to another device) and bounds no operator. ``variant`` marks a further roof below the main one of
+    its kind ("scalar", "1 thread", "sustained", "pinned"); empty for the main one. ``threads`` is how many threads of a CPU it takes.
     """
 
     kind: Literal["compute", "memory", "latency", "link"]

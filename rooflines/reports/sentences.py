@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from datetime import datetime, timedelta
 
-from rooflines.device_specs.records import Ceiling, Ceilings
+from rooflines.device_specs.records import Ceiling, Ceilings, Conditions
 from rooflines.reports.summary import CategorySummary, PeakMemory, share_of_saving
 from rooflines.reports.tables import operator_module, operator_name
 from rooflines.roofline.analysis import Analysis, OperatorRow
@@ -166,17 +167,89 @@ def roofs_sentence(analysis: Analysis) -> str | None:
     used = [name for name in sorted(time_of, key=lambda name: -time_of[name]) if time_of[name] >= 0.01 * sum(time_of.values())]
     device = Ceilings(device=analysis.environment.device_name, kind=analysis.environment.device, ceilings=analysis.ceilings)
     candidates = [device.compute(precision, "matrix") for precision in used] + [device.outermost_memory()]
-    roofs = [f"{roof.name} {si(roof.value, roof.unit)} ({source_words(roof)})" for roof in candidates if roof]
+    roofs = [f"{roof_words(roof)} ({source_words(roof, analysis.created)})" for roof in dict.fromkeys(candidates) if roof]
     return f"Judged against {', '.join(roofs)}." if roofs else None
 
 
-def source_words(roof: Ceiling) -> str:
-    """How sure a ceiling is: ``measured 2026-11-20, ±0.4 %``, ``from the data sheet, not measured``."""
+def roof_words(roof: Ceiling) -> str:
+    """A ceiling with its value and the type it accumulates in: ``GEMM bf16 900 GFLOP/s accumulating in fp32``."""
+    sums = f" accumulating in {roof.accumulate}" if roof.accumulate and roof.accumulate != roof.precision else ""
+    return f"{roof.name} {si(roof.value, roof.unit)}{sums}"
+
+
+def source_words(roof: Ceiling, created: str = "") -> str:
+    """How sure a ceiling is: ``measured 2026-11-20, 3 days before, ±0.4 %``, ``from the data sheet, not measured``.
+
+    ``created`` is the ISO time of the run that it judges; the age of a measurement is told where it is a day or more.
+    """
     source = roof.source
     if source.kind == "measured":
-        return f"measured{f' {source.date}' if source.date else ''}{f', ±{percent(roof.spread, 1)}' if roof.spread is not None else ''}"
+        parts = [f"measured {source.date}".rstrip(), age_before(source.date, created)]
+        parts += [f"±{percent(roof.spread, 1)}"] if roof.spread is not None else []
+        return ", ".join(part for part in parts if part)
     return {
         "spec": "from the data sheet, not measured",
         "derived": "derived from cores, clock and vector width, not measured",
         "user": "given by the user",
     }[source.kind]
+
+
+def ceiling_name(roof: Ceiling) -> str:
+    """A ceiling's name with its variant: ``FMA fp32, 1 thread``."""
+    return roof.name if not roof.variant or roof.variant in roof.name else f"{roof.name}, {roof.variant}"
+
+
+def ceiling_scope(roof: Ceiling) -> str:
+    """What a ceiling holds for: ``bf16, matrix units, accumulates in fp32``, ``L2, read, up to 2.00 MiB``."""
+    texts = (
+        roof.precision,
+        f"{roof.engine} units" if roof.engine else None,
+        f"accumulates in {roof.accumulate}" if roof.accumulate and roof.accumulate != roof.precision else None,
+        roof.level,
+        roof.access,
+        f"up to {binary_bytes(roof.capacity_bytes)}" if roof.capacity_bytes else None,
+        f"further roof: {roof.variant}" if roof.variant else None,
+    )
+    return ", ".join(text for text in texts if text)
+
+
+def conditions_words(conditions: Conditions | None) -> str:
+    """The state of the device while it was measured: ``1.98 GHz, 690 W, 64 °C, throttled by power``; empty where it is not known."""
+    if conditions is None:
+        return ""
+    parts = [
+        None if conditions.clock_hz is None else si(conditions.clock_hz, "Hz"),
+        None if conditions.memory_clock_hz is None else f"memory {si(conditions.memory_clock_hz, 'Hz')}",
+        None if conditions.power_w is None else si(conditions.power_w, "W"),
+        None if conditions.temperature_c is None else f"{conditions.temperature_c:.0f} °C",
+        f"throttled by {', '.join(conditions.throttled)}" if conditions.throttled else None,
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def roof_order(roofs: Iterable[Ceiling]) -> list[Ceiling]:
+    """Ceilings as a table lists them: by kind, a further roof after all main ones of its kind, memory from the core outwards."""
+    kinds = ("compute", "memory", "latency", "link")
+
+    def place(roof: Ceiling) -> tuple[int, bool, bool, int]:
+        return kinds.index(roof.kind), bool(roof.variant), roof.capacity_bytes is None, roof.capacity_bytes or 0
+
+    return sorted(roofs, key=place)
+
+
+def ago(age: timedelta) -> str:
+    """How long ago: ``just now``, ``5 minutes ago``, ``3 days ago``."""
+    for length, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
+        count = int(age.total_seconds() // length)
+        if count:
+            return f"{count} {unit}{'' if count == 1 else 's'} ago"
+    return "just now"
+
+
+def age_before(date: str, created: str) -> str:
+    """How many days before ``created`` (ISO) the ISO ``date`` lies: ``3 days before``; empty for the same day or an unknown one."""
+    try:
+        days = (datetime.fromisoformat(created[:10]) - datetime.fromisoformat(date[:10])).days
+    except ValueError:
+        return ""
+    return f"{days} day{'' if days == 1 else 's'} before" if days > 0 else ""
