@@ -70,8 +70,9 @@ def test_timed_calls():
 
 
 @pytest.mark.unit
-def test_dispatch_is_a_time():
-    sample = dispatch.operator_seconds(2000)
+@pytest.mark.parametrize("seconds", [dispatch.operator_seconds, dispatch.ufunc_seconds, dispatch.compiled_seconds])
+def test_dispatch_is_a_time(seconds):
+    sample = seconds(2000)
     assert sample.value >= 0
     assert 0 < sample.busy <= 1.01
 
