@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from rooflines.kernels.micro.team import Team
 
 Access = Literal["read", "write", "update", "copy", "triad"]
+_Vector = Literal["fp32", "fp64"]
+_VECTORS: tuple[_Vector, ...] = ("fp32", "fp64")
 _QUICK: tuple[Access, ...] = ("read", "update", "copy", "triad")
 _ALL: tuple[Access, ...] = ("read", "write", "update", "copy", "triad")
 # How many arrays an access works on, and how often it moves the length of one.
@@ -57,26 +59,26 @@ def measure_cpu(meter: Meter, threads: int, *, full: bool = False) -> None:
     variants: tuple[Variant, ...] = ("", "scalar", "no FMA") if full else ("",)
     with Team(threads, numa.places(threads, nodes)) as team:
         for kernel in variants:
-            for precision in ("fp32", "fp64"):
+            for precision in _VECTORS:
                 _fma(meter, team, precision, kernel)
         _memory(meter, team, _ALL if full else _QUICK, full=full)
         if full:
             _check_caches(meter, team)
     if full and threads > 1:
         with Team(1, numa.places(1, nodes)) as alone:
-            for precision in ("fp32", "fp64"):
+            for precision in _VECTORS:
                 _fma(meter, alone, precision, "", "1 thread")
             _memory(meter, alone, _ALL, "1 thread")
     with torch_threads(threads):
         precisions: tuple[Precision, ...] = ("fp32", "fp64", "bf16", "fp16")
-        for precision in precisions:
-            library = "oneDNN" if precision in ("bf16", "fp16") else _blas()
-            gemm(meter, torch.device("cpu"), precision, _SHAPES, 256, f"{library}, {_threads(threads)}")
+        for product in precisions:
+            library = "oneDNN" if product in ("bf16", "fp16") else _blas()
+            gemm(meter, torch.device("cpu"), product, _SHAPES, 256, f"{library}, {_threads(threads)}")
         _int8(meter, threads)
     _dispatch(meter, full)
 
 
-def _fma(meter: Meter, team: Team, precision: Literal["fp32", "fp64"], kernel: Variant, variant: str = "") -> None:
+def _fma(meter: Meter, team: Team, precision: _Vector, kernel: Variant, variant: str = "") -> None:
     import numpy as np
 
     from rooflines.kernels.micro import fma, vectors
