@@ -2,8 +2,9 @@
 
 Every case is taken in rounds, all its sides in turn within a second or two, because a shared machine changes its pace from one minute
 to the next. Each side runs alone, on the same CPUs, at the same working set, and counts bytes as STREAM does (likwid-bench too: neither
-counts the lines that a write fetches). Rounds during which other processes had more than ``DISTURBED`` of the CPUs are taken again, as long as
-there are spare ones. A ratio is that of the medians, with a bootstrap interval over the rounds.
+counts the lines that a write fetches). A round begins when other processes leave the CPUs alone, if they do within ``--patience``; one
+during which they had more than ``DISTURBED`` of the CPUs is taken again, as long as there are spare ones. A ratio is that of the
+medians, with a bootstrap interval over the rounds.
 
 Writes ``benchmarks/results/cpu_ceilings.json``. Where ``likwid-bench`` or ``gcc`` is missing, the sides that need them are left out and
 the script says so.
@@ -227,17 +228,41 @@ def busy_s() -> tuple[float, float]:
     return (user + nice + system + irq + softirq + steal) / ticks, sum(own[:4])
 
 
-def take(case: Case) -> None:
+def others_share(began: float, before: tuple[float, float]) -> float:
+    """The share of all CPUs that other processes have had since ``began``, when ``busy_s()`` was ``before``."""
+    after, elapsed = busy_s(), time.perf_counter() - began
+    return max(0.0, ((after[0] - before[0]) - (after[1] - before[1])) / elapsed / (os.cpu_count() or 1))
+
+
+class Patience:
+    """Seconds that are left for waiting until other processes leave the CPUs alone."""
+
+    def __init__(self, seconds: float) -> None:
+        self.left_s = seconds
+
+    def wait(self) -> None:
+        """Until a quarter of a second in which others had at most ``DISTURBED``, or until there is no patience left."""
+        while self.left_s > 0:
+            began, before = time.perf_counter(), busy_s()
+            time.sleep(0.25)
+            quiet = others_share(began, before) <= DISTURBED
+            if not quiet:
+                time.sleep(0.75)
+            self.left_s -= time.perf_counter() - began
+            if quiet:
+                return
+
+
+def take(case: Case, patience: Patience) -> None:
     """One round: every side of ``case`` once, in turn, and the share of the CPUs that others had meanwhile."""
+    patience.wait()
     sides = case.ours | case.theirs
     order = list(sides)
     turn = len(case.samples) % len(order)
     begin, before = time.perf_counter(), busy_s()
     found = {name: sides[name]() for name in order[turn:] + order[:turn]}
-    elapsed, after = time.perf_counter() - begin, busy_s()
-    others = (after[0] - before[0]) - (after[1] - before[1])
+    case.others.append(others_share(begin, before))
     case.samples.append({name: found[name] for name in order})
-    case.others.append(max(0.0, others / elapsed / (os.cpu_count() or 1)))
 
 
 def narrow(case: Case) -> None:
@@ -325,6 +350,7 @@ def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--rounds", type=int, default=11, help="undisturbed rounds of each case (default 11)")
+    parser.add_argument("--patience", type=float, default=600.0, help="seconds to wait for quiet, in all (default 600)")
     parser.add_argument("--threads", type=int, nargs="*", help="thread counts (default: 1 and all)")
     parser.add_argument("--only", default="", help="only cases whose name contains this; nothing is written")
     arguments = parser.parse_args()
@@ -336,7 +362,7 @@ def main() -> None:
         names = re.findall(r"^(\w+) - ", listed, re.MULTILINE)
     else:
         print("likwid-bench is not installed (Debian: apt-get install likwid): its sides are left out.")
-    started, rows = time.time(), []
+    started, rows, patience = time.time(), [], Patience(arguments.patience)
     with tempfile.TemporaryDirectory() as folder:
         program: Path | None = Path(folder) / "stream"
         if shutil.which("gcc"):
@@ -349,10 +375,10 @@ def main() -> None:
                 for case in cases(team, names, program):
                     if arguments.only not in case.name:
                         continue
-                    take(case)
+                    take(case, patience)
                     narrow(case)
                     while not enough(case, arguments.rounds):
-                        take(case)
+                        take(case, patience)
                     rows.append(judge(case, arguments.rounds))
                     print(line(rows[-1]), flush=True)
     if arguments.only:
@@ -364,6 +390,7 @@ def main() -> None:
         "benchmark": "cpu_ceilings",
         "rounds": arguments.rounds,
         "seconds": round(time.time() - started),
+        "seconds_of_waiting_for_quiet": round(arguments.patience - patience.left_s),
         "versions": {
             "likwid": first_line("likwid-bench", "-v") if names else None,
             "gcc": first_line("gcc", "--version"),
