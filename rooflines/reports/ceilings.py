@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rooflines.device_specs.cache import age
 from rooflines.device_specs.compare import Compared, References, without_reference
 from rooflines.device_specs.records import Ceiling, Ceilings
-from rooflines.reports.sentences import ago, ceiling_name, roof_order
+from rooflines.reports.sentences import DOUBTS, ago, ceiling_name, marks_of, roof_order
 from rooflines.serial import to_json, to_plain
 from rooflines.units import binary_bytes, percent, si
 
@@ -24,13 +24,6 @@ if TYPE_CHECKING:
 # Above this a measured rate beats its reference by more than noise.
 ABOVE = 1.02
 _GROUPS = {"compute": "arithmetic", "memory": "memory", "latency": "latency", "link": "links"}
-# What a figure's source says when it should be read with care, and why.
-_MARKS = {
-    "unstable": "its repeats differ by more than 5 %, even on a second try",
-    "disturbed": "other processes used the same cores, so it is perhaps too low",
-    "slower than": "it came out below the next level outwards, twice",
-    "throttled": "the device ran below the clock that it was asked for",
-}
 _REPEATS = re.compile(r", median of the last \d+ of \d+ repeats")
 _THREADS = re.compile(r", \d+ threads?\b")
 _ACCESS = re.compile(r"^(read|write|update|copy|triad) kernel\b")
@@ -157,12 +150,6 @@ def comparison_plain(rows: Sequence[Compared]) -> list[dict[str, Any]]:
     return found
 
 
-def marks_of(roof: Ceiling) -> list[str]:
-    """The words of warning that belong to a figure."""
-    found = [word for word in _MARKS if word in roof.source.detail]
-    return [*found, "throttled"] if roof.conditions and roof.conditions.throttled and "throttled" not in found else found
-
-
 def heading(ceilings: Ceilings, now: datetime | None = None) -> list[str]:
     """Of what the ceilings are; and when and by what they were measured: ``measured 3 days ago (2026-11-18 10:22 UTC), method 3``."""
     threads = f"{ceilings.threads} thread{'' if ceilings.threads == 1 else 's'}" if ceilings.threads else ""
@@ -225,7 +212,7 @@ def _scope(roof: Ceiling) -> str:
 def _how(roof: Ceiling, ceilings: Ceilings) -> str:
     """How a figure came about, without what the table says already, so that figures taken alike share one line."""
     detail = _REPEATS.sub("", roof.source.detail)
-    for word in _MARKS:
+    for word in DOUBTS:
         detail = re.sub(rf", {word}[^,]*", "", detail)
     if not roof.variant and ceilings.threads:
         detail = _THREADS.sub("", detail)
@@ -236,7 +223,7 @@ def _how(roof: Ceiling, ceilings: Ceilings) -> str:
 def _remarks(roofs: Sequence[Ceiling]) -> Iterator[str]:
     if any(roof.source.kind == "measured" for roof in roofs):
         yield "A measured value is the median of the last repeats, ± their coefficient of variation. All rates are dense."
-    for word, why in _MARKS.items():
+    for word, why in DOUBTS.items():
         names = [ceiling_name(roof) for roof in roofs if word in marks_of(roof)]
         if names:
             reasons = sorted({reason for roof in roofs if roof.conditions for reason in roof.conditions.throttled})

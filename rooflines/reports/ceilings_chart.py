@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rooflines.device_specs.compare import Compared, References
 from rooflines.device_specs.records import Ceiling, Ceilings
 from rooflines.errors import UsageError
-from rooflines.reports.ceilings import ABOVE, comparison_sentences, heading, marks_of
+from rooflines.reports.ceilings import ABOVE, comparison_sentences, heading
 from rooflines.reports.figure import SANS, as_svg
 from rooflines.reports.palette import INK, THEMES, Theme
-from rooflines.reports.sentences import ceiling_name, ceiling_scope, conditions_words, roof_order
+from rooflines.reports.sentences import ceiling_name, ceiling_scope, conditions_words, marks_of, roof_order
 from rooflines.units import percent, scale, si
 
 if TYPE_CHECKING:

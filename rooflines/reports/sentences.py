@@ -12,6 +12,15 @@ from rooflines.reports.tables import operator_module, operator_name
 from rooflines.roofline.analysis import Analysis, OperatorRow
 from rooflines.units import binary_bytes, percent, seconds, si, significant
 
+# What a ceiling's source says when it should be read with care, and why.
+DOUBTS = {
+    "unstable": "its repeats differ by more than 5 %, even on a second try",
+    "disturbed": "other processes used the same cores, so it is perhaps too low",
+    "slower than": "it came out below the next level outwards, twice",
+    "throttled": "the device ran below the clock that it was asked for",
+}
+_SOURCES = {"measured": "measured", "spec": "data sheet", "derived": "derived", "user": "given"}
+
 # A space between a number and its unit, at which no line should end.
 NUMBER_AND_UNIT = re.compile(r"(?<=\d) (?=(?:%|[mµn]?s|min|[kMGTP]?(?:FLOP|OP|B)/s|[KMGTP]?i?B)(?:\W|$))")
 
@@ -157,24 +166,22 @@ def saving(saves_s: float, analysis: Analysis) -> str:
     return f"up to {seconds(saves_s)} {per(analysis)}" + (f" ({percent(share)})" if share else "")
 
 
-def roofs_sentence(analysis: Analysis) -> str | None:
-    """The roofs that judge this workload, each with its source; None when there are none."""
-    # A precision that a hundredth of the time is spent in is worth a roof here; a counter in fp64 is not.
-    time_of: dict[str, float] = {}
+def roofs_of_run(analysis: Analysis) -> list[Ceiling]:
+    """The roofs that judge this run: those of its precisions, on the engine that did the work, every level of memory, the latency.
+
+    A precision that a hundredth of the time is spent in is worth a roof here; a counter in fp64 is not.
+    """
+    device = Ceilings(device=analysis.environment.device_name, kind=analysis.environment.device, ceilings=analysis.ceilings)
+    time_of: dict[Ceiling, float] = {}
     for row in analysis.operators:
         if row.precision and row.flops:
-            time_of[row.precision] = time_of.get(row.precision, 0.0) + row.time_s
-    used = [name for name in sorted(time_of, key=lambda name: -time_of[name]) if time_of[name] >= 0.01 * sum(time_of.values())]
-    device = Ceilings(device=analysis.environment.device_name, kind=analysis.environment.device, ceilings=analysis.ceilings)
-    candidates = [device.compute(precision, "matrix") for precision in used] + [device.outermost_memory()]
-    roofs = [f"{roof_words(roof)} ({source_words(roof, analysis.created)})" for roof in dict.fromkeys(candidates) if roof]
-    return f"Judged against {', '.join(roofs)}." if roofs else None
-
-
-def roof_words(roof: Ceiling) -> str:
-    """A ceiling with its value and the type it accumulates in: ``GEMM bf16 900 GFLOP/s accumulating in fp32``."""
-    sums = f" accumulating in {roof.accumulate}" if roof.accumulate and roof.accumulate != roof.precision else ""
-    return f"{roof.name} {si(roof.value, roof.unit)}{sums}"
+            roof = device.compute(row.precision, "matrix" if row.matrix_flops else "vector")
+            if roof is not None:
+                time_of[roof] = time_of.get(roof, 0.0) + row.time_s
+    whole = sum(time_of.values())
+    compute = [roof for roof in sorted(time_of, key=lambda roof: -time_of[roof]) if time_of[roof] >= 0.01 * whole]
+    latency = device.latency()
+    return [*compute, *device.memory_levels(), *([latency] if latency else [])]
 
 
 def source_words(roof: Ceiling, created: str = "") -> str:
@@ -211,6 +218,20 @@ def ceiling_scope(roof: Ceiling) -> str:
         f"further roof: {roof.variant}" if roof.variant else None,
     )
     return ", ".join(text for text in texts if text)
+
+
+def source_and_age(roof: Ceiling, created: str) -> str:
+    """The kind of source with its date and age at ``created``: ``measured 2026-11-18, 3 days before``; ``data sheet``."""
+    kind = _SOURCES[roof.source.kind]
+    if roof.source.kind != "measured":
+        return kind
+    return ", ".join(part for part in (f"{kind} {roof.source.date}".strip(), age_before(roof.source.date, created)) if part)
+
+
+def marks_of(roof: Ceiling) -> list[str]:
+    """The words of warning (``DOUBTS``) that belong to a ceiling."""
+    found = [word for word in DOUBTS if word in roof.source.detail]
+    return [*found, "throttled"] if roof.conditions and roof.conditions.throttled and "throttled" not in found else found
 
 
 def conditions_words(conditions: Conditions | None) -> str:
