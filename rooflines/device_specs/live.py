@@ -28,8 +28,8 @@ def known(device: str, *, cores: int | None = None, clock_hz: float | None = Non
     except UsageError as no_sheet:
         try:
             return derived(device, cores=cores, clock_hz=clock_hz)
-        except UsageError:
-            raise no_sheet from None
+        except UsageError as no_clock:
+            raise UsageError(f"{no_sheet.message} {no_clock.message[:1].upper()}{no_clock.message[1:]}", hint=_HINT) from None
 
 
 def spec(device: str, *, cores: int | None = None) -> Ceilings:

@@ -27,8 +27,8 @@ def print_list(found: Sequence[Match], console: Console) -> None:
     rows = [(match, _cells(match.sheet)) for match in found]
     widths = [max(len(name), *(len(cells[index]) for _, cells in rows)) for index, name in enumerate(_COLUMNS)]
     numbers = sum(widths) + 2 * len(widths)
-    titles = [f"  {match.sheet.name}{' (yours)' if match.user else ''}" for match, _ in rows]
-    longest = max(16, min(max(map(len, titles)), console.width - numbers))
+    titles = [f"{match.sheet.name}{' (yours)' if match.user else ''}" for match, _ in rows]
+    longest = max(16, min(2 + max(map(len, titles)), console.width - numbers))
 
     def line(title: str, cells: Sequence[str], style: str = "") -> Text:
         return Text(
