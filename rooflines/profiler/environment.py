@@ -11,9 +11,9 @@ import msgspec
 
 from rooflines._version import __version__
 from rooflines.device_specs import detect
+from rooflines.device_specs.nvml import start_nvml
 from rooflines.errors import DeviceError
 from rooflines.profiler.records import Environment
-from rooflines.profiler.samplers.nvml import start_nvml
 
 
 class Driver(msgspec.Struct, frozen=True, kw_only=True):

@@ -41,7 +41,7 @@ def test_kernel_in_the_simulator(case):
 @NEEDS_GPU
 @pytest.mark.parametrize("case", CASES)
 def test_kernel_on_the_gpu(case):
-    from rooflines.device_specs.measure_cuda import unusable
+    from rooflines.device_specs.measure_kernels import unusable
 
     reason = unusable(torch.device("cuda", 0))
     if reason:
@@ -63,6 +63,12 @@ def test_stream_arrays_are_far_larger_than_the_cache_and_leave_room():
     assert 3 * cuda_stream.array_bytes(2 * gib, 60 << 20) <= 2 * gib * 3 / 8
     assert cuda_stream.array_bytes(999, None) == 1 << 20
     assert cuda_stream.array_bytes(8 * 1_999_999_9, 1) % 16 == 0
+
+
+@pytest.mark.unit
+def test_grids_cover_small_and_large_arrays():
+    assert cuda_stream.grids(100, 4 * 256 * 50) == (50, 100)
+    assert cuda_stream.grids(100, 4 * 256 * 10_000) == (100, 400, 1600, 10_000)
 
 
 @pytest.mark.unit

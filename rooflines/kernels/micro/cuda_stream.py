@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from numba import cuda, float32
 
-from rooflines.kernels.micro.cuda_vectors import compiled, load4, load4_l2, store4
+from rooflines.kernels.micro.cuda_vectors import THREADS, compiled, load4, load4_l2, store4
 
 Access = Literal["read", "write", "copy", "triad"]
 UNROLL = 4
@@ -31,6 +31,15 @@ def array_bytes(free_bytes: int, l2_bytes: int | None) -> int:
     """
     wanted = max(1 << 30, 64 * (l2_bytes or 0))
     return max(1 << 20, min(wanted, free_bytes // 8)) // 16 * 16
+
+
+def grids(fill: int, vectors: int) -> tuple[int, ...]:
+    """Numbers of blocks worth trying: multiples of what the device holds at once (``fill``), and one unrolled step a thread.
+
+    Which is fastest depends on how a device hands out its blocks and on how its memory likes to be walked.
+    """
+    at_once = -(-vectors // (UNROLL * THREADS))
+    return tuple(sorted({fill, 4 * fill, 16 * fill, at_once} if at_once > 16 * fill else {fill, at_once}))
 
 
 @compiled
