@@ -419,7 +419,7 @@ def ceilings(
     ] = None,
     sustained: Annotated[
         Optional[float],  # noqa: UP045
-        typer.Option(help="Hold matrix products for so many seconds, too (CUDA).", min=1, rich_help_panel=_MEASURE, metavar="SECONDS"),
+        typer.Option(help="Hold every rate for so many seconds, too (CUDA).", min=1, rich_help_panel=_MEASURE, metavar="SECONDS"),
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Measure though other processes keep the GPU busy.", rich_help_panel=_MEASURE)
@@ -475,7 +475,7 @@ def ceilings(
             )  # fmt: skip
     except KeyboardInterrupt:
         raise Interrupted("interrupted; what was measured before is as it was.", hint="rooflines ceilings measures again.") from None
-    beside = references(measured) if compare else None
+    beside = references(measured, found) if compare else None
     rows = put_beside(measured, beside) if beside is not None else ()
     if chart is not None:
         _write(chart, ceilings_chart.draw(measured, rows, beside, chart.suffix))

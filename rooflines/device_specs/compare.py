@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import msgspec
@@ -53,16 +54,22 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
         return self.measured.value / self.reference.value if self.measured and self.reference else None
 
 
-def references(measured: Ceilings) -> References:
-    """The data sheet and the derived ceilings of the device that ``measured`` is of, as far as there are any."""
-    from rooflines.device_specs.catalog import look_up
+def references(measured: Ceilings, device: str) -> References:
+    """The data sheet and the derived ceilings of ``device`` (cpu, cuda:0, mps), which ``measured`` is of, as far as there are any."""
+    from rooflines.device_specs import live
 
-    spec, no_spec = None, ""
+    cores = _cores(measured)
+    spec, no_spec = _known(lambda: live.spec(device, cores=cores))
+    derived, no_derived = _known(lambda: live.derived(device, cores=cores, clock_hz=measured.clock_hz))
+    return References(spec=spec, derived=derived, no_spec=no_spec, no_derived=no_derived)
+
+
+def _known(look: Callable[[], Ceilings]) -> tuple[Ceilings | None, str]:
+    """What ``look`` finds, or why it finds nothing."""
     try:
-        spec = look_up(measured.device, cores=_cores(measured))
+        return look(), ""
     except UsageError as error:
-        no_spec = error.message
-    return References(spec=spec, no_spec=no_spec)
+        return None, error.message
 
 
 def _cores(measured: Ceilings) -> int | None:

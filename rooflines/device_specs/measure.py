@@ -16,6 +16,7 @@ import msgspec
 
 from rooflines.device_specs import detect
 from rooflines.device_specs.cache import age, cache_path, load_file, newest
+from rooflines.device_specs.measure_clock import sustained_clock_hz
 from rooflines.device_specs.measure_cpu import measure_cpu
 from rooflines.device_specs.measure_gpu import measure_cuda, measure_mps
 from rooflines.device_specs.meter import Meter, Progress
@@ -49,7 +50,7 @@ def measure(
     """Ceilings of ``device`` (``cpu``, ``cuda:0``, ``mps``), from the user's cache where it has them, else measured now and cached.
 
     What judges a run is measured in some twelve seconds; ``full`` adds the further roofs (variants, links) and takes up to a minute.
-    ``sustained_s`` holds the products of a CUDA device for so many seconds as well. The cache is asked for the same device, driver,
+    ``sustained_s`` holds every rate of a CUDA device for so many seconds as well. The cache is asked for the same device, driver,
     thread count (``threads``, on a CPU; torch's own by default), packages and ``budget_s``, the seconds that repeats may take in all;
     a full set answers for the figures that judge a run, but not the other way round. ``progress`` is told each figure as it is found.
     Nothing is cached before the last figure. Raises DeviceError for a device that is not there, or that other processes keep busy
@@ -71,13 +72,15 @@ def measure(
             return known
     found: list[Ceiling] = []
     meter = Meter(budget_s or (FULL_BUDGET_S if full else BUDGET_S), found, progress)
+    clock_hz = None
     with torch.no_grad():
         if target.type == "cpu":
-            measure_cpu(meter, threads or 1)
+            measure_cpu(meter, threads or 1, full=full)
+            clock_hz = sustained_clock_hz(threads or 1) if full else None
         elif target.type == "cuda":
-            measure_cuda(meter, target)
+            measure_cuda(meter, target, full=full, sustained_s=sustained_s, force=force)
         else:
-            measure_mps(meter, target)
+            measure_mps(meter, target, full=full)
     ceilings = Ceilings(
         device=facts["name"],
         kind=target.type,
@@ -90,6 +93,7 @@ def measure(
         packages=facts["packages"],
         driver=facts.get("gpu", {}).get("driver"),
         threads=threads,
+        clock_hz=clock_hz,
     )
     _keep(ceilings, progress)
     return ceilings
@@ -117,7 +121,12 @@ def measure_again(
         if better:
             found[one.key] = one
     best = msgspec.structs.replace(
-        anew, ceilings=tuple(found.values()), measurements=known.measurements + 1, full=known.full, sustained_s=known.sustained_s
+        anew,
+        ceilings=tuple(found.values()),
+        measurements=known.measurements + 1,
+        full=known.full,
+        sustained_s=known.sustained_s,
+        clock_hz=known.clock_hz,
     )
     _keep(best, progress)
     return best

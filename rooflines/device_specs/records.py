@@ -75,7 +75,8 @@ class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
     device, driver and package versions for the cache, ``measured_at`` is an ISO time and ``measurements`` how
     many measurements the figures are the best of. ``full`` says that every figure was measured and not only those that judge a run,
     ``sustained_s`` for how many seconds the sustained ones were held, ``method`` which version of the kernels and their timing it was,
-    ``packages`` the versions that took part, ``threads`` how many threads of a CPU.
+    ``packages`` the versions that took part, ``threads`` how many threads of a CPU and ``clock_hz`` the clock that their cores
+    sustained on integers.
 
     The questions below are answered by main roofs alone: a variant lies below the main roof of its kind, and a link bounds no operator.
     """
@@ -92,6 +93,7 @@ class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
     packages: dict[str, str] = msgspec.field(default_factory=dict)
     driver: str | None = None
     threads: int | None = None
+    clock_hz: float | None = None
 
     def main(self, kind: str) -> tuple[Ceiling, ...]:
         """The main roofs of one kind, in the order given."""

@@ -153,6 +153,7 @@ def comparison_plain(rows: Sequence[Compared]) -> list[dict[str, Any]]:
 def heading(ceilings: Ceilings, now: datetime | None = None) -> list[str]:
     """Of what the ceilings are; and when and by what they were measured: ``measured 3 days ago (2026-11-18 10:22 UTC), method 3``."""
     threads = f"{ceilings.threads} thread{'' if ceilings.threads == 1 else 's'}" if ceilings.threads else ""
+    clock = f"{si(ceilings.clock_hz, 'Hz')} sustained" if ceilings.clock_hz else ""
     which = "every figure" if ceilings.full else "the figures that judge a run"
     held = f"sustained for {ceilings.sustained_s:g} s" if ceilings.sustained_s else ""
     since = age(ceilings, now)
@@ -162,7 +163,7 @@ def heading(ceilings: Ceilings, now: datetime | None = None) -> list[str]:
     driver = f"driver {ceilings.driver}" if ceilings.driver else ""
     packages = [f"{name} {ceilings.packages[name]}" for name in ("torch", "numba") if name in ceilings.packages]
     return [
-        " · ".join(part for part in (ceilings.device, ceilings.kind, threads, which, held) if part),
+        " · ".join(part for part in (ceilings.device, ceilings.kind, threads, clock, which, held) if part),
         ", ".join(part for part in (when, again, method, driver, *packages) if part),
     ]
 
