@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _NONE = "-"
-_COLUMNS = ("GB", "GB/s", "fp64", "fp32", "16 bit", "int8", "W")
+_COLUMNS = ("GB", "GB/s", "fp32", "16 bit", "8 bit", "W")
 
 
 def print_list(found: Sequence[Match], console: Console) -> None:
@@ -45,7 +45,7 @@ def print_list(found: Sequence[Match], console: Console) -> None:
         *above, last = textwrap.wrap(title, longest, initial_indent="  ", subsequent_indent="    ")
         lines += [Text(part) for part in above] + [line(last, cells)]
     console.print(Text("\n").join(lines), soft_wrap=True)
-    notes = ["TFLOP/s (int8: TOP/s), dense, the faster of vector and matrix units with the accumulate type that torch uses."]
+    notes = ["TFLOP/s (int8: TOP/s), dense, the faster of vector and matrix units, accumulated as torch does."]
     if any("?" in cell for _, cells in rows for cell in cells):
         notes.append("? is a figure that no source was seen for.")
     notes.append(f"{len(found)} {'device' if len(found) == 1 else 'devices'}; rooflines devices NAME shows one with every source.")
@@ -151,23 +151,17 @@ def to_csv(found: Sequence[Match]) -> str:
 
 
 def _cells(sheet: Sheet) -> tuple[str, ...]:
-    half = max(
-        (rate for precision in ("bf16", "fp16") for engine in ("matrix", "vector") if (rate := sheet.rate(precision, engine))),
-        key=lambda rate: rate.per_second,
-        default=None,
-    )
     return (
         _capacity(sheet),
         _marked(sheet.memory.gb_per_s, sheet.memory),
-        *(_best(sheet, precision) for precision in ("fp64", "fp32")),
-        _marked((half.tflop_per_s or 0.0), half) if half else _NONE,
-        _best(sheet, "int8"),
+        *(_best(sheet, precisions) for precisions in (("fp32",), ("bf16", "fp16"), ("fp8", "int8"))),
         _marked(sheet.power.tdp_w, sheet.power) if sheet.power else _NONE,
     )
 
 
-def _best(sheet: Sheet, precision: str) -> str:
-    found = [rate for engine in ("vector", "matrix") if (rate := sheet.rate(precision, engine))]
+def _best(sheet: Sheet, precisions: Sequence[str]) -> str:
+    """The highest rate of any of ``precisions``, in T(FL)OP/s."""
+    found = [rate for one in precisions for engine in ("vector", "matrix") if (rate := sheet.rate(one, engine))]
     best = max(found, key=lambda rate: rate.per_second, default=None)
     return _NONE if best is None else _marked(best.tflop_per_s or best.top_per_s or 0.0, best)
 
