@@ -2,8 +2,8 @@
 
 Every case is taken in rounds, all its sides in turn within a second or two, because a shared machine changes its pace from one minute
 to the next. Each side runs alone, on the same CPUs, at the same working set, and counts bytes as STREAM does (likwid-bench too: neither
-counts the lines that a write fetches). A round begins when other processes leave the CPUs alone, if they do within ``--patience``; one
-during which they had more than ``DISTURBED`` of the CPUs is taken again, as long as there are spare ones. A ratio is that of the
+counts the lines that a write fetches). A round begins when other processes leave CPUs enough, if they do within ``--patience``; one
+during which they had more than ``DISTURBED`` of those in use is taken again, as long as there are spare ones. A ratio is that of the
 medians, with a bootstrap interval over the rounds.
 
 Writes ``benchmarks/results/cpu_ceilings.json``. Where ``likwid-bench`` or ``gcc`` is missing, the sides that need them are left out and
@@ -39,7 +39,7 @@ from rooflines.units import binary_bytes, si
 RESULTS = Path(__file__).parent / "results" / "cpu_ceilings.json"
 SOURCE = Path(__file__).with_name("stream.c")
 FLAGS = ("-O3", "-march=native", "-fopenmp")
-# Share of the CPUs that other processes may have during a round.
+# Share of the CPUs in use that other processes may have during a round.
 DISTURBED = 0.1
 TRIES = 3  # times the rounds asked for, at most, in search of undisturbed ones
 KEPT = 3  # of the sides to compare with: the fastest in the first round go on
@@ -218,50 +218,61 @@ def cases(team: Team, names: Sequence[str], program: Path | None) -> list[Case]:
 # --- rounds ------------------------------------------------------------------------------------------------------------------------
 
 
-def busy_s() -> tuple[float, float]:
-    """Seconds of all CPUs that anybody used (or the host took away), and those that this process and its children used."""
-    ticks = os.sysconf("SC_CLK_TCK")
-    user, nice, system, _, _, irq, softirq, steal, *_ = (
-        int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
-    )
-    own = os.times()
-    return (user + nice + system + irq + softirq + steal) / ticks, sum(own[:4])
+class Watch:
+    """What other processes did to CPUs since it was made."""
+
+    def __init__(self) -> None:
+        self._began, self._busy, self._own = time.perf_counter(), busy_s(), own_s()
+
+    def others(self, cpus: Sequence[int]) -> float:
+        """How many of ``cpus`` others kept busy, on average. Exact for the CPUs that this process is bound to, and for all of them."""
+        elapsed, busy = time.perf_counter() - self._began, busy_s()
+        return max(0.0, (sum(busy[cpu] - self._busy[cpu] for cpu in cpus) - (own_s() - self._own)) / elapsed)
 
 
-def others_share(began: float, before: tuple[float, float]) -> float:
-    """The share of all CPUs that other processes have had since ``began``, when ``busy_s()`` was ``before``."""
-    after, elapsed = busy_s(), time.perf_counter() - began
-    return max(0.0, ((after[0] - before[0]) - (after[1] - before[1])) / elapsed / (os.cpu_count() or 1))
+def busy_s() -> dict[int, float]:
+    """Seconds for which each CPU was used by anybody, or taken away by the host, since the machine was started."""
+    ticks, found = os.sysconf("SC_CLK_TCK"), {}
+    for number, rest in re.findall(r"^cpu(\d+) (.*)", Path("/proc/stat").read_text(), re.MULTILINE):
+        user, nice, system, _, _, irq, softirq, steal, *_ = (int(word) for word in rest.split())
+        found[int(number)] = (user + nice + system + irq + softirq + steal) / ticks
+    return found
+
+
+def own_s() -> float:
+    """Seconds of processor time of this process and the children it waited for."""
+    return sum(os.times()[:4])
 
 
 class Patience:
-    """Seconds that are left for waiting until other processes leave the CPUs alone."""
+    """Seconds that are left for waiting until other processes leave ``threads`` CPUs alone."""
 
     def __init__(self, seconds: float) -> None:
         self.left_s = seconds
 
-    def wait(self) -> None:
-        """Until a quarter of a second in which others had at most ``DISTURBED``, or until there is no patience left."""
+    def wait(self, threads: int) -> None:
+        """Until half a second in which there was room for ``threads`` threads, or until there is no patience left."""
+        cpus = list(busy_s())
         while self.left_s > 0:
-            began, before = time.perf_counter(), busy_s()
-            time.sleep(0.25)
-            quiet = others_share(began, before) <= DISTURBED
-            if not quiet:
-                time.sleep(0.75)
+            began, watch = time.perf_counter(), Watch()
+            time.sleep(0.5)
+            room = len(cpus) - watch.others(cpus) >= threads * (1 - DISTURBED)
+            if not room:
+                time.sleep(1.0)
             self.left_s -= time.perf_counter() - began
-            if quiet:
+            if room:
                 return
 
 
 def take(case: Case, patience: Patience) -> None:
-    """One round: every side of ``case`` once, in turn, and the share of the CPUs that others had meanwhile."""
-    patience.wait()
+    """One round: every side of ``case`` once, in turn, and the share of its CPUs that others had meanwhile."""
+    patience.wait(case.threads)
     sides = case.ours | case.theirs
     order = list(sides)
     turn = len(case.samples) % len(order)
-    begin, before = time.perf_counter(), busy_s()
+    watch = Watch()
     found = {name: sides[name]() for name in order[turn:] + order[:turn]}
-    case.others.append(others_share(begin, before))
+    case.others.append(watch.others(detect.usable_cpus()) / case.threads)
     case.samples.append({name: found[name] for name in order})
 
 
@@ -295,7 +306,7 @@ def judge(case: Case, rounds: int) -> dict[str, Any]:
         "unit": case.unit,
         "rounds": len(counted),
         "rounds_taken": len(case.samples),
-        "share_of_cpus_that_others_had": round(statistics.mean(case.others[number] for number in counted), 3),
+        "share_of_its_cpus_that_others_had": round(statistics.mean(case.others[number] for number in counted), 3),
         "median": medians,
         "coefficient_of_variation": {
             name: round(float(np.std(column, ddof=1) / np.mean(column)), 4) if len(column) > 1 else None
@@ -333,7 +344,7 @@ def line(row: dict[str, Any]) -> str:
     cv = " / ".join(f"{row['coefficient_of_variation'][row[side]] or 0:.1%}" for side in ("ours", "theirs"))
     return (
         f"{name}  {mine:>13}  {other:>13}  {row['ratio']:.3f} [{low:.3f}, {high:.3f}]  >= {row['at_least']:.2f} {verdict:<7}  cv {cv}"
-        f"  others {row['share_of_cpus_that_others_had']:.0%}  {row['theirs']}"
+        f"  others {row['share_of_its_cpus_that_others_had']:.0%}  {row['theirs']}"
     )
 
 
@@ -355,6 +366,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="only cases whose name contains this; nothing is written")
     arguments = parser.parse_args()
     cpus = detect.usable_cpus()
+    detect.cpu()  # with all caches, before this process is bound to some CPUs
     counts = arguments.threads or sorted({1, len(cpus)})
     names: list[str] = []
     if shutil.which("likwid-bench"):
@@ -371,6 +383,8 @@ def main() -> None:
             program = None
             print("gcc is not installed: STREAM is left out.")
         for threads in counts:
+            if hasattr(os, "sched_setaffinity"):  # for the processes started here as well
+                os.sched_setaffinity(0, cpus[:threads])
             with Team(threads, [frozenset({cpu}) for cpu in cpus[:threads]]) as team:
                 for case in cases(team, names, program):
                     if arguments.only not in case.name:
