@@ -29,6 +29,7 @@ __all__ = ["Facts", "Match", "ceilings_of", "identify", "look_up", "matching", "
 
 _DATA = Path(__file__).with_name("data")
 _HINT = "Use --ceilings measured, or a file with your own."
+_ALIKE = 0.6  # the share of a name's letters that one to be suggested has in common with it
 # What a driver reports of a memory, of the size it is sold by: ECC and reserved pages take up to 11 % (T4: 14.6 of 16 GiB).
 _LEAST_REPORTED, _MOST_REPORTED = 0.85, 1.02
 
@@ -130,15 +131,18 @@ def sheets() -> tuple[Sheet, ...]:
 
 
 def nearest(device_name: str, count: int = 3) -> tuple[str, ...]:
-    """Names in the catalogue that look like ``device_name``, the most alike first; empty when none does."""
+    """Names in the catalogue that look like ``device_name``, those with its number first; empty when none does."""
     wanted = _bare(names.parse(device_name).text)
-    alike: dict[str, float] = {}
-    for sheet in (*user_sheets(), *sheets()):
-        keys = {_bare(names.parse(name).text) for name in (sheet.name, *sheet.names)}
-        close = difflib.get_close_matches(wanted, keys, 1, 0.6)
-        if close:
-            alike[sheet.name] = difflib.SequenceMatcher(None, wanted, close[0]).ratio()
-    return tuple(sorted(alike, key=lambda name: -alike[name])[:count])
+    numbers = {word for word in wanted.split() if any(letter.isdigit() for letter in word)}
+    matcher = difflib.SequenceMatcher(autojunk=False)
+    matcher.set_seq2(wanted)
+    alike: dict[str, tuple[int, float]] = {}
+    for name, keys in (*map(_spelled, user_sheets()), *_our_spellings()):
+        for key in keys:
+            matcher.set_seq1(key)
+            if matcher.real_quick_ratio() > _ALIKE and matcher.quick_ratio() > _ALIKE and (ratio := matcher.ratio()) > _ALIKE:
+                alike[name] = max((len(numbers.intersection(key.split())), ratio), alike.get(name, (0, 0.0)))
+    return tuple(sorted(alike, key=lambda name: alike[name], reverse=True)[:count])
 
 
 def ceilings_of(sheet: Sheet, name: str = "", *, user: bool = False) -> Ceilings:
@@ -159,6 +163,16 @@ def ceilings_of(sheet: Sheet, name: str = "", *, user: bool = False) -> Ceilings
 
 
 # --- names -------------------------------------------------------------------------------------------------------------------------
+
+
+def _spelled(sheet: Sheet) -> tuple[str, frozenset[str]]:
+    """A sheet's name, and the spellings that another is compared with."""
+    return sheet.name, frozenset(_bare(names.parse(name).text) for name in (sheet.name, *sheet.names))
+
+
+@functools.cache
+def _our_spellings() -> tuple[tuple[str, frozenset[str]], ...]:
+    return tuple(map(_spelled, sheets()))
 
 
 @functools.cache
