@@ -330,11 +330,12 @@ def run_counters(checks: list[dict[str, Any]]) -> dict[str, Any]:
         if why := counters_refused(text + found.stdout + found.stderr):
             return {**left_out(why), "operators": rows}
         counted = parse_counters(text)
-        if found.returncode or not counted:
+        said = next((line for line in reversed(found.stdout.splitlines()) if line.startswith("{")), "")
+        if found.returncode or not counted or not said:
             rows[name] = {"error": (text + found.stdout + found.stderr)[-2000:]}
             note(checks, f"counters: {name}", False, f"ncu exit {found.returncode}, {len(counted)} metrics")
             continue
-        ours = json.loads(found.stdout.strip().splitlines()[-1])
+        ours = json.loads(said)
         rows[name] = {**ours, **beside(counted, ours)}
         for kind, within in (("bytes", operator.bytes_within), ("flops", operator.flops_within)):
             ratio = rows[name].get(f"{kind}_ratio")
