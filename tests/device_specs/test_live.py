@@ -16,11 +16,6 @@ from rooflines.errors import UsageError
 pytestmark = pytest.mark.unit
 
 
-@pytest.fixture(autouse=True)
-def no_own_sheets(tmp_path, monkeypatch):
-    monkeypatch.setenv("ROOFLINES_CONFIG_DIR", str(tmp_path))
-
-
 @pytest.fixture
 def gpu(monkeypatch):
     """Let torch tell of a GPU with these facts, and the driver of its clocks."""
