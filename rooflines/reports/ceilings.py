@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rooflines.device_specs.cache import age
 from rooflines.device_specs.compare import Compared, References, without_reference
 from rooflines.device_specs.records import Ceiling, Ceilings
-from rooflines.reports.sentences import DOUBTS, ago, ceiling_name, marks_of, roof_order
+from rooflines.reports.sentences import DOUBTS, ago, ceiling_name, listed, marks_of, roof_order
 from rooflines.serial import to_json, to_plain
 from rooflines.units import binary_bytes, percent, si
 
@@ -39,17 +40,18 @@ def print_ceilings(ceilings: Ceilings, console: Console, now: datetime | None = 
     console.print()
     hows: dict[str, int] = {}
     roofs = roof_order(ceilings.ceilings)
-    table = _table(_columns(roofs))
+    dated = len({roof.source.date for roof in roofs}) > 1
+    rows: list[tuple[list[Text], str]] = []
     for kind, title in _GROUPS.items():
         ours = [roof for roof in roofs if roof.kind == kind]
         for further in (False, True):
             group = [roof for roof in ours if bool(roof.variant) is further]
             if group:
-                table.add_row(Text(f"further {title}" if further else title, style="bold"))
+                rows.append(([Text(f"further {title}" if further else title, style="bold")], ""))
             for roof in group:
-                number = hows.setdefault(_how(roof, ceilings), len(hows) + 1)
-                table.add_row(*_cells(roof, roofs, number), style="dim" if further else "")
-    console.print(table)
+                number = hows.setdefault(_how(roof, ceilings, dated), len(hows) + 1)
+                rows.append((_cells(roof, roofs, number), "dim" if further else ""))
+    console.print(_table(_columns(roofs), rows, console.width))
     console.print()
     _line(console, "how")
     for how, number in hows.items():
@@ -66,11 +68,12 @@ def print_comparison(
         _line(console, line)
     console.print()
     if rows:
-        table = _table([("", "left"), ("measured", "right"), ("± %", "right"), ("data sheet", "right"), ("derived", "right"),
-                        ("reached", "right")])  # fmt: skip
-        for row in rows:
-            table.add_row(*_compared_cells(row))
-        console.print(table)
+        sheet, derived = any(row.spec for row in rows), any(row.derived for row in rows)
+        shown = [True, True, True, sheet, derived, True]
+        titles = ("", "measured", "± %", "data sheet", "derived", "reached")
+        columns = [(title, "right" if title else "left") for title in itertools.compress(titles, shown)]
+        cells = [(list(itertools.compress(_compared_cells(row, star=sheet), shown)), "") for row in rows]
+        console.print(_table(columns, cells, console.width))
         console.print()
     for line in comparison_sentences(rows, references, measured):
         _line(console, line)
@@ -82,7 +85,7 @@ def comparison_sentences(rows: Sequence[Compared], references: References, measu
         mixed = any(row.against == "derived" and row.fraction is not None for row in rows)
         star = "; * of the derived figure, where the sheet has none" if mixed and references.spec else ""
         against = "the data sheet's figure" if references.spec else "the derived figure"
-        yield f"reached: measured over {against}{star}. All rates are dense."
+        yield f"reached: measured over {against}{star}. All rates are dense; → names the type that sums are kept in."
     above = [ceiling_name(row.any) for row in rows if row.fraction is not None and row.fraction > ABOVE]
     if above:
         yield (
@@ -90,14 +93,14 @@ def comparison_sentences(rows: Sequence[Compared], references: References, measu
             "the roof that counts is the measured one."
         )
     if references.no_spec:
-        yield f"no data sheet: {references.no_spec}"
+        yield references.no_spec[:1].upper() + references.no_spec[1:]
     if references.no_derived:
-        yield f"not derived: {references.no_derived}"
+        yield f"Nothing derived: {references.no_derived}"
     yield from _sources("data sheet", [row.spec for row in rows])
     yield from _sources("derived", [row.derived for row in rows])
-    alone = [ceiling_name(roof) for roof in without_reference(measured, tuple(rows))]
+    alone = [roof.level or ceiling_name(roof) for roof in without_reference(measured, tuple(rows))]
     if alone:
-        yield f"measured only, with nothing to hold it against: {', '.join(alone)}."
+        yield f"measured only, with nothing to hold it against: {', '.join(dict.fromkeys(reversed(alone)))}."
 
 
 def ceilings_json(ceilings: Ceilings, rows: Sequence[Compared] | None = None) -> str:
@@ -172,8 +175,6 @@ def _columns(roofs: Sequence[Ceiling]) -> list[tuple[str, str]]:
     columns = [("", "left"), ("for", "left"), ("value", "right"), ("± %", "right")]
     if _has_state(roofs):
         columns += [("GHz", "right"), ("W", "right"), ("°C", "right")]
-    if len({roof.source.date for roof in roofs}) > 1:
-        columns += [("date", "left")]
     return [*columns, ("how", "right")]
 
 
@@ -198,8 +199,6 @@ def _cells(roof: Ceiling, roofs: Sequence[Ceiling], how: int) -> list[Text]:
             (state and state.temperature_c, ".0f"),
         ):  # fmt: skip
             cells.append(Text(_DASH if value is None else f"{value:{form}}"))
-    if len({one.source.date for one in roofs}) > 1:
-        cells.append(Text(roof.source.date))
     return [*cells, Text(str(how), style="dim")]
 
 
@@ -210,14 +209,18 @@ def _scope(roof: Ceiling) -> str:
     return f"up to {binary_bytes(roof.capacity_bytes)}" if roof.capacity_bytes else ""
 
 
-def _how(roof: Ceiling, ceilings: Ceilings) -> str:
-    """How a figure came about, without what the table says already, so that figures taken alike share one line."""
+def _how(roof: Ceiling, ceilings: Ceilings, dated: bool) -> str:
+    """How a figure came about, without what the table says already, so that figures taken alike share one line.
+
+    ``dated`` adds the day, where not all are of one.
+    """
     detail = _REPEATS.sub("", roof.source.detail)
     for word in DOUBTS:
         detail = re.sub(rf", {word}[^,]*", "", detail)
     if not roof.variant and ceilings.threads:
         detail = _THREADS.sub("", detail)
     detail = _ACCESS.sub("kernels", detail)
+    detail = f"{detail}, {roof.source.date}" if dated and roof.source.date else detail
     return detail if roof.source.kind == "measured" else f"{roof.source.kind}: {detail}"
 
 
@@ -229,18 +232,18 @@ def _remarks(roofs: Sequence[Ceiling]) -> Iterator[str]:
         if names:
             reasons = sorted({reason for roof in roofs if roof.conditions for reason in roof.conditions.throttled})
             told = f" ({', '.join(reasons)})" if word == "throttled" and reasons else ""
-            yield f"! {'slower than an outer level' if word == 'slower than' else word}: {', '.join(names)}: {why}{told}."
+            yield f"! {'slower than an outer level' if word == 'slower than' else word}: {listed(names)}: {why}{told}."
 
 
-def _compared_cells(row: Compared) -> list[Text]:
+def _compared_cells(row: Compared, *, star: bool) -> list[Text]:
     from rich.text import Text
 
     one = row.any
-    sums = f", sums in {one.accumulate}" if one.accumulate and one.accumulate != one.precision else ""
+    sums = f" → {one.accumulate}" if one.accumulate and one.accumulate != one.precision else ""
     spread = row.measured.spread if row.measured else None
     reached = _DASH if row.fraction is None else percent(row.fraction)
-    if row.against == "derived" and row.fraction is not None:
-        reached += " *"
+    if star and row.fraction is not None:
+        reached += " *" if row.against == "derived" else "  "
     return [
         Text(ceiling_name(one) + sums),
         Text(_value(row.measured), style="bold"),
@@ -265,12 +268,17 @@ def _sources(title: str, ceilings: Iterable[Ceiling | None]) -> Iterator[str]:
         yield f"{title}: {', '.join(held)}: {detail}"
 
 
-def _table(columns: Iterable[tuple[str, str]]) -> Table:
+def _table(columns: Sequence[tuple[str, str]], rows: Sequence[tuple[list[Text], str]], width: int) -> Table:
+    """Rows with their style under titled columns; where there is no room for all, the first column gives way and no number does."""
     from rich.table import Table
 
+    widths = [max([len(title), *(len(cells[i]) for cells, _ in rows if len(cells) > i)]) for i, (title, _) in enumerate(columns)]
+    widths[0] = min(widths[0], max(12, width - sum(widths[1:]) - 2 * (len(widths) - 1)))
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for index, (title, justify) in enumerate(columns):
-        table.add_column(title, justify=justify, no_wrap=True, overflow="ellipsis", ratio=None, min_width=0 if index else 12)  # type: ignore[arg-type]
+    for (title, justify), wide in zip(columns, widths, strict=True):
+        table.add_column(title, justify=justify, no_wrap=True, overflow="ellipsis", width=wide)  # type: ignore[arg-type]
+    for cells, style in rows:
+        table.add_row(*cells, style=style)
     return table
 
 

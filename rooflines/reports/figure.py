@@ -317,11 +317,9 @@ def _roof(plot: _Plot, chart: Chart, roof: Roof, taken: list[Box]) -> list[Box]:
 
     A primary roof is dark and tells its source; the others, caches as a rule, are lighter and leave that to the table.
     """
-    style = (
-        {"color": plot.ink.roof, "linewidth": 1.0}
-        if roof.primary
-        else {"color": plot.ink.faint_roof, "linewidth": 0.6, "linestyle": (0, (4, 2))}
-    )
+    style: dict[str, Any] = {"color": plot.ink.roof, "linewidth": 1.0}
+    if not roof.primary:
+        style = {"color": plot.ink.faint_roof, "linewidth": 0.6, "linestyle": (0, (4, 2))}
     plot.axes.plot(roof.x, roof.y, zorder=2 if roof.primary else 1.5, solid_capstyle="butt", gid=f"roof-{roof.name}", **style)
     text, size, colour = (roof.text, _TEXT, plot.ink.roof) if roof.primary else (roof.short, _SMALL, plot.ink.muted)
     # A cache's line goes on along the roof that it reaches: its name stands on the slope.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from rooflines.device_specs.records import Ceiling, Ceilings, Conditions
@@ -202,8 +202,8 @@ def source_words(roof: Ceiling, created: str = "") -> str:
 
 
 def ceiling_name(roof: Ceiling) -> str:
-    """A ceiling's name with its variant: ``FMA fp32, 1 thread``."""
-    return roof.name if not roof.variant or roof.variant in roof.name else f"{roof.name}, {roof.variant}"
+    """A ceiling's name with its variant: ``FMA fp32 (1 thread)``."""
+    return roof.name if not roof.variant or roof.variant in roof.name else f"{roof.name} ({roof.variant})"
 
 
 def ceiling_scope(roof: Ceiling) -> str:
@@ -246,6 +246,12 @@ def conditions_words(conditions: Conditions | None) -> str:
         f"throttled by {', '.join(conditions.throttled)}" if conditions.throttled else None,
     ]
     return ", ".join(part for part in parts if part)
+
+
+def listed(names: Sequence[str], most: int = 6) -> str:
+    """Names in a sentence, the first ``most`` of them: ``L1 read, L1 write and 3 more``."""
+    rest = len(names) - most
+    return ", ".join(names) if rest <= 0 else f"{', '.join(names[:most])} and {rest} more"
 
 
 def roof_order(roofs: Iterable[Ceiling]) -> list[Ceiling]:

@@ -17,6 +17,7 @@ from rooflines.reports.sentences import (
     coverage_sentence,
     flag_sentence,
     headline,
+    listed,
     made,
     marks_of,
     missing_bounds,
@@ -229,7 +230,7 @@ def _ceilings(page: _Page, analysis: Analysis) -> None:
     for word, why in DOUBTS.items():
         names = [ceiling_name(roof) for roof in roofs if word in marks_of(roof)]
         if names:
-            page.line(("! ", "bold red"), f"{word}: {', '.join(names)}: {why}".replace("slower than:", "slower:"), indent=2, hang=4)
+            page.line(("! ", "bold red"), f"{word.removesuffix(' than')}: {listed(names)}: {why}", indent=2, hang=4)
 
 
 def _source(roof: Ceiling, analysis: Analysis) -> str:
