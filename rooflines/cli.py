@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
 import sys
 import traceback
@@ -31,6 +32,7 @@ app = typer.Typer(
 )
 
 _WHAT, _HOW, _MEASURE, _OUTPUT = "What to run", "How to run it", "How to measure", "Output"
+_WHICH, _OWN = "Which devices", "Your own sheets"
 
 
 class Mode(str, Enum):
@@ -64,6 +66,36 @@ class CountFormat(str, Enum):
     table = "table"
     json = "json"
     csv = "csv"
+
+
+class CeilingsFormat(str, Enum):
+    """How ``ceilings`` answers."""
+
+    table = "table"
+    json = "json"
+    csv = "csv"
+
+
+class DeviceKind(str, Enum):
+    """Which devices ``devices`` lists."""
+
+    cpu = "cpu"
+    cuda = "cuda"
+    mps = "mps"
+    xpu = "xpu"
+    gpu = "gpu"
+
+
+class SheetPrecision(str, Enum):
+    """The precisions that a data sheet may have a rate for."""
+
+    fp64 = "fp64"
+    fp32 = "fp32"
+    tf32 = "tf32"
+    bf16 = "bf16"
+    fp16 = "fp16"
+    fp8 = "fp8"
+    int8 = "int8"
 
 
 class AnalysisFormat(str, Enum):
@@ -378,6 +410,181 @@ def report(
 
 
 @app.command()
+def ceilings(
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda:N or mps.", rich_help_panel=_MEASURE)] = "auto",
+    threads: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(help="CPU threads.", min=1, rich_help_panel=_MEASURE, show_default="torch's choice"),
+    ] = None,
+    sustained: Annotated[
+        Optional[float],  # noqa: UP045
+        typer.Option(help="Hold every rate for so many seconds, too (CUDA).", min=1, rich_help_panel=_MEASURE, metavar="SECONDS"),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Measure though other processes keep the GPU busy.", rich_help_panel=_MEASURE)
+    ] = False,
+    remeasure: Annotated[
+        bool, typer.Option("--remeasure", help="Measure now instead of showing what is cached.", rich_help_panel=_MEASURE)
+    ] = False,
+    compare: Annotated[
+        bool,
+        typer.Option("--compare", help="Measured, data sheet and derived side by side.", rich_help_panel=_OUTPUT),
+    ] = False,
+    chart: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="Draw it, too: FILE.html, .png or .svg.", rich_help_panel=_OUTPUT, metavar="FILE"),
+    ] = None,
+    format: Annotated[
+        Optional[CeilingsFormat],  # noqa: UP045
+        typer.Option(help="What to print.", rich_help_panel=_OUTPUT, show_default="table, or what --output ends in"),
+    ] = None,
+    output: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option("--output", "-o", help="Write it there instead of printing.", rich_help_panel=_OUTPUT, metavar="FILE"),
+    ] = None,
+) -> None:
+    """Measure what this device can do, each roof with its spread and its source; the results are cached and shown with their age.
+
+    [bold]rooflines ceilings --compare --chart ceilings.html[/bold]
+
+    [bold]rooflines ceilings --output mine.json; rooflines profile --model resnet50 --ceilings mine.json[/bold]
+    """
+    from rooflines.reports import ceilings as show
+    from rooflines.reports import ceilings_chart
+
+    suffix = output.suffix.removeprefix(".") if output is not None else ""
+    chosen = format or (CeilingsFormat(suffix) if suffix in ("json", "csv") else CeilingsFormat.table)
+    if chart is not None:
+        ceilings_chart.check_suffix(chart)
+    for path in filter(None, (chart, output)):
+        _check_writable(path)
+    from rooflines.device_specs.compare import compare as put_beside
+    from rooflines.device_specs.compare import references
+    from rooflines.device_specs.measure import measure
+    from rooflines.profiler.options import find_device
+
+    found = str(find_device(device))
+    if threads is not None and found != "cpu":
+        raise UsageError(f"--threads is for a CPU, and the device is {found}.", hint="Add --device cpu.")
+    try:
+        with _progress(not sys.stderr.isatty()) as progress:
+            measured = measure(
+                found, threads=threads, full=True, sustained_s=sustained, force=force, remeasure=remeasure,
+                progress=None if progress is None else lambda text: progress.stage(text, None),
+            )  # fmt: skip
+    except KeyboardInterrupt:
+        raise Interrupted("interrupted; what was measured before is as it was.", hint="rooflines ceilings measures again.") from None
+    beside = references(measured, found) if compare else None
+    rows = put_beside(measured, beside) if beside is not None else ()
+    if chart is not None:
+        _write(chart, ceilings_chart.draw(measured, rows, beside, chart.suffix))
+    if chosen is CeilingsFormat.json:
+        text = show.ceilings_json(measured, rows if compare else None)
+    elif chosen is CeilingsFormat.csv:
+        text = show.comparison_csv(rows) if compare else show.ceilings_csv(measured)
+    else:
+        console = _console(text_only=output is not None)
+        with console.capture() as captured:
+            if beside is not None:
+                show.print_comparison(rows, beside, measured, console)
+            else:
+                show.print_ceilings(measured, console)
+        text = captured.get()
+    if output is None:
+        print(text, end="")
+    else:
+        _write(output, text.encode())
+    for path in filter(None, (chart, output)):
+        print(f"written   {path}", file=sys.stderr)
+
+
+def _check_writable(path: Path) -> None:
+    """Refuse a file that cannot be written before anything is measured for it."""
+    if path.is_dir():
+        raise OutputError(f"{str(path)!r} is a directory.", hint="Name a file.")
+    if not path.parent.is_dir():
+        raise OutputError(f"there is no directory {str(path.parent)!r}.", hint="Make it, or name another file.")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise OutputError(f"cannot write {str(path)!r}: permission denied.", hint="Name another file.")
+
+
+def _write(path: Path, content: bytes) -> None:
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise OutputError(f"cannot write {str(path)!r}: {error.strerror or error}.", hint="Name another file.") from None
+
+
+@app.command()
+def devices(
+    name: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Argument(help="A name as a driver prints it, or some words of it.", show_default=False),
+    ] = None,
+    vendor: Annotated[str, typer.Option(help="NVIDIA, AMD, Intel, Apple, AWS.", rich_help_panel=_WHICH, show_default=False)] = "",
+    kind: Annotated[
+        Optional[DeviceKind],  # noqa: UP045
+        typer.Option(help="The torch device type; gpu is all but cpu.", rich_help_panel=_WHICH),
+    ] = None,
+    architecture: Annotated[
+        str, typer.Option(help="Part of its name, or a compute capability.", rich_help_panel=_WHICH, show_default=False)
+    ] = "",
+    precision: Annotated[
+        Optional[SheetPrecision],  # noqa: UP045
+        typer.Option(help="Those that have a rate for it.", rich_help_panel=_WHICH),
+    ] = None,
+    min_bandwidth: Annotated[
+        Optional[float],  # noqa: UP045
+        typer.Option(help="GB/s of memory bandwidth, at least.", rich_help_panel=_WHICH, metavar="GB/S"),
+    ] = None,
+    min_memory: Annotated[
+        Optional[float],  # noqa: UP045
+        typer.Option(help="GB of memory, at least.", rich_help_panel=_WHICH, metavar="GB"),
+    ] = None,
+    format: Annotated[CountFormat, typer.Option(help="What to print.", rich_help_panel=_OUTPUT)] = CountFormat.table,
+    add: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="Check a data sheet of your own and keep it.", rich_help_panel=_OWN, metavar="FILE.toml", show_default=False),
+    ] = None,
+    remove: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="Take out a data sheet of your own.", rich_help_panel=_OWN, metavar="NAME", show_default=False),
+    ] = None,
+) -> None:
+    """List the data sheets of devices, or show one with the source of every figure.
+
+    [bold]rooflines devices --vendor nvidia --min-bandwidth 2000[/bold]
+
+    [bold]rooflines devices "NVIDIA A100-SXM4-80GB"[/bold]
+    """
+    from rooflines.device_specs import search, user_sheets
+
+    if sum(map(bool, (name, add, remove))) > 1:
+        raise UsageError("NAME, --add and --remove exclude each other.", hint="Give one of them.")
+    if add is not None:
+        sheet, kept = user_sheets.add(add)
+        print(f"{sheet.name} is kept in {kept}")
+        return
+    if remove is not None:
+        print(f"{user_sheets.remove(remove)} is removed")
+        return
+    found = search.search(
+        " ".join(name or ()), vendor=vendor, kind=kind.value if kind else "", architecture=architecture,
+        precision=precision.value if precision else "", min_bandwidth=min_bandwidth, min_memory=min_memory,
+    )  # fmt: skip
+    from rooflines.reports import devices as show
+
+    if format is CountFormat.json:
+        print(show.to_json(found), end="")
+    elif format is CountFormat.csv:
+        print(show.to_csv(found), end="")
+    elif name and len(found) == 1:
+        show.print_one(found[0], _console())
+    else:
+        show.print_list(found, _console())
+
+
+@app.command()
 def doctor() -> None:
     """Say what can be measured on this machine, what is missing, and the command that would fix it."""
     from rooflines.profiler.doctor import examine
@@ -402,10 +609,11 @@ def _print_run(directory: Path, formats: tuple[str, ...], quiet: bool) -> None:
         print(f"browse    tensorboard --logdir {shlex.quote(str(directory.parent))}")
 
 
-def _console() -> Console:
+def _console(*, text_only: bool = False) -> Console:
+    """The terminal; ``text_only`` for a file: no colour, and 100 columns whatever the terminal has."""
     from rich.console import Console
 
-    return Console()
+    return Console(width=100, color_system=None, force_terminal=False) if text_only else Console()
 
 
 @contextlib.contextmanager

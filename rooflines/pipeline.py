@@ -364,14 +364,7 @@ def _given_ceilings(choice: str, device: str, recorded: Environment | None = Non
 
         return measured
     if choice == "spec":
-        from rooflines.device_specs.catalog import look_up
-        from rooflines.device_specs.detect import physical_cores
-        from rooflines.profiler.environment import device_name
-
-        if recorded is not None:
-            sheet = look_up(recorded.device_name, cores=recorded.cpu_cores)
-        else:
-            sheet = look_up(device_name(str(find_device(device))), cores=physical_cores())
+        sheet = _known_ceilings(device, recorded)
         return lambda *_: sheet
     path = Path(choice)
     if not path.is_file():
@@ -380,6 +373,22 @@ def _given_ceilings(choice: str, device: str, recorded: Environment | None = Non
 
     loaded = load_file(path)
     return lambda *_: loaded
+
+
+def _known_ceilings(device: str, recorded: Environment | None) -> Ceilings:
+    """The data sheet's ceilings of ``device`` here, derived ones where it has no sheet; or the sheet's of a recorded run's device."""
+    from rooflines.device_specs import catalog, live
+
+    if recorded is None:
+        return live.known(str(find_device(device)))
+    kind = recorded.device.partition(":")[0]
+    return catalog.look_up(
+        recorded.device_name,
+        kind=kind,
+        cores=recorded.cpu_cores if kind == "cpu" else None,
+        multiprocessors=recorded.device_units,
+        memory_bytes=recorded.device_memory_bytes if kind == "cuda" else None,
+    )
 
 
 def _write_html(analysis: Analysis, run: Run) -> Path:

@@ -92,7 +92,10 @@ def test_imports_go_downward(path):
         "import rooflines.errors, rooflines.units",
         "import rooflines.roofline.work",
         "from rooflines.roofline.work import count",
-        *(COMMAND.format(["rooflines", *arguments]) for arguments in (["--help"], ["profile", "--help"], ["--version"])),
+        *(
+            COMMAND.format(["rooflines", *arguments])
+            for arguments in (["--help"], ["profile", "--help"], ["--version"], ["devices", "h200"])
+        ),
     ],
     ids=lambda text: text.replace("\n", " ")[:60],
 )

@@ -53,15 +53,15 @@ def load_file(path: Path) -> Ceilings:
     return ceilings
 
 
-def age(ceilings: Ceilings) -> datetime.timedelta | None:
-    """How long ago ``ceilings`` were measured, or None where they do not say."""
+def age(ceilings: Ceilings, now: datetime.datetime | None = None) -> datetime.timedelta | None:
+    """How long before ``now`` (this moment) ``ceilings`` were measured, or None where they do not say."""
     try:
         then = datetime.datetime.fromisoformat(ceilings.measured_at)
     except ValueError:
         return None
     if then.tzinfo is None:
         then = then.replace(tzinfo=datetime.timezone.utc)
-    return datetime.datetime.now(datetime.timezone.utc) - then
+    return (now or datetime.datetime.now(datetime.timezone.utc)) - then
 
 
 def cache_directory() -> Path:
@@ -69,6 +69,18 @@ def cache_directory() -> Path:
     import platformdirs
 
     return Path(os.environ.get("ROOFLINES_CACHE_DIR") or platformdirs.user_cache_dir("rooflines")) / "ceilings"
+
+
+def cache_path(name: str, full: bool) -> Path:
+    """The file of a set of ceilings: those that judge a run and the full set lie beside each other."""
+    return cache_directory() / f"{name}{'-full' if full else ''}.json"
+
+
+def newest(name: str, fingerprint: str, *, full: bool, sustained_s: float | None) -> Ceilings | None:
+    """The latest stored set that answers the request, or None: a full set has everything that a smaller request asks for."""
+    sets = [cached(cache_path(name, True), fingerprint), None if full else cached(cache_path(name, False), fingerprint)]
+    known = [one for one in sets if one is not None and sustained_s in (None, one.sustained_s)]
+    return max(known, key=lambda one: (one.measured_at, one.full), default=None)
 
 
 def cached(path: Path, fingerprint: str) -> Ceilings | None:

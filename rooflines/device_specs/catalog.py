@@ -1,8 +1,9 @@
-"""Ceilings from the data sheet: one TOML file a device in ``data/``, found by the name that the driver prints.
+"""Ceilings from the data sheet: which device a printed name is, and what its sheet says it can do.
 
-A file lists dense rates, FMA = 2 FLOP, in the unit that its key names, each with its sources, and beside it the units, the rate of one
-unit per cycle and the clock that should give the same number; a test multiplies them. Names are matched whole, so that an "L40S" is
-never an "L4" and a slice of a GPU (MIG) is never the GPU. No sheet gives a latency, so these ceilings have none.
+The sheets of the package are in ``data/``, one TOML file a device (``sheet``); a user's own (``user_sheets``) come before them. A name
+is matched whole, after ``names.parse``, so that an "L40S" is never an "L4". Where devices share a name, what torch tells beside it (the
+number of units, the size of the memory) decides, and without it the answer is that it is needed, not a guess. A slice of a GPU (MIG)
+gets its share of the whole device's ceilings. No sheet gives a latency, so these ceilings have none.
 """
 
 from __future__ import annotations
@@ -10,154 +11,117 @@ from __future__ import annotations
 import difflib
 import functools
 import math
-import re
-import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import msgspec
 
-from rooflines.device_specs import detect
-from rooflines.device_specs.records import Ceiling, Ceilings, Engine, Precision, Source
-from rooflines.errors import DataError, UsageError
+from rooflines.device_specs import derive, detect, names
+from rooflines.device_specs.names import Mig, Printed
+from rooflines.device_specs.records import Ceiling, Ceilings, Source
+from rooflines.device_specs.sheet import Rate, Sheet, read_sheet
+from rooflines.device_specs.user_sheets import user_sheets
+from rooflines.errors import UsageError
 from rooflines.units import si
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+__all__ = ["Facts", "Match", "ceilings_of", "identify", "look_up", "matching", "nearest", "read_sheet", "sheets"]
 
 _DATA = Path(__file__).with_name("data")
-
-_Positive = Annotated[float, msgspec.Meta(gt=0, lt=1e9)]  # TOML has inf and nan
-_Text = Annotated[str, msgspec.Meta(min_length=1)]
-_Sources = Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
-
-
-class _Figure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What every number of a sheet has: ``source`` names entries of the file's ``[sources]``; ``unconfirmed`` if none was seen."""
-
-    source: _Sources
-    unconfirmed: bool = False
+_HINT = "Use --ceilings measured, or a file with your own."
+_ALIKE = 0.6  # the share of a name's letters that one to be suggested has in common with it
+# What a driver reports of a memory, of the size it is sold by: ECC and reserved pages take up to 11 % (T4: 14.6 of 16 GiB).
+_LEAST_REPORTED, _MOST_REPORTED = 0.85, 1.02
 
 
-class Units(_Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How many SMs, CUs or cores the device has; ``name`` is what its vendor calls one."""
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a device beside its name; None for what is not.
 
-    name: _Text
-    count: Annotated[int, msgspec.Meta(gt=0)]
-
-
-class Clock(_Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A clock that the sheet's rates refer to."""
-
-    mhz: _Positive
-
-
-class Rate(_Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One dense arithmetic rate, floating point or (int8) integer.
-
-    ``per_cycle`` is the operations of one unit in a cycle of ``clock``; where the product differs from the rate, ``differs`` says why.
-    ``derived`` marks a rate that was computed so because no sheet prints it. ``isa`` is the instruction set a CPU must have for it.
+    ``kind`` is the torch device type, ``units`` the number of SMs, CUs or GPU cores that torch reports (never a CPU's cores, of which a
+    process may have a part), ``memory_bytes`` the size of its memory, ``system`` the maker of the machine, as DMI gives it.
     """
 
-    precision: Precision
-    engine: Engine
-    accumulate: Literal["fp64", "fp32", "fp16", "int32"]
-    tflop_per_s: _Positive | None = None
-    top_per_s: _Positive | None = None
-    per_cycle: _Positive
-    clock: str
-    isa: str = ""
-    derived: bool = False
-    differs: str = ""
-
-    def __post_init__(self) -> None:
-        unit, other = ("top_per_s", "tflop_per_s") if self.precision == "int8" else ("tflop_per_s", "top_per_s")
-        if getattr(self, unit) is None or getattr(self, other) is not None:
-            raise ValueError(f"a rate of {self.precision} is given as `{unit}`, and only so")
-
-    @property
-    def per_second(self) -> float:
-        """The rate in FLOP/s or OP/s."""
-        return _base(self.tflop_per_s or self.top_per_s or 0.0, 1e12)
+    kind: str | None = None
+    units: int | None = None
+    memory_bytes: int | None = None
+    system: str | None = None
 
 
-class Memory(_Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The device's own memory; ``technology`` as in "HBM3" or "DDR5-4800 x8" (channels)."""
+class Match(msgspec.Struct, frozen=True, kw_only=True):
+    """The sheet of a printed name; ``mig`` where the name is of a slice of that device; ``user`` for a user's own sheet."""
 
-    technology: _Text
-    gb_per_s: _Positive
-    capacity_gb: _Positive | None = None
-    derived: bool = False
-
-    @property
-    def level(self) -> str:
-        """What the memory is called in ceilings."""
-        return "HBM" if self.technology.startswith("HBM") else "DRAM"
-
-    @property
-    def bytes_per_second(self) -> float:
-        return _base(self.gb_per_s, 1e9)
+    sheet: Sheet
+    mig: Mig | None = None
+    user: bool = False
 
 
-class Sheet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One device. ``kind`` is the torch device type, ``names`` are patterns, each of a whole name that drivers print."""
-
-    name: _Text
-    vendor: _Text
-    kind: Literal["cpu", "cuda", "mps", "xpu"]
-    architecture: _Text
-    names: Annotated[tuple[_Text, ...], msgspec.Meta(min_length=1)]
-    compute: Annotated[tuple[Rate, ...], msgspec.Meta(min_length=1)]
-    memory: Memory
-    units: Units
-    clocks: dict[str, Clock]
-    sources: dict[str, _Text]
-    compute_capability: str = ""
-
-    def __post_init__(self) -> None:
-        for pattern in self.names:
-            _check_pattern(pattern)
-        for rate in self.compute:
-            if rate.clock not in self.clocks:
-                raise ValueError(f"`compute` refers to the clock {rate.clock!r}, which is not in `clocks`")
-        kinds = [(rate.precision, rate.engine, rate.accumulate) for rate in self.compute]
-        if len(set(kinds)) < len(kinds):
-            raise ValueError("`compute` gives the same precision, engine and accumulate type twice")
-        figures: list[_Figure] = [*self.compute, self.memory, self.units, *self.clocks.values()]
-        used = {key for figure in figures for key in figure.source}
-        for key in sorted(used ^ set(self.sources)):
-            raise ValueError(f"the source {key!r} is " + ("not in `sources`" if key in used else "in `sources` but no figure has it"))
-
-    def matches(self, device_name: str) -> bool:
-        """Whether ``device_name``, as a driver prints it, is this device."""
-        return any(re.fullmatch(pattern, device_name) for pattern in self.names)
-
-    def hertz(self, rate: Rate) -> float:
-        return _base(self.clocks[rate.clock].mhz, 1e6)
-
-    def cited(self, figure: _Figure) -> str:
-        """The sources of ``figure`` in words."""
-        return "; ".join(self.sources[key] for key in figure.source) + ("; unconfirmed" if figure.unconfirmed else "")
-
-
-def look_up(device_name: str, *, cores: int | None = None) -> Ceilings:
-    """The data-sheet ceilings of the device that its driver calls ``device_name``.
+def look_up(
+    device_name: str,
+    *,
+    kind: str | None = None,
+    cores: int | None = None,
+    multiprocessors: int | None = None,
+    memory_bytes: int | None = None,
+    system: str | None = None,
+) -> Ceilings:
+    """The data-sheet ceilings of the device that its driver calls ``device_name``: from the user's sheet, else from ours.
 
     ``cores``, for a CPU only, is the number of physical cores that the run could use; without it those of this machine count, provided
-    that its CPU has that name. Raises UsageError when there is no sheet, or no way to know the cores.
+    that its CPU has that name. ``multiprocessors`` (SMs, CUs, GPU cores as torch reports them), ``memory_bytes``, ``kind`` (the torch
+    device type) and ``system`` (the machine's maker) tell devices of one name apart, and the first is needed for a slice (MIG). Raises
+    UsageError when there is no sheet, when one of these is needed and missing, or when there is no way to know the cores.
     """
+    facts = Facts(kind=kind, units=multiprocessors, memory_bytes=memory_bytes, system=system)
+    match = identify(device_name, facts)
     name = " ".join(device_name.split())
-    found = [sheet for sheet in sheets() if sheet.matches(name)]
-    if len(found) != 1:
+    sheet = match.sheet
+    if sheet.kind == "cpu":
+        return _of_cpu(sheet, name, cores, match.user)
+    whole = ceilings_of(sheet, name, user=match.user)
+    if match.mig is not None:
+        return _of_slice(sheet, whole, name, match.mig, multiprocessors)
+    if multiprocessors and multiprocessors != sheet.units.count:
+        return _of_partition(sheet, whole, name, multiprocessors, memory_bytes)
+    return whole
+
+
+def identify(device_name: str, facts: Facts | None = None) -> Match:
+    """Which device a printed name is; raises UsageError where none is, or more than one could be."""
+    facts = facts or Facts()
+    parsed = names.parse(device_name)
+    found = matching(device_name, facts)
+    if len(found) == 1:
+        return found[0]
+    if not found:
         message = f"no data sheet for {device_name!r}"
-        if found:
-            message = f"more than one data sheet for {device_name!r}: {', '.join(sheet.name for sheet in found)}"
-        elif near := nearest(name):
+        shared = matching(device_name, Facts(kind=facts.kind)) if facts != Facts(kind=facts.kind) else ()
+        if shared:
+            message += f" with {_told(facts)}; of that name: {', '.join(one.sheet.name for one in shared)}"
+        elif near := nearest(device_name):
             message += f"; nearest: {', '.join(near)}"
-        raise UsageError(f"{message}.", hint="Use --ceilings measured, or a file with your own.")
-    return _of_cpu(found[0], name, cores) if found[0].kind == "cpu" else _of_gpu(found[0], name)
+        raise UsageError(f"{message}.", hint=_HINT)
+    candidates = [match.sheet for match in found]
+    needs = " or ".join(_distinguishing(candidates, facts, parsed))
+    raise UsageError(
+        f"{device_name!r} may be {_either(sheet.name for sheet in candidates)}; to tell needs {needs or 'another name'}.", hint=_HINT
+    )
+
+
+def matching(device_name: str, facts: Facts | None = None) -> tuple[Match, ...]:
+    """Every device that ``device_name`` may be, as far as ``facts`` tell: the user's own sheets if any fits, else ours."""
+    facts = facts or Facts()
+    parsed = names.parse(device_name)
+    for user, index in ((True, _index(user_sheets())), (False, _our_index())):
+        found = index.get(parsed.text, ())
+        memory_gb = None
+        if not found and (shorter := names.without_memory(parsed.text)):
+            found, memory_gb = index.get(shorter[0], ()), shorter[1]
+        fitting = [
+            Match(sheet=sheet, mig=parsed.mig, user=user) for sheet in found if _fits(sheet, parsed, facts) and _has(sheet, memory_gb)
+        ]
+        if fitting:
+            return tuple(fitting)
+    return ()
 
 
 @functools.cache
@@ -166,52 +130,157 @@ def sheets() -> tuple[Sheet, ...]:
     return tuple(read_sheet(path) for path in sorted(_DATA.glob("*.toml")))
 
 
-def read_sheet(path: Path) -> Sheet:
-    """The data sheet in the file at ``path``; raises DataError naming the file and the field that does not fit."""
-    try:
-        return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), Sheet)
-    except OSError as error:
-        raise DataError(f"cannot read the data sheet {path.name}: {error.strerror or error}.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise DataError(f"the data sheet {path.name} is not TOML: {error}.") from None
-    except msgspec.ValidationError as error:
-        raise DataError(f"the data sheet {path.name} does not fit: {error}.") from None
-
-
 def nearest(device_name: str, count: int = 3) -> tuple[str, ...]:
-    """Names in the catalogue that look like ``device_name``, the most alike first; empty when none does."""
-    names = {_bare(sheet.name): sheet.name for sheet in sheets()}
-    return tuple(names[key] for key in difflib.get_close_matches(_bare(device_name), names, count, 0.5))
+    """Names in the catalogue that look like ``device_name``, those with its number first; empty when none does."""
+    wanted = _bare(names.parse(device_name).text)
+    numbers = {word for word in wanted.split() if any(letter.isdigit() for letter in word)}
+    matcher = difflib.SequenceMatcher(autojunk=False)
+    matcher.set_seq2(wanted)
+    alike: dict[str, tuple[int, float]] = {}
+    for name, keys in (*map(_spelled, user_sheets()), *_our_spellings()):
+        for key in keys:
+            matcher.set_seq1(key)
+            if matcher.real_quick_ratio() > _ALIKE and matcher.quick_ratio() > _ALIKE and (ratio := matcher.ratio()) > _ALIKE:
+                alike[name] = max((len(numbers.intersection(key.split())), ratio), alike.get(name, (0, 0.0)))
+    return tuple(sorted(alike, key=lambda name: alike[name], reverse=True)[:count])
 
 
-def _check_pattern(pattern: str) -> None:
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        raise ValueError(f"`names` has {pattern!r}, which is no regular expression: {error}") from None
-
-
-def _bare(name: str) -> str:
-    """``name`` without the words that many devices share."""
-    return re.sub(r"nvidia|amd|intel|geforce|tesla|instinct|\(r\)|\d+-core|processor|cpu| mig .*", "", name.lower()).strip()
-
-
-def _of_gpu(sheet: Sheet, name: str) -> Ceilings:
+def ceilings_of(sheet: Sheet, name: str = "", *, user: bool = False) -> Ceilings:
+    """What ``sheet`` says its whole device can do; ``name`` is how the driver calls it, ``user`` marks a user's own sheet."""
     found = []
     for rate in sheet.compute:
-        # torch accumulates in fp32, so the twice higher FP16-accumulate rate of GeForce tensor cores is no roof of its work
-        if rate.engine == "matrix" and rate.accumulate == "fp16":
+        if not rate.is_roof:
             continue
         detail = sheet.cited(rate)
         if rate.derived:
             detail = f"{sheet.units.count} {sheet.units.name} x {_speed(sheet, rate)}; {detail}"
-        found.append(_compute(rate, rate.per_second, Source(kind="derived" if rate.derived else "spec", detail=detail)))
-    kind: Literal["derived", "spec"] = "derived" if sheet.memory.derived else "spec"
-    found.append(_memory(sheet, sheet.memory.bytes_per_second, Source(kind=kind, detail=sheet.cited(sheet.memory))))
-    return Ceilings(device=name, kind=sheet.kind, ceilings=tuple(found))
+        if rate.reached:
+            detail = f"{rate.reached}; {detail}"
+        found.append(_compute(rate, rate.per_second, Source(kind=_source(rate.derived, user), detail=detail)))
+    source = Source(kind=_source(sheet.memory.derived, user), detail=sheet.cited(sheet.memory))
+    found.append(_memory(sheet, sheet.memory.bytes_per_second, source))
+    return Ceilings(device=name or sheet.name, kind=sheet.kind, ceilings=tuple(found))
 
 
-def _of_cpu(sheet: Sheet, name: str, cores: int | None) -> Ceilings:
+# --- names -------------------------------------------------------------------------------------------------------------------------
+
+
+def _spelled(sheet: Sheet) -> tuple[str, frozenset[str]]:
+    """A sheet's name, and the spellings that another is compared with."""
+    return sheet.name, frozenset(_bare(names.parse(name).text) for name in (sheet.name, *sheet.names))
+
+
+@functools.cache
+def _our_spellings() -> tuple[tuple[str, frozenset[str]], ...]:
+    return tuple(map(_spelled, sheets()))
+
+
+@functools.cache
+def _our_index() -> dict[str, tuple[Sheet, ...]]:
+    return _index(sheets())
+
+
+def _index(known: tuple[Sheet, ...]) -> dict[str, tuple[Sheet, ...]]:
+    """The sheets by each of their names, as ``names.parse`` leaves it."""
+    index: dict[str, tuple[Sheet, ...]] = {}
+    for sheet in known:
+        for key in dict.fromkeys(names.parse(name).text for name in sheet.names):
+            index[key] = (*index.get(key, ()), sheet)
+    return index
+
+
+def _fits(sheet: Sheet, parsed: Printed, facts: Facts) -> bool:
+    """Whether nothing that is known beside the name speaks against ``sheet``."""
+    known_vendors = ("nvidia", "amd", "intel", "apple")
+    if parsed.vendor and sheet.vendor.casefold() in known_vendors and sheet.vendor.casefold() != parsed.vendor:
+        return False
+    if facts.kind and sheet.kind != facts.kind:
+        return False
+    if sheet.systems and facts.system and not any(facts.system.casefold().startswith(one.casefold()) for one in sheet.systems):
+        return False
+    if sheet.kind == "cpu":
+        return parsed.cores is None or parsed.cores == sheet.units.count
+    if parsed.mig is not None:
+        slices = parsed.mig.memory_slices(sheet.memory.capacity_gb) if sheet.memory.capacity_gb else None
+        return sheet.vendor == "NVIDIA" and slices is not None and parsed.mig.compute_slices <= 7
+    parts = 1
+    if facts.units and facts.units != sheet.units.count:
+        parts = next((one for one in sheet.partitions if one * facts.units == sheet.units.count), 0)
+        if not parts:
+            return False
+    if facts.memory_bytes and (capacity := sheet.memory.capacity_gb):
+        share = facts.memory_bytes / 2**30 / capacity
+        # the parts of a device may share its memory or divide it
+        divisors = (1, *(one for one in sheet.partitions if one <= parts))
+        return any(_LEAST_REPORTED <= share * divisor <= _MOST_REPORTED for divisor in divisors)
+    return True
+
+
+def _has(sheet: Sheet, memory_gb: int | None) -> bool:
+    """Whether a size at the end of a name, if there is one, is that of the device's memory."""
+    return memory_gb is None or sheet.memory.capacity_gb == memory_gb
+
+
+def _distinguishing(candidates: list[Sheet], facts: Facts, parsed: Printed) -> list[str]:
+    """What would tell ``candidates`` apart, in words."""
+    needs = []
+    if facts.kind is None and len({sheet.kind for sheet in candidates}) > 1:
+        needs.append("the kind of device")
+    if facts.system is None and len({sheet.systems for sheet in candidates}) > 1:
+        needs.append("the maker of the machine")
+    gpus = parsed.mig is None and all(sheet.kind != "cpu" for sheet in candidates)
+    if facts.units is None and gpus and len({sheet.units.count for sheet in candidates}) > 1:
+        needs.append(f"the number of {candidates[0].units.name}s")
+    if facts.memory_bytes is None and gpus and len({sheet.memory.capacity_gb for sheet in candidates} - {None}) > 1:
+        needs.append("the size of its memory")
+    return needs
+
+
+def _told(facts: Facts) -> str:
+    told = []
+    if facts.units:
+        told.append(f"{facts.units} units")
+    if facts.memory_bytes:
+        told.append(f"{facts.memory_bytes / 2**30:.1f} GiB of memory")
+    if facts.system:
+        told.append(f"a machine of {facts.system}")
+    return " and ".join(told)
+
+
+def _either(words: Iterable[str]) -> str:
+    *first, last = words
+    return f"{', '.join(first)} or {last}"
+
+
+def _bare(text: str) -> str:
+    """A parsed name without the words that many devices share, so that alike means alike in what is particular."""
+    shared = {"geforce", "instinct", "gpu", "apple", "data", "center", "generation"}
+    return " ".join(word for word in text.split() if word not in shared)
+
+
+# --- ceilings ----------------------------------------------------------------------------------------------------------------------
+
+
+def _of_slice(sheet: Sheet, whole: Ceilings, name: str, mig: Mig, multiprocessors: int | None) -> Ceilings:
+    """A MIG slice: arithmetic by its SMs, which only the driver knows (a "1g" of an A100 has 14 of 108), bandwidth by its eighths."""
+    if not multiprocessors:
+        raise UsageError(f"the ceilings of {name!r} need its number of SMs.", hint="torch reports it as multi_processor_count.")
+    slices = mig.memory_slices(sheet.memory.capacity_gb or 0.0)
+    return derive.derive_mig(name, whole, sheet.units.count, multiprocessors, slices or 0)
+
+
+def _of_partition(sheet: Sheet, whole: Ceilings, name: str, units: int, memory_bytes: int | None) -> Ceilings:
+    """One of the equal devices that a driver shows a GPU as. Its memory is its share only where it sees no more than that."""
+    share = f"{units} of {sheet.units.count} {sheet.units.name}"
+    parts = sheet.units.count // units
+    capacity = sheet.memory.capacity_gb
+    seen = memory_bytes / 2**30 / capacity if memory_bytes and capacity else 1.0
+    divided = next((one for one in sorted(sheet.partitions) if one <= parts and _LEAST_REPORTED <= seen * one <= _MOST_REPORTED), 1)
+    memory = f"one of {divided} parts of the memory" if divided > 1 else "all of the memory, which the parts share,"
+    return derive.partition(name, whole, 1 / parts, share, 1 / divided, memory)
+
+
+def _of_cpu(sheet: Sheet, name: str, cores: int | None, user: bool) -> Ceilings:
     """The ceilings of ``cores`` cores of the CPU.
 
     A sheet is of one whole chip, but a run may have a slice of it (a virtual machine, a container) or several chips. Arithmetic is
@@ -226,7 +295,7 @@ def _of_cpu(sheet: Sheet, name: str, cores: int | None) -> Ceilings:
     if not cores:
         raise UsageError(
             f"the data sheet of {name!r} cannot be scaled: how many of its {sheet.units.count} cores there were is not known.",
-            hint="Use --ceilings measured, or a file with your own.",
+            hint=_HINT,
         )
     count = sheet.units.count
     chips = math.ceil(cores / count)
@@ -235,20 +304,30 @@ def _of_cpu(sheet: Sheet, name: str, cores: int | None) -> Ceilings:
     for rate in sheet.compute:
         if here and rate.isa and rate.isa not in cpu.isa:
             continue
-        detail = f"{share} x {_speed(sheet, rate)} ({rate.clock} clock, turbo exceeds it); {sheet.cited(rate)}"
-        found.append(_compute(rate, rate.per_second * cores / count, Source(kind="derived", detail=detail)))
+        value = rate.per_second * cores / count
+        detail = f"{share} x {si(rate.per_second / count, rate.unit)}"
+        if rate.per_cycle is not None:
+            turbo = ", turbo exceeds it" if rate.clock == "base" else ""
+            detail = f"{share} x {_speed(sheet, rate)} ({rate.clock} clock{turbo})"
+            if rate.differs:  # cores of two kinds: the process may have the faster ones, so no part is less than those
+                value = chips * min(rate.per_second, cores / chips * rate.per_cycle * sheet.hertz(rate))
+                detail += f", at most {si(rate.per_second, rate.unit)} a chip: {rate.differs}"
+        found.append(_compute(rate, value, Source(kind=_source(True, user), detail=f"{detail}; {sheet.cited(rate)}")))
     bandwidth, detail = sheet.memory.bytes_per_second, sheet.cited(sheet.memory)
     if chips > 1:
         detail = f"{chips} chips x {si(bandwidth, 'B/s')}; {detail}"
     elif cores < count:
         detail = f"the whole chip's, not scaled to {share}; {detail}"
-    found.append(_memory(sheet, bandwidth * chips, Source(kind="derived" if chips > 1 else "spec", detail=detail)))
+    found.append(_memory(sheet, bandwidth * chips, Source(kind=_source(chips > 1, user), detail=detail)))
     return Ceilings(device=name, kind=sheet.kind, ceilings=tuple(found))
 
 
+def _source(derived: bool, user: bool) -> Literal["derived", "spec", "user"]:
+    return "user" if user else "derived" if derived else "spec"
+
+
 def _compute(rate: Rate, value: float, source: Source) -> Ceiling:
-    unit: Literal["OP/s", "FLOP/s"] = "OP/s" if rate.precision == "int8" else "FLOP/s"
-    return Ceiling(kind="compute", name=f"{rate.precision} {rate.engine}", value=value, unit=unit, precision=rate.precision,
+    return Ceiling(kind="compute", name=f"{rate.precision} {rate.engine}", value=value, unit=rate.unit, precision=rate.precision,
                    engine=rate.engine, accumulate=rate.accumulate, source=source)  # fmt: skip
 
 
@@ -259,9 +338,4 @@ def _memory(sheet: Sheet, value: float, source: Source) -> Ceiling:
 
 def _speed(sheet: Sheet, rate: Rate) -> str:
     """What one unit does: ``256 FLOP/cycle x 1.71 GHz``."""
-    return f"{rate.per_cycle:g} {'OP' if rate.precision == 'int8' else 'FLOP'}/cycle x {si(sheet.hertz(rate), 'Hz')}"
-
-
-def _base(value: float, factor: float) -> float:
-    """A sheet's figure in its base unit, rounded to whole ones: 494.7 T is not 494700000000000.06."""
-    return float(round(value * factor))
+    return f"{rate.per_cycle:g} {rate.unit[:-2]}/cycle x {si(sheet.hertz(rate), 'Hz')}"

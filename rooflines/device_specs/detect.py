@@ -17,6 +17,7 @@ import msgspec
 _CPUS = Path("/sys/devices/system/cpu")
 _CPUINFO = Path("/proc/cpuinfo")
 _CGROUP = Path("/sys/fs/cgroup")
+_DMI = Path("/sys/devices/virtual/dmi/id")
 # limit and use in bytes, of cgroups version 2 and 1
 _CGROUP_MEMORY = (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"))
 
@@ -65,7 +66,11 @@ class Cpu(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Gpu(msgspec.Struct, frozen=True, kw_only=True):
-    """One NVIDIA GPU. ``sm_clock_hz`` is the highest clock the driver allows, absent when NVML cannot say."""
+    """One NVIDIA GPU. ``sm_clock_hz`` is the highest clock the driver allows, absent when NVML cannot say.
+
+    ``memory_clock_hz`` is the memory's highest clock, as the driver counts it (two transfers a cycle), ``bus_bits`` the width of its
+    bus; both are absent where the memory is the host's.
+    """
 
     name: str
     index: int
@@ -75,6 +80,8 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     l2_bytes: int | None = None
     driver: str | None = None
     sm_clock_hz: float | None = None
+    memory_clock_hz: float | None = None
+    bus_bits: int | None = None
 
 
 @functools.cache
@@ -183,7 +190,9 @@ def gpu(index: int) -> Gpu:
     import torch
 
     facts = torch.cuda.get_device_properties(index)
-    driver, clock = _nvml_facts(str(getattr(facts, "uuid", "")))
+    uuid = str(getattr(facts, "uuid", ""))
+    driver, clock = _nvml_facts(uuid)
+    memory_clock, bus_bits = _nvml_memory(uuid)
     return Gpu(
         name=facts.name,
         index=index,
@@ -193,6 +202,9 @@ def gpu(index: int) -> Gpu:
         l2_bytes=getattr(facts, "L2_cache_size", None) or None,
         driver=driver,
         sm_clock_hz=clock,
+        # newer versions of torch hand on what CUDA tells of the memory, its clock in kHz
+        memory_clock_hz=memory_clock or getattr(facts, "memory_clock_rate", 0) * 1e3 or None,
+        bus_bits=bus_bits or getattr(facts, "memory_bus_width", 0) or None,
     )
 
 
@@ -217,6 +229,39 @@ def _nvml_facts(uuid: str) -> tuple[str | None, float | None]:
         return driver, clock
     finally:
         pynvml.nvmlShutdown()
+
+
+def _nvml_memory(uuid: str) -> tuple[float | None, int | None]:
+    """Highest memory clock (Hz) and bus width (bits) of the GPU with ``uuid``; None where NVML does not tell (a MIG slice)."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except Exception:  # as above
+        return None, None
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
+        return pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_MEM) * 1e6, pynvml.nvmlDeviceGetMemoryBusWidth(handle)
+    except pynvml.NVMLError:
+        return None, None
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def apple_gpu_cores() -> int | None:
+    """The number of cores of this Mac's GPU, which tells variants of a chip apart; None where torch does not tell it."""
+    import torch
+
+    count = getattr(torch.backends.mps, "get_core_count", None)
+    return int(count()) if count is not None and torch.backends.mps.is_available() else None
+
+
+def system_vendor(root: Path = _DMI) -> str | None:
+    """The maker of this machine as its firmware (DMI) gives it: "Amazon EC2", "Dell Inc."; None where it gives none."""
+    try:
+        return " ".join((root / "sys_vendor").read_text().split()) or None
+    except OSError:
+        return None
 
 
 def _text(value: str | bytes) -> str:

@@ -1,4 +1,4 @@
-"""The ceilings of a GPU: NVIDIA and AMD through torch's CUDA interface, Apple through MPS."""
+"""The ceilings of a GPU: NVIDIA and AMD through torch's CUDA interface and, on NVIDIA, kernels of our own; Apple through MPS."""
 
 from __future__ import annotations
 
@@ -8,67 +8,177 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rooflines.device_specs import detect
+from rooflines.device_specs import detect, measure_kernels
+from rooflines.device_specs.conditions import GpuState, Watch, refuse_if_busy
+from rooflines.device_specs.derive import FP32_PER_SM_CYCLE
+from rooflines.device_specs.measure_kernels import keep_above
+from rooflines.device_specs.measure_links import host_links, peer_links
 from rooflines.device_specs.measure_torch import free_bytes, gemm, transfers
 from rooflines.device_specs.meter import Meter
 from rooflines.device_specs.records import Precision
+from rooflines.errors import DeviceError
 from rooflines.units import binary_bytes, si
 
 if TYPE_CHECKING:
     import torch
 
-# FP32 FLOP per multiprocessor and cycle, FMA = 2, by compute capability: CUDA C++ Best Practices Guide, "Throughput of Native
-# Arithmetic Instructions" (results per cycle, times 2).
-_FP32_PER_SM_CYCLE = {
-    (5, 0): 256, (5, 2): 256, (5, 3): 256, (6, 0): 128, (6, 1): 256, (6, 2): 256, (7, 0): 128, (7, 2): 128, (7, 5): 128, (8, 0): 128,
-    (8, 6): 256, (8, 7): 256, (8, 9): 256, (9, 0): 256, (10, 0): 256, (10, 3): 256, (12, 0): 256, (12, 1): 256,
-}  # fmt: skip
+    from rooflines.kernels.micro.matmul import Scaling, Shape
+
 _LARGEST_MPS = 256 << 20  # bytes a tensor at most
 
 
-def measure_cuda(meter: Meter, device: torch.device) -> None:
-    """Every figure of one GPU; what its memory has no room for is left out."""
+def measure_cuda(
+    meter: Meter, device: torch.device, *, full: bool = False, sustained_s: float | None = None, force: bool = False
+) -> None:
+    """Every figure of one GPU that judges a run; what its memory has no room for is left out.
+
+    ``full`` adds more shapes of products, the two slower ways to multiply fp8, shared memory and the links to the host and to other
+    GPUs. With ``sustained_s`` every compute and memory figure is held for so many seconds as well. Raises DeviceError where other
+    processes keep the device busy, naming them; with ``force`` it is measured all the same and every figure says "disturbed".
+    """
     import torch
 
-    facts = detect.gpu(device.index)
-    nvidia = torch.version.hip is None
-    with torch.cuda.device(device):
+    with torch.cuda.device(device), _state(device) as state:
+        torch.zeros(1, device=device)  # a context of this process on the device, which NVML then lists
         torch.cuda.empty_cache()  # what a run before left with the allocator is free for the measurement
+        torch.cuda.synchronize(device)
+        facts = detect.gpu(device.index)
+        if state is not None:
+            meter.disturbed_by = refuse_if_busy(state, f"{facts.name} ({device})", force=force)
+            meter.watch = Watch(state.read)
+        meter.sustained_s = sustained_s
         try:
-            if nvidia:
-                derived_fp32(meter, facts)
-            capability = facts.compute_capability
-            precisions: list[Precision] = ["fp32", "fp64", "fp16"]
-            if not nvidia or capability >= (8, 0):
-                precisions += ["bf16"]
-            if nvidia and capability >= (8, 0):
-                precisions += ["tf32"]
-            for precision in precisions:
-                sides = (4096, 8192, 16384)
-                with _enough_memory(meter, f"GEMM {precision}"):
-                    gemm(meter, device, precision, tuple((side,) * 3 for side in sides), 1024, "cuBLAS" if nvidia else "hipBLAS")
-                torch.cuda.empty_cache()
-            with _enough_memory(meter, "memory"):
-                size = max(min(1 << 30, free_bytes(device) // 8), 1 << 20)
-                transfers(meter, device, "HBM", size, ("read", "copy", "triad"))
-            torch.cuda.empty_cache()
-            if facts.l2_bytes:
-                with _enough_memory(meter, "L2 read"):
-                    _gpu_l2(meter, device, facts.l2_bytes)
+            ours = _ours(meter, device, facts)
+            _products(meter, device, facts, full)
+            _memory(meter, device, facts, ours)
             _kernel_launch(meter, device)
+            if full:
+                if ours:
+                    with _left_out(meter, "shared memory read", device):
+                        measure_kernels.shared(meter, device)
+                with _left_out(meter, "links to the host", device):
+                    host_links(meter, device)
+                peer_links(meter, device)
         finally:
             torch.cuda.empty_cache()
+            meter.watch = None
+
+
+def _ours(meter: Meter, device: torch.device, facts: detect.Gpu) -> bool:
+    """The FMA peaks where our own kernels can be compiled, else one that is derived; whether they can."""
+    import torch
+
+    why_not = measure_kernels.unusable(device)
+    if not why_not:
+        units: tuple[measure_kernels.Fma, ...] = ("fp32", "fp64", "fp16") if facts.compute_capability >= (5, 3) else ("fp32", "fp64")
+        for precision in units:
+            with _left_out(meter, f"FMA {precision}", device):
+                measure_kernels.fma(meter, device, precision)
+    elif torch.version.hip is None:
+        extra = f"cuda{(torch.version.cuda or '12').split('.')[0]}"
+        meter.progress(f"CUDA kernels: left out ({why_not}); memory by torch. pip install 'rooflines[{extra}]' may help")
+        derived_fp32(meter, facts)
+    return not why_not
+
+
+def _products(meter: Meter, device: torch.device, facts: detect.Gpu, full: bool) -> None:
+    """Matrix products in every precision the device may have."""
+    import torch
+
+    nvidia = torch.version.hip is None
+    library = "cuBLAS" if nvidia else "hipBLAS"
+    for precision in product_precisions(facts.compute_capability if nvidia else None):
+        with _left_out(meter, f"GEMM {precision}", device):
+            gemm(meter, device, precision, product_shapes(full), 1024, library)
+        torch.cuda.empty_cache()
+        if precision == "fp8" and full:
+            scalings: dict[str, Scaling] = {"a scale per row": "row", "slow accumulation": "tensor, slow accumulation"}
+            for variant, scaling in scalings.items():
+                with _left_out(meter, f"GEMM fp8 ({variant})", device):
+                    gemm(meter, device, "fp8", _CUBES, 1024, library, scaling=scaling, variant=variant)
+                torch.cuda.empty_cache()
+
+
+def _memory(meter: Meter, device: torch.device, facts: detect.Gpu, ours: bool) -> None:
+    """Device memory and the L2 cache, by our own kernels or by torch."""
+    import torch
+
+    with _left_out(meter, "memory", device):
+        if ours:
+            measure_kernels.streams(meter, device, facts.l2_bytes)
+        else:
+            size = max(min(1 << 30, free_bytes(device) // 8), 1 << 20)
+            transfers(meter, device, "HBM", size, ("read", "write", "copy", "triad"))
+    torch.cuda.empty_cache()
+    if facts.l2_bytes:
+        with _left_out(meter, "L2 read", device):
+            (measure_kernels.l2 if ours else _gpu_l2)(meter, device, facts.l2_bytes)
+        torch.cuda.empty_cache()
+
+
+# Multiples of every tile that cuBLAS has, from where a device fills up to where its memory ends.
+_CUBES: tuple[Shape, ...] = tuple((side,) * 3 for side in (4096, 8192, 16384))
+_MORE_SHAPES: tuple[Shape, ...] = (
+    (6144, 6144, 6144),
+    (12288, 12288, 12288),
+    (8192, 8192, 16384),
+    (16384, 8192, 4096),
+    (8192, 28672, 8192),  # the wider half of a transformer's feed-forward block
+)
+
+
+def product_shapes(full: bool) -> tuple[Shape, ...]:
+    """The matrix products [m, n, k] to try for a device's peak."""
+    return _CUBES + _MORE_SHAPES if full else _CUBES
+
+
+def product_precisions(capability: tuple[int, int] | None) -> tuple[Precision, ...]:
+    """The precisions in which a GPU of this compute capability may multiply matrices; None for an AMD GPU, which is just tried.
+
+    fp64 and fp32 everywhere; fp16 since Pascal; int8 since Turing; bf16 and TF32 since Ampere; fp8 since Ada.
+    """
+    if capability is None:
+        return "fp32", "fp64", "fp16", "bf16", "fp8", "int8"
+    since: dict[Precision, tuple[int, int]] = {
+        "fp32": (0, 0), "fp64": (0, 0), "fp16": (5, 3), "bf16": (8, 0), "tf32": (8, 0), "fp8": (8, 9), "int8": (7, 5),
+    }  # fmt: skip
+    return tuple(precision for precision, first in since.items() if capability >= first)
 
 
 @contextlib.contextmanager
-def _enough_memory(meter: Meter, what: str) -> Iterator[None]:
-    """Leave a figure out, and say so, where the device has no room for it: another process may hold the memory."""
+def _state(device: torch.device) -> Iterator[GpuState | None]:
+    """What NVML knows of ``device`` meanwhile; None where NVML is not there or does not know it."""
+    import torch
+
+    try:
+        state = GpuState(str(getattr(torch.cuda.get_device_properties(device), "uuid", "")))
+    except DeviceError:
+        yield None
+        return
+    try:
+        yield state
+    finally:
+        state.close()
+
+
+@contextlib.contextmanager
+def _left_out(meter: Meter, what: str, device: torch.device) -> Iterator[None]:
+    """Leave a figure out, and say so, where it cannot be measured: memory that another process holds, a kernel that does not compile.
+
+    Not where the device itself has failed: then nothing after it could be measured either, and the error is raised.
+    """
     import torch
 
     try:
         yield
     except torch.cuda.OutOfMemoryError:
         meter.progress(f"{what}: not enough free memory on the device")
+    except Exception as error:  # every version of Numba, toolkit and driver fails in its own way
+        try:
+            torch.cuda.synchronize(device)
+        except RuntimeError:
+            raise error from None
+        meter.progress(f"{what}: left out ({(str(error).strip().splitlines() or [type(error).__name__])[0]})")
 
 
 def derived_fp32(meter: Meter, gpu: detect.Gpu) -> None:
@@ -76,7 +186,7 @@ def derived_fp32(meter: Meter, gpu: detect.Gpu) -> None:
 
     Not for the H20, whose advertised rate does not follow from its multiprocessors and clock.
     """
-    rate = _FP32_PER_SM_CYCLE.get(gpu.compute_capability)
+    rate = FP32_PER_SM_CYCLE.get(gpu.compute_capability)
     if rate is None or gpu.sm_clock_hz is None or re.search(r"\bH20\b", gpu.name):
         return
     major, minor = gpu.compute_capability
@@ -97,13 +207,10 @@ def _gpu_l2(meter: Meter, device: torch.device, l2_bytes: int) -> None:
     source = torch.ones(l2_bytes // 2 // 4, device=device)
     call, work = transfer.repeated_read(source, 64)
     call()
-    repeats = meter.rate(work, partial(clock.timed, device, call))
-    behind = max((one.value for one in meter.found if one.level == "HBM"), default=0.0)
-    if repeats.median <= behind:
-        meter.progress(f"L2 read: left out, {si(repeats.median, 'B/s')} is not above the device memory")
-        return
-    meter.add(repeats, f"torch.sum 64 times over {binary_bytes(source.nbytes)} in one kernel", kind="memory", name="L2 read",
-              unit="B/s", level="L2", access="read", capacity_bytes=l2_bytes)  # fmt: skip
+    keep_above(
+        meter, "HBM", work, partial(clock.timed, device, call), f"torch.sum 64 times over {binary_bytes(source.nbytes)} in one kernel",
+        kind="memory", name="L2 read", unit="B/s", level="L2", access="read", capacity_bytes=l2_bytes,
+    )  # fmt: skip
 
 
 def _kernel_launch(meter: Meter, device: torch.device) -> None:
@@ -131,18 +238,21 @@ def _kernel_launch(meter: Meter, device: torch.device) -> None:
 # --- MPS ---------------------------------------------------------------------------------------------------------------------------
 
 
-def measure_mps(meter: Meter, device: torch.device) -> None:
-    """Every figure of an Apple GPU."""
+def measure_mps(meter: Meter, device: torch.device, *, full: bool = False) -> None:
+    """Every figure of an Apple GPU that judges a run; ``full`` adds bf16 and the copies from and to the host."""
     import torch
 
     from rooflines.kernels.micro import clock, dispatch
 
-    for precision in ("fp32", "fp16"):
+    precisions: tuple[Precision, ...] = ("fp32", "fp16", "bf16") if full else ("fp32", "fp16")
+    for precision in precisions:
         gemm(meter, device, precision, ((2048,) * 3, (4096,) * 3), 512, "Metal")
     size = max(min(_LARGEST_MPS, detect.memory_available_bytes() // 8), 1 << 20)
-    transfers(meter, device, "DRAM", size, ("copy", "triad"))
+    transfers(meter, device, "DRAM", size, ("read", "write", "copy", "triad"))
     with torch.inference_mode():
         tensor = dispatch.smallest_kernel(device)
         clock.timed(device, tensor.zero_, 100)
         repeats = meter.latency(1000, partial(clock.timed, device, tensor.zero_))
     meter.add(repeats, "aten::zero_ on one element, 1000 times in a row", kind="latency", name="operator dispatch", unit="s")
+    if full:
+        host_links(meter, device)

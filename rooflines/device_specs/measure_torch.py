@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -17,9 +16,12 @@ from rooflines.units import binary_bytes, si
 if TYPE_CHECKING:
     import torch
 
-Access = Literal["read", "copy", "triad"]
+    from rooflines.kernels.micro.matmul import Scaling, Shape
+
+Access = Literal["read", "write", "copy", "triad"]
 
 _SLOWEST_GEMM = 1 / 20  # of fp32, for the half precisions on a CPU; slower means emulated element by element
+_TRIAL_S, _TRIAL_CALLS = 5e-3, 64  # a trial is that long, so that starting a kernel does not matter, but no more calls than that
 _LONGEST_CALLS = 2  # shares of the budget: a shape whose product would take longer is not tried
 
 
@@ -27,28 +29,26 @@ def gemm(
     meter: Meter,
     device: torch.device,
     precision: Precision,
-    shapes: tuple[tuple[int, int, int], ...],
+    shapes: tuple[Shape, ...],
     trial_side: int,
     detail: str,
+    *,
+    scaling: Scaling = "tensor",
+    variant: str = "",
 ) -> None:
     """The fastest matrix product of ``precision`` among ``shapes`` [m, n, k] that fit the memory and the time.
 
     A product of ``trial_side`` cubed tells first whether the device has the precision at all; it is measured where no other fits.
+    ``scaling`` is that of fp8. A ``variant`` is a further roof below the main one.
     """
     import torch
 
     from rooflines.kernels.micro import clock, matmul
 
-    def trial(shape: tuple[int, int, int]) -> float:
-        multiply = matmul.multiplication(shape, precision, device)
-        multiply()  # the first call chooses a kernel and allocates its workspace
-        best, deadline = math.inf, time.perf_counter() + meter.share_s / 2
-        for _ in range(3):
-            best = min(best, clock.timed(device, multiply, 1).seconds)
-            if time.perf_counter() > deadline:
-                break
-        return best
+    def trial(shape: Shape) -> float:
+        return quickest(meter, device, matmul.multiplication(shape, precision, device, scaling))
 
+    what = f"GEMM {precision}" + (f" ({variant})" if variant else "")
     with matmul.float32_matmul(precision):
         try:
             small = (trial_side,) * 3
@@ -59,25 +59,50 @@ def gemm(
                     rate = matmul.flops(small) / trial(small) * threads
             else:
                 rate = matmul.flops(small) / trial(small)
-        except (RuntimeError, TypeError) as error:  # no such product on this device: the message is torch's
-            meter.progress(f"GEMM {precision}: not available ({str(error).splitlines()[0]})")
+        except (RuntimeError, TypeError, ValueError, AttributeError) as error:  # no such product here: the message is torch's
+            meter.progress(f"{what}: not available ({(str(error).splitlines() or [type(error).__name__])[0]})")
             return
         fp32 = max((one.value for one in meter.found if one.kind == "compute" and one.precision == "fp32"), default=0.0)
         if device.type == "cpu" and precision in ("bf16", "fp16") and rate < fp32 * _SLOWEST_GEMM:
-            meter.progress(f"GEMM {precision}: skipped, emulated at {si(rate, 'FLOP/s')}")
+            meter.progress(f"{what}: skipped, emulated at {si(rate, 'FLOP/s')}")
             return
         free = free_bytes(device)
-        rates: dict[tuple[int, int, int], float] = {}
+        rates: dict[Shape, float] = {}
         for shape in shapes:
-            fits = matmul.footprint_bytes(shape, "fp32") * 2 < free / 2  # operands are made in fp32
-            if fits and matmul.flops(shape) / max(rate, *rates.values(), 0.0) < _LONGEST_CALLS * meter.share_s:
+            if fits(shape, free) and matmul.flops(shape) / max(rate, *rates.values(), 0.0) < _LONGEST_CALLS * meter.share_s:
                 rates[shape] = matmul.flops(shape) / trial(shape)
         best = max(rates, key=lambda shape: rates[shape], default=small)
-        multiply = matmul.multiplication(best, precision, device)
-        repeats = meter.rate(matmul.flops(best), partial(clock.timed, device, multiply))
-    m, n, k = best
-    meter.add(repeats, f"torch.mm [{m}, {k}] @ [{k}, {n}] ({detail})", kind="compute", name=f"GEMM {precision}", unit="FLOP/s",
-              precision=precision, engine="matrix", accumulate="fp64" if precision == "fp64" else "fp32")  # fmt: skip
+        multiply = matmul.multiplication(best, precision, device, scaling)
+        m, n, k = best
+        of = f", the best of {len(rates)} shapes" if len(rates) > 1 else ""
+        meter.figure(
+            matmul.flops(best), partial(clock.timed, device, multiply),
+            f"{matmul.operator(precision)} [{m}, {k}] @ [{k}, {n}] ({detail}){of}", kind="compute", name=f"GEMM {precision}",
+            unit="OP/s" if precision == "int8" else "FLOP/s", precision=precision, engine="matrix",
+            accumulate=matmul.accumulate(precision), variant=variant,
+        )  # fmt: skip
+
+
+def fits(shape: Shape, free: int) -> bool:
+    """Whether the matrices of a product take less than half of ``free`` bytes while they are made, which is in fp32 and one by one."""
+    from rooflines.kernels.micro import matmul
+
+    return matmul.footprint_bytes(shape, "fp32") * 2 < free / 2
+
+
+def quickest(meter: Meter, device: torch.device, call: Callable[[], object]) -> float:
+    """Seconds of one call at best: of three tries of some milliseconds each, after a first call that chooses and loads its kernel."""
+    from rooflines.kernels.micro import clock
+
+    call()
+    once = clock.timed(device, call, 1).seconds
+    calls = max(1, min(_TRIAL_CALLS, int(_TRIAL_S / once)))
+    best, deadline = once, time.perf_counter() + meter.share_s / 2
+    for _ in range(3):
+        best = min(best, clock.timed(device, call, calls).seconds / calls)
+        if time.perf_counter() > deadline:
+            break
+    return best
 
 
 def free_bytes(device: torch.device) -> int:
@@ -96,16 +121,16 @@ def transfers(meter: Meter, device: torch.device, level: str, size_bytes: int, a
     first, second, target = transfer.operands(size_bytes, device)
     calls = {
         "read": lambda: transfer.read(first),
+        "write": lambda: transfer.write(target),
         "copy": lambda: transfer.copy(first, target),
         "triad": lambda: transfer.triad(first, second, target),
     }
-    operator = {"read": "torch.sum", "copy": "Tensor.copy_", "triad": "torch.add(alpha=)"}
+    operator = {"read": "torch.sum", "write": "Tensor.fill_", "copy": "Tensor.copy_", "triad": "torch.add(alpha=)"}
     for access in accesses:
         call, work = calls[access]()
         call()
-        repeats = meter.rate(work, partial(clock.timed, device, call))
-        meter.add(repeats, f"{operator[access]} on tensors of {binary_bytes(size_bytes)}", kind="memory", name=f"{level} {access}",
-                  unit="B/s", level=level, access=access)  # fmt: skip
+        meter.figure(work, partial(clock.timed, device, call), f"{operator[access]} on tensors of {binary_bytes(size_bytes)}",
+                     kind="memory", name=f"{level} {access}", unit="B/s", level=level, access=access)  # fmt: skip
 
 
 @contextlib.contextmanager

@@ -24,14 +24,29 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     date: str = ""
 
 
+class Conditions(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a device while a figure was measured: medians over the measurement; None for what the device does not tell.
+
+    ``throttled`` names the driver's reasons for running below the requested clock.
+    """
+
+    clock_hz: float | None = None
+    memory_clock_hz: float | None = None
+    power_w: float | None = None
+    temperature_c: float | None = None
+    throttled: tuple[str, ...] = ()
+
+
 class Ceiling(msgspec.Struct, frozen=True, kw_only=True):
     """One roof of a device.
 
-    ``value`` is in ``unit``: FLOP/s for compute (OP/s when ``precision`` is int8), B/s for memory, s for latency. ``spread`` is the
-    coefficient of variation over the repeats of a measurement, absent for a figure that was not measured.
+    ``value`` is in ``unit``: FLOP/s for compute (OP/s when ``precision`` is int8), B/s for memory and links, s for latency.
+    ``spread`` is the coefficient of variation over the repeats of a measurement, absent for a figure that was not measured. A ``link``
+    leaves the device (to the host, to another device) and bounds no operator. ``variant`` marks a further roof below the main one of
+    its kind ("scalar", "1 thread", "sustained", "pinned"); empty for the main one. ``threads`` is how many threads of a CPU it takes.
     """
 
-    kind: Literal["compute", "memory", "latency"]
+    kind: Literal["compute", "memory", "latency", "link"]
     name: str
     value: float
     unit: Literal["FLOP/s", "OP/s", "B/s", "s"]
@@ -43,6 +58,14 @@ class Ceiling(msgspec.Struct, frozen=True, kw_only=True):
     access: Literal["read", "write", "update", "copy", "triad"] | None = None
     capacity_bytes: int | None = None
     spread: float | None = None
+    variant: str = ""
+    threads: int | None = None
+    conditions: Conditions | None = None
+
+    @property
+    def key(self) -> tuple[str, str, str, int | None]:
+        """What makes it the same figure in two measurements."""
+        return self.kind, self.name, self.variant, self.threads
 
 
 class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +73,12 @@ class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
 
     ``device`` is the name as the driver prints it, ``kind`` the torch device type (cpu, cuda, mps), ``fingerprint`` identifies
     device, driver and package versions for the cache, ``measured_at`` is an ISO time and ``measurements`` how
-    many measurements the figures are the best of.
+    many measurements the figures are the best of. ``full`` says that every figure was measured and not only those that judge a run,
+    ``sustained_s`` for how many seconds the sustained ones were held, ``method`` which version of the kernels and their timing it was,
+    ``packages`` the versions that took part, ``threads`` how many threads of a CPU and ``clock_hz`` the clock that their cores
+    sustained on integers.
+
+    The questions below are answered by main roofs alone: a variant lies below the main roof of its kind, and a link bounds no operator.
     """
 
     device: str
@@ -59,27 +87,39 @@ class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
     fingerprint: str = ""
     measured_at: str = ""
     measurements: int = 1
+    full: bool = False
+    sustained_s: float | None = None
+    method: int | None = None
+    packages: dict[str, str] = msgspec.field(default_factory=dict)
+    driver: str | None = None
+    threads: int | None = None
+    clock_hz: float | None = None
+
+    def main(self, kind: str) -> tuple[Ceiling, ...]:
+        """The main roofs of one kind, in the order given."""
+        return tuple(c for c in self.ceilings if c.kind == kind and not c.variant)
 
     def compute(self, precision: str, engine: Engine) -> Ceiling | None:
         """The highest roof for arithmetic of ``precision`` on ``engine``, or None when none is known.
 
         Matrix work may run on the vector units as well (on most CPUs it does), so for ``matrix`` the higher of the two counts. Vector
-        arithmetic on the half precisions is done in fp32 registers where the device lists no rate of its own.
+        arithmetic on the half precisions is done in fp32 registers where the device lists no rate of its own. Products that accumulate
+        in fp16 are no roof of torch's, which accumulates in fp32, unless there is no other.
         """
         engines = ("matrix", "vector") if engine == "matrix" else ("vector",)
-        found = [c for c in self.ceilings if c.kind == "compute" and c.precision == precision and c.engine in engines]
+        found = [c for c in self.main("compute") if c.precision == precision and c.engine in engines]
         if not found and engine == "vector" and precision in ("bf16", "fp16", "tf32", "fp8", "int8"):
             return self.compute("fp32", "vector")
-        return max(found, key=lambda c: c.value, default=None)
+        usual = [c for c in found if not (c.engine == "matrix" and c.accumulate == "fp16")]
+        return max(usual or found, key=lambda c: c.value, default=None)
 
     def memory_levels(self) -> tuple[Ceiling, ...]:
         """The fastest access rate of every memory level, nearest to the arithmetic first; the last has no capacity limit."""
         best: dict[str, Ceiling] = {}
-        for ceiling in self.ceilings:
-            if ceiling.kind == "memory":
-                level = ceiling.level or ceiling.name
-                if level not in best or ceiling.value > best[level].value:
-                    best[level] = ceiling
+        for ceiling in self.main("memory"):
+            level = ceiling.level or ceiling.name
+            if level not in best or ceiling.value > best[level].value:
+                best[level] = ceiling
         return tuple(sorted(best.values(), key=lambda c: (c.capacity_bytes is None, c.capacity_bytes or 0)))
 
     def outermost_memory(self) -> Ceiling | None:
@@ -89,4 +129,4 @@ class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
 
     def latency(self) -> Ceiling | None:
         """The shortest time this device takes to run an operator that does nothing."""
-        return min((c for c in self.ceilings if c.kind == "latency"), key=lambda c: c.value, default=None)
+        return min(self.main("latency"), key=lambda c: c.value, default=None)

@@ -11,9 +11,9 @@ import msgspec
 
 from rooflines._version import __version__
 from rooflines.device_specs import detect
+from rooflines.device_specs.nvml import start_nvml
 from rooflines.errors import DeviceError
 from rooflines.profiler.records import Environment
-from rooflines.profiler.samplers.nvml import start_nvml
 
 
 class Driver(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +42,7 @@ def collect_environment(device: str) -> Environment:
         device=device,
         device_name=device_name(device),
         device_memory_bytes=device_memory_bytes(device),
+        device_units=device_units(device),
         driver=driver_version(device),
         cuda=cuda_version(device),
         cudnn=cudnn_version(device),
@@ -85,6 +86,15 @@ def device_name(device: str) -> str:
 
         return torch.cuda.get_device_name(device)
     return detect.cpu_name()
+
+
+def device_units(device: str) -> int | None:
+    """The multiprocessors of a CUDA device, of a slice (MIG) its own; None for others."""
+    if _kind(device) != "cuda":
+        return None
+    import torch
+
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
 def device_memory_bytes(device: str) -> int | None:

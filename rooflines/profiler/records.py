@@ -41,7 +41,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
     """Where it ran. ``device`` is torch's name (``cpu``, ``cuda:0``), ``device_name`` the driver's.
 
-    ``cpu_cores`` are physical cores, ``cpu_threads`` the hardware threads that the system schedules on, ``threads`` those of torch.
+    ``cpu_cores`` are physical cores, ``cpu_threads`` the hardware threads that the system schedules on, ``threads`` those of torch,
+    ``device_units`` the multiprocessors of a GPU, of a slice its own.
     """
 
     host: str
@@ -62,6 +63,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     cuda: str | None = None
     cudnn: str | None = None
     device_memory_bytes: int | None = None
+    device_units: int | None = None
     git_commit: str | None = None
 
 

@@ -10,7 +10,7 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -24,9 +24,11 @@ MOST_LABELS = 10
 MOST_POINTS = 1500
 # An operator this far above its bound is more than the noise of a measurement.
 ABOVE_ROOF = 1.02
-# A roof is drawn from the start when it judges this share of the time.
+# A compute roof is drawn dark when it judges this share of the time.
 PRIMARY_SHARE = 0.1
 MOST_PRIMARY = 3
+# And lighter from this share on.
+SHOWN_SHARE = 0.01
 BAND = 0.5
 _LONGEST_NAME = 28
 # Operators that take this share of the time at most do not stretch an axis over empty decades.
@@ -40,18 +42,20 @@ SOURCE_WORDS = {"measured": "measured", "spec": "data sheet", "derived": "derive
 class Roof(msgspec.Struct, frozen=True, kw_only=True):
     """One ceiling as a line through ``x`` (FLOP/byte) and ``y`` (FLOP/s).
 
-    ``primary`` roofs are drawn dark from the start; the others are lighter and off until asked for. ``why_secondary`` groups those in
-    the reader's words.
+    ``text`` names the roof with its source, ``short`` without. ``primary`` roofs are drawn dark, the others lighter. ``shown`` ones are
+    drawn from the start, the rest when asked for. ``why_secondary`` groups those that are not primary in the reader's words.
     """
 
     kind: Literal["memory", "compute"]
     name: str
     text: str
+    short: str
     value: float
     unit: str
     source: str
     detail: str
     primary: bool
+    shown: bool
     why_secondary: str
     x: tuple[float, ...]
     y: tuple[float, ...]
@@ -134,23 +138,26 @@ def roofline_chart(analysis: Analysis) -> Chart | None:
     """The chart of ``analysis``, or None when there is neither a roof nor a point to draw."""
     placeable = [(index, row) for index, row in enumerate(analysis.operators) if _can_be_placed(row)]
     placeable.sort(key=lambda pair: pair[1].time_s, reverse=True)
-    memory = [c for c in analysis.ceilings if c.kind == "memory" and _positive(c.value)]
-    compute = [c for c in analysis.ceilings if c.kind == "compute" and _positive(c.value)]
+    known = Ceilings(device="", kind="", ceilings=tuple(c for c in analysis.ceilings if _positive(c.value)))
+    memory, compute = known.main("memory"), known.main("compute")
     if not placeable and not (memory and compute):
         return None
 
-    known = Ceilings(device="", kind="", ceilings=analysis.ceilings)
     primary_memory = known.outermost_memory() or max(memory, key=lambda c: c.capacity_bytes or 0, default=None)
-    primary_compute = _primary_compute(compute, known, analysis.operators)
+    primary_compute, other_compute = _compute_in_run(compute, known, analysis.operators)
+    caches = [level for level in known.memory_levels() if level is not primary_memory]
+    top = max((c.value for c in primary_compute), default=None)
     ridges = _ridges(primary_memory, primary_compute)
     ring = _ring(analysis)
     points = _points(_worth_drawing(placeable))
     marks = [(p.intensity, p.flop_per_s) for p in points] + [(r.intensity, r.flop_per_s) for r in ridges]
     marks += [(ring.intensity, ring.flop_per_s)] if ring else []
-    levels = [c.value for c in primary_compute]
+    marks += [(top / cache.value, top) for cache in caches] if top else []
+    levels = [c.value for c in (*primary_compute, *other_compute)]
     limits = limits_around(marks, levels)
     wide_limits = limits_around(marks, levels + [c.value for c in compute])
-    roofs = _roofs(memory, compute, primary_memory, primary_compute, wide_limits)
+    drawn = _Drawn(primary_memory, tuple(caches), primary_compute, other_compute, top)
+    roofs = _roofs(memory, compute, drawn, wide_limits)
     labelled = _with_most_headroom(points, analysis.operators)
     y_factor, prefix = scale(max([p.flop_per_s for p in points] + levels))
     shown = {row.row for row in points}
@@ -222,21 +229,35 @@ def count_text(value: float) -> str:
 # --- roofs ---------------------------------------------------------------------------------------------------------------------
 
 
-def _primary_compute(compute: Sequence[Ceiling], known: Ceilings, rows: Iterable[OperatorRow]) -> list[Ceiling]:
-    """The compute roofs that judge a real share of the time, highest share first; the best fp32 one when nothing says."""
+class _Drawn(NamedTuple):
+    """What is drawn from the start: the outermost memory and the compute roofs that judge much of the time dark, the rest lighter."""
+
+    memory: Ceiling | None
+    caches: tuple[Ceiling, ...]
+    compute: list[Ceiling]
+    other_compute: list[Ceiling]
+    top: float | None
+
+
+def _compute_in_run(compute: Sequence[Ceiling], known: Ceilings, rows: Iterable[OperatorRow]) -> tuple[list[Ceiling], list[Ceiling]]:
+    """The compute roofs that judge a real share of the time, highest share first, and those that judge a small one.
+
+    Where nothing says, it is the best fp32 one.
+    """
     time_of: dict[Ceiling, float] = {}
     for row in rows:
         if row.precision is None or not row.flops:
             continue
         roof = known.compute(row.precision, "matrix" if row.engine == "matrix" else "vector")
-        if roof is not None and roof in compute:
+        if roof is not None:
             time_of[roof] = time_of.get(roof, 0.0) + row.time_s
     total = sum(time_of.values())
     if total > 0:
         ranked = sorted(time_of, key=lambda roof: time_of[roof], reverse=True)
-        return [roof for position, roof in enumerate(ranked) if position == 0 or time_of[roof] / total >= PRIMARY_SHARE][:MOST_PRIMARY]
+        primary = [roof for rank, roof in enumerate(ranked) if rank == 0 or time_of[roof] / total >= PRIMARY_SHARE][:MOST_PRIMARY]
+        return primary, [roof for roof in ranked if roof not in primary and time_of[roof] / total >= SHOWN_SHARE]
     preferred = [c for c in compute if c.precision == "fp32"] or list(compute)
-    return sorted(preferred, key=lambda c: c.value, reverse=True)[:1]
+    return sorted(preferred, key=lambda c: c.value, reverse=True)[:1], []
 
 
 def _ridges(memory: Ceiling | None, compute: Iterable[Ceiling]) -> tuple[Ridge, ...]:
@@ -254,32 +275,33 @@ def _ridges(memory: Ceiling | None, compute: Iterable[Ceiling]) -> tuple[Ridge, 
     )
 
 
-def _roofs(
-    memory: Sequence[Ceiling],
-    compute: Sequence[Ceiling],
-    primary_memory: Ceiling | None,
-    primary_compute: Sequence[Ceiling],
-    limits: Limits,
-) -> tuple[Roof, ...]:
-    """Lines for every ceiling: slanted ones end at the top primary compute roof, flat ones begin where the primary memory roof is."""
-    top = max((c.value for c in primary_compute), default=None)
+def _roofs(memory: Sequence[Ceiling], compute: Sequence[Ceiling], drawn: _Drawn, limits: Limits) -> tuple[Roof, ...]:
+    """Lines for every main ceiling: slanted ones end at the top primary compute roof, flat ones begin at the primary memory roof."""
+    outermost, top = drawn.memory, drawn.top
+    outwards = [*drawn.caches, *([outermost] if outermost else [])]
     roofs = []
     for ceiling in memory:
-        primary = ceiling is primary_memory
         x_end = min(limits.x_high, top / ceiling.value) if top else limits.x_high
         x, y = _slanted(ceiling.value, limits, x_end)
-        if not primary and primary_memory is not None and top and top / primary_memory.value > x_end:
-            # A faster level reaches the compute roof earlier: draw the piece of that roof which only it makes reachable.
-            x, y = (*x, top / primary_memory.value), (*y, top)
-        same_place = primary_memory is not None and ceiling.capacity_bytes == primary_memory.capacity_bytes
-        roofs.append(_roof(ceiling, primary, "other access patterns" if same_place else "caches", x, y))
+        cache = any(ceiling is one for one in drawn.caches)
+        if cache and top:
+            # A faster level reaches the compute roof earlier: draw the piece of that roof which only it makes reachable, up to where
+            # the next level outwards does.
+            following = outwards[next(index for index, one in enumerate(outwards) if one is ceiling) + 1 :]
+            knee = top / max((one.value for one in following), default=ceiling.value)
+            if knee > x_end:
+                x, y = (*x, min(knee, limits.x_high)), (*y, top)
+        primary = ceiling is outermost
+        roofs.append(_roof(ceiling, primary, primary or cache, "caches" if cache else "other access patterns", x, y))
     for ceiling in compute:
-        primary = ceiling in primary_compute
-        x_start = max(limits.x_low, ceiling.value / primary_memory.value) if primary_memory else limits.x_low
+        primary = ceiling in drawn.compute
+        x_start = max(limits.x_low, ceiling.value / outermost.value) if outermost else limits.x_low
         x, y = (x_start, limits.x_high), (ceiling.value, ceiling.value)
-        if not primary and primary_memory is not None and top and ceiling.value > top:
-            x, y = (top / primary_memory.value, *x), (top, *y)
-        roofs.append(_roof(ceiling, primary, "other precisions and engines", x, y))
+        if not primary and outermost is not None and top and ceiling.value > top:
+            x, y = (top / outermost.value, *x), (top, *y)
+        other = ceiling in drawn.other_compute
+        group = "other precisions in this run" if other else "other precisions and engines"
+        roofs.append(_roof(ceiling, primary, primary or other, group, x, y))
     return tuple(roof for roof in roofs if len(roof.x) > 1)
 
 
@@ -290,17 +312,20 @@ def _slanted(bandwidth: float, limits: Limits, x_end: float) -> tuple[tuple[floa
     return (x_start, x_end), (x_start * bandwidth, x_end * bandwidth)
 
 
-def _roof(ceiling: Ceiling, primary: bool, why_secondary: str, x: tuple[float, ...], y: tuple[float, ...]) -> Roof:
+def _roof(ceiling: Ceiling, primary: bool, shown: bool, why_secondary: str, x: tuple[float, ...], y: tuple[float, ...]) -> Roof:
     source = SOURCE_WORDS[ceiling.source.kind]
+    short = f"{ceiling.name} {si(ceiling.value, ceiling.unit)}"
     return Roof(
         kind="memory" if ceiling.kind == "memory" else "compute",
         name=ceiling.name,
-        text=f"{ceiling.name} {si(ceiling.value, ceiling.unit)}, {source}",
+        text=f"{short}, {source}",
+        short=short,
         value=ceiling.value,
         unit=ceiling.unit,
         source=source,
         detail=ceiling.source.detail,
         primary=primary,
+        shown=shown,
         why_secondary="" if primary else why_secondary,
         x=x,
         y=y,

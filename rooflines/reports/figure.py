@@ -92,7 +92,7 @@ def roofline_figure(
     taken = _points(plot, chart, theme)
     taken += _names(plot, chart, taken)
     taken += _ring(plot, chart, taken)
-    for roof in sorted((roof for roof in chart.roofs if roof.primary), key=lambda roof: roof.kind == "memory"):
+    for roof in sorted((roof for roof in chart.roofs if roof.shown), key=lambda roof: (not roof.primary, roof.kind == "memory")):
         taken += _roof(plot, chart, roof, taken)
     _ridges(plot, chart, taken)
     _band_name(plot, chart, taken)
@@ -313,11 +313,21 @@ def _ring(plot: _Plot, chart: Chart, taken: Iterable[Box]) -> list[Box]:
 
 
 def _roof(plot: _Plot, chart: Chart, roof: Roof, taken: list[Box]) -> list[Box]:
-    """A thin dark line with its value and source written along it, where no name stands; returns the boxes the words fill."""
-    plot.axes.plot(roof.x, roof.y, color=plot.ink.roof, linewidth=1.0, zorder=2, solid_capstyle="butt", gid=f"roof-{roof.name}")
-    (x0, y0), (x1, y1) = (plot.points(x, y) for x, y in ((roof.x[0], roof.y[0]), (roof.x[-1], roof.y[-1])))
+    """A thin line with its value written along it, where no name stands; returns the boxes the words fill.
+
+    A primary roof is dark and tells its source; the others, caches as a rule, are lighter and leave that to the table.
+    """
+    style: dict[str, Any] = {"color": plot.ink.roof, "linewidth": 1.0}
+    if not roof.primary:
+        style = {"color": plot.ink.faint_roof, "linewidth": 0.6, "linestyle": (0, (4, 2))}
+    plot.axes.plot(roof.x, roof.y, zorder=2 if roof.primary else 1.5, solid_capstyle="butt", gid=f"roof-{roof.name}", **style)
+    text, size, colour = (roof.text, _TEXT, plot.ink.roof) if roof.primary else (roof.short, _SMALL, plot.ink.muted)
+    # A cache's line goes on along the roof that it reaches: its name stands on the slope.
+    (x0, y0), (x1, y1) = (plot.points(x, y) for x, y in zip(roof.x[:2], roof.y[:2], strict=True))
+    if roof.kind == "compute":
+        (x0, y0), (x1, y1) = (plot.points(x, y) for x, y in zip(roof.x[-2:], roof.y[-2:], strict=True))
     angle = math.atan2(y1 - y0, x1 - x0)
-    length = plot.length(roof.text, _TEXT)
+    length = plot.length(text, size)
     reach = math.hypot(x1 - x0, y1 - y0)
     above_x, above_y = -math.sin(angle) * 7.5, math.cos(angle) * 7.5
     flat = roof.kind == "compute"
@@ -333,7 +343,7 @@ def _roof(plot: _Plot, chart: Chart, roof: Roof, taken: list[Box]) -> list[Box]:
     lines = [(x0 + math.cos(angle) * start + above_x, y0 + math.sin(angle) * start + above_y) for start in starts]
     # A roof is never left without its name: where no place is free, the least covered will do.
     x, y = min(lines, key=lambda line: _covered(plot, chart, _along(line[0], line[1], length, angle), taken))
-    plot.write(x, y, roof.text, rotation=math.degrees(angle), rotation_mode="anchor", ha="left", color=plot.ink.roof, zorder=6)
+    plot.write(x, y, text, size=size, rotation=math.degrees(angle), rotation_mode="anchor", ha="left", color=colour, zorder=6)
     return [Box(px - 5, py - 5, px + 5, py + 5) for px, py in _along(x, y, length, angle)]
 
 

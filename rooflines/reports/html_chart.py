@@ -27,7 +27,7 @@ def chart_data(chart: Chart) -> dict[str, Any]:
     for roof in plain["roofs"]:
         roof["hover"] = _hover(roof["name"], (("ceiling", si(roof["value"], roof["unit"])), (roof["source"], roof["detail"])))
         roof["text"] = plotly_text(roof["text"])
-        roof["short"] = plotly_text(f"{roof['name']} {si(roof['value'], roof['unit'])}")
+        roof["short"] = plotly_text(roof["short"])
     for ridge in plain["ridges"]:
         ridge["hover"] = _hover(f"{ridge['memory']} meets {ridge['compute']}", (("ridge point", ridge["text"].removeprefix("ridge ")),))
     plain["points"] = [
@@ -91,15 +91,15 @@ def _above_the_line(point: Point, chart: Chart) -> bool:
     return not point.warning and any(point.flop_per_s > line * point.intensity for line in lines)
 
 
-def roof_groups(chart: Chart | None) -> tuple[tuple[str, str], ...]:
-    """The groups of roofs that can be switched on, with what they hold."""
+def roof_groups(chart: Chart | None) -> tuple[tuple[str, str, bool], ...]:
+    """The groups of roofs that can be switched, with what they hold and whether they are on from the start."""
     if chart is None:
         return ()
-    groups: dict[str, list[str]] = {}
+    groups: dict[str, tuple[list[str], bool]] = {}
     for roof in chart.roofs:
         if not roof.primary:
-            groups.setdefault(roof.why_secondary, []).append(roof.text)
-    return tuple((name, "; ".join(texts)) for name, texts in groups.items())
+            groups.setdefault(roof.why_secondary, ([], roof.shown))[0].append(roof.text)
+    return tuple((name, "; ".join(texts), on) for name, (texts, on) in groups.items())
 
 
 def plotly_text(text: str) -> str:

@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from rooflines.reports.chart import SOURCE_WORDS, count_text, shorten_left, warning
+from rooflines.reports.chart import count_text, shorten_left, warning
 from rooflines.reports.palette import bound_style
-from rooflines.reports.sentences import source_words
+from rooflines.reports.sentences import (
+    ceiling_name,
+    ceiling_scope,
+    conditions_words,
+    marks_of,
+    roof_order,
+    source_and_age,
+    source_words,
+)
 from rooflines.reports.summary import operators_summary, share_of_step
 from rooflines.reports.tables import operator_module, operator_name, shorten_name, shorten_shapes
 from rooflines.roofline.analysis import CATEGORIES, Analysis, ModuleRow, OperatorRow
-from rooflines.units import binary_bytes, percent, scale, seconds, si, significant
+from rooflines.units import percent, scale, seconds, si, significant
 
 _MODULES_OPEN = 40
 _MOST_DECIMALS = 3
@@ -274,7 +282,7 @@ def unmodelled_table(analysis: Analysis) -> Table | None:
 
 
 def ceilings_table(analysis: Analysis) -> Table | None:
-    """Every ceiling with its scope, how sure it is and where it comes from."""
+    """Every ceiling with its scope, how sure it is, where it comes from and how old it was; further roofs below the main ones."""
     if not analysis.ceilings:
         return None
     columns = (
@@ -282,37 +290,23 @@ def ceilings_table(analysis: Analysis) -> Table | None:
         Column("kind", numeric=False),
         Column("for", numeric=False),
         Column("value"),
-        Column("spread", "± %"),
-        Column("source", numeric=False),
+        Column("spread", "± %", title_long="coefficient of variation over the repeats"),
+        Column("source", numeric=False, title_long="with its date, and its age when the run was made"),
         Column("how", numeric=False),
     )
     rows = tuple(
         (
-            Cell(ceiling.name),
+            Cell(ceiling_name(ceiling)),
             Cell(ceiling.kind),
-            Cell(_scope(ceiling.precision, ceiling.engine, ceiling.accumulate, ceiling.level, ceiling.access, ceiling.capacity_bytes)),
+            Cell(ceiling_scope(ceiling) or _DASH),
             Cell(si(ceiling.value, ceiling.unit)),
-            Cell(_DASH if ceiling.spread is None else f"{ceiling.spread * 100:.1f}"),
-            Cell(SOURCE_WORDS[ceiling.source.kind], title=source_words(ceiling)),
-            Cell(" · ".join(text for text in (ceiling.source.detail, ceiling.source.date) if text)),
+            Cell(_DASH if ceiling.spread is None else f"{ceiling.spread * 100:.1f}", warning=", ".join(marks_of(ceiling))),
+            Cell(source_and_age(ceiling, analysis.created), title=source_words(ceiling, analysis.created)),
+            Cell(" · ".join(text for text in (ceiling.source.detail, conditions_words(ceiling.conditions)) if text)),
         )
-        for ceiling in analysis.ceilings
+        for ceiling in roof_order(analysis.ceilings)
     )
     return Table(columns, rows)
-
-
-def _scope(
-    precision: str | None, engine: str | None, accumulate: str | None, level: str | None, access: str | None, capacity: int | None
-) -> str:
-    texts = (
-        precision,
-        f"{engine} units" if engine else None,
-        f"accumulates in {accumulate}" if accumulate and accumulate != precision else None,
-        level,
-        access,
-        f"up to {binary_bytes(capacity)}" if capacity else None,
-    )
-    return ", ".join(text for text in texts if text) or _DASH
 
 
 # --- numbers -------------------------------------------------------------------------------------------------------------------

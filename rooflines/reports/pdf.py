@@ -14,6 +14,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from rooflines.device_specs.records import Ceiling
 from rooflines.reports.chart import warning
 from rooflines.reports.figure import SERIF, as_svg, roofline_figure, steps_figure
 from rooflines.reports.palette import INK, bound_style, category_colour, contrast
@@ -21,6 +22,8 @@ from rooflines.reports.sentences import (
     NUMBER_AND_UNIT,
     breakdown_title,
     categories_sentence,
+    ceiling_name,
+    conditions_words,
     coverage_sentence,
     flag_sentence,
     headline,
@@ -30,8 +33,9 @@ from rooflines.reports.sentences import (
     missing_ceilings,
     missing_findings,
     missing_operators,
+    roof_order,
     saving,
-    source_words,
+    source_and_age,
     status_sentence,
     steps_sentences,
     subject,
@@ -316,6 +320,17 @@ def _method(analysis: Analysis) -> Sequence[str]:
 def _ceilings(analysis: Analysis) -> dict[str, Any]:
     return {
         "missing": missing_ceilings(analysis),
-        "columns": [("ceiling", ""), ("value", ""), ("how sure", ""), ("source", "")],
-        "rows": [(roof.name, si(roof.value, roof.unit), source_words(roof), roof.source.detail) for roof in analysis.ceilings],
-    }
+        "columns": [("ceiling", ""), ("value", ""), ("±", "%"), ("source", ""), ("how", "")],
+        "rows": [
+            (
+                ceiling_name(roof), si(roof.value, roof.unit), "–" if roof.spread is None else f"{roof.spread * 100:.1f}",
+                source_and_age(roof, analysis.created),
+                "; ".join(text for text in (_accumulates(roof), roof.source.detail, conditions_words(roof.conditions)) if text),
+            )
+            for roof in roof_order(analysis.ceilings)
+        ],
+    }  # fmt: skip
+
+
+def _accumulates(roof: Ceiling) -> str:
+    return f"accumulates in {roof.accumulate}" if roof.accumulate and roof.accumulate != roof.precision else ""

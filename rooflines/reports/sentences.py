@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
 
-from rooflines.device_specs.records import Ceiling, Ceilings
+from rooflines.device_specs.records import Ceiling, Ceilings, Conditions
 from rooflines.reports.summary import CategorySummary, PeakMemory, share_of_saving
 from rooflines.reports.tables import operator_module, operator_name
 from rooflines.roofline.analysis import Analysis, OperatorRow
 from rooflines.units import binary_bytes, percent, seconds, si, significant
+
+# What a ceiling's source says when it should be read with care, and why.
+DOUBTS = {
+    "unstable": "its repeats differ by more than 5 %, even on a second try",
+    "disturbed": "other processes used the same cores, so it is perhaps too low",
+    "slower than": "it came out below the next level outwards, twice",
+    "throttled": "the device ran below the clock that it was asked for",
+}
+_SOURCES = {"measured": "measured", "spec": "data sheet", "derived": "derived", "user": "given"}
 
 # A space between a number and its unit, at which no line should end.
 NUMBER_AND_UNIT = re.compile(r"(?<=\d) (?=(?:%|[mµn]?s|min|[kMGTP]?(?:FLOP|OP|B)/s|[KMGTP]?i?B)(?:\W|$))")
@@ -156,27 +166,117 @@ def saving(saves_s: float, analysis: Analysis) -> str:
     return f"up to {seconds(saves_s)} {per(analysis)}" + (f" ({percent(share)})" if share else "")
 
 
-def roofs_sentence(analysis: Analysis) -> str | None:
-    """The roofs that judge this workload, each with its source; None when there are none."""
-    # A precision that a hundredth of the time is spent in is worth a roof here; a counter in fp64 is not.
-    time_of: dict[str, float] = {}
+def roofs_of_run(analysis: Analysis) -> list[Ceiling]:
+    """The roofs that judge this run: those of its precisions, on the engine that did the work, every level of memory, the latency.
+
+    A precision that a hundredth of the time is spent in is worth a roof here; a counter in fp64 is not.
+    """
+    device = Ceilings(device=analysis.environment.device_name, kind=analysis.environment.device, ceilings=analysis.ceilings)
+    time_of: dict[Ceiling, float] = {}
     for row in analysis.operators:
         if row.precision and row.flops:
-            time_of[row.precision] = time_of.get(row.precision, 0.0) + row.time_s
-    used = [name for name in sorted(time_of, key=lambda name: -time_of[name]) if time_of[name] >= 0.01 * sum(time_of.values())]
-    device = Ceilings(device=analysis.environment.device_name, kind=analysis.environment.device, ceilings=analysis.ceilings)
-    candidates = [device.compute(precision, "matrix") for precision in used] + [device.outermost_memory()]
-    roofs = [f"{roof.name} {si(roof.value, roof.unit)} ({source_words(roof)})" for roof in candidates if roof]
-    return f"Judged against {', '.join(roofs)}." if roofs else None
+            roof = device.compute(row.precision, "matrix" if row.matrix_flops else "vector")
+            if roof is not None:
+                time_of[roof] = time_of.get(roof, 0.0) + row.time_s
+    whole = sum(time_of.values())
+    compute = [roof for roof in sorted(time_of, key=lambda roof: -time_of[roof]) if time_of[roof] >= 0.01 * whole]
+    latency = device.latency()
+    return [*compute, *device.memory_levels(), *([latency] if latency else [])]
 
 
-def source_words(roof: Ceiling) -> str:
-    """How sure a ceiling is: ``measured 2026-11-20, ±0.4 %``, ``from the data sheet, not measured``."""
+def source_words(roof: Ceiling, created: str = "") -> str:
+    """How sure a ceiling is: ``measured 2026-11-20, 3 days before, ±0.4 %``, ``from the data sheet, not measured``.
+
+    ``created`` is the ISO time of the run that it judges; the age of a measurement is told where it is a day or more.
+    """
     source = roof.source
     if source.kind == "measured":
-        return f"measured{f' {source.date}' if source.date else ''}{f', ±{percent(roof.spread, 1)}' if roof.spread is not None else ''}"
+        parts = [f"measured {source.date}".rstrip(), age_before(source.date, created)]
+        parts += [f"±{percent(roof.spread, 1)}"] if roof.spread is not None else []
+        return ", ".join(part for part in parts if part)
     return {
         "spec": "from the data sheet, not measured",
         "derived": "derived from cores, clock and vector width, not measured",
         "user": "given by the user",
     }[source.kind]
+
+
+def ceiling_name(roof: Ceiling) -> str:
+    """A ceiling's name with its variant: ``FMA fp32 (1 thread)``."""
+    return roof.name if not roof.variant or roof.variant in roof.name else f"{roof.name} ({roof.variant})"
+
+
+def ceiling_scope(roof: Ceiling) -> str:
+    """What a ceiling holds for: ``bf16, matrix units, accumulates in fp32``, ``L2, read, up to 2.00 MiB``."""
+    texts = (
+        roof.precision,
+        f"{roof.engine} units" if roof.engine else None,
+        f"accumulates in {roof.accumulate}" if roof.accumulate and roof.accumulate != roof.precision else None,
+        roof.level,
+        roof.access,
+        f"up to {binary_bytes(roof.capacity_bytes)}" if roof.capacity_bytes else None,
+        f"further roof: {roof.variant}" if roof.variant else None,
+    )
+    return ", ".join(text for text in texts if text)
+
+
+def source_and_age(roof: Ceiling, created: str) -> str:
+    """The kind of source with its date and age at ``created``: ``measured 2026-11-18, 3 days before``; ``data sheet``."""
+    kind = _SOURCES[roof.source.kind]
+    if roof.source.kind != "measured":
+        return kind
+    return ", ".join(part for part in (f"{kind} {roof.source.date}".strip(), age_before(roof.source.date, created)) if part)
+
+
+def marks_of(roof: Ceiling) -> list[str]:
+    """The words of warning (``DOUBTS``) that belong to a ceiling."""
+    found = [word for word in DOUBTS if word in roof.source.detail]
+    return [*found, "throttled"] if roof.conditions and roof.conditions.throttled and "throttled" not in found else found
+
+
+def conditions_words(conditions: Conditions | None) -> str:
+    """The state of the device while it was measured: ``1.98 GHz, 690 W, 64 °C, throttled by power``; empty where it is not known."""
+    if conditions is None:
+        return ""
+    parts = [
+        None if conditions.clock_hz is None else si(conditions.clock_hz, "Hz"),
+        None if conditions.memory_clock_hz is None else f"memory {si(conditions.memory_clock_hz, 'Hz')}",
+        None if conditions.power_w is None else si(conditions.power_w, "W"),
+        None if conditions.temperature_c is None else f"{conditions.temperature_c:.0f} °C",
+        f"throttled by {', '.join(conditions.throttled)}" if conditions.throttled else None,
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def listed(names: Sequence[str], most: int = 6) -> str:
+    """Names in a sentence, the first ``most`` of them: ``L1 read, L1 write and 3 more``."""
+    rest = len(names) - most
+    return ", ".join(names) if rest <= 0 else f"{', '.join(names[:most])} and {rest} more"
+
+
+def roof_order(roofs: Iterable[Ceiling]) -> list[Ceiling]:
+    """Ceilings as a table lists them: by kind, a further roof after all main ones of its kind, memory from the core outwards."""
+    kinds = ("compute", "memory", "latency", "link")
+
+    def place(roof: Ceiling) -> tuple[int, bool, bool, int]:
+        return kinds.index(roof.kind), bool(roof.variant), roof.capacity_bytes is None, roof.capacity_bytes or 0
+
+    return sorted(roofs, key=place)
+
+
+def ago(age: timedelta) -> str:
+    """How long ago: ``just now``, ``5 minutes ago``, ``3 days ago``."""
+    for length, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
+        count = int(age.total_seconds() // length)
+        if count:
+            return f"{count} {unit}{'' if count == 1 else 's'} ago"
+    return "just now"
+
+
+def age_before(date: str, created: str) -> str:
+    """How many days before ``created`` (ISO) the ISO ``date`` lies: ``3 days before``; empty for the same day or an unknown one."""
+    try:
+        days = (datetime.fromisoformat(created[:10]) - datetime.fromisoformat(date[:10])).days
+    except ValueError:
+        return ""
+    return f"{days} day{'' if days == 1 else 's'} before" if days > 0 else ""

@@ -12,10 +12,16 @@ from typing import TYPE_CHECKING, Any
 from rooflines.profiler.records import DeviceSample
 from rooflines.reports.figure import roofline_figure, steps_figure
 from rooflines.reports.sentences import (
+    ceiling_name,
+    ceiling_scope,
+    conditions_words,
     coverage_sentence,
     headline,
+    missing_ceilings,
     missing_operators,
+    roof_order,
     saving,
+    source_and_age,
     status_sentence,
     steps_sentences,
     subject,
@@ -23,7 +29,7 @@ from rooflines.reports.sentences import (
 from rooflines.reports.summary import step_time
 from rooflines.reports.tables import operator_module, operator_name, operators_by_headroom
 from rooflines.roofline.analysis import Analysis
-from rooflines.units import percent, seconds
+from rooflines.units import percent, seconds, si
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -59,6 +65,7 @@ def write(analysis: Analysis, directory: Path, samples: Sequence[DeviceSample] =
         _image(writer, "step times", steps_figure(analysis, width_in=10, height_in=2.4))
         writer.add_text("report", _report(analysis))
         writer.add_text("operators", _operators(analysis))
+        writer.add_text("ceilings", _ceilings(analysis))
         _hyperparameters(analysis, metrics, writer)
     return _event_files(directory)[-1]
 
@@ -168,6 +175,21 @@ def _operators(analysis: Analysis) -> str:
             f"{row.time_s / whole * 100:.1f}", operator_name(row), operator_module(row), row.shapes, f"{row.calls:.4g}",
             seconds(row.time_s), "–" if row.efficiency is None else percent(row.efficiency), row.bound,
             "–" if row.headroom_s is None else f"{'-' if row.headroom_s < 0 else ''}{seconds(abs(row.headroom_s))}",
+        ]  # fmt: skip
+        lines.append(f"| {' | '.join(_inert(cell) for cell in cells)} |")
+    return "\n".join(lines)
+
+
+def _ceilings(analysis: Analysis) -> str:
+    missing = missing_ceilings(analysis)
+    if missing:
+        return _inert(missing)
+    lines = ["| ceiling | for | value | ± % | source | how |", "|:--|:--|--:|--:|:--|:--|"]
+    for roof in roof_order(analysis.ceilings):
+        how = "; ".join(text for text in (roof.source.detail, conditions_words(roof.conditions)) if text)
+        cells = [
+            ceiling_name(roof), ceiling_scope(roof), si(roof.value, roof.unit),
+            "–" if roof.spread is None else f"{roof.spread * 100:.1f}", source_and_age(roof, analysis.created), how,
         ]  # fmt: skip
         lines.append(f"| {' | '.join(_inert(cell) for cell in cells)} |")
     return "\n".join(lines)

@@ -6,19 +6,27 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from rooflines.device_specs.records import Ceiling
+from rooflines.reports.chart import clip
 from rooflines.reports.sentences import (
+    DOUBTS,
     NUMBER_AND_UNIT,
+    age_before,
     breakdown_title,
+    ceiling_name,
     coverage_sentence,
     flag_sentence,
     headline,
+    listed,
     made,
+    marks_of,
     missing_bounds,
     missing_ceilings,
     missing_findings,
     missing_operators,
-    roofs_sentence,
+    roofs_of_run,
     saving,
+    source_and_age,
     status_sentence,
     steps_sentences,
     subject,
@@ -36,7 +44,7 @@ from rooflines.reports.tables import (
     shorten_shapes,
 )
 from rooflines.roofline.analysis import Analysis, OperatorRow
-from rooflines.units import percent, seconds, significant
+from rooflines.units import binary_bytes, percent, seconds, si, significant
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -48,7 +56,7 @@ _FINDINGS = 3
 _FLAGS = 3
 _WIDEST = 160
 # What a column of words keeps when the console is narrow.
-_KEPT_WIDTH = {"operator": 16, "module": 13, "shapes": 11, "bound": 5}
+_KEPT_WIDTH = {"operator": 16, "module": 13, "shapes": 11, "bound": 5, "ceiling": 12, "for": 6}
 # A class is told by its fill and not by a hue, so that a pipe, a log and a grayscale print say the same (palette.py on bound classes).
 _FILLS = {
     "compute": ("█", "#"), "memory": ("▓", "="), "latency": ("▒", ":"), "communication": ("╳", "x"), "host": ("░", "."),
@@ -63,7 +71,7 @@ _KEPT = "\ue000"
 def print_analysis(analysis: Analysis, console: Console) -> None:
     """Print ``analysis`` on ``console``, in its width; what is missing is said where it would stand."""
     page = _Page(console)
-    for part in (_title, _where_a_step_goes, _findings, _operators, _confidence):
+    for part in (_title, _where_a_step_goes, _findings, _operators, _ceilings, _confidence):
         part(page, analysis)
         page.line()
 
@@ -196,9 +204,55 @@ def _operators(page: _Page, analysis: Analysis) -> None:
         page.line((f"{len(flagged) - _FLAGS} more are flagged in the full report", "dim"), indent=4)
 
 
+def _ceilings(page: _Page, analysis: Analysis) -> None:
+    roofs = roofs_of_run(analysis)
+    if not roofs:
+        page.heading("Ceilings")
+        page.line(missing_ceilings(analysis) or "None of this device's ceilings judges an operator of this run.", indent=2)
+        return
+    more = len(analysis.ceilings) - len(roofs)
+    page.heading("Ceilings that judge this run", f"{more} more in the full report" if more else "")
+    columns = [
+        _words("ceiling", [ceiling_name(roof) for roof in roofs], shorten_middle),
+        _numbers("value", "", [si(roof.value, roof.unit) for roof in roofs]),
+        _numbers("±", "%", [_spread(roof) for roof in roofs]),
+        _words("source", [_source(roof, analysis) for roof in roofs], shorten_middle),
+        _words("for", [_holds_for(roof) for roof in roofs], clip, style="dim"),
+    ]
+    columns = _fitted(columns[: None if page.width >= 72 else -1], page.width - 2)
+    page.row(("  ".join(column.padded(column.title) for column in columns), "dim"))
+    for index, roof in enumerate(roofs):
+        parts: list[Styled] = []
+        for column in columns:
+            style = "bold red" if marks_of(roof) and column.title == "±" else column.style
+            parts += [(column.padded(column.cells[index]), style), "  "]
+        page.row(*parts)
+    for word, why in DOUBTS.items():
+        names = [ceiling_name(roof) for roof in roofs if word in marks_of(roof)]
+        if names:
+            page.line(("! ", "bold red"), f"{word.removesuffix(' than')}: {listed(names)}: {why}", indent=2, hang=4)
+
+
+def _source(roof: Ceiling, analysis: Analysis) -> str:
+    """The source with its age where it has one, else with its date: the table has no room for both."""
+    older = age_before(roof.source.date, analysis.created) if roof.source.kind == "measured" else ""
+    return f"{roof.source.kind} {older}" if older else source_and_age(roof, analysis.created)
+
+
+def _spread(roof: Ceiling) -> str:
+    return "–" if roof.spread is None else f"{'!' if marks_of(roof) else ''}{roof.spread * 100:.1f}"
+
+
+def _holds_for(roof: Ceiling) -> str:
+    if roof.kind == "compute":
+        sums = f", sums in {roof.accumulate}" if roof.accumulate and roof.accumulate != roof.precision else ""
+        return f"{roof.precision} {roof.engine}{sums}"
+    return f"up to {binary_bytes(roof.capacity_bytes)}" if roof.capacity_bytes else ""
+
+
 def _confidence(page: _Page, analysis: Analysis) -> None:
     page.heading("How sure")
-    for text in (*steps_sentences(analysis), coverage_sentence(analysis), roofs_sentence(analysis), *analysis.notes):
+    for text in (*steps_sentences(analysis), coverage_sentence(analysis), *analysis.notes):
         if text:
             page.line(text, indent=2, hang=4)
 

@@ -240,7 +240,7 @@ def _operator(row: Row, calls: Calls, ceilings: Ceilings | None, steps: int, fac
     work = row.count.work
     flops, matrix, size = (work.flops, work.matrix_flops, work.bytes) if work else (0, 0, 0)
     time_s = row.time_ns / 1e9
-    precision = _judged_precision(row, facts)
+    precision = _judged_precision(row, facts, ceilings)
     placement = None
     # What a collective moves goes over the link to other devices, which no ceiling of this one bounds.
     communicates = row.count.category == "communication"
@@ -283,14 +283,18 @@ def _footprint(signature: Signature, work: Work) -> int:
     return max(work.bytes_read, work.bytes_written) if in_place else work.bytes
 
 
-def _judged_precision(row: Row, facts: RunFile) -> str | None:
-    """The roof's precision: fp32 products and convolutions ran as TF32 where they were allowed to."""
+def _judged_precision(row: Row, facts: RunFile, ceilings: Ceilings | None) -> str | None:
+    """The roof's precision: fp32 products and convolutions ran as TF32 where they were asked to, or allowed to on a device that can.
+
+    Torch allows TF32 in convolutions by default, on every device: one that has no such roof ran them in fp32.
+    """
     work = row.count.work
     if work is None or work.precision is None:
         return None
     if work.precision == "fp32" and work.matrix_flops:
         switch = "convolution" if row.count.category == "convolution" else "matmul"
-        if facts.workload.precision == "tf32" or (facts.tf32 or {}).get(switch):
+        able = ceilings is None or ceilings.compute("tf32", "matrix") is not None
+        if facts.workload.precision == "tf32" or (able and (facts.tf32 or {}).get(switch)):
             return "tf32"
     return work.precision
 

@@ -17,7 +17,7 @@ from rooflines.device_specs.measure_gpu import derived_fp32
 from rooflines.device_specs.measure_torch import transfers
 from rooflines.device_specs.meter import Meter
 from rooflines.device_specs.records import Ceilings
-from rooflines.errors import DataError, DeviceError
+from rooflines.errors import DataError, DeviceError, UsageError
 from rooflines.kernels.micro.repeats import Timing
 from rooflines.serial import write_json
 from tests import samples
@@ -38,12 +38,13 @@ def instant(monkeypatch):
     """A measurement that takes no time: the ceilings of the sample. Returns the thread counts it was asked for."""
     asked = []
 
-    def fake(meter, threads):
-        asked.append(threads)
+    def fake(meter, threads, *, full=False):
+        asked.append((threads, "full") if full else threads)
         for ceiling in samples.ceilings():
             meter.keep(ceiling)
 
     monkeypatch.setattr(measure, "measure_cpu", fake)
+    monkeypatch.setattr(measure, "sustained_clock_hz", lambda threads: 3e9)
     return asked
 
 
@@ -93,6 +94,71 @@ def test_remeasure_and_other_threads_are_measured(cache, instant):
     other = measure.measure("cpu", threads=1)
     assert instant == [2, 2, 1]
     assert other.fingerprint != first.fingerprint
+
+
+@pytest.mark.unit
+def test_a_full_set_answers_a_quick_request_and_not_the_other_way_round(cache, instant):
+    quick = measure.measure("cpu", threads=2)
+    full = measure.measure("cpu", threads=2, full=True)
+    assert instant == [2, (2, "full")]
+    assert (quick.full, full.full, full.clock_hz) == (False, True, 3e9)
+    assert measure.measure("cpu", threads=2) == measure.measure("cpu", threads=2, full=True) == full
+    assert instant == [2, (2, "full")]
+    assert sorted(path.name for path in cache.iterdir()) == [f"cpu-{full.fingerprint}-full.json", f"cpu-{full.fingerprint}.json"]
+
+
+@pytest.mark.unit
+def test_of_a_full_and_a_quick_set_the_later_answers_a_quick_request(cache, instant):
+    full = measure.measure("cpu", threads=2, full=True)
+    older = msgspec.structs.replace(full, measured_at="2026-01-01T00:00:00+00:00")
+    write_json(cache / f"cpu-{full.fingerprint}-full.json", older)
+    quick = measure.measure("cpu", threads=2, remeasure=True)
+    assert measure.measure("cpu", threads=2) == quick
+    assert measure.measure("cpu", threads=2, full=True) == older
+
+
+@pytest.mark.unit
+def test_what_is_measured_again_stays_with_the_set_that_it_betters(cache, instant):
+    full = measure.measure("cpu", threads=2, full=True)
+    further = msgspec.structs.replace(full.ceilings[0], variant="1 thread", value=1.0)
+    known = msgspec.structs.replace(full, ceilings=(*full.ceilings, further))
+    best = measure.measure_again(known, "cpu", threads=2)
+    assert instant == [(2, "full"), 2]
+    assert (best.full, best.measurements, best.clock_hz) == (True, 2, 3e9)
+    assert set(best.ceilings) == set(known.ceilings)  # a further roof is not taken for the main one of its name
+    assert measure.measure("cpu", threads=2, full=True) == best
+
+
+@pytest.mark.unit
+def test_what_is_interrupted_leaves_the_cache_as_it_was(cache, instant, monkeypatch):
+    first = measure.measure("cpu", threads=2)
+
+    def stopped(meter, threads, *, full=False):
+        meter.keep(samples.ceilings()[0])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(measure, "measure_cpu", stopped)
+    before = {path.name: path.read_bytes() for path in cache.iterdir()}
+    for full in (False, True):
+        with pytest.raises(KeyboardInterrupt):
+            measure.measure("cpu", threads=2, remeasure=True, full=full)
+    assert {path.name: path.read_bytes() for path in cache.iterdir()} == before
+    assert measure.measure("cpu", threads=2) == first
+
+
+@pytest.mark.unit
+def test_a_record_says_what_measured_it(cache, instant):
+    found = measure.measure("cpu", threads=2)
+    assert found.method == measure.METHOD
+    assert found.packages["torch"].split("+")[0] == torch.__version__.split("+")[0]
+    assert found.threads == 2
+
+
+@pytest.mark.unit
+def test_sustained_figures_are_for_cuda(cache, instant):
+    with pytest.raises(UsageError, match="measured on CUDA devices, not on cpu"):
+        measure.measure("cpu", sustained_s=5)
+    assert instant == []
 
 
 @pytest.mark.unit

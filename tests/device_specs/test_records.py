@@ -69,3 +69,49 @@ def test_nothing_known_is_none():
     assert EMPTY.memory_levels() == ()
     assert EMPTY.outermost_memory() is None
     assert EMPTY.latency() is None
+
+
+def further(index, **changes):
+    """A ceiling of the sample, a thousand times as good, as something that judges no operator."""
+    one = CEILINGS.ceilings[index]
+    factor = 1e-3 if one.kind == "latency" else 1e3
+    return msgspec.structs.replace(one, **{"value": one.value * factor, **changes})
+
+
+def test_further_roofs_and_links_answer_no_question():
+    more = (
+        further(0, variant="1 thread"), further(2, variant="sustained"), further(3, variant="1 thread"), further(5, variant="1 thread"),
+        further(6, variant="NumPy"), further(5, kind="link", level=None), further(5, kind="link", variant="pinned", level="PCIe"),
+    )  # fmt: skip
+    beside = msgspec.structs.replace(CEILINGS, ceilings=(*more, *CEILINGS.ceilings))
+    for precision in ("fp32", "fp64", "bf16"):
+        for engine in ("vector", "matrix"):
+            assert beside.compute(precision, engine) == CEILINGS.compute(precision, engine)
+    assert beside.memory_levels() == CEILINGS.memory_levels()
+    assert beside.outermost_memory() == CEILINGS.outermost_memory()
+    assert beside.latency() == CEILINGS.latency()
+    alone = msgspec.structs.replace(CEILINGS, ceilings=more)
+    assert (alone.compute("fp32", "vector"), alone.memory_levels(), alone.latency()) == (None, (), None)
+
+
+def test_products_that_accumulate_in_fp16_are_no_roof_of_torchs():
+    tensor = msgspec.structs.replace(CEILINGS.ceilings[2], precision="fp16", accumulate="fp32", value=165e12)
+    twice = msgspec.structs.replace(tensor, accumulate="fp16", value=330e12)
+    vector = msgspec.structs.replace(twice, engine="vector", value=82e12)
+    both = msgspec.structs.replace(CEILINGS, ceilings=(twice, tensor, vector))
+    assert both.compute("fp16", "matrix") == tensor
+    assert both.compute("fp16", "vector") == vector  # half-precision arithmetic on vector units has no other sum
+    assert msgspec.structs.replace(CEILINGS, ceilings=(twice,)).compute("fp16", "matrix") == twice
+
+
+def test_every_precision_has_its_own_matrix_roof_in_its_own_unit():
+    precisions = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8")
+    gemms = tuple(
+        msgspec.structs.replace(CEILINGS.ceilings[2], name=f"GEMM {p}", precision=p, value=(n + 1) * 1e14,
+                                unit="OP/s" if p == "int8" else "FLOP/s")
+        for n, p in enumerate(precisions)
+    )  # fmt: skip
+    device = msgspec.structs.replace(CEILINGS, ceilings=(*CEILINGS.ceilings, *gemms))
+    assert [device.compute(p, "matrix").name for p in precisions] == [f"GEMM {p}" for p in precisions]
+    assert device.compute("int8", "matrix").unit == "OP/s"
+    assert {p for p in precisions if device.compute(p, "vector").name != "FMA fp32"} == {"fp64"}

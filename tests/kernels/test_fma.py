@@ -18,14 +18,27 @@ from rooflines.kernels.micro import fma, vectors
 X86 = platform.machine().lower() in ("x86_64", "amd64")
 
 
+VARIANTS = list(fma.KERNELS)
+NAMES = {np.float32: "ps", np.float64: "pd"}
+
+
+def assembly(variant, dtype):
+    """The instructions of a kernel without the code that unpacks Python's arguments."""
+    fresh = njit(nogil=True)(fma.KERNELS[variant].py_func)  # code from Numba's cache cannot be inspected
+    fresh(np.ones(fma.lanes(dtype, variant), dtype=dtype), dtype(0.5), dtype(1.0), 1)
+    (text,) = fresh.inspect_asm().values()
+    return text
+
+
 @pytest.mark.unit
+@pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_recurrence_matches_plain_python(dtype):
+def test_recurrence_matches_plain_python(dtype, variant):
     # GIVEN numbers that binary fractions hold exactly, so that fused and separate rounding agree
-    start = np.arange(fma.lanes(dtype)) % 7
+    start = np.arange(fma.lanes(dtype, variant)) % 7
     values = start.astype(dtype)
     # WHEN x <- x / 2 + 1 is applied UNROLL times per iteration
-    fma.recur(values, dtype(0.5), dtype(1.0), 2)
+    fma.KERNELS[variant](values, dtype(0.5), dtype(1.0), 2)
     # THEN every lane holds what Python computes
     expected = start.astype(float)
     for _ in range(2 * fma.UNROLL):
@@ -35,32 +48,69 @@ def test_recurrence_matches_plain_python(dtype):
 
 
 @pytest.mark.unit
-def test_recurrence_converges_to_its_fixed_point():
-    values = np.zeros(fma.lanes(np.float64))
-    fma.recur(values, 0.5, 3.0, 1000)
+@pytest.mark.skipif(X86 and "fma" not in detect.isa(), reason="this CPU rounds every product")
+def test_only_the_fused_kernel_keeps_the_whole_product():
+    # (1 + e) * (1 - e) - 1 = -e * e, which vanishes where the product is rounded to 1 first
+    e = 2.0**-30
+    for variant, expected in (("", -(e**2)), ("no FMA", 0.0)):
+        values = np.full(fma.lanes(np.float64, variant), 1 + e)
+        fresh = np.array(values)
+        fma.KERNELS[variant](fresh, 1 - e, -1.0, 1)
+        first = expected
+        for _ in range(fma.UNROLL - 1):
+            first = first * (1 - e) - 1.0
+        assert fresh[0] == first
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_recurrence_converges_to_its_fixed_point(variant):
+    values = np.zeros(fma.lanes(np.float64, variant))
+    fma.KERNELS[variant](values, 0.5, 3.0, 1000)
     assert values.tolist() == [3.0 / (1 - 0.5)] * values.size
 
 
 @pytest.mark.unit
 def test_flops_count_a_multiplication_and_an_addition_per_lane():
     lanes = fma.ACCUMULATORS * vectors.vector_bytes() // 4
-    assert fma.lanes(np.float32) == lanes
+    assert fma.lanes(np.float32) == fma.lanes(np.float32, "no FMA") == lanes
     assert fma.flops(np.float32, 10) == 2 * lanes * fma.UNROLL * 10
     assert fma.lanes(np.float64) == lanes // 2
+    assert fma.lanes(np.float32, "scalar") == fma.lanes(np.float64, "scalar") == fma.ACCUMULATORS
+    assert fma.flops(np.float64, 10, "scalar") == 2 * fma.ACCUMULATORS * fma.UNROLL * 10
 
 
 @pytest.mark.unit
 @pytest.mark.skipif(not X86 or "fma" not in detect.isa(), reason="the register names are those of x86 with FMA")
-@pytest.mark.parametrize(("dtype", "suffix"), [(np.float32, "ps"), (np.float64, "pd")])
-def test_assembly_is_full_width_fma(dtype, suffix):
-    fresh = njit(nogil=True)(fma.recur.py_func)  # code from Numba's cache cannot be inspected
-    fresh(np.ones(fma.lanes(dtype), dtype=dtype), dtype(0.5), dtype(1.0), 1)
-    (assembly,) = fresh.inspect_asm().values()
+@pytest.mark.parametrize("dtype", NAMES)
+def test_assembly_is_full_width_fma(dtype):
+    text = assembly("", dtype)
     register = "zmm" if "avx512f" in detect.isa() else "ymm"
-    assert len(re.findall(rf"vfmadd\w+{suffix}\s.*%{register}", assembly)) >= fma.ACCUMULATORS * fma.UNROLL
+    assert len(re.findall(rf"vfmadd\w+{NAMES[dtype]}\s.*%{register}", text)) >= fma.ACCUMULATORS * fma.UNROLL
     # nothing narrower, and no accumulator lives on the stack
-    assert not re.findall(r"vfmadd\w+s[sd]\s", assembly)
-    assert not re.findall(rf"vfmadd.*\(%rsp\).*%{register}", assembly)
+    assert not re.findall(r"vfmadd\w+s[sd]\s", text)
+    assert not re.findall(rf"vfmadd.*\(%rsp\).*%{register}", text)
+
+
+@pytest.mark.unit
+@pytest.mark.skipif(not X86 or "fma" not in detect.isa(), reason="the register names are those of x86 with FMA")
+@pytest.mark.parametrize("dtype", NAMES)
+def test_assembly_of_the_scalar_kernel_has_no_vectors(dtype):
+    text = assembly("scalar", dtype)
+    scalar = {"ps": "ss", "pd": "sd"}[NAMES[dtype]]
+    assert len(re.findall(rf"vfmadd\w+{scalar}\s", text)) >= fma.ACCUMULATORS * fma.UNROLL
+    assert not re.findall(r"vf?n?m(add|ul)\w*p[sd]\s", text)
+
+
+@pytest.mark.unit
+@pytest.mark.skipif(not X86 or "avx2" not in detect.isa(), reason="the register names are those of x86 with AVX")
+@pytest.mark.parametrize("dtype", NAMES)
+def test_assembly_without_fma_multiplies_and_adds(dtype):
+    text = assembly("no FMA", dtype)
+    register = "zmm" if "avx512f" in detect.isa() else "ymm"
+    for instruction in ("vmul", "vadd"):
+        assert len(re.findall(rf"{instruction}{NAMES[dtype]}\s.*%{register}", text)) >= fma.ACCUMULATORS * fma.UNROLL
+    assert "vfmadd" not in text
 
 
 @pytest.mark.slow

@@ -1,7 +1,8 @@
-"""The memory kernels move what they claim to move."""
+"""The memory kernels move what they claim to move, every pass of it, in the instructions they are named after."""
 
 from __future__ import annotations
 
+import mmap
 import platform
 import re
 
@@ -14,61 +15,121 @@ from rooflines.kernels.micro import stream
 
 pytestmark = pytest.mark.unit
 
+LENGTH = stream.granule() * 3
+VECTORS = stream.STREAMS * stream.UNROLL  # of one step
+X86 = platform.machine().lower() in ("x86_64", "amd64") and "avx2" in detect.isa()
+REGISTER = "zmm" if "avx512f" in detect.isa() else "ymm"
+NEEDS_X86 = pytest.mark.skipif(not X86, reason="the register names are those of x86 with AVX")
+ARRAYS = {"read": 1, "write": 1, "update": 1, "copy": 2, "triad": 3}
+
+
+def arrays(count):
+    """``count`` arrays with different numbers in every element."""
+    made = [stream.aligned(LENGTH) for _ in range(count)]
+    for number, array in enumerate(made):
+        array[:] = np.arange(LENGTH) + 1000.0 * number
+    return made
+
+
+def loop(name):
+    """The innermost loop of a kernel, freshly compiled: the code around the first instruction on vectors in memory."""
+    fresh = njit(nogil=True)(getattr(stream, name).py_func)  # code from Numba's cache cannot be inspected
+    operands = arrays(ARRAYS[name.removesuffix("_past_caches")])
+    if name == "read":
+        fresh(operands[0].view(np.int64), 1)
+    else:
+        fresh(*operands, *([3.0] if len(operands) == 3 else []), 1)
+    (text,) = fresh.inspect_asm().values()
+    bodies = re.findall(r"^(\.L\w+):\n((?:(?!^\.L).*\n)*?)\tj\w+\t\1\n", text, re.MULTILINE)
+    (body,) = [body for _, body in bodies if re.search(rf"\(%.*%{REGISTER}|%{REGISTER}.*\(%", body)]
+    # each pass starts with memory that the compiler must take for changed
+    assert "#APP" in text[: text.index(body)]
+    return body
+
 
 def test_read_adds_up_every_element_every_pass():
-    values = np.arange(stream.granule() * 5, dtype=np.int64) * 1_000_003
-    once = int(values.sum())
-    assert stream.read(values, 1) == once
-    assert stream.read(values, 3) == once + (once ^ 1) + (once ^ 2)
+    values = np.arange(LENGTH, dtype=np.int64) * 1_000_003
+    operand = stream.aligned(LENGTH).view(np.int64)
+    operand[:] = values
+    assert stream.read(operand, 1) == int(values.sum())
+    assert stream.read(operand, 3) == 3 * int(values.sum())
+    assert stream.read(operand, 0) == 0
 
 
 def test_read_wraps_around_at_64_bits():
-    values = np.full(stream.granule(), np.iinfo(np.int64).max)
+    operand = stream.aligned(stream.granule()).view(np.int64)
+    operand[:] = np.iinfo(np.int64).max
     with np.errstate(over="ignore"):
-        assert stream.read(values, 1) == values.sum()
+        assert stream.read(operand, 1) == operand.sum()
 
 
-def test_update():
-    values = stream.aligned(100)
-    values[:] = np.arange(100)
+@pytest.mark.parametrize("write", [stream.write, stream.write_past_caches])
+def test_write_leaves_the_number_of_its_last_pass(write):
+    (target,) = arrays(1)
+    write(target, 4)
+    assert target.tolist() == [3.0] * LENGTH
+    write(target, 0)
+    assert target.tolist() == [3.0] * LENGTH
+
+
+def test_update_makes_every_pass():
+    (values,) = arrays(1)
     stream.update(values, 3)  # 2 - (1 - (0 - x))
-    assert values.tolist() == [1.0 - x for x in range(100)]
+    assert values.tolist() == [1.0 - x for x in range(LENGTH)]
 
 
-def test_copy():
-    source, target = stream.aligned(100), stream.aligned(100)
-    source[:] = np.arange(100)
-    stream.copy(source, target, 1)
-    assert target.tolist() == list(range(100))
+@pytest.mark.parametrize("copy", [stream.copy, stream.copy_past_caches])
+def test_copy(copy):
+    source, target = arrays(2)
+    copy(source, target, 2)
+    assert target.tolist() == source.tolist() == list(range(LENGTH))
 
 
-def test_triad():
-    first, second, target = (stream.aligned(100) for _ in range(3))
-    first[:], second[:] = np.arange(100), 2.0
-    stream.triad(first, second, target, 3.0, 1)
-    assert target.tolist() == (np.arange(100) + 3.0 * 2.0).tolist()
+@pytest.mark.parametrize("triad", [stream.triad, stream.triad_past_caches])
+def test_triad(triad):
+    first, second, target = arrays(3)
+    triad(first, second, target, 3.0, 2)
+    assert target.tolist() == (np.arange(LENGTH) + 3.0 * (np.arange(LENGTH) + 1000.0)).tolist()
 
 
-def test_every_pass_is_made():
-    # each pass leaves its number in the first element of the source, which the next one moves
-    source, target = stream.aligned(64), stream.aligned(64)
-    source[:] = 7.0
-    stream.copy(source, target, 5)
-    assert (source[0], target[0]) == (4.0, 3.0)
-
-
-@pytest.mark.parametrize("elements", [1, 64, 1000])
-def test_aligned_starts_on_a_line(elements):
+@pytest.mark.parametrize("elements", [1, 64, 1000, (4 << 20) // 8 + 1])
+def test_aligned_starts_on_a_line_and_on_a_huge_page(elements):
     array = stream.aligned(elements)
     assert array.shape == (elements,)
     assert array.dtype == np.float64
-    assert array.ctypes.data % 64 == 0
+    assert array.ctypes.data % (2 << 20) == 0
+    array[:] = 1.0
+    assert array.sum() == elements
 
 
-@pytest.mark.skipif("avx2" not in detect.isa() or platform.machine().lower() not in ("x86_64", "amd64"), reason="register names of x86")
-def test_read_is_vector_loads_of_the_full_width():
-    fresh = njit(nogil=True)(stream.read.py_func)  # code from Numba's cache cannot be inspected
-    fresh(np.ones(stream.granule(), dtype=np.int64), 1)
-    (assembly,) = fresh.inspect_asm().values()
-    register = "zmm" if "avx512f" in detect.isa() else "ymm"
-    assert len(re.findall(rf"vpaddq\s.*\(.*%{register}", assembly)) >= stream.STREAMS
+def test_aligned_works_where_huge_pages_do_not_exist(monkeypatch):
+    monkeypatch.delattr(mmap, "MADV_HUGEPAGE", raising=False)
+    assert stream.aligned(1000).size == 1000
+
+
+@NEEDS_X86
+def test_read_is_full_width_additions_from_memory_and_little_else():
+    body = loop("read")
+    assert len(re.findall(rf"vpaddq\s.*\(.*%{REGISTER}", body)) == VECTORS
+    assert len(body.splitlines()) <= VECTORS + 5  # the count, the addresses, the jump
+
+
+@NEEDS_X86
+@pytest.mark.parametrize(
+    ("name", "loads", "stores"),
+    [("write", 0, 1), ("update", 1, 1), ("copy", 1, 1), ("triad", 2, 1)],
+)
+@pytest.mark.parametrize("past_caches", [False, True])
+def test_loads_and_stores_are_of_the_full_width(name, loads, stores, past_caches):
+    if past_caches and name == "update":
+        return  # what has just been read is in the cache
+    body = loop(name + "_past_caches" * past_caches)
+    kind = "nt" if past_caches else "[au]"
+    assert len(re.findall(rf"vmov{kind}p[sd]\s+%{REGISTER}\d+, .*\(", body)) == stores * VECTORS
+    assert len(re.findall(rf"\(%[^)]*\), (%\w+, )*%{REGISTER}", body)) == loads * VECTORS
+
+
+@NEEDS_X86
+@pytest.mark.skipif("fma" not in detect.isa(), reason="no FMA")
+def test_triad_is_fused():
+    assert len(re.findall(rf"vfmadd\w+pd\s.*%{REGISTER}", loop("triad"))) == VECTORS

@@ -19,6 +19,21 @@ def test_each_thread_runs_one_job():
     assert len(set(names)) == 3
 
 
+def test_thread_i_always_gets_job_i():
+    # memory belongs to the thread that touched it first
+    with Team(3) as team:
+        runs = []
+        for _ in range(10):
+            who = [None] * 3
+
+            def note(number, who=who):
+                who[number] = threading.get_ident()
+
+            team.run([lambda number=number, note=note: note(number) for number in range(3)])
+            runs.append(who)
+    assert all(run == runs[0] for run in runs)
+
+
 def test_time_spans_the_slowest_and_sleep_is_not_processor_time():
     with Team(2) as team:
         timing = team.run([lambda: None, lambda: time.sleep(0.05)])

@@ -15,6 +15,40 @@ NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees
 def test_matmul_counts():
     assert matmul.flops((3, 4, 5)) == 2 * 3 * 4 * 5
     assert matmul.footprint_bytes((3, 4, 5), "bf16") == 2 * (3 * 5 + 5 * 4 + 3 * 4)
+    assert matmul.footprint_bytes((3, 4, 5), "fp8") == (3 * 5 + 5 * 4) + 2 * 3 * 4  # bf16 out
+    assert matmul.footprint_bytes((3, 4, 5), "int8") == (3 * 5 + 5 * 4) + 4 * 3 * 4  # int32 out
+
+
+@pytest.mark.unit
+def test_matmul_names_what_it_accumulates_in():
+    assert {precision: matmul.accumulate(precision) for precision in matmul.DTYPES} == {
+        "fp64": "fp64", "fp32": "fp32", "tf32": "fp32", "bf16": "fp32", "fp16": "fp32", "fp8": "fp32", "int8": "int32",
+    }  # fmt: skip
+
+
+def operands(monkeypatch, shape, precision, **options):
+    """The product and what it was made of, as float64."""
+    kept = []
+    name = matmul.operator(precision).removeprefix("torch.")
+    original = getattr(torch, name)
+    monkeypatch.setattr(torch, name, lambda *given, **more: kept.append(given) or original(*given, **more))
+    product = matmul.multiplication(shape, precision, CPU, **options)()
+    return product.double(), kept[0][0].double() @ kept[0][1].double()
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize("scaling", ["tensor", "row", "tensor, slow accumulation"])
+def test_fp8_product_is_right(monkeypatch, scaling):
+    found, expected = operands(monkeypatch, (32, 48, 64), "fp8", scaling=scaling)
+    assert found.shape == (32, 48)
+    # products of e4m3 numbers are exact in fp32; the result is rounded to bf16, which has 8 bits
+    assert torch.allclose(found, expected, rtol=2**-7, atol=2**-8)
+
+
+@pytest.mark.unit
+def test_int8_product_is_exact(monkeypatch):
+    found, expected = operands(monkeypatch, (32, 48, 64), "int8")
+    assert torch.equal(found, expected)
 
 
 @pytest.mark.unit
@@ -42,6 +76,10 @@ def test_transfers_move_what_they_count():
     first, second, target = transfer.operands(4096, CPU)
     _, size = transfer.read(first)
     assert size == 4096
+    call, size = transfer.write(target)
+    call()
+    assert size == 4096
+    assert target.eq(1).all()
     call, size = transfer.copy(second, target)
     call()
     assert size == 2 * 4096
@@ -70,8 +108,9 @@ def test_timed_calls():
 
 
 @pytest.mark.unit
-def test_dispatch_is_a_time():
-    sample = dispatch.operator_seconds(2000)
+@pytest.mark.parametrize("seconds", [dispatch.operator_seconds, dispatch.ufunc_seconds, dispatch.compiled_seconds])
+def test_dispatch_is_a_time(seconds):
+    sample = seconds(2000)
     assert sample.value >= 0
     assert 0 < sample.busy <= 1.01
 
@@ -88,3 +127,20 @@ def test_launch_graph_launches_every_kernel():
 def test_repeated_read_on_the_gpu():
     call, _ = transfer.repeated_read(torch.ones(1 << 20, device="cuda"), 64)
     assert call().tolist() == [float(1 << 20)] * 64
+
+
+@pytest.mark.gpu
+@NEEDS_GPU
+@pytest.mark.parametrize("precision", list(matmul.DTYPES))
+def test_products_on_the_gpu_are_right(precision):
+    from rooflines.device_specs.measure_gpu import product_precisions
+
+    device = torch.device("cuda", 0)
+    if precision not in product_precisions(torch.cuda.get_device_capability(device) if torch.version.cuda else None):
+        pytest.skip("not on this device")
+    small = matmul.multiplication((256, 512, 128), precision, device)().double().cpu()
+    assert small.shape == (256, 512)
+    assert small.abs().sum() > 0
+    # the sums of k products of numbers in [-0.5, 0.5) or of int8: their mean square is k / 144, or k times that of int8 squared
+    square = 128 / 144 if precision != "int8" else 128 * ((256**2 - 1) / 12 + 0.25) ** 2
+    assert small.square().mean().item() == pytest.approx(square, rel=0.05)

@@ -73,6 +73,38 @@ def test_roofs_that_judge_the_time_are_primary():
     assert groups["FP8 tensor"] == "other precisions and engines"
 
 
+def test_caches_and_the_precisions_of_the_run_are_drawn_from_the_start():
+    assert {roof.name for roof in CHARTS["sample"].roofs if roof.shown} == {"DRAM triad", "FMA fp32", "L2 read", "L3 read"}
+    assert {roof.name for roof in CHARTS["large"].roofs if roof.shown} == {"HBM read", "BF16 tensor", "FP32 FMA", "L2 read"}
+    # A matrix product in bf16 that takes 2 % of the time: its roof is drawn, lighter.
+    analysis = sample()
+    row, rest = analysis.operators[3], sum(one.time_s for one in analysis.operators)
+    product = msgspec.structs.replace(row, precision="bf16", engine="matrix", time_s=0.02 * rest)
+    chart = chart_of(variants.replaced(operators=(*analysis.operators, product)))
+    (roof,) = (roof for roof in chart.roofs if roof.name == "GEMM bf16")
+    assert (roof.primary, roof.shown, roof.why_secondary) == (False, True, "other precisions in this run")
+    assert chart.limits.y_high > roof.value
+
+
+def test_the_fastest_access_of_a_level_is_drawn_and_no_further_roof():
+    cache, fma = ceilings()[3], ceilings()[0]
+    slower = msgspec.structs.replace(cache, name="L2 write", access="write", value=cache.value / 2)
+    single = msgspec.structs.replace(fma, variant="1 thread", value=fma.value * 2)
+    chart = chart_of(variants.replaced(ceilings=(*ceilings(), slower, single)))
+    assert {roof.name: roof.shown for roof in chart.roofs if roof.name.startswith("L2")} == {"L2 read": True, "L2 write": False}
+    assert [roof.value for roof in chart.roofs if roof.name == "FMA fp32"] == [fma.value]
+
+
+def test_a_cache_leads_to_where_the_next_level_reaches_the_compute_roof():
+    roofs = {roof.name: roof for roof in CHARTS["sample"].roofs}
+    assert (roofs["L2 read"].x[-2:], roofs["L2 read"].y[-2:]) == (
+        pytest.approx((460e9 / 410e9, 460e9 / 160e9)), pytest.approx((460e9, 460e9)),
+    )  # fmt: skip
+    assert roofs["L3 read"].x[-1] == pytest.approx(460e9 / 45e9)
+    knees = [460e9 / roofs[name].value for name in ("L2 read", "L3 read")]
+    assert all(CHARTS["sample"].limits.contains(knee, 460e9) for knee in knees)
+
+
 def test_roofs_say_value_and_source():
     texts = {roof.name: roof.text for roof in CHARTS["large"].roofs}
     assert texts["FP32 FMA"] == "FP32 FMA 60.0 TFLOP/s, data sheet"

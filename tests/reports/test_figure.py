@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 import pytest
@@ -27,10 +28,31 @@ def test_every_operator_with_work_is_a_point():
     assert len(drawn(roofline_figure(samples.analysis()), "point-")) == 12
 
 
-def test_only_the_roofs_that_judge_are_drawn_and_named_with_their_source():
+def test_the_roofs_that_judge_are_named_with_their_source_and_every_cache_with_its_value():
     figure = roofline_figure(samples.analysis())
-    assert drawn(figure, "roof-") == {"roof-FMA fp32", "roof-DRAM triad"}
+    assert drawn(figure, "roof-") == {"roof-FMA fp32", "roof-DRAM triad", "roof-L2 read", "roof-L3 read"}
     assert {"FMA fp32 460 GFLOP/s, measured", "DRAM triad 45.0 GB/s, measured", "ridge 10.2 FLOP/byte"} <= set(texts(figure))
+    assert {"L2 read 410 GB/s", "L3 read 160 GB/s"} <= set(texts(figure))
+
+
+@pytest.mark.parametrize("family", [SANS, SERIF])
+def test_the_names_of_parallel_roofs_lie_apart(family):
+    first = samples.ceilings()[3]
+    levels = (("L1", 1400e9, 96 << 10), ("L2", 410e9, 2 << 20), ("L3", 160e9, 32 << 20))
+    caches = tuple(replace(first, name=f"{level} read", level=level, value=value, capacity_bytes=size) for level, value, size in levels)
+    roofs = (*samples.ceilings()[:3], *caches, *samples.ceilings()[5:])
+    figure = roofline_figure(replace(samples.analysis(), ceilings=roofs), family=family)
+    figure.canvas.draw()
+    (axes,) = figure.axes
+    names = [text for text in axes.texts if text.get_text().startswith(("L1 ", "L2 ", "L3 ", "DRAM "))]
+    assert len(names) == 4
+    corners = [text.get_transform().transform(text.get_position()) for text in names]
+    for index, (x, y) in enumerate(corners):
+        angle = math.radians(names[index].get_rotation())
+        for other_x, other_y in corners[:index]:
+            # Square to the slope the lines of text are more than their height apart.
+            apart = abs((other_y - y) * math.cos(angle) - (other_x - x) * math.sin(angle))
+            assert apart > names[index].get_size() * figure.dpi / 72
 
 
 def test_colours_are_named_once_with_their_share():
@@ -113,7 +135,7 @@ def test_without_ceilings_points_are_drawn_and_the_reason_is_written():
 
 def test_without_a_trace_the_roofs_are_drawn_and_the_reason_is_written():
     figure = roofline_figure(replace(samples.analysis(), operators=(), totals=None))
-    assert drawn(figure, "roof-") == {"roof-FMA fp32", "roof-DRAM triad"}
+    assert drawn(figure, "roof-") == {"roof-FMA fp32", "roof-DRAM triad", "roof-L2 read", "roof-L3 read"}
     assert any(text.startswith("No operators") for text in texts(figure))
 
 

@@ -70,7 +70,7 @@ def test_how_sure_it_is():
     assert "99.1 % of operator time has a count; not modelled: mylib::secret_op (600 µs, no formula)." in text
     assert "median of 12 with the profiler off, 95 % interval 83.2 ms to 85.1 ms" in text
     assert "Under the profiler steps ran 6 % slower than the timed ones" in text
-    assert "FMA fp32 460 GFLOP/s (measured 2026-11-20, ±0.4 %)" in text
+    assert "FMA fp32 460 GFLOP/s 0.4 measured 2026-11-20 fp32 vector" in text
     assert "no NVML on this machine: power not measured" in text
 
 

@@ -205,8 +205,16 @@ def test_dispatch_on_the_host_is_not_judged_by_an_accelerator(tmp_path):
     ({"matmul": True, "convolution": False}, "tf32"), ({"matmul": False, "convolution": True}, "fp32"), (None, "fp32"),
 ])  # fmt: skip
 def test_products_are_judged_by_tf32_where_it_was_allowed(tmp_path, tf32, judged):
-    found = analyze(run_of(tmp_path, *step(0), facts=msgspec.structs.replace(FACTS, tf32=tf32)))
+    roof = msgspec.structs.replace(ceilings()[2], name="GEMM tf32", precision="tf32")
+    facts = msgspec.structs.replace(FACTS, tf32=tf32, ceilings=Ceilings(device="gpu", kind="cuda", ceilings=(*ceilings(), roof)))
+    found = analyze(run_of(tmp_path, *step(0), facts=facts))
     assert {row.precision for row in found.operators if row.matrix_flops} == {judged}
+
+
+def test_a_device_without_tf32_ran_in_fp32_whatever_was_allowed(tmp_path):
+    facts = msgspec.structs.replace(FACTS, tf32={"matmul": True, "convolution": True})
+    found = analyze(run_of(tmp_path, *step(0), facts=facts))
+    assert {row.precision for row in found.operators if row.matrix_flops} == {"fp32"}
 
 
 def test_for_a_script_the_advice_is_about_its_code(tmp_path):

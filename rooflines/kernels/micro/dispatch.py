@@ -2,6 +2,8 @@
 
 ``zero_`` on one element outside of autograd is the cheapest operator that still writes memory: no output is allocated, and on a CPU
 the work is one store. Views are dearer, for they make a new tensor.
+
+For comparison, the same of what else runs kernels from Python: one ufunc of NumPy, one compiled function of Numba.
 """
 
 from __future__ import annotations
@@ -9,10 +11,14 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable
+from functools import partial
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from rooflines.kernels.micro.repeats import Sample, Timing, share
+from rooflines.kernels.micro.vectors import compiled
 
 
 def operator_seconds(calls: int) -> Sample:
@@ -23,8 +29,31 @@ def operator_seconds(calls: int) -> Sample:
     """
     with torch.inference_mode():
         tensor = torch.ones(1)
-        operator, nothing = _loop(tensor.zero_, calls), _loop(tensor.dim, calls)
-    return Sample(max(0.0, operator.seconds * operator.busy - nothing.seconds * nothing.busy) / calls)
+        return _beyond(tensor.zero_, tensor.dim, calls)
+
+
+def ufunc_seconds(calls: int) -> Sample:
+    """Time of one NumPy ufunc (``negative`` in place) on an array of one element, in seconds, as above less an empty method call."""
+    array = np.ones(1)
+    return _beyond(partial(np.negative, array, array), partial(len, array), calls)
+
+
+def compiled_seconds(calls: int) -> Sample:
+    """Time of one call of a function compiled by Numba that negates an array of one element, in seconds, as above."""
+    array = np.ones(1)
+    _negate(array)  # compiles
+    return _beyond(partial(_negate, array), partial(len, array), calls)
+
+
+@compiled
+def _negate(values: NDArray[np.float64]) -> None:
+    values[0] = -values[0]
+
+
+def _beyond(call: Callable[[], object], nothing: Callable[[], object], calls: int) -> Sample:
+    """What ``call`` takes beyond ``nothing``, in seconds of processor time per call."""
+    whole, empty = _loop(call, calls), _loop(nothing, calls)
+    return Sample(max(0.0, whole.seconds * whole.busy - empty.seconds * empty.busy) / calls)
 
 
 def _loop(call: Callable[[], object], calls: int) -> Timing:

@@ -1,6 +1,7 @@
-"""Memory bandwidth of a GPU by torch operators: read, copy, triad, and reads that stay in the L2 cache.
+"""Memory bandwidth of a GPU by torch operators: read, write, copy, triad, reads that stay in the L2 cache, and copies over a link.
 
-The bytes follow the STREAM convention: every byte read plus every byte written.
+Within a device the bytes follow the STREAM convention: every byte read plus every byte written. Over a link to the host or to another
+device every byte counts once, as it crosses.
 """
 
 from __future__ import annotations
@@ -28,6 +29,11 @@ def read(source: torch.Tensor) -> tuple[Call, int]:
     return lambda: torch.sum(source, dim=0, out=out), source.nbytes
 
 
+def write(target: torch.Tensor) -> tuple[Call, int]:
+    """Fill ``target`` with a number: the call and the bytes it moves."""
+    return lambda: target.fill_(1.0), target.nbytes
+
+
 def copy(source: torch.Tensor, target: torch.Tensor) -> tuple[Call, int]:
     """Copy ``source`` to ``target``: the call and the bytes it moves."""
     return lambda: target.copy_(source), 2 * source.nbytes
@@ -47,3 +53,11 @@ def repeated_read(source: torch.Tensor, times: int) -> tuple[Call, int]:
     rows = source.expand(times, source.numel())
     out = torch.empty(times, device=source.device)
     return lambda: torch.sum(rows, dim=1, out=out), times * source.nbytes
+
+
+def crossing(source: torch.Tensor, target: torch.Tensor) -> tuple[Call, int]:
+    """Copy ``source`` to ``target``, which is on another device or on the host: the call and the bytes that cross.
+
+    Returns before the copy has ended where both ends allow it, that is between devices and from and to pinned memory.
+    """
+    return lambda: target.copy_(source, non_blocking=True), source.nbytes

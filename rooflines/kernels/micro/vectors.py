@@ -12,6 +12,7 @@ import platform
 from typing import Any
 
 import llvmlite.binding as llvm  # type: ignore[import-untyped]
+from llvmlite import ir
 from numba import config, njit
 
 
@@ -29,6 +30,21 @@ def vector_bytes() -> int:
     if "+avx" in features:
         return 32
     return 32 if platform.machine().lower() in ("aarch64", "arm64") else 16
+
+
+def splat(builder: Any, vector: Any, scalar: Any) -> Any:
+    """``scalar`` in every lane of a ``vector`` (an LLVM vector type)."""
+    first = builder.insert_element(ir.Constant(vector, ir.Undefined), scalar, ir.Constant(ir.IntType(32), 0))
+    from_first = ir.Constant(ir.VectorType(ir.IntType(32), vector.count), [0] * vector.count)
+    return builder.shuffle_vector(first, ir.Constant(vector, ir.Undefined), from_first)
+
+
+def forget_memory(builder: Any) -> None:
+    """From here on the compiler must take it that any memory has changed: an empty piece of assembly that says it writes memory.
+
+    Costs no instruction. Without it, the second of two equal passes over the same memory could be left out.
+    """
+    builder.asm(ir.FunctionType(ir.VoidType(), []), "", "~{memory}", [], side_effect=True)
 
 
 def compiled(function: Any) -> Any:

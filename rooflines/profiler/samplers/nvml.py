@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from rooflines.device_specs.nvml import find_gpu, start_nvml
 from rooflines.errors import DeviceError
 from rooflines.profiler.records import DeviceSample
 
@@ -23,7 +24,7 @@ class NvmlSampler:
         self._device = device
         self._unsupported: set[str] = set()
         try:
-            self._handle = self._find(identity)
+            self._handle = find_gpu(self._nvml, identity)
         except self._nvml.NVMLError as error:
             self._nvml.nvmlShutdown()
             raise DeviceError(f"NVML does not know GPU {identity!r} ({device}): {error}.") from None
@@ -50,18 +51,6 @@ class NvmlSampler:
 
     def close(self) -> None:
         self._nvml.nvmlShutdown()
-
-    def _find(self, identity: str | int) -> Any:
-        if isinstance(identity, int):
-            return self._nvml.nvmlDeviceGetHandleByIndex(identity)
-        if identity.startswith("MIG-"):
-            return self._nvml.nvmlDeviceGetHandleByUUID(identity)
-        # torch prints the bare UUID; NVML wants to know whether it is that of a GPU or of a MIG slice.
-        bare = identity.removeprefix("GPU-")
-        try:
-            return self._nvml.nvmlDeviceGetHandleByUUID(f"GPU-{bare}")
-        except self._nvml.NVMLError:
-            return self._nvml.nvmlDeviceGetHandleByUUID(f"MIG-{bare}")
 
     def _power_w(self) -> float | None:
         average: float | None = self._ask("power average", self._power_average_w)
@@ -120,16 +109,3 @@ def _open_gpu(identity: str | int, device: str) -> NvmlSampler | str:
         return NvmlSampler(identity, device)
     except DeviceError as error:
         return str(error)
-
-
-def start_nvml() -> Any:
-    """The pynvml module, initialized: every call needs one ``nvmlShutdown``. Raises DeviceError with the reason where it cannot be."""
-    try:
-        import pynvml
-    except ImportError:
-        raise DeviceError("NVML is not usable (pynvml is not installed).", hint="pip install nvidia-ml-py") from None
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
-        raise DeviceError(f"NVML is not usable ({error}).") from None
-    return pynvml

@@ -7,7 +7,9 @@
   const ranks = document.getElementById("ranks");
   const root = document.documentElement;
   const log = Math.log10;
-  const shown = new Set();
+  // The groups of lighter roofs that are drawn, and those that are from the start.
+  const first = new Set(data.roofs.filter((roof) => roof.shown && !roof.primary).map((roof) => roof.why_secondary));
+  const shown = new Set(first);
   const hidden = new Set();
   let printing = false;
   let ranges = null;
@@ -16,8 +18,11 @@
     if (printing) return "light";
     return root.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
   }
+  function wide() {
+    return [...shown].some((group) => !first.has(group));
+  }
   function limits() {
-    return shown.size ? data.wide_limits : data.limits;
+    return wide() ? data.wide_limits : data.limits;
   }
   function axisRanges() {
     if (ranges) return ranges;
@@ -157,8 +162,8 @@
     }
     const taken = [];
     const texts = [];
-    for (const roof of drawnRoofs()) {
-      const text = narrow() ? roof.short : roof.text;
+    for (const roof of drawnRoofs().sort((one, other) => other.primary - one.primary)) {
+      const text = narrow() || !roof.primary ? roof.short : roof.text;
       const width = textWidth(text) + 10;
       const slanted = roof.kind === "memory";
       const angle = slanted ? Math.atan2(perY, perX) : 0;
@@ -182,6 +187,14 @@
           if (covered < fewest) { fewest = covered; x = at; }
         }
         y = x + log(roof.value);
+        // The texts of other roofs keep off this one.
+        for (let part = -1; part <= 1; part += 0.125) {
+          const along = (part * width) / 2;
+          spots.push({
+            x: x + (along * Math.cos(angle) - 9 * Math.sin(angle)) / perX, y: y + (along * Math.sin(angle) + 9 * Math.cos(angle)) / perY,
+            radius: 5,
+          });
+        }
       } else {
         const start = Math.max(range.x[0], log(roof.x[roof.x.length - 2]));
         x = range.x[1] - (width / 2) / perX;
@@ -210,7 +223,7 @@
   }
 
   function fitting(inner) {
-    return (shown.size ? data.wide_labels : data.labels).find((candidate) => inner[0] >= candidate.least_width);
+    return (wide() ? data.wide_labels : data.labels).find((candidate) => inner[0] >= candidate.least_width);
   }
   function namesOf(fit) {
     return fit.labels.filter((label) => !hidden.has(data.points[label.point].category));

@@ -1,0 +1,235 @@
+"""The state of a GPU while it is measured: clocks, power, temperature and what holds it back, and who else keeps it busy.
+
+All through NVML. A GPU that NVML does not know (AMD, Apple) has no conditions and is never called busy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from rooflines.device_specs.nvml import find_gpu, start_nvml
+from rooflines.device_specs.records import Conditions
+from rooflines.errors import DeviceError
+from rooflines.units import binary_bytes
+
+PERIOD_S = 0.02  # between two readings beside a measurement
+BUSY = 0.10  # utilization above which somebody else is at work
+_SETTLES_S = 1.5  # NVML's utilization is an average over up to a second: what this process did itself has to fade first
+
+# The bits of nvmlDeviceGetCurrentClocksEventReasons (nvml.h) and what NVIDIA calls them. Bit 0, an idle GPU, holds nothing back.
+_REASONS = {
+    0x2: "applications clocks setting",
+    0x4: "software power cap",
+    0x8: "hardware slowdown",
+    0x10: "sync boost",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "hardware power brake slowdown",
+    0x100: "display clocks setting",
+}
+
+
+class Occupant(NamedTuple):
+    """A process on a GPU: ``words`` name it, ``memory_bytes`` is what it holds there."""
+
+    pid: int
+    words: str
+    memory_bytes: int
+
+
+class GpuState:
+    """One GPU as NVML sees it. ``uuid`` is the GPU's as torch prints it. Raises DeviceError where NVML or the GPU is not there."""
+
+    def __init__(self, uuid: str) -> None:
+        self._nvml = start_nvml()
+        try:
+            self._handle = find_gpu(self._nvml, uuid)
+        except self._nvml.NVMLError as error:
+            self._nvml.nvmlShutdown()
+            raise DeviceError(f"NVML does not know GPU {uuid!r}: {error}.") from None
+
+    def close(self) -> None:
+        self._nvml.nvmlShutdown()
+
+    def read(self) -> Conditions:
+        """The state of this moment; what the GPU does not tell is absent."""
+        nvml, gpu = self._nvml, self._handle
+        return Conditions(
+            clock_hz=self._ask(lambda: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM) * 1e6),  # NVML: MHz
+            memory_clock_hz=self._ask(lambda: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM) * 1e6),
+            power_w=self._power_w(),
+            temperature_c=self._ask(lambda: float(nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU))),
+            throttled=reasons(self._reason_bits()),
+        )
+
+    def utilization(self) -> float | None:
+        """The share of the last moments in which some kernel ran, of whatever process."""
+        nvml = self._nvml
+        share: float | None = self._ask(lambda: nvml.nvmlDeviceGetUtilizationRates(self._handle).gpu / 100)
+        return share
+
+    def processes(self) -> list[tuple[int, int]]:
+        """Process id and memory in bytes of every process that computes here; empty where NVML does not tell."""
+        found = self._ask(lambda: self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handle)) or []
+        return [(int(one.pid), int(one.usedGpuMemory or 0)) for one in found]
+
+    def _power_w(self) -> float | None:
+        """The power of this moment. ``nvmlDeviceGetPowerUsage`` is its average over a second on newer GPUs, longer than a burst."""
+        instant: float | None = self._ask(self._power_instant_w)
+        if instant is not None:
+            return instant
+        average: float | None = self._ask(lambda: self._nvml.nvmlDeviceGetPowerUsage(self._handle) / 1e3)  # NVML: mW
+        return average
+
+    def _power_instant_w(self) -> float:
+        nvml = self._nvml
+        (field,) = nvml.nvmlDeviceGetFieldValues(self._handle, [nvml.NVML_FI_DEV_POWER_INSTANT])
+        if field.nvmlReturn != nvml.NVML_SUCCESS:
+            raise nvml.NVMLError(field.nvmlReturn)
+        return float(field.value.uiVal / 1e3)
+
+    def _reason_bits(self) -> int:
+        """The bits that say what holds the clocks back. Before driver 535 the question had another name."""
+        nvml, gpu = self._nvml, self._handle
+        bits = self._ask(lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(gpu))
+        if bits is None:
+            bits = self._ask(lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu))
+        return int(bits or 0)
+
+    def _ask(self, question: Callable[[], Any]) -> Any:
+        try:
+            return question()
+        except (self._nvml.NVMLError, AttributeError):  # not supported by this GPU; or this pynvml is older than the question
+            return None
+
+
+def reasons(bits: int) -> tuple[str, ...]:
+    """What holds the clocks back, in words, from NVML's bit mask."""
+    return tuple(words for bit, words in _REASONS.items() if bits & bit)
+
+
+class Watch:
+    """Reads the state of a device while something is measured and sums it up.
+
+    ``read`` takes one reading. ``beside`` reads in a thread of its own every ``period_s`` seconds, ``note`` once and here: for
+    measurements of the host, which a second thread would slow down.
+    """
+
+    def __init__(self, read: Callable[[], Conditions], period_s: float = PERIOD_S) -> None:
+        self._read = read
+        self._period_s = period_s
+        self._readings: list[Conditions] = []
+
+    def note(self) -> None:
+        """Take one reading."""
+        self._readings.append(self._read())
+
+    @contextlib.contextmanager
+    def beside(self) -> Iterator[None]:
+        """Inside, readings are taken by a thread, at least one of them."""
+        done = threading.Event()
+
+        def watch() -> None:
+            while True:
+                self.note()
+                if done.wait(self._period_s):
+                    return
+
+        thread = threading.Thread(target=watch, name="rooflines-conditions", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
+    def take(self) -> Conditions | None:
+        """The readings since the last call as one: medians, and every reason that was given. None without a reading."""
+        readings, self._readings = self._readings, []
+        return summary(readings) if readings else None
+
+
+def summary(readings: list[Conditions]) -> Conditions:
+    """Several readings as one: the median of each figure where there is one, and every reason that was given, in order."""
+
+    def median(values: list[float | None]) -> float | None:
+        present = [value for value in values if value is not None]
+        return statistics.median(present) if present else None
+
+    given = {reason for reading in readings for reason in reading.throttled}
+    return Conditions(
+        clock_hz=median([one.clock_hz for one in readings]),
+        memory_clock_hz=median([one.memory_clock_hz for one in readings]),
+        power_w=median([one.power_w for one in readings]),
+        temperature_c=median([one.temperature_c for one in readings]),
+        throttled=tuple(words for words in _REASONS.values() if words in given),
+    )
+
+
+def strangers(processes: list[tuple[int, int]]) -> list[Occupant]:
+    """Those of ``processes`` (id, memory) that hold memory and are neither this process nor one that it started or was started by.
+
+    This process must hold a context on the device. In a container NVML may give the ids of the host. If none is ours, one of
+    those that do not exist here is: which one cannot be known, so the one that holds least is taken for it.
+    """
+    import psutil
+
+    family = {os.getpid()}
+    with contextlib.suppress(psutil.Error):
+        here = psutil.Process()
+        family |= {one.pid for one in (*here.parents(), *here.children(recursive=True))}
+    others = [(pid, memory) for pid, memory in processes if pid not in family and memory > 0]
+    if len(others) == len([one for one in processes if one[1] > 0]):  # no process of ours is listed under an id that we know
+        outside = [one for one in others if not psutil.pid_exists(one[0])]
+        if outside:
+            others.remove(min(outside, key=lambda one: one[1]))
+    return [Occupant(pid, _process_name(pid), memory) for pid, memory in others]
+
+
+def _process_name(pid: int) -> str:
+    """The process in words: the start of its command line with its id."""
+    import psutil
+
+    try:
+        process = psutil.Process(pid)
+        try:
+            words = " ".join(process.cmdline()[:3]) or process.name()
+        except psutil.Error:  # another user's: its command line may be hidden, its name is not
+            words = process.name()
+    except psutil.Error:
+        return f"a process outside this container (pid {pid})"
+    return f"{words if len(words) <= 60 else words[:59] + '…'} (pid {pid})"
+
+
+def busy(state: GpuState, *, settles_s: float = _SETTLES_S, pause: Callable[[float], object] = time.sleep) -> str:
+    """What else keeps this GPU busy, in words that go on "is busy: ..."; empty where nothing does.
+
+    Processes that hold memory are named; where there are none, a utilization above ``BUSY`` that does not fade tells of some that NVML
+    does not name.
+    """
+    found = strangers(state.processes())
+    if found:
+        return ", ".join(f"{one.words} holds {binary_bytes(one.memory_bytes)}" for one in found)
+    waited, step = 0.0, 0.1
+    while (utilization := state.utilization()) is not None and utilization > BUSY:
+        if waited >= settles_s:
+            return f"it is {utilization:.0%} utilized by processes that NVML does not name"
+        pause(step)
+        waited += step
+    return ""
+
+
+def refuse_if_busy(state: GpuState, device: str, *, force: bool) -> str:
+    """Raise DeviceError where something else keeps ``device`` busy, naming it; with ``force`` return its name instead."""
+    why = busy(state)
+    if why and not force:
+        raise DeviceError(
+            f"{device} is busy: {why}.", hint="Ceilings measured now would be too low: wait, or measure all the same with --force."
+        )
+    return why

@@ -1,0 +1,314 @@
+"""Ceilings computed from plain facts, where no data sheet exists: units x operations per cycle x clock, bus width x memory clock.
+
+Nothing here looks at a machine, so everything can be computed for any device. Every rate is dense, FMA = 2 FLOP, and its source spells
+the arithmetic out. These are upper bounds: where the facts leave a choice (how many FMA units a Xeon has), the higher rate counts.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+import msgspec
+
+from rooflines.device_specs import names
+from rooflines.device_specs.records import Ceiling, Ceilings, Engine, Precision, Source
+from rooflines.errors import UsageError
+from rooflines.units import si
+
+_HINT = "Use --ceilings measured, or a file with your own."
+
+
+class PerCycle(msgspec.Struct, frozen=True, kw_only=True):
+    """What one unit (SM, CPU core, GPU core) does in a cycle, dense, FMA = 2. ``clock_scale`` is its clock over the device's highest.
+
+    ``isa`` is the instruction set of a CPU that does it; ``unconfirmed`` marks a figure that no source was seen for.
+    """
+
+    precision: Precision
+    engine: Engine
+    accumulate: Literal["fp64", "fp32", "fp16", "int32"]
+    operations: float
+    clock_scale: float = 1.0
+    isa: str = ""
+    unconfirmed: bool = False
+
+
+# --- NVIDIA GPUs -------------------------------------------------------------------------------------------------------------------
+
+# FLOP per SM and cycle on the vector units by compute capability, (fp32, fp64, fp16); None where it is not known or fp16 runs as
+# fp32. CUDA C++ Best Practices Guide, "Throughput of Native Arithmetic Instructions": results per cycle, times 2 for an FMA.
+_VECTOR: dict[tuple[int, int], tuple[int, int | None, int | None]] = {
+    (3, 5): (384, 128, None), (3, 7): (384, 128, None), (5, 0): (256, 8, None), (5, 2): (256, 8, None), (5, 3): (256, 8, 512),
+    (6, 0): (128, 64, 256), (6, 1): (256, 8, 4), (6, 2): (256, 8, 512), (7, 0): (128, 64, 256), (7, 2): (128, None, None),
+    (7, 5): (128, 4, 256), (8, 0): (128, 64, 512), (8, 6): (256, 4, 256), (8, 7): (256, 4, 512), (8, 9): (256, 4, 256),
+    (9, 0): (256, 128, 512), (10, 0): (256, 128, 256), (10, 3): (256, 4, 256), (12, 0): (256, 4, 256), (12, 1): (256, 4, 256),
+}  # fmt: skip
+
+FP32_PER_SM_CYCLE = {capability: rates[0] for capability, rates in _VECTOR.items()}
+
+# FLOP per SM and cycle on the tensor cores with FP32 accumulate (int8: INT32), by compute capability and class of product: whitepaper
+# figures divided by SMs and clock, and XLA's cuda_core_info_table.cc. "p" are data-centre and professional cards, "g" is GeForce
+# and the A10G, whose FP32-accumulate rate is half: a property of the product, not of the chip.
+_MATRIX: dict[tuple[int, int], dict[str, dict[Precision, float]]] = {
+    (7, 0): {"p": {"fp16": 1024}},
+    (7, 5): {"p": {"fp16": 1024, "int8": 2048}, "g": {"fp16": 512, "int8": 2048}},
+    (8, 0): {"p": {"fp64": 128, "tf32": 1024, "fp16": 2048, "bf16": 2048, "int8": 4096}},
+    (8, 6): {"p": {"tf32": 512, "fp16": 1024, "bf16": 1024, "int8": 2048}, "g": {"tf32": 256, "fp16": 512, "bf16": 512, "int8": 2048}},
+    (8, 9): {
+        "p": {"tf32": 512, "fp16": 1024, "bf16": 1024, "fp8": 2048, "int8": 2048},
+        "g": {"tf32": 256, "fp16": 512, "bf16": 512, "fp8": 1024, "int8": 2048},
+    },
+    (9, 0): {"p": {"fp64": 256, "tf32": 2048, "fp16": 4096, "bf16": 4096, "fp8": 8192, "int8": 8192}},
+    (10, 0): {"p": {"fp64": 128, "tf32": 4096, "fp16": 8192, "bf16": 8192, "fp8": 16384, "int8": 16384}},
+    (10, 3): {"p": {"fp64": 4, "tf32": 4096, "fp16": 8192, "bf16": 8192, "fp8": 16384, "int8": 560}},
+    # the whitepaper's 1024 for GeForce's fp8 was doubled by cuBLASLt on a 5060 Ti, and a ceiling is what cannot be exceeded
+    (12, 0): {
+        "p": {"tf32": 512, "fp16": 1024, "bf16": 1024, "fp8": 2048, "int8": 2048},
+        "g": {"tf32": 256, "fp16": 512, "bf16": 512, "fp8": 2048, "int8": 2048},
+    },
+}
+# The tensor cores' clock over the highest one (XLA, fitted to the data sheets): H100 1830 of 1980 MHz. FP64 runs at the full clock.
+_TENSOR_CLOCK = {(9, 0): 0.924, (10, 0): 0.934, (10, 3): 0.934}
+# Products for certain markets whose rates were cut below what SMs and clock give, after `names.parse`.
+_CAPPED = re.compile(r"(?:h20|h800|a800|l20|l2|rtx 5090 d|b30a)(?:$|[ _])")
+# The smaller Turing chips have no tensor cores, though their compute capability is that of the larger ones.
+_NO_TENSOR_CORES = re.compile(r"gtx 16\d0|(?:quadro )?t(?:400|500|550|600|1000|1200|2000)(?:$| )|mx(?:450|550)")
+_HBM = {(6, 0), (7, 0), (8, 0), (9, 0), (10, 0), (10, 3)}
+
+
+def gpu_rates(name: str, compute_capability: tuple[int, int]) -> tuple[PerCycle, ...]:
+    """What one SM of the NVIDIA GPU called ``name`` does in a cycle.
+
+    Raises UsageError for a compute capability that is not in the table and for a product whose rates do not follow from it.
+    """
+    text = names.parse(name).text
+    major, minor = compute_capability
+    if _CAPPED.match(text.removeprefix("geforce ")):
+        raise UsageError(f"the ceilings of {name!r} do not follow from its SMs and clock: its rates are capped by product.", hint=_HINT)
+    if compute_capability not in _VECTOR:
+        raise UsageError(f"what an SM of compute capability {major}.{minor} ({name!r}) does in a cycle is not known.", hint=_HINT)
+    fp32, fp64, fp16 = _VECTOR[compute_capability]
+    found = [PerCycle(precision="fp32", engine="vector", accumulate="fp32", operations=fp32)]
+    if fp64:
+        found.append(PerCycle(precision="fp64", engine="vector", accumulate="fp64", operations=fp64))
+    if fp16:
+        found.append(PerCycle(precision="fp16", engine="vector", accumulate="fp16", operations=fp16))
+    classes = _MATRIX.get(compute_capability, {})
+    rates = classes.get(product_class(name), classes.get("p", {}))
+    for precision, operations in {} if _NO_TENSOR_CORES.search(text) else rates.items():
+        accumulate: Literal["fp64", "fp32", "int32"] = "int32" if precision == "int8" else "fp64" if precision == "fp64" else "fp32"
+        scale = 1.0 if precision == "fp64" else _TENSOR_CLOCK.get(compute_capability, 1.0)
+        found.append(PerCycle(precision=precision, engine="matrix", accumulate=accumulate, operations=operations, clock_scale=scale))
+    return tuple(found)
+
+
+def product_class(name: str) -> Literal["p", "g"]:
+    """ "g" for GeForce and the A10G, whose tensor cores accumulate in FP32 at half rate; "p" for every other NVIDIA product."""
+    text = names.parse(name).text
+    return "g" if "geforce" in text or text == "a10g" else "p"
+
+
+def derive_gpu(
+    name: str,
+    compute_capability: tuple[int, int],
+    multiprocessors: int,
+    clock_hz: float,
+    memory_clock_hz: float | None = None,
+    bus_bits: int | None = None,
+) -> Ceilings:
+    """Ceilings of an NVIDIA GPU: SMs x rate x ``clock_hz`` (the driver's highest), and 2 x ``memory_clock_hz`` x ``bus_bits`` / 8.
+
+    ``memory_clock_hz`` and ``bus_bits`` as NVML and CUDA report them, for HBM, GDDR5 to GDDR7 alike; without them (integrated GPUs
+    report none) there is no memory ceiling. Raises UsageError for what ``gpu_rates`` refuses, and for a slice or a share of a GPU.
+    """
+    if names.parse(name).mig:
+        raise UsageError(f"{name!r} is a slice of a GPU.", hint="Derive it from the whole device with derive_mig.")
+    major, minor = compute_capability
+    units = f"{multiprocessors} SM"
+    origin = f"compute capability {major}.{minor}"
+    found = [
+        _rate(rate, units, multiprocessors, clock_hz, origin, "the driver's highest clock")
+        for rate in gpu_rates(name, compute_capability)
+    ]
+    if memory_clock_hz and bus_bits:
+        detail = f"2 x {si(memory_clock_hz, 'Hz', 5)}, the memory's highest clock, x {bus_bits} bit / 8"
+        level = "HBM" if compute_capability in _HBM else "DRAM"
+        found.append(_memory(level, 2 * memory_clock_hz * bus_bits / 8, detail))
+    return Ceilings(device=name, kind="cuda", ceilings=tuple(found))
+
+
+def derive_mig(name: str, whole: Ceilings, whole_multiprocessors: int, multiprocessors: int, memory_slices: int) -> Ceilings:
+    """Ceilings of a MIG slice: the whole device's arithmetic by SMs (``multiprocessors``, as torch reports them), bandwidth by eighths.
+
+    ``whole`` are the ceilings of the undivided GPU; ``memory_slices`` of its eight are the slice's (``names.Mig.memory_slices``).
+    """
+    if not (0 < multiprocessors <= whole_multiprocessors and 0 < memory_slices <= 8):
+        raise UsageError(
+            f"{name!r} cannot be {multiprocessors} of {whole_multiprocessors} SMs and {memory_slices} of 8 memory slices.", hint=_HINT
+        )
+    share = f"{multiprocessors} of {whole_multiprocessors} SM"
+    return partition(
+        name, whole, multiprocessors / whole_multiprocessors, share, memory_slices / 8, f"{memory_slices} of 8 memory slices"
+    )
+
+
+def partition(name: str, whole: Ceilings, compute_share: float, compute_words: str, memory_share: float, memory_words: str) -> Ceilings:
+    """``whole``'s roofs scaled to a part of the device; the words say to which, and stand in front of each source."""
+    found = []
+    for ceiling in whole.ceilings:
+        if ceiling.kind not in ("compute", "memory"):
+            continue
+        share, words = (compute_share, compute_words) if ceiling.kind == "compute" else (memory_share, memory_words)
+        source = Source(
+            kind="derived", detail=f"{words} x {si(ceiling.value, ceiling.unit, 4)} of the whole device; {ceiling.source.detail}"
+        )
+        found.append(msgspec.structs.replace(ceiling, value=ceiling.value * share, source=source))
+    return Ceilings(device=name, kind=whole.kind, ceilings=tuple(found))
+
+
+# --- CPUs --------------------------------------------------------------------------------------------------------------------------
+
+# fp32 FLOP per core and cycle of Arm's server cores (SIMD pipes x lanes x 2), whether they have bf16 and int8 products
+# (BFMMLA, SMMLA) and at how many operations. Arm's software optimisation guides; the products' rates were not seen.
+_ARM: dict[str, tuple[int, int, int]] = {
+    "neoverse n1": (16, 0, 0),
+    "neoverse n2": (16, 64, 128),
+    "neoverse v1": (32, 128, 256),
+    "neoverse v2": (32, 128, 256),
+}
+_AMD_FAMILIES = (23, 25, 26)
+_ZEN_2 = 0x30  # the first model number of family 23 with 256-bit units
+_ZEN_5_MOBILE = ((0x20, 0x2F), (0x60, 0x6F))  # model numbers of family 26 whose units are 256 bits wide
+
+
+def core_rates(name: str, isa: tuple[str, ...], model: str = "") -> tuple[PerCycle, ...]:
+    """What one core of a CPU does in a cycle, from the instruction sets it shows.
+
+    ``isa`` is spelled as in /proc/cpuinfo, ``model`` is family/model/stepping (``detect.cpu_model``) and decides how wide the units
+    behind AVX-512 are. Instruction sets do not tell one FMA unit from two: then two are assumed. Raises UsageError for an unknown core.
+    stackoverflow.com/q/15655835, wikichip.org, Tom's Hardware quoting Intel (AMX), numberworld.org (Zen 4 and 5).
+    """
+    text = names.parse(name).text
+    if "asimd" in isa:
+        return _arm_rates(name, text, isa)
+    family, number = _family(model)
+    amd = family in _AMD_FAMILIES or names.parse(name).vendor == "amd"
+    narrow = amd and (family == 25 or (family == 26 and any(low <= number <= high for low, high in _ZEN_5_MOBILE)))
+    if "avx512f" in isa:
+        fp32, with_isa = (32 if narrow else 64), "avx512f"
+    elif "fma" in isa:
+        fp32, with_isa = (16 if family == 23 and number < _ZEN_2 else 32), "fma"
+    elif "avx" in isa:
+        fp32, with_isa = 16, "avx"
+    else:
+        raise UsageError(f"what a core of {name!r} does in a cycle is not known from its instruction sets.", hint=_HINT)
+    found = [
+        PerCycle(precision="fp64", engine="vector", accumulate="fp64", operations=fp32 / 2, isa=with_isa),
+        PerCycle(precision="fp32", engine="vector", accumulate="fp32", operations=fp32, isa=with_isa),
+    ]
+    if "avx512_fp16" in isa:
+        found.append(
+            PerCycle(precision="fp16", engine="vector", accumulate="fp16", operations=2 * fp32, isa="avx512_fp16", unconfirmed=True)
+        )
+    if "amx_bf16" in isa:
+        found.append(PerCycle(precision="bf16", engine="matrix", accumulate="fp32", operations=1024, isa="amx_bf16"))
+    elif "avx512_bf16" in isa:
+        found.append(
+            PerCycle(precision="bf16", engine="matrix", accumulate="fp32", operations=2 * fp32, isa="avx512_bf16", unconfirmed=True)
+        )
+    if "amx_int8" in isa:
+        found.append(PerCycle(precision="int8", engine="matrix", accumulate="int32", operations=2048, isa="amx_int8"))
+    elif "avx512_vnni" in isa:
+        found.append(
+            PerCycle(precision="int8", engine="matrix", accumulate="int32", operations=4 * fp32, isa="avx512_vnni", unconfirmed=True)
+        )
+    elif "avx_vnni" in isa:
+        found.append(PerCycle(precision="int8", engine="matrix", accumulate="int32", operations=128, isa="avx_vnni", unconfirmed=True))
+    return tuple(found)
+
+
+def derive_cpu(
+    name: str,
+    *,
+    isa: tuple[str, ...],
+    cores: int,
+    clock_hz: float,
+    model: str = "",
+    channels: int | None = None,
+    transfers_per_s: float | None = None,
+    clock: str = "the measured clock",
+) -> Ceilings:
+    """Ceilings of ``cores`` physical cores at ``clock_hz``, the clock that they sustain under such arithmetic, measured.
+
+    Hardware threads add nothing. Memory bandwidth is ``channels`` x ``transfers_per_s`` x 8 bytes, which the system does not tell
+    without rights: left out, there is no memory ceiling. ``clock`` says which clock it is. Raises UsageError for an unknown core.
+    """
+    units = f"{cores} {'core' if cores == 1 else 'cores'}"
+    found = [_rate(rate, units, cores, clock_hz, rate.isa, clock) for rate in core_rates(name, isa, model)]
+    if channels and transfers_per_s:
+        detail = f"{channels} channels x {si(transfers_per_s, 'T/s', 4)} x 8 B"
+        found.append(_memory("DRAM", channels * transfers_per_s * 8, detail))
+    return Ceilings(device=name, kind="cpu", ceilings=tuple(found))
+
+
+def _arm_rates(name: str, text: str, isa: tuple[str, ...]) -> tuple[PerCycle, ...]:
+    fp32, bf16, int8 = (32, 0, 0) if text.startswith("apple ") else _ARM.get(text, (0, 0, 0))
+    if not fp32:
+        raise UsageError(f"what a core of {name!r} does in a cycle is not known.", hint=_HINT)
+    found = [
+        PerCycle(precision="fp64", engine="vector", accumulate="fp64", operations=fp32 / 2, isa="asimd", unconfirmed=True),
+        PerCycle(precision="fp32", engine="vector", accumulate="fp32", operations=fp32, isa="asimd", unconfirmed=True),
+    ]
+    if "asimdhp" in isa:
+        found.append(
+            PerCycle(precision="fp16", engine="vector", accumulate="fp16", operations=2 * fp32, isa="asimdhp", unconfirmed=True)
+        )
+    if bf16 and "bf16" in isa:
+        found.append(PerCycle(precision="bf16", engine="matrix", accumulate="fp32", operations=bf16, isa="bf16", unconfirmed=True))
+    if int8 and "i8mm" in isa:
+        found.append(PerCycle(precision="int8", engine="matrix", accumulate="int32", operations=int8, isa="i8mm", unconfirmed=True))
+    return tuple(found)
+
+
+def _family(model: str) -> tuple[int, int]:
+    """Family and model number of an x86 CPU, (0, 0) where they are not given."""
+    parts = model.split("/")
+    return (int(parts[0]), int(parts[1])) if len(parts) == 3 and parts[0].isdigit() and parts[1].isdigit() else (0, 0)
+
+
+# --- Apple GPUs --------------------------------------------------------------------------------------------------------------------
+
+_APPLE_PER_CORE = 256  # 128 FMA lanes; FP16 at the same rate since M1 (github.com/philipturner/metal-benchmarks)
+
+
+def derive_apple(name: str, gpu_cores: int, clock_hz: float, *, bytes_per_s: float | None = None, clock: str = "") -> Ceilings:
+    """Ceilings of an Apple GPU: cores x 256 FLOP per cycle x clock, in fp32 and fp16; its matrix products run on the same lanes.
+
+    ``bytes_per_s`` is the bandwidth of the unified memory where it is known. Apple publishes no clock: ``clock`` says where it is from.
+    """
+    rates = [
+        PerCycle(precision="fp32", engine="vector", accumulate="fp32", operations=_APPLE_PER_CORE),
+        PerCycle(precision="fp16", engine="vector", accumulate="fp16", operations=_APPLE_PER_CORE),
+    ]
+    found = [_rate(rate, f"{gpu_cores} GPU cores", gpu_cores, clock_hz, "", clock) for rate in rates]
+    if bytes_per_s:
+        found.append(_memory("DRAM", bytes_per_s, "unified memory"))
+    return Ceilings(device=name, kind="mps", ceilings=tuple(found))
+
+
+# --- both --------------------------------------------------------------------------------------------------------------------------
+
+
+def _rate(rate: PerCycle, units: str, count: int, clock_hz: float, origin: str, clock: str) -> Ceiling:
+    unit: Literal["OP/s", "FLOP/s"] = "OP/s" if rate.precision == "int8" else "FLOP/s"
+    scaled = f" x {rate.clock_scale:g} (the tensor cores' clock)" if rate.clock_scale != 1 else ""
+    detail = f"{units} x {rate.operations:g} {unit[:-2]}/cycle{f' ({origin})' if origin else ''} x {si(clock_hz, 'Hz', 4)}"
+    detail += f"{f', {clock}' if clock else ''}{scaled}; dense{'; unconfirmed' if rate.unconfirmed else ''}"
+    return Ceiling(kind="compute", name=f"{rate.precision} {rate.engine}", value=count * rate.operations * clock_hz * rate.clock_scale,
+                   unit=unit, precision=rate.precision, engine=rate.engine, accumulate=rate.accumulate,
+                   source=Source(kind="derived", detail=detail))  # fmt: skip
+
+
+def _memory(level: str, value: float, detail: str) -> Ceiling:
+    return Ceiling(kind="memory", name=level, value=value, unit="B/s", level=level, source=Source(kind="derived", detail=detail))

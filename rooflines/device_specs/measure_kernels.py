@@ -1,0 +1,204 @@
+"""The figures of an NVIDIA GPU that torch has no operator for, or a slower one: our own CUDA kernels, compiled by Numba.
+
+Numba needs NVVM, a part of the CUDA toolkit that torch does not bring along. Where it is missing, or too new for the driver,
+``unusable`` says so and the measurements by torch operators stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+from rooflines.device_specs.measure_torch import free_bytes, quickest
+from rooflines.device_specs.meter import Meter
+from rooflines.device_specs.records import Ceiling
+from rooflines.units import binary_bytes, si, significant
+
+if TYPE_CHECKING:
+    import torch
+
+Fma = Literal["fp64", "fp32", "fp16"]
+
+# Steps of the recurrences and passes over a memory in one launch: some milliseconds on a small GPU and on a large one, much longer
+# than it takes to start a kernel.
+_FMA_ITERATIONS = 1000
+_L2_BYTES = 4 << 30
+_SHARED_PASSES = 4000
+
+
+def unusable(device: torch.device) -> str:
+    """Why our CUDA kernels cannot run on ``device``, in one line; empty where one of them ran and its result was right."""
+    import torch
+
+    if torch.version.hip is not None:
+        return "Numba compiles for NVIDIA GPUs only"
+    try:
+        from numba import cuda
+
+        from rooflines.kernels.micro import cuda_stream
+        from rooflines.kernels.micro.cuda_vectors import SIMULATED, launcher
+
+        if SIMULATED:
+            return "NUMBA_ENABLE_CUDASIM is set: Numba simulates a GPU"
+        cuda.select_device(device.index)
+        source = torch.arange(4096, dtype=torch.float32, device=device)
+        target = torch.zeros_like(source)
+        launcher(cuda_stream.copy, 4, 32, _array(source), _array(target), source.numel() // 4)()
+        torch.cuda.synchronize(device)
+        if not torch.equal(source, target):
+            return "a copy by a Numba kernel came out wrong"
+    except Exception as error:  # every version of Numba, toolkit and driver fails in its own way
+        return (str(error).strip().splitlines() or [type(error).__name__])[0].strip() or type(error).__name__
+    return ""
+
+
+def fma(meter: Meter, device: torch.device, precision: Fma) -> None:
+    """The FMA peak of the vector units, all threads that the device holds at once."""
+    import numpy as np
+    import torch
+
+    from rooflines.kernels.micro import clock, cuda_fma
+    from rooflines.kernels.micro.cuda_vectors import THREADS, launcher
+
+    blocks = _fill(device, THREADS)
+    threads = blocks * THREADS
+    kernel, lanes = cuda_fma.recur, 1
+    if precision == "fp16":
+        kernel, lanes = cuda_fma.recur_half2, 2
+        values = torch.ones(2 * threads, dtype=torch.float16, device=device).view(torch.int32)
+        scale, shift = (np.full(2, number, np.float16).view(np.int32)[0] for number in (0.5, 1.0))
+    else:
+        torch_type, numpy_type = {"fp32": (torch.float32, np.float32), "fp64": (torch.float64, np.float64)}[precision]
+        values = torch.ones(threads, dtype=torch_type, device=device)
+        scale, shift = numpy_type(0.5), numpy_type(1.0)
+    call = launcher(kernel, blocks, THREADS, _array(values), scale, shift, _FMA_ITERATIONS)
+    call()
+    work = cuda_fma.flops(threads, _FMA_ITERATIONS, lanes)
+    recurrences = f"{cuda_fma.RECURRENCES} independent recurrences{' of pairs' if lanes == 2 else ''} a thread"
+    meter.figure(work, partial(clock.timed, device, call), f"{recurrences}, {_grid(device, blocks, THREADS)}", kind="compute",
+                 name=f"FMA {precision}", unit="FLOP/s", precision=precision, engine="vector", accumulate=precision)  # fmt: skip
+
+
+def streams(meter: Meter, device: torch.device, l2_bytes: int | None) -> None:
+    """Read, write, copy and triad of device memory: of our kernel with several grids and torch's operator, what is fastest here."""
+    import numpy as np
+    import torch
+
+    from rooflines.kernels.micro import clock, cuda_stream, transfer
+    from rooflines.kernels.micro.cuda_vectors import THREADS, launcher
+
+    size = cuda_stream.array_bytes(free_bytes(device), l2_bytes)
+    first, second, target = transfer.operands(size, device)
+    vectors, fill = size // 16, _fill(device, THREADS)
+    one, two, three = (_array(tensor) for tensor in (first, second, target))
+    sums = _array(torch.empty(max(reading_grids(fill)) * THREADS, device=device))
+
+    def candidates(access: cuda_stream.Access) -> dict[str, Callable[[], object]]:
+        kernel, arguments = {
+            "read": (cuda_stream.read, (one, sums, vectors)),
+            "write": (cuda_stream.write, (three, np.float32(1), vectors)),
+            "copy": (cuda_stream.copy, (one, three, vectors)),
+            "triad": (cuda_stream.triad, (one, two, three, np.float32(3), vectors)),
+        }[access]
+        grids = reading_grids(fill) if access == "read" else cuda_stream.grids(fill, vectors)
+        found: dict[str, Callable[[], object]] = {
+            f"{access} kernel, {_grid(device, blocks, THREADS)}": launcher(kernel, blocks, THREADS, *arguments) for blocks in grids
+        }
+        if access == "write":
+            found["Tensor.fill_"] = transfer.write(target)[0]
+        elif access == "copy":
+            found["Tensor.copy_"] = transfer.copy(first, target)[0]
+        elif access == "triad":
+            found["torch.add(alpha=)"] = transfer.triad(first, second, target)[0]
+        return found
+
+    for access in cuda_stream.TRANSFERS:
+        calls = candidates(access)
+        label = min(calls, key=lambda name: quickest(meter, device, calls[name]))
+        work = cuda_stream.moved_bytes(access, size)
+        meter.figure(work, partial(clock.timed, device, calls[label]), f"{label}, arrays of {binary_bytes(size)}", kind="memory",
+                     name=f"HBM {access}", unit="B/s", level="HBM", access=access)  # fmt: skip
+
+
+def l2(meter: Meter, device: torch.device, l2_bytes: int) -> None:
+    """Read bandwidth of the L2 cache by working sets of an eighth to a half of it; left out where it is not above device memory.
+
+    Not more, because large L2 caches are in two parts and may keep a line that both read in each of them.
+    """
+    import torch
+
+    from rooflines.kernels.micro import clock, cuda_stream
+    from rooflines.kernels.micro.cuda_vectors import THREADS, launcher
+
+    blocks = _fill(device, THREADS)
+    source = torch.ones(l2_bytes // 2 // 16 * 4, device=device)
+    sums = torch.empty(blocks * THREADS, device=device)
+    calls: dict[int, tuple[Callable[[], object], int]] = {}
+    for part in (2, 4, 8):
+        vectors = l2_bytes // part // 16
+        passes = max(1, _L2_BYTES // (vectors * 16))
+        call = launcher(cuda_stream.read_again, blocks, THREADS, _array(source), _array(sums), vectors, passes)
+        calls[part] = (call, vectors * 16 * passes)
+    best = max(calls, key=lambda part: calls[part][1] / quickest(meter, device, calls[part][0]))
+    call, work = calls[best]
+    keep_above(meter, "HBM", work, partial(clock.timed, device, call),
+               f"read kernel past L1, working set {binary_bytes(l2_bytes // best)}, {_grid(device, blocks, THREADS)}", kind="memory",
+               name="L2 read", unit="B/s", level="L2", access="read", capacity_bytes=l2_bytes)  # fmt: skip
+
+
+def shared(meter: Meter, device: torch.device) -> None:
+    """Read bandwidth of all shared memories together: a variant, because nothing stays in them from one kernel to the next."""
+    import torch
+
+    from rooflines.kernels.micro import clock, cuda_shared
+    from rooflines.kernels.micro.cuda_vectors import launcher
+
+    blocks = _fill(device, cuda_shared.THREADS)
+    source = torch.ones(cuda_shared.VECTORS * 4, device=device)
+    sums = torch.empty(blocks * cuda_shared.THREADS, device=device)
+    call = launcher(cuda_shared.read, blocks, cuda_shared.THREADS, _array(source), _array(sums), _SHARED_PASSES)
+    call()
+    meter.figure(cuda_shared.read_bytes(blocks, _SHARED_PASSES), partial(clock.timed, device, call),
+                 f"read kernel, {_grid(device, blocks, cuda_shared.THREADS)}", kind="memory", name="shared memory read", unit="B/s",
+                 level="shared", access="read", variant="within a block")  # fmt: skip
+
+
+def keep_above(meter: Meter, behind: str, work: float, run: Any, detail: str, **fields: Any) -> Ceiling | None:
+    """``meter.figure`` for a cache: left out where it does not come out above the level ``behind`` it."""
+    repeats = meter.rate(work, run)
+    slowest = max((one.value for one in meter.found if one.level == behind and not one.variant), default=0.0)
+    if repeats.median <= slowest:
+        meter.progress(f"{fields['name']}: left out, {si(repeats.median, 'B/s')} is not above {behind}")
+        return None
+    return meter.add(repeats, detail, **fields)
+
+
+def reading_grids(fill: int) -> tuple[int, ...]:
+    """Numbers of blocks worth trying for a read: no more than four times what the device holds, for every thread writes a sum."""
+    return fill, 4 * fill
+
+
+def _fill(device: torch.device, threads: int) -> int:
+    """How many blocks of ``threads`` threads the device holds at once."""
+    import torch
+
+    from rooflines.kernels.micro.cuda_vectors import blocks_to_fill
+
+    facts = torch.cuda.get_device_properties(device)
+    return blocks_to_fill(facts.multi_processor_count, facts.max_threads_per_multi_processor, threads)
+
+
+def _grid(device: torch.device, blocks: int, threads: int) -> str:
+    """A launch in words."""
+    import torch
+
+    count = torch.cuda.get_device_properties(device).multi_processor_count
+    return f"{threads} threads x {significant(blocks / count)} blocks a multiprocessor (Numba)"
+
+
+def _array(tensor: torch.Tensor) -> Any:
+    """``tensor`` as Numba sees it, the same memory."""
+    from numba import cuda
+
+    return cuda.as_cuda_array(tensor)

@@ -1,0 +1,94 @@
+"""Finding data sheets: by a printed name, by the sheet's own name or some words of it, and by what the device can do."""
+
+from __future__ import annotations
+
+import re
+
+from rooflines.device_specs import catalog
+from rooflines.device_specs.catalog import Match
+from rooflines.device_specs.sheet import Sheet
+from rooflines.device_specs.user_sheets import user_sheets
+from rooflines.errors import UsageError
+
+
+def every() -> tuple[Match, ...]:
+    """Every sheet, by vendor and name, numbers in order; a user's own beside those of the package."""
+    found = [Match(sheet=sheet, user=True) for sheet in user_sheets()] + [Match(sheet=sheet) for sheet in catalog.sheets()]
+    return tuple(sorted(found, key=lambda match: (match.sheet.vendor.casefold(), _natural(match.sheet.name), not match.user)))
+
+
+def search(
+    name: str = "",
+    *,
+    vendor: str = "",
+    kind: str = "",
+    architecture: str = "",
+    precision: str = "",
+    min_bandwidth: float | None = None,
+    min_memory: float | None = None,
+) -> tuple[Match, ...]:
+    """The sheets that answer to all of what is given.
+
+    ``kind`` is a torch device type, or "gpu" for all but CPUs; ``precision`` asks for a rate of it; ``min_bandwidth`` is in GB/s,
+    ``min_memory`` in GB. Raises UsageError, naming what looks alike, where nothing does.
+    """
+    named = _named(name) if name else every()
+    found = [
+        match
+        for match in named
+        if _alike(vendor, match.sheet.vendor)
+        and (not kind or kind == match.sheet.kind or (kind == "gpu" and match.sheet.kind != "cpu"))
+        and _alike(architecture, f"{match.sheet.architecture} {match.sheet.compute_capability}")
+        and (not precision or any(rate.precision == precision for rate in match.sheet.compute))
+        and (min_bandwidth is None or match.sheet.memory.gb_per_s >= min_bandwidth)
+        and (min_memory is None or _capacity(match.sheet) >= min_memory)
+    ]
+    if not found:
+        raise UsageError("no device fits all of that.", hint=_hint(vendor, architecture))
+    return tuple(found)
+
+
+def _named(name: str) -> tuple[Match, ...]:
+    if printed := catalog.matching(name):
+        return printed
+    wanted = name.casefold()
+    if exact := tuple(match for match in every() if match.sheet.name.casefold() == wanted):
+        return exact
+    words = wanted.split()
+    if found := tuple(match for match in every() if all(_has_word(match.sheet, word) for word in words)):
+        return found
+    numbers = [word for word in words if any(letter.isdigit() for letter in word)]
+    near = catalog.nearest(name) or [match.sheet.name for match in every() if any(_has_word(match.sheet, word) for word in numbers)]
+    hint = f"Nearest: {', '.join(near)}." if near else "rooflines devices lists all."
+    raise UsageError(f"no data sheet for {name!r}.", hint=hint)
+
+
+def _hint(vendor: str, architecture: str) -> str:
+    """The vendors or architectures there are, where the one asked for is none of them."""
+    known = [match.sheet for match in every()]
+    if vendor and not any(_alike(vendor, sheet.vendor) for sheet in known):
+        return f"Vendors: {', '.join(sorted({sheet.vendor for sheet in known}))}."
+    if architecture and not any(_alike(architecture, f"{sheet.architecture} {sheet.compute_capability}") for sheet in known):
+        return f"Architectures: {', '.join(sorted({sheet.architecture.split()[0] for sheet in known}))}."
+    return "Leave one of the filters out."
+
+
+def _has_word(sheet: Sheet, word: str) -> bool:
+    """Whether ``word`` begins a word of the device's names: "rtx" and "4090" find the GeForce RTX 4090, and "l4" no L40."""
+    text = " ".join((sheet.vendor, sheet.name, *sheet.names)).casefold()
+    end = r"(?![\w+])" if word[-1:].isdigit() else ""
+    return re.search(rf"(?<!\w){re.escape(word)}{end}", text) is not None
+
+
+def _alike(wanted: str, text: str) -> bool:
+    return wanted.casefold() in text.casefold()
+
+
+def _capacity(sheet: Sheet) -> float:
+    """GB of memory, the most that is sold; 0 where it is not part of the device (the DRAM of a CPU)."""
+    return sheet.memory.capacity_gb or max(sheet.memory.capacities_gb or (0.0,))
+
+
+def _natural(name: str) -> list[tuple[bool, int, str]]:
+    """A sort key under which A10 comes before A100 and after A2."""
+    return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in re.split(r"(\d+)", name.casefold())]

@@ -1,0 +1,226 @@
+"""One device's data sheet as a TOML file: the fields, their checks, and reading one.
+
+A file lists dense rates, FMA = 2 FLOP, in the unit that its key names, each with its sources, and beside it the rate of one unit per
+cycle and the clock that should give the same number. docs/devices.md shows a whole file.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+from rooflines.device_specs import names
+from rooflines.device_specs.records import Engine, Precision
+from rooflines.errors import DataError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+Kind = Literal["cpu", "cuda", "mps", "xpu"]
+
+_Positive = Annotated[float, msgspec.Meta(gt=0, lt=1e9)]  # TOML has inf and nan
+_Count = Annotated[int, msgspec.Meta(gt=0, lt=1_000_000)]
+_Text = Annotated[str, msgspec.Meta(min_length=1)]
+_Sources = Annotated[tuple[_Text, ...], msgspec.Meta(min_length=1)]
+
+
+class Figure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What every number of a sheet has: ``source`` names entries of the file's ``[sources]``; ``unconfirmed`` if none was seen."""
+
+    source: _Sources
+    unconfirmed: bool = False
+
+
+class Units(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How many SMs, CUs or cores the device has; ``name`` is what its vendor calls one."""
+
+    name: _Text
+    count: _Count
+
+
+class Clock(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A clock that the sheet's rates refer to."""
+
+    mhz: _Positive
+
+
+class Rate(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One dense arithmetic rate, floating point or (int8) integer.
+
+    ``per_cycle`` is the operations of one unit in a cycle of ``clock``; where the product differs from the rate, ``differs`` says why.
+    ``derived`` marks a rate that was computed so because no sheet prints it. ``isa`` is the instruction set a CPU must have for it.
+    A matrix rate with FP16 accumulate is no roof, because torch accumulates in FP32, unless ``reached`` says who reached it anyway.
+    """
+
+    precision: Precision
+    engine: Engine
+    accumulate: Literal["fp64", "fp32", "fp16", "int32"]
+    tflop_per_s: _Positive | None = None
+    top_per_s: _Positive | None = None
+    per_cycle: _Positive | None = None
+    clock: str = ""
+    isa: str = ""
+    derived: bool = False
+    differs: str = ""
+    reached: str = ""
+
+    def __post_init__(self) -> None:
+        unit, other = ("top_per_s", "tflop_per_s") if self.precision == "int8" else ("tflop_per_s", "top_per_s")
+        if getattr(self, unit) is None or getattr(self, other) is not None:
+            raise ValueError(f"a rate of {self.precision} is given as `{unit}`, and only so")
+        if (self.per_cycle is None) == bool(self.clock):
+            raise ValueError("`per_cycle` and `clock` are given together or not at all")
+        if self.derived and self.per_cycle is None:
+            raise ValueError("a `derived` rate needs `per_cycle` and `clock`")
+
+    @property
+    def per_second(self) -> float:
+        """The rate in FLOP/s or OP/s."""
+        return _base(self.tflop_per_s or self.top_per_s or 0.0, 1e12)
+
+    @property
+    def unit(self) -> Literal["OP/s", "FLOP/s"]:
+        return "OP/s" if self.precision == "int8" else "FLOP/s"
+
+    @property
+    def is_roof(self) -> bool:
+        """Whether torch's work can be held against it."""
+        return self.engine != "matrix" or self.accumulate != "fp16" or bool(self.reached)
+
+
+class Memory(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The device's own memory; ``technology`` as in "HBM3" or "DDR5-4800 x8" (channels).
+
+    ``capacity_gb`` is the size it is sold by (binary GB); ``capacities_gb`` is the least and the most where the buyer chooses.
+    """
+
+    technology: _Text
+    gb_per_s: _Positive
+    capacity_gb: _Positive | None = None
+    capacities_gb: tuple[_Positive, _Positive] | None = None
+    derived: bool = False
+
+    def __post_init__(self) -> None:
+        if self.capacity_gb is not None and self.capacities_gb is not None:
+            raise ValueError("`capacity_gb` and `capacities_gb` exclude each other")
+
+    @property
+    def level(self) -> str:
+        """What the memory is called in ceilings."""
+        return "HBM" if self.technology.startswith("HBM") else "DRAM"
+
+    @property
+    def bytes_per_second(self) -> float:
+        return _base(self.gb_per_s, 1e9)
+
+
+class Cache(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The L2 cache, of the whole device; on a CPU the sum of its cores' (binary MB)."""
+
+    mb: _Positive
+
+
+class Power(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The power that the device is built to dissipate."""
+
+    tdp_w: _Positive
+
+
+class Link(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """NVLink (or NVLink-C2C), all links, both directions together, as NVIDIA prints it."""
+
+    gb_per_s: _Positive
+
+
+class Bus(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The generation of PCI Express."""
+
+    generation: Annotated[int, msgspec.Meta(ge=1, le=9)]
+
+
+class Sheet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One device.
+
+    ``kind`` is the torch device type. ``names`` are whole names as drivers print them; matching is tolerant of what ``names.parse``
+    takes off. Devices may share a name: then the number of units, the size of the memory or ``systems`` (how the maker of the machine
+    is called, for CPUs that print only their core's design) tell them apart. ``part`` says of what larger board or package the device
+    is a part, where the driver shows each part as a device. ``partitions`` are the numbers of equal devices that the driver may be
+    told to show it as.
+    """
+
+    name: _Text
+    vendor: _Text
+    kind: Kind
+    architecture: _Text
+    names: tuple[_Text, ...]
+    compute: tuple[Rate, ...]
+    memory: Memory
+    units: Units
+    clocks: dict[str, Clock]
+    sources: dict[str, _Text]
+    compute_capability: str = ""
+    part: str = ""
+    partitions: tuple[_Count, ...] = ()
+    systems: tuple[_Text, ...] = ()
+    l2: Cache | None = None
+    power: Power | None = None
+    nvlink: Link | None = None
+    pcie: Bus | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.names:
+            if not names.parse(name).text:
+                raise ValueError(f"`names` has {name!r}, which names no device")
+        for rate in self.compute:
+            if rate.clock and rate.clock not in self.clocks:
+                raise ValueError(f"`compute` refers to the clock {rate.clock!r}, which is not in `clocks`")
+        kinds = [(rate.precision, rate.engine, rate.accumulate) for rate in self.compute]
+        if len(set(kinds)) < len(kinds):
+            raise ValueError("`compute` gives the same precision, engine and accumulate type twice")
+        used = {key for figure in self.figures() for key in figure.source}
+        for key in sorted(used ^ set(self.sources)):
+            raise ValueError(f"the source {key!r} is " + ("not in `sources`" if key in used else "in `sources` but no figure has it"))
+
+    def figures(self) -> tuple[Figure, ...]:
+        """Every figure of the sheet that it gives."""
+        optional = (self.l2, self.power, self.nvlink, self.pcie)
+        return (*self.compute, self.memory, self.units, *self.clocks.values(), *(figure for figure in optional if figure is not None))
+
+    def rate(self, precision: str, engine: str) -> Rate | None:
+        """The highest rate of ``precision`` on ``engine`` that is a roof, None where the sheet has none."""
+        found = [rate for rate in self.compute if (rate.precision, rate.engine) == (precision, engine) and rate.is_roof]
+        return max(found, key=lambda rate: rate.per_second, default=None)
+
+    def hertz(self, rate: Rate) -> float:
+        return _base(self.clocks[rate.clock].mhz, 1e6)
+
+    def computed(self, rate: Rate) -> float | None:
+        """Units x operations per cycle x clock, in FLOP/s or OP/s; None where the sheet does not give them."""
+        return None if rate.per_cycle is None else self.units.count * rate.per_cycle * self.hertz(rate)
+
+    def cited(self, figure: Figure) -> str:
+        """The sources of ``figure`` in words."""
+        return "; ".join(self.sources[key] for key in figure.source) + ("; unconfirmed" if figure.unconfirmed else "")
+
+
+def read_sheet(path: Path, title: str = "") -> Sheet:
+    """The data sheet in the file at ``path``; raises DataError naming the file (or ``title``) and the field that does not fit."""
+    title = title or path.name
+    try:
+        return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), Sheet)
+    except OSError as error:
+        raise DataError(f"cannot read the data sheet {title}: {error.strerror or error}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"the data sheet {title} is not TOML: {error}.") from None
+    except msgspec.ValidationError as error:
+        raise DataError(f"the data sheet {title} does not fit: {error}.") from None
+
+
+def _base(value: float, factor: float) -> float:
+    """A sheet's figure in its base unit, rounded to whole ones: 494.7 T is not 494700000000000.06."""
+    return float(round(value * factor))

@@ -1,0 +1,125 @@
+"""Data sheets of a user's own, kept in the user's configuration directory, one TOML file a device, as those of the package."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import re
+import tempfile
+from pathlib import Path
+
+from rooflines.device_specs import names
+from rooflines.device_specs.sheet import Sheet, read_sheet
+from rooflines.errors import DataError, OutputError, UsageError
+
+
+def config_directory() -> Path:
+    """Where a user's own sheets are kept: ``ROOFLINES_CONFIG_DIR``, or the user's own directory for settings; ``devices`` within."""
+    import platformdirs
+
+    return Path(os.environ.get("ROOFLINES_CONFIG_DIR") or platformdirs.user_config_dir("rooflines")) / "devices"
+
+
+def user_sheets() -> tuple[Sheet, ...]:
+    """The user's own sheets, ordered by file name; raises DataError for a file there that is not valid (any more)."""
+    return tuple(_kept(path) for path in _files())
+
+
+def add(path: Path) -> tuple[Sheet, Path]:
+    """Keep the sheet in the file at ``path``: what it is, and where it is kept. A sheet of the same name is replaced.
+
+    Raises DataError for a file that is not valid, UsageError for one that matches no name or a name of another sheet of the user's, and
+    OutputError where nothing can be written.
+    """
+    sheet = read_sheet(path, title=repr(str(path)))
+    if not sheet.names:
+        raise UsageError(
+            f"the data sheet {str(path)!r} has no `names`, so nothing would find it.", hint="Give the name the driver prints."
+        )
+    directory = config_directory()
+    target = directory / f"{_slug(sheet.name)}.toml"
+    for other in _files():
+        with contextlib.suppress(DataError):
+            theirs = _read(other, other.stat().st_mtime_ns)
+            if theirs.name != sheet.name and (shared := _keys(theirs) & _keys(sheet)) and not _told_apart(theirs, sheet):
+                raise UsageError(
+                    f"your sheet {theirs.name!r} matches {min(shared)!r} already, with as many {sheet.units.name}s and as much memory.",
+                    hint=f"Take it out first: rooflines devices --remove {theirs.name!r}",
+                )
+    try:
+        _write(target, path.read_bytes())
+    except OSError as error:
+        raise OutputError(
+            f"cannot keep the sheet in {str(directory)!r}: {error.strerror or error}.",
+            hint="ROOFLINES_CONFIG_DIR names another directory.",
+        ) from None
+    return sheet, target
+
+
+def remove(name: str) -> Path:
+    """Take out the user's own sheet of that name (or of that file name, for one that cannot be read): the file that was removed."""
+    for path in _files():
+        with contextlib.suppress(DataError):
+            if _read(path, path.stat().st_mtime_ns).name.casefold() == name.casefold():
+                return _unlink(path)
+    for path in _files():
+        if path.stem == name.removesuffix(".toml"):
+            return _unlink(path)
+    own = ", ".join(path.stem for path in _files())
+    raise UsageError(f"no sheet of your own is called {name!r}.", hint=f"There are: {own}." if own else "There are none.")
+
+
+def _files() -> list[Path]:
+    return sorted(config_directory().glob("[!.]*.toml"))
+
+
+def _kept(path: Path) -> Sheet:
+    try:
+        return _read(path, path.stat().st_mtime_ns)
+    except DataError as error:
+        hint = f"Correct it, or take it out with: rooflines devices --remove {path.stem}"
+        raise DataError(error.message, hint=hint) from None
+
+
+@functools.lru_cache(maxsize=256)
+def _read(path: Path, changed_ns: int) -> Sheet:
+    return read_sheet(path, title=repr(str(path)))
+
+
+def _keys(sheet: Sheet) -> set[str]:
+    return {names.parse(name).text for name in sheet.names}
+
+
+def _told_apart(one: Sheet, other: Sheet) -> bool:
+    """Whether units, memory or the kind of device differ between two sheets that share a name."""
+    sizes = one.memory.capacity_gb, other.memory.capacity_gb
+    return one.kind != other.kind or one.units.count != other.units.count or (None not in sizes and sizes[0] != sizes[1])
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "_", name.casefold()).strip("_") or "device"
+
+
+def _unlink(path: Path) -> Path:
+    try:
+        path.unlink()
+    except OSError as error:
+        raise OutputError(f"cannot remove {str(path)!r}: {error.strerror or error}.") from None
+    return path
+
+
+def _write(target: Path, content: bytes) -> None:
+    """The whole file or none: an interrupted write leaves what was there before."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise

@@ -1,0 +1,64 @@
+"""``measure_cuda`` from end to end on a machine without a GPU: what it prints, as JSON, is what ``test_measure_cuda`` looks at.
+
+The kernels run in Numba's CUDA simulator (``NUMBA_ENABLE_CUDASIM=1``) and torch's operators on the CPU; what torch says about a GPU
+comes from the stand-in below. The rates say nothing. What is rehearsed is all the rest: that every figure is asked for, fits into
+memory, runs, and becomes a ceiling with its fields.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from types import SimpleNamespace
+
+import msgspec
+import torch
+from numba import cuda
+
+from rooflines.device_specs import detect, measure_gpu, measure_kernels, measure_links, measure_torch
+from rooflines.device_specs.measure_torch import gemm
+from rooflines.device_specs.meter import Meter
+from rooflines.kernels.micro import clock, cuda_shared, cuda_stream, cuda_vectors, dispatch
+
+FACTS = detect.Gpu(name="stand-in", index=0, compute_capability=(9, 0), multiprocessors=2, memory_bytes=1 << 26, l2_bytes=4096)
+PROPERTIES = SimpleNamespace(uuid="none", multi_processor_count=2, max_threads_per_multi_processor=8)
+
+
+def rehearse(full, sustained_s, kernels):
+    device = torch.device("cpu")
+    torch.cuda.device = lambda _: contextlib.nullcontext()
+    torch.cuda.get_device_properties = lambda _: PROPERTIES
+    torch.cuda.synchronize = torch.cuda.empty_cache = lambda *_: None
+    torch.cuda.device_count = lambda: 1
+    detect.gpu = lambda _: FACTS
+    for module in (measure_gpu, measure_kernels, measure_links, measure_torch):
+        module.free_bytes = lambda _: 1 << 24
+    cuda_vectors.THREADS = cuda_stream.THREADS = cuda_shared.THREADS = 4
+    cuda_shared.VECTORS = 2 * cuda_shared.THREADS
+    cuda_stream.array_bytes = lambda *_: 4096
+    measure_kernels._FMA_ITERATIONS = measure_kernels._SHARED_PASSES = 1
+    measure_kernels._L2_BYTES = 4096
+    measure_kernels._array = lambda tensor: cuda.to_device(tensor.numpy())
+    measure_kernels.unusable = lambda _: "" if kernels else "no NVVM"
+    measure_links._LARGEST = 4096
+    measure_gpu._CUBES = ((32, 32, 32), (64, 64, 64))
+    measure_gpu._MORE_SHAPES = ((32, 64, 32),)
+    measure_gpu.gemm = lambda meter, device, precision, shapes, _, *rest, **more: gemm(
+        meter, device, precision, shapes, 32, *rest, **more
+    )
+    dispatch.launch_graph = lambda device, launches: lambda: None
+    dispatch.smallest_kernel = lambda device: torch.ones(1)
+    ones = torch.ones
+    torch.ones = lambda *sizes, pin_memory=False, **options: ones(*sizes, **options)
+
+    measure_kernels.quickest = lambda meter, device, call: clock.timed(device, call, 1).seconds
+    found, said = [], []
+    meter = Meter(0.0, found, said.append)  # no time at all: five samples of one call each
+    measure_gpu.measure_cuda(meter, device, full=full, sustained_s=sustained_s)
+    return {"ceilings": msgspec.to_builtins(found), "said": said}
+
+
+if __name__ == "__main__":
+    full, sustained, kernels = (word == "yes" for word in sys.argv[1:])
+    print(json.dumps(rehearse(full, 0.02 if sustained else None, kernels)))

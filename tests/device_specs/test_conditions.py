@@ -1,0 +1,220 @@
+"""The state of a GPU beside a measurement, and who keeps it busy, on a stand-in for NVML: this machine may have no GPU to ask."""
+
+from __future__ import annotations
+
+import os
+import threading
+from types import SimpleNamespace
+
+import psutil
+import pynvml
+import pytest
+
+from rooflines.device_specs import conditions
+from rooflines.device_specs.conditions import GpuState, Watch, busy, reasons, refuse_if_busy, strangers, summary
+from rooflines.device_specs.meter import Meter
+from rooflines.device_specs.records import Conditions
+from rooflines.errors import DeviceError
+from rooflines.kernels.micro.repeats import Sample, Timing
+
+pytestmark = pytest.mark.unit
+
+UNSUPPORTED = pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+OURSELVES = SimpleNamespace(pid=os.getpid(), usedGpuMemory=500 << 20)
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """A GPU's answers in NVML's own units, behind pynvml's functions; an answer that is an exception is raised."""
+    answers = {
+        "nvmlInit": None,
+        "nvmlShutdown": None,
+        "nvmlDeviceGetHandleByUUID": "handle",
+        "nvmlDeviceGetClockInfo": 1980,
+        "nvmlDeviceGetFieldValues": [SimpleNamespace(nvmlReturn=0, value=SimpleNamespace(uiVal=650500))],
+        "nvmlDeviceGetPowerUsage": 440000,
+        "nvmlDeviceGetTemperature": 61,
+        "nvmlDeviceGetCurrentClocksEventReasons": 0x4 | 0x1,
+        "nvmlDeviceGetCurrentClocksThrottleReasons": 0x40,
+        "nvmlDeviceGetComputeRunningProcesses": [OURSELVES],
+        "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=0),
+    }
+    asked = answers["asked"] = []
+
+    def answer(name):
+        asked.append(name)
+        if isinstance(answers[name], Exception):
+            raise answers[name]
+        return answers[name]
+
+    for name in answers:
+        if name != "asked":
+            monkeypatch.setattr(pynvml, name, lambda *_, name=name: answer(name))
+    return answers
+
+
+@pytest.fixture
+def stranger():
+    """A process that is neither ours nor of our family."""
+    family = {os.getpid(), *(one.pid for one in psutil.Process().parents())}
+    found = next((pid for pid in psutil.pids() if pid not in family and psutil.Process(pid).ppid() not in family), None)
+    if found is None:
+        pytest.skip("no process here that is not ours")
+    return found
+
+
+def test_reading_in_si_units(gpu):
+    state = GpuState("1-2")
+    assert state.read() == Conditions(
+        clock_hz=1.98e9, memory_clock_hz=1.98e9, power_w=650.5, temperature_c=61.0, throttled=("software power cap",)
+    )
+    state.close()
+    assert gpu["asked"].count("nvmlInit") == gpu["asked"].count("nvmlShutdown") == 1
+
+
+def test_older_drivers_and_gpus_are_asked_in_older_words(gpu):
+    gpu["nvmlDeviceGetFieldValues"][0].nvmlReturn = pynvml.NVML_ERROR_NOT_SUPPORTED
+    gpu["nvmlDeviceGetCurrentClocksEventReasons"] = pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+    reading = GpuState("1-2").read()
+    assert (reading.power_w, reading.throttled) == (440.0, ("hardware thermal slowdown",))
+
+
+def test_what_a_gpu_does_not_tell_is_absent(gpu):
+    for name in gpu:
+        if name.startswith("nvmlDeviceGet") and name != "nvmlDeviceGetHandleByUUID":
+            gpu[name] = UNSUPPORTED
+    state = GpuState("1-2")
+    assert state.read() == Conditions()
+    assert busy(state) == ""
+
+
+def test_gpu_that_nvml_does_not_know(gpu):
+    gpu["nvmlDeviceGetHandleByUUID"] = pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
+    with pytest.raises(DeviceError, match="NVML does not know GPU '1-2'"):
+        GpuState("1-2")
+    assert gpu["asked"].count("nvmlInit") == gpu["asked"].count("nvmlShutdown") == 1
+
+
+def test_an_idle_gpu_is_held_back_by_nothing():
+    assert reasons(0x1) == ()
+    assert reasons(0x4 | 0x20) == ("software power cap", "software thermal slowdown")
+    known = pynvml.nvmlClocksEventReasonAll & ~pynvml.nvmlClocksEventReasonGpuIdle
+    assert len(reasons(known)) == bin(known).count("1")
+
+
+def test_summary_is_of_medians_and_all_reasons():
+    readings = [
+        Conditions(clock_hz=1.0, power_w=100.0, throttled=("software power cap",)),
+        Conditions(clock_hz=3.0, power_w=None, throttled=("hardware slowdown", "software power cap")),
+        Conditions(clock_hz=2.0, power_w=200.0),
+    ]
+    assert summary(readings) == Conditions(clock_hz=2.0, power_w=150.0, throttled=("software power cap", "hardware slowdown"))
+
+
+def test_watch_reads_beside_and_starts_anew():
+    numbers, seen = iter(range(1, 1000)), threading.Event()
+
+    def read():
+        number = next(numbers)
+        if number >= 3:
+            seen.set()
+        return Conditions(clock_hz=float(number))
+
+    watch = Watch(read, period_s=1e-4)
+    assert watch.take() is None
+    with watch.beside():
+        assert seen.wait(10)
+    assert watch.take().clock_hz >= 2
+    assert watch.take() is None
+    watch.note()
+    assert watch.take().clock_hz >= 4
+
+
+def test_figures_carry_the_state_they_were_measured_in():
+    found = []
+    meter = Meter(0.0, found, lambda _: None)
+    meter.add(meter.settle(lambda: Sample(1.0)), "x", kind="compute", name="before", unit="FLOP/s")
+    clocks = iter([*[1e9] * 5, *[2e9] * 500])
+    meter.watch = Watch(lambda: Conditions(clock_hz=next(clocks)), period_s=60)
+    meter.add(meter.latency(1, lambda calls: Timing(1e-6)), "x", kind="latency", name="between", unit="s")
+    meter.add(meter.rate(1.0, lambda calls: Timing(1.0)), "x", kind="compute", name="beside", unit="FLOP/s")
+    assert [one.conditions and one.conditions.clock_hz for one in found] == [None, 1e9, 2e9]
+
+
+def test_sustained_is_the_second_half(monkeypatch):
+    # GIVEN a device that slows down to half after 5 of 10 seconds, and a clock that the work itself moves
+    now = [0.0]
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+
+    def run(calls):
+        seconds = calls * (0.01 if now[0] < 5 else 0.02)
+        now[0] += seconds
+        return Timing(seconds)
+
+    found = []
+    meter = Meter(100.0, found, lambda _: None)
+    meter.sustained_s = 10.0
+    meter.figure(1.0, run, "kernel", kind="compute", name="GEMM bf16", unit="FLOP/s")
+    burst, held = found
+    assert (burst.variant, held.variant) == ("", "sustained")
+    assert burst.value == pytest.approx(100)
+    assert held.value == pytest.approx(50)
+    assert held.name == "GEMM bf16"
+    assert "held for 10 s" in held.source.detail
+    # AND what is a variant already is not held
+    meter.figure(1.0, run, "kernel", kind="compute", name="GEMM fp8", unit="FLOP/s", variant="slow accumulation")
+    assert [one.variant for one in found[2:]] == ["slow accumulation"]
+
+
+def test_our_own_processes_keep_nothing_busy(gpu):
+    parent = psutil.Process().ppid()
+    gpu["nvmlDeviceGetComputeRunningProcesses"] = [OURSELVES, SimpleNamespace(pid=parent, usedGpuMemory=1 << 30)]
+    assert busy(GpuState("1-2")) == ""
+
+
+def test_a_busy_gpu_is_refused_with_the_name_of_who_keeps_it_busy(gpu, stranger):
+    gpu["nvmlDeviceGetComputeRunningProcesses"] = [
+        OURSELVES,
+        SimpleNamespace(pid=stranger, usedGpuMemory=3 << 30),
+        SimpleNamespace(pid=stranger, usedGpuMemory=None),  # Windows lists processes whose memory it does not tell
+    ]
+    state = GpuState("1-2")
+    with pytest.raises(DeviceError, match=rf"NVIDIA H200 \(cuda:0\) is busy: .+ \(pid {stranger}\) holds 3.00 GiB\.") as caught:
+        refuse_if_busy(state, "NVIDIA H200 (cuda:0)", force=False)
+    assert "--force" in caught.value.hint
+    assert f"pid {stranger}" in refuse_if_busy(state, "NVIDIA H200 (cuda:0)", force=True)
+
+
+def test_a_forced_measurement_says_disturbed():
+    found = []
+    meter = Meter(0.0, found, lambda _: None)
+    meter.disturbed_by = "python train.py (pid 7) holds 3.00 GiB"
+    meter.add(meter.settle(lambda: Sample(1.0)), "kernel", kind="compute", name="a", unit="FLOP/s")
+    assert found[0].source.detail.endswith("disturbed: python train.py (pid 7) holds 3.00 GiB")
+
+
+def test_in_a_container_one_unknown_process_is_ourselves(monkeypatch):
+    monkeypatch.setattr(psutil, "pid_exists", lambda pid: False)
+    assert strangers([(900_001, 500)]) == []
+    (other,) = strangers([(900_001, 9000), (900_002, 500)])
+    assert (other.pid, other.memory_bytes) == (900_001, 9000)
+    assert other.words == "a process outside this container (pid 900001)"
+    # AND none of them is, where NVML gives our own number
+    assert [one.pid for one in strangers([(900_001, 9000), (os.getpid(), 500)])] == [900_001]
+
+
+def test_work_that_fades_was_our_own(gpu, monkeypatch):
+    shares = iter([90, 50, 5])
+    waits = []
+    state = GpuState("1-2")
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetUtilizationRates", lambda _: SimpleNamespace(gpu=next(shares)))
+    assert busy(state, pause=waits.append) == ""
+    assert len(waits) == 2
+
+
+def test_work_that_does_not_fade_keeps_it_busy(gpu):
+    gpu["nvmlDeviceGetUtilizationRates"] = SimpleNamespace(gpu=87)
+    waits = []
+    why = busy(GpuState("1-2"), pause=waits.append)
+    assert why == "it is 87% utilized by processes that NVML does not name"
+    assert sum(waits) == pytest.approx(conditions._SETTLES_S)

@@ -1,0 +1,213 @@
+"""What is measured on a GPU: chosen shapes and precisions, the whole sequence rehearsed without a GPU, and the laws on a real one."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from rooflines.device_specs import measure, measure_kernels
+from rooflines.device_specs.measure_gpu import product_precisions, product_shapes
+from rooflines.device_specs.measure_kernels import keep_above, reading_grids
+from rooflines.device_specs.measure_links import copy_bytes
+from rooflines.device_specs.measure_torch import fits
+from rooflines.device_specs.meter import Meter
+from rooflines.kernels.micro import transfer
+from rooflines.kernels.micro.repeats import Timing
+
+NEEDS_GPU = pytest.mark.skipif(not (torch.cuda.is_available() and torch.version.cuda), reason="torch sees no NVIDIA GPU")
+DEVICE = torch.device("cuda", 0)
+
+QUICK = {
+    *(("compute", f"FMA {precision}", "") for precision in ("fp32", "fp64", "fp16")),
+    *(("compute", f"GEMM {precision}", "") for precision in ("fp32", "fp64", "fp16", "bf16", "tf32", "fp8", "int8")),
+    *(("memory", f"HBM {access}", "") for access in ("read", "write", "copy", "triad")),
+    ("latency", "kernel launch", ""),
+    ("latency", "operator dispatch", ""),
+}
+FULL = {
+    ("compute", "GEMM fp8", "a scale per row"),
+    ("compute", "GEMM fp8", "slow accumulation"),
+    ("memory", "shared memory read", "within a block"),
+    ("link", "H2D", ""),
+    ("link", "D2H", ""),
+}
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize(
+    ("capability", "precisions"),
+    [
+        ((6, 1), {"fp32", "fp64", "fp16"}),
+        ((7, 0), {"fp32", "fp64", "fp16"}),
+        ((7, 5), {"fp32", "fp64", "fp16", "int8"}),
+        ((8, 0), {"fp32", "fp64", "fp16", "bf16", "tf32", "int8"}),
+        ((8, 9), {"fp32", "fp64", "fp16", "bf16", "tf32", "fp8", "int8"}),
+        ((9, 0), {"fp32", "fp64", "fp16", "bf16", "tf32", "fp8", "int8"}),
+        (None, {"fp32", "fp64", "fp16", "bf16", "fp8", "int8"}),  # AMD
+    ],
+)
+def test_precisions_of_a_generation(capability, precisions):
+    assert set(product_precisions(capability)) == precisions
+
+
+@pytest.mark.unit
+def test_shapes_are_what_every_library_takes():
+    quick, full = product_shapes(False), product_shapes(True)
+    assert set(quick) < set(full)
+    assert all(side % 128 == 0 for shape in full for side in shape)
+    assert len(set(full)) == len(full)
+
+
+@pytest.mark.unit
+def test_a_product_fits_half_of_what_is_free():
+    # three matrices in fp32 are 3 x 4 x 8192^2 bytes, 0.75 GiB; twice that while they are made
+    assert fits((8192, 8192, 8192), (3 << 30) + 1)
+    assert not fits((8192, 8192, 8192), 3 << 30)
+
+
+@pytest.mark.unit
+def test_copies_over_a_link_leave_room_at_both_ends():
+    assert copy_bytes(80 << 30, 64 << 30) == 256 << 20
+    assert copy_bytes(80 << 30, 1 << 30) == 128 << 20
+    assert copy_bytes(80 << 30, 0) == 1 << 20
+
+
+@pytest.mark.unit
+def test_bytes_over_a_link_count_once():
+    source, target = torch.ones(256), torch.zeros(256)
+    call, crossed = transfer.crossing(source, target)
+    call()
+    assert crossed == 1024
+    assert torch.equal(source, target)
+
+
+@pytest.mark.unit
+def test_a_read_writes_few_sums():
+    assert reading_grids(1056) == (1056, 4224)
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize(("rate", "kept"), [(300.0, True), (200.0, False)])
+def test_a_cache_is_kept_only_above_the_memory_behind_it(rate, kept):
+    found, said = [], []
+    meter = Meter(0.0, found, said.append)
+    meter.figure(200.0, lambda calls: Timing(calls * 1.0), "x", kind="memory", name="HBM read", unit="B/s", level="HBM")
+    keep_above(meter, "HBM", rate, lambda calls: Timing(calls * 1.0), "x", kind="memory", name="L2 read", unit="B/s", level="L2")
+    assert [one.name for one in found] == (["HBM read", "L2 read"] if kept else ["HBM read"])
+    assert any("left out" in line for line in said) == (not kept)
+
+
+@pytest.mark.unit
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_our_kernels_say_why():
+    assert measure_kernels.unusable(DEVICE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("full", "sustained", "kernels"), [(False, False, True), (True, False, True), (True, True, False)], ids=str)
+def test_rehearsal_measures_every_figure(full, sustained, kernels):
+    words = ["yes" if word else "no" for word in (full, sustained, kernels)]
+    result = subprocess.run([sys.executable, "-m", "tests.device_specs.cuda_rehearsal", *words], capture_output=True, text=True,
+                            check=True, env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"})  # fmt: skip
+    rehearsed = json.loads(result.stdout)
+    ceilings = rehearsed["ceilings"]
+    keys = [(one["kind"], one["name"], one["variant"]) for one in ceilings]
+    assert len(set(keys)) == len(keys)
+    expected = QUICK | FULL if full else QUICK
+    if not kernels:
+        expected = {key for key in expected if not key[1].startswith(("FMA", "shared"))}
+        assert any("CUDA kernels: left out (no NVVM)" in line for line in rehearsed["said"])
+    # a CPU emulates some precisions, which are then skipped
+    skipped = {line.split(":")[0] for line in rehearsed["said"] if "skipped, emulated" in line}
+    expected = {key for key in expected if key[1] not in skipped}
+    assert expected <= set(keys), rehearsed["said"]
+    for one in ceilings:
+        assert one["value"] > 0
+        assert one["source"]["kind"] == "measured"
+        assert one["unit"] == {"latency": "s", "compute": "OP/s" if one["precision"] == "int8" else "FLOP/s"}.get(one["kind"], "B/s")
+        if one["kind"] == "compute":
+            assert one["accumulate"] == {"int8": "int32"}.get(one["precision"], one["accumulate"])
+            assert one["accumulate"]
+    held = {key[:2] for key in keys if key[2] == "sustained"}
+    assert held == ({key[:2] for key in keys if key[0] in ("compute", "memory")} if sustained else set())
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("ROOFLINES_CACHE_DIR", str(tmp_path))
+
+
+def measured(**options):
+    said = []
+    return measure.measure("cuda:0", progress=said.append, force=True, remeasure=True, **options), said
+
+
+@pytest.mark.gpu
+@NEEDS_GPU
+def test_quick_set_on_the_gpu(cache):
+    found, said = measured(budget_s=2.0)
+    capability = torch.cuda.get_device_capability(DEVICE)
+    names = {one.name for one in found.ceilings}
+    assert {f"GEMM {precision}" for precision in product_precisions(capability)} <= names, said
+    assert {f"HBM {access}" for access in ("read", "write", "copy", "triad")} <= names, said
+    assert found.latency().name == "kernel launch"
+    assert all(one.conditions is not None and one.conditions.clock_hz for one in found.ceilings if one.source.kind == "measured"), said
+    if not measure_kernels.unusable(DEVICE):
+        assert {"FMA fp32", "FMA fp64", "FMA fp16", "L2 read"} <= names, said
+
+
+@pytest.mark.gpu
+@NEEDS_GPU
+def test_full_set_and_sustained_on_the_gpu(cache):
+    found, said = measured(full=True, sustained_s=0.5, budget_s=4.0)
+    main = {one.name: one.value for one in found.ceilings if not one.variant}
+    held = {one.name: one for one in found.ceilings if one.variant == "sustained"}
+    assert {name for name in main if name.startswith(("GEMM", "HBM", "FMA"))} == set(held)
+    for name, one in held.items():
+        assert one.value <= 1.1 * main[name], said
+    # pinned memory is read by the device itself, pageable memory copied once more by the host
+    links = {(one.name, one.variant): one.value for one in found.ceilings if one.kind == "link"}
+    for way in ("H2D", "D2H"):
+        assert links[way, "pageable"] <= 1.1 * links[way, ""]
+
+
+@pytest.mark.gpu
+@NEEDS_GPU
+def test_ceilings_stand_in_the_order_that_hardware_has(cache):
+    found, said = measured(full=True, budget_s=4.0)
+    rates = {one.name: one.value for one in found.ceilings if not one.variant}
+    shared = next((one.value for one in found.ceilings if one.name == "shared memory read"), None)
+    if "L2 read" in rates and shared:
+        assert rates["HBM read"] < rates["L2 read"] < shared, said
+    # no product runs on tensor cores below the vector units' peak of the same precision
+    for precision in ("fp32", "fp64"):
+        if f"FMA {precision}" in rates:
+            assert rates[f"GEMM {precision}"] >= 0.5 * rates[f"FMA {precision}"], said
+    assert rates["HBM copy"] > rates["H2D"]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="fewer than two GPUs")
+def test_links_between_two_gpus(cache):
+    found, _ = measured(full=True, budget_s=4.0)
+    names = {one.name for one in found.ceilings if one.kind == "link"}
+    assert {"cuda:0 to cuda:1", "cuda:1 to cuda:0"} <= names
+
+
+@pytest.mark.gpu
+@NEEDS_GPU
+def test_our_own_use_does_not_make_the_gpu_busy():
+    from rooflines.device_specs.conditions import GpuState, busy
+
+    held = torch.ones(1 << 26, device=DEVICE)
+    state = GpuState(str(torch.cuda.get_device_properties(DEVICE).uuid))
+    try:
+        assert f"pid {os.getpid()}" not in busy(state)
+    finally:
+        state.close()
+        del held

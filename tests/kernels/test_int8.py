@@ -1,0 +1,40 @@
+"""int8 products: each operator gives the product it is counted for."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from rooflines.kernels.micro import int8
+
+pytestmark = pytest.mark.unit
+
+SHAPE = (32, 16, 64)
+
+
+def test_operands_are_the_same_number_signed_and_unsigned():
+    left, right = int8.operands(SHAPE)
+    assert (left.shape, right.shape) == ((32, 64), (64, 16))
+    assert left.dtype == right.dtype == torch.int8
+    assert left.min() >= 0
+    assert right.min() < 0 < right.max()
+
+
+@pytest.mark.parametrize("name", ["torch._int_mm", "onednn::qlinear_pointwise"])
+def test_products_are_exact(name):
+    found = int8.products(SHAPE)
+    if name not in found:
+        pytest.skip(f"this build of torch has no {name} for this CPU")
+    left, right = int8.operands(SHAPE)
+    exact = left.to(torch.int64) @ right.to(torch.int64)  # 64 products of at most 127 * 128: far from the ends of int32
+    result = found[name]()
+    if name == "torch._int_mm":
+        assert result.dtype == torch.int32
+        assert torch.equal(result.long(), exact)
+    else:  # what does not fit into uint8 is cut off
+        assert result.dtype == torch.uint8
+        assert torch.equal(result.long(), exact.clamp(0, 255))
+
+
+def test_some_operator_multiplies_on_every_cpu():
+    assert int8.products(SHAPE)

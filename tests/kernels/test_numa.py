@@ -1,0 +1,85 @@
+"""Where the threads of a measurement are put."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rooflines.kernels.micro import numa
+from rooflines.kernels.micro.team import Team
+
+pytestmark = pytest.mark.unit
+
+TWO_SOCKETS = ((0, 1, 4, 5), (2, 3, 6, 7))
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [("0-2,8\n", (0, 1, 2, 8)), ("5", (5,)), ("", ()), ("\n", ()), ("0-1,4-5", (0, 1, 4, 5)), ("none", ())],
+)
+def test_lists_of_cpus(text, numbers):
+    assert numa.cpu_list(text) == numbers
+
+
+def sysfs(root, lists):
+    for number, text in lists.items():
+        (root / f"node{number}").mkdir()
+        (root / f"node{number}" / "cpulist").write_text(text)
+    return root
+
+
+def test_nodes_hold_only_usable_cpus(tmp_path):
+    # node 10 comes after node 2, node 3 has memory only
+    root = sysfs(tmp_path, {0: "0-3", 2: "4-7", 10: "8-11", 3: ""})
+    assert numa.nodes((1, 2, 4, 9), root) == ((1, 2), (4,), (9,))
+    assert numa.nodes((4, 5), root) == ((4, 5),)
+
+
+def test_without_nodes_all_cpus_are_one(tmp_path):
+    assert numa.nodes((0, 1), tmp_path / "missing") == ((0, 1),)
+    # a list that leaves a CPU out is not believed
+    assert numa.nodes((0, 9), sysfs(tmp_path, {0: "0-3"})) == ((0, 9),)
+
+
+def test_one_thread_per_cpu_is_bound_to_it():
+    assert numa.places(8, TWO_SOCKETS) == tuple(frozenset({cpu}) for cpu in (0, 1, 4, 5, 2, 3, 6, 7))
+
+
+def test_fewer_threads_are_bound_to_a_node_by_turns():
+    first, second = (frozenset(node) for node in TWO_SOCKETS)
+    assert numa.places(3, TWO_SOCKETS) == (first, second, first)
+
+
+@given(st.integers(1, 40), st.integers(1, 4), st.integers(1, 6))
+def test_every_thread_has_a_place_and_nodes_are_shared_evenly(threads, count, size):
+    groups = tuple(tuple(range(size * number, size * (number + 1))) for number in range(count))
+    places = numa.places(threads, groups)
+    assert len(places) == threads
+    on_node = [sum(place <= set(group) for place in places) for group in groups]
+    assert sum(on_node) == threads
+    if threads < size * count:
+        assert max(on_node) - min(on_node) <= 1
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system does not bind threads")
+def test_the_team_is_bound_and_its_caller_is_not():
+    cpus = sorted(os.sched_getaffinity(0))
+    place = frozenset({cpus[-1]})
+    found = []
+    with Team(1, [place]) as team:
+        team.run([lambda: found.append(os.sched_getaffinity(0))])
+        team.run([lambda: found.append(threading.get_ident())])
+    assert found[0] == place
+    assert found[1] != threading.get_ident()
+    assert sorted(os.sched_getaffinity(0)) == cpus
+
+
+def test_a_place_that_does_not_exist_is_ignored():
+    thread = threading.Thread(target=numa.bind, args=(frozenset({100_000}),))
+    thread.start()
+    thread.join()
+    numa.bind(frozenset())

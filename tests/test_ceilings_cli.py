@@ -1,0 +1,238 @@
+"""``rooflines ceilings``: what it prints and writes, what it refuses and when, what it takes from the cache."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import io
+import json
+import re
+
+import msgspec
+import pytest
+import torch
+
+from rooflines.device_specs import detect, measure
+from rooflines.device_specs.records import Ceilings, Conditions
+from rooflines.serial import read_json, write_json
+from tests import samples
+from tests.commands import call, run
+
+pytestmark = pytest.mark.unit
+
+FURTHER = msgspec.structs.replace(
+    samples.ceilings()[0], variant="1 thread", threads=1, value=230e9,
+    source=msgspec.structs.replace(samples.MEASURED, detail="FMA kernel, 1 thread, median of the last 5 of 9 repeats, unstable"),
+)  # fmt: skip
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ROOFLINES_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path
+
+
+@pytest.fixture
+def instant(monkeypatch):
+    """A measurement that takes no time and finds the sample's ceilings and a further one. Returns what it was asked for."""
+    asked = []
+
+    def found(meter, threads, *, full=False):
+        asked.append((threads, full))
+        for ceiling in (*samples.ceilings(), FURTHER):
+            meter.keep(ceiling)
+
+    monkeypatch.setattr(measure, "measure_cpu", found)
+    monkeypatch.setattr(measure, "sustained_clock_hz", lambda threads: 3e9)
+    return asked
+
+
+@pytest.fixture
+def ask(place, instant, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    return lambda *arguments: call(capsys, monkeypatch, "ceilings", "--device", "cpu", *arguments)
+
+
+def cached(place):
+    (path,) = (place / "cache" / "ceilings").iterdir()
+    return path
+
+
+def test_the_table_has_value_spread_scope_age_and_how_in_80_columns(ask, instant):
+    answer = ask("--threads", "2")
+    assert answer.code == 0
+    assert instant == [(2, True)]
+    assert max(map(len, answer.out.splitlines())) <= 80
+    text = " ".join(answer.out.split())
+    assert "2 threads · 3.00 GHz sustained · every figure measured just now" in text
+    assert f"method {measure.METHOD}, torch {torch.__version__.split('+')[0]}" in text
+    assert "FMA fp32 460 GFLOP/s 0.4 1" in text
+    assert "GEMM bf16 sums in fp32 900 GFLOP/s 1.1" in text
+    assert "L2 read up to 2.00 MiB 410 GB/s 1.0" in text
+    assert "further arithmetic FMA fp32 (1 thread) 230 GFLOP/s ! 0.4" in text
+    assert text.index("FMA fp64") < text.index("further arithmetic") < text.index("L2 read")
+    assert "! unstable: FMA fp32 (1 thread): its repeats differ by more than 5 %" in text
+    assert "repeats, unstable" not in text  # what is told below the table is not told again
+
+
+def test_nothing_is_said_on_the_way_in_a_pipe(place):
+    """The cached set of a real process answers a second one, which prints the table and nothing else."""
+    record = Ceilings(device="x", kind="cpu", ceilings=samples.ceilings())
+    facts = measure._facts(torch.device("cpu"), 1, None)
+    fingerprint = measure.hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+    then = datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(days=3, minutes=5)
+    path = place / "cache" / "ceilings" / f"cpu-{fingerprint}-full.json"
+    path.parent.mkdir(parents=True)
+    write_json(path, msgspec.structs.replace(record, fingerprint=fingerprint, measured_at=then.isoformat(), full=True, method=3))
+    answer = run("ceilings", "--device", "cpu", "--threads", "1", cwd=place)
+    assert (answer.code, answer.err) == (0, "")
+    assert "measured 3 days ago" in answer.out
+
+
+def test_the_second_call_is_answered_from_the_cache_with_its_age(ask, instant, place):
+    ask()
+    stored = read_json(cached(place), Ceilings)
+    then = datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(hours=5, minutes=1)
+    write_json(cached(place), msgspec.structs.replace(stored, measured_at=then.isoformat()))
+    assert "measured 5 hours ago" in ask().out
+    assert len(instant) == 1
+    assert "measured just now" in ask("--remeasure").out
+    assert len(instant) == 2
+
+
+def test_figures_of_another_day_and_conditions_are_told(ask, place):
+    ask()
+    stored = read_json(cached(place), Ceilings)
+    first = stored.ceilings[0]
+    other = msgspec.structs.replace(
+        first,
+        source=msgspec.structs.replace(first.source, date="2026-11-18"),
+        conditions=Conditions(clock_hz=1.98e9, power_w=690.4, temperature_c=64, throttled=("power cap",)),
+    )
+    write_json(cached(place), msgspec.structs.replace(stored, ceilings=(other, *stored.ceilings[1:])))
+    text = " ".join(ask().out.split())
+    assert "FMA fp32 460 GFLOP/s ! 0.4 1.98 690 64 1" in text
+    assert "1 numba FMA kernel, median of 7, 2026-11-18" in text
+    assert "! throttled: FMA fp32: the device ran below the clock that it was asked for (power cap)." in text
+
+
+def test_json_is_a_file_for_ceilings(ask, place):
+    answer = ask("--format", "json")
+    assert ask("-o", "mine.json").out == ""
+    assert (place / "mine.json").read_text() == answer.out
+    found = measure.load_file(place / "mine.json")
+    assert found.ceilings == (*samples.ceilings(), FURTHER)
+    assert found.full
+
+
+def test_csv_has_a_row_a_ceiling(ask):
+    rows = list(csv.DictReader(io.StringIO(ask("--format", "csv").out)))
+    assert [row["name"] for row in rows] == [one.name for one in (*samples.ceilings(), FURTHER)]
+    assert float(rows[0]["value"]) == 460e9
+    assert (rows[-1]["variant"], rows[-1]["source"], rows[3]["precision"]) == ("1 thread", "measured", "")
+
+
+def test_the_suffix_of_output_decides_and_format_overrules_it(ask, place):
+    ask("-o", "a.csv")
+    ask("-o", "b.txt")
+    ask("-o", "c.csv", "--format", "json")
+    assert (place / "a.csv").read_text().startswith("kind,name,value")
+    assert "every figure" in (place / "b.txt").read_text()
+    assert json.loads((place / "c.csv").read_text())["full"] is True
+
+
+def test_measured_beside_the_sheet(ask, place, monkeypatch):
+    detect.cpu()  # kept for the process, with its own name
+    monkeypatch.setattr(detect, "cpu_name", lambda: "AMD EPYC 7763 64-Core Processor")
+    ask("--threads", "1")
+    answer = ask("--threads", "1", "--compare")
+    assert max(map(len, answer.out.splitlines())) <= 80
+    text = " ".join(answer.out.split())
+    rows = json.loads(ask("--threads", "1", "--compare", "--format", "json").out)["compare"]
+    row = next(row for row in rows if row["name"] == "FMA fp32")
+    assert row["fraction"] == pytest.approx(row["measured"] / row["spec"])
+    assert row["fraction"] > 1
+    assert f"{row['fraction'] * 100:.0f} %" in text
+    assert "above 100 %: FMA fp32" in text
+    assert "of 64 cores" in text
+    assert "nothing to hold it against" in text
+    first = next(csv.DictReader(io.StringIO(ask("--threads", "1", "--compare", "--format", "csv").out)))
+    assert float(first["fraction"]) == pytest.approx(row["fraction"])
+    assert ask("--threads", "1", "--compare", "-o", "both.json").code == 0
+    assert measure.load_file(place / "both.json").ceilings == (*samples.ceilings(), FURTHER)
+
+
+def test_without_a_sheet_it_says_so(ask, monkeypatch):
+    detect.cpu()  # kept for the process, with its own name
+    monkeypatch.setattr(detect, "cpu_name", lambda: "Zorblax 9000")
+    text = " ".join(ask("--compare").out.split())
+    assert "No data sheet for 'Zorblax 9000'" in text
+    assert "data sheet:" not in text
+
+
+@pytest.mark.parametrize(("name", "start"), [("c.png", b"\x89PNG"), ("c.svg", b"<?xml"), ("c.html", b"<!doctype html>")])
+@pytest.mark.parametrize("compare", [(), ("--compare",)])
+def test_charts(ask, place, name, start, compare):
+    answer = ask("--chart", name, *compare)
+    assert answer.code == 0
+    assert "FMA fp32" in answer.out
+    content = (place / name).read_bytes()
+    assert content.startswith(start)
+    if name != "c.png":
+        assert b"GEMM bf16" in content
+    if name == "c.html":  # it fetches nothing
+        assert not re.search(rb'<script|(src|xlink:href|href)="(?!data:|#)|url\((?!#)', content)
+
+
+REFUSED = [
+    (("--threads", "0"), "invalid value for '--threads'"),
+    (("--sustained", "0"), "invalid value for '--sustained'"),
+    (("--sustained", "5"), "sustained figures are measured on CUDA devices, not on cpu"),
+    (("--format", "xml"), "invalid value for '--format'"),
+    (("--device", "gpu7"), "unknown device 'gpu7'"),
+    (("--chart", "roofs.pdf"), "--chart 'roofs.pdf': unknown kind of file"),
+    (("--chart", "nowhere/roofs.png"), "there is no directory 'nowhere'"),
+    (("--output", "nowhere/mine.json"), "there is no directory 'nowhere'"),
+    (("--output", "."), "'.' is a directory"),
+    (("--colour",), "no such option: --colour"),
+    (("extra",), "unexpected extra argument"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), REFUSED, ids=[" ".join(case[0]) for case in REFUSED])
+def test_what_cannot_be_done_is_refused_before_anything_is_measured(ask, instant, place, arguments, message):
+    answer = ask(*arguments)
+    assert answer.code == 2
+    assert message in answer.complaint[0]
+    assert len(answer.complaint) == 2
+    assert instant == []
+    assert not (place / "cache").exists()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there(ask):
+    answer = ask("--device", "cuda:0")
+    assert answer.code == 2
+    assert "cuda:0" in answer.complaint[0]
+
+
+def test_a_file_that_cannot_be_written_is_one_line(ask, place):
+    (place / "full.json").symlink_to("/dev/full")
+    answer = ask("-o", "full.json")
+    assert (answer.code, answer.complaint[0]) == (2, "rooflines: cannot write 'full.json': No space left on device.")
+
+
+def test_ctrl_c_leaves_the_cache_as_it_was(ask, place, monkeypatch):
+    ask()
+    before = cached(place).read_bytes()
+
+    def stopped(meter, threads, *, full=False):
+        meter.keep(samples.ceilings()[0])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(measure, "measure_cpu", stopped)
+    answer = ask("--remeasure")
+    assert answer.code == 130
+    assert answer.complaint[0].startswith("rooflines: interrupted")
+    assert cached(place).read_bytes() == before
