@@ -12,8 +12,11 @@ import msgspec
 import pytest
 import torch
 
+from rooflines import pipeline
 from rooflines.device_specs import detect, measure
 from rooflines.device_specs.records import Ceilings, Conditions
+from rooflines.errors import UsageError
+from rooflines.profiler.records import Environment, Run, RunFile, Workload
 from rooflines.serial import read_json, write_json
 from tests import samples
 from tests.commands import call, run
@@ -236,3 +239,28 @@ def test_ctrl_c_leaves_the_cache_as_it_was(ask, place, monkeypatch):
     assert answer.code == 130
     assert answer.complaint[0].startswith("rooflines: interrupted")
     assert cached(place).read_bytes() == before
+
+
+def recorded_on(directory, **environment):
+    """A run without a trace, recorded on a device that need not be here."""
+    known = {"host": "h", "os": "o", "python": "3", "rooflines": "0", "torch": "2", **environment}
+    facts = RunFile(status="complete", workload=Workload(name="net", mode="inference"), environment=Environment(**known))
+    return Run(directory=directory, facts=facts)
+
+
+def test_a_recorded_slice_of_a_gpu_is_judged_by_its_share_of_the_sheet(tmp_path):
+    name = "NVIDIA H100 80GB HBM3"
+    whole = pipeline.analyze(recorded_on(tmp_path, device="cuda:0", device_name=name, device_units=132), ceilings="spec")
+    part = pipeline.analyze(recorded_on(tmp_path, device="cuda:0", device_name=f"{name} MIG 1g.10gb", device_units=16), ceilings="spec")
+    of_whole = {one.name: one.value for one in whole.ceilings}
+    assert of_whole
+    for one in part.ceilings:
+        share = 1 / 8 if one.kind == "memory" else 16 / 132
+        assert one.value == pytest.approx(share * of_whole[one.name])
+        assert one.source.kind == "derived"
+
+
+def test_a_slice_of_unknown_size_is_refused(tmp_path):
+    run = recorded_on(tmp_path, device="cuda:0", device_name="NVIDIA H100 80GB HBM3 MIG 1g.10gb")
+    with pytest.raises(UsageError):
+        pipeline.analyze(run, ceilings="spec")
