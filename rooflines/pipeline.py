@@ -358,8 +358,13 @@ def _given_ceilings(choice: str, device: str, recorded: Environment | None = Non
 
             progress.stage("measuring this device's ceilings (cached afterwards)", None)
             environment = run.facts.environment
+            # The run was made on the device as it is: what keeps it busy is said of the ceilings and does not refuse the run.
             return measure(
-                environment.device, threads=environment.threads, remeasure=remeasure, progress=lambda text: progress.stage(text, None)
+                environment.device,
+                threads=environment.threads,
+                force=True,
+                remeasure=remeasure,
+                progress=lambda text: progress.stage(text, None),
             )
 
         return measured

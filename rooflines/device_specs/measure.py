@@ -7,6 +7,7 @@ under a fingerprint of everything that could change it.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import hashlib
 import json
@@ -113,7 +114,7 @@ def measure_again(
     same memory, only ever makes a ceiling too low, and evenly so that no spread shows it.
     """
     progress = progress or _silent
-    anew = measure(device, threads=threads, remeasure=True, progress=progress, budget_s=budget_s)
+    anew = measure(device, threads=threads, force=True, remeasure=True, progress=progress, budget_s=budget_s)
     found = {one.key: one for one in known.ceilings if one.source.kind in ("measured", "derived")}
     for one in anew.ceilings:
         before = found.get(one.key)
@@ -173,11 +174,14 @@ def _device(name: str) -> torch.device:
 
 def _facts(device: torch.device, threads: int | None, budget_s: float | None) -> dict[str, Any]:
     """Everything that could change a measured figure; its hash is the fingerprint. ``name`` is the device's."""
-    from importlib.metadata import version
+    from importlib.metadata import PackageNotFoundError, version
 
     import torch
 
     packages = {name: version(name) for name in ("torch", "numba", "llvmlite", "numpy")}
+    if device.type == "cuda":
+        with contextlib.suppress(PackageNotFoundError):  # with it Numba has its CUDA kernels, else they are left out
+            packages["numba-cuda"] = version("numba-cuda")
     facts: dict[str, Any] = {"method": METHOD, "kind": device.type, "packages": packages, "budget_s": budget_s}
     cpu = detect.cpu()
     if device.type == "cuda":
