@@ -318,6 +318,8 @@ def _method(analysis: Analysis) -> Sequence[str]:
 
 
 def _ceilings(analysis: Analysis) -> dict[str, Any]:
+    """The main roofs; the further ones of a full set, which judge nothing, would fill pages and are in the other reports."""
+    further = sum(bool(roof.variant) for roof in analysis.ceilings)
     return {
         "missing": missing_ceilings(analysis),
         "columns": [("ceiling", ""), ("value", ""), ("±", "%"), ("source", ""), ("how", "")],
@@ -328,7 +330,9 @@ def _ceilings(analysis: Analysis) -> dict[str, Any]:
                 "; ".join(text for text in (_accumulates(roof), roof.source.detail, conditions_words(roof.conditions)) if text),
             )
             for roof in roof_order(analysis.ceilings)
+            if not roof.variant
         ],
+        "note": f"{further} further roofs, which judge no operator, are in report.html and analysis.json." if further else "",
     }  # fmt: skip
 
 

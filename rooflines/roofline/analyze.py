@@ -152,8 +152,8 @@ def _paging(facts: RunFile) -> list[str]:
 
 
 def _doubtful(ceilings: Ceilings | None) -> list[str]:
-    """A sentence when ceilings were taken while other programs used the same cores: they may be too low."""
-    names = [one.name for one in ceilings.ceilings if DISTURBED in one.source.detail] if ceilings else []
+    """A sentence when ceilings that judge were taken while other programs used the same cores: they may be too low."""
+    names = [one.name for one in ceilings.ceilings if DISTURBED in one.source.detail and not one.variant] if ceilings else []
     if not names:
         return []
     return [

@@ -101,3 +101,12 @@ def test_an_interrupted_run_without_ceilings_or_steps_is_set(tmp_path):
     assert "No ceilings are known for this device" in text
     assert "Step times were not measured" in text
     assert "The command of this run was not recorded." in text
+
+
+def test_further_roofs_are_counted_and_not_listed():
+    single = replace(samples.ceilings()[0], variant="1 thread", value=230e9)
+    ceilings = pdf.content(replace(samples.analysis(), ceilings=(*samples.ceilings(), single)))["ceilings"]
+    assert [row[0] for row in ceilings["rows"]] == [roof.name for roof in samples.ceilings()]
+    assert ceilings["note"].startswith("1 further roof")
+    assert "accumulates in fp32" in next(row[-1] for row in ceilings["rows"] if row[0] == "GEMM bf16")
+    assert pdf.content(samples.analysis())["ceilings"]["note"] == ""
