@@ -12,6 +12,7 @@ beyond its loads and stores is a few instructions even where the slice is small 
 from __future__ import annotations
 
 import contextlib
+import functools
 import mmap
 from collections.abc import Callable
 from typing import Any
@@ -130,10 +131,11 @@ def _moving(arrays: int, body: _Body) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _add_up(typing_context: Any, values: Any, passes: Any) -> Any:
-    """The sum of ``values`` as 64-bit integers over all passes, by independent vector additions of one cycle each.
+def _fold(typing_context: Any, values: Any, passes: Any) -> Any:
+    """``checksum`` of ``values``, added up over all passes.
 
-    Integer, because the additions of a floating-point sum take three or four cycles and would limit what comes out of the L1 cache.
+    Out of the L1 cache a core loads as many vectors a cycle as it computes with, and what computes may be shared with another hardware
+    thread. Three-way exclusive or, one instruction with AVX-512, folds two loads at once: half the work of adding each up.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -141,18 +143,22 @@ def _add_up(typing_context: Any, values: Any, passes: Any) -> Any:
         walk = _Walk(builder, [array], _WORD)
         nothing = ir.Constant(walk.vector, [0] * walk.width)
         # LLVM's mem2reg pass turns these stack slots into registers
-        slots = [cgutils.alloca_once_value(builder, nothing) for _ in range(STREAMS * UNROLL)]
+        totals, slots = ([cgutils.alloca_once_value(builder, nothing) for _ in range(STREAMS)] for _ in range(2))
         with cgutils.for_range(builder, arguments[1]):
             forget_memory(builder)
+            for slot in slots:
+                builder.store(nothing, slot)
             with cgutils.for_range_slice(builder, _INDEX(0), walk.length, _INDEX(UNROLL), intp=_INDEX) as (index, _):
-                for slot, value in zip(slots, walk.load(0, index), strict=True):
-                    builder.store(builder.add(builder.load(slot), value), slot)
-        total = nothing
-        for slot in slots:
-            total = builder.add(total, builder.load(slot))
+                loaded = walk.load(0, index)
+                for number, slot in enumerate(slots):
+                    both = functools.reduce(builder.xor, loaded[number * UNROLL : (number + 1) * UNROLL])
+                    builder.store(builder.xor(builder.load(slot), both), slot)
+            for total, slot in zip(totals, slots, strict=True):
+                builder.store(builder.add(builder.load(total), builder.load(slot)), total)
+        summed = functools.reduce(builder.add, [builder.load(total) for total in totals])
         result = _WORD(0)
         for lane in range(walk.width):
-            result = builder.add(result, builder.extract_element(total, _INT32(lane)))
+            result = builder.add(result, builder.extract_element(summed, _INT32(lane)))
         return result
 
     return types.int64(values, types.intp), generate
@@ -190,8 +196,14 @@ _triad, _triad_past_caches = _moving(3, _triad_body(False)), _moving(3, _triad_b
 
 @compiled
 def read(values: NDArray[np.int64], passes: int) -> int:
-    """Read ``values`` ``passes`` times; returns the sum of all that was read, modulo 2**64. Reads ``values.nbytes`` a pass."""
-    return _add_up(values, passes)  # type: ignore[no-any-return]
+    """Read ``values`` ``passes`` times; returns ``passes`` times their ``checksum``, modulo 2**64. Reads ``values.nbytes`` a pass."""
+    return _fold(values, passes)  # type: ignore[no-any-return]
+
+
+def checksum(values: NDArray[np.int64]) -> int:
+    """What one pass of ``read`` returns, by NumPy: in each stream and lane the exclusive or of all elements, and the sum of these."""
+    columns = np.bitwise_xor.reduce(values.reshape(STREAMS, -1, vector_bytes() // 8), axis=1)
+    return int(columns.sum())
 
 
 @compiled
