@@ -1,10 +1,10 @@
 """Measured CPU ceilings beside hand-written benchmarks: likwid-bench (Debian's ``likwid``) and a STREAM-like C program compiled here.
 
-Every case is taken in rounds, all its sides in turn within a second or two, because a shared machine changes its pace from one minute
-to the next. Each side runs alone, on the same CPUs, at the same working set, and counts bytes as STREAM does (likwid-bench too: neither
-counts the lines that a write fetches). A round begins when other processes leave CPUs enough, if they do within ``--patience``; one
-during which they had more than ``DISTURBED`` of those in use is taken again, as long as there are spare ones. A ratio is that of the
-medians, with a bootstrap interval over the rounds.
+Every case is taken in rounds, all its sides in turn within a second or two, and the rounds of all cases take turns, because a shared
+machine changes its pace from one minute to the next. Each side runs alone, on the same CPUs, at the same working set, and counts bytes
+as STREAM does (likwid-bench too: neither counts the lines that a write fetches). A round begins when other processes leave CPUs
+enough, if they do within ``--patience``; one during which they had more than ``DISTURBED`` of those in use is taken again, as long as
+there are spare ones. A ratio is that of the medians, with a bootstrap interval over the rounds.
 
 Writes ``benchmarks/results/cpu_ceilings.json``. Where ``likwid-bench`` or ``gcc`` is missing, the sides that need them are left out and
 the script says so.
@@ -385,7 +385,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, nargs="*", help="thread counts (default: 1 and all)")
     parser.add_argument("--only", default="", help="only cases whose name contains this; nothing is written")
     arguments = parser.parse_args()
-    cpus = detect.usable_cpus()
+    rounds, cpus = arguments.rounds, detect.usable_cpus()
     detect.cpu()  # with all caches, before this process is bound to some CPUs
     counts = arguments.threads or sorted({1, len(cpus)})
     names: list[str] = []
@@ -406,17 +406,19 @@ def main() -> None:
             if hasattr(os, "sched_setaffinity"):  # for the processes started here as well
                 os.sched_setaffinity(0, cpus[:threads])
             with Team(threads, [frozenset({cpu}) for cpu in cpus[:threads]]) as team:
-                for case in cases(team, names, program):
-                    if arguments.only not in case.name:
-                        continue
+                chosen = [case for case in cases(team, names, program) if arguments.only in case.name]
+                for case in chosen:
                     leave_out_failing(case)
                     take(case, patience)
                     narrow(case)
-                    # a round in memory takes seconds, most of them to fill the arrays, and its samples are longer
-                    rounds = max(3, arguments.rounds // 3) if case.name.startswith("DRAM") else arguments.rounds
-                    while not enough(case, rounds):
+                # a round in memory takes seconds, most of them to fill the arrays, and its samples are longer
+                wanted = {id(case): max(3, rounds // 3) if case.name.startswith("DRAM") else rounds for case in chosen}
+                # one round of every case, then the next: what slows the machine down for a minute is spread over all of them
+                while pending := [case for case in chosen if not enough(case, wanted[id(case)])]:
+                    for case in pending:
                         take(case, patience)
-                    rows.append(judge(case, rounds))
+                for case in chosen:
+                    rows.append(judge(case, wanted[id(case)]))
                     print(line(rows[-1]), flush=True)
     if arguments.only:
         return
@@ -425,7 +427,7 @@ def main() -> None:
 
     result = {
         "benchmark": "cpu_ceilings",
-        "rounds": arguments.rounds,
+        "rounds": rounds,
         "seconds": round(time.time() - started),
         "seconds_of_waiting_for_quiet": round(arguments.patience - patience.left_s),
         "versions": {
