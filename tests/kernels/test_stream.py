@@ -125,6 +125,17 @@ def test_aligned_starts_on_a_line_and_on_a_huge_page(elements):
     assert array.sum() == elements
 
 
+@pytest.mark.skipif(platform.system() != "Linux", reason="reads /proc")
+def test_aligned_is_private_memory_which_alone_gets_huge_pages():
+    array = stream.aligned(1 << 20)
+    array[:] = 1.0
+    at = array.ctypes.data
+    with open("/proc/self/maps", encoding="ascii") as file:
+        rows = [line.split() for line in file]
+    (permissions,) = [row[1] for row in rows for low, high in [row[0].split("-")] if int(low, 16) <= at < int(high, 16)]
+    assert permissions == "rw-p"
+
+
 def test_aligned_works_where_huge_pages_do_not_exist(monkeypatch):
     monkeypatch.delattr(mmap, "MADV_HUGEPAGE", raising=False)
     assert stream.aligned(1000).size == 1000

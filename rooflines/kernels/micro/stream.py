@@ -44,7 +44,10 @@ def aligned(elements: int) -> NDArray[np.float64]:
     """
     size = elements * 8
     # mapped alone: whole huge pages around the array, and memory that the thread which first writes it finds on its own NUMA node
-    mapping = mmap.mmap(-1, -(-size // _HUGE_PAGE) * _HUGE_PAGE + _HUGE_PAGE)
+    length = -(-size // _HUGE_PAGE) * _HUGE_PAGE + _HUGE_PAGE
+    # private: shared memory, what mmap gives by default, gets huge pages only where the system has them switched on for it as well
+    private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
+    mapping = mmap.mmap(-1, length, **private)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with contextlib.suppress(OSError):  # a kernel built without them
             mapping.madvise(mmap.MADV_HUGEPAGE)
