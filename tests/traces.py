@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from rooflines.profiler.trace.reader import Trace, parse_trace
+from rooflines.profiler.trace.reader import parse_trace
+from rooflines.profiler.trace.records import Trace
 
 
 def op(name: str, ts: float, dur: float, *, tid: int = 1, seq: int | None = None, fwd: int = 0, **args: Any) -> dict[str, Any]:

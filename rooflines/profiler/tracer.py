@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 from rooflines.errors import OutputError
 from rooflines.profiler.modules import ModuleRanges
 from rooflines.profiler.peak_memory import page_faults, since
-from rooflines.profiler.trace.reader import STEP_PREFIX
+from rooflines.profiler.trace.records import STEP_PREFIX
 
 if TYPE_CHECKING:
     import torch

@@ -13,7 +13,8 @@ from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.breakdown import device_intervals, step_breakdown
 from rooflines.profiler.trace.calls import PHASES, Calls, build_calls
 from rooflines.profiler.trace.intervals import Intervals
-from rooflines.profiler.trace.reader import COMMUNICATION, KERNEL, MEMCPY, Trace, read_trace
+from rooflines.profiler.trace.reader import read_trace
+from rooflines.profiler.trace.records import COMMUNICATION, KERNEL, MEMCPY, Trace
 from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.analysis import (
     Analysis,
@@ -211,13 +212,14 @@ def _with_trace(base: Analysis, trace: Trace, ceilings: Ceilings | None, facts: 
         for gap in sorted(attribution.gaps, key=lambda gap: -gap.time_ns)
     )
     timeline = _timeline(trace, attribution, count)
+    window = intervals.merge(attribution.windows)
     modelled_s, missing_s = sum(row.time_s for row in operators), sum(item.time_s for item in unmodelled)
     return msgspec.structs.replace(
         base,
         basis=Basis(per="step" if attribution.steps else "trace", steps=count),
         totals=_totals(operators, facts),
         timeline=timeline,
-        step_breakdown={key: value / count for key, value in step_breakdown(trace, calls, attribution.window).items()},
+        step_breakdown={key: value / count for key, value in step_breakdown(trace, calls, window).items()},
         bound_breakdown=_bound_breakdown(operators, missing_s, timeline.idle_s),
         coverage=Coverage(
             modelled_time_fraction=modelled_s / (modelled_s + missing_s) if modelled_s + missing_s > 0 else None,

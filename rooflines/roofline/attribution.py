@@ -21,7 +21,7 @@ from rooflines.profiler.noted import NotedCall
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.calls import OPTIMIZER, Calls
 from rooflines.profiler.trace.intervals import Intervals
-from rooflines.profiler.trace.reader import OPERATOR, RUNTIME, Int64s, Trace
+from rooflines.profiler.trace.records import OPERATOR, RUNTIME, Int64s, Trace
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.compiled import CompiledCalls
 from rooflines.roofline.work import CallCount, Work, count
@@ -59,16 +59,19 @@ class Gap:
 class Attribution:
     """The window's time, divided. ``overlap_ns`` is time counted in two rows because both ran: rows + gaps + idle - overlap = span.
 
-    ``steps`` is the number of profiler steps in the window, 0 when the window is the whole trace; ``graphs_ns`` the device time of what
-    was launched as a graph.
+    The span of a device is that from the first to the last event of what the steps launched; of a CPU the steps themselves.
+    ``windows`` has a row for each profiler step, or one for the whole trace: on a device a step lasts until what it launched has ended,
+    and the next one begins there. ``steps`` is the number of profiler steps, 0 when there are none; ``graphs_ns`` the device time of
+    what was launched as a graph. ``launch`` is the host event that launched each device event (-1: not in the trace).
     """
 
     rows: tuple[Row, ...]
     gaps: tuple[Gap, ...]
-    window: Intervals
+    windows: Intervals
     steps: int
     span_ns: int
     busy: Intervals
+    launch: Int64s
     orphans: int
     graphs_ns: int
 
@@ -106,22 +109,41 @@ def attribute(
     steps = step_window(trace, calls)
     window = whole_window(trace, calls) if steps is None else steps
     inside = np.ones(len(trace.host), bool) if steps is None else _inside(trace.host.start_ns, steps)
-    divide = _attribute_device if len(trace.device) else _attribute_host
-    rows, gaps, busy, orphans, graphs_ns = divide(trace, calls, window, counts, ownership, inside)
+    on_device = len(trace.device) > 0
+    launch = _launches(trace)
+    if on_device:
+        rows, gaps, busy, orphans, graphs_ns = _attribute_device(trace, calls, window, counts, ownership, inside, launch)
+        span_ns = int(busy[-1, 1] - busy[0, 0]) if len(busy) else 0
+    else:
+        rows, gaps, busy = _attribute_host(trace, calls, window, counts, ownership, inside)
+        orphans, graphs_ns, span_ns = 0, 0, intervals.length(window)
+    windows = window if steps is None else calls.steps
     return Attribution(
         rows=rows,
         gaps=gaps,
-        window=window,
+        windows=_lasting(windows, trace, launch) if on_device and steps is not None else windows,
         steps=0 if steps is None else len(calls.steps),
-        # Work launched by the last step may end after it.
-        span_ns=max(intervals.length(window), intervals.length(busy)),
+        span_ns=span_ns,
         busy=busy,
+        launch=launch,
         orphans=orphans,
         graphs_ns=graphs_ns,
     )
 
 
-_Divided = tuple[tuple[Row, ...], tuple[Gap, ...], Intervals, int, int]
+def _lasting(steps: Intervals, trace: Trace, launch: Int64s) -> Intervals:
+    """The steps, each from the end of the one before to the end of what it launched (as PyTorch's TensorBoard profiler draws them)."""
+    device = trace.device
+    known = launch >= 0
+    began = np.where(known, _of(trace.host.start_ns, launch), device.start_ns)
+    number = np.searchsorted(steps[:, 0], began, side="right") - 1
+    ends = steps[:, 1].copy()
+    of_step = (number >= 0) & (began < steps[np.maximum(number, 0), 1])
+    np.maximum.at(ends, number[of_step], device.end_ns[of_step])
+    before = device.end_ns[number < 0]
+    ends = np.maximum.accumulate(ends)
+    starts = np.maximum(steps[:, 0], np.concatenate(([before.max() if len(before) else steps[0, 0]], ends[:-1])))
+    return np.stack((np.minimum(starts, ends), ends), axis=1)
 
 
 class _Counts:
@@ -137,7 +159,7 @@ class _Counts:
         self, trace: Trace, calls: Calls, parameter_elements: int | None, parameter_dtype: str, noted: tuple[NotedCall, ...]
     ) -> None:
         self.variants: list[tuple[Signature, CallCount]] = [(signature, count(signature)) for signature in trace.signatures]
-        self.of_event = trace.host.signature.copy()
+        self.of_event = trace.host.signature.astype(np.int64)
         self._known: dict[tuple[int, int | None, int | None], int] = {}
         self._trace = trace
         self._calls = calls
@@ -235,9 +257,11 @@ class _Counts:
         itself = (host.kind == OPERATOR) & (above >= 0)
         if len(host):
             itself &= host.name == host.name[np.maximum(above, 0)]
-        pairs = zip(host.signature[itself].tolist(), host.signature[above[itself]].tolist(), strict=True)
-        passed = np.array([_hands_on(signatures[outer], signatures[inner]) for inner, outer in pairs], bool)
-        self.pass_through(np.unique(above[itself][passed]))
+        pairs, pair_of = np.unique(
+            np.stack((host.signature[above[itself]], host.signature[itself]), axis=1), axis=0, return_inverse=True
+        )
+        passed = np.array([_hands_on(signatures[outer], signatures[inner]) for outer, inner in pairs.tolist()], bool)
+        self.pass_through(np.unique(above[itself][passed[pair_of.reshape(-1)]]) if len(pairs) else np.empty(0, np.int64))
 
 
 def _hands_on(outer: Signature, inner: Signature) -> bool:
@@ -351,7 +375,9 @@ def _inside(times_ns: Int64s, window: Intervals) -> Mask:
 # --- CPU ---------------------------------------------------------------------------------------------------------------------------
 
 
-def _attribute_host(trace: Trace, calls: Calls, window: Intervals, counts: _Counts, ownership: _Ownership, inside: Mask) -> _Divided:
+def _attribute_host(
+    trace: Trace, calls: Calls, window: Intervals, counts: _Counts, ownership: _Ownership, inside: Mask
+) -> tuple[tuple[Row, ...], tuple[Gap, ...], Intervals]:
     host, owner = trace.host, ownership.owner
     duration = np.minimum(calls.end_ns, _window_end(host.start_ns, window)) - host.start_ns
     operators = np.flatnonzero((host.kind == OPERATOR) & inside)
@@ -370,7 +396,7 @@ def _attribute_host(trace: Trace, calls: Calls, window: Intervals, counts: _Coun
     rows, gaps = _rows_and_gaps(trace, calls, counts, events, time)
     outermost = operators[parent_operator[operators] < 0]
     busy = intervals.union(host.start_ns[outermost], host.start_ns[outermost] + duration[outermost])
-    return rows, gaps, busy, 0, 0
+    return rows, gaps, busy
 
 
 def _window_end(times_ns: Int64s, window: Intervals) -> Int64s:
@@ -385,9 +411,10 @@ def _window_end(times_ns: Int64s, window: Intervals) -> Int64s:
 # --- GPU ---------------------------------------------------------------------------------------------------------------------------
 
 
-def _attribute_device(trace: Trace, calls: Calls, window: Intervals, counts: _Counts, ownership: _Ownership, inside: Mask) -> _Divided:
+def _attribute_device(
+    trace: Trace, calls: Calls, window: Intervals, counts: _Counts, ownership: _Ownership, inside: Mask, launch: Int64s
+) -> tuple[tuple[Row, ...], tuple[Gap, ...], Intervals, int, int]:
     host, device, owner = trace.host, trace.device, ownership.owner
-    launch = _launches(trace)
     known = launch >= 0
     # A device event belongs to the window of its launch: work launched in a step is that step's, whenever it runs.
     belongs = np.where(known, _of(inside, launch), _inside(device.start_ns, window))
@@ -397,40 +424,46 @@ def _attribute_device(trace: Trace, calls: Calls, window: Intervals, counts: _Co
     owned = np.flatnonzero(belongs & (owning >= 0))
     owners, position = np.unique(owning[owned], return_inverse=True)
     # Counted operators that launched nothing still did their FLOPs somewhere; views and allocations among them are of no interest.
-    silent = np.flatnonzero((owner == np.arange(len(host))) & inside)
-    silent = np.array([e for e in silent.tolist() if (work := counts[e].work) is not None and work.flops], np.int64)
+    has_flops = np.array([*(found.work is not None and found.work.flops > 0 for _, found in counts.variants), False])
+    silent = np.flatnonzero((owner == np.arange(len(host))) & inside & has_flops[counts.of_event])
     silent = np.setdiff1d(silent, owners)
     events = np.concatenate((owners, silent)).astype(np.int64)
     keys, group = _group(calls, counts.of_event, events)
-    rows = []
-    group_of_event = group[: len(owners)][position] if len(owners) else np.empty(0, np.int64)
-    for index, (variant, module, phase) in enumerate(keys.tolist()):
-        mine = owned[group_of_event == index]
-        busy_ns = intervals.length(intervals.union(device.start_ns[mine], device.end_ns[mine]))
-        signature, found = counts.variants[variant]
-        rows.append(Row(signature, found, module, phase, int((group == index).sum()), busy_ns))
-
-    reasons: dict[tuple[str, str], list[int]] = {}
-    callers: dict[tuple[str, str], set[int]] = {}
-    for event in np.flatnonzero(belongs & (owning < 0)).tolist():
-        operator = int(innermost[event])
-        if operator >= 0:
-            found = counts[operator]
-            name = trace.names[int(host.name[operator])]
-            reason = found.reason or "no formula"
-        else:
-            name, reason = trace.names[int(device.name[event])], NO_OPERATOR if known[event] else NO_LAUNCH
-        reasons.setdefault((name, reason), []).append(event)
-        # A call is one of the operator; where there is none, one of the kernel.
-        callers.setdefault((name, reason), set()).add(operator if operator >= 0 else -1 - event)
-    gaps = tuple(
-        Gap(name, reason, len(callers[name, reason]), intervals.length(intervals.union(device.start_ns[mine], device.end_ns[mine])))
-        for (name, reason), mine in reasons.items()
+    busy_ns = intervals.lengths_by_group(group[position], device.start_ns[owned], device.end_ns[owned], len(keys))
+    numbers = np.bincount(group, minlength=len(keys))
+    rows = tuple(
+        Row(counts.variants[variant][0], counts.variants[variant][1], module, phase, number, time_ns)
+        for (variant, module, phase), number, time_ns in zip(keys.tolist(), numbers.tolist(), busy_ns.tolist(), strict=True)
     )
+    gaps = _device_gaps(trace, counts, np.flatnonzero(belongs & (owning < 0)), innermost, known)
     busy = intervals.union(device.start_ns[belongs], device.end_ns[belongs])
     graphs = belongs & known & _of(_is_graph(trace), launch)
     graphs_ns = intervals.length(intervals.union(device.start_ns[graphs], device.end_ns[graphs]))
-    return tuple(rows), gaps, busy, int((belongs & ~known).sum()), graphs_ns
+    return rows, gaps, busy, int((belongs & ~known).sum()), graphs_ns
+
+
+def _device_gaps(trace: Trace, counts: _Counts, events: Int64s, innermost: Int64s, known: Mask) -> tuple[Gap, ...]:
+    """The device events that no counted operator owns, by the operator around their launch, or by kernel where there is none."""
+    host, device = trace.host, trace.device
+    operator = innermost[events]
+    inside = operator >= 0
+    # What decides the name and the reason: the operator's name and variant, or the kernel's name and whether its launch is known.
+    name = np.where(inside, _of(host.name, operator), device.name[events])
+    variant = np.where(inside, _of(counts.of_event, operator), np.where(known[events], -1, -2))
+    kinds, kind_of = np.unique(np.stack((name, variant, inside), axis=1), axis=0, return_inverse=True)
+    labels: dict[tuple[str, str], int] = {}
+    label_of_kind = []
+    for code, which, operated in kinds.tolist():
+        reason = (counts.variants[which][1].reason or "no formula") if operated else NO_OPERATOR if which == -1 else NO_LAUNCH
+        label_of_kind.append(labels.setdefault((trace.names[code], reason), len(labels)))
+    group = np.array(label_of_kind, np.int64)[kind_of.reshape(-1)]
+    busy_ns = intervals.lengths_by_group(group, device.start_ns[events], device.end_ns[events], len(labels))
+    # A call is one of the operator; where there is none, one of the kernel.
+    callers = np.unique(np.stack((group, np.where(inside, operator, -1 - events)), axis=1), axis=0)
+    numbers = np.bincount(callers[:, 0], minlength=len(labels))
+    return tuple(
+        Gap(*label, number, time_ns) for label, number, time_ns in zip(labels, numbers.tolist(), busy_ns.tolist(), strict=True)
+    )
 
 
 def _of(host_column: npt.NDArray[Any], launch: Int64s) -> npt.NDArray[Any]:

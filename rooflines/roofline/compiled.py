@@ -16,7 +16,7 @@ import numpy as np
 
 from rooflines.profiler.compiled import CompiledCode, Graph, Kernel
 from rooflines.profiler.trace.calls import BACKWARD, Calls, Module
-from rooflines.profiler.trace.reader import OPERATOR, Int64s, Trace
+from rooflines.profiler.trace.records import OPERATOR, Int64s, Trace
 from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.work.graph import count_kernel, count_node
 from rooflines.roofline.work.table import CallCount, count

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.calls import build_calls, module_annotation
-from rooflines.profiler.trace.reader import OPERATOR
+from rooflines.profiler.trace.records import OPERATOR
 from rooflines.roofline.attribution import attribute
 from tests.traces import add, allocation, kernel, launch, mm, op, span, trace
 
@@ -32,7 +32,10 @@ def divide(*events):
         # Each thread's operators, in the window: what lies on two threads at once counts twice, nothing else does.
         host = found.host
         threads = [(host.kind == OPERATOR) & (host.thread == thread) for thread in np.unique(host.thread)]
-        busy = [intervals.intersect(intervals.union(host.start_ns[one], calls.end_ns[one]), result.window) for one in threads]
+        busy = [
+            intervals.intersect(intervals.union(host.start_ns[one], calls.end_ns[one]), intervals.merge(result.windows))
+            for one in threads
+        ]
         assert sum(parts) == sum(intervals.length(one) for one in busy)
     return result
 

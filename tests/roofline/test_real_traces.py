@@ -11,7 +11,8 @@ import pytest
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.breakdown import device_intervals
 from rooflines.profiler.trace.calls import build_calls
-from rooflines.profiler.trace.reader import KERNEL, MEMCPY, MEMSET, read_trace
+from rooflines.profiler.trace.reader import read_trace
+from rooflines.profiler.trace.records import KERNEL, MEMCPY, MEMSET
 from rooflines.roofline.attribution import attribute
 
 pytestmark = pytest.mark.unit

@@ -11,7 +11,7 @@ import numpy as np
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.calls import OUTSIDE, Calls
 from rooflines.profiler.trace.intervals import Intervals
-from rooflines.profiler.trace.reader import ANNOTATION, COMMUNICATION, KERNEL, MEMCPY, MEMSET, OPERATOR, RUNTIME, Trace
+from rooflines.profiler.trace.records import ANNOTATION, COMMUNICATION, KERNEL, MEMCPY, MEMSET, OPERATOR, RUNTIME, Trace
 
 BREAKDOWN_ORDER = ("kernel_s", "memcpy_s", "memset_s", "communication_s", "runtime_s", "dataloader_s", "cpu_s", "other_s")
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from rooflines.profiler.trace.reader import ANNOTATION, MODULE_PREFIX, OPERATOR, PYTHON, STEP_PREFIX, Int64s, Trace
+from rooflines.profiler.trace.nesting import Mask, innermost, nest, parents
+from rooflines.profiler.trace.records import ANNOTATION, MODULE_PREFIX, OPERATOR, PYTHON, STEP_PREFIX, HostEvents, Int64s, Trace
 
 FORWARD, BACKWARD, OPTIMIZER, OUTSIDE = 0, 1, 2, 3
 PHASES = ("forward", "backward", "optimizer", "")
@@ -57,76 +58,68 @@ def module_annotation(path: str, kind: str) -> str:
 
 
 def build_calls(trace: Trace) -> Calls:
-    """The call tree of ``trace`` by nesting of intervals within each thread; linear in the number of events."""
+    """The call tree of ``trace`` by nesting of intervals within each thread."""
     host = trace.host
-    count = len(host)
+    after, end = nest(host.thread, host.start_ns, host.end_ns)
     marks = _Marks(trace.names)
-    parent = np.full(count, -1, np.int64)
-    operator = np.full(count, -1, np.int64)
-    module = np.full(count, -1, np.int64)
-    phase = np.full(count, FORWARD, np.int8)
-    end = host.end_ns.copy()
-    # Plain lists: indexing a numpy array element by element costs ten times as much.
-    starts, ends, threads = host.start_ns.tolist(), host.end_ns.tolist(), host.thread.tolist()
-    kinds, names, sequences = host.kind.tolist(), host.name.tolist(), host.sequence.tolist()
-    forward_threads = host.forward_thread.tolist()
-    modules_of, phases_of, operators_of = [-1] * count, [FORWARD] * count, [-1] * count
-    after = [count] * count
-    forward_of = _forward_operators(kinds, sequences, forward_threads, starts)
-    pending: list[tuple[int, int]] = []
-    module_calls = [0] * len(marks.modules)
-    steps: list[tuple[int, int]] = []
-    stack: list[int] = []
-    thread = None
-    for i in range(count):
-        if threads[i] != thread:
-            for j in stack:
-                after[j] = i
-            thread, stack = threads[i], []
-        while stack and ends[stack[-1]] <= starts[i] and not (ends[stack[-1]] == starts[i] == ends[i]):
-            after[stack.pop()] = i
-        above = stack[-1] if stack else -1
-        if above >= 0:
-            parent[i] = above
-            if ends[i] > ends[above]:  # rounding to nanoseconds can push a child's end past its caller's
-                ends[i] = end[i] = ends[above]
-            modules_of[i], phases_of[i], operators_of[i] = modules_of[above], phases_of[above], operators_of[above]
-        kind, name = kinds[i], names[i]
-        if kind == OPERATOR:
-            operators_of[i] = i
-            if marks.is_node[name]:
-                phases_of[i] = BACKWARD
-                forward = forward_of.get(sequences[i], -1)
-                # Filled in afterwards: the forward may lie on a thread that comes later in the order.
-                modules_of[i] = -1
-                if forward >= 0:
-                    pending.append((i, forward))
-            elif marks.phase[name] >= 0:
-                phases_of[i] = marks.phase[name]
-        elif kind in (ANNOTATION, PYTHON):
-            mark = marks.module[name]
-            if mark >= 0:
-                modules_of[i] = mark
-                module_calls[mark] += 1
-            if kind == ANNOTATION:
-                if marks.phase[name] >= 0:
-                    phases_of[i] = marks.phase[name]
-                if marks.is_step[name]:
-                    steps.append((starts[i], ends[i]))
-        stack.append(i)
-    _inherit_backward_modules(pending, modules_of, parent.tolist())
-    operator[:], module[:], phase[:] = operators_of, modules_of, phases_of
+    is_operator, is_annotation = host.kind == OPERATOR, host.kind == ANNOTATION
+    is_node = is_operator & marks.is_node[host.name]
+    marked = np.where(is_annotation | (host.kind == PYTHON), marks.module[host.name], -1)
+    steps = np.flatnonzero(is_annotation & marks.is_step[host.name])
     return Calls(
-        parent=parent,
-        operator=operator,
-        after=np.array(after, np.int64),
-        module=module,
-        phase=phase,
+        parent=parents(after),
+        operator=innermost(is_operator, after),
+        after=after,
+        module=_modules(host, after, is_node, marked),
+        phase=_phases(host, after, is_node, marks),
         end_ns=end,
         modules=marks.modules,
-        module_calls=np.array(module_calls, np.int64),
-        steps=np.array(sorted(set(steps)), np.int64).reshape(-1, 2),
+        module_calls=np.bincount(marked[marked >= 0], minlength=len(marks.modules)).astype(np.int64),
+        steps=np.unique(np.stack((host.start_ns[steps], end[steps]), axis=1), axis=0).reshape(-1, 2),
     )
+
+
+def _phases(host: HostEvents, after: Int64s, is_node: Mask, marks: _Marks) -> npt.NDArray[np.int8]:
+    """The phase that the innermost mark around each event says; forward where there is none."""
+    says = np.where((host.kind == OPERATOR) | (host.kind == ANNOTATION), marks.phase[host.name], -1)
+    says[is_node] = BACKWARD
+    around = innermost(says >= 0, after)
+    return np.where(around >= 0, says[around], FORWARD).astype(np.int8) if len(host) else np.empty(0, np.int8)
+
+
+def _modules(host: HostEvents, after: Int64s, is_node: Mask, marked: Int64s) -> Int64s:
+    """The module around each event; below a backward node, that of the forward operator which made the node."""
+    if not len(host):
+        return np.empty(0, np.int64)
+    around = innermost(is_node | (marked >= 0), after)
+    module = np.where((around >= 0) & ~is_node[around], marked[around], -1)
+    nodes = np.flatnonzero(is_node)
+    forward = _forward_operators(host)[nodes]
+    nodes, forward = nodes[forward >= 0], forward[forward >= 0]
+    of_node = np.full(len(host), -1, np.int64)
+    of_node[nodes] = module[forward]
+    known = np.zeros(len(host), bool)
+    known[nodes] = True
+    below = innermost(known, after)
+    return np.where((below >= 0) & (module < 0), of_node[below], module)
+
+
+def _forward_operators(host: HostEvents) -> Int64s:
+    """For each event with one of autograd's sequence numbers the forward operator that made the node, -1 for none.
+
+    Every operator that starts before the node is made carries the number the node will get, the callers included; the one that starts
+    last is the one that made it (the rule by which Kineto draws its forward-backward arrows).
+    """
+    found = np.full(len(host), -1, np.int64)
+    candidates = np.flatnonzero((host.sequence >= 0) & (host.kind == OPERATOR) & (host.forward_thread == 0))
+    if not len(candidates):
+        return found
+    candidates = candidates[np.lexsort((candidates, host.start_ns[candidates], host.sequence[candidates]))]
+    numbers = host.sequence[candidates]
+    at = np.searchsorted(numbers, host.sequence, side="right") - 1
+    fits = (at >= 0) & (host.sequence >= 0) & (numbers[np.maximum(at, 0)] == host.sequence)
+    found[fits] = candidates[at[fits]]
+    return found
 
 
 class _Marks:
@@ -134,10 +127,10 @@ class _Marks:
 
     def __init__(self, names: list[str]) -> None:
         self.modules: list[Module] = []
-        self.module = [-1] * len(names)
-        self.phase = [-1] * len(names)
-        self.is_step = [False] * len(names)
-        self.is_node = [False] * len(names)
+        self.module = np.full(len(names), -1, np.int64)
+        self.phase = np.full(len(names), -1, np.int64)
+        self.is_step = np.zeros(len(names), bool)
+        self.is_node = np.zeros(len(names), bool)
         for code, name in enumerate(names):
             if name.startswith(MODULE_PREFIX):
                 match = _MODULE.match(name)
@@ -152,31 +145,3 @@ class _Marks:
                 self.phase[code] = OPTIMIZER
             elif name.startswith("enumerate(DataLoader)"):
                 self.phase[code] = OUTSIDE
-
-
-def _forward_operators(kinds: list[int], sequences: list[int], forward_threads: list[int], starts: list[int]) -> dict[int, int]:
-    """Autograd's sequence number -> the forward operator that made the node.
-
-    Every operator that starts before the node is made carries the number the node will get, the callers included; the one that starts
-    last is the one that made it (the rule by which Kineto draws its forward-backward arrows).
-    """
-    found: dict[int, int] = {}
-    for i, sequence in enumerate(sequences):
-        if sequence < 0 or kinds[i] != OPERATOR or forward_threads[i] != 0:
-            continue
-        best = found.get(sequence)
-        if best is None or starts[i] >= starts[best]:
-            found[sequence] = i
-    return found
-
-
-def _inherit_backward_modules(nodes: list[tuple[int, int]], modules_of: list[int], parents: list[int]) -> None:
-    """Give every autograd node its forward operator's module, and everything below the node the same."""
-    node_module = {node: modules_of[forward] for node, forward in nodes}
-    if not node_module:
-        return
-    owner = [-1] * len(parents)
-    for i, above in enumerate(parents):  # parents come before their children
-        owner[i] = i if i in node_module else (owner[above] if above >= 0 else -1)
-        if owner[i] >= 0 and modules_of[i] < 0:
-            modules_of[i] = node_module[owner[i]]

@@ -29,6 +29,29 @@ def length(intervals: Intervals) -> int:
     return int((intervals[:, 1] - intervals[:, 0]).sum())
 
 
+def lengths_by_group(
+    group: npt.NDArray[np.int64], starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], groups: int
+) -> npt.NDArray[np.int64]:
+    """Total nanoseconds covered by the union of the intervals of each group, numbered 0 to ``groups`` - 1."""
+    total = np.zeros(groups, np.int64)
+    order = np.lexsort((starts, group))
+    group, starts, ends = group[order], starts[order], ends[order]
+    if not len(group):
+        return total
+    # A running maximum over all groups: those before end, shifted, before the next one begins.
+    low, high = int(starts.min()), int(max(ends.max(), starts.max()))
+    width = high - low + 1
+    if width * groups < 1 << 62:
+        shift = group * width - low
+        reached = np.maximum.accumulate(ends + shift)
+        before = np.concatenate(([-1], reached[:-1]))
+        np.add.at(total, group, np.maximum(0, (ends + shift) - np.maximum(starts + shift, before)))
+        return total
+    for one in np.unique(group).tolist():
+        total[one] = length(union(starts[group == one], ends[group == one]))
+    return total
+
+
 def clip(intervals: Intervals, start: int, end: int) -> Intervals:
     """The part of ``intervals`` inside ``[start, end)``."""
     return union(np.maximum(intervals[:, 0], start), np.minimum(intervals[:, 1], end))

@@ -49,7 +49,7 @@ _KINETO_DTYPES: Final[dict[str, str]] = {
 
 
 # What Kineto prints for the dtype of a collective -> torch.ScalarType's number.
-_COLLECTIVE_DTYPES: Final[dict[str, int]] = {
+COLLECTIVE_DTYPES: Final[dict[str, int]] = {
     "Byte": 0, "Char": 1, "Short": 2, "Int": 3, "Long": 4, "Half": 5, "Float": 6, "Double": 7, "ComplexHalf": 8, "ComplexFloat": 9,
     "ComplexDouble": 10, "Bool": 11, "BFloat16": 15, "Float8_e5m2": 23, "Float8_e4m3fn": 24,
 }  # fmt: skip
@@ -153,7 +153,7 @@ def collective(name: str, kind: Any, elements_in: Any, elements_out: Any, dtype:
             kind if isinstance(kind, str) else MISSING,
             elements_in if isinstance(elements_in, int) else MISSING,
             elements_out if isinstance(elements_out, int) else MISSING,
-            _COLLECTIVE_DTYPES.get(dtype, MISSING) if isinstance(dtype, str) else MISSING,
+            COLLECTIVE_DTYPES.get(dtype, MISSING) if isinstance(dtype, str) else MISSING,
         ),
     )
 

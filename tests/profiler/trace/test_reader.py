@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rooflines.errors import TraceError
-from rooflines.profiler.trace.reader import ANNOTATION, COMMUNICATION, KERNEL, MEMCPY, OPERATOR, parse_trace, read_trace
+from rooflines.profiler.trace.reader import parse_trace, read_trace
+from rooflines.profiler.trace.records import ANNOTATION, COMMUNICATION, KERNEL, MEMCPY, OPERATOR
 from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg, from_kineto
 from tests.traces import add, allocation, kernel, launch, mm, op, span, trace
 
@@ -96,7 +97,9 @@ def test_a_senseless_event_is_left_out(event):
 
 @pytest.mark.parametrize(("content", "says"), [
     (b"", "not a PyTorch trace"),
-    (b'{"traceEvents": [', "not a PyTorch trace"),
+    (b'{"traceEvents": [', "cut off after 17 bytes"),
+    (b'{"traceEvents": [{"ph": "X"}, {"ph', "cut off after 34 bytes"),
+    (b'{"traceEvents": [{"ph": "X"}, {"ph" "X"}]}', "damaged near byte 3[4-7]"),
     (b'{"events": []}', "has no 'traceEvents'"),
     (b'[]', "not a PyTorch trace"),
     (b"\x1f\x8b\x08\x00broken", "damaged gzip"),

@@ -1,0 +1,386 @@
+"""Typed events to columns. Nothing is kept of an event but its numbers; equal names and equal argument bytes share one entry.
+
+A trace with a million events has a few hundred distinct signatures and a few thousand names, and only those are ever parsed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rooflines.errors import TraceError
+from rooflines.profiler.declared import RANGE_PREFIX, from_range_name
+from rooflines.profiler.trace.document import Args, Event
+from rooflines.profiler.trace.records import (
+    ANNOTATION,
+    COMMUNICATION,
+    KERNEL,
+    MEMCPY,
+    MEMSET,
+    MODULE_PREFIX,
+    OPERATOR,
+    PYTHON,
+    RUNTIME,
+    STEP_PREFIX,
+    Collective,
+    DeviceEvents,
+    HostEvents,
+    Int32s,
+    Int64s,
+    MemoryEvents,
+)
+from rooflines.profiler.trace.signature import COLLECTIVE_DTYPES, Signature, collective, from_kineto
+from rooflines.units import si
+
+# Category names since 2021, of CUDA, ROCm, XPU, MTIA, HPU and private backends -> our kinds.
+HOST_KINDS = {
+    "cpu_op": OPERATOR, "Operator": OPERATOR,
+    "user_annotation": ANNOTATION,
+    "python_function": PYTHON,
+    "cuda_runtime": RUNTIME, "cuda_driver": RUNTIME, "Runtime": RUNTIME, "hip_runtime": RUNTIME, "xpu_runtime": RUNTIME,
+    "mtia_runtime": RUNTIME, "glow_runtime": RUNTIME, "privateuse1_runtime": RUNTIME, "privateuse1_driver": RUNTIME,
+}  # fmt: skip
+DEVICE_KINDS = {
+    "kernel": KERNEL, "Kernel": KERNEL, "mtia_ccp_events": KERNEL, "hpu_op": KERNEL, "collective_comm": COMMUNICATION,
+    "gpu_memcpy": MEMCPY, "Memcpy": MEMCPY,
+    "gpu_memset": MEMSET, "Memset": MEMSET,
+}  # fmt: skip
+
+_ANNOTATION_PREFIXES = (MODULE_PREFIX, STEP_PREFIX, "Optimizer.", "enumerate(DataLoader)")
+# A collective in its process group: noted as an annotation, with its tensors, which older traces lack at the operator around it.
+_NCCL = "nccl:"
+_COMMUNICATION_KERNELS = ("nccl", "rccl", "oneccl", "hccl")
+
+LONGEST_NAME = 4096
+# What the columns, names and signatures of one trace may take unless the caller says otherwise: 40 million events.
+MEMORY_LIMIT_BYTES = 4 << 30
+
+_NO_ARGS = Args()
+
+
+class Columns:
+    """Grows by lists of events; ``finish`` makes the columns of all of them."""
+
+    def __init__(self, list_dtype: str, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> None:
+        self.names = _Codes(LONGEST_NAME)
+        self.signatures: list[Signature] = []
+        self.collectives: list[Collective] = []
+        self.events = 0
+        self.dropped = 0
+        self.other_categories: dict[str, None] = {}
+        self._list_dtype = list_dtype
+        self._limit = memory_limit_bytes
+        self._held = 0
+        self._threads = _Codes(LONGEST_NAME)
+        self._codes: dict[tuple[Any, ...], int] = {}
+        self._host: list[tuple[npt.NDArray[Any], ...]] = []
+        self._device: list[tuple[npt.NDArray[Any], ...]] = []
+        self._memory: list[tuple[npt.NDArray[Any], ...]] = []
+
+    def add(self, events: list[Event]) -> None:
+        """Take the events in; those that are of no use here leave nothing behind. Raises TraceError beyond the memory limit."""
+        try:
+            sorted_out = self._sorted_out(events)
+        except TypeError:  # a name, category or thread that is a list or an object
+            sorted_out = self._sorted_out([event for event in events if _is_sane(event)])
+        self.events += len(events)
+        if not any(sorted_out) and len(self.other_categories) < 100:
+            self.other_categories.update(dict.fromkeys(map(_label, events)))
+        self._take(*sorted_out)
+        self._check_memory()
+
+    def _sorted_out(self, events: list[Event]) -> tuple[list[Event], list[Event], list[Event]]:
+        """The events of threads, of devices and of memory; raises TypeError for one whose labels are no text or numbers."""
+        spans = [event for event in events if event.ph == "X"]
+        host = [
+            event for event in spans
+            if event.cat in HOST_KINDS and (event.cat != "python_function" or str(event.name).startswith(MODULE_PREFIX))
+        ]  # fmt: skip
+        device = [event for event in spans if event.cat in DEVICE_KINDS]
+        memory = [event for event in events if event.ph == "i" and event.name == "[memory]" and event.args is not None]
+        if not all(type(event.name) is str for event in (*host, *device)):
+            raise TypeError("a name that is no text")
+        _ = {(event.pid, event.tid) for event in (*host, *memory)}  # which raises for a list or an object
+        return host, device, memory
+
+    def _take(self, host: list[Event], device: list[Event], memory: list[Event]) -> None:
+        if host:
+            self._take_host(host)
+        if device:
+            self._take_device(device)
+        if memory:
+            self._take_memory(memory)
+
+    def _take_host(self, events: list[Event]) -> None:
+        events, start, end = self._timed(events)
+        if not events:
+            return
+        name = np.array([self.names[event.name] for event in events], np.int32)
+        kind = np.array([HOST_KINDS[event.cat] for event in events], np.int8)
+        is_annotation, is_nccl, is_declared = self.names.tests(
+            lambda text: text.startswith(_ANNOTATION_PREFIXES),
+            lambda text: text.startswith(_NCCL),
+            lambda text: text.startswith(RANGE_PREFIX),
+        )
+        # In this order: a mark of our own is one whatever its category, and a process group's note is the operator that it notes.
+        marked = (kind == OPERATOR) & is_annotation[name]
+        noted = (kind == ANNOTATION) & is_nccl[name]
+        kind[marked], kind[noted] = ANNOTATION, OPERATOR
+        args = [event.args or _NO_ARGS for event in events]
+        signature = np.full(len(events), -1, np.int32)
+        for i in np.flatnonzero(is_declared[name]).tolist():
+            signature[i] = self._declared(int(name[i]), events[i].name)
+        kind[signature >= 0] = OPERATOR
+        operators = np.flatnonzero((kind == OPERATOR) & (signature < 0))
+        codes = name[operators].tolist()
+        signature[operators] = [
+            self._signature(code, events[i].name, args[i]) for i, code in zip(operators.tolist(), codes, strict=True)
+        ]
+        self._keep(self._host, (
+            kind, name, self._thread_codes(events), start, end, signature,
+            _integers([found.sequence for found in args], -1),
+            _integers([found.forward_thread for found in args], 0),
+            _integers([found.correlation if found.correlation is not None else found.old_correlation for found in args], -1),
+        ))  # fmt: skip
+
+    def _take_device(self, events: list[Event]) -> None:
+        events, start, end = self._timed(events)
+        if not events:
+            return
+        name = np.array([self.names[event.name] for event in events], np.int32)
+        kind = np.array([DEVICE_KINDS[event.cat] for event in events], np.int8)
+        (communicates,) = self.names.tests(lambda text: text.lower().startswith(_COMMUNICATION_KERNELS))
+        kind[(kind == KERNEL) & communicates[name]] = COMMUNICATION
+        args = [event.args or _NO_ARGS for event in events]
+        noted = np.full(len(events), -1, np.int32)
+        for i in np.flatnonzero(kind == COMMUNICATION).tolist():
+            noted[i] = self._collective(events[i].name, args[i])
+        self._keep(self._device, (
+            kind, name,
+            # The process of a device event is its device, where the event itself does not say.
+            _integers([found.device if found.device is not None else event.pid for found, event in zip(args, events, strict=True)], 0)
+            .astype(np.int32),
+            _integers([found.stream if found.stream is not None else event.tid for found, event in zip(args, events, strict=True)], 0),
+            start, end,
+            _integers([found.correlation if found.correlation is not None else found.old_correlation for found in args], -1),
+            noted,
+        ))  # fmt: skip
+
+    def _take_memory(self, events: list[Event]) -> None:
+        time, known = _nanoseconds([event.ts for event in events])
+        sizes = [event.args.size if event.args else None for event in events]
+        size = _integers(sizes, 0)
+        known &= np.array([isinstance(value, int) for value in sizes], bool)
+        kind = _integers([event.args.device_type if event.args else None for event in events], 0)
+        self._keep(self._memory, (time[known], self._thread_codes(events)[known], size[known], kind[known]))
+
+    def _timed(self, events: list[Event]) -> tuple[list[Event], Int64s, Int64s]:
+        """The events with a time, and their starts and ends in nanoseconds."""
+        start, known = _nanoseconds([event.ts for event in events])
+        duration, lasting = _nanoseconds([event.dur for event in events])
+        known &= lasting & (duration >= 0)
+        if not known.all():
+            self.dropped += int((~known).sum())
+            events = [event for event, keep in zip(events, known.tolist(), strict=True) if keep]
+            start, duration = start[known], duration[known]
+        return events, start, start + duration
+
+    def _thread_codes(self, events: list[Event]) -> Int32s:
+        return np.array([self._threads[event.pid, event.tid] for event in events], np.int32)
+
+    # --- signatures ----------------------------------------------------------------------------------------------------------------
+
+    def _signature(self, code: int, name: str, args: Args) -> int:
+        if args.collective is not None and name == "record_param_comms":
+            return self._noted_signature(code, name, args)
+        key = (code, bytes(args.dims or args.old_dims), bytes(args.types), bytes(args.strides), bytes(args.concrete))
+        found = self._codes.get(key)
+        if found is None:
+            labels = ("Input Dims", "Input type", "Input Strides", "Concrete Inputs")
+            fields = {label: json.loads(raw) for label, raw in zip(labels, key[1:], strict=True) if raw}
+            found = self._new(key, from_kineto(self.names.listed[code], fields, self._list_dtype))
+            self._held += sum(map(len, key[1:])) * 4
+        return found
+
+    def _declared(self, code: int, name: str) -> int:
+        """The signature of a range that declares work; -1 for one whose name says none."""
+        found = self._codes.get((code,))
+        if found is None:
+            work = from_range_name(name)
+            if work is None:
+                return -1
+            found = self._new((code,), Signature(work.name, (work,)))
+        return found
+
+    def _noted_signature(self, code: int, name: str, args: Args) -> int:
+        noted = (args.collective, args.elements_in, args.elements_out, args.collective_dtype)
+        key = (code, *map(repr, noted))
+        found = self._codes.get(key)
+        return self._new(key, collective(name, *noted)) if found is None else found
+
+    def _new(self, key: tuple[Any, ...], signature: Signature) -> int:
+        self._codes[key] = len(self.signatures)
+        self.signatures.append(signature)
+        self._held += 1000
+        return len(self.signatures) - 1
+
+    def _collective(self, name: str, args: Args) -> int:
+        if not isinstance(args.collective, str):
+            return -1
+        key = (
+            "collective",
+            args.collective,
+            *map(repr, (args.elements_in, args.elements_out, args.collective_dtype, args.group, args.group_size)),
+        )
+        found = self._codes.get(key)
+        if found is None:
+            found = self._codes[key] = len(self.collectives)
+            self.collectives.append(
+                Collective(
+                    args.collective[:LONGEST_NAME],
+                    _integer(args.elements_in),
+                    _integer(args.elements_out),
+                    args.collective_dtype if args.collective_dtype in COLLECTIVE_DTYPES else None,
+                    str(args.group)[:LONGEST_NAME] if args.group is not None else None,
+                    _integer(args.group_size),
+                )
+            )
+            self._held += 1000
+        return found
+
+    # --- the end -------------------------------------------------------------------------------------------------------------------
+
+    def finish(self) -> tuple[HostEvents, DeviceEvents, MemoryEvents]:
+        """The columns, sorted; this object is empty afterwards."""
+        kind, name, thread, start, end, signature, sequence, forward, correlation = _joined(self._host, _HOST_TYPES)
+        # By thread, then start; of two that start together the longer one is the caller. The sort is stable, so that events equal in
+        # both keep the order of the file, in which Kineto writes the caller first.
+        order = np.lexsort((-end, start, thread))
+        host = HostEvents(
+            kind[order], name[order], thread[order], start[order], end[order], signature[order], sequence[order], forward[order],
+            correlation[order],
+        )  # fmt: skip
+        kind, name, device, stream, start, end, correlation, noted = _joined(self._device, _DEVICE_TYPES)
+        order = np.lexsort((end, start))
+        on_device = DeviceEvents(
+            kind[order], name[order], device[order], stream[order], start[order], end[order], correlation[order], noted[order]
+        )  # fmt: skip
+        time, thread, size, device_type = _joined(self._memory, _MEMORY_TYPES)
+        order = np.argsort(time, kind="stable")
+        return host, on_device, MemoryEvents(time[order], thread[order], size[order], device_type[order])
+
+    def _keep(self, table: list[tuple[npt.NDArray[Any], ...]], columns: tuple[npt.NDArray[Any], ...]) -> None:
+        table.append(columns)
+        self._held += sum(column.nbytes for column in columns)
+
+    def _check_memory(self) -> None:
+        if self._held + self.names.held_bytes + self._threads.held_bytes > self._limit:
+            raise TraceError(
+                f"reading this trace takes more than the limit of {si(self._limit, 'B')} of memory, after {self.events:,} events.",
+                hint="Raise it with --memory-limit, or record fewer steps.",
+            )
+
+
+_HOST_TYPES = (np.int8, np.int32, np.int32, np.int64, np.int64, np.int32, np.int64, np.int64, np.int64)
+_DEVICE_TYPES = (np.int8, np.int32, np.int32, np.int64, np.int64, np.int64, np.int64, np.int32)
+_MEMORY_TYPES = (np.int64, np.int32, np.int64, np.int64)
+
+
+def _joined(table: list[tuple[npt.NDArray[Any], ...]], types: tuple[type[np.generic], ...]) -> list[npt.NDArray[Any]]:
+    """Each column in one piece; the parts are given back."""
+    columns = [
+        np.concatenate([part[index] for part in table]) if table else np.empty(0, dtype) for index, dtype in enumerate(types)
+    ]  # fmt: skip
+    table.clear()
+    return columns
+
+
+class _Codes(dict[Any, int]):
+    """Distinct values numbered in the order first seen: ``codes[value]`` is its number, ``listed`` their text, cut to ``longest``."""
+
+    def __init__(self, longest: int) -> None:
+        super().__init__()
+        self.listed: list[str] = []
+        self.cut = 0
+        self.held_bytes = 0
+        self._longest = longest
+
+    def __missing__(self, value: Any) -> int:
+        text = value if isinstance(value, str) else str(value)
+        if len(text) > self._longest:
+            self.cut += 1
+            text = text[: self._longest - 1] + "…"
+            # The whole name is not kept either: names that begin alike are one, and the next event asks again.
+            self.held_bytes += 0 if text in self else 4 * self._longest
+            return self[text]
+        self[value] = len(self.listed)
+        self.listed.append(text)
+        self.held_bytes += 200 + 2 * len(text)
+        return len(self.listed) - 1
+
+    def tests(self, *questions: Callable[[str], bool]) -> list[npt.NDArray[np.bool_]]:
+        """For each question the answer of every value so far."""
+        return [np.array([question(text) for text in self.listed], bool) for question in questions]
+
+
+def _label(event: Event) -> str:
+    """What says where an event of no use here comes from: its category, or the process that a metadata event names."""
+    return str(event.cat or (event.args.process_name if event.args else None) or "")[:80]
+
+
+def _is_sane(event: Event) -> bool:
+    """Whether what tells events apart can be told apart: text and numbers."""
+    plain = (str, int, float, type(None))
+    return (
+        all(isinstance(value, str) for value in (event.ph, event.cat, event.name))
+        and isinstance(event.pid, plain)
+        and isinstance(event.tid, plain)
+    )
+
+
+def _nanoseconds(values: list[Any]) -> tuple[Int64s, npt.NDArray[np.bool_]]:
+    """Microseconds, as Kineto writes them (numbers, in some versions text), in whole nanoseconds, and which of them are any."""
+    try:
+        found = np.array(values, np.float64)
+    except (TypeError, ValueError, OverflowError):
+        found = np.array([_microseconds(value) for value in values], np.float64)
+    if found.shape != (len(values),):  # a list among them
+        found = np.array([_microseconds(value) for value in values], np.float64)
+    known = np.abs(found) < 9e15  # false for NaN
+    found = np.where(known, found, 0.0)
+    whole = np.floor(found)
+    return whole.astype(np.int64) * 1000 + np.rint((found - whole) * 1000).astype(np.int64), known
+
+
+def _microseconds(value: Any) -> float:
+    if isinstance(value, (int, float, str)) and not isinstance(value, bool):
+        try:
+            return float(value)
+        except (ValueError, OverflowError):
+            pass
+    return float("nan")
+
+
+def _integers(values: list[Any], default: int) -> Int64s:
+    """Whole numbers, or text of digits; ``default`` for everything else."""
+    if all(type(value) is int for value in values):
+        try:
+            return np.array(values, np.int64)
+        except OverflowError:
+            pass
+    found = (_integer(value) for value in values)
+    return np.array([default if value is None else value for value in found], np.int64)
+
+
+def _integer(value: Any) -> int | None:
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return value if -(1 << 62) < value < 1 << 62 else None
+    if isinstance(value, str) and value.isdigit() and len(value) < 19:
+        return int(value)
+    return None

@@ -1,0 +1,282 @@
+"""The JSON of a Chrome trace to typed events, some megabytes at a time, and what the file says beside its events.
+
+Events are decoded straight from the bytes into structs (msgspec) in which an operator's argument fields stay raw. A chunk ends where an
+event does: behind a brace, with a comma and a brace that opens on a known key following. Inside a string the key's quotes would be
+escaped, and where such a place lies deeper than an event the chunk does not decode and a longer one is taken.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from rooflines.errors import TraceError
+
+CHUNK_BYTES = 4 << 20
+# No event, and nothing before or behind the events, is longer.
+LONGEST_BYTES = 128 << 20
+
+_Raw = msgspec.Raw
+
+
+class Args(msgspec.Struct, gc=False):
+    """The ``args`` of an event, as far as they are used; everything else in them is skipped and never kept."""
+
+    dims: _Raw = msgspec.field(default=_Raw(), name="Input Dims")
+    old_dims: _Raw = msgspec.field(default=_Raw(), name="Input dims")
+    types: _Raw = msgspec.field(default=_Raw(), name="Input type")
+    strides: _Raw = msgspec.field(default=_Raw(), name="Input Strides")
+    concrete: _Raw = msgspec.field(default=_Raw(), name="Concrete Inputs")
+    sequence: Any = msgspec.field(default=None, name="Sequence number")
+    forward_thread: Any = msgspec.field(default=None, name="Fwd thread id")
+    correlation: Any = None
+    old_correlation: Any = msgspec.field(default=None, name="correlation id")
+    stream: Any = None
+    device: Any = None
+    size: Any = msgspec.field(default=None, name="Bytes")
+    moved: Any = msgspec.field(default=None, name="bytes")
+    device_type: Any = msgspec.field(default=None, name="Device Type")
+    collective: Any = msgspec.field(default=None, name="Collective name")
+    elements_in: Any = msgspec.field(default=None, name="In msg nelems")
+    elements_out: Any = msgspec.field(default=None, name="Out msg nelems")
+    collective_dtype: Any = msgspec.field(default=None, name="dtype")
+    group: Any = msgspec.field(default=None, name="Process Group Name")
+    group_size: Any = msgspec.field(default=None, name="Group size")
+    group_ranks: Any = msgspec.field(default=None, name="Process Group Ranks")
+    process_name: Any = msgspec.field(default=None, name="name")
+
+
+class Event(msgspec.Struct, gc=False):
+    """One trace event. Nothing is promised of the types: a trace is anybody's."""
+
+    ph: Any = ""
+    cat: Any = ""
+    name: Any = ""
+    pid: Any = None
+    tid: Any = None
+    ts: Any = None
+    dur: Any = None
+    args: Args | None = None
+
+
+class Head(msgspec.Struct):
+    """What a file says beside its events, as far as it is used: the device and the rank, never the environment or the user."""
+
+    devices: Any = msgspec.field(default=None, name="deviceProperties")
+    distributed: Any = msgspec.field(default=None, name="distributedInfo")
+    cuda_driver: Any = msgspec.field(default=None, name="cuda_driver_version")
+    cuda_runtime: Any = msgspec.field(default=None, name="cuda_runtime_version")
+
+
+class _Whole(Head):
+    events: Any = msgspec.field(default=None, name="traceEvents")
+
+
+class _Rest(Head):
+    events: list[Event] = msgspec.field(default_factory=list, name="traceEvents")
+
+
+_EVENTS = msgspec.json.Decoder(list[Event])
+_REST = msgspec.json.Decoder(_Rest)
+_ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
+_BOUNDARY = re.compile(rb'\}(?=\s*,\s*\{\s*"(?:ph|cat|name|pid|tid|ts|dur|id|s|bp|args)"\s*:)')
+_COMMA = re.compile(rb"\s*,")
+_ESCAPE = re.compile(r'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})?')
+_SEARCHED = 1 << 16
+_HINT = "Give a *.pt.trace.json or *.pt.trace.json.gz."
+
+
+class Document:
+    """The events of a trace, in lists of some thousand; ``head`` is whole once the iteration has ended.
+
+    ``repairs`` are sentences about JSON that is none but could be read: NaN, bad escapes, bytes that are no UTF-8.
+    """
+
+    def __init__(self, pieces: Iterable[bytes], origin: str) -> None:
+        self.head = Head()
+        self.repairs: dict[str, None] = {}
+        self._pieces = iter(pieces)
+        self._origin = origin
+        self._before = 0  # bytes of the file in front of the buffer
+
+    def __iter__(self) -> Iterator[list[Event]]:
+        buffer = bytearray()
+        opening = self._opening(buffer)
+        enough = CHUNK_BYTES
+        for piece in self._pieces:
+            buffer += piece
+            if len(buffer) < enough:
+                continue
+            cut = _last_boundary(buffer)
+            events = self._decoded(b"[", buffer[:cut], b"]") if cut else None
+            if events is None:
+                # The boundary lies deeper than an event, or this is the long tail of the file, or none of it is JSON.
+                enough = 2 * len(buffer)
+                if enough > 2 * LONGEST_BYTES:
+                    raise self._malformed(buffer, opening)
+                continue
+            yield events
+            comma = _COMMA.match(buffer, cut)
+            cut = comma.end() if comma else cut
+            self._before += cut
+            del buffer[:cut]
+            enough = CHUNK_BYTES
+        yield self._last(opening, buffer)
+
+    def _opening(self, buffer: bytearray) -> bytes:
+        """Read into ``buffer`` up to the first event; returns what to put before a rest of the file to make it JSON again."""
+        for piece in self._pieces:
+            buffer += piece
+            start = re.match(rb"\s*(\xef\xbb\xbf)?\s*\[", buffer)
+            if start:
+                del buffer[: start.end()]
+                self._before += start.end()
+                return b"["
+            found = _ARRAY.search(buffer)
+            if found:
+                self._read_head(bytes(buffer[: found.end()]).removeprefix(b"\xef\xbb\xbf"))
+                del buffer[: found.end()]
+                self._before += found.end()
+                return b'{"traceEvents":['
+            if len(buffer) > LONGEST_BYTES:
+                break
+        return b""
+
+    def _read_head(self, text: bytes) -> None:
+        try:
+            self.head = msgspec.json.decode(text + b"]}", type=_Whole)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            repaired = self._repaired(text + b"]}")
+            if isinstance(repaired, dict):
+                self._convert_head(repaired)
+
+    def _convert_head(self, fields: dict[str, Any]) -> None:
+        fields.pop("traceEvents", None)
+        self.head = msgspec.convert(fields, type=Head)
+
+    def _last(self, opening: bytes, buffer: bytearray) -> list[Event]:
+        """The events in the last part of the file, and what follows them."""
+        if not opening:
+            raise self._no_trace(bytes(buffer))
+        if opening == b"[":
+            # The closing bracket of an array is optional in Chrome's format.
+            events = self._decoded(opening, buffer, b"")
+            if events is None:
+                events = self._decoded(opening, buffer.rstrip().removesuffix(b","), b"]")
+            if events is None:
+                raise self._malformed(buffer, opening)
+            if not events and self._before <= 1:
+                raise TraceError(f"{self._origin!r} is not a PyTorch trace: it is an empty array.", hint=_HINT)
+            return events
+        try:
+            rest = _REST.decode(opening + buffer)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            repaired = self._repaired(opening + bytes(buffer))
+            if not isinstance(repaired, dict) or not isinstance(repaired.get("traceEvents"), list):
+                raise self._malformed(buffer, opening) from None
+            events = _converted(repaired["traceEvents"])
+            self._merge(msgspec.convert({**repaired, "traceEvents": []}, type=_Rest))
+            return events
+        self._merge(rest)
+        return rest.events
+
+    def _merge(self, rest: Head) -> None:
+        """What stands behind the events completes what stood before them."""
+        for name in Head.__struct_fields__:
+            if getattr(self.head, name) is None:
+                setattr(self.head, name, getattr(rest, name))
+
+    def _decoded(self, opening: bytes, text: bytes | bytearray, closing: bytes) -> list[Event] | None:
+        whole = b"".join((opening, text, closing))
+        try:
+            return _EVENTS.decode(whole)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            repaired = self._repaired(whole)
+        return _converted(repaired) if isinstance(repaired, list) else None
+
+    def _repaired(self, text: bytes) -> Any:
+        """``text`` read by a more tolerant parser, with a note of what was wrong; None where that fails as well."""
+        notes: dict[str, None] = {}
+        try:
+            decoded = text.decode()
+        except UnicodeDecodeError:
+            decoded = text.decode(errors="replace")
+            notes["bytes that are no UTF-8 were replaced"] = None
+
+        def constant(name: str) -> None:
+            notes[f"fields that are {name.removeprefix('-')} were left out"] = None
+
+        def read(attempt: str) -> Any:
+            return json.loads(attempt, strict=False, parse_constant=constant)
+
+        try:
+            try:
+                value = read(decoded)
+            except ValueError:
+                value = read(_ESCAPE.sub(lambda found: found[0] if found[1] else "\\\\", decoded))
+                notes["backslashes that escape nothing were taken for themselves"] = None
+        except (ValueError, RecursionError):
+            return None
+        self.repairs.update(notes or {"what is no event was left out": None})
+        return value
+
+    def _malformed(self, buffer: bytearray, opening: bytes) -> TraceError:
+        """What to say of a rest of the file that is no JSON: where, or that the file ends too early."""
+        try:
+            msgspec.json.decode(opening + buffer)
+        except RecursionError:
+            return TraceError(f"{self._origin!r} is not a PyTorch trace: it nests too deep.")
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            if "truncated" in str(error):
+                return TraceError(
+                    f"the trace {self._origin!r} is cut off after {self._before + len(buffer):,} bytes, in the middle of an event.",
+                    hint="Copy or record it again; a profiler that is killed leaves such a file.",
+                )
+            at = re.search(r"byte (\d+)", str(error))
+            place = self._before + max(0, int(at[1]) - len(opening)) if at else self._before
+            reason = str(error).partition(" (byte")[0]
+            return TraceError(f"the trace {self._origin!r} is damaged near byte {place:,}: {reason}.", hint="Copy or record it again.")
+        return TraceError(f"{self._origin!r} is not a PyTorch trace: an event is longer than {LONGEST_BYTES >> 20} MiB.")
+
+    def _no_trace(self, text: bytes) -> TraceError:
+        try:
+            whole = msgspec.json.decode(text)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            return TraceError(f"{self._origin!r} is not a PyTorch trace: {error}", hint=_HINT)
+        what = "it has no 'traceEvents'" if isinstance(whole, dict) else f"it holds a {type(whole).__name__}, not an object"
+        return TraceError(f"{self._origin!r} is not a PyTorch trace: {what}.", hint=_HINT)
+
+
+def _last_boundary(buffer: bytearray) -> int:
+    """The end of the last event that is known to be followed by another; 0 where there is none."""
+    window = _SEARCHED
+    while True:
+        low = max(0, len(buffer) - window)
+        last = 0
+        for found in _BOUNDARY.finditer(buffer, low):
+            last = found.end()
+        if last or not low:
+            return last
+        window *= 16
+
+
+def _converted(items: list[Any]) -> list[Event]:
+    """Events of a tolerant parser: what is no object is none."""
+    events = []
+    for item in items:
+        if isinstance(item, dict):
+            args = item.get("args")
+            item["args"] = _raw_args(args) if isinstance(args, dict) else None
+            events.append(msgspec.convert(item, Event))
+    return events
+
+
+_RAW_FIELDS = ("Input Dims", "Input dims", "Input type", "Input Strides", "Concrete Inputs")
+
+
+def _raw_args(args: dict[str, Any]) -> dict[str, Any]:
+    return {key: _Raw(json.dumps(value).encode()) if key in _RAW_FIELDS else value for key, value in args.items()}

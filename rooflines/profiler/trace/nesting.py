@@ -1,0 +1,109 @@
+"""The nesting of intervals within threads, worked out on whole columns: what each event encloses, and what encloses it.
+
+Events come in the order of ``HostEvents``: by thread, then start, longest first, so that a caller comes before what it calls and
+everything that an event encloses follows it without a gap. ``after[i]`` is the first event behind those: event ``i`` encloses
+``i + 1`` to ``after[i] - 1``. Memory and time are linear in the number of events but for the sorting, however deep they nest.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Mask = npt.NDArray[np.bool_]
+Int64s = npt.NDArray[np.int64]
+
+# Clipping one event can uncover that another one outlives its caller; real traces need one round, rounding errors at most a few.
+_ROUNDS = 64
+
+
+def nest(thread: npt.NDArray[np.integer], start: Int64s, end: Int64s) -> tuple[Int64s, Int64s]:
+    """``after`` of every event and its end, clipped to that of its caller.
+
+    An event lies in those that have started and not ended at its start. One of no duration, at the very end of another that nothing
+    longer follows at that time, lies in it: clocks of a microsecond put children there. An event that outlives its caller, which
+    rounding to nanoseconds makes, ends with it.
+    """
+    after = _open_until(thread, start, end)
+    for _ in range(_ROUNDS):
+        above = parents(after)
+        reach = np.where(above >= 0, after[above], len(after))
+        if (after <= reach).all():
+            break
+        after = np.minimum(after, reach)
+    else:
+        after = _by_stack(after)
+    return after, _clipped(end, parents(after))
+
+
+def _clipped(end: Int64s, above: Int64s) -> Int64s:
+    """Every event's end or, where that is earlier, the end of what encloses it."""
+    inner = np.flatnonzero(above >= 0)
+    around = above[inner]
+    ends = end.copy()
+    for _ in range(_ROUNDS):
+        late = ends[inner] > ends[around]
+        if not late.any():
+            return ends
+        ends[inner[late]] = ends[around[late]]
+    listed = ends.tolist()
+    for i, caller in zip(inner.tolist(), around.tolist(), strict=True):  # callers come first
+        listed[i] = min(listed[i], listed[caller])
+    return np.array(listed, np.int64)
+
+
+def parents(after: Int64s) -> Int64s:
+    """The event directly around each, -1 where there is none."""
+    return _innermost(np.arange(len(after)), after, itself=False)
+
+
+def innermost(chosen: Mask, after: Int64s) -> Int64s:
+    """The innermost chosen event that is, or encloses, each event; -1 where there is none."""
+    return _innermost(np.flatnonzero(chosen), after, itself=True)
+
+
+def _innermost(chosen: Int64s, after: Int64s, *, itself: bool) -> Int64s:
+    count = len(after)
+    if not len(chosen):
+        return np.full(count, -1, np.int64)
+    # How many chosen events have begun by each event, less those that have ended: how deep in chosen ones it lies.
+    change = np.zeros(count + 1, np.int64)
+    np.add.at(change, chosen if itself else chosen + 1, 1)
+    np.add.at(change, after[chosen], -1)
+    depth = np.cumsum(change)[:count]
+    own = depth[chosen] if itself else depth[chosen] + 1
+    # Among the chosen ones of that depth, the last that begins before the event is the one around it.
+    keys = own * (count + 1) + chosen
+    order = np.argsort(keys, kind="stable")
+    at = np.searchsorted(keys[order], depth * (count + 1) + np.arange(count) + itself, side="left") - 1
+    found = chosen[order[np.maximum(at, 0)]]
+    return np.where(depth > 0, found, -1)
+
+
+def _open_until(thread: npt.NDArray[np.integer], start: Int64s, end: Int64s) -> Int64s:
+    """The first event of its thread that each event has ended before, whatever encloses it."""
+    count = len(start)
+    after = np.empty(count, np.int64)
+    edges = np.flatnonzero(np.diff(thread)) + 1 if count else np.empty(0, np.int64)
+    for low, high in zip([0, *edges.tolist()], [*edges.tolist(), count], strict=True):
+        begins, ends = start[low:high], end[low:high]
+        own = np.arange(1, high - low + 1)
+        first = np.maximum(np.searchsorted(begins, ends, side="left"), own)
+        # Of those that start together the longest comes first: if that one has no duration, none has.
+        at = np.minimum(first, high - low - 1)
+        instant = (first < high - low) & (begins[at] == ends) & (ends[at] == ends)
+        after[low:high] = low + np.where(instant, np.searchsorted(begins, ends, side="right"), first)
+    return after
+
+
+def _by_stack(after: Int64s) -> Int64s:
+    """``after`` clipped event by event, for what no number of rounds on whole columns settles."""
+    reach = after.tolist()
+    stack: list[int] = []
+    for i, until in enumerate(reach):
+        while stack and reach[stack[-1]] <= i:
+            stack.pop()
+        if stack and until > reach[stack[-1]]:
+            reach[i] = reach[stack[-1]]
+        stack.append(i)
+    return np.array(reach, np.int64)

@@ -1,0 +1,128 @@
+"""A trace as columns: what threads did, what devices did, what was allocated, and what the file says of the machine.
+
+Kinds are small integers. Times are nanoseconds on the trace's own clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from rooflines.profiler.trace.signature import Signature
+
+Int64s = npt.NDArray[np.int64]
+Int32s = npt.NDArray[np.int32]
+
+# Kinds of host events.
+OPERATOR, ANNOTATION, PYTHON, RUNTIME = 0, 1, 2, 3
+# Kinds of device events.
+KERNEL, MEMCPY, MEMSET, COMMUNICATION = 0, 1, 2, 3
+
+MODULE_PREFIX = "nn.Module: "
+STEP_PREFIX = "ProfilerStep#"
+
+
+@dataclass(frozen=True, slots=True)
+class HostEvents:
+    """What threads did: operators, annotations, modules of the Python stack, runtime calls; sorted by thread, start, longest first.
+
+    ``name`` indexes ``Trace.names``, ``signature`` indexes ``Trace.signatures`` (-1: none), ``sequence`` is autograd's number (-1:
+    none), ``forward_thread`` is non-zero on backward events, ``correlation`` ties a runtime call to device events (-1: none).
+    """
+
+    kind: npt.NDArray[np.int8]
+    name: Int32s
+    thread: Int32s
+    start_ns: Int64s
+    end_ns: Int64s
+    signature: Int32s
+    sequence: Int64s
+    forward_thread: Int64s
+    correlation: Int64s
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceEvents:
+    """What accelerators did: kernels, copies, memsets, collectives; sorted by start. ``device`` is the ordinal in the trace.
+
+    ``collective`` indexes ``Trace.collectives`` (-1: none, or the trace does not say).
+    """
+
+    kind: npt.NDArray[np.int8]
+    name: Int32s
+    device: Int32s
+    stream: Int64s
+    start_ns: Int64s
+    end_ns: Int64s
+    correlation: Int64s
+    collective: Int32s
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """What a communication kernel did, as its process group noted it: elements sent and received by this rank, of ``dtype``.
+
+    ``group`` is the name of the process group and ``group_size`` its number of ranks; None for what the trace leaves out.
+    """
+
+    name: str
+    elements_in: int | None = None
+    elements_out: int | None = None
+    dtype: str | None = None
+    group: str | None = None
+    group_size: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryEvents:
+    """Allocations (positive ``size_bytes``) and frees (negative), sorted by time; ``device_type`` 0 is the CPU."""
+
+    time_ns: Int64s
+    thread: Int32s
+    size_bytes: Int64s
+    device_type: Int64s
+
+    def __len__(self) -> int:
+        return len(self.time_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class TracedDevice:
+    """A device as the file describes it (``deviceProperties``); None for what it leaves out."""
+
+    name: str
+    memory_bytes: int | None = None
+    compute_capability: tuple[int, int] | None = None
+    multiprocessors: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """The place of the traced process in its job (``distributedInfo``)."""
+
+    rank: int
+    world_size: int | None = None
+    backend: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """A Kineto trace. ``notes`` are sentences about what in the file was repaired or left out."""
+
+    host: HostEvents
+    device: DeviceEvents
+    memory: MemoryEvents
+    names: list[str]
+    signatures: list[Signature]
+    collectives: list[Collective]
+    devices: tuple[TracedDevice, ...] = ()
+    rank: Rank | None = None
+    notes: tuple[str, ...] = field(default=())

@@ -1,0 +1,127 @@
+"""The bytes of a trace file piece by piece: plain, gzip or zstd, on this machine or behind a URL.
+
+The format is told by the first bytes, not by the name. A thread reads and decompresses one piece ahead: zlib and zstandard release the
+GIL, so that this costs a decoder with a second core nothing.
+"""
+
+from __future__ import annotations
+
+import io
+import zlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, BinaryIO, TypeAlias
+
+from rooflines.errors import TraceError
+
+PIECE_BYTES = 4 << 20
+
+_Peekable: TypeAlias = "io.BufferedReader[Any]"
+
+_GZIP, _ZSTD, _ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PK\x03\x04"
+# Traces shrink ten- to fortyfold, the same step repeated for ever up to two hundredfold. What expands more than this is a bomb.
+_MOST_EXPANSION = 500
+_EXPANSION_COUNTS_FROM = 256 << 20
+
+
+def pieces(path: Path | str) -> Iterator[bytes]:
+    """The decompressed contents of ``path``, a file or any URL that fsspec opens (``s3://``, ``https://``, ``memory://``).
+
+    Raises TraceError for a file that is missing, unreadable, damaged, or expands without measure.
+    """
+    origin = str(path)
+    try:
+        file = _open(origin)
+    except (OSError, ValueError, ImportError) as error:
+        raise TraceError(f"cannot read the trace {origin!r}: {_reason(error)}") from None
+    with file:
+        yield from _ahead(_contents(file, origin))
+
+
+def is_url(path: Path | str) -> bool:
+    """Whether ``path`` names something that fsspec opens rather than a file here."""
+    return isinstance(path, str) and "://" in path
+
+
+def _open(origin: str) -> _Peekable:
+    if not is_url(origin):
+        return io.BufferedReader(io.FileIO(origin), PIECE_BYTES)
+    import fsspec
+
+    return io.BufferedReader(fsspec.open(origin, "rb").open(), PIECE_BYTES)
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
+def _contents(file: _Peekable, origin: str) -> Iterator[bytes]:
+    try:
+        magic = file.peek(4)[:4]
+        if magic.startswith(_GZIP):
+            yield from _measured(_gunzip(file), file, origin)
+        elif magic == _ZSTD:
+            yield from _measured(_unzstd(file, origin), file, origin)
+        elif magic == _ZIP:
+            raise TraceError(f"{origin!r} is a zip archive.", hint="Unpack it and give the trace inside.")
+        else:
+            while piece := file.read(PIECE_BYTES):
+                yield piece
+    except OSError as error:
+        raise TraceError(f"cannot read the trace {origin!r}: {_reason(error)}") from None
+    except (EOFError, zlib.error) as error:
+        raise TraceError(f"the trace {origin!r} is a damaged gzip file: {error}", hint="Copy or record it again.") from None
+
+
+def _gunzip(file: BinaryIO) -> Iterator[bytes]:
+    """The members of a gzip file, which may be several behind each other, as ``cat a.gz b.gz`` makes them."""
+    member = zlib.decompressobj(wbits=31)
+    rest = b""
+    while True:
+        if member.eof:
+            rest = member.unused_data or file.read(PIECE_BYTES // 16)
+            # What follows the last member, often zero bytes of padding, is nobody's data.
+            if not rest.startswith(_GZIP):
+                return
+            member = zlib.decompressobj(wbits=31)
+        else:
+            rest = member.unconsumed_tail or file.read(PIECE_BYTES // 16)
+            if not rest:
+                raise EOFError("it ends before its contents do")
+        if piece := member.decompress(rest, PIECE_BYTES):
+            yield piece
+
+
+def _unzstd(file: BinaryIO, origin: str) -> Iterator[bytes]:
+    import zstandard
+
+    # A frame that is cut off ends without an error here; the decoder then finds its JSON cut off.
+    try:
+        with zstandard.ZstdDecompressor(max_window_size=1 << 31).stream_reader(file, read_across_frames=True) as reader:
+            while piece := reader.read(PIECE_BYTES):
+                yield piece
+    except zstandard.ZstdError as error:
+        raise TraceError(f"the trace {origin!r} is a damaged zstd file: {error}", hint="Copy or record it again.") from None
+
+
+def _measured(contents: Iterator[bytes], file: BinaryIO, origin: str) -> Iterator[bytes]:
+    """``contents`` as long as they are no more than a trace can be beside the compressed bytes read so far."""
+    total = 0
+    for piece in contents:
+        total += len(piece)
+        if total > _EXPANSION_COUNTS_FROM and total > _MOST_EXPANSION * max(1, file.tell()):
+            raise TraceError(
+                f"{origin!r} expands more than {_MOST_EXPANSION}-fold, which no trace does.",
+                hint="It looks made to fill the memory; if it is yours, decompress it and give the plain file.",
+            )
+        yield piece
+
+
+def _ahead(contents: Iterator[bytes]) -> Iterator[bytes]:
+    """``contents``, the next piece always being read by a second thread."""
+    with ThreadPoolExecutor(1, thread_name_prefix="rooflines-trace") as reader:
+        coming = reader.submit(next, contents, b"")
+        while piece := coming.result():
+            coming = reader.submit(next, contents, b"")
+            yield piece
