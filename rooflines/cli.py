@@ -115,6 +115,7 @@ _ImageSize = Annotated[
 ]
 _SequenceLength = Annotated[int, typer.Option(help="Tokens a sequence, for language models.", rich_help_panel=_WHAT)]
 _Precision = Annotated[Precision, typer.Option(help="Of the whole network, or of autocast (amp-*).", rich_help_panel=_HOW)]
+_MemoryLimit = Annotated[str, typer.Option(help="Most that is kept of a trace in memory.", metavar="SIZE")]
 _ChannelsLast = Annotated[bool, typer.Option("--channels-last", help="Store images as NHWC.", rich_help_panel=_HOW)]
 
 
@@ -366,27 +367,41 @@ def count(
 
 @app.command()
 def analyze(
-    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    source: Annotated[
+        str, typer.Argument(help="A run directory, or anybody's PyTorch trace: a JSON file, plain, .gz or .zst, or its URL.")
+    ],
     format: Annotated[AnalysisFormat, typer.Option(help="What to print.")] = AnalysisFormat.table,
     output: Annotated[
-        Optional[Path], typer.Option("--output", "-o", help="Write the JSON there.", show_default="RUN/analysis.json")  # noqa: UP045
+        Optional[Path],  # noqa: UP045
+        typer.Option("--output", "-o", help="Write the JSON there.", show_default="RUN/analysis.json, or nowhere for a trace"),
     ] = None,
     ceilings: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(help="measured, spec, or a JSON file: judge by these instead of the run's own.", show_default="the run's own"),
+        typer.Option(
+            help="measured, spec, or a JSON file: judge by these.",
+            show_default="the run's own; for a trace the data sheet of the device it names",
+        ),
     ] = None,
+    memory_limit: _MemoryLimit = "4GB",
 ) -> None:
-    """Derive the analysis of a run anew from its raw files, without running the model."""
+    """Analyse a run anew from its raw files, or a trace that anybody recorded, without running the model."""
     from rooflines import pipeline, serial
 
-    analysis = pipeline.analyze(run, ceilings=ceilings)
-    path = output or run / pipeline.ANALYSIS_FILE
-    try:
-        serial.write_json(path, analysis)
-    except OSError as error:
-        raise OutputError(f"cannot write {str(path)!r}: {error.strerror or error}.", hint="Give another --output.") from None
+    limit = _bytes(memory_limit)
+    with _progress(format is AnalysisFormat.json) as progress:
+        if pipeline.is_directory(source):
+            analysis = pipeline.analyze(source, ceilings=ceilings)
+            output = output or Path(source) / pipeline.ANALYSIS_FILE
+        else:
+            _, analysis = pipeline.analyze_trace(source, ceilings=ceilings, memory_limit_bytes=limit, progress=progress)
+    if output is not None:
+        path = output / pipeline.ANALYSIS_FILE if output.is_dir() else output
+        try:
+            serial.write_json(path, analysis)
+        except OSError as error:
+            raise OutputError(f"cannot write {str(path)!r}: {error.strerror or error}.", hint="Give another --output.") from None
     if format is AnalysisFormat.json:
-        print(path.read_text(encoding="utf-8"), end="")
+        print(serial.to_json(analysis), end="")
         return
     from rooflines.reports.terminal import print_analysis
 
@@ -395,16 +410,26 @@ def analyze(
 
 @app.command()
 def report(
-    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    source: Annotated[str, typer.Argument(help="A run directory, or a trace (file or URL).")],
     formats: Annotated[str, typer.Option(help="Reports to write, separated by commas.")] = "html,pdf,json,csv,tensorboard",
+    output: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option("--output", "-o", help="Directory for the reports.", show_default="the run itself; runs/TRACE-... for a trace"),
+    ] = None,
+    ceilings: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="measured, spec, or a JSON file: judge by these.", show_default="as rooflines analyze"),
+    ] = None,
+    memory_limit: _MemoryLimit = "4GB",
 ) -> None:
-    """Write the reports of a run again, with this version's formulas and pages."""
+    """Write the reports of a run again with this version's formulas and pages, or those of a trace."""
     from rooflines import pipeline
-    from rooflines.profiler.run import load
 
     chosen = pipeline.check_formats(name.strip() for name in formats.split(",") if name.strip())
     with _progress(False) as progress:
-        written = pipeline.report(load(run), chosen, progress=progress)
+        written = pipeline.report_on(
+            source, chosen, output=output, ceilings=ceilings, memory_limit_bytes=_bytes(memory_limit), progress=progress
+        )
     for name, path in written.items():
         print(f"{name:12} {path}")
 
@@ -591,6 +616,15 @@ def doctor() -> None:
     from rooflines.reports.doctor import print_checks
 
     print_checks(examine(), _console())
+
+
+def _bytes(text: str) -> int:
+    from rooflines.units import parse_bytes
+
+    try:
+        return parse_bytes(text)
+    except ValueError as error:
+        raise UsageError(f"--memory-limit {text!r} is no size: {error}.", hint="Give one like 800MB or 4GiB.") from None
 
 
 def _print_run(directory: Path, formats: tuple[str, ...], quiet: bool) -> None:

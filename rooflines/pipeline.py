@@ -20,10 +20,14 @@ import msgspec
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import Interrupted, OutputError, UsageError, WorkloadError
 from rooflines.profiler.collect import Progress, Recording, Silent, collect, quiet_profiler
+from rooflines.profiler.foreign import run_of_trace
 from rooflines.profiler.memory_shortage import memory_shortage
 from rooflines.profiler.options import Options, check_options, find_device
 from rooflines.profiler.records import Environment, Mode, Run, Settings, Workload
-from rooflines.profiler.run import check_directory, default_directory, load, save
+from rooflines.profiler.run import check_directory, create_directory, default_directory, load, save
+from rooflines.profiler.trace.columns import MEMORY_LIMIT_BYTES
+from rooflines.profiler.trace.reader import read_trace
+from rooflines.profiler.trace.stream import is_url
 from rooflines.profiler.workloads import Prepared, from_module, from_step, prepare, thread_count
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.analyze import IMPLAUSIBLE
@@ -266,17 +270,56 @@ def record(
     recording.run = _finish(recording.run, given, formats, remeasure=False, progress=progress)
 
 
-def analyze(run: Run | Path | str, *, ceilings: str | None = None) -> Analysis:
-    """The analysis of a run or run directory, derived anew from its raw files; nothing is written.
+def analyze(source: Run | Path | str, *, ceilings: str | None = None, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> Analysis:
+    """The analysis of a run, of a run directory, derived anew from its raw files, or of anybody's PyTorch trace; nothing is written.
 
-    ``ceilings`` replaces those stored with the run: ``measured`` (on this machine, now), ``spec``, or a file. Raises RunError and
-    TraceError for what cannot be read.
+    ``source`` may be a URL that fsspec opens when it is a trace. ``ceilings`` replaces those stored with the run: ``measured`` (on this
+    machine, now), ``spec``, or a file; a trace is judged by the data sheet of the device that it names, if there is one. What is kept
+    of a trace takes at most ``memory_limit_bytes``. Raises RunError and TraceError for what cannot be read.
     """
-    run = run if isinstance(run, Run) else load(run)
+    if not isinstance(source, Run) and not is_directory(source):
+        return analyze_trace(source, ceilings=ceilings, memory_limit_bytes=memory_limit_bytes)[1]
+    run = source if isinstance(source, Run) else load(source)
     if ceilings is None:
         return _analyze(run)
     chosen = _given_ceilings(ceilings, run.facts.environment.device, recorded=run.facts.environment)
     return _analyze(run, chosen(run, False, Silent()))
+
+
+def analyze_trace(
+    path: Path | str, *, ceilings: str | None = None, memory_limit_bytes: int = MEMORY_LIMIT_BYTES, progress: Progress | None = None
+) -> tuple[Run, Analysis]:
+    """What the trace in ``path`` says of its run, and the analysis; the parameters are those of ``analyze``."""
+    progress = progress or Silent()
+    progress.stage("reading the trace", None)
+    trace = read_trace(path, memory_limit_bytes=memory_limit_bytes)
+    run = run_of_trace(path, trace, default_command())
+    progress.stage("analysing", None)
+    if ceilings is not None:
+        judges: Ceilings | None = _given_ceilings(ceilings, run.facts.environment.device, recorded=run.facts.environment)(
+            run, False, progress
+        )
+    else:
+        judges, why_not = _sheet_of(run.facts.environment)
+        if why_not:
+            facts = msgspec.structs.replace(run.facts, notes=(*run.facts.notes, why_not))
+            run = msgspec.structs.replace(run, facts=facts)
+    return run, _analyze(run, judges, trace)
+
+
+def is_directory(source: Path | str) -> bool:
+    """Whether ``source`` is a directory here, and so a run, rather than a trace."""
+    return not is_url(source) and Path(source).is_dir()
+
+
+def _sheet_of(environment: Environment) -> tuple[Ceilings | None, str]:
+    """The data sheet's ceilings of the device that a trace names, or why there are none."""
+    if not environment.device_name:
+        return None, "the trace does not name the device that it was recorded on, so nothing is judged: give its --ceilings"
+    try:
+        return _known_ceilings(environment.device, environment), ""
+    except UsageError as error:
+        return None, f"{error.message.removesuffix('.')}, so nothing is judged: give its --ceilings"
 
 
 def report(
@@ -306,6 +349,32 @@ def report(
             f"cannot write the reports in {str(directory)!r}: {error.strerror or error}", hint="Is the disk full?"
         ) from None
     return written
+
+
+def report_on(
+    source: Path | str,
+    formats: Sequence[str] = FORMATS,
+    *,
+    output: Path | None = None,
+    ceilings: str | None = None,
+    memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
+    progress: Progress | None = None,
+) -> dict[str, Path]:
+    """Write the reports of a run directory or of a trace, into ``output``, without it into the run or a new directory under ``runs``.
+
+    Returns what was written, by format. The other parameters are those of ``analyze``.
+    """
+    formats = check_formats(formats)
+    if is_directory(source):
+        run = load(source)
+        analysis = analyze(run, ceilings=ceilings)
+        if output is None:
+            return report(run, formats, analysis=analysis, progress=progress)
+    else:
+        run, analysis = analyze_trace(source, ceilings=ceilings, memory_limit_bytes=memory_limit_bytes, progress=progress)
+        output = output or default_directory(run.facts.workload.name.partition(".")[0], "trace")
+    create_directory(output)
+    return report(msgspec.structs.replace(run, directory=output), formats, analysis=analysis, progress=progress)
 
 
 def add_ceilings(run: Run, chosen: _Ceilings, *, remeasure: bool = False, progress: Progress | None = None) -> Run:

@@ -1,4 +1,4 @@
-"""The only place that formats SI prefixes.
+"""The only place that formats and parses SI prefixes.
 
 Everywhere else numbers are floats or integers in SI base units (seconds, bytes, FLOP, watts, hertz). Memory sizes use binary
 prefixes (GiB) because that is how memory is sold and reported; rates use decimal ones (GB/s).
@@ -7,6 +7,7 @@ prefixes (GiB) because that is how memory is sold and reported; rates use decima
 from __future__ import annotations
 
 import math
+import re
 
 _DECIMAL = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 _BINARY = ((1 << 50, "Pi"), (1 << 40, "Ti"), (1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki"), (1, ""))
@@ -67,3 +68,15 @@ def percent(fraction: float, digits: int = 0) -> str:
     if 0 < fraction * 100 < smallest / 2:
         return f"<{smallest:.{digits}f} %"
     return f"{fraction * 100:.{digits}f} %"
+
+
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kKMGT]?)(i?)[bB]?\s*\Z")
+
+
+def parse_bytes(text: str) -> int:
+    """The number of bytes that a person writes: ``800MB``, ``4 GiB``, ``1e9`` is none. Raises ValueError for anything else."""
+    found = _SIZE.match(text)
+    if found is None or (found[3] and not found[2]):
+        raise ValueError("a number, then B, kB, MB, GB, TB or KiB, MiB, GiB, TiB")
+    factor: int = (1024 if found[3] else 1000) ** " KMGT".index(found[2].upper() or " ")
+    return round(float(found[1]) * factor)

@@ -23,7 +23,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     """What was run. ``batch_size`` counts ``unit`` per step; it is absent when the workload does not say.
 
     ``source`` says who owns the code that runs: a ``model`` by name or module is ours to convert and compile; of the user's own
-    ``step``, ``loop`` or ``script`` the mode, batch size and precision are only what the user called them.
+    ``step``, ``loop`` or ``script`` the mode, batch size and precision are only what the user called them, and of somebody's ``trace``
+    what can be told from it; a precision that cannot is empty.
     """
 
     name: str
@@ -35,23 +36,23 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     channels_last: bool = False
     compiled: bool = False
     optimizer: str | None = None
-    source: Literal["model", "step", "loop", "script"] = "model"
+    source: Literal["model", "step", "loop", "script", "trace"] = "model"
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
-    """Where it ran. ``device`` is torch's name (``cpu``, ``cuda:0``), ``device_name`` the driver's.
+    """Where it ran. ``device`` is torch's name (``cpu``, ``cuda:0``), ``device_name`` the driver's, empty where a trace has none.
 
     ``cpu_cores`` are physical cores, ``cpu_threads`` the hardware threads that the system schedules on, ``threads`` those of torch,
     ``device_units`` the multiprocessors of a GPU, of a slice its own.
     """
 
-    host: str
-    os: str
-    python: str
     rooflines: str
-    torch: str
     device: str
     device_name: str
+    host: str | None = None
+    os: str | None = None
+    python: str | None = None
+    torch: str | None = None
     cpu: str | None = None
     cpu_cores: int | None = None
     cpu_threads: int | None = None

@@ -80,6 +80,29 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     overlap_s: float = 0.0
 
 
+class TracedStep(msgspec.Struct, frozen=True, kw_only=True):
+    """One profiler step: how long it lasted, on a device until what it launched had ended, and where that time went.
+
+    ``breakdown`` has the keys of ``Analysis.step_breakdown`` and sums to ``duration_s``.
+    """
+
+    name: str
+    duration_s: float
+    breakdown: dict[str, float]
+
+
+class Launches(msgspec.Struct, frozen=True, kw_only=True):
+    """The queue between host and device. A delay is the time from a launch to the begin of what it launched; the queue is what has been
+    launched and has not begun, ``queue_empty_fraction`` the share of the device's span in which it is empty."""
+
+    count: int
+    delay_median_s: float
+    delay_p90_s: float
+    queue_mean: float
+    queue_max: int
+    queue_empty_fraction: float
+
+
 class Unmodelled(msgspec.Struct, frozen=True, kw_only=True):
     """An operator without a count, with the reason: no formula, a shape that the trace does not hold, no operator at all."""
 
@@ -170,7 +193,11 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, rename={"suggestion": "
 
 
 class Analysis(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole analysis of a run or a trace. ``verdict`` is the one sentence that every report opens with."""
+    """The whole analysis of a run or a trace. ``verdict`` is the one sentence that every report opens with.
+
+    ``step_breakdown`` is the mean of ``traced_steps``, or of the whole trace where it has no steps. ``idle_breakdown`` divides the idle
+    time of a device by cause and, like the timeline, is per ``basis``.
+    """
 
     schema: str = ANALYSIS_SCHEMA
     verdict: str = ""
@@ -186,6 +213,9 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     timeline: Timeline | None = None
     step_breakdown: dict[str, float] | None = None
     bound_breakdown: dict[str, float] | None = None
+    traced_steps: tuple[TracedStep, ...] = ()
+    idle_breakdown: dict[str, float] | None = None
+    launches: Launches | None = None
     coverage: Coverage | None = None
     operators: tuple[OperatorRow, ...] = ()
     modules: tuple[ModuleRow, ...] = ()

@@ -12,20 +12,24 @@ from rooflines.profiler.records import Run, RunFile, StepTimes, Workload
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.breakdown import device_intervals, step_breakdown
 from rooflines.profiler.trace.calls import PHASES, Calls, build_calls
+from rooflines.profiler.trace.idle import idle_breakdown
 from rooflines.profiler.trace.intervals import Intervals
+from rooflines.profiler.trace.launches import launches
 from rooflines.profiler.trace.reader import read_trace
-from rooflines.profiler.trace.records import COMMUNICATION, KERNEL, MEMCPY, Trace
+from rooflines.profiler.trace.records import COMMUNICATION, KERNEL, MEMCPY, Int64s, Trace
 from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.analysis import (
     Analysis,
     Basis,
     Coverage,
+    Launches,
     Memory,
     ModuleRow,
     OperatorRow,
     Steps,
     Timeline,
     Totals,
+    TracedStep,
     Unmodelled,
 )
 from rooflines.roofline.attribution import Attribution, Row, attribute
@@ -45,8 +49,9 @@ COMPANY_CORES = 0.2
 PAGING_FAULTS = 4000
 
 
-def analyze(run: Run, ceilings: Ceilings | None = None) -> Analysis:
-    """Everything that ``run`` says, derived anew from its raw files; ``ceilings`` replace the ones stored with it.
+def analyze(run: Run, ceilings: Ceilings | None = None, trace: Trace | None = None) -> Analysis:
+    """Everything that ``run`` says, derived anew from its raw files; ``ceilings`` replace the ones stored with it, and ``trace`` is the
+    run's where it has been read already.
 
     A run without a trace (interrupted before the traced pass) still has its step times. Raises TraceError when the trace is corrupt.
     """
@@ -63,8 +68,9 @@ def analyze(run: Run, ceilings: Ceilings | None = None) -> Analysis:
         memory=_memory(facts),
         notes=(*_notes(facts), *_company(run), *_paging(facts), *_doubtful(ceilings)),
     )
-    if run.trace_path is not None:
+    if trace is None and run.trace_path is not None:
         trace = read_trace(run.trace_path, _list_dtype(facts.workload))
+    if trace is not None:
         if facts.environment.device != "cpu" and not len(trace.device):
             # What is left are the times of dispatching on the host, which the device's roofs do not bound.
             ceilings = None
@@ -212,14 +218,17 @@ def _with_trace(base: Analysis, trace: Trace, ceilings: Ceilings | None, facts: 
         for gap in sorted(attribution.gaps, key=lambda gap: -gap.time_ns)
     )
     timeline = _timeline(trace, attribution, count)
-    window = intervals.merge(attribution.windows)
+    breakdown = step_breakdown(trace, calls, attribution.windows)
     modelled_s, missing_s = sum(row.time_s for row in operators), sum(item.time_s for item in unmodelled)
     return msgspec.structs.replace(
         base,
         basis=Basis(per="step" if attribution.steps else "trace", steps=count),
         totals=_totals(operators, facts),
         timeline=timeline,
-        step_breakdown={key: value / count for key, value in step_breakdown(trace, calls, window).items()},
+        step_breakdown={kind: int(in_steps.sum()) / 1e9 / count for kind, in_steps in breakdown.items()},
+        traced_steps=_traced_steps(calls, attribution.windows, breakdown) if attribution.steps else (),
+        idle_breakdown=_idle(trace, calls, attribution, count) if len(trace.device) else None,
+        launches=_launches(trace, attribution),
         bound_breakdown=_bound_breakdown(operators, missing_s, timeline.idle_s),
         coverage=Coverage(
             modelled_time_fraction=modelled_s / (modelled_s + missing_s) if modelled_s + missing_s > 0 else None,
@@ -229,6 +238,33 @@ def _with_trace(base: Analysis, trace: Trace, ceilings: Ceilings | None, facts: 
         ),
         operators=operators,
         modules=_modules(attribution.rows, judged, calls, count, ceilings is not None),
+    )
+
+
+def _traced_steps(calls: Calls, windows: Intervals, breakdown: dict[str, Int64s]) -> tuple[TracedStep, ...]:
+    lengths = (windows[:, 1] - windows[:, 0]).tolist()
+    return tuple(
+        TracedStep(name=name, duration_s=length / 1e9, breakdown={kind: int(in_steps[i]) / 1e9 for kind, in_steps in breakdown.items()})
+        for i, (name, length) in enumerate(zip(calls.step_names, lengths, strict=True))
+    )
+
+
+def _idle(trace: Trace, calls: Calls, attribution: Attribution, steps: int) -> dict[str, float]:
+    found = idle_breakdown(trace, calls, attribution.launch, attribution.busy)
+    return {cause: seconds / steps for cause, seconds in found.items() if seconds > 0}
+
+
+def _launches(trace: Trace, attribution: Attribution) -> Launches | None:
+    found = launches(trace, attribution.launch, attribution.busy)
+    if found is None:
+        return None
+    return Launches(
+        count=found.count,
+        delay_median_s=found.delay_median_ns / 1e9,
+        delay_p90_s=found.delay_p90_ns / 1e9,
+        queue_mean=found.queue_mean,
+        queue_max=found.queue_max,
+        queue_empty_fraction=found.queue_empty_fraction,
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.calls import OUTSIDE, Calls
 from rooflines.profiler.trace.intervals import Intervals
-from rooflines.profiler.trace.records import ANNOTATION, COMMUNICATION, KERNEL, MEMCPY, MEMSET, OPERATOR, RUNTIME, Trace
+from rooflines.profiler.trace.records import ANNOTATION, COMMUNICATION, KERNEL, MEMCPY, MEMSET, OPERATOR, RUNTIME, Int64s, Trace
 
 BREAKDOWN_ORDER = ("kernel_s", "memcpy_s", "memset_s", "communication_s", "runtime_s", "dataloader_s", "cpu_s", "other_s")
 
@@ -27,8 +27,8 @@ def host_intervals(trace: Trace, calls: Calls, chosen: np.ndarray) -> Intervals:
     return intervals.union(trace.host.start_ns[chosen], calls.end_ns[chosen])
 
 
-def step_breakdown(trace: Trace, calls: Calls, window: Intervals) -> dict[str, float]:
-    """Seconds of ``window`` by kind; the values sum to the length of the window."""
+def step_breakdown(trace: Trace, calls: Calls, windows: Intervals) -> dict[str, Int64s]:
+    """Nanoseconds of each of ``windows`` by kind; over the kinds they sum to the length of the window."""
     host = trace.host
     sets = {
         "kernel_s": device_intervals(trace, KERNEL),
@@ -39,11 +39,11 @@ def step_breakdown(trace: Trace, calls: Calls, window: Intervals) -> dict[str, f
         "dataloader_s": host_intervals(trace, calls, (host.kind == ANNOTATION) & (calls.phase == OUTSIDE)),
         "cpu_s": host_intervals(trace, calls, host.kind == OPERATOR),
     }
-    left = window
-    seconds: dict[str, float] = {}
-    for kind, found in sets.items():
-        remaining = intervals.subtract(left, found)
-        seconds[kind] = (intervals.length(left) - intervals.length(remaining)) / 1e9
-        left = remaining
-    seconds["other_s"] = intervals.length(left) / 1e9
-    return seconds
+    taken = np.empty((0, 2), np.int64)
+    left = windows[:, 1] - windows[:, 0]
+    found: dict[str, Int64s] = {}
+    for kind, busy in sets.items():
+        found[kind] = intervals.covered(intervals.subtract(busy, taken), windows)
+        taken = intervals.merge(taken, busy)
+        left = left - found[kind]
+    return {**found, "other_s": left}

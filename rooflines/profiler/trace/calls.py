@@ -20,6 +20,7 @@ FORWARD, BACKWARD, OPTIMIZER, OUTSIDE = 0, 1, 2, 3
 PHASES = ("forward", "backward", "optimizer", "")
 
 _NODE_PREFIX = "autograd::engine::evaluate_function: "
+_OLD_NODE = re.compile(r"[A-Z]\w*Backward\d*")
 _MODULE = re.compile(re.escape(MODULE_PREFIX) + r"(?P<path>.*) \((?P<type>[^()]*)\)\Z")
 
 
@@ -38,7 +39,7 @@ class Calls:
     ``parent`` is the enclosing host event (-1: none), ``operator`` the innermost operator that is or encloses the event (-1: none),
     ``after`` the first event behind everything below this one: what event ``i`` encloses are the events ``i + 1`` to ``after[i] - 1``.
     ``module`` indexes ``modules`` (-1: none), ``phase`` indexes ``PHASES``, ``end_ns`` is the event's end clipped to its parent's.
-    ``steps`` holds ``[start, end)`` of every profiler step on the host.
+    ``steps`` holds ``[start, end)`` of every profiler step on the host, ``step_names`` their names.
     """
 
     parent: Int64s
@@ -50,6 +51,7 @@ class Calls:
     modules: list[Module]
     module_calls: Int64s
     steps: Int64s
+    step_names: tuple[str, ...]
 
 
 def module_annotation(path: str, kind: str) -> str:
@@ -66,6 +68,7 @@ def build_calls(trace: Trace) -> Calls:
     is_node = is_operator & marks.is_node[host.name]
     marked = np.where(is_annotation | (host.kind == PYTHON), marks.module[host.name], -1)
     steps = np.flatnonzero(is_annotation & marks.is_step[host.name])
+    bounds, first = np.unique(np.stack((host.start_ns[steps], end[steps]), axis=1).reshape(-1, 2), axis=0, return_index=True)
     return Calls(
         parent=parents(after),
         operator=innermost(is_operator, after),
@@ -75,7 +78,8 @@ def build_calls(trace: Trace) -> Calls:
         end_ns=end,
         modules=marks.modules,
         module_calls=np.bincount(marked[marked >= 0], minlength=len(marks.modules)).astype(np.int64),
-        steps=np.unique(np.stack((host.start_ns[steps], end[steps]), axis=1), axis=0).reshape(-1, 2),
+        steps=bounds,
+        step_names=tuple(trace.names[code] for code in host.name[steps[first]].tolist()),
     )
 
 
@@ -122,6 +126,14 @@ def _forward_operators(host: HostEvents) -> Int64s:
     return found
 
 
+def is_backward_node(name: str) -> bool:
+    """Whether an operator of this name is a node of autograd's graph, run by its engine (``autograd::engine::evaluate_function: ...``).
+
+    Traces of 2021 name the node alone (``MmBackward``, ``torch::autograd::AccumulateGrad``).
+    """
+    return name.startswith((_NODE_PREFIX, "torch::autograd::")) or _OLD_NODE.fullmatch(name) is not None
+
+
 class _Marks:
     """What a name means, worked out once for each distinct name."""
 
@@ -139,7 +151,7 @@ class _Marks:
                 self.modules.append(Module(match["path"], match["type"]) if match else Module(label, label.rpartition("_")[0] or label))
             elif name.startswith(STEP_PREFIX):
                 self.is_step[code] = True
-            elif name.startswith(_NODE_PREFIX):
+            elif is_backward_node(name):
                 self.is_node[code] = True
             elif name.startswith(("Optimizer.", "aten::_amp_")):  # a gradient scaler unscales outside of the optimizer's range
                 self.phase[code] = OPTIMIZER

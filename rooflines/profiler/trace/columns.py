@@ -50,6 +50,9 @@ DEVICE_KINDS = {
     "gpu_memset": MEMSET, "Memset": MEMSET,
 }  # fmt: skip
 
+# Categories that say whose device it is; those of CUDA are those of ROCm as well.
+_PLATFORMS = {"xpu_runtime": "xpu", "mtia_runtime": "mtia", "mtia_ccp_events": "mtia", "hpu_op": "hpu"}
+
 _ANNOTATION_PREFIXES = (MODULE_PREFIX, STEP_PREFIX, "Optimizer.", "enumerate(DataLoader)")
 # A collective in its process group: noted as an annotation, with its tensors, which older traces lack at the operator around it.
 _NCCL = "nccl:"
@@ -72,6 +75,7 @@ class Columns:
         self.events = 0
         self.dropped = 0
         self.other_categories: dict[str, None] = {}
+        self.platform = "cuda"
         self._list_dtype = list_dtype
         self._limit = memory_limit_bytes
         self._held = 0
@@ -101,6 +105,8 @@ class Columns:
             if event.cat in HOST_KINDS and (event.cat != "python_function" or str(event.name).startswith(MODULE_PREFIX))
         ]  # fmt: skip
         device = [event for event in spans if event.cat in DEVICE_KINDS]
+        for category in {event.cat for event in spans} & _PLATFORMS.keys():
+            self.platform = _PLATFORMS[category]
         memory = [event for event in events if event.ph == "i" and event.name == "[memory]" and event.args is not None]
         if not all(type(event.name) is str for event in (*host, *device)):
             raise TypeError("a name that is no text")
@@ -318,7 +324,8 @@ class _Codes(dict[Any, int]):
             self.held_bytes += 0 if text in self else 4 * self._longest
             return self[text]
         self[value] = len(self.listed)
-        self.listed.append(text)
+        # Half of a surrogate pair, which JSON can hold and no file of text.
+        self.listed.append(text if text.isascii() else text.encode(errors="replace").decode())
         self.held_bytes += 200 + 2 * len(text)
         return len(self.listed) - 1
 

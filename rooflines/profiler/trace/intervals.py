@@ -52,6 +52,22 @@ def lengths_by_group(
     return total
 
 
+def covered(intervals: Intervals, windows: Intervals) -> npt.NDArray[np.int64]:
+    """Nanoseconds of ``intervals`` inside each of ``windows``, which may touch or overlap."""
+    if intervals.size == 0:
+        return np.zeros(len(windows), np.int64)
+    total = np.concatenate(([0], np.cumsum(intervals[:, 1] - intervals[:, 0])))
+
+    def before(times: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        number = np.searchsorted(intervals[:, 0], times, side="right")
+        last = np.maximum(number - 1, 0)
+        beyond = np.where(number > 0, np.maximum(0, intervals[last, 1] - np.maximum(times, intervals[last, 0])), 0)
+        return total[number] - beyond
+
+    found: npt.NDArray[np.int64] = before(windows[:, 1]) - before(windows[:, 0])
+    return found
+
+
 def clip(intervals: Intervals, start: int, end: int) -> Intervals:
     """The part of ``intervals`` inside ``[start, end)``."""
     return union(np.maximum(intervals[:, 0], start), np.minimum(intervals[:, 1], end))

@@ -52,6 +52,7 @@ def _read(data: Iterable[bytes], origin: str, list_dtype: str, memory_limit_byte
         collectives=columns.collectives,
         devices=_devices(document.head),
         rank=_rank(document.head),
+        platform=columns.platform,
         notes=(*document.repairs, *_left_out(columns)),
     )
 

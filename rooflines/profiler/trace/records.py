@@ -115,7 +115,8 @@ class Rank:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A Kineto trace. ``notes`` are sentences about what in the file was repaired or left out."""
+    """A Kineto trace. ``platform`` is torch's name for the kind of device in it (``cuda`` for NVIDIA's and AMD's). ``notes`` are
+    sentences about what in the file was repaired or left out."""
 
     host: HostEvents
     device: DeviceEvents
@@ -125,4 +126,5 @@ class Trace:
     collectives: list[Collective]
     devices: tuple[TracedDevice, ...] = ()
     rank: Rank | None = None
+    platform: str = "cuda"
     notes: tuple[str, ...] = field(default=())
