@@ -1,8 +1,8 @@
 """Why a device was idle: what the host did in each gap between two pieces of device work.
 
 A gap ends when the next piece of work begins. Until the host began to launch that work the device had nothing to do: the host was
-loading data, waiting for the device itself, or too slow. From then on the device had work and did not begin it: it waited for the launch
-to arrive, or for other streams.
+loading data, waiting for the device itself, or too slow. From then on the device had work and did not begin it: it waited for the
+launch to arrive, or for other streams.
 """
 
 from __future__ import annotations

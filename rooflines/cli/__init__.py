@@ -1,0 +1,9 @@
+"""The command line: a file a command, which parses, calls the library and prints; nothing heavy is imported before it is needed."""
+
+from __future__ import annotations
+
+# Importing a command registers it; they stand here in the order of --help.
+from rooflines.cli import analyze, ceilings, count, devices, doctor, profile, report  # noqa: F401
+from rooflines.cli.app import app, main
+
+__all__ = ["app", "main"]

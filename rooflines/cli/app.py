@@ -1,0 +1,92 @@
+# ruff: noqa: T201 (a command line prints)
+"""The command line itself: the commands register here, and errors become one line, a hint and an exit code."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from rooflines._version import __version__
+from rooflines.errors import Interrupted, RooflinesError, UsageError, WorkloadError
+
+app = typer.Typer(
+    name="rooflines",
+    help="Profile a deep-learning workload and place every operator on this device's roofline.",
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def main() -> None:
+    """The entry point: our errors become one line, a hint and an exit code; anything else is a bug and shows its traceback."""
+    try:
+        sys.exit(app(sys.argv[1:] or ["--help"], prog_name="rooflines", standalone_mode=False))
+    except RooflinesError as error:
+        _print_cause(error)
+        _fail(error.message, error.hint, error.exit_code)
+    except (typer.Abort, KeyboardInterrupt):
+        _fail("interrupted.", "Nothing was being recorded.", Interrupted.exit_code)
+    except Exception as error:
+        # What typer refuses; its class has had three homes in the versions we support, the method has stayed.
+        if not hasattr(error, "format_message"):
+            raise
+        command = getattr(getattr(error, "ctx", None), "command_path", None) or "rooflines"
+        message = " ".join(error.format_message().split())
+        hint = f"See {command} --help."
+        if "No such option" in message and any(argument.endswith(".py") for argument in sys.argv):
+            hint = "A script's own options go after --: rooflines profile train.py -- --its --own args"
+        _fail(message[:1].lower() + message[1:], hint, UsageError.exit_code)
+
+
+def _fail(message: str, hint: str, code: int) -> NoReturn:
+    print(f"rooflines: {message}", file=sys.stderr)
+    if hint:
+        print(f"  {hint}", file=sys.stderr)
+    sys.exit(code)
+
+
+def _print_cause(error: RooflinesError) -> None:
+    """The traceback of the user's own code, where it was that that failed; torch's refusal of an input is already in our line."""
+    cause = error.__cause__
+    if not isinstance(error, WorkloadError) or cause is None or isinstance(cause, SystemExit):
+        return
+    shown = traceback.TracebackException.from_exception(cause)
+    ours = False
+    chain: list[traceback.TracebackException] = []
+    link: traceback.TracebackException | None = shown
+    while link is not None and link not in chain:
+        chain.append(link)
+        link.stack = traceback.StackSummary.from_list(_from_users(link.stack))
+        ours = ours or any("site-packages" not in frame.filename for frame in link.stack)
+        link = link.__cause__ or link.__context__
+    if ours or isinstance(cause, SyntaxError):
+        print("".join(shown.format()), end="", file=sys.stderr)
+
+
+def _from_users(stack: list[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
+    """``stack`` without the leading frames that are ours or the interpreter's own start of a file."""
+    here = Path(__file__).parent.parent
+    for index, frame in enumerate(stack):
+        if not (here in Path(frame.filename).parents or frame.filename.startswith("<frozen")):
+            return stack[index:]
+    return []
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    """Nothing: the option acts by itself."""

@@ -1,0 +1,104 @@
+# ruff: noqa: T201 (a command line prints)
+"""``rooflines ceilings``: what this device can do, measured."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from rooflines.cli.app import app
+from rooflines.cli.options import MEASURE, OUTPUT, TableFormat
+from rooflines.cli.output import check_writable, console, progress_bar, write
+from rooflines.errors import Interrupted, UsageError
+
+
+@app.command()
+def ceilings(
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda:N or mps.", rich_help_panel=MEASURE)] = "auto",
+    threads: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(help="CPU threads.", min=1, rich_help_panel=MEASURE, show_default="torch's choice"),
+    ] = None,
+    sustained: Annotated[
+        Optional[float],  # noqa: UP045
+        typer.Option(help="Hold every rate for so many seconds, too (CUDA).", min=1, rich_help_panel=MEASURE, metavar="SECONDS"),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Measure though other processes keep the GPU busy.", rich_help_panel=MEASURE)
+    ] = False,
+    remeasure: Annotated[
+        bool, typer.Option("--remeasure", help="Measure now instead of showing what is cached.", rich_help_panel=MEASURE)
+    ] = False,
+    compare: Annotated[
+        bool,
+        typer.Option("--compare", help="Measured, data sheet and derived side by side.", rich_help_panel=OUTPUT),
+    ] = False,
+    chart: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="Draw it, too: FILE.html, .png or .svg.", rich_help_panel=OUTPUT, metavar="FILE"),
+    ] = None,
+    format: Annotated[
+        Optional[TableFormat],  # noqa: UP045
+        typer.Option(help="What to print.", rich_help_panel=OUTPUT, show_default="table, or what --output ends in"),
+    ] = None,
+    output: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option("--output", "-o", help="Write it there instead of printing.", rich_help_panel=OUTPUT, metavar="FILE"),
+    ] = None,
+) -> None:
+    """Measure what this device can do, each roof with its spread and its source; the results are cached and shown with their age.
+
+    [bold]rooflines ceilings --compare --chart ceilings.html[/bold]
+
+    [bold]rooflines ceilings --output mine.json; rooflines profile --model resnet50 --ceilings mine.json[/bold]
+    """
+    from rooflines.reports import ceilings as show
+    from rooflines.reports import ceilings_chart
+
+    suffix = output.suffix.removeprefix(".") if output is not None else ""
+    chosen = format or (TableFormat(suffix) if suffix in ("json", "csv") else TableFormat.table)
+    if chart is not None:
+        ceilings_chart.check_suffix(chart)
+    for path in filter(None, (chart, output)):
+        check_writable(path)
+    from rooflines.device_specs.compare import compare as put_beside
+    from rooflines.device_specs.compare import references
+    from rooflines.device_specs.measure import measure
+    from rooflines.profiler.options import find_device
+
+    found = str(find_device(device))
+    if threads is not None and found != "cpu":
+        raise UsageError(f"--threads is for a CPU, and the device is {found}.", hint="Add --device cpu.")
+    try:
+        with progress_bar(not sys.stderr.isatty()) as progress:
+            measured = measure(
+                found, threads=threads, full=True, sustained_s=sustained, force=force, remeasure=remeasure,
+                progress=None if progress is None else lambda text: progress.stage(text, None),
+            )  # fmt: skip
+    except KeyboardInterrupt:
+        raise Interrupted("interrupted; what was measured before is as it was.", hint="rooflines ceilings measures again.") from None
+    beside = references(measured, found) if compare else None
+    rows = put_beside(measured, beside) if beside is not None else ()
+    if chart is not None:
+        write(chart, ceilings_chart.draw(measured, rows, beside, chart.suffix))
+    if chosen is TableFormat.json:
+        text = show.ceilings_json(measured, rows if compare else None)
+    elif chosen is TableFormat.csv:
+        text = show.comparison_csv(rows) if compare else show.ceilings_csv(measured)
+    else:
+        shown = console(text_only=output is not None)
+        with shown.capture() as captured:
+            if beside is not None:
+                show.print_comparison(rows, beside, measured, shown)
+            else:
+                show.print_ceilings(measured, shown)
+        text = captured.get()
+    if output is None:
+        print(text, end="")
+    else:
+        write(output, text.encode())
+    for path in filter(None, (chart, output)):
+        print(f"written   {path}", file=sys.stderr)

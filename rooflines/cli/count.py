@@ -1,0 +1,104 @@
+# ruff: noqa: T201 (a command line prints)
+"""``rooflines count``: FLOPs and bytes without running anything."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Annotated, Optional
+
+import typer
+
+from rooflines.cli.app import app
+from rooflines.cli.options import (
+    OUTPUT,
+    WHAT,
+    BatchSize,
+    ChannelsLast,
+    ImageSize,
+    Mode,
+    Precision,
+    PrecisionOption,
+    SequenceLength,
+    TableFormat,
+)
+from rooflines.cli.output import console
+from rooflines.errors import UsageError
+
+
+class CountBy(str, Enum):
+    """What a row of a count is."""
+
+    operator = "operator"
+    module = "module"
+
+
+@app.command()
+def count(
+    target: Annotated[
+        Optional[str], typer.Argument(help="The same as --model.", show_default=False)  # noqa: UP045
+    ] = None,
+    model: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            help="A torchvision model (resnet50), timm:NAME, hf:NAME, hf:PATH/config.json or path/to/file.py:factory.",
+            rich_help_panel=WHAT,
+            show_default=False,
+        ),
+    ] = None,
+    mode: Annotated[Mode, typer.Option(help="Inference, or a training step with SGD.", rich_help_panel=WHAT)] = Mode.inference,
+    batch_size: BatchSize = None,
+    image_size: ImageSize = None,
+    sequence_length: SequenceLength = 128,
+    precision: PrecisionOption = Precision.fp32,
+    channels_last: ChannelsLast = False,
+    by: Annotated[CountBy, typer.Option(help="What a row is.", rich_help_panel=OUTPUT)] = CountBy.operator,
+    format: Annotated[TableFormat, typer.Option(help="What to print.", rich_help_panel=OUTPUT)] = TableFormat.table,
+    rows: Annotated[int, typer.Option(help="Most rows of the table.", min=1, rich_help_panel=OUTPUT)] = 20,
+    against: Annotated[
+        str,
+        typer.Option(
+            help="Other counters beside ours, with what makes the difference: torch, fvcore, profiler, separated by commas.",
+            rich_help_panel=OUTPUT,
+            show_default=False,
+        ),
+    ] = "",
+    memory: Annotated[
+        bool, typer.Option("--memory", help="Also the most memory that a step holds, and what it is.", rich_help_panel=OUTPUT)
+    ] = False,
+) -> None:
+    """Count FLOPs and bytes of a model, operator by operator, without data and without running it.
+
+    [bold]rooflines count --model resnet50[/bold]
+
+    [bold]rooflines count --model hf:path/to/config.json --mode training --by module[/bold]
+    """
+    from rooflines.profiler.collect import quiet_profiler
+    from rooflines.profiler.options import Options
+    from rooflines.roofline.against import count_against
+
+    if (model is None) == (target is None):
+        raise UsageError("give one model.", hint="For example: rooflines count --model resnet50")
+    if memory and format is TableFormat.csv:
+        raise UsageError("--memory has no place among the rows of a CSV.", hint="Use --format table or json.")
+    quiet_profiler()
+    options = Options(
+        mode=mode.value, batch_size=batch_size, image_size=image_size, sequence_length=sequence_length, precision=precision.value,
+        device="cpu", channels_last=channels_last,
+    )  # fmt: skip
+    workload, counted, others = count_against(model or target or "", options, against.split(","), memory=memory)
+    if format is TableFormat.json:
+        from rooflines import serial
+
+        beside = {"against": others} if others else {}
+        print(serial.to_json({"workload": workload, **counted.to_dict(), **beside}), end="")
+        return
+    from rooflines.reports.count import count_csv, print_against, print_count, print_memory
+
+    if format is TableFormat.csv:
+        print(count_csv(counted, by.value), end="")
+        return
+    print_count(counted, workload, by.value, rows, console())
+    if counted.memory is not None:
+        print_memory(counted.memory, console())
+    if others:
+        print_against(counted, others, console())

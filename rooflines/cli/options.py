@@ -1,0 +1,60 @@
+"""What several commands take: the panels of their help, choices and options."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Annotated, Optional
+
+import typer
+
+from rooflines.errors import UsageError
+
+WHAT, HOW, MEASURE, OUTPUT = "What to run", "How to run it", "How to measure", "Output"
+
+
+class Mode(str, Enum):
+    """What a step is."""
+
+    inference = "inference"
+    training = "training"
+
+
+class TableFormat(str, Enum):
+    """How a command that makes a table answers."""
+
+    table = "table"
+    json = "json"
+    csv = "csv"
+
+
+class Precision(str, Enum):
+    """The arithmetic of the run."""
+
+    fp32 = "fp32"
+    tf32 = "tf32"
+    bf16 = "bf16"
+    fp16 = "fp16"
+    amp_bf16 = "amp-bf16"
+    amp_fp16 = "amp-fp16"
+
+
+BatchSize = Annotated[
+    Optional[int], typer.Option(help="Samples a step.", rich_help_panel=WHAT, show_default="1")  # noqa: UP045
+]
+ImageSize = Annotated[
+    Optional[int],  # noqa: UP045
+    typer.Option(help="Height and width in pixels.", rich_help_panel=WHAT, show_default="that of the model's published weights"),
+]
+SequenceLength = Annotated[int, typer.Option(help="Tokens a sequence, for language models.", rich_help_panel=WHAT)]
+PrecisionOption = Annotated[Precision, typer.Option(help="Of the whole network, or of autocast (amp-*).", rich_help_panel=HOW)]
+MemoryLimit = Annotated[str, typer.Option(help="Most that is kept of a trace in memory.", metavar="SIZE")]
+ChannelsLast = Annotated[bool, typer.Option("--channels-last", help="Store images as NHWC.", rich_help_panel=HOW)]
+
+
+def size(text: str) -> int:
+    from rooflines.units import parse_bytes
+
+    try:
+        return parse_bytes(text)
+    except ValueError as error:
+        raise UsageError(f"--memory-limit {text!r} is no size: {error}.", hint="Give one like 800MB or 4GiB.") from None

@@ -1,0 +1,52 @@
+"""What a command prints to, and the files that it writes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rooflines.errors import OutputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from rooflines.profiler.collect import Progress
+
+
+def console(*, text_only: bool = False) -> Console:
+    """The terminal; ``text_only`` for a file: no colour, and 100 columns whatever the terminal has."""
+    from rich.console import Console
+
+    return Console(width=100, color_system=None, force_terminal=False) if text_only else Console()
+
+
+@contextlib.contextmanager
+def progress_bar(quiet: bool) -> Iterator[Progress | None]:
+    """A bar on standard error that says what is happening; nothing with --quiet."""
+    if quiet:
+        yield None
+        return
+    from rooflines.reports.progress import Bar
+
+    with Bar() as bar:
+        yield bar
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a file that cannot be written before anything is measured for it."""
+    if path.is_dir():
+        raise OutputError(f"{str(path)!r} is a directory.", hint="Name a file.")
+    if not path.parent.is_dir():
+        raise OutputError(f"there is no directory {str(path.parent)!r}.", hint="Make it, or name another file.")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise OutputError(f"cannot write {str(path)!r}: permission denied.", hint="Name another file.")
+
+
+def write(path: Path, content: bytes) -> None:
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise OutputError(f"cannot write {str(path)!r}: {error.strerror or error}.", hint="Name another file.") from None

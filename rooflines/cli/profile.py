@@ -1,0 +1,147 @@
+# ruff: noqa: T201 (a command line prints)
+"""``rooflines profile``: run a model or a script and say where its time goes."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from rooflines.cli.app import app
+from rooflines.cli.options import (
+    HOW,
+    MEASURE,
+    OUTPUT,
+    WHAT,
+    BatchSize,
+    ChannelsLast,
+    ImageSize,
+    Mode,
+    Precision,
+    PrecisionOption,
+    SequenceLength,
+)
+from rooflines.cli.output import console, progress_bar
+from rooflines.errors import UsageError
+
+
+@app.command()
+def profile(
+    context: typer.Context,
+    target: Annotated[
+        Optional[str], typer.Argument(help="A script to run (train.py), or path/to/file.py:factory.", show_default=False)  # noqa: UP045
+    ] = None,
+    arguments: Annotated[
+        Optional[list[str]], typer.Argument(help="The script's own arguments, after --.", show_default=False)  # noqa: UP045
+    ] = None,
+    model: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            help="A torchvision model (resnet50), timm:NAME, hf:NAME or path/to/file.py:factory.",
+            rich_help_panel=WHAT,
+            show_default=False,
+        ),
+    ] = None,
+    mode: Annotated[Mode, typer.Option(help="Inference, or training with SGD.", rich_help_panel=WHAT)] = Mode.inference,
+    batch_size: BatchSize = None,
+    image_size: ImageSize = None,
+    sequence_length: SequenceLength = 128,
+    precision: PrecisionOption = Precision.fp32,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.", rich_help_panel=HOW)] = "auto",
+    threads: Annotated[
+        Optional[int], typer.Option(help="CPU threads.", rich_help_panel=HOW, show_default="torch's choice")  # noqa: UP045
+    ] = None,
+    channels_last: ChannelsLast = False,
+    compile: Annotated[bool, typer.Option("--compile", help="Run through torch.compile.", rich_help_panel=HOW)] = False,
+    seed: Annotated[int, typer.Option(help="Of weights and inputs.", rich_help_panel=HOW)] = 0,
+    to_end: Annotated[
+        bool,
+        typer.Option(
+            "--to-end", help="Let a script run to its end instead of stopping it when enough is recorded.", rich_help_panel=HOW
+        ),
+    ] = False,
+    steps: Annotated[
+        Optional[int], typer.Option(help="Timed steps.", rich_help_panel=MEASURE, show_default="about 5 s, 5 to 100 steps")  # noqa: UP045
+    ] = None,
+    warmup: Annotated[
+        Optional[int], typer.Option(help="Warm-up steps.", rich_help_panel=MEASURE, show_default="until step times settle")  # noqa: UP045
+    ] = None,
+    ceilings: Annotated[str, typer.Option(help="measured, spec, or a JSON file with ceilings.", rich_help_panel=MEASURE)] = "measured",
+    remeasure: Annotated[
+        bool, typer.Option("--remeasure", help="Measure the ceilings again instead of using the cached ones.", rich_help_panel=MEASURE)
+    ] = False,
+    output: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option("--output", "-o", help="The run directory to make.", rich_help_panel=OUTPUT, show_default="runs/NAME-MODE-TIME"),
+    ] = None,
+    formats: Annotated[
+        str, typer.Option(help="Reports to write, separated by commas.", rich_help_panel=OUTPUT)
+    ] = "html,pdf,json,csv,tensorboard",
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the report's path only.", rich_help_panel=OUTPUT)] = False,
+) -> None:
+    """Run a workload, measure it and this device, and write a report.
+
+    [bold]rooflines profile --model resnet50 --mode training --batch-size 8[/bold]
+
+    [bold]rooflines profile train.py -- --its --own args[/bold]
+    """
+    from rooflines import pipeline
+
+    chosen = pipeline.check_formats(name.strip() for name in formats.split(",") if name.strip())
+    is_script = target is not None and target.endswith(".py")
+    if target is None and model is None:
+        raise UsageError("nothing to profile was given.", hint="For example: rooflines profile --model resnet50")
+    if target is not None and model is not None:
+        raise UsageError(f"both --model {model} and {target} were given.", hint="Give one of them.")
+    if arguments and not is_script:
+        raise UsageError(
+            f"unexpected argument {arguments[0]!r}.", hint="Only a script (train.py) takes arguments of its own, after --."
+        )
+    if is_script:
+        _refuse_for_script(context)
+    with progress_bar(quiet) as progress:
+        if is_script and target is not None:
+            run = pipeline.profile_script(
+                Path(target), list(arguments or ()), device=device, threads=threads, batch_size=batch_size, precision=precision.value,
+                steps=steps, warmup=warmup, ceilings=ceilings, remeasure=remeasure, output=output, formats=chosen, to_end=to_end,
+                progress=progress,
+            )  # fmt: skip
+        else:
+            run = pipeline.profile(
+                model or target or "", mode=mode.value, batch_size=batch_size, image_size=image_size, sequence_length=sequence_length,
+                precision=precision.value, device=device, threads=threads, channels_last=channels_last, compile=compile, steps=steps,
+                warmup=warmup, ceilings=ceilings, remeasure=remeasure, output=output, formats=chosen, seed=seed, progress=progress,
+            )  # fmt: skip
+    _print_run(run.directory, chosen, quiet)
+
+
+# What a script decides for itself; batch size and precision are taken as labels.
+_NOT_FOR_SCRIPTS = ("mode", "image_size", "sequence_length", "channels_last", "compile", "seed")
+
+
+def _refuse_for_script(context: typer.Context) -> None:
+    for name in _NOT_FOR_SCRIPTS:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            raise UsageError(
+                f"--{name.replace('_', '-')} does not reach into a script, which decides that itself.",
+                hint="The script's own options go after --.",
+            )
+
+
+def _print_run(directory: Path, formats: tuple[str, ...], quiet: bool) -> None:
+    from rooflines import pipeline
+
+    shown = directory / ("report.html" if "html" in formats else pipeline.ANALYSIS_FILE)
+    if quiet:
+        print(shown)
+        return
+    from rooflines.reports.terminal import print_analysis
+
+    print_analysis(pipeline.analyze(directory), console())
+    print(f"\nreport    {shown}")
+    print(f"again     rooflines report {shlex.quote(str(directory))}")
+    if "tensorboard" in formats:
+        print(f"browse    tensorboard --logdir {shlex.quote(str(directory.parent))}")
