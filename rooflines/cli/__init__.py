@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# Importing a command registers it; they stand here in the order of --help.
+# Importing a command registers it.
 from rooflines.cli import analyze, ceilings, count, devices, doctor, profile, report  # noqa: F401
 from rooflines.cli.app import app, main
 
