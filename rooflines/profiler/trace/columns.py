@@ -374,9 +374,10 @@ def _microseconds(value: Any) -> float:
 
 def _integers(values: list[Any], default: int) -> Int64s:
     """Whole numbers, or text of digits; ``default`` for everything else."""
-    if all(type(value) is int for value in values):
+    filled = [default if value is None else value for value in values]
+    if set(map(type, filled)) == {int}:
         try:
-            return np.array(values, np.int64)
+            return np.array(filled, np.int64)
         except OverflowError:
             pass
     found = (_integer(value) for value in values)
