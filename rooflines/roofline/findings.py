@@ -17,6 +17,8 @@ from rooflines.units import percent, seconds, si
 # What is below this share of a step is not worth a sentence.
 WORTH = 0.02
 MOST = 6
+# A device that is idle for less of a step is as busy as one can ask.
+IDLE = 0.05
 
 
 def find(analysis: Analysis) -> tuple[Finding, ...]:
@@ -142,19 +144,77 @@ def _more_per_launch(analysis: Analysis) -> str:
     return f"--batch-size {2 * (analysis.workload.batch_size or 1)}" if analysis.workload.compiled else "--compile"
 
 
-def _host_idle(analysis: Analysis, scale: float) -> Finding | None:
-    """The device waits for Python."""
+def _processor_idle(analysis: Analysis, scale: float) -> Finding | None:
+    """Python and the framework between the operators of a CPU."""
     timeline = analysis.timeline
     assert timeline is not None
-    share = timeline.idle_s / timeline.span_s if timeline.span_s else 0.0
-    if share < 0.05:
+    if analysis.idle_breakdown is not None or not timeline.span_s or timeline.idle_s < IDLE * timeline.span_s:
         return None
-    what = "the GPU runs nothing" if analysis.environment.device.startswith("cuda") else "no operator runs"
+    share = percent(timeline.idle_s / timeline.span_s)
     return Finding(
         title="Keep the device busy",
         saves_s=timeline.idle_s * scale,
-        evidence=f"for {percent(share)} of a traced step ({seconds(timeline.idle_s)}) {what}: Python and the framework are at work",
+        evidence=f"for {share} of a traced step ({seconds(timeline.idle_s)}) no operator runs: Python and the framework are at work",
         suggestion=_command(analysis, _more_per_launch(analysis)),
+    )
+
+
+# Why a device is idle -> what to do about it, what the host did meanwhile, and what to try where no option of ours helps.
+_IDLE = {
+    "host_bound_s": ("Keep the device busy", "the host had not launched anything yet: Python and the framework were at work", None),
+    "data_loading_s": (
+        "Load the data ahead of the step",
+        "the host was in the data loader",
+        "more workers and pinned memory: DataLoader(num_workers=..., pin_memory=True, persistent_workers=True)",
+    ),
+    "synchronisation_s": (
+        "Let the host run ahead of the device",
+        "the host was waiting for the device, so that the device then waited for the host",
+        "no .item(), .cpu(), print of a tensor or synchronize() inside the step; copies with non_blocking=True",
+    ),
+    "kernel_wait_s": (
+        "Launch less often",
+        "work had been launched and had not begun",
+        'larger launches, or a CUDA graph: torch.compile(mode="reduce-overhead")',
+    ),
+}
+
+
+def _device_idle(cause: str) -> Callable[[Analysis, float], Finding | None]:
+    """A device that has nothing to do, for one cause."""
+
+    def rule(analysis: Analysis, scale: float) -> Finding | None:
+        timeline, idle_s = analysis.timeline, (analysis.idle_breakdown or {}).get(cause, 0.0)
+        assert timeline is not None
+        if idle_s < IDLE * timeline.span_s or not idle_s:
+            return None
+        title, meanwhile, remedy = _IDLE[cause]
+        share = percent(idle_s / timeline.span_s)
+        return Finding(
+            title=title,
+            saves_s=idle_s * scale,
+            evidence=f"for {share} of a traced step ({seconds(idle_s)}) the device ran nothing: {meanwhile}",
+            suggestion=remedy or _command(analysis, _more_per_launch(analysis)),
+        )
+
+    return rule
+
+
+def _exposed_communication(analysis: Analysis, scale: float) -> Finding | None:
+    """Communication that no computation hides."""
+    timeline = analysis.timeline
+    assert timeline is not None
+    exposed_s = timeline.exposed_communication_s
+    if not exposed_s:
+        return None
+    return Finding(
+        title="Hide the communication behind computation",
+        saves_s=exposed_s * scale,
+        evidence=(
+            f"of {seconds(timeline.communication_s)} of communication a traced step {seconds(exposed_s)} run while nothing is "
+            "computed; part of it may be waiting for a slower rank, which only the traces of all ranks tell"
+        ),
+        suggestion="smaller buckets (DistributedDataParallel(bucket_cap_mb=...)) or prefetching (FSDP); rooflines analyze on all ranks",
     )
 
 
@@ -181,6 +241,8 @@ _RULES: tuple[Callable[[Analysis, float], Finding | None], ...] = (
         _slow_category(c)
         for c in ("convolution", "matmul", "attention", "normalisation", "element-wise", "reduction", "copy", "optimizer")
     ),
-    _host_idle,
+    _processor_idle,
+    *(_device_idle(cause) for cause in _IDLE),
+    _exposed_communication,
     _small_operators,
 )

@@ -28,9 +28,12 @@ def nest(thread: npt.NDArray[np.integer], start: Int64s, end: Int64s) -> tuple[I
     for _ in range(_ROUNDS):
         above = parents(after)
         reach = np.where(above >= 0, after[above], len(after))
-        if (after <= reach).all():
+        late = after > reach
+        if not late.any():
             break
-        after = np.minimum(after, reach)
+        # Within the reach of an event that outlives its caller the parents are not right yet: those events wait for the next round.
+        late &= np.maximum.accumulate(np.concatenate(([0], np.where(late, after, 0)[:-1]))) <= np.arange(len(after))
+        after[late] = reach[late]
     else:
         after = _by_stack(after)
     return after, _clipped(end, parents(after))

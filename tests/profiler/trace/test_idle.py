@@ -1,0 +1,102 @@
+"""Why the device was idle, and how long launched work waited: arithmetic that can be read off the trace."""
+
+from __future__ import annotations
+
+import pytest
+
+from rooflines.profiler.trace.breakdown import step_breakdown
+from rooflines.profiler.trace.calls import build_calls
+from rooflines.profiler.trace.idle import idle_breakdown
+from rooflines.profiler.trace.launches import launches
+from rooflines.roofline.attribution import attribute
+from tests.traces import add, kernel, launch, mm, span, trace
+
+pytestmark = pytest.mark.unit
+
+
+def runtime(name, ts, dur):
+    return {**launch(ts, dur, -1), "name": name, "args": {}}
+
+
+def idle(*events):
+    """Microseconds of idle time by cause; they sum to the device's idle time."""
+    found = trace(*events)
+    calls = build_calls(found)
+    divided = attribute(found, calls)
+    causes = idle_breakdown(found, calls, divided.launch, divided.busy)
+    assert sum(causes.values()) == pytest.approx(divided.idle_ns / 1e9)
+    return {cause: round(seconds * 1e6, 3) for cause, seconds in causes.items() if seconds}
+
+
+def queue(*events):
+    found = trace(*events)
+    divided = attribute(found, build_calls(found))
+    return launches(found, divided.launch, divided.busy)
+
+
+def test_until_the_launch_the_host_was_late_and_from_then_on_the_kernel_waited():
+    assert idle(launch(0, 2, 1), kernel("a", 5, 10, 1), launch(40, 2, 2), kernel("b", 50, 10, 2)) == {
+        "host_bound_s": 25.0, "kernel_wait_s": 10.0,
+    }  # fmt: skip
+
+
+def test_what_was_launched_before_the_gap_only_waited():
+    assert idle(launch(0, 2, 1), launch(3, 2, 2), kernel("a", 5, 10, 1), kernel("b", 20, 10, 2)) == {"kernel_wait_s": 5.0}
+
+
+def test_the_data_loader_comes_before_a_synchronisation_and_both_before_the_host():
+    assert idle(
+        launch(0, 2, 1), kernel("a", 5, 5, 1),
+        runtime("cudaDeviceSynchronize", 8, 12), span("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 15, 25, tid=2),
+        launch(50, 2, 2), kernel("b", 52, 10, 2),
+    ) == {"synchronisation_s": 5.0, "data_loading_s": 25.0, "host_bound_s": 10.0, "kernel_wait_s": 2.0}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "waits"), [
+    ("cudaStreamSynchronize", True), ("hipEventSynchronize", True), ("cudaMemcpy", True), ("hipMemcpyWithStream", False),
+    ("cudaMemcpyAsync", False), ("cudaLaunchKernel", False),
+])  # fmt: skip
+def test_which_calls_wait_for_the_device(name, waits):
+    found = idle(launch(0, 2, 1), kernel("a", 5, 5, 1), runtime(name, 10, 20), launch(30, 2, 2), kernel("b", 30, 5, 2))
+    assert found == {"synchronisation_s" if waits else "host_bound_s": 20.0}
+
+
+def test_a_gap_before_work_without_a_launch_has_no_known_cause():
+    assert idle(launch(0, 2, 1), kernel("a", 5, 10, 1), kernel("b", 40, 10, 99)) == {"unknown_s": 25.0}
+
+
+def test_overlapping_streams_leave_no_gap():
+    assert idle(launch(0, 1, 1), launch(1, 1, 2), kernel("a", 5, 10, 1), kernel("b", 12, 10, 2, stream=8)) == {}
+
+
+def test_the_queue_is_what_is_launched_and_has_not_begun():
+    # Launched at 0, 1, 2; begun at 5, 15, 25; the span is 5 to 35.
+    found = queue(*(launch(i, 1, i + 1) for i in range(3)), *(kernel("k", 5 + 10 * i, 10, i + 1) for i in range(3)))
+    assert found.count == 3
+    assert found.delay_median_ns == 14_000
+    assert found.queue_mean == pytest.approx((2 * 10 + 1 * 10) / 30)
+    assert (found.queue_max, found.queue_empty_fraction) == (2, pytest.approx(1 / 3))
+
+
+def test_a_device_clock_that_is_ahead_makes_no_negative_delay():
+    assert queue(launch(10, 2, 1), kernel("a", 9, 5, 1)).delay_median_ns == 0
+
+
+def test_nothing_launched_is_no_queue():
+    assert queue(kernel("a", 0, 5, 1)) is None
+    assert queue(add(0, 5)) is None
+
+
+def test_a_step_on_a_device_lasts_until_what_it_launched_has_ended():
+    found = trace(
+        span("ProfilerStep#1", 0, 20), mm(1, 5, 8, 8, 8), launch(2, 2, 1), kernel("a", 10, 30, 1),
+        span("ProfilerStep#2", 20, 20), mm(21, 5, 8, 8, 8), launch(22, 2, 2), kernel("b", 50, 10, 2),
+    )  # fmt: skip
+    calls = build_calls(found)
+    divided = attribute(found, calls)
+    assert divided.windows.tolist() == [[0, 40_000], [40_000, 60_000]]
+    assert calls.step_names == ("ProfilerStep#1", "ProfilerStep#2")
+    breakdown = step_breakdown(found, calls, divided.windows)
+    assert breakdown["kernel_s"].tolist() == [30_000, 10_000]
+    assert sum(breakdown.values()).tolist() == [40_000, 20_000]
+    assert divided.span_ns == 50_000
