@@ -12,11 +12,20 @@ from typing import Any, NamedTuple
 
 from rooflines.reports.chart import roofline_chart
 from rooflines.reports.html_chart import chart_caption, chart_data, off_chart_sentences, roof_groups
-from rooflines.reports.html_tables import category_slug, ceilings_table, module_columns, module_tree, operator_table, unmodelled_table
+from rooflines.reports.html_tables import (
+    category_slug,
+    ceilings_table,
+    module_columns,
+    module_tree,
+    operator_table,
+    steps_table,
+    unmodelled_table,
+)
 from rooflines.reports.palette import BOUNDS, INK, THEMES, bound_style, category_colour
 from rooflines.reports.sentences import (
     breakdown_title,
     coverage_sentence,
+    device_sentences,
     headline,
     memory_sentence,
     missing_bounds,
@@ -122,6 +131,8 @@ def render(analysis: Analysis) -> str:
         step_plot=step_plot(analysis),
         device=_device(analysis),
         timeline=_timeline(analysis),
+        device_text=device_sentences(analysis),
+        traced_steps=steps_table(analysis),
         memory=_memory(analysis),
         coverage=coverage_sentence(analysis),
         unmodelled=unmodelled_table(analysis),

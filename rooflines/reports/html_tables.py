@@ -281,6 +281,28 @@ def unmodelled_table(analysis: Analysis) -> Table | None:
     return Table(columns, rows)
 
 
+# More traced steps than this are a sweep, not a table.
+_MOST_STEPS = 50
+_KINDS = {"cpu_s": "CPU operators", "dataloader_s": "data loader", "runtime_s": "runtime calls"}
+
+
+def steps_table(analysis: Analysis) -> Table | None:
+    """The traced steps, each with its time by what was running; None where there are fewer than two."""
+    steps = analysis.traced_steps[:_MOST_STEPS]
+    if len(steps) < 2:
+        return None
+    kinds = [kind for kind in steps[0].breakdown if any(step.breakdown[kind] for step in steps)]
+    times = _numbers([value for step in steps for value in (step.duration_s, *(step.breakdown[kind] for kind in kinds))], "s")
+    width = 1 + len(kinds)
+    columns = (
+        Column("step", numeric=False),
+        Column("time", times.unit),
+        *(Column(_KINDS.get(kind, kind.removesuffix("_s")), times.unit) for kind in kinds),
+    )
+    rows = tuple((Cell(step.name), *(Cell(text) for text in times.texts[i * width : (i + 1) * width])) for i, step in enumerate(steps))
+    return Table(columns, rows)
+
+
 def ceilings_table(analysis: Analysis) -> Table | None:
     """Every ceiling with its scope, how sure it is, where it comes from and how old it was; further roofs below the main ones."""
     if not analysis.ceilings:

@@ -25,6 +25,7 @@ from rooflines.reports.sentences import (
     ceiling_name,
     conditions_words,
     coverage_sentence,
+    device_sentences,
     flag_sentence,
     headline,
     made,
@@ -256,7 +257,7 @@ def _steps(analysis: Analysis) -> dict[str, Any]:
         sure = (steps.ci95_s[1] - steps.ci95_s[0]) / 2 / steps.median_s if steps.median_s > 0 else 0.0
         caption = f"The slowest tenth of the steps takes at least {percent(slowest)} longer than the median"
         caption += f", which is known to ±{percent(sure)}."
-    return {"svg": svg, "caption": caption, "sentences": steps_sentences(analysis)}
+    return {"svg": svg, "caption": caption, "sentences": (*device_sentences(analysis), *steps_sentences(analysis))}
 
 
 def _environment(analysis: Analysis) -> list[tuple[str, str]]:

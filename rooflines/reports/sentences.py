@@ -153,6 +153,36 @@ def steps_sentences(analysis: Analysis) -> list[str]:
     return texts
 
 
+_IDLE = {
+    "host_bound_s": "the host had launched nothing",
+    "data_loading_s": "the host was loading data",
+    "synchronisation_s": "the host was waiting for the device",
+    "kernel_wait_s": "launched work had not begun",
+    "unknown_s": "the launch that ended it is not in the trace",
+}
+
+
+def device_sentences(analysis: Analysis) -> list[str]:
+    """What a trace tells of a device beside its operators: why it was idle, how long launched work waits, how long the steps lasted."""
+    texts = []
+    causes = sorted((analysis.idle_breakdown or {}).items(), key=lambda cause: -cause[1])
+    if causes:
+        parts = [f"{seconds(value)} {_IDLE[cause]}" for cause, value in causes]
+        listed = f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else parts[0]
+        texts.append(f"The device was idle for {seconds(sum(value for _, value in causes))} {per(analysis)}: {listed}.")
+    queue = analysis.launches
+    if queue is not None:
+        texts.append(
+            f"From its launch until it begins, work takes {seconds(queue.delay_median_s)} (median; nine in ten "
+            f"{seconds(queue.delay_p90_s)} or less). On average {significant(queue.queue_mean)} launches wait in the queue, at most "
+            f"{queue.queue_max:,}; for {percent(queue.queue_empty_fraction)} of the time it is empty."
+        )
+    lasted = [step.duration_s for step in analysis.traced_steps]
+    if len(lasted) > 1 and analysis.steps is None:
+        texts.append(f"Under the profiler the {len(lasted)} steps lasted {seconds(min(lasted))} to {seconds(max(lasted))}.")
+    return texts
+
+
 def headline(analysis: Analysis) -> str:
     """The verdict; where nobody could give one, what is known instead."""
     if analysis.verdict:

@@ -15,6 +15,7 @@ from rooflines.reports.sentences import (
     breakdown_title,
     ceiling_name,
     coverage_sentence,
+    device_sentences,
     flag_sentence,
     headline,
     listed,
@@ -252,7 +253,7 @@ def _holds_for(roof: Ceiling) -> str:
 
 def _confidence(page: _Page, analysis: Analysis) -> None:
     page.heading("How sure")
-    for text in (*steps_sentences(analysis), coverage_sentence(analysis), *analysis.notes):
+    for text in (*device_sentences(analysis), *steps_sentences(analysis), coverage_sentence(analysis), *analysis.notes):
         if text:
             page.line(text, indent=2, hang=4)
 

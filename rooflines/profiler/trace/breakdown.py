@@ -1,7 +1,7 @@
 """Where the time of a step went, by the kind of event that was running: the step breakdown and the device timeline.
 
 Each nanosecond of a step belongs to one kind, the first of: kernel, memcpy, memset, communication, runtime call, data loader,
-operator on the CPU, other (the order of PyTorch's TensorBoard profiler).
+operator on the CPU (an optimizer's own Python with it), other. These are the kinds and the order of PyTorch's TensorBoard profiler.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from rooflines.profiler.trace import intervals
-from rooflines.profiler.trace.calls import OUTSIDE, Calls
+from rooflines.profiler.trace.calls import OPTIMIZER, OUTSIDE, Calls
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.records import ANNOTATION, COMMUNICATION, KERNEL, MEMCPY, MEMSET, OPERATOR, RUNTIME, Int64s, Trace
 
@@ -37,7 +37,7 @@ def step_breakdown(trace: Trace, calls: Calls, windows: Intervals) -> dict[str, 
         "communication_s": device_intervals(trace, COMMUNICATION),
         "runtime_s": host_intervals(trace, calls, host.kind == RUNTIME),
         "dataloader_s": host_intervals(trace, calls, (host.kind == ANNOTATION) & (calls.phase == OUTSIDE)),
-        "cpu_s": host_intervals(trace, calls, host.kind == OPERATOR),
+        "cpu_s": host_intervals(trace, calls, (host.kind == OPERATOR) | ((host.kind == ANNOTATION) & (calls.phase == OPTIMIZER))),
     }
     taken = np.empty((0, 2), np.int64)
     left = windows[:, 1] - windows[:, 0]
