@@ -1,0 +1,151 @@
+"""``rooflines analyze`` and ``rooflines report`` on traces that other people recorded."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.commands import call, environment
+
+pytestmark = pytest.mark.unit
+
+TRACES = Path(__file__).parent / "data" / "traces"
+BERT = TRACES / "bert-small_h100_inference.json.gz"
+_WITHOUT_TORCH = """
+import sys
+import rooflines.cli
+sys.argv = ["rooflines", "analyze", sys.argv[1], "--format", "json", "-o", sys.argv[2]]
+try:
+    rooflines.cli.main()
+except SystemExit as end:
+    assert not end.code
+assert "torch" not in sys.modules and "pandas" not in sys.modules, "a heavy library was imported"
+"""
+
+
+@pytest.fixture
+def rooflines(capsys, monkeypatch):
+    """``rooflines ARGUMENTS`` in this process."""
+    return functools.partial(call, capsys, monkeypatch)
+
+
+@pytest.fixture
+def analyzed(rooflines):
+    """The JSON that ``rooflines analyze ARGUMENTS --format json`` prints."""
+
+    def answer(*arguments):
+        found = rooflines("analyze", *arguments, "--format", "json")
+        assert found.code == 0, found.err
+        return json.loads(found.out)
+
+    return answer
+
+
+def test_the_analysis_of_a_trace_is_that_of_a_run(analyzed, tmp_path):
+    found = analyzed(BERT, "-o", tmp_path / "out.json")
+    assert found == json.loads((tmp_path / "out.json").read_text())
+    assert found["schema"] == "rooflines.analysis/1"
+    assert found["environment"]["device_name"] == "NVIDIA H100 80GB HBM3"
+    assert found["workload"] == {"name": BERT.name, "mode": "inference", "precision": "bf16", "unit": "samples",
+                                 "channels_last": False, "compiled": False, "source": "trace"}  # fmt: skip
+    assert {ceiling["source"]["kind"] for ceiling in found["ceilings"]} == {"spec"}
+    assert found["coverage"]["modelled_time_fraction"] == 1.0
+    timeline = found["timeline"]
+    assert timeline["busy_s"] + timeline["idle_s"] == pytest.approx(timeline["span_s"])
+    assert sum(found["idle_breakdown"].values()) == pytest.approx(timeline["idle_s"])
+    assert sum(found["traced_steps"][0]["breakdown"].values()) == pytest.approx(found["traced_steps"][0]["duration_s"])
+
+
+def test_an_output_that_is_a_directory_gets_the_usual_name(analyzed, tmp_path):
+    analyzed(BERT, "-o", tmp_path)
+    assert (tmp_path / "analysis.json").is_file()
+
+
+def test_nothing_is_written_beside_somebody_s_trace(analyzed, tmp_path):
+    copy = tmp_path / "t.json.gz"
+    copy.write_bytes(BERT.read_bytes())
+    analyzed(copy)
+    assert [path.name for path in tmp_path.iterdir()] == ["t.json.gz"]
+
+
+@pytest.mark.parametrize("suffix", ["json", "json.gz", "json.zst"])
+def test_the_format_is_told_by_the_first_bytes(analyzed, tmp_path, suffix):
+    import zstandard
+
+    text = gzip.decompress(BERT.read_bytes())
+    content = {"json": text, "json.gz": BERT.read_bytes(), "json.zst": zstandard.compress(text)}[suffix]
+    path = tmp_path / f"any.{suffix}"
+    path.write_bytes(content)
+    assert analyzed(path)["totals"] == analyzed(BERT)["totals"]
+
+
+def test_a_trace_behind_a_url(analyzed):
+    import fsspec
+
+    with fsspec.open("memory://bert.json.gz", "wb") as file:
+        file.write(BERT.read_bytes())
+    assert analyzed("memory://bert.json.gz")["timeline"] == analyzed(BERT)["timeline"]
+
+
+def test_torch_is_not_imported_while_the_table_has_every_operator(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", _WITHOUT_TORCH, str(BERT), str(tmp_path / "a.json")], capture_output=True, text=True, env=environment()
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_device_without_a_sheet_is_named_with_the_nearest_and_nothing_is_judged(rooflines, analyzed, tmp_path):
+    text = gzip.decompress(BERT.read_bytes()).replace(b"NVIDIA H100 80GB HBM3", b"NVIDIA H900 80GB HBM9")
+    (tmp_path / "t.json").write_bytes(text)
+    found = analyzed(tmp_path / "t.json")
+    assert not found["ceilings"]
+    assert any("no data sheet for 'NVIDIA H900 80GB HBM9'; nearest:" in note for note in found["notes"])
+    answer = rooflines("analyze", tmp_path / "t.json", "--ceilings", "spec")
+    assert (answer.code, "no data sheet" in answer.err) == (2, True)
+
+
+@pytest.mark.parametrize(("content", "says"), [
+    (b"{}", "has no 'traceEvents'"),
+    (b'{"traceEvents": [{"ph": "X", "name": "jit_f", "pid": 1, "ts": 1, "dur": 2}]}', "a Chrome trace, but not one of PyTorch"),
+    (gzip.compress(b'{"traceEvents": [')[:20], "damaged gzip"),
+    (b"PK\x03\x04", "zip archive"),
+])  # fmt: skip
+def test_what_is_no_trace_is_one_line_and_exit_code_2(rooflines, tmp_path, content, says):
+    (tmp_path / "t.json").write_bytes(content)
+    answer = rooflines("analyze", tmp_path / "t.json")
+    assert answer.code == 2
+    assert says in answer.complaint[0]
+    assert len(answer.complaint) <= 2
+
+
+def test_a_missing_file_is_said(rooflines, tmp_path):
+    answer = rooflines("analyze", tmp_path / "none.json.gz")
+    assert (answer.code, "No such file" in answer.complaint[0]) == (2, True)
+
+
+@pytest.mark.parametrize(("limit", "says"), [("10kB", "more than the limit of 10.0 kB"), ("lots", "is no size")])
+def test_the_memory_limit(rooflines, limit, says):
+    answer = rooflines("analyze", BERT, "--memory-limit", limit)
+    assert (answer.code, says in answer.complaint[0]) == (2, True), answer.err
+
+
+def test_the_reports_of_a_trace(rooflines, tmp_path):
+    answer = rooflines("report", BERT, "--output", tmp_path / "out", "--formats", "html,csv,json")
+    assert answer.code == 0, answer.err
+    assert {path.name for path in (tmp_path / "out").iterdir()} >= {"report.html", "analysis.json", "operators.csv"}
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "the host had launched nothing" in page
+    again = rooflines("report", BERT, "--output", tmp_path / "out", "--formats", "json")
+    assert (again.code, "not empty" in again.err) == (2, True)
+
+
+def test_the_terminal_says_why_the_device_was_idle(rooflines):
+    answer = rooflines("analyze", BERT)
+    assert answer.code == 0
+    assert "the host had launched nothing" in " ".join(answer.out.split())
