@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rooflines.device_specs.records import Ceilings
-from rooflines.errors import Interrupted, OutputError, UsageError, WorkloadError
+from rooflines.errors import Interrupted, OutputError, TraceError, UsageError, WorkloadError
 from rooflines.profiler.collect import Progress, Recording, Silent, collect, quiet_profiler
 from rooflines.profiler.foreign import run_of_trace
 from rooflines.profiler.memory_shortage import memory_shortage
@@ -291,6 +291,8 @@ def analyze_trace(
 ) -> tuple[Run, Analysis]:
     """What the trace in ``path`` says of its run, and the analysis; the parameters are those of ``analyze``."""
     progress = progress or Silent()
+    if not is_url(path) and not Path(path).exists():
+        raise TraceError(f"no such run or trace: {str(path)!r}.", hint="Give a run directory, a trace's file, or its URL.")
     progress.stage("reading the trace", None)
     trace = read_trace(path, memory_limit_bytes=memory_limit_bytes)
     run = run_of_trace(path, trace, default_command())

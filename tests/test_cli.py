@@ -404,7 +404,7 @@ CORRUPT = [
     (edit_run(lambda p: p["workload"].update(batch_size="four")), "is corrupt: run.json: Expected `int | null`, got `str`"),
     (edit_run(lambda p: p.update(trace="../../etc/passwd")), "is not a file name"),
     (lambda d: (d / "run.json").unlink(), "is not a run directory: it has no run.json"),
-    (lambda d: shutil.rmtree(d), "no such run: 'run'"),
+    (lambda d: shutil.rmtree(d), "no such run or trace: 'run'"),
     (lambda d: (d / "samples.parquet").write_bytes(b"PAR1 no PAR1"), "no device samples"),
     (remove_trace, "trace"),
     (cut_trace, "trace"),

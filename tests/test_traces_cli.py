@@ -126,7 +126,7 @@ def test_what_is_no_trace_is_one_line_and_exit_code_2(rooflines, tmp_path, conte
 
 def test_a_missing_file_is_said(rooflines, tmp_path):
     answer = rooflines("analyze", tmp_path / "none.json.gz")
-    assert (answer.code, "No such file" in answer.complaint[0]) == (2, True)
+    assert (answer.code, "no such run or trace" in answer.complaint[0]) == (2, True)
 
 
 @pytest.mark.parametrize(("limit", "says"), [("10kB", "more than the limit of 10.0 kB"), ("lots", "is no size")])

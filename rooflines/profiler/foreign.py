@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rooflines import __version__
+from rooflines._version import __version__
 from rooflines.profiler.records import Environment, Mode, Run, RunFile, Settings, Workload
 from rooflines.profiler.trace.calls import is_backward_node
 from rooflines.profiler.trace.records import OPERATOR, Trace
