@@ -40,7 +40,8 @@ def compare(before: Analysis, after: Analysis, sources: tuple[str, str] = ("A", 
     pace = _pace(before, after)
     if pace is None:
         raise UsageError(
-            f"{sources[0]!r} and {sources[1]!r} have nothing in common to compare: neither timed steps nor a trace on both sides.",
+            f"{sources[0]!r} and {sources[1]!r} have nothing in common to compare: neither timed steps nor a trace with any time in it "
+            "on both sides.",
             hint="Was one of the runs interrupted? 'rooflines analyze' says what it has.",
         )
     # Where one trace has no modules at all, the operators of the other would all be new.
@@ -348,7 +349,7 @@ def _verdict(comparison: Comparison) -> str:
         return f"B takes as long as A: {seconds(pace.after_s)} {unit}."
     if pace.exceeds_noise is False:
         return f"No difference beyond the noise: {times} ({_interval(pace)})."
-    sure = _interval(pace) if pace.ci95 else f"{_what(pace)}, noise not known"
+    sure = _interval(pace) if pace.ci95 else f"{_what(pace)}; their noise is not known"
     sentences = [f"B takes {_more_or_less(pace.ratio)} A: {times} ({sure})."]
     moved = comparison.span_difference_s or 0.0
     if moved and (moved > 0) == (pace.ratio > 1):
@@ -365,20 +366,17 @@ def _verdict(comparison: Comparison) -> str:
 
 
 def _what(pace: Pace) -> str:
-    return {"span": "spans of the traces", "timed steps": "timed steps", "traced steps": "traced steps"}[pace.of]
+    return "spans of the traces" if pace.of == "span" else f"medians of {pace.before_count} and {pace.after_count} {pace.of}"
 
 
 def _interval(pace: Pace) -> str:
     assert pace.ci95 is not None
-    return f"ratio {significant(pace.ratio, 4)}, 95 % of the noise of {_what(pace)} {_range(pace.ci95)}"
-
-
-def _range(interval: tuple[float, float]) -> str:
-    return f"within {significant(interval[0], 4)} to {significant(interval[1], 4)}"
+    low, high = (significant(value) for value in pace.ci95)
+    return f"{_what(pace)}; ratio {significant(pace.ratio)}, 95 % interval {low} to {high}"
 
 
 def _more_or_less(ratio: float) -> str:
     if ratio >= 2:
         return f"{significant(ratio)} times as long as"
     share = abs(ratio - 1)
-    return f"{percent(share, 0 if share >= 0.1 else 1)} {'more' if ratio > 1 else 'less'} time than"
+    return f"{percent(share, 0 if share >= 0.0995 else 1)} {'more' if ratio > 1 else 'less'} time than"
