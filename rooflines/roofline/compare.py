@@ -195,15 +195,17 @@ def _cause(before: Figures, after: Figures) -> str:
     if before.calls and after.calls and calls != 1:
         parts.append(f"{count_of_calls(after.calls)} instead of {_number(before.calls)}")
     flops, size = _per_call(before.flops, after.flops, calls), _per_call(before.bytes, after.bytes, calls)
-    work, unit = (flops, "FLOP") if flops is not None and abs(flops - 1) > NOTABLE else (size, "byte")
-    if work is not None and abs(work - 1) > NOTABLE:
-        parts.append(f"{significant(work)} × the {unit}s a call")
-        each = f"time per {unit}"
-    else:
-        if before.shapes != after.shapes:
-            parts.append("other shapes")
-        each = "time a call" if work is None else "time for the same work"
-        work = 1.0
+    work, each = 1.0, "time a call" if flops is None and size is None else "time for the same work"
+    if flops is not None and abs(flops - 1) > NOTABLE:
+        parts.append(f"{significant(flops)} × the FLOPs a call")
+        work, each = flops, "time per FLOP"
+    elif size is not None and abs(size - 1) > NOTABLE:
+        # With other bytes for the same FLOPs neither explains the time alone; those of another precision need no word.
+        if flops is None or before.precision == after.precision:
+            parts.append(f"{significant(size)} × the bytes a call")
+        work, each = (size, "time per byte") if flops is None else (1.0, "time for as many FLOPs")
+    elif before.shapes != after.shapes:
+        parts.append("other shapes")
     rest = after.time_s / before.time_s / (calls * work) if before.time_s > 0 else 1.0
     if abs(rest - 1) > NOTABLE:
         parts.append(f"{significant(rest)} × the {each}")
@@ -322,8 +324,8 @@ def _notes(before: Analysis, after: Analysis, *, by_module: bool) -> tuple[str, 
         notes.append(f"the trace of {without} holds no modules: operators are compared without them")
     dilations = [side.steps.profiler_dilation for side in sides.values() if side.steps is not None and side.steps.profiler_dilation]
     if len(dilations) == 2 and abs(dilations[0] - dilations[1]) > NOTABLE_DILATION:
-        slowed = [f"{name} {percent(dilation - 1)}" for name, dilation in zip(sides, dilations, strict=True)]
-        notes.append(f"the profiler slowed {' and '.join(slowed)}: the rows were traced, the steps were not")
+        longer = [f"{significant(dilation)} ({name})" for name, dilation in zip(sides, dilations, strict=True)]
+        notes.append(f"the traced steps took {' and '.join(longer)} times as long as the timed ones, and the rows are traced")
     ours, theirs = ({(one.name, one.variant, one.value) for one in side.ceilings} for side in (before, after))
     if ours and theirs and ours != theirs:
         notes.append("the two were judged by different ceilings: compare times rather than efficiencies, or give --ceilings")
@@ -357,6 +359,8 @@ def _verdict(comparison: Comparison) -> str:
         if most is not None and most.difference_s * moved > 0:
             why = {"new": "new", "gone": "gone"}.get(most.direction, most.cause)
             sentences.append(f"The largest part: {place_of(most)}, {signed_seconds(most.difference_s)}{f' ({why})' if why else ''}.")
+    elif moved:
+        sentences.append(f"The traced steps, which the rows are of, say otherwise: {signed_seconds(moved)}.")
     for direction, words in (("new", ("is new", "are new")), ("gone", ("is gone", "are gone"))):
         rows = [row for row in comparison.rows if row.direction == direction]
         if rows:

@@ -69,11 +69,12 @@ def analysed(*events):
         ({}, "same", ""),
         ({"time_s": 3.0}, "same", "3.00 × the time for the same work"),
         ({"time_s": 2.0, "calls": 2, "flops": 200, "size": 20}, "same", "2 calls instead of 1"),
-        ({"precision": "bf16", "time_s": 0.5}, "precision", "fp32 → bf16, 0.500 × the time for the same work"),
+        ({"precision": "bf16", "time_s": 0.5, "size": 5}, "precision", "fp32 → bf16, 0.500 × the time for as many FLOPs"),
+        ({"precision": "bf16", "time_s": 0.5, "flops": 0, "size": 5}, "precision", "fp32 → bf16, 0.500 × the bytes a call"),
         ({"shapes": "8x3x5, 7x3x1", "time_s": 2.0, "flops": 200, "size": 20}, "batch", "2.00 × the FLOPs a call"),
         ({"shapes": "4x3x9, 7x3x1", "time_s": 4.0, "flops": 200}, "shapes", "2.00 × the FLOPs a call, 2.00 × the time per FLOP"),
         ({"shapes": "5x4x3, 7x3x1"}, "shapes", "other shapes"),
-        ({"size": 20, "time_s": 2.0}, "same", "2.00 × the bytes a call"),
+        ({"size": 20, "time_s": 2.0}, "same", "2.00 × the bytes a call, 2.00 × the time for as many FLOPs"),
         ({"module": "blocks.0", "time_s": 1.01}, "module", "was layer.0"),
         ({"module": "blocks.0", "phase": "backward"}, "module", "was layer.0"),
     ],
@@ -265,6 +266,10 @@ def test_the_sentence_says_what_moved_most_and_what_is_new():
         "B takes 2.00 times as long as A: 2.50 s a step instead of 1.25 s (spans of the traces; their noise is not known). "
         "The largest part: copy_ of fc, +1.00 s (new). 1 operator is new (+1.00 s). 1 operator is gone (−250 ms)."
     )
+    # What was timed and what was traced may differ, and then both are said.
+    untimed = msgspec.structs.replace(timed(*[2.0] * 6), operators=(operator(time_s=0.5),))
+    untimed = msgspec.structs.replace(untimed, timeline=msgspec.structs.replace(untimed.timeline, span_s=0.5))
+    assert compare(timed(*[1.0] * 6), untimed).verdict.endswith("The traced steps, which the rows are of, say otherwise: −500 ms.")
     assert compare(made(operator(time_s=1.0)), made(operator(time_s=0.9))).verdict.startswith("B takes 10 % less time than A")
     assert compare(made(operator(time_s=1.0)), made(operator(time_s=1.004))).verdict.startswith("B takes 0.4 % more time than A")
 
@@ -336,7 +341,7 @@ def test_the_profilers_cost_and_the_batch_are_said():
     )
     after = msgspec.structs.replace(after, steps=msgspec.structs.replace(after.steps, profiler_dilation=1.25))
     notes = compare(before, after).notes
-    assert "the profiler slowed A 50 % and B 25 %: the rows were traced, the steps were not" in notes
+    assert "the traced steps took 1.50 (A) and 1.25 (B) times as long as the timed ones, and the rows are traced" in notes
     assert "for each sample: 250 ms in A, 125 ms in B" in notes
 
 
