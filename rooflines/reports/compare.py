@@ -25,7 +25,9 @@ By = Literal["operator", "module"]
 # In the order of the page.
 _GROUPS = {"slower": "Slower", "faster": "Faster", "new": "New", "gone": "Gone"}
 _WIDEST = 120
-_WORST_DECIMALS = 4
+_MOST_DECIMALS = 4
+# What names keep on a console that is too narrow for the table.
+_LEAST_NAMES = 20
 _ASCII = str.maketrans("±µ·…×–—−“”’→", '~u-~x---""\'>')
 
 
@@ -150,7 +152,7 @@ def _columns(page: _Page, rows: Sequence[Change], by: By) -> _Columns:
     time = max(len("A"), len(times.unit), *(len(text) for row in texts for text in row[:2])) if texts else 6
     change = max(len("change"), *(len(row[2]) for row in texts)) if texts else 6
     ratio = max(len("ratio"), *(len(row[3]) for row in texts)) if texts else 5
-    room = page.width - 2 * time - change - ratio - 2 * 4
+    room = max(_LEAST_NAMES, page.width - 2 * time - change - ratio - 2 * 4)
     first, second = max([len(by), *(len(_first(row, by)) for row in rows)]), max([0, *(len(_second(row, by)) for row in rows)])
     if not second:
         return _Columns(min(first, room), 0, time, change, ratio, times)
@@ -165,7 +167,7 @@ def _scale(rows: Sequence[Change]) -> Scale:
     times = column_scale([side.time_s for row in rows for side in (row.before, row.after) if side is not None], "s")
     largest = max((abs(row.difference_s) for row in rows), default=0.0) / times.factor
     decimals = len(significant(largest).partition(".")[2]) if largest else times.decimals
-    return times._replace(decimals=min(max(decimals, times.decimals), _WORST_DECIMALS))
+    return times._replace(decimals=min(max(decimals, times.decimals), _MOST_DECIMALS))
 
 
 def _times(row: Change, times: Scale) -> tuple[str, str, str, str]:

@@ -45,7 +45,7 @@ def compare(before: Analysis, after: Analysis, sources: tuple[str, str] = ("A", 
             hint="Was one of the runs interrupted? 'rooflines analyze' says what it has.",
         )
     # Where one trace has no modules at all, the operators of the other would all be new.
-    by_module = _has_modules(before) == _has_modules(after)
+    by_module = not timelines or _has_modules(before) == _has_modules(after)
     pairs = match_operators(before, after, by_module=by_module) if timelines else []
     rows = [_change(pair) for pair in pairs]
     if before.timeline is not None and after.timeline is not None:

@@ -164,8 +164,10 @@ def _pair_off(
     """Add the pairs that agree in ``key`` to ``pairs``; returns the rows left over. Of several, the largest work goes together."""
     ours, theirs = _grouped(before, key), _grouped(after, key)
     for value in [value for value in ours if value in theirs]:
-        old, new = sorted(ours[value], key=_order), sorted(theirs[value], key=_order)
+        old, new = ours[value], theirs[value]
         most = min(len(old), len(new))
+        if max(len(old), len(new)) > 1:
+            old, new = sorted(old, key=_order), sorted(new, key=_order)
         pairs += [Pair(match, *both) for both in zip(old[:most], new[:most], strict=True)]
         ours[value], theirs[value] = old[most:], new[most:]
     return [row for rows in ours.values() for row in rows], [row for rows in theirs.values() for row in rows]

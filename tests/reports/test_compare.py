@@ -49,6 +49,10 @@ def test_the_page_fits_its_width(width, by):
     assert not any(line != line.rstrip() for line in lines)
 
 
+def test_a_console_too_narrow_for_the_table_still_prints():
+    assert "conv2d" in shown(compare(sample(), changed()), 20)
+
+
 def test_what_got_slower_faster_new_and_gone_in_this_order():
     text = shown(compare(sample(), changed()))
     places = [
