@@ -8,6 +8,7 @@ Everything public is here and loads on first use: importing ``rooflines`` import
 ``load``              a run directory from disk
 ``count``             FLOPs and bytes of a function or module, operator by operator, on fake tensors; returns a ``Count``
 ``analyze``           a run (or its directory) -> ``Analysis``, derived anew from the raw files
+``compare``           two runs, traces or analyses -> ``Comparison``: what got slower, what is new, what is gone, and the noise
 ``measure_ceilings``  what this device can do, measured or from the cache
 ``formula``           register what a custom operator computes and moves: ``@formula("mylib::my_op", category="other")``
 ``work``              declare it for a kernel that is no operator: ``with work("name", flops=..., bytes=...)``
@@ -25,21 +26,24 @@ from rooflines._version import __version__
 if TYPE_CHECKING:
     from rooflines.device_specs.measure import measure as measure_ceilings
     from rooflines.errors import RooflinesError
-    from rooflines.pipeline import analyze, profile, record
+    from rooflines.pipeline import analyze, compare, profile, record
     from rooflines.profiler.declared import work
     from rooflines.profiler.records import Run
     from rooflines.profiler.run import load
     from rooflines.roofline.analysis import Analysis
+    from rooflines.roofline.comparison import Comparison
     from rooflines.roofline.count import Count, count
     from rooflines.roofline.work import formula
 
 __all__ = [
     "Analysis",
+    "Comparison",
     "Count",
     "RooflinesError",
     "Run",
     "__version__",
     "analyze",
+    "compare",
     "count",
     "formula",
     "load",
@@ -51,10 +55,12 @@ __all__ = [
 
 _HOMES = {
     "Analysis": ("rooflines.roofline.analysis", "Analysis"),
+    "Comparison": ("rooflines.roofline.comparison", "Comparison"),
     "Count": ("rooflines.roofline.count", "Count"),
     "RooflinesError": ("rooflines.errors", "RooflinesError"),
     "Run": ("rooflines.profiler.records", "Run"),
     "analyze": ("rooflines.pipeline", "analyze"),
+    "compare": ("rooflines.pipeline", "compare"),
     "count": ("rooflines.roofline.count", "count"),
     "formula": ("rooflines.roofline.work", "formula"),
     "load": ("rooflines.profiler.run", "load"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import gc
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rooflines.device_specs.records import Ceilings
-from rooflines.errors import Interrupted, OutputError, TraceError, UsageError, WorkloadError
+from rooflines.errors import DataError, Interrupted, OutputError, TraceError, UsageError, WorkloadError
 from rooflines.profiler.collect import Progress, Recording, Silent, collect, quiet_profiler
 from rooflines.profiler.foreign import run_of_trace
 from rooflines.profiler.memory_shortage import memory_shortage
@@ -29,10 +30,12 @@ from rooflines.profiler.trace.columns import MEMORY_LIMIT_BYTES
 from rooflines.profiler.trace.reader import read_trace
 from rooflines.profiler.trace.stream import is_url
 from rooflines.profiler.workloads import Prepared, from_module, from_step, prepare, thread_count
-from rooflines.roofline.analysis import Analysis
+from rooflines.roofline.analysis import ANALYSIS_SCHEMA, Analysis
 from rooflines.roofline.analyze import IMPLAUSIBLE
 from rooflines.roofline.analyze import analyze as _analyze
-from rooflines.serial import write_json
+from rooflines.roofline.compare import compare as _compare
+from rooflines.roofline.comparison import Comparison
+from rooflines.serial import read_json, write_json
 
 if TYPE_CHECKING:
     import torch
@@ -498,3 +501,107 @@ _WRITERS: dict[str, Callable[[Analysis, Run], Path]] = {
     "csv": _write_csv,
     "tensorboard": _write_tensorboard,
 }
+
+
+def compare(
+    before: Analysis | Run | Path | str,
+    after: Analysis | Run | Path | str,
+    *,
+    ceilings: str | None = None,
+    anyway: bool = False,
+    memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
+    progress: Progress | None = None,
+) -> Comparison:
+    """``after`` held against the baseline ``before``: each an analysis, a run or its directory, a trace, or an ``analysis.json``.
+
+    Raises UsageError when the two ran on unlike devices, with other numbers of threads or in other modes, naming the facts that differ,
+    unless ``anyway``; facts that a trace does not hold do not differ. The other parameters are those of ``analyze``.
+    """
+    return compare_all(
+        (before, after), ceilings=ceilings, anyway=anyway, memory_limit_bytes=memory_limit_bytes, progress=progress
+    )[0]  # fmt: skip
+
+
+def compare_all(
+    sources: Sequence[Analysis | Run | Path | str],
+    *,
+    ceilings: str | None = None,
+    anyway: bool = False,
+    memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
+    progress: Progress | None = None,
+) -> list[Comparison]:
+    """Each of ``sources`` but the first held against the first, which is read once; the parameters are those of ``compare``."""
+    baseline: tuple[Analysis, str] | None = None
+    comparisons = []
+    for source in sources:
+        if isinstance(source, Analysis):
+            side = source, "B" if baseline else "A"
+        else:
+            found = read_analysis(source, ceilings=ceilings, memory_limit_bytes=memory_limit_bytes, progress=progress)
+            side = found, str(source.directory if isinstance(source, Run) else source)
+        if baseline is None:
+            baseline = side
+            continue
+        comparison = _compare(baseline[0], side[0], (baseline[1], side[1]))
+        if comparison.unlike and not anyway:
+            facts = ", ".join(f"{fact.name} {fact.before!r} and {fact.after!r}" for fact in comparison.unlike)
+            raise UsageError(
+                f"{baseline[1]!r} and {side[1]!r} ran under unlike conditions: {facts}.",
+                hint="Their times say little about each other; --anyway (anyway=True) compares them all the same.",
+            )
+        comparisons.append(comparison)
+    return comparisons
+
+
+def read_analysis(
+    source: Run | Path | str,
+    *,
+    ceilings: str | None = None,
+    memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
+    progress: Progress | None = None,
+) -> Analysis:
+    """The analysis of a run, its directory or a trace, derived anew, or the one that a file written by rooflines holds.
+
+    The parameters are those of ``analyze``. Raises DataError for a file of ours that is corrupt or something else, UsageError for
+    ``ceilings`` with a stored analysis, which holds no times to judge anew.
+    """
+    if not isinstance(source, Run):
+        found = _stored_schema(source)
+        if found:
+            if ceilings is not None:
+                raise UsageError(
+                    f"{str(source)!r} is an analysis, which --ceilings cannot judge anew.", hint="Give the run or the trace itself."
+                )
+            return _stored_analysis(Path(source), found)
+        if not is_directory(source):
+            return analyze_trace(source, ceilings=ceilings, memory_limit_bytes=memory_limit_bytes, progress=progress)[1]
+    return analyze(source, ceilings=ceilings)
+
+
+_STORED = re.compile(rb'\s*\{\s*"schema"\s*:\s*"(rooflines\.[a-z]+/[0-9]+)"')
+
+
+def _stored_schema(source: Path | str) -> str:
+    """The schema of a JSON file of ours; empty for anything else, which a trace or its reader's complaint is."""
+    if is_url(source) or not Path(source).is_file():
+        return ""
+    try:
+        with Path(source).open("rb") as file:
+            found = _STORED.match(file.read(1024))
+    except OSError:
+        return ""
+    return found[1].decode() if found else ""
+
+
+def _stored_analysis(path: Path, schema: str) -> Analysis:
+    if schema != ANALYSIS_SCHEMA:
+        raise DataError(
+            f"{str(path)!r} has schema {schema!r}, and what is compared is {ANALYSIS_SCHEMA!r}.",
+            hint="Give the run directory, a trace, or an analysis.json of this version.",
+        )
+    try:
+        return read_json(path, Analysis)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"the analysis {str(path)!r} is corrupt: {error}.", hint="Write it again with 'rooflines analyze'.") from None
+    except OSError as error:
+        raise DataError(f"cannot read {str(path)!r}: {error.strerror or error}.", hint="Check who may read it.") from None

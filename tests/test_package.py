@@ -40,8 +40,8 @@ HEAVY = (
 
 def test_public_names():
     assert rooflines.__all__ == [
-        "Analysis", "Count", "RooflinesError", "Run", "__version__", "analyze", "count", "formula", "load", "measure_ceilings",
-        "profile", "record", "work",
+        "Analysis", "Comparison", "Count", "RooflinesError", "Run", "__version__", "analyze", "compare", "count", "formula", "load",
+        "measure_ceilings", "profile", "record", "work",
     ]  # fmt: skip
     for name in rooflines.__all__:
         assert getattr(rooflines, name) is not None

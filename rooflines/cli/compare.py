@@ -1,0 +1,99 @@
+# ruff: noqa: T201 (a command line prints)
+"""``rooflines compare``: runs, traces and analyses against the first of them."""
+
+from __future__ import annotations
+
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from rooflines.cli.app import app
+from rooflines.cli.options import MemoryLimit, TableFormat, size
+from rooflines.cli.output import check_writable, console, progress_bar, write
+from rooflines.errors import RooflinesError, UsageError
+
+
+class CompareBy(str, Enum):
+    """What a row of a comparison is."""
+
+    operator = "operator"
+    module = "module"
+
+
+@app.command()
+def compare(
+    sources: Annotated[
+        list[str], typer.Argument(help="Run directories, traces (files or URLs) or analysis.json files; the first is the baseline.")
+    ],
+    by: Annotated[CompareBy, typer.Option(help="What a row is.")] = CompareBy.operator,
+    top: Annotated[int, typer.Option(help="Most rows of a kind: slower, faster, new, gone.", min=1)] = 5,
+    format: Annotated[
+        Optional[TableFormat],  # noqa: UP045
+        typer.Option(help="What to print.", show_default="table, or what --output ends in"),
+    ] = None,
+    output: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option("--output", "-o", help="Write it there instead of printing.", metavar="FILE"),
+    ] = None,
+    ceilings: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="measured, spec, or a JSON file: judge all by these.", show_default="as rooflines analyze"),
+    ] = None,
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="Compare though device, threads or mode differ.")
+    ] = False,
+    fail_above: Annotated[
+        Optional[float],  # noqa: UP045
+        typer.Option(
+            help="Exit with 1 when one is slower than the first by more than so many percent and more than the noise.",
+            metavar="PERCENT", min=0, show_default="never",
+        ),
+    ] = None,
+    memory_limit: MemoryLimit = "4GB",
+) -> None:  # fmt: skip
+    """Compare runs, traces and analyses with the first: per operator and module what got slower, what is new, what is gone.
+
+    [bold]rooflines compare runs/before runs/after[/bold]
+
+    [bold]rooflines compare main.pt.trace.json.gz branch.pt.trace.json.gz --fail-above 10[/bold]
+
+    Exit codes: 0 compared, 1 slower than --fail-above allows, 2 not comparable or not readable.
+    """
+    if len(sources) < 2:
+        raise UsageError("there is nothing to compare with: give two or more.", hint="rooflines compare BEFORE AFTER")
+    suffix = output.suffix.removeprefix(".") if output is not None else ""
+    chosen = format or (TableFormat(suffix) if suffix in ("json", "csv") else TableFormat.table)
+    limit = size(memory_limit)
+    if output is not None:
+        check_writable(output)
+    from rooflines import pipeline, serial
+    from rooflines.reports.compare import comparison_csv, print_comparison
+    from rooflines.units import percent
+
+    with progress_bar(not sys.stderr.isatty()) as progress:
+        comparisons = pipeline.compare_all(sources, ceilings=ceilings, anyway=anyway, memory_limit_bytes=limit, progress=progress)
+    if chosen is TableFormat.json:
+        text = serial.to_json(comparisons[0] if len(comparisons) == 1 else comparisons)
+    elif chosen is TableFormat.csv:
+        text = comparison_csv(comparisons, by.value)
+    else:
+        shown = console(text_only=output is not None)
+        with shown.capture() as captured:
+            for number, comparison in enumerate(comparisons):
+                if number:
+                    shown.print()
+                print_comparison(comparison, by.value, top, shown)
+        text = captured.get()
+    if output is None:
+        print(text, end="")
+    else:
+        write(output, text.encode())
+        print(f"written   {output}", file=sys.stderr)
+    if fail_above is not None:
+        slower = [comparison for comparison in comparisons if comparison.slower_than(fail_above / 100)]
+        if slower:
+            names = ", ".join(f"{one.b.source!r} by {percent(one.pace.ratio - 1, 1)}" for one in slower if one.pace is not None)
+            raise RooflinesError(f"slower than {slower[0].a.source!r} by more than {fail_above:g} %: {names}.")
