@@ -1,8 +1,8 @@
 """Which kernels on different ranks are the same collective.
 
-NCCL runs the collectives of a process group in the same order on every rank, so the k-th of a group and kind on each is one. Traces need
-not begin and end together, and may not say the group; so what is matched by order must also agree in size and, as far as clocks can
-tell, have run together: a collective that gives every rank something of every other cannot end on one before the last has entered.
+NCCL runs the collectives of a process group in the same order on every rank, so the k-th of a group and kind on each is one. But traces
+need not begin and end together, and may not say the group. So what is matched by order must also agree in size and, as far as clocks
+can tell, have run together: a collective that gives every rank something of every other cannot end on one before the last has entered.
 Where order does not fit, those of one kind and size that end together are one collective. The rest is left unmatched, with the reason.
 
 Clocks of hosts differ. Starts and ends are first compared as they are; where that shows nothing, after taking off the median difference

@@ -35,9 +35,9 @@ def read_ranks(
     """What is kept of each of ``sources``, in their order; ``done`` is called as each is read.
 
     ``jobs`` is the number of processes, by default as many as there are processors and work for; with 1 everything happens in this one.
-    ``dask`` is the address of a Dask scheduler whose workers read instead; they must reach the files by the same names. The memory limit
-    is that of one trace. Raises TraceError that names the file which cannot be read; the other processes are ended then, as they are by
-    an interrupt. Raises UsageError when Dask is not installed or does not answer.
+    ``dask`` is the address of a Dask scheduler whose workers read instead; they must reach the files by the same names. The memory
+    limit is that of one trace. Raises TraceError that names the file which cannot be read; the other processes are ended then, as they
+    are by an interrupt. Raises UsageError when Dask is not installed or does not answer.
     """
     if dask is not None:
         return _on_dask(sources, dask, memory_limit_bytes, done)

@@ -213,10 +213,9 @@ def _numbered(parts: Sequence[RankPart]) -> dict[int, RankPart]:
         in_name = _RANK_IN_NAME.findall(part.source)
         rank = part.place.rank if part.place else int(in_name[-1]) if in_name else position
         if rank in numbered:
-            told = "says so" if part.place else "is named so" if in_name else "stands in that place of the list"
             raise UsageError(
-                f"two traces are of rank {rank}: {numbered[rank].source!r} and {part.source!r}, which {told}.",
-                hint="Give one trace of each rank, all of one job.",
+                f"two traces are of rank {rank}: {numbered[rank].source!r} and {part.source!r}.",
+                hint="Give one trace of each rank, all of one job, named rank0, rank1, ... where they do not say it themselves.",
             )
         numbered[rank] = part
     return dict(sorted(numbered.items()))
@@ -287,7 +286,7 @@ class _Waits:
 
     def add(self, ranks: Sequence[int], lasting_ns: np.ndarray, waits: bool) -> int | None:
         """Take in collectives: nanoseconds of each kernel by [collective, rank]. Returns the rank that made the others wait longest."""
-        for i, rank in enumerate(ranks):
+        for rank in ranks:
             self.matched[rank] += len(lasting_ns)
         if not waits:
             return None

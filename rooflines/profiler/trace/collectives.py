@@ -157,8 +157,8 @@ class _Told:
     def _told_by(self, signature: Signature) -> Exchange:
         if signature.name == "record_param_comms":
             name, elements_in, elements_out, dtype = (signature.arg(index, None) for index in range(4))
-            whole = [value if isinstance(value, int) else None for value in (elements_in, elements_out)]
-            return _exchange(kind_of(name) if isinstance(name, str) else "other", *whole, SCALAR_TYPES.get(dtype))
+            sent, received = (value if isinstance(value, int) else None for value in (elements_in, elements_out))
+            return _exchange(kind_of(name) if isinstance(name, str) else "other", sent, received, SCALAR_TYPES.get(dtype))
         namespace, _, name = signature.name.partition(":")
         if namespace not in ("nccl", "c10d", "_c10d_functional"):
             return Exchange("other")

@@ -70,8 +70,8 @@ class DeviceEvents:
 class Collective:
     """What a communication kernel did, as its process group noted it: elements sent and received by this rank, of ``dtype``.
 
-    ``group`` is the name of the process group, ``group_size`` its number of ranks and ``group_ranks`` which of the job's ranks they are;
-    None for what the trace leaves out.
+    ``group`` is the name of the process group, ``group_size`` its number of ranks and ``group_ranks`` which of the ranks these
+    are; None for what the trace leaves out.
     """
 
     name: str

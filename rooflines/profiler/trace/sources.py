@@ -16,17 +16,17 @@ _OURS = frozenset({"run.json", "analysis.json", "ranks.json"})
 _NUMBER = re.compile(r"(\d+)")
 
 
-def find_traces(sources: Sequence[str | Path]) -> list[str]:
+def find_traces(sources: Sequence[str | Path], *, may_be_empty: bool = False) -> list[str]:
     """The trace files in ``sources`` in their order, those of a directory or a pattern by name, ``rank10`` behind ``rank2``.
 
     A source is a file, a directory, a pattern with ``*`` (``**`` for directories in between), or a URL: of a file, of a directory where
     it ends in a slash, or with ``*``. A file need not exist: reading it says so. Raises UsageError for a directory or a pattern without
-    traces.
+    traces, unless they ``may_be_empty``.
     """
-    return [found for source in sources for found in _traces(str(source))]
+    return [found for source in sources for found in _traces(str(source), may_be_empty)]
 
 
-def is_several(source: str | Path) -> bool:
+def _is_several(source: str | Path) -> bool:
     """Whether ``source`` may stand for several files."""
     text = str(source)
     if is_url(text):
@@ -34,8 +34,8 @@ def is_several(source: str | Path) -> bool:
     return Path(text).is_dir() or (glob.has_magic(text) and not Path(text).exists())
 
 
-def _traces(source: str) -> list[str]:
-    if not is_several(source):
+def _traces(source: str, may_be_empty: bool) -> list[str]:
+    if not _is_several(source):
         return [source]
     if is_url(source):
         found = _behind(f"{source}*" if source.endswith("/") else source)
@@ -47,7 +47,7 @@ def _traces(source: str) -> list[str]:
     else:
         chosen = [path for path in glob.glob(source, recursive=True) if Path(path).is_file()]
         what = "pattern"
-    if not chosen:
+    if not chosen and not may_be_empty:
         raise UsageError(
             f"no traces in the directory {source!r}." if what == "directory" else f"no file fits the pattern {source!r}.",
             hint="Give one trace a rank, *.json, *.json.gz or *.json.zst.",
