@@ -505,8 +505,8 @@ RANKS_FORMATS = ("html", "json", "csv")
 
 
 def find_sources(sources: Sequence[Path | str]) -> list[str]:
-    """What ``sources`` (files, directories of traces, patterns, URLs, runs) stand for: one run or trace, which ``analyze`` takes, or the
-    traces of several ranks, which ``analyze_ranks`` takes. Raises UsageError for a pattern without traces, and for such a directory
+    """What ``sources`` (files, directories of traces, patterns, URLs, runs) stand for: one run or trace, which ``analyze`` takes, or
+    the traces of several ranks, which ``analyze_ranks`` takes. Raises UsageError for a pattern without traces, and for such a directory
     where more than it is given."""
     from rooflines.profiler.trace.sources import find_traces
 

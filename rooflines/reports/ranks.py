@@ -74,8 +74,8 @@ def sentences(analysis: RankAnalysis) -> Iterator[str]:
     late = analysis.straggler
     if late is not None:
         yield (
-            f"Rank {late.rank} is waited for: last into {late.times_last} of {late.of} matched collectives, for"
-            f" {seconds(late.waited_s)} of waiting, {percent(late.share)} of all."
+            f"Rank {late.rank} is waited for: last into {late.times_last} of {late.of} matched collectives; the others together waited"
+            f" {seconds(late.waited_s)} for it, {percent(late.share)} of all waiting."
         )
     elif analysis.collectives:
         yield "Nobody is waited for: no matched collective shows who entered last."

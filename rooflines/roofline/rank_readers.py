@@ -109,7 +109,7 @@ def _on_dask(sources: Sequence[str], address: str, memory_limit_bytes: int, done
         # Not pure: a file may have changed under the name that was read before.
         futures = [client.submit(read_rank, source, memory_limit_bytes, pure=False) for source in sources]
         try:
-            for future in distributed.as_completed(futures):
+            for future in distributed.as_completed(futures, loop=client.loop):
                 future.result()
                 done()
             return [future.result() for future in futures]
