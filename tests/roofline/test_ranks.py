@@ -10,7 +10,7 @@ import pytest
 
 from rooflines.errors import TraceError, UsageError
 from rooflines.roofline.ranks import RankAnalysis, analyze_parts, bus_factor, read_rank
-from tests.traces import kernel
+from tests.traces import kernel, launch, span
 
 pytestmark = pytest.mark.unit
 
@@ -228,12 +228,8 @@ def test_ranks_are_told_by_the_trace_then_the_name_then_the_place(job):
 
 
 def test_steps_make_times_per_step_only_where_all_have_them(job):
-    step = [{"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{i}", "pid": 7, "tid": 1, "ts": 100 * i, "dur": 100, "args": {}}
-            for i in (1, 2)]  # fmt: skip
-    run = [
-        {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 7, "tid": 1, "ts": 100 * i + 5, "dur": 5,
-         "args": {"correlation": i}} for i in (1, 2)
-    ]  # fmt: skip
+    step = [span(f"ProfilerStep#{i}", 100 * i, 100) for i in (1, 2)]
+    run = [launch(100 * i + 5, 5, i) for i in (1, 2)]
     work = [kernel("gemm", 120, 40, 1), kernel("gemm", 220, 40, 2)]
     with_steps = [*step, *run, *work]
     assert [row.compute_s for row in job(with_steps, with_steps).ranks] == [pytest.approx(40e-6)] * 2

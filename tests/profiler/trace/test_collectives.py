@@ -80,9 +80,11 @@ def test_without_a_launch_the_name_tells_the_kind_alone():
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        ("ncclAllReduceRingLLKernel_sum_f32(ncclColl)", "allreduce"), ("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(x)", "reducescatter"),
+        ("ncclAllReduceRingLLKernel_sum_f32(ncclColl)", "allreduce"),
+        ("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(x)", "reducescatter"),
         ("ncclDevKernel_SendRecv(x)", "sendrecv"), ("ncclKernel_Reduce_RING_LL_Sum_float(x)", "reduce"),
-        ("ncclDevKernel_Generic_1(ncclAllReduce*)", "other"), ("nccl:all_to_all", "alltoall"), ("send", "send"), ("c10d::recv_", "recv"),
+        ("ncclDevKernel_Generic_1(ncclAllReduce*)", "other"), ("nccl:all_to_all", "alltoall"), ("send", "send"),
+        ("c10d::recv_", "recv"),
         ("", "other"),
     ],
 )  # fmt: skip
@@ -104,7 +106,8 @@ def test_an_old_trace_tells_its_collectives_by_their_operators():
     told = [(one.kind, one.bytes) for one in (found.exchanges[what] for what in found.what)]
     # all of them are called SendRecv
     assert told[:5] == [
-        ("alltoall", 3072), ("alltoall", 419_430_400), ("allreduce", 4 * 19_618_307), ("allreduce", 4 * 26_955_536), ("allgather", 1 << 30),
+        ("alltoall", 3072), ("alltoall", 419_430_400), ("allreduce", 4 * 19_618_307), ("allreduce", 4 * 26_955_536),
+        ("allgather", 1 << 30),
     ]  # fmt: skip
 
 
