@@ -110,13 +110,14 @@ def _together(kind: str, of: dict[int, Collectives], calls: dict[int, Int64s]) -
     """The calls that are one collective, how that was told, and why the rest is none."""
     nothing = np.empty((0, len(calls)), np.int64)
     counts = {rank: len(own) for rank, own in calls.items()}
-    ordered = _by_order(of, calls)
+    alike = _likenesses(of, calls)
+    ordered = _by_order(calls, alike)
     if kind not in SYNCHRONISING:
         # A root may be done before the others begin: times say nothing.
         return (nothing, "order", _uneven(counts)) if ordered is None else (ordered, "order", "")
     if ordered is not None and _ran_together(of, calls, ordered, corrected=False):
         return ordered, "order", ""
-    timed = _by_time(of, calls)
+    timed = _by_time(of, calls, alike)
     reason = _uneven(counts) or "sizes or times say that the k-th of each rank are not the same"
     if 2 * len(timed) >= max(1, min(counts.values())):
         return timed, "time", reason
@@ -130,20 +131,25 @@ def _uneven(counts: dict[int, int]) -> str:
     return "" if counts[low] == counts[high] else f"rank {low} has {counts[low]:,} of them and rank {high} {counts[high]:,}"
 
 
-def _by_order(of: dict[int, Collectives], calls: dict[int, Int64s]) -> Int64s | None:
+def _likenesses(of: dict[int, Collectives], calls: dict[int, Int64s]) -> dict[int, Int64s]:
+    """For each rank's calls a number of what is the same on all ranks of a collective: the dtype and, where nobody moves more than the
+    others, the size."""
+    numbers: dict[tuple[str | None, int | None], int] = {}
+    found = {}
+    for rank, own in calls.items():
+        kinds = [
+            numbers.setdefault((one.dtype, one.bytes if one.kind in _EVEN else None), len(numbers)) for one in of[rank].exchanges
+        ]  # fmt: skip
+        found[rank] = np.array(kinds, np.int64)[of[rank].what[own]]
+    return found
+
+
+def _by_order(calls: dict[int, Int64s], alike: dict[int, Int64s]) -> Int64s | None:
     """The k-th of every rank beside each other; None where they are not equally many or not alike."""
-    if len(set(map(len, calls.values()))) != 1:
-        return None
-    likes = [_likenesses(of[rank], own) for rank, own in calls.items()]
-    if any(other != likes[0] for other in likes[1:]):
+    first, *others = alike.values()
+    if not all(np.array_equal(first, other) for other in others):
         return None
     return np.stack(tuple(calls.values()), axis=1)
-
-
-def _likenesses(own: Collectives, calls: Int64s) -> list[tuple[str | None, int | None]]:
-    """What is the same on all ranks of a collective: the dtype and, where nobody moves more than the others, the size."""
-    kinds = [(one.dtype, one.bytes if one.kind in _EVEN else None) for one in own.exchanges]
-    return [kinds[code] for code in own.what[calls].tolist()]
 
 
 def _ran_together(of: dict[int, Collectives], calls: dict[int, Int64s], together: Int64s, *, corrected: bool) -> bool:
@@ -157,41 +163,31 @@ def _ran_together(of: dict[int, Collectives], calls: dict[int, Int64s], together
     return bool(np.count_nonzero(apart) <= _STRAYS * len(apart))
 
 
-def _by_time(of: dict[int, Collectives], calls: dict[int, Int64s]) -> Int64s:
+def _by_time(of: dict[int, Collectives], calls: dict[int, Int64s], alike: dict[int, Int64s]) -> Int64s:
     """Those alike that end together on all ranks."""
     fewest = min(calls, key=lambda rank: len(calls[rank]))
-    partners = [
-        np.arange(len(calls[rank])) if rank == fewest else _partners(of[fewest], calls[fewest], of[rank], calls[rank]) for rank in calls
-    ]  # fmt: skip
-    positions = np.stack(partners, axis=1)
+    ends = {rank: of[rank].end_ns[own] for rank, own in calls.items()}
+    lasting = {rank: of[rank].duration_ns[own] for rank, own in calls.items()}
+    positions = np.stack([_partners(fewest, rank, alike, ends, lasting) for rank in calls], axis=1)
     positions = positions[(positions >= 0).all(axis=1)]
     return np.stack([own[positions[:, i]] for i, own in enumerate(calls.values())], axis=1)
 
 
-def _partners(one: Collectives, ones: Int64s, other: Collectives, others: Int64s) -> Int64s:
+def _partners(one: int, other: int, alike: dict[int, Int64s], ends: dict[int, Int64s], lasting: dict[int, Int64s]) -> Int64s:
     """For each of one rank's calls the position of the other rank's that ends with it, -1 for none; nobody is the partner of two."""
-    found = np.full(len(ones), -1, np.int64)
-    mine, theirs = _positions(one, ones), _positions(other, others)
-    for alike, own in mine.items():
-        candidates = theirs.get(alike)
-        if candidates is None:
-            continue
-        ends = other.end_ns[others[candidates]]
-        candidates, ends = candidates[np.argsort(ends, kind="stable")], np.sort(ends)
-        wanted = one.end_ns[ones[own]]
-        above = np.clip(np.searchsorted(ends, wanted), 0, len(ends) - 1)
+    if one == other:
+        return np.arange(len(ends[one]))
+    found = np.full(len(ends[one]), -1, np.int64)
+    for like in np.intersect1d(alike[one], alike[other]).tolist():
+        own, candidates = np.flatnonzero(alike[one] == like), np.flatnonzero(alike[other] == like)
+        candidates = candidates[np.argsort(ends[other][candidates], kind="stable")]
+        times, wanted = ends[other][candidates], ends[one][own]
+        above = np.clip(np.searchsorted(times, wanted), 0, len(times) - 1)
         below = np.maximum(above - 1, 0)
-        at = np.where(np.abs(ends[below] - wanted) <= np.abs(ends[above] - wanted), below, above)
-        shorter = np.minimum(one.duration_ns[ones[own]], other.duration_ns[others[candidates[at]]])
-        near = np.abs(ends[at] - wanted) <= np.maximum(shorter * _TOGETHER, _RESOLUTION_NS)
+        at = np.where(np.abs(times[below] - wanted) <= np.abs(times[above] - wanted), below, above)
+        shorter = np.minimum(lasting[one][own], lasting[other][candidates[at]])
+        near = np.abs(times[at] - wanted) <= np.maximum(shorter * _TOGETHER, _RESOLUTION_NS)
         found[own[near]] = candidates[at[near]]
-    taken, times = np.unique(found[found >= 0], return_counts=True)
-    found[np.isin(found, taken[times > 1])] = -1
+    taken, times_taken = np.unique(found[found >= 0], return_counts=True)
+    found[np.isin(found, taken[times_taken > 1])] = -1
     return found
-
-
-def _positions(own: Collectives, calls: Int64s) -> dict[tuple[str | None, int | None], Int64s]:
-    groups: dict[tuple[str | None, int | None], list[int]] = {}
-    for position, alike in enumerate(_likenesses(own, calls)):
-        groups.setdefault(alike, []).append(position)
-    return {alike: np.array(positions, np.int64) for alike, positions in groups.items()}

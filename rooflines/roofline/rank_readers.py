@@ -106,8 +106,10 @@ def _on_dask(sources: Sequence[str], address: str, memory_limit_bytes: int, done
             f"no Dask scheduler answers at {address!r}: {error or type(error).__name__}.", hint="Give its address, tcp://HOST:8786."
         ) from None
     with client:
+        # A worker has a working directory of its own.
+        paths = [source if is_url(source) else os.path.abspath(source) for source in sources]
         # Not pure: a file may have changed under the name that was read before.
-        futures = [client.submit(read_rank, source, memory_limit_bytes, pure=False) for source in sources]
+        futures = [client.submit(read_rank, source, memory_limit_bytes, pure=False) for source in paths]
         try:
             for future in distributed.as_completed(futures, loop=client.loop):
                 future.result()

@@ -324,15 +324,17 @@ def _collective_rows(
     rows = []
     for one in matched:
         lasting = np.stack([collectives[rank].duration_ns[one.calls[:, i]] for i, rank in enumerate(one.ranks)], axis=1)
+        what = np.stack([collectives[rank].what[one.calls[:, i]] for i, rank in enumerate(one.ranks)], axis=1)
+        distinct, number = np.unique(what, axis=0, return_inverse=True)
         sizes: dict[tuple[int | None, str | None, int | None], list[int]] = {}
-        for k, calls in enumerate(one.calls.tolist()):
-            own = [collectives[rank] for rank in one.ranks]
-            exchanges = [ranks.exchanges[ranks.what[call]] for ranks, call in zip(own, calls, strict=True)]
+        for row, codes in enumerate(distinct.tolist()):
+            exchanges = [collectives[rank].exchanges[code] for rank, code in zip(one.ranks, codes, strict=True)]
             # Of an uneven exchange the rank that moves most.
             most = max((exchange.bytes for exchange in exchanges if exchange.bytes is not None), default=None)
-            sizes.setdefault((most, exchanges[0].dtype, exchanges[0].group_size), []).append(k)
+            sizes.setdefault((most, exchanges[0].dtype, exchanges[0].group_size), []).append(row)
         for (size, dtype, group_size), chosen in sizes.items():
-            rows.append(_collective_row(one, lasting[chosen], size, dtype, _group_size(one, group_size, world_size), waits))
+            these = lasting[np.isin(number.reshape(-1), chosen)]
+            rows.append(_collective_row(one, these, size, dtype, _group_size(one, group_size, world_size), waits))
     return tuple(sorted(rows, key=lambda row: -(row.transfer_s + row.skew_s) * row.count))
 
 

@@ -123,7 +123,10 @@ def _elements(kind: str, elements_in: int | None, elements_out: int | None, size
 
 def _noted(one: Collective) -> Exchange:
     dtype = SCALAR_TYPES.get(COLLECTIVE_DTYPES.get(one.dtype, -1)) if one.dtype else None
-    return _exchange(kind_of(one.name), one.elements_in, one.elements_out, dtype, one.group, one.group_size, one.group_ranks)
+    sent, received, size = (
+        value if value is not None and value >= 0 else None for value in (one.elements_in, one.elements_out, one.group_size)
+    )
+    return _exchange(kind_of(one.name), sent, received, dtype, one.group, size or None, one.group_ranks)
 
 
 class _Told:

@@ -42,6 +42,11 @@ def test_a_list_of_ranks_that_was_cut_is_none():
     assert (exchange.group_size, exchange.group_ranks) == (64, None)
 
 
+def test_numbers_that_nothing_can_be_are_none():
+    exchange = only(noted(**{"Collective name": "allgather", "In msg nelems": -4, "Group size": -2, "dtype": "Float"}))
+    assert exchange == Exchange("allgather", dtype="float32")
+
+
 @pytest.mark.parametrize(
     ("name", "sent", "received", "size"),
     [
