@@ -23,7 +23,7 @@ from rooflines.profiler.trace.reader import read_trace
 from rooflines.profiler.trace.records import Rank
 from rooflines.roofline.analysis import Timeline
 from rooflines.roofline.analyze import analyze
-from rooflines.roofline.matching import SYNCHRONISING, By, Matched, match
+from rooflines.roofline.matched import SYNCHRONISING, By, Matched, match
 from rooflines.serial import from_plain, to_plain
 
 RANKS_SCHEMA = "rooflines.ranks/1"
