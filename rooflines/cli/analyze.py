@@ -1,17 +1,18 @@
 # ruff: noqa: T201 (a command line prints)
-"""``rooflines analyze``: a run or a trace, derived anew."""
+"""``rooflines analyze``: a run or a trace, derived anew, or the traces of several ranks together."""
 
 from __future__ import annotations
 
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated, Any, Optional
 
 import typer
 
 from rooflines.cli.app import app
 from rooflines.cli.options import MemoryLimit, size
 from rooflines.cli.output import console, progress_bar
+from rooflines.cli.ranks import DaskAddress, Jobs, refuse_for_one, refuse_for_several
 from rooflines.errors import OutputError
 
 
@@ -24,8 +25,13 @@ class AnalysisFormat(str, Enum):
 
 @app.command()
 def analyze(
-    source: Annotated[
-        str, typer.Argument(help="A run directory, or anybody's PyTorch trace: a JSON file, plain, .gz or .zst, or its URL.")
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            help="A run directory, or anybody's PyTorch trace: a JSON file, plain, .gz or .zst, or its URL. Of a job of several ranks"
+            " their traces: files, a directory, or a quoted pattern.",
+            metavar="SOURCE...",
+        ),
     ],
     format: Annotated[AnalysisFormat, typer.Option(help="What to print.")] = AnalysisFormat.table,
     output: Annotated[
@@ -39,27 +45,61 @@ def analyze(
             show_default="the run's own; for a trace the data sheet of the device it names",
         ),
     ] = None,
+    jobs: Jobs = None,
+    dask: DaskAddress = None,
     memory_limit: MemoryLimit = "4GB",
 ) -> None:
-    """Analyse a run anew from its raw files, or a trace that anybody recorded, without running the model."""
+    """Analyse a run anew from its raw files, or a trace that anybody recorded, without running the model.
+
+    The traces of several ranks are analysed together: where each one's time goes, how long they wait for each other, and what their
+    collectives reach.
+
+    [bold]rooflines analyze trace.json.gz[/bold]
+
+    [bold]rooflines analyze 'traces/rank*.json.gz'[/bold]
+    """
     from rooflines import pipeline, serial
 
     limit = size(memory_limit)
-    with progress_bar(format is AnalysisFormat.json) as progress:
+    quiet = format is AnalysisFormat.json
+    found = pipeline.find_sources(sources)
+    if len(found) > 1:
+        refuse_for_several(ceilings)
+        with progress_bar(quiet) as progress:
+            ranks = pipeline.analyze_ranks(found, jobs=jobs, dask=dask, memory_limit_bytes=limit, progress=progress)
+        _write(output, pipeline.RANKS_FILE, ranks)
+        if quiet:
+            print(serial.to_json(ranks), end="")
+            return
+        from rooflines.reports.ranks import print_ranks
+
+        print_ranks(ranks, console())
+        return
+    refuse_for_one(jobs, dask)
+    (source,) = found
+    with progress_bar(quiet) as progress:
         if pipeline.is_directory(source):
             analysis = pipeline.analyze(source, ceilings=ceilings)
             output = output or Path(source) / pipeline.ANALYSIS_FILE
         else:
             _, analysis = pipeline.analyze_trace(source, ceilings=ceilings, memory_limit_bytes=limit, progress=progress)
-    if output is not None:
-        path = output / pipeline.ANALYSIS_FILE if output.is_dir() else output
-        try:
-            serial.write_json(path, analysis)
-        except OSError as error:
-            raise OutputError(f"cannot write {str(path)!r}: {error.strerror or error}.", hint="Give another --output.") from None
-    if format is AnalysisFormat.json:
+    _write(output, pipeline.ANALYSIS_FILE, analysis)
+    if quiet:
         print(serial.to_json(analysis), end="")
         return
     from rooflines.reports.terminal import print_analysis
 
     print_analysis(analysis, console())
+
+
+def _write(output: Path | None, name: str, record: Any) -> None:
+    """The JSON of ``record`` in ``output``, under ``name`` where that is a directory."""
+    from rooflines import serial
+
+    if output is None:
+        return
+    path = output / name if output.is_dir() else output
+    try:
+        serial.write_json(path, record)
+    except OSError as error:
+        raise OutputError(f"cannot write {str(path)!r}: {error.strerror or error}.", hint="Give another --output.") from None

@@ -1,5 +1,5 @@
 # ruff: noqa: T201 (a command line prints)
-"""``rooflines report``: the reports of a run or a trace."""
+"""``rooflines report``: the reports of a run or a trace, or of several ranks together."""
 
 from __future__ import annotations
 
@@ -11,12 +11,25 @@ import typer
 from rooflines.cli.app import app
 from rooflines.cli.options import MemoryLimit, size
 from rooflines.cli.output import progress_bar
+from rooflines.cli.ranks import DaskAddress, Jobs, refuse_for_one, refuse_for_several
 
 
 @app.command()
 def report(
-    source: Annotated[str, typer.Argument(help="A run directory, or a trace (file or URL).")],
-    formats: Annotated[str, typer.Option(help="Reports to write, separated by commas.")] = "html,pdf,json,csv,tensorboard",
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            help="A run directory, or a trace (file or URL); the traces of several ranks as files, a directory, or a quoted pattern.",
+            metavar="SOURCE...",
+        ),
+    ],
+    formats: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            help="Reports to write, separated by commas.",
+            show_default="html,pdf,json,csv,tensorboard; html,json,csv for several ranks",
+        ),
+    ] = None,
     output: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option("--output", "-o", help="Directory for the reports.", show_default="the run itself; runs/TRACE-... for a trace"),
@@ -25,15 +38,29 @@ def report(
         Optional[str],  # noqa: UP045
         typer.Option(help="measured, spec, or a JSON file: judge by these.", show_default="as rooflines analyze"),
     ] = None,
+    jobs: Jobs = None,
+    dask: DaskAddress = None,
     memory_limit: MemoryLimit = "4GB",
 ) -> None:
-    """Write the reports of a run again with this version's formulas and pages, or those of a trace."""
+    """Write the reports of a run again with this version's formulas and pages, or those of a trace or of several ranks."""
     from rooflines import pipeline
 
-    chosen = pipeline.check_formats(name.strip() for name in formats.split(",") if name.strip())
-    with progress_bar(False) as progress:
-        written = pipeline.report_on(
-            source, chosen, output=output, ceilings=ceilings, memory_limit_bytes=size(memory_limit), progress=progress
-        )
+    found = pipeline.find_sources(sources)
+    names = [name.strip() for name in formats.split(",") if name.strip()] if formats is not None else None
+    limit = size(memory_limit)
+    if len(found) > 1:
+        chosen = pipeline.check_ranks_formats(pipeline.RANKS_FORMATS if names is None else names)
+        refuse_for_several(ceilings)
+        with progress_bar(False) as progress:
+            ranks = pipeline.analyze_ranks(found, jobs=jobs, dask=dask, memory_limit_bytes=limit, progress=progress)
+            written = pipeline.report_ranks(ranks, chosen, output=output, progress=progress)
+    else:
+        chosen = pipeline.check_formats(pipeline.FORMATS if names is None else names)
+        refuse_for_one(jobs, dask)
+        (source,) = found
+        with progress_bar(False) as progress:
+            written = pipeline.report_on(
+                source, chosen, output=output, ceilings=ceilings, memory_limit_bytes=limit, progress=progress
+            )  # fmt: skip
     for name, path in written.items():
         print(f"{name:12} {path}")

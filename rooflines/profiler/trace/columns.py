@@ -6,6 +6,7 @@ A trace with a million events has a few hundred distinct signatures and a few th
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -57,6 +58,8 @@ _ANNOTATION_PREFIXES = (MODULE_PREFIX, STEP_PREFIX, "Optimizer.", "enumerate(Dat
 # A collective in its process group: noted as an annotation, with its tensors, which older traces lack at the operator around it.
 _NCCL = "nccl:"
 _COMMUNICATION_KERNELS = ("nccl", "rccl", "oneccl", "hccl")
+
+_RANKS = re.compile(r"\[\d{1,9}(, ?\d{1,9})*\]")
 
 LONGEST_NAME = 4096
 # What the columns, names and signatures of one trace may take unless the caller says otherwise: 40 million events.
@@ -240,7 +243,7 @@ class Columns:
         key = (
             "collective",
             args.collective,
-            *map(repr, (args.elements_in, args.elements_out, args.collective_dtype, args.group, args.group_size)),
+            *map(repr, (args.elements_in, args.elements_out, args.collective_dtype, args.group, args.group_size, args.group_ranks)),
         )
         found = self._codes.get(key)
         if found is None:
@@ -253,6 +256,7 @@ class Columns:
                     args.collective_dtype if args.collective_dtype in COLLECTIVE_DTYPES else None,
                     str(args.group)[:LONGEST_NAME] if args.group is not None else None,
                     _integer(args.group_size),
+                    _ranks(args.group_ranks),
                 )
             )
             self._held += 1000
@@ -392,3 +396,10 @@ def _integer(value: Any) -> int | None:
     if isinstance(value, str) and value.isdigit() and len(value) < 19:
         return int(value)
     return None
+
+
+def _ranks(value: Any) -> tuple[int, ...] | None:
+    """The ranks of a process group, which Kineto writes as text; None where it cut the list short (``[0, 1, ..., 63]``)."""
+    if not isinstance(value, str) or not _RANKS.fullmatch(value):
+        return None
+    return tuple(map(int, value.strip("[]").split(",")))

@@ -70,7 +70,8 @@ class DeviceEvents:
 class Collective:
     """What a communication kernel did, as its process group noted it: elements sent and received by this rank, of ``dtype``.
 
-    ``group`` is the name of the process group and ``group_size`` its number of ranks; None for what the trace leaves out.
+    ``group`` is the name of the process group, ``group_size`` its number of ranks and ``group_ranks`` which of the ranks these
+    are; None for what the trace leaves out.
     """
 
     name: str
@@ -79,6 +80,7 @@ class Collective:
     dtype: str | None = None
     group: str | None = None
     group_size: int | None = None
+    group_ranks: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,179 @@
+"""The collectives of one rank: which communication kernel did what, for how many bytes, among which ranks.
+
+Traces since 2024 note it on the kernel. In older ones it is told, as far as it can be, by the operators around the launch
+(``c10d::alltoall_base_`` has the tensors, ``nccl:all_reduce`` their sizes), and last by the kernel's own name, which says neither the
+size nor the group, and calls every exchange between pairs ``SendRecv``.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from rooflines.profiler.trace.calls import Calls, build_calls
+from rooflines.profiler.trace.records import COMMUNICATION, OPERATOR, RUNTIME, Collective, Int32s, Int64s, Trace
+from rooflines.profiler.trace.signature import COLLECTIVE_DTYPES, DTYPE_BYTES, SCALAR_TYPES, Signature
+
+# Kinds by how their names begin without underscores; the first that fits counts. What no name tells is ``other``.
+_KINDS = (
+    "allreduce", "allgather", "reducescatter", "alltoall", "sendrecv", "broadcast", "reduce", "gather", "scatter", "send", "recv",
+    "barrier",
+)  # fmt: skip
+_NO_LETTERS = re.compile(r"[^a-z]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What a collective moves. ``kind`` is ``allreduce``, ``alltoall``, ... or ``other``; elements sent and received by this rank, of
+    ``dtype`` (``float32``); None for what the trace does not tell. Without a noted ``group`` the stream stands for it.
+
+    ``bytes`` is the size by which NVIDIA's nccl-tests divide: the whole tensor, so that an all-gather counts what every rank has at the
+    end and a reduce-scatter what every rank has at the begin; of an uneven exchange the larger of what is sent and received.
+    """
+
+    kind: str
+    bytes: int | None = None
+    elements_in: int | None = None
+    elements_out: int | None = None
+    dtype: str | None = None
+    group: str | None = None
+    group_size: int | None = None
+    group_ranks: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Collectives:
+    """The communication kernels of a rank in the order they began; ``what`` indexes ``exchanges``, times are nanoseconds."""
+
+    what: Int32s
+    stream: Int64s
+    start_ns: Int64s
+    end_ns: Int64s
+    exchanges: tuple[Exchange, ...]
+
+    def __len__(self) -> int:
+        return len(self.what)
+
+    @property
+    def duration_ns(self) -> Int64s:
+        """What each kernel took: the wait until the last rank had entered, and the transfer."""
+        return self.end_ns - self.start_ns
+
+
+def read_collectives(trace: Trace, calls: Calls | None = None) -> Collectives:
+    """The collectives of ``trace``; ``calls`` is its call tree where that is known already."""
+    kernels = np.flatnonzero(trace.device.kind == COMMUNICATION)
+    noted = trace.device.collective[kernels]
+    numbers: dict[Exchange, int] = {}
+    what = np.empty(len(kernels), np.int32)
+    of_noted = [numbers.setdefault(_noted(one), len(numbers)) for one in trace.collectives]
+    known = noted >= 0
+    what[known] = np.array(of_noted, np.int32)[noted[known]] if of_noted else 0
+    if not known.all():
+        told = _Told(trace, calls or build_calls(trace))
+        for i in np.flatnonzero(~known).tolist():
+            what[i] = numbers.setdefault(told.of(int(kernels[i])), len(numbers))
+    device = trace.device
+    return Collectives(what, device.stream[kernels], device.start_ns[kernels], device.end_ns[kernels], tuple(numbers))
+
+
+def kind_of(name: str) -> str:
+    """The kind of collective that a noted name, an operator's or a kernel's says: ``_allgather_base``, ``nccl:all_reduce``,
+    ``ncclDevKernel_SendRecv(...)``; ``other`` where it says none."""
+    plain = _NO_LETTERS.sub("", name.partition("(")[0].rpartition(":")[2].lower())
+    return next((kind for kind in _KINDS if kind in plain), "other")
+
+
+def _exchange(
+    kind: str,
+    elements_in: int | None,
+    elements_out: int | None,
+    dtype: str | None,
+    group: str | None = None,
+    group_size: int | None = None,
+    group_ranks: tuple[int, ...] | None = None,
+) -> Exchange:
+    size = group_size or _size_by_ratio(kind, elements_in, elements_out)
+    elements = _elements(kind, elements_in, elements_out, size)
+    itemsize = DTYPE_BYTES.get(dtype) if dtype else None
+    whole = elements * itemsize if elements and itemsize else None
+    return Exchange(kind, whole, elements_in, elements_out, dtype, group, size, group_ranks)
+
+
+def _size_by_ratio(kind: str, elements_in: int | None, elements_out: int | None) -> int | None:
+    """The ranks in the group of an all-gather or a reduce-scatter, whose tensors are as many times as large on one side."""
+    if kind not in ("allgather", "reducescatter") or not elements_in or not elements_out:
+        return None
+    small, large = (elements_in, elements_out) if kind == "allgather" else (elements_out, elements_in)
+    return large // small if large % small == 0 and large > small else None
+
+
+def _elements(kind: str, elements_in: int | None, elements_out: int | None, size: int | None) -> int | None:
+    """The elements of the whole tensor: nccl-tests' size."""
+    if kind in ("allgather", "gather"):
+        return elements_in * size if elements_in and size else elements_out
+    if kind in ("reducescatter", "scatter"):
+        return elements_out * size if elements_out and size else elements_in
+    if kind == "barrier":
+        return None
+    return max(elements_in or 0, elements_out or 0) or None
+
+
+def _noted(one: Collective) -> Exchange:
+    dtype = SCALAR_TYPES.get(COLLECTIVE_DTYPES.get(one.dtype, -1)) if one.dtype else None
+    sent, received, size = (
+        value if value is not None and value >= 0 else None for value in (one.elements_in, one.elements_out, one.group_size)
+    )
+    return _exchange(kind_of(one.name), sent, received, dtype, one.group, size or None, one.group_ranks)
+
+
+class _Told:
+    """What the operators around a launch, or the kernel's name, tell of a collective that nobody noted."""
+
+    def __init__(self, trace: Trace, calls: Calls) -> None:
+        self._trace, self._calls = trace, calls
+        launches = np.flatnonzero((trace.host.kind == RUNTIME) & (trace.host.correlation >= 0))
+        self._launches = dict(zip(trace.host.correlation[launches].tolist(), launches.tolist(), strict=True))
+
+    def of(self, kernel: int) -> Exchange:
+        around = [found for found in map(self._told_by, self._operators(kernel)) if found.kind != "other"]
+        by_name = kind_of(self._trace.names[self._trace.device.name[kernel]])
+        if not around:
+            return Exchange(by_name)
+        # The innermost operator says what is done; the one that knows most says with how much.
+        kind = around[0].kind
+        return max((found for found in around if found.kind == kind), key=_knowledge)
+
+    def _operators(self, kernel: int) -> list[Signature]:
+        """The signatures of the operators around the kernel's launch, the innermost first."""
+        host, parent = self._trace.host, self._calls.parent
+        at = self._launches.get(int(self._trace.device.correlation[kernel]), -1)
+        found = []
+        while at >= 0:
+            if host.kind[at] == OPERATOR and host.signature[at] >= 0:
+                found.append(self._trace.signatures[host.signature[at]])
+            at = int(parent[at])
+        return found
+
+    def _told_by(self, signature: Signature) -> Exchange:
+        if signature.name == "record_param_comms":
+            name, elements_in, elements_out, dtype = (signature.arg(index, None) for index in range(4))
+            sent, received = (value if isinstance(value, int) else None for value in (elements_in, elements_out))
+            return _exchange(kind_of(name) if isinstance(name, str) else "other", sent, received, SCALAR_TYPES.get(dtype))
+        namespace, _, name = signature.name.partition(":")
+        if namespace not in ("nccl", "c10d", "_c10d_functional"):
+            return Exchange("other")
+        kind = kind_of(name)
+        tensors = signature.tensors
+        dtype = tensors[0].dtype if tensors else None
+        if namespace == "c10d" and len(tensors) == 2:  # what is written comes first
+            return _exchange(kind, tensors[1].numel, tensors[0].numel, dtype)
+        elements = sum(tensor.numel for tensor in tensors) or None
+        both = kind in ("allreduce", "broadcast", "reduce")
+        return _exchange(kind, elements, elements if both else None, dtype)
+
+
+def _knowledge(one: Exchange) -> int:
+    return sum(value is not None for value in (one.bytes, one.elements_in, one.elements_out))

@@ -1,0 +1,74 @@
+"""Which traces are meant: files, directories of traces, patterns and URLs, to the list of files."""
+
+from __future__ import annotations
+
+import glob
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from rooflines.errors import UsageError
+from rooflines.profiler.trace.stream import is_url
+
+_SUFFIXES = (".json", ".json.gz", ".json.zst")
+# What we write ourselves, perhaps beside the traces.
+_OURS = frozenset({"run.json", "analysis.json", "ranks.json"})
+_NUMBER = re.compile(r"(\d+)")
+
+
+def find_traces(sources: Sequence[str | Path], *, may_be_empty: bool = False) -> list[str]:
+    """The trace files in ``sources`` in their order, those of a directory or a pattern by name, ``rank10`` behind ``rank2``.
+
+    A source is a file, a directory, a pattern with ``*`` (``**`` for directories in between), or a URL: of a file, of a directory where
+    it ends in a slash, or with ``*``. A file need not exist: reading it says so. Raises UsageError for a directory or a pattern without
+    traces, unless they ``may_be_empty``.
+    """
+    return [found for source in sources for found in _traces(str(source), may_be_empty)]
+
+
+def _is_several(source: str | Path) -> bool:
+    """Whether ``source`` may stand for several files."""
+    text = str(source)
+    if is_url(text):
+        return text.endswith("/") or "*" in text
+    return Path(text).is_dir() or (glob.has_magic(text) and not Path(text).exists())
+
+
+def _traces(source: str, may_be_empty: bool) -> list[str]:
+    if not _is_several(source):
+        return [source]
+    if is_url(source):
+        found = _behind(f"{source}*" if source.endswith("/") else source)
+        chosen = found if "*" in source else _with_suffix(found)
+        what = "pattern" if "*" in source else "directory"
+    elif Path(source).is_dir():
+        chosen = _with_suffix(str(path) for path in Path(source).iterdir() if path.is_file())
+        what = "directory"
+    else:
+        chosen = [path for path in glob.glob(source, recursive=True) if Path(path).is_file()]
+        what = "pattern"
+    if not chosen and not may_be_empty:
+        raise UsageError(
+            f"no traces in the directory {source!r}." if what == "directory" else f"no file fits the pattern {source!r}.",
+            hint="Give one trace a rank, *.json, *.json.gz or *.json.zst.",
+        )
+    return sorted(chosen, key=_by_number)
+
+
+def _behind(pattern: str) -> list[str]:
+    """The files behind a URL with ``*``."""
+    import fsspec
+
+    try:
+        system, path = fsspec.core.url_to_fs(pattern)
+        return [system.unstrip_protocol(found) for found in system.glob(path) if system.isfile(found)]
+    except (OSError, ValueError, ImportError, NotImplementedError) as error:
+        raise UsageError(f"cannot list {pattern!r}: {error}.", hint="Name the files one by one.") from None
+
+
+def _with_suffix(paths: Iterable[str]) -> list[str]:
+    return [path for path in paths if path.endswith(_SUFFIXES) and re.split(r"[/\\]", path)[-1] not in _OURS]
+
+
+def _by_number(path: str) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in _NUMBER.split(path)]
