@@ -13,7 +13,7 @@ from rooflines.errors import OutputError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rooflines.profiler.collect import Progress
+    from rooflines.profiler.progress import Progress
 
 
 def console(*, text_only: bool = False) -> Console:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -24,6 +24,7 @@ from rooflines.profiler.inductor import InductorWatch
 from rooflines.profiler.memory_shortage import memory_shortage
 from rooflines.profiler.noted import NotedCall, leaves_out, note
 from rooflines.profiler.peak_memory import PeakMemory, page_faults, since
+from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.records import DeviceSample, Run, RunFile, Settings, Status, StepMemory, StepTimes, Workload
 from rooflines.profiler.run import RUN_FILE, create_directory, file_stem, save
 from rooflines.profiler.samplers.process import SamplerProcess, torch_gpus
@@ -48,26 +49,6 @@ TIMED_LEAST_STEPS = 3  # of steps so long that five of them would take longer th
 # The traced pass: this many steps, fewer when their trace would be larger than the limit (uncompressed JSON).
 TRACED_STEPS = 3
 TRACE_LIMIT_BYTES = 200_000_000
-
-
-class Progress(Protocol):
-    """Who is told what is happening: a progress bar, or nobody."""
-
-    def stage(self, name: str, total: int | None) -> None:
-        """A new stage begins; ``total`` steps are planned, None when it depends."""
-
-    def advance(self) -> None:
-        """One step of the stage is done."""
-
-
-class Silent:
-    """A progress that says nothing."""
-
-    def stage(self, name: str, total: int | None) -> None:
-        """Nothing."""
-
-    def advance(self) -> None:
-        """Nothing."""
 
 
 def quiet_profiler() -> None:

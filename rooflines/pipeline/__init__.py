@@ -1,0 +1,84 @@
+"""The jobs that the command line and the Python API are two ways of asking for, a file a job.
+
+``recording`` runs a workload, ``reading`` analyses what there is, ``reporting`` writes it down, ``comparing`` and ``several`` hold more
+than one against each other. What is here loads on first use: reading a trace needs nothing of what recording does.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rooflines.pipeline.ceilings import given_ceilings, known_ceilings, sheet_of
+    from rooflines.pipeline.comparing import compare, compare_all
+    from rooflines.pipeline.reading import analyze, analyze_trace, default_command, is_directory, read_analysis
+    from rooflines.pipeline.recording import add_ceilings, check_steps, profile, profile_script, record
+    from rooflines.pipeline.reporting import ANALYSIS_FILE, FORMATS, check_formats, report, report_on
+    from rooflines.pipeline.several import RANKS_FILE, RANKS_FORMATS, analyze_ranks, check_ranks_formats, find_sources, report_ranks
+
+_HOMES = {
+    "ANALYSIS_FILE": "reporting",
+    "FORMATS": "reporting",
+    "RANKS_FILE": "several",
+    "RANKS_FORMATS": "several",
+    "add_ceilings": "recording",
+    "analyze": "reading",
+    "analyze_ranks": "several",
+    "analyze_trace": "reading",
+    "check_formats": "reporting",
+    "check_ranks_formats": "several",
+    "check_steps": "recording",
+    "compare": "comparing",
+    "compare_all": "comparing",
+    "default_command": "reading",
+    "find_sources": "several",
+    "given_ceilings": "ceilings",
+    "is_directory": "reading",
+    "known_ceilings": "ceilings",
+    "profile": "recording",
+    "profile_script": "recording",
+    "read_analysis": "reading",
+    "record": "recording",
+    "report": "reporting",
+    "report_on": "reporting",
+    "report_ranks": "several",
+    "sheet_of": "ceilings",
+}
+
+__all__ = [
+    "ANALYSIS_FILE",
+    "FORMATS",
+    "RANKS_FILE",
+    "RANKS_FORMATS",
+    "add_ceilings",
+    "analyze",
+    "analyze_ranks",
+    "analyze_trace",
+    "check_formats",
+    "check_ranks_formats",
+    "check_steps",
+    "compare",
+    "compare_all",
+    "default_command",
+    "find_sources",
+    "given_ceilings",
+    "is_directory",
+    "known_ceilings",
+    "profile",
+    "profile_script",
+    "read_analysis",
+    "record",
+    "report",
+    "report_on",
+    "report_ranks",
+    "sheet_of",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'rooflines.pipeline' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"rooflines.pipeline.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value

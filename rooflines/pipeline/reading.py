@@ -1,0 +1,133 @@
+"""What there is to analyse: a run, its directory, anybody's trace, or an analysis that was stored."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import msgspec
+
+from rooflines.device_specs.records import Ceilings
+from rooflines.errors import DataError, TraceError, UsageError
+from rooflines.pipeline.ceilings import given_ceilings, sheet_of
+from rooflines.profiler.foreign import run_of_trace
+from rooflines.profiler.progress import Progress, Silent
+from rooflines.profiler.records import Run
+from rooflines.profiler.run import load
+from rooflines.profiler.trace.columns import MEMORY_LIMIT_BYTES
+from rooflines.profiler.trace.reader import read_trace
+from rooflines.profiler.trace.stream import is_url
+from rooflines.roofline.analysis import ANALYSIS_SCHEMA, Analysis
+from rooflines.roofline.analyze import analyze as _analyze
+from rooflines.serial import read_json
+
+
+def analyze(source: Run | Path | str, *, ceilings: str | None = None, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> Analysis:
+    """The analysis of a run, of a run directory, derived anew from its raw files, or of anybody's PyTorch trace; nothing is written.
+
+    ``source`` may be a URL that fsspec opens when it is a trace. ``ceilings`` replaces those stored with the run: ``measured`` (on this
+    machine, now), ``spec``, or a file; a trace is judged by the data sheet of the device that it names, if there is one. What is kept
+    of a trace takes at most ``memory_limit_bytes``. Raises RunError and TraceError for what cannot be read.
+    """
+    if not isinstance(source, Run) and not is_directory(source):
+        return analyze_trace(source, ceilings=ceilings, memory_limit_bytes=memory_limit_bytes)[1]
+    run = source if isinstance(source, Run) else load(source)
+    if ceilings is None:
+        return _analyze(run)
+    chosen = given_ceilings(ceilings, run.facts.environment.device, recorded=run.facts.environment)
+    return _analyze(run, chosen(run, False, Silent()))
+
+
+def analyze_trace(
+    path: Path | str, *, ceilings: str | None = None, memory_limit_bytes: int = MEMORY_LIMIT_BYTES, progress: Progress | None = None
+) -> tuple[Run, Analysis]:
+    """What the trace in ``path`` says of its run, and the analysis; the parameters are those of ``analyze``."""
+    progress = progress or Silent()
+    if not is_url(path) and not Path(path).exists():
+        raise TraceError(f"no such run or trace: {str(path)!r}.", hint="Give a run directory, a trace's file, or its URL.")
+    progress.stage("reading the trace", None)
+    trace = read_trace(path, memory_limit_bytes=memory_limit_bytes)
+    run = run_of_trace(path, trace, default_command())
+    progress.stage("analysing", None)
+    if ceilings is not None:
+        judges: Ceilings | None = given_ceilings(ceilings, run.facts.environment.device, recorded=run.facts.environment)(
+            run, False, progress
+        )
+    else:
+        judges, why_not = sheet_of(run.facts.environment)
+        if why_not:
+            facts = msgspec.structs.replace(run.facts, notes=(*run.facts.notes, why_not))
+            run = msgspec.structs.replace(run, facts=facts)
+    return run, _analyze(run, judges, trace)
+
+
+def is_directory(source: Path | str) -> bool:
+    """Whether ``source`` is a directory here, and so a run, rather than a trace."""
+    return not is_url(source) and Path(source).is_dir()
+
+
+def read_analysis(
+    source: Run | Path | str,
+    *,
+    ceilings: str | None = None,
+    memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
+    progress: Progress | None = None,
+) -> Analysis:
+    """The analysis of a run, its directory or a trace, derived anew, or the one that a file written by rooflines holds.
+
+    The parameters are those of ``analyze``. Raises DataError for a file of ours that is corrupt or something else, UsageError for
+    ``ceilings`` with a stored analysis, which holds no times to judge anew.
+    """
+    if not isinstance(source, Run):
+        found = _stored_schema(source)
+        if found:
+            if ceilings is not None:
+                raise UsageError(
+                    f"{str(source)!r} is an analysis, which --ceilings cannot judge anew.", hint="Give the run or the trace itself."
+                )
+            return _stored_analysis(Path(source), found)
+        if not is_directory(source):
+            return analyze_trace(source, ceilings=ceilings, memory_limit_bytes=memory_limit_bytes, progress=progress)[1]
+    return analyze(source, ceilings=ceilings)
+
+
+_STORED = re.compile(rb'\s*\{\s*"schema"\s*:\s*"(rooflines\.[a-z]+/[0-9]+)"')
+
+
+def _stored_schema(source: Path | str) -> str:
+    """The schema of a JSON file of ours; empty for anything else, which a trace or its reader's complaint is."""
+    if is_url(source) or not Path(source).is_file():
+        return ""
+    try:
+        with Path(source).open("rb") as file:
+            found = _STORED.match(file.read(1024))
+    except OSError:
+        return ""
+    return found[1].decode() if found else ""
+
+
+def _stored_analysis(path: Path, schema: str) -> Analysis:
+    if schema != ANALYSIS_SCHEMA:
+        raise DataError(
+            f"{str(path)!r} has schema {schema!r}, and what is compared is {ANALYSIS_SCHEMA!r}.",
+            hint="Give the run directory, a trace, or an analysis.json of this version.",
+        )
+    try:
+        return read_json(path, Analysis)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"the analysis {str(path)!r} is corrupt: {error}.", hint="Write it again with 'rooflines analyze'.") from None
+    except OSError as error:
+        raise DataError(f"cannot read {str(path)!r}: {error.strerror or error}.", hint="Check who may read it.") from None
+
+
+def default_command() -> str:
+    """The shell line that started this process, with the programs' names instead of their paths; empty in a notebook."""
+    program, *arguments = sys.argv or [""]
+    path = Path(program)
+    if path.name in ("rooflines", "rooflines.exe") or (path.name == "__main__.py" and path.parent.name == "rooflines"):
+        return shlex.join(["rooflines", *arguments])
+    if path.name.startswith(("ipykernel", "colab_kernel")):
+        return ""
+    return shlex.join(["python", program, *arguments]) if program else "python"

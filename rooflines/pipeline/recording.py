@@ -1,0 +1,282 @@
+"""The main job, step by step: check, run, measure the ceilings, analyse, report.
+
+The order matters: what can be refused is refused before anything runs; the run is on disk before its ceilings are measured; every
+report is a function of the run directory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from rooflines.errors import Interrupted, UsageError, WorkloadError
+from rooflines.pipeline.ceilings import GivenCeilings, given_ceilings
+from rooflines.pipeline.reading import default_command
+from rooflines.pipeline.reporting import FORMATS, check_formats, report
+from rooflines.profiler.collect import Recording, collect, quiet_profiler
+from rooflines.profiler.memory_shortage import memory_shortage
+from rooflines.profiler.options import Options, check_options, find_device
+from rooflines.profiler.progress import Progress, Silent
+from rooflines.profiler.records import Mode, Run, Settings, Workload
+from rooflines.profiler.run import check_directory, default_directory, save
+from rooflines.profiler.workloads import Prepared, from_module, from_step, prepare, thread_count
+from rooflines.roofline.analysis import Analysis
+from rooflines.roofline.analyze import IMPLAUSIBLE
+from rooflines.roofline.analyze import analyze as _analyze
+
+if TYPE_CHECKING:
+    import torch
+
+
+# How often the ceilings of a device may be measured in all because operators beat them; each time takes as long as the first.
+MEASUREMENTS_MOST = 3
+
+
+MEASURED_AGAIN = (
+    "the ceilings were measured more than once, because operators had been faster than they allowed; the best of each counts"
+)
+
+
+def profile(
+    model: torch.nn.Module | Callable[[], object] | str,
+    inputs: Any = None,
+    *,
+    mode: Mode = "inference",
+    batch_size: int | None = None,
+    image_size: int | None = None,
+    sequence_length: int = 128,
+    precision: str = "fp32",
+    device: torch.device | str = "auto",
+    threads: int | None = None,
+    channels_last: bool = False,
+    compile: bool = False,
+    steps: int | None = None,
+    warmup: int | None = None,
+    ceilings: str = "measured",
+    remeasure: bool = False,
+    output: Path | str | None = None,
+    formats: Sequence[str] = FORMATS,
+    seed: int = 0,
+    progress: Progress | None = None,
+    command: str = "",
+) -> Run:
+    """Record ``model`` and write its analysis and reports; returns the run.
+
+    ``model`` is a module, called with ``inputs`` (a tensor, a tuple, or a dict of keywords), a function that runs one step, or a
+    name: a torchvision model, ``timm:NAME``, ``hf:NAME``, or ``path/to/file.py:factory``. ``batch_size`` is samples a step; for a
+    module it is read off the inputs. ``steps`` and ``warmup`` are numbers of timed and warm-up steps, chosen from the step times when
+    None. ``ceilings`` is ``measured``, ``spec`` or the path of a file. A module is given back as it was: device, precision, memory
+    format, training flags, gradients and, after training, its values; so are torch's thread count and its random generators. Raises
+    UsageError (bad input), OutOfMemoryError, Interrupted; a run that had begun stays on disk and loads.
+    """
+    options = Options(
+        mode=mode, batch_size=batch_size, image_size=image_size, sequence_length=sequence_length, precision=precision,
+        device=str(device), threads=threads, channels_last=channels_last, compile=compile, seed=seed,
+    )  # fmt: skip
+    formats = check_formats(formats)
+    check_steps(steps, warmup)
+    check_options(options)
+    name = model if isinstance(model, str) else getattr(model, "__name__", type(model).__name__)
+    directory = Path(output) if output is not None else default_directory(name, mode)
+    check_directory(directory)
+    given = given_ceilings(ceilings, str(device))
+    progress = progress or Silent()
+    quiet_profiler()
+    progress.stage("building the model", None)
+    settings = Settings(command=command or default_command(), steps=steps, warmup=warmup, seed=seed, ceilings=ceilings)
+    with _generators_kept(options):
+        prepared = _prepare(model, inputs, options, name)
+        with prepared.flags():
+            run = collect(prepared.step, directory, prepared.facts, prepared.device, settings=settings, progress=progress)
+    # What the workload holds on the device is given back before the device's ceilings are measured.
+    del prepared
+    gc.collect()
+    return _finish(run, given, formats, remeasure=remeasure, progress=progress)
+
+
+def _prepare(model: Any, inputs: Any, options: Options, name: str) -> Prepared:
+    import torch
+
+    if inputs is not None and not isinstance(model, torch.nn.Module):
+        raise UsageError(f"inputs were given with {name!r}.", hint="Only a module takes inputs; a name or a step function has its own.")
+    try:
+        if isinstance(model, str):
+            return prepare(model, options)
+        if isinstance(model, torch.nn.Module):
+            return from_module(model, inputs, options)
+        if callable(model):
+            return from_step(model, options, name=name)
+    except (RuntimeError, MemoryError) as error:
+        facts = Workload(name=name, mode=options.mode, batch_size=options.batch_size)
+        shortage = memory_shortage(error, facts, find_device(options.device))
+        if shortage is None:
+            raise
+        raise shortage from error
+    raise UsageError(
+        f"cannot profile a {type(model).__name__}.", hint="Give a module and its inputs, a step function, or a model's name."
+    )
+
+
+@contextlib.contextmanager
+def _generators_kept(options: Options) -> Iterator[None]:
+    """Seeded inside, and torch's random generators (host, and the device's) as they were afterwards."""
+    import torch
+
+    device = find_device(options.device)
+    with torch.random.fork_rng([device.index] if device.type == "cuda" else []):
+        torch.manual_seed(options.seed)
+        yield
+
+
+def profile_script(
+    script: Path,
+    arguments: list[str],
+    *,
+    device: str = "auto",
+    threads: int | None = None,
+    batch_size: int | None = None,
+    precision: str = "fp32",
+    steps: int | None = None,
+    warmup: int | None = None,
+    ceilings: str = "measured",
+    remeasure: bool = False,
+    output: Path | str | None = None,
+    formats: Sequence[str] = FORMATS,
+    to_end: bool = False,
+    progress: Progress | None = None,
+    command: str = "",
+) -> Run:
+    """Record the steps of ``script``, run with ``arguments`` as its own command line, and write its analysis and reports.
+
+    A step ends with ``optimizer.step()``, or in a script without optimizer when an outermost module returns with gradients off. The
+    script is stopped when enough is recorded, unless ``to_end``. ``device`` is the one whose clock and memory are watched;
+    ``batch_size`` and ``precision`` only label the run. Raises WorkloadError when the script raises, with its exception as
+    ``__cause__``.
+    """
+    from rooflines.profiler.script import collect_script
+
+    check_steps(steps, warmup)
+    check_options(Options(batch_size=batch_size, precision=precision, device=device, threads=threads))
+    formats = check_formats(formats)
+    if not script.is_file():
+        nearby = [str(path) for path in script.parent.glob("*.py")] if script.parent.is_dir() else []
+        close = difflib.get_close_matches(str(script), nearby, n=1)
+        raise WorkloadError(f"no such script: {str(script)!r}.", hint=f"Did you mean {close[0]}?" if close else "Check the path.")
+    directory = Path(output) if output is not None else default_directory(script.stem, "script")
+    check_directory(directory)
+    given = given_ceilings(ceilings, str(device))
+    quiet_profiler()
+    found = find_device(device)
+    progress = progress or Silent()
+    settings = Settings(command=command or default_command(), steps=steps, warmup=warmup, ceilings=ceilings)
+    workload = Workload(name=script.name, mode="inference", batch_size=batch_size, precision=precision, source="script")
+    recording = Recording(directory, workload, found, settings=settings, progress=progress)
+    with thread_count(threads):
+        run = collect_script(script, arguments, recording, found, to_end=to_end)
+    return _finish(run, given, formats, remeasure=remeasure, progress=progress)
+
+
+def _finish(run: Run, given: GivenCeilings, formats: Sequence[str], *, remeasure: bool, progress: Progress) -> Run:
+    """What follows a recording: the ceilings of its device, the analysis, the reports."""
+    try:
+        run = add_ceilings(run, given, remeasure=remeasure, progress=progress)
+        run, analysis = _settle_ceilings(run, progress)
+        report(run, formats, analysis=analysis, progress=progress)
+    except KeyboardInterrupt:
+        raise Interrupted(
+            f"interrupted after the run was recorded; it is in {str(run.directory)!r}.",
+            hint=f"rooflines report {run.directory} writes its reports.",
+        ) from None
+    return run
+
+
+def _settle_ceilings(run: Run, progress: Progress) -> tuple[Run, Analysis]:
+    """The run and its analysis, after measuring the ceilings again where an operator was faster than they allow."""
+    analysis = _analyze(run)
+    environment, settings = run.facts.environment, run.facts.settings
+    while True:
+        ceilings = run.facts.ceilings
+        # Only memory: a convolution above the compute roof may well do less than its formula (Winograd), and no measurement helps.
+        beaten = any(
+            row.efficiency is not None and row.efficiency > IMPLAUSIBLE and row.bound == "memory" for row in analysis.operators
+        )
+        if settings.ceilings != "measured" or ceilings is None or ceilings.measurements >= MEASUREMENTS_MOST or not beaten:
+            break
+        from rooflines.device_specs.measure import measure_again
+
+        progress.stage("operators beat the ceilings: measuring these again", None)
+        better = measure_again(
+            ceilings, environment.device, threads=environment.threads, progress=lambda text: progress.stage(text, None)
+        )
+        notes = tuple(dict.fromkeys((*run.facts.notes, MEASURED_AGAIN)))
+        facts = msgspec.structs.replace(run.facts, ceilings=better, notes=notes)
+        run = msgspec.structs.replace(save(run.directory, facts), samples=run.samples)
+        analysis = _analyze(run)
+    return run, analysis
+
+
+@contextlib.contextmanager
+def record(
+    output: Path | str | None = None,
+    *,
+    name: str = "loop",
+    mode: Mode = "training",
+    batch_size: int | None = None,
+    precision: str = "fp32",
+    device: torch.device | str = "auto",
+    steps: int | None = 10,
+    warmup: int | None = 3,
+    ceilings: str = "measured",
+    formats: Sequence[str] = FORMATS,
+    progress: Progress | None = None,
+) -> Iterator[Recording]:
+    """Record a loop that the caller owns; call ``step()`` on what this yields at the end of every step.
+
+    ::
+
+        with rooflines.record(batch_size=64) as r:
+            for batch in loader:
+                train_on(batch)
+                r.step()
+        print(r.run.directory)
+
+    The first ``warmup`` steps are not counted, the next ``steps`` are timed with the profiler off, the four after that run under the
+    profiler (one to see how large its trace is); any further step costs nothing. The name, mode, batch size and precision only label
+    the run. On leaving, the analysis and reports are written, unless the loop raised.
+    """
+    formats = check_formats(formats)
+    check_steps(steps, warmup)
+    check_options(Options(mode=mode, batch_size=batch_size, precision=precision, device=str(device)))
+    directory = Path(output) if output is not None else default_directory(name, mode)
+    check_directory(directory)
+    given = given_ceilings(ceilings, str(device))
+    quiet_profiler()
+    progress = progress or Silent()
+    workload = Workload(name=name, mode=mode, batch_size=batch_size, precision=precision, source="loop")
+    settings = Settings(command=default_command(), steps=steps, warmup=warmup, ceilings=ceilings)
+    recording = Recording(directory, workload, find_device(str(device)), settings=settings, progress=progress)
+    with recording:
+        yield recording
+    assert recording.run is not None
+    recording.run = _finish(recording.run, given, formats, remeasure=False, progress=progress)
+
+
+def add_ceilings(run: Run, chosen: GivenCeilings, *, remeasure: bool = False, progress: Progress | None = None) -> Run:
+    """``run`` with the ceilings of its device, stored in its directory."""
+    ceilings = chosen(run, remeasure, progress or Silent())
+    facts = msgspec.structs.replace(run.facts, ceilings=ceilings)
+    return msgspec.structs.replace(save(run.directory, facts), samples=run.samples)
+
+
+def check_steps(steps: int | None, warmup: int | None) -> None:
+    """Raise UsageError for a number of steps that makes no run."""
+    if steps is not None and steps < 1:
+        raise UsageError(f"--steps must be at least 1, got {steps}.", hint="Leave it out to let the step times decide.")
+    if warmup is not None and warmup < 0:
+        raise UsageError(f"--warmup must not be negative, got {warmup}.", hint="Leave it out to let the step times decide.")

@@ -1,0 +1,114 @@
+"""The traces of several ranks of one job: found, analysed together, reported."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rooflines.errors import OutputError, UsageError
+from rooflines.pipeline.reading import is_directory
+from rooflines.pipeline.reporting import check_formats
+from rooflines.profiler.progress import Progress, Silent
+from rooflines.profiler.run import RUN_FILE, create_directory, default_directory, load
+from rooflines.profiler.trace.columns import MEMORY_LIMIT_BYTES
+from rooflines.serial import write_json
+
+if TYPE_CHECKING:
+    from rooflines.roofline.ranks import RankAnalysis
+
+
+RANKS_FILE = "ranks.json"
+
+
+RANKS_FORMATS = ("html", "json", "csv")
+
+
+def find_sources(sources: Sequence[Path | str]) -> list[str]:
+    """What ``sources`` (files, directories of traces, patterns, URLs, runs) stand for: one run or trace, which ``analyze`` takes, or
+    the traces of several ranks, which ``analyze_ranks`` takes. Raises UsageError for a pattern without traces, and for such a directory
+    where more than it is given."""
+    from rooflines.profiler.trace.sources import find_traces
+
+    if len(sources) == 1 and is_directory(sources[0]):
+        # A directory without traces is a run or nothing; loading it says which.
+        found = [] if _is_run(sources[0]) else find_traces(sources, may_be_empty=True)
+        return found if len(found) > 1 else [str(sources[0])]
+    return [trace for source in sources for trace in ([_trace_of_run(source)] if _is_run(source) else find_traces([source]))]
+
+
+def analyze_ranks(
+    sources: Sequence[Path | str],
+    *,
+    jobs: int | None = None,
+    dask: str | None = None,
+    memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
+    progress: Progress | None = None,
+) -> RankAnalysis:
+    """The traces of several ranks of one job, each and together, with their collectives matched; nothing is written.
+
+    ``sources`` are files, directories of traces, patterns, URLs or run directories. The traces are read by ``jobs`` processes (by
+    default as many as there are processors and work for), each within ``memory_limit_bytes``, or by the workers of the Dask scheduler
+    at the address ``dask``. The processes are spawned: a script that calls this needs ``if __name__ == "__main__":``. Raises TraceError
+    for a trace that cannot be read, UsageError for two of one rank.
+    """
+    from rooflines.roofline.rank_readers import read_ranks
+    from rooflines.roofline.ranks import analyze_parts
+
+    if jobs is not None and jobs < 1:
+        raise UsageError(f"--jobs must be at least 1, got {jobs}.", hint="Leave it out to use all processors.")
+    progress = progress or Silent()
+    traces = find_sources(sources)
+    progress.stage(f"reading the traces of {len(traces)} ranks", len(traces))
+    parts = read_ranks(traces, jobs=jobs, dask=dask, memory_limit_bytes=memory_limit_bytes, done=progress.advance)
+    progress.stage("matching their collectives", None)
+    return analyze_parts(parts)
+
+
+def report_ranks(
+    analysis: RankAnalysis, formats: Sequence[str] = RANKS_FORMATS, *, output: Path | None = None, progress: Progress | None = None
+) -> dict[str, Path]:
+    """Write the reports of several ranks into ``output``, without it into a new directory under ``runs``; returns what was written, by
+    format. ``ranks.json`` is always among them. Raises UsageError for a format that there is not for several ranks."""
+    from rooflines.reports import ranks as tables
+    from rooflines.reports import ranks_html
+
+    formats = check_ranks_formats(formats)
+    progress = progress or Silent()
+    directory = output or default_directory(f"{len(analysis.ranks)}-ranks", "trace")
+    create_directory(directory)
+    written = {"json": directory / RANKS_FILE}
+    try:
+        write_json(written["json"], analysis)
+        if "html" in formats:
+            progress.stage("writing the html report", None)
+            written["html"] = ranks_html.write(analysis, directory / "report.html")
+        if "csv" in formats:
+            written["csv"] = directory / "ranks.csv"
+            written["csv"].write_text(tables.ranks_csv(analysis), encoding="utf-8")
+            (directory / "collectives.csv").write_text(tables.collectives_csv(analysis), encoding="utf-8")
+    except OSError as error:
+        raise OutputError(
+            f"cannot write the reports in {str(directory)!r}: {error.strerror or error}", hint="Is the disk full?"
+        ) from None
+    return written
+
+
+def check_ranks_formats(formats: Iterable[str]) -> tuple[str, ...]:
+    """The formats as a tuple; raises UsageError for one that there is not for several ranks."""
+    chosen = check_formats(formats)
+    unknown = [name for name in chosen if name not in RANKS_FORMATS]
+    if unknown:
+        raise UsageError(f"there is no {unknown[0]} report of several ranks.", hint=f"Choose from {', '.join(RANKS_FORMATS)}.")
+    return chosen
+
+
+def _is_run(source: Path | str) -> bool:
+    return is_directory(source) and (Path(source) / RUN_FILE).is_file()
+
+
+def _trace_of_run(source: Path | str) -> str:
+    run = load(source)
+    if run.trace_path is None:
+        raise UsageError(f"the run {str(source)!r} has no trace.", hint="Leave it out, or record it again.")
+    return str(run.trace_path)

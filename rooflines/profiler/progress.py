@@ -1,0 +1,25 @@
+"""Who is told what is going on meanwhile: a progress bar, or nobody."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Progress(Protocol):
+    """Who is told what is happening: a progress bar, or nobody."""
+
+    def stage(self, name: str, total: int | None) -> None:
+        """A new stage begins; ``total`` steps are planned, None when it depends."""
+
+    def advance(self) -> None:
+        """One step of the stage is done."""
+
+
+class Silent:
+    """A progress that says nothing."""
+
+    def stage(self, name: str, total: int | None) -> None:
+        """Nothing."""
+
+    def advance(self) -> None:
+        """Nothing."""
