@@ -1,10 +1,10 @@
 """What a trace leaves out of one call and says with another.
 
 Traces before 2023 hold the shapes of tensors and nothing else: no stride, no dimension, no flag, no result. Much of that stands in
-other calls of the same trace: the node that autograd made for a call is given a gradient of the shape of its result and has its sequence
-number; the operator around a call, or one inside it, records what it does not; the next operator takes the result. Only what leaves
-one possibility is used. Sources that contradict each other, or a number that two threads share, say nothing, and the call stays without
-a count.
+other calls of the same trace: the node that autograd made for a call is given a gradient of the shape of its result and has its
+sequence number; the operator around a call, or one inside it, records what it does not; the next operator takes the result. Only what
+leaves one possibility is used. Sources that contradict each other, or a number that two threads share, say nothing, and the call stays
+without a count.
 
 Rules are asked once for each distinct pair of signatures; what is done for each event is done on whole columns.
 """
@@ -61,7 +61,7 @@ _AMBIGUOUS: Final = -2
 
 @dataclass(frozen=True, slots=True)
 class Clue:
-    """What other calls say of a call: an argument by its position, or the tensors that it returned. ``source`` says who, for a person."""
+    """What other calls say of a call: an argument by its position, or the tensors that it returned. ``source`` says who, in words."""
 
     source: str
     position: int = -1
@@ -186,19 +186,13 @@ class _Inference:
         return nodes[fits], last[at[fits]]
 
     @cached_property
-    def _node(self) -> Int64s:
-        """The innermost node around each event whose forward operator is known, -1 for none."""
-        chosen = np.zeros(len(self._host), bool)
-        chosen[self._nodes[0]] = True
-        return innermost(chosen, self._calls.after)
-
-    @cached_property
     def _maker(self) -> Int64s:
         """The forward operator that made the node around each event, -1 for none."""
         of_node = np.full(len(self._host), -1, np.int64)
         nodes, makers = self._nodes
         of_node[nodes] = makers
-        return np.where(self._node >= 0, of_node[np.maximum(self._node, 0)], -1)
+        around = innermost(of_node >= 0, self._calls.after)
+        return np.where(around >= 0, of_node[around], -1)
 
     def _outermost(self, family: Mask) -> Int64s:
         """For each event of a family the outermost of those that hand the call on to it."""
@@ -346,7 +340,7 @@ class _Inference:
         for names, flag in ((_PLAIN, False), (TRANSPOSED, True)):
             tops = np.unique(top[self._named(names)])
             said = events[np.isin(top[events], tops)]
-            rule = partial(_filled, position=6, value=flag, source="whether it is transposed from the operators around and inside it")
+            rule = partial(_filled, position=6, value=flag, source="'transposed' from the operators around it")
             self._say(self._arguments, said, self._ask(said, said, rule))
 
     def _training(self) -> None:
@@ -387,9 +381,10 @@ class _Inference:
         """The gradient of a split joins the gradients of the parts, which are what its node is given."""
         events = self._missing_output(_JOINS)
         if len(events):
-            makers = self._maker[events]
-            split = (makers >= 0) & self._named(_SPLITS)[np.maximum(makers, 0)]
-            self._say(self._arguments, events, self._ask(events, np.where(split, self._node[events], -1), _parts))
+            split = np.array([is_backward_node(name) and _node_stem(name) in _SPLITS for name in self._trace.names], bool)
+            parent = self._parent[events]
+            below = (parent >= 0) & split[self._host.name[np.maximum(parent, 0)]]
+            self._say(self._arguments, events, self._ask(events, np.where(below, parent, -1), _parts))
 
 
 # --- rules: what one signature says about the one beside it --------------------------------------------------------------------------
@@ -536,7 +531,7 @@ def _parts(call: Signature, node: Signature) -> Clue | None:
 
 
 _LIBRARY_NORMS: Final = frozenset(aten("cudnn_batch_norm miopen_batch_norm"))
-_SPLITS: Final = frozenset(aten("split split_with_sizes unsafe_split unsafe_split_with_sizes chunk unbind"))
+_SPLITS: Final = frozenset(("split", "splitwithsizes", "unsafesplit", "unsafesplitwithsizes", "unbind"))  # names of nodes
 _BROADCASTING: Final = frozenset(aten("add add_ sub sub_ rsub mul mul_ div div_ addmm baddbmm expand"))
 _SCHEMAS: Final = FORWARD | TRANSPOSED | BACKWARD | BACKWARD_TRANSPOSED
 _HANDLED: Final = (
