@@ -453,7 +453,7 @@ def _attribute_device(
     busy_ns = intervals.lengths_by_group(group[position], device.start_ns[owned], device.end_ns[owned], len(keys))
     numbers = np.bincount(group, minlength=len(keys))
     rows = tuple(
-        Row(*counts.variants[variant], module, phase, number, time_ns, counts.inferred.get(variant))
+        Row(counts.variants[variant][0], counts.variants[variant][1], module, phase, number, time_ns, counts.inferred.get(variant))
         for (variant, module, phase), number, time_ns in zip(keys.tolist(), numbers.tolist(), busy_ns.tolist(), strict=True)
     )
     gaps = _device_gaps(trace, counts, np.flatnonzero(belongs & (owning < 0)), innermost, known)

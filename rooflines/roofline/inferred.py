@@ -29,6 +29,7 @@ from rooflines.roofline.work.table import aten
 
 _CONVOLUTIONS: Final = frozenset(FORWARD) | frozenset(TRANSPOSED)
 _JOINS: Final = frozenset(aten("cat _cat concat stack _stack"))
+_POOLS: Final = frozenset(aten("adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d mean"))
 _REDUCTIONS: Final = frozenset(aten(
     "sum nansum mean nanmean prod amax amin logsumexp norm linalg_vector_norm frobenius_norm var std all any"
 ))  # fmt: skip
@@ -45,6 +46,7 @@ _CONSUMERS: Final = _NORMS | frozenset(aten(
 ))  # fmt: skip
 _VIEWS: Final = frozenset(aten("view reshape squeeze squeeze_ unsqueeze unsqueeze_ expand expand_as flatten"))
 _DIMENSION_FLAG: Final = frozenset(aten("convolution _convolution convolution_overrideable"))
+_GRADIENTS: Final = frozenset(aten("convolution_backward"))
 _PLAIN: Final = frozenset(FORWARD) - _DIMENSION_FLAG
 _TRAINED: Final = frozenset(aten("cudnn_batch_norm_backward miopen_batch_norm_backward"))
 _BATCH_NORM_GRADIENT: Final = frozenset(aten("native_batch_norm_backward"))
@@ -88,7 +90,8 @@ def infer(trace: Trace, calls: Calls, unclear: Mask) -> list[tuple[Int64s, tuple
 
 
 class _Inference:
-    """The columns that the rules share. ``_outputs`` and ``_arguments`` hold for each event the clue about it, -1 for none."""
+    """The columns that the rules share. ``_outputs``, ``_arguments`` and ``_flags`` (whether a convolution is transposed) hold for each
+    event the clue about it, -1 for none."""
 
     def __init__(self, trace: Trace, calls: Calls, wanted: Mask) -> None:
         self._trace = trace
@@ -101,6 +104,7 @@ class _Inference:
         self._values: dict[tuple[int, str, str], int] = {}
         self._outputs = np.full(len(trace.host), -1, np.int64)
         self._arguments = np.full(len(trace.host), -1, np.int64)
+        self._flags = np.full(len(trace.host), -1, np.int64)
 
     def run(self) -> list[tuple[Int64s, tuple[Clue, ...]]]:
         """Every rule in turn, the surest first; then the events by what was found."""
@@ -115,15 +119,20 @@ class _Inference:
         self._training()
         self._accumulating()
         self._split_gradients()
-        found = np.flatnonzero(self._wanted & ((self._outputs >= 0) | (self._arguments >= 0)))
-        keys = np.stack((self._host.signature[found], self._outputs[found], self._arguments[found]), axis=1)
-        groups, group = np.unique(keys, axis=0, return_inverse=True)
-        order = np.argsort(group.reshape(-1), kind="stable")
-        parts = np.split(found[order], np.cumsum(np.bincount(group.reshape(-1), minlength=len(groups)))[:-1]) if len(groups) else []
-        return [
-            (events, tuple(self._clues[code] for code in codes if code >= 0))
-            for events, (_, *codes) in zip(parts, groups.tolist(), strict=True)
-        ]
+        self._convolution_gradients()
+        columns = (self._outputs, self._arguments, self._flags)
+        found = np.flatnonzero(self._wanted & np.any([column >= 0 for column in columns], axis=0))
+        base = len(self._clues) + 2
+        keys = self._host.signature[found].astype(np.int64)
+        for column in columns:
+            keys = keys * base + column[found] + 2
+        order = np.argsort(keys, kind="stable")
+        _, first = np.unique(keys[order], return_index=True)
+        return [(events, self._said(int(events[0]))) for events in np.split(found[order], first[1:])] if len(found) else []
+
+    def _said(self, event: int) -> tuple[Clue, ...]:
+        codes = (self._outputs[event], self._arguments[event], self._flags[event])
+        return tuple(self._clues[code] for code in codes if code >= 0)
 
     # --- columns -------------------------------------------------------------------------------------------------------------------
 
@@ -197,9 +206,13 @@ class _Inference:
     def _outermost(self, family: Mask) -> Int64s:
         """For each event of a family the outermost of those that hand the call on to it."""
         top = np.arange(len(self._host))
+        left = np.flatnonzero(family)
         for _ in range(_CHAIN):
-            above = self._parent[top]
-            top = np.where(family & (above >= 0) & family[np.maximum(above, 0)], above, top)
+            above = self._parent[top[left]]
+            left = left[(above >= 0) & family[np.maximum(above, 0)]]
+            if not len(left):
+                break
+            top[left] = self._parent[top[left]]
         return top
 
     # --- what is said --------------------------------------------------------------------------------------------------------------
@@ -236,10 +249,10 @@ class _Inference:
         """Which of ``events`` have a signature beside another (-1: none), the distinct pairs of them, and the pair of each."""
         asked = np.flatnonzero((others >= 0) & (self._host.signature[events] >= 0))
         asked = asked[self._host.signature[others[asked]] >= 0]
-        codes = np.stack((self._host.signature[events[asked]], self._host.signature[others[asked]]), axis=1)
-        distinct, which = np.unique(codes, axis=0, return_inverse=True)
         signatures = self._trace.signatures
-        return asked, [(signatures[one], signatures[other]) for one, other in distinct.tolist()], which.reshape(-1)
+        first, second = self._host.signature[events[asked]].astype(np.int64), self._host.signature[others[asked]]
+        distinct, which = np.unique(first * len(signatures) + second, return_inverse=True)
+        return asked, [(signatures[pair // len(signatures)], signatures[pair % len(signatures)]) for pair in distinct.tolist()], which
 
     def _ask(self, events: Int64s, others: Int64s, rule: Callable[[Signature, Signature], Clue | None]) -> Int64s:
         """The clue that ``rule`` finds for each event beside the other one, asked once for each pair of signatures."""
@@ -268,7 +281,7 @@ class _Inference:
 
     def _from_chain(self) -> None:
         """Operators that hand the same operands on to one other return what it returns."""
-        for family in (self._named(_CONVOLUTIONS), self._named(_JOINS)):
+        for family in (self._named(_CONVOLUTIONS), self._named(_JOINS), self._named(_POOLS)):
             inner = np.flatnonzero(family & (self._parent >= 0))
             inner = inner[family[self._parent[inner]]]
             outer = self._parent[inner]
@@ -281,9 +294,13 @@ class _Inference:
                 )[which]
             inner, outer = inner[alone & same], outer[alone & same]
             for _ in range(_CHAIN):
+                given = 0
                 for giver, taker in ((inner, outer), (outer, inner)):
                     gives = (self._outputs[giver] >= 0) & (self._outputs[taker] == -1)
                     self._outputs[taker[gives]] = self._outputs[giver[gives]]
+                    given += int(gives.sum())
+                if not given:
+                    break
 
     def _from_consumers(self) -> None:
         """The next operator takes the result: after a convolution a norm or an activation, after a sum of autograd's engine a view."""
@@ -302,17 +319,20 @@ class _Inference:
             self._say(self._outputs, events, self._ask(events, np.where(engine, view, -1), _viewed))
 
     def _consumer(self, events: Int64s, behind: Int64s) -> Int64s:
-        """The next operator with a tensor, under the same operator, in the same phase, in a module beside that of the event."""
+        """The next operator with a tensor, under the same operator, in the same phase, in the module around that of the event or in
+        another one of that."""
         tensors = np.array([*(any(tensor.shape for tensor in one.tensors) for one in self._trace.signatures), False])
         found = behind[events]
         for _ in range(_CHAIN):
             skipped = (found >= 0) & ~tensors[self._host.signature[found]]
             found = np.where(skipped, behind[np.maximum(found, 0)], found)
-        paths = [module.path.rpartition(".")[0] for module in self._calls.modules]
-        numbers = {path: number for number, path in enumerate(dict.fromkeys(paths))}
-        around = np.array([*(numbers[path] for path in paths), -1], np.int64)[self._calls.module]
+        paths = [module.path for module in self._calls.modules]
+        owners = [path.rpartition(".")[0] for path in paths]
+        numbers = {path: number for number, path in enumerate({*paths, *owners})}
+        own, around = (np.array([*(numbers[path] for path in listed), -1], np.int64)[self._calls.module] for listed in (paths, owners))
         phase, at = self._calls.phase, np.maximum(found, 0)
-        return np.where((found >= 0) & (phase[at] == phase[events]) & (around[at] == around[events]), found, -1)
+        beside = (around[at] == around[events]) | (own[at] == around[events])
+        return np.where((found >= 0) & (phase[at] == phase[events]) & beside, found, -1)
 
     def _sums_in_nodes(self) -> None:
         """Where an operand was broadcast, its gradient is summed to its shape."""
@@ -332,16 +352,79 @@ class _Inference:
 
     def _transposed(self) -> None:
         """Whether a convolution is transposed: as the names around and inside the call say."""
-        family = self._named(_CONVOLUTIONS)
-        events = np.flatnonzero(self._wanted & self._named(_DIMENSION_FLAG))
+        top = self._outermost(self._named(_CONVOLUTIONS))
+        for calls, position, source in ((_DIMENSION_FLAG, 6, "the operators around it"), (_GRADIENTS, 7, "its forward operator")):
+            events = np.flatnonzero(self._wanted & self._named(calls))
+            if not len(events):
+                continue
+            of = self._maker[events] if calls is _GRADIENTS else events
+            events, of = events[of >= 0], top[of[of >= 0]]
+            for names, flag in ((_PLAIN, False), (TRANSPOSED, True)):
+                said = events[np.isin(of, np.unique(top[self._named(names)]))]
+                rule = partial(_filled, position=position, value=flag, source=f"'transposed' from {source}")
+                self._say(self._flags, said, self._ask(said, said, rule))
+
+    def _convolution_gradients(self) -> None:
+        """Which gradients a convolution's backward made: each is given to a node, which comes later.
+
+        Those of parameters go to their leaves at once, before any other node; what made the input, or cast a parameter, is a node
+        with a smaller number. Behind a frozen convolution nothing is concluded: there an input may need no gradient, and another
+        node of that shape be taken for its maker's.
+        """
+        events = np.flatnonzero(self._wanted & self._named(_GRADIENTS) & (self._maker >= 0))
         if not len(events):
             return
-        top = self._outermost(family)
-        for names, flag in ((_PLAIN, False), (TRANSPOSED, True)):
-            tops = np.unique(top[self._named(names)])
-            said = events[np.isin(top[events], tops)]
-            rule = partial(_filled, position=6, value=flag, source="'transposed' from the operators around it")
+        events = events[~self._behind_frozen(self._maker[events])]
+        host, names, signatures = self._host, self._trace.names, self._trace.signatures
+        is_node = np.array([is_backward_node(name) for name in names], bool)
+        is_leaf = np.array([name.endswith("AccumulateGrad") for name in names], bool)
+        nodes = np.flatnonzero(is_node[host.name] & (host.kind == OPERATOR))
+        nodes = nodes[np.argsort(host.start_ns[nodes], kind="stable")]
+        leaf, start = is_leaf[host.name[nodes]], host.start_ns[nodes]
+        # Where no node takes a shape, the gradient of that shape was not made: the largest number stands for "never".
+        never = np.iinfo(np.int64).max
+        number = np.where(leaf | (host.sequence[nodes] < 0), never, host.sequence[nodes])
+        next_other = np.append(np.where(leaf, never, start), never)
+        next_other = np.minimum.accumulate(next_other[::-1])[::-1]
+        takers: dict[tuple[int, ...], list[int]] = {}
+        for code in np.unique(host.signature[nodes]).tolist():
+            for shape in {tensor.shape for tensor in signatures[code].tensors} if code >= 0 else ():
+                takers.setdefault(shape, []).append(code)
+        pairs = np.stack((host.signature[events], host.signature[self._maker[events]]), axis=1)
+        distinct, which = np.unique(pairs, axis=0, return_inverse=True)
+        ended = self._calls.end_ns[events]
+        made = np.zeros((len(events), 3), bool)
+        for case, (code, forward) in enumerate(distinct.tolist()):
+            ours = np.flatnonzero(which.reshape(-1) == case)
+            for place, operand in enumerate(_operands(signatures[code], signatures[forward])):
+                if operand is None:
+                    continue
+                takes = np.flatnonzero(np.isin(host.signature[nodes], takers.get(operand.shape, [])))
+                first = np.searchsorted(start[takes], ended[ours])
+                least = np.append(np.minimum.accumulate(number[takes][::-1])[::-1], never)
+                made[ours, place] = least[first] < host.sequence[self._maker[events[ours]]]
+                leaves = takes[leaf[takes]]
+                following = np.append(start[leaves], never)[np.searchsorted(start[leaves], ended[ours])]
+                made[ours, place] |= following < next_other[np.searchsorted(start, ended[ours])]
+        codes = made @ np.array([4, 2, 1])
+        for code in np.unique(codes).tolist():
+            said = events[codes == code]
+            mask = (bool(code & 4), bool(code & 2), bool(code & 1))
+            rule = partial(_filled, position=10, value=mask, source="which gradients it makes from the nodes that take them")
             self._say(self._arguments, said, self._ask(said, said, rule))
+
+    def _behind_frozen(self, makers: Int64s) -> Mask:
+        """Which forward operators come after a convolution that made no node, in the forward pass that they are of."""
+        host, family = self._host, self._named(_CONVOLUTIONS)
+        nodes = np.sort(host.start_ns[self._nodes[0]])
+        made = np.zeros(len(host) + 1, np.int64)
+        made[self._nodes[1] + 1] = 1
+        made = np.cumsum(made)
+        tops = np.flatnonzero(family & (self._outermost(family) == np.arange(len(host))) & (host.forward_thread == 0))
+        frozen = np.sort(host.start_ns[tops[made[self._calls.after[tops]] == made[tops]]])
+        begin = np.concatenate(([np.iinfo(np.int64).min], nodes))[np.searchsorted(nodes, host.start_ns[makers])]
+        found: Mask = np.searchsorted(frozen, host.start_ns[makers]) > np.searchsorted(frozen, begin)
+        return found
 
     def _training(self) -> None:
         """The mode of a batch norm: its backward call tells, or the module, which counts its batches only in training."""
@@ -530,10 +613,23 @@ def _parts(call: Signature, node: Signature) -> Clue | None:
     return Clue("its list from the node around it", 0, node.args)
 
 
+def _operands(call: Signature, forward: Signature) -> tuple[TensorArg | None, ...]:
+    """What a convolution's backward may make gradients of: input, weight and, if the forward had one, bias."""
+    found = (call.arg(1), call.arg(2), forward.arg(2))
+    return tuple(one if isinstance(one, TensorArg) else None for one in found)
+
+
 _LIBRARY_NORMS: Final = frozenset(aten("cudnn_batch_norm miopen_batch_norm"))
 _SPLITS: Final = frozenset(("split", "splitwithsizes", "unsafesplit", "unsafesplitwithsizes", "unbind"))  # names of nodes
 _BROADCASTING: Final = frozenset(aten("add add_ sub sub_ rsub mul mul_ div div_ addmm baddbmm expand"))
 _SCHEMAS: Final = FORWARD | TRANSPOSED | BACKWARD | BACKWARD_TRANSPOSED
 _HANDLED: Final = (
-    _ONE_RESULT | _NORMS | _BATCH_NORM_GRADIENT | _ACCUMULATES | _SIZED | frozenset(_FORWARD_SIZES) | frozenset(_TABLE_ROWS)
+    _ONE_RESULT
+    | _NORMS
+    | _BATCH_NORM_GRADIENT
+    | _GRADIENTS
+    | _ACCUMULATES
+    | _SIZED
+    | frozenset(_FORWARD_SIZES)
+    | frozenset(_TABLE_ROWS)
 )

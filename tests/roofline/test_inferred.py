@@ -9,7 +9,7 @@ from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg
 from rooflines.roofline.attribution import attribute
 from rooflines.roofline.inferred import Clue
 from rooflines.roofline.work import count
-from tests.traces import op, trace
+from tests.traces import op, span, trace
 
 pytestmark = pytest.mark.unit
 
@@ -105,6 +105,14 @@ def test_the_next_operator_takes_the_result():
 )
 def test_an_operator_that_takes_something_else_tells_nothing(consumer):
     assert "aten::convolution" in reasons(*convolution(0, 10), consumer)
+
+
+@pytest.mark.parametrize(("consumer", "is_told"), [("net.block.norm", True), ("net.block", True), ("net.other.norm", False)])
+def test_the_next_operator_is_one_of_the_same_module(consumer, is_told):
+    path = "nn.Module: net.block.conv (Conv2d)"
+    following = span(f"nn.Module: {consumer} (Norm)", 20, 10), old("aten::relu", 22, 2, MAPS)
+    found = rows(span(path, -1, 15), *convolution(0, 10), *following)
+    assert ("aten::convolution" in found) is is_told
 
 
 def test_what_looks_like_the_input_may_be_the_input():
