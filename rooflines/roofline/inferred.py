@@ -59,6 +59,7 @@ _TABLE_ROWS: Final = dict.fromkeys(aten("embedding_dense_backward"), 2)
 _NODE_PREFIX: Final = "autograd::engine::evaluate_function: "
 _CHAIN: Final = 8  # operators that hand one call on to each other
 _AMBIGUOUS: Final = -2
+_NEVER: Final = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,37 +376,16 @@ class _Inference:
         if not len(events):
             return
         events = events[~self._behind_frozen(self._maker[events])]
-        host, names, signatures = self._host, self._trace.names, self._trace.signatures
-        is_node = np.array([is_backward_node(name) for name in names], bool)
-        is_leaf = np.array([name.endswith("AccumulateGrad") for name in names], bool)
-        nodes = np.flatnonzero(is_node[host.name] & (host.kind == OPERATOR))
-        nodes = nodes[np.argsort(host.start_ns[nodes], kind="stable")]
-        leaf, start = is_leaf[host.name[nodes]], host.start_ns[nodes]
-        # Where no node takes a shape, the gradient of that shape was not made: the largest number stands for "never".
-        never = np.iinfo(np.int64).max
-        number = np.where(leaf | (host.sequence[nodes] < 0), never, host.sequence[nodes])
-        next_other = np.append(np.where(leaf, never, start), never)
-        next_other = np.minimum.accumulate(next_other[::-1])[::-1]
-        takers: dict[tuple[int, ...], list[int]] = {}
-        for code in np.unique(host.signature[nodes]).tolist():
-            for shape in {tensor.shape for tensor in signatures[code].tensors} if code >= 0 else ():
-                takers.setdefault(shape, []).append(code)
-        pairs = np.stack((host.signature[events], host.signature[self._maker[events]]), axis=1)
+        takers = _Takers(self._trace)
+        signatures, makers, ended = self._trace.signatures, self._maker[events], self._calls.end_ns[events]
+        pairs = np.stack((self._host.signature[events], self._host.signature[makers]), axis=1)
         distinct, which = np.unique(pairs, axis=0, return_inverse=True)
-        ended = self._calls.end_ns[events]
         made = np.zeros((len(events), 3), bool)
         for case, (code, forward) in enumerate(distinct.tolist()):
             ours = np.flatnonzero(which.reshape(-1) == case)
             for place, operand in enumerate(_operands(signatures[code], signatures[forward])):
-                if operand is None:
-                    continue
-                takes = np.flatnonzero(np.isin(host.signature[nodes], takers.get(operand.shape, [])))
-                first = np.searchsorted(start[takes], ended[ours])
-                least = np.append(np.minimum.accumulate(number[takes][::-1])[::-1], never)
-                made[ours, place] = least[first] < host.sequence[self._maker[events[ours]]]
-                leaves = takes[leaf[takes]]
-                following = np.append(start[leaves], never)[np.searchsorted(start[leaves], ended[ours])]
-                made[ours, place] |= following < next_other[np.searchsorted(start, ended[ours])]
+                if operand is not None:
+                    made[ours, place] = takers.after(operand.shape, ended[ours], self._host.sequence[makers[ours]])
         codes = made @ np.array([4, 2, 1])
         for code in np.unique(codes).tolist():
             said = events[codes == code]
@@ -468,6 +448,45 @@ class _Inference:
             parent = self._parent[events]
             below = (parent >= 0) & split[self._host.name[np.maximum(parent, 0)]]
             self._say(self._arguments, events, self._ask(events, np.where(below, parent, -1), _parts))
+
+
+class _Takers:
+    """Autograd's nodes by the shapes of the gradients that they are given."""
+
+    def __init__(self, trace: Trace) -> None:
+        host = trace.host
+        is_node = np.array([is_backward_node(name) for name in trace.names], bool)
+        is_leaf = np.array([name.endswith("AccumulateGrad") for name in trace.names], bool)
+        nodes = np.flatnonzero(is_node[host.name] & (host.kind == OPERATOR))
+        nodes = nodes[np.argsort(host.start_ns[nodes], kind="stable")]
+        self._leaf, self._start, self._signature = is_leaf[host.name[nodes]], host.start_ns[nodes], host.signature[nodes]
+        # Leaves have no number of their own; the largest one stands for "never" in both columns.
+        self._number = np.where(self._leaf | (host.sequence[nodes] < 0), _NEVER, host.sequence[nodes])
+        # The first node at or after each one that is no leaf.
+        others = np.append(np.where(self._leaf, _NEVER, self._start), _NEVER)
+        self._other = np.minimum.accumulate(others[::-1])[::-1]
+        self._codes: dict[tuple[int, ...], list[int]] = {}
+        for code in np.unique(self._signature).tolist():
+            for shape in {tensor.shape for tensor in trace.signatures[code].tensors} if code >= 0 else ():
+                self._codes.setdefault(shape, []).append(code)
+        self._known: dict[tuple[int, ...], tuple[Int64s, Int64s, Int64s]] = {}
+
+    def after(self, shape: tuple[int, ...], times_ns: Int64s, numbers: Int64s) -> Mask:
+        """Whether a gradient of this shape went, after these times, to a leaf before any other node, or to a node of a number below
+        these."""
+        starts, least, leaves = self._of(shape)
+        found: Mask = least[np.searchsorted(starts, times_ns)] < numbers
+        following = leaves[np.searchsorted(leaves[:-1], times_ns)]
+        return found | (following < self._other[np.searchsorted(self._start, times_ns)])
+
+    def _of(self, shape: tuple[int, ...]) -> tuple[Int64s, Int64s, Int64s]:
+        """The starts of the nodes that take it, the smallest number from each of them on, and the starts of the leaves among them."""
+        if shape not in self._known:
+            takes = np.flatnonzero(np.isin(self._signature, self._codes.get(shape, [])))
+            least = np.append(np.minimum.accumulate(self._number[takes][::-1])[::-1], _NEVER)
+            leaves = np.append(self._start[takes[self._leaf[takes]]], _NEVER)
+            self._known[shape] = self._start[takes], least, leaves
+        return self._known[shape]
 
 
 # --- rules: what one signature says about the one beside it --------------------------------------------------------------------------
