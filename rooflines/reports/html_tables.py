@@ -17,7 +17,7 @@ from rooflines.reports.sentences import (
     source_words,
 )
 from rooflines.reports.summary import operators_summary, share_of_step
-from rooflines.reports.tables import operator_module, operator_name, shorten_name, shorten_shapes
+from rooflines.reports.tables import marked_name, operator_module, shorten_name, shorten_shapes
 from rooflines.roofline.analysis import CATEGORIES, Analysis, ModuleRow, OperatorRow
 from rooflines.units import percent, scale, seconds, si, significant
 
@@ -114,9 +114,7 @@ def operator_table(analysis: Analysis) -> Table | None:
     body = tuple(
         (
             Cell(f"{share_of_step(row.time_s, analysis) * 100:.1f}", row.time_s, bar=row.time_s / most_time),
-            Cell(
-                shorten_name(operator_name(row), 28), row.name, title=f"{row.name} · {row.category}", swatch=category_slug(row.category)
-            ),
+            Cell(shorten_name(marked_name(row), 28), row.name, title=_operator_title(row), swatch=category_slug(row.category)),
             Cell(shorten_left(operator_module(row), 24), row.module, title=row.module),
             Cell(times.texts[index], row.time_s, title=seconds(row.time_s)),
             Cell(headrooms.texts[index], _sortable(row.headroom_s), bar=max(0.0, (row.headroom_s or 0.0) / most_headroom)),
@@ -167,6 +165,10 @@ def _operator_totals(
         count_text(sum(row.calls for row in rows)),
         "",
     )
+
+
+def _operator_title(row: OperatorRow) -> str:
+    return f"{row.name} · {row.category}{f' · inferred: {row.inferred}' if row.inferred else ''}"
 
 
 def _bound_title(row: OperatorRow) -> str:

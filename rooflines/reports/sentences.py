@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from rooflines.device_specs.records import Ceiling, Ceilings, Conditions
 from rooflines.reports.summary import CategorySummary, PeakMemory, share_of_saving
-from rooflines.reports.tables import operator_module, operator_name
+from rooflines.reports.tables import INFERRED_MARK, operator_module, operator_name
 from rooflines.roofline.analysis import Analysis, OperatorRow
 from rooflines.units import binary_bytes, percent, seconds, si, significant
 
@@ -127,6 +127,15 @@ def flag_sentence(row: OperatorRow) -> str:
     where = f" in {operator_module(row)}" if operator_module(row) else ""
     reached = f" reaches {percent(row.efficiency)} of its bound" if row.efficiency is not None else ""
     return f"{operator_name(row)}{where}{reached}: {row.flag}"
+
+
+def inferred_sentence(analysis: Analysis) -> str:
+    """What the mark behind a name means and how much of the operators' time has it; empty where none has."""
+    marked, whole = sum(row.time_s for row in analysis.operators if row.inferred), sum(row.time_s for row in analysis.operators)
+    if not any(row.inferred for row in analysis.operators):
+        return ""
+    share = f" ({percent(marked / whole)} of the operator time)" if whole > 0 else ""
+    return f"{INFERRED_MARK} the trace leaves out what the count needs; other calls in it tell{share}"
 
 
 def steps_sentences(analysis: Analysis) -> list[str]:

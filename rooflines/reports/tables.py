@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 ELLIPSIS = "…"
 # The columns that hold words; every other column holds a number.
-_WORDS = {"name", "module", "phase", "shapes", "precision", "category", "bound", "memory_level", "engine", "flag", "path", "type"}
+_WORDS = {
+    "name", "module", "phase", "shapes", "precision", "category", "bound", "memory_level", "engine", "flag", "inferred", "path", "type",
+}  # fmt: skip
+# Behind the name of an operator whose work the trace does not tell by itself.
+INFERRED_MARK = "*"
 # A spreadsheet reads a cell that starts with one of these as a formula, and an operator may be named by whoever made the trace.
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
@@ -32,6 +36,11 @@ def operator_name(row: OperatorRow) -> str:
     """The operator's name without PyTorch's own namespace, and with the phase where the name does not tell it."""
     name = short_name(row.name)
     return f"{name} (backward)" if row.phase == "backward" and "backward" not in name.lower() else name
+
+
+def marked_name(row: OperatorRow) -> str:
+    """The operator's name with a mark where its work was inferred."""
+    return f"{operator_name(row)} {INFERRED_MARK}" if row.inferred else operator_name(row)
 
 
 def operator_module(row: OperatorRow) -> str:

@@ -18,6 +18,7 @@ from rooflines.reports.sentences import (
     device_sentences,
     flag_sentence,
     headline,
+    inferred_sentence,
     listed,
     made,
     marks_of,
@@ -36,8 +37,8 @@ from rooflines.reports.summary import bound_times, flagged_operators, operators_
 from rooflines.reports.tables import (
     column_scale,
     efficiency_text,
+    marked_name,
     operator_module,
-    operator_name,
     operators_by_headroom,
     shorten_middle,
     shorten_name,
@@ -203,6 +204,9 @@ def _operators(page: _Page, analysis: Analysis) -> None:
         page.line(("! ", "bold red"), flag_sentence(row), indent=2, hang=4)
     if len(flagged) > _FLAGS:
         page.line((f"{len(flagged) - _FLAGS} more are flagged in the full report", "dim"), indent=4)
+    inferred = inferred_sentence(analysis)
+    if inferred:
+        page.line((inferred, "dim"), indent=2, hang=4)
 
 
 def _ceilings(page: _Page, analysis: Analysis) -> None:
@@ -284,7 +288,7 @@ def _columns(analysis: Analysis, rows: Sequence[OperatorRow], width: int) -> lis
     gained = headroom.text(everything.headroom_s) if everything.is_judged else ""
     columns = [
         _numbers("time", "%", [f"{row.time_s / whole * 100:.1f}" for row in rows], f"{everything.time_s / whole * 100:.1f}"),
-        _words("operator", [operator_name(row) for row in rows], shorten_name, f"all {len(analysis.operators)}"),
+        _words("operator", [marked_name(row) for row in rows], shorten_name, f"all {len(analysis.operators)}"),
         _words("module", [operator_module(row) for row in rows], shorten_path),
         _words("shapes", [row.shapes for row in rows], shorten_shapes, style="dim"),
         _numbers("calls", "", [f"{row.calls:.4g}" for row in rows]),

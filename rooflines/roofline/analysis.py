@@ -125,7 +125,7 @@ class OperatorRow(msgspec.Struct, frozen=True, kw_only=True):
     """All calls of one signature in one module and phase.
 
     ``engine`` is the unit whose roof judges it, ``memory_level`` the level its bytes are judged against, ``flag`` why an efficiency
-    above 1 should not be believed.
+    above 1 should not be believed. ``inferred`` says what of the call the trace left out and other calls in it told.
     """
 
     name: str
@@ -150,6 +150,7 @@ class OperatorRow(msgspec.Struct, frozen=True, kw_only=True):
     memory_level: str | None = None
     engine: str | None = None
     flag: str | None = None
+    inferred: str | None = None
 
 
 class ModuleRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -312,6 +312,7 @@ def _operator(row: Row, calls: Calls, ceilings: Ceilings | None, steps: int, fac
         memory_level=placement.memory_level if placement else None,
         engine=placement.engine if placement else None,
         flag=_flag(efficiency, placement.bound if placement else None, placement.memory_level if placement else None, time_s),
+        inferred=row.inferred,
     )
 
 

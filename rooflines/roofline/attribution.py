@@ -24,6 +24,7 @@ from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.records import OPERATOR, RUNTIME, Int64s, Trace
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.compiled import CompiledCalls
+from rooflines.roofline.inferred import infer
 from rooflines.roofline.work import CallCount, Work, count
 from rooflines.roofline.work.decomposed import SOMETIMES_DECOMPOSED
 
@@ -35,7 +36,10 @@ NO_LAUNCH = "its launch is not in the trace"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """All calls of one counted (or composite) signature in one module and phase: nanoseconds and calls over the window."""
+    """All calls of one counted (or composite) signature in one module and phase: nanoseconds and calls over the window.
+
+    ``inferred`` says what of the call the trace left out and other calls told, None where nothing.
+    """
 
     signature: Signature
     count: CallCount
@@ -43,6 +47,7 @@ class Row:
     phase: int
     calls: int
     time_ns: int
+    inferred: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +165,12 @@ class _Counts:
     ) -> None:
         self.variants: list[tuple[Signature, CallCount]] = [(signature, count(signature)) for signature in trace.signatures]
         self.of_event = trace.host.signature.astype(np.int64)
+        self.inferred: dict[int, str] = {}
         self._known: dict[tuple[int, int | None, int | None], int] = {}
         self._trace = trace
         self._calls = calls
         self._from_allocations()
+        self._from_other_calls()
         if parameter_elements is not None:
             self._from_parameters(parameter_elements, parameter_dtype)
         self._from_notes(noted)
@@ -209,6 +216,20 @@ class _Counts:
             kept = int(total[last - 1] if last else 0) - int(total[first - 1] if first else 0)
             if kept > 0:
                 self.of_event[event] = self._variant(int(host.signature[event]), output_bytes=kept)
+
+    def _from_other_calls(self) -> None:
+        """Old traces hold shapes and nothing else; ``inferred.py`` knows where in the trace the rest stands."""
+        unknown = np.array([*(found.kind == "unknown" for _, found in self.variants), False])
+        for events, clues in infer(self._trace, self._calls, unknown[self.of_event]):
+            signature = self._trace.signatures[int(self._trace.host.signature[events[0]])]
+            outputs = None
+            for clue in clues:
+                signature, outputs = clue.fill(signature), clue.outputs or outputs
+            found = count(signature, outputs=outputs)
+            if found.kind != "unknown":
+                self.inferred[len(self.variants)] = "; ".join(dict.fromkeys(clue.source for clue in clues))
+                self.of_event[events] = len(self.variants)
+                self.variants.append((signature, found))
 
     def _from_parameters(self, elements: int, dtype: str) -> None:
         host, calls = self._trace.host, self._calls
@@ -432,7 +453,7 @@ def _attribute_device(
     busy_ns = intervals.lengths_by_group(group[position], device.start_ns[owned], device.end_ns[owned], len(keys))
     numbers = np.bincount(group, minlength=len(keys))
     rows = tuple(
-        Row(counts.variants[variant][0], counts.variants[variant][1], module, phase, number, time_ns)
+        Row(counts.variants[variant][0], counts.variants[variant][1], module, phase, number, time_ns, counts.inferred.get(variant))
         for (variant, module, phase), number, time_ns in zip(keys.tolist(), numbers.tolist(), busy_ns.tolist(), strict=True)
     )
     gaps = _device_gaps(trace, counts, np.flatnonzero(belongs & (owning < 0)), innermost, known)
@@ -518,7 +539,7 @@ def _rows_and_gaps(
             before = gaps.get(key, Gap(*key, 0, 0))
             gaps[key] = Gap(*key, before.calls + number, before.time_ns + total)
         else:
-            rows.append(Row(signature, found, module, phase, number, total))
+            rows.append(Row(signature, found, module, phase, number, total, counts.inferred.get(variant)))
     return tuple(rows), tuple(gaps.values())
 
 

@@ -12,9 +12,11 @@ from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.work.arguments import Arguments, Dispatches, NotCounted, distinct, size, size_of, written
 from rooflines.roofline.work.matmul import activation_flops
 from rooflines.roofline.work.record import Work, matrix_precision_of
-from rooflines.roofline.work.table import formula
+from rooflines.roofline.work.table import Hints, formula, hinted_formula
 
 _LARGEST_KERNEL: Final = 4096  # taps in one dimension; beyond it no kernel is real, and every input position counts as touched
+
+_WINDOW: Final = ("stride", "padding", "dilation", "output_padding", "groups")
 
 # Operator -> its schema. ``self`` is the input, ``grad`` the gradient of the output.
 FORWARD: Final[dict[str, str]] = {
@@ -161,8 +163,13 @@ class Convolution:
         return min(self.batch * self.in_channels * some_of_it, distinct(tensor)) * size_of(tensor.dtype)
 
 
-def sizes(args: Arguments, inputs: TensorArg, weight: TensorArg, transposed: bool) -> Convolution:
-    """The convolution of these tensors that the arguments (``stride``, ``padding``...) describe."""
+def sizes(
+    args: Arguments, inputs: TensorArg, weight: TensorArg, transposed: bool, output: tuple[int, ...] | None = None
+) -> Convolution:
+    """The convolution of these tensors that the arguments (``stride``, ``padding``...) describe; where they were not recorded, the one
+    that makes an ``output`` of this shape."""
+    if output is not None and not all(args.recorded(name) for name in _WINDOW if args.has(name)):
+        return _from_shapes(inputs, weight, output, transposed)
     padding = args.value("padding")
     if padding is None or isinstance(padding, str):
         raise Dispatches  # "same": text, which traces do not record; the convolution inside has it in numbers
@@ -209,10 +216,44 @@ def _transposed(
     return Convolution(batch, in_channels, weight.shape[1] * groups, in_spatial, out_spatial, in_spatial, macs)
 
 
-def _forward(signature: Signature, schema: str, transposed: bool) -> Work:
+def _from_shapes(inputs: TensorArg, weight: TensorArg, output: tuple[int, ...], transposed: bool) -> Convolution:
+    """FLOPs follow from the shapes alone. Of the input a window covers as many positions as the kernel has, or fewer: all of it, unless
+    that is too few."""
+    batch, in_channels = _batch_and_channels(inputs, weight)
+    kernel = weight.shape[2:]
+    rank = len(kernel)
+    channels, in_spatial, out_spatial = output[-rank - 1], inputs.shape[-rank:], output[-rank:]
+    if len(output) != len(inputs.shape) or output[: -rank - 1] != inputs.shape[: -rank - 1]:
+        raise NotCounted("the shape of the output does not fit the input")
+    if (in_channels if transposed else channels) != weight.shape[0] or (channels if transposed else in_channels) % weight.shape[1]:
+        raise NotCounted("the shape of the output does not fit the weight")
+    if transposed:
+        macs = inputs.numel * weight.shape[1] * prod(kernel)
+        return Convolution(batch, in_channels, channels, in_spatial, out_spatial, in_spatial, macs)
+    covered = tuple(min(extent, outputs * taps) for extent, outputs, taps in zip(in_spatial, out_spatial, kernel, strict=True))
+    macs = batch * channels * prod(out_spatial) * weight.shape[1] * prod(kernel)
+    return Convolution(batch, in_channels, channels, in_spatial, out_spatial, covered, macs)
+
+
+def _is_transposed(args: Arguments, inputs: TensorArg, weight: TensorArg, output: tuple[int, ...] | None) -> bool:
+    """The flag; where it was not recorded, what the channels of the output say: a plain weight is [out, in / groups, k...], a
+    transposed one [in, out / groups, k...]. Where both fit they are as much work if input and output are of one size."""
+    if not args.has("transposed") or args.recorded("transposed") or output is None:
+        return args.flag("transposed", absent=False)
+    rank = len(weight.shape) - 2
+    channels_in, channels_out = inputs.shape[-rank - 1], output[-rank - 1]
+    plain = channels_out == weight.shape[0] and channels_in % weight.shape[1] == 0
+    transposed = channels_in == weight.shape[0] and channels_out % weight.shape[1] == 0
+    if plain and transposed and prod(output) != inputs.numel:
+        return args.flag("transposed")
+    return transposed and not plain
+
+
+def _forward(signature: Signature, hints: Hints, schema: str, transposed: bool) -> Work:
     args = Arguments(signature, schema)
     inputs, weight, bias, added = args.tensor("self"), args.tensor("weight"), args.optional("bias"), args.optional("added")
-    conv = sizes(args, inputs, weight, transposed or args.flag("transposed", absent=False))
+    output = hints.outputs[0].shape if hints.outputs else None
+    conv = sizes(args, inputs, weight, transposed or _is_transposed(args, inputs, weight, output), output)
     fused = 2 * (added is not None) + signature.name.endswith("_relu")
     if args.has("attr"):
         fused = activation_flops(args, "attr") + activation_flops(args, "unary") + (added is not None and not args.recorded("attr"))
@@ -237,14 +278,14 @@ def _fused(signature: Signature) -> Work:
     else:
         operands = "added self" if signature.name.endswith("_") else "self added"
         schema = f"{operands} {_FUSED} alpha=None unary=None scalars=None algorithm=None"
-    return _forward(signature, schema, transposed=False)
+    return _forward(signature, Hints(), schema, transposed=False)
 
 
 def _backward(signature: Signature, schema: str, transposed: bool) -> Work:
     """grad_input = grad * weight and grad_weight = input * grad: each meets every pair that the forward met."""
     args = Arguments(signature, schema)
     grad, inputs, weight = args.tensor("grad"), _tensor_or_size(args, "self"), _tensor_or_size(args, "weight")
-    conv = sizes(args, inputs, weight, transposed or args.flag("transposed", absent=False))
+    conv = sizes(args, inputs, weight, transposed or _is_transposed(args, inputs, weight, grad.shape), grad.shape)
     of_input, of_weight, of_bias = _asked_for(args)
     return Work(
         matrix_flops=2 * conv.macs * (of_input + of_weight),
@@ -284,7 +325,7 @@ def _asked_for(args: Arguments) -> tuple[bool, bool, bool]:
          category="convolution")  # fmt: skip
 def _transposed_input_gradient(signature: Signature) -> Work:
     """The plain convolution of the gradient: grad [b, out, ...] with the weight [in, out / groups, k...] is [b, in, ...]."""
-    return _forward(signature, "self weight padding stride dilation groups", transposed=False)
+    return _forward(signature, Hints(), "self weight padding stride dilation groups", transposed=False)
 
 
 @formula("aten::miopen_convolution_backward_bias", "aten::cudnn_convolution_backward_bias", category="convolution")
@@ -316,9 +357,9 @@ def _time_first(signature: Signature) -> Work:
 
 
 for _name, _schema in FORWARD.items():
-    formula(_name, category="convolution")(partial(_forward, schema=_schema, transposed=False))
+    hinted_formula(_name, category="convolution")(partial(_forward, schema=_schema, transposed=False))
 for _name, _schema in TRANSPOSED.items():
-    formula(_name, category="convolution")(partial(_forward, schema=_schema, transposed=True))
+    hinted_formula(_name, category="convolution")(partial(_forward, schema=_schema, transposed=True))
 for _name, _schema in BACKWARD.items():
     formula(_name, category="convolution")(partial(_backward, schema=_schema, transposed=False))
 for _name, _schema in BACKWARD_TRANSPOSED.items():

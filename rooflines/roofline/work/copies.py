@@ -135,7 +135,7 @@ def _listed(signature: Signature) -> tuple[TensorArg, ...]:
 def _join(signature: Signature, hints: Hints) -> Work:
     """Every element of the list; different dtypes are promoted, as only a recording shows them."""
     tensors = _listed(signature)
-    if hints.outputs is not None:
+    if hints.outputs is not None and tensors:
         return moved(size(*tensors), written(*hints.outputs))
     if not tensors:
         both = result_bytes(hints, "tensors of the list not recorded")  # traces leave out lists of more than 30

@@ -123,6 +123,11 @@ def _groups(args: Arguments, inputs: TensorArg) -> int:
     """How many means a norm has: one for each row of the normalised dimensions, or for each group of a sample."""
     if args.has("group"):
         return args.integer("n") * args.integer("group")
+    if not args.recorded("normalized_shape"):
+        # The parameters have the shape of what is normalised, and each mean is that of one such row.
+        parameter = args.optional("weight") or args.optional("bias")
+        if parameter is not None and parameter.numel:
+            return inputs.numel // parameter.numel
     return prod(inputs.shape[: len(inputs.shape) - len(args.sizes("normalized_shape"))])
 
 
@@ -158,7 +163,7 @@ def _affine_norm_backward(signature: Signature, schema: str) -> Work:
     parameter = weight or args.optional("bias")
     if parameter is None and args.has("bias"):
         of_weight = of_bias = False
-    count = prod(args.sizes("normalized_shape")) if args.has("normalized_shape") else args.integer("c")
+    count = args.integer("c") if args.has("c") else parameter.numel if parameter is not None else 0
     return Work(
         other_flops=inputs.numel * cost,
         bytes_read=size(

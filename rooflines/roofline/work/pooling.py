@@ -11,7 +11,7 @@ from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.work.arguments import Arguments, distinct, size, size_of, written
 from rooflines.roofline.work.convolution import touched
 from rooflines.roofline.work.record import Work, precision_of
-from rooflines.roofline.work.table import formula
+from rooflines.roofline.work.table import Hints, formula, hinted_formula
 
 _INDEX_BYTES: Final = 8  # max-pooling writes where each maximum was, as int64
 _MAX: Final = "self kernel stride=() padding=0 dilation=1 ceil=False"
@@ -49,11 +49,12 @@ def _windowed(signature: Signature, schema: str, rank: int, indices: bool) -> Wo
     )
 
 
-def _adaptive(signature: Signature, rank: int, indices: bool) -> Work:
+def _adaptive(signature: Signature, hints: Hints, rank: int, indices: bool) -> Work:
     args = Arguments(signature, _ADAPTIVE)
     inputs = args.tensor("self")
     extents = inputs.shape[-rank:]
-    out = args.integers("output_size", rank)
+    seen = hints.outputs if not args.recorded("output_size") else None
+    out = seen[0].shape[-rank:] if seen else args.integers("output_size", rank)
     planes = prod(inputs.shape[:-rank])
     taps = planes * prod(map(_adaptive_taps, extents, out))
     itemsize = size_of(inputs.dtype)
@@ -129,10 +130,8 @@ for _rank in (1, 2, 3):
     _register(f"aten::max_pool{_rank}d_with_indices", partial(_windowed, schema=_MAX, rank=_rank, indices=True))
     _register(f"aten::mkldnn_max_pool{_rank}d", partial(_windowed, schema=_MAX, rank=_rank, indices=False))
     _register(f"aten::avg_pool{_rank}d", partial(_windowed, schema=_AVERAGE, rank=_rank, indices=False))
-    _register(f"aten::adaptive_avg_pool{_rank}d", partial(_adaptive, rank=_rank, indices=False))
-    _register(f"aten::_adaptive_avg_pool{_rank}d", partial(_adaptive, rank=_rank, indices=False))
-    _register(f"aten::mkldnn_adaptive_avg_pool{_rank}d", partial(_adaptive, rank=_rank, indices=False))
-    _register(f"aten::adaptive_max_pool{_rank}d", partial(_adaptive, rank=_rank, indices=True))
+    for _name in ("adaptive_avg_pool", "_adaptive_avg_pool", "mkldnn_adaptive_avg_pool", "adaptive_max_pool"):
+        hinted_formula(f"aten::{_name}{_rank}d", category="reduction")(partial(_adaptive, rank=_rank, indices="max" in _name))
     for _name, _schema in {
         f"aten::max_pool{_rank}d_with_indices_backward": "grad self kernel stride padding dilation ceil indices",
         f"aten::avg_pool{_rank}d_backward": "grad self kernel",

@@ -105,6 +105,11 @@ def _result_bytes(rule: Rule, dtype: str, along_axis: bool) -> int:
     }[rule.result]
 
 
+def _made(hints: Hints) -> int | None:
+    """Bytes of the results, where somebody saw them or what was allocated for them."""
+    return written(*hints.outputs) if hints.outputs is not None else hints.output_bytes
+
+
 def _reduce(signature: Signature, rule: Rule, hints: Hints) -> Work:
     signature, outs = _without_outs(signature)
     args = Arguments(signature, "self dim=None")
@@ -112,8 +117,9 @@ def _reduce(signature: Signature, rule: Rule, hints: Hints) -> Work:
     cost = rule.cost
     if inputs.dtype.startswith("complex"):
         cost = 2 * rule.cost if rule.complex_cost is None else rule.complex_cost
-    if not args.recorded("dim") and hints.output_bytes is not None:
-        return Work(0, inputs.numel * cost, size(inputs), hints.output_bytes, precision_of(inputs.dtype))
+    made = _made(hints)
+    if not args.recorded("dim") and made is not None:
+        return Work(0, inputs.numel * cost, size(inputs), made, precision_of(inputs.dtype))
     axes = args.value("dim")
     recorded = len(signature.args)
     if isinstance(axes, bool) or (rule.whole and recorded <= rule.whole and not isinstance(axes, tuple)):
@@ -138,8 +144,9 @@ def _norm(signature: Signature, hints: Hints) -> Work:
     args = Arguments(signature, "self p=2 dim=None keepdim=False dtype=None")
     inputs = args.tensor("self")
     flops = inputs.numel * norm_cost(args.value("p"), inputs.dtype.startswith("complex"))
-    if not args.recorded("dim") and hints.output_bytes is not None:
-        return Work(0, flops, size(inputs), hints.output_bytes, precision_of(inputs.dtype))
+    made = _made(hints)
+    if not args.recorded("dim") and made is not None:
+        return Work(0, flops, size(inputs), made, precision_of(inputs.dtype))
     axes, asked = args.value("dim"), signature.arg(4, default=None)
     if len(signature.args) == 3:
         axes, asked = None, axes
@@ -185,7 +192,8 @@ _SOFTMAXES: Final[dict[str, tuple[int, str]]] = {
 def _softmax(signature: Signature, cost: int, schema: str) -> Work:
     args = Arguments(signature, schema)
     inputs = args.tensor("self")
-    dtype = args.dtype("dtype", inputs.dtype) if args.has("dtype") else inputs.dtype
+    before = args.optional("dtype")  # until torch 1.10 a backward was given the forward's input for its dtype
+    dtype = before.dtype if before else args.dtype("dtype", inputs.dtype) if args.has("dtype") else inputs.dtype
     if args.has("half_to_float") and args.recorded("half_to_float") and args.flag("half_to_float"):
         dtype = "float32"
     return Work(
