@@ -1,0 +1,9 @@
+"""What holds for the whole suite."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+
+# Shared machines take seconds for what usually takes a millisecond; how long an example takes proves nothing.
+settings.register_profile("shared machine", deadline=None)
+settings.load_profile("shared machine")
