@@ -20,7 +20,7 @@ ELLIPSIS = "…"
 # The columns that hold words; every other column holds a number.
 _WORDS = {"name", "module", "phase", "shapes", "precision", "category", "bound", "memory_level", "engine", "flag", "path", "type"}
 # A spreadsheet reads a cell that starts with one of these as a formula, and an operator may be named by whoever made the trace.
-_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 def operators_by_headroom(analysis: Analysis) -> list[OperatorRow]:
@@ -180,4 +180,4 @@ def _frame(rows: Sequence[OperatorRow] | Sequence[ModuleRow], kind: type[Operato
 
 
 def _inert(text: str) -> str:
-    return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
+    return f"'{text}" if text.startswith(_FORMULA_STARTS) or text.lstrip().startswith(_FORMULA_STARTS) else text

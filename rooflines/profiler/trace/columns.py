@@ -6,8 +6,10 @@ A trace with a million events has a few hundred distinct signatures and a few th
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -230,7 +232,8 @@ class Columns:
             work = from_range_name(self.names.listed[code])
             if work is None:
                 return -1
-            found = self._new((code,), Signature(work.name, (work,)))
+            name = showable(work.name)
+            found = self._new((code,), Signature(name, (replace(work, name=name),)))
         return found
 
     def _noted_signature(self, code: int, name: str, args: Args) -> int:
@@ -321,6 +324,7 @@ class _Codes(dict[Any, int]):
         super().__init__()
         self.listed: list[str] = []
         self.cut = 0
+        self.replaced = 0
         self.held_bytes = 0
         self._longest = longest
         self._meaning = meaning
@@ -335,8 +339,9 @@ class _Codes(dict[Any, int]):
             self.held_bytes += 0 if text in self else 4 * self._longest
             return self[text]
         self[value] = len(self.listed)
-        # Half of a surrogate pair, which JSON can hold and no file of text.
-        self.listed.append(text if text.isascii() else text.encode(errors="replace").decode())
+        shown = showable(text)
+        self.replaced += shown != text
+        self.listed.append(shown)
         # The text, its entry here, and as much again where it is not ASCII.
         self.held_bytes += 250 + 2 * sys.getsizeof(text)
         self._meanings.append(self._meaning(text))
@@ -369,6 +374,16 @@ def _parsed(raw: bytes) -> Any:
         return None
 
 
+# What no name has and what a terminal, a browser or a spreadsheet may act upon: control characters, ends of lines, changes of the
+# direction of writing, and halves of surrogate pairs, which JSON can hold and no file of text.
+_UNSHOWABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+
+
+def showable(text: str) -> str:
+    """``text`` as every output can show it."""
+    return text if text.isascii() and text.isprintable() else _UNSHOWABLE.sub("\ufffd", text)
+
+
 def _label(event: Event) -> str:
     """What says where an event of no use here comes from: its category, or the process that a metadata event names."""
     return _word(event.cat) or (_word(event.args.process_name) if event.args else None) or ""
@@ -376,9 +391,7 @@ def _label(event: Event) -> str:
 
 def _word(value: Any) -> str | None:
     """Text, cut to the length of a name; None for what is none."""
-    if not isinstance(value, str):
-        return None
-    return value[:LONGEST_NAME] if value.isascii() else value[:LONGEST_NAME].encode(errors="replace").decode()
+    return showable(value[:LONGEST_NAME]) if isinstance(value, str) else None
 
 
 def _is_sane(event: Event) -> bool:
