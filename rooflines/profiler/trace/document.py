@@ -89,7 +89,7 @@ _BOUNDARY = re.compile(rb'\}(?=\s*,\s*\{\s*"(?:ph|cat|name|pid|tid|ts|dur|id|s|b
 # Where no event begins with a key that is known.
 _ANY_BOUNDARY = re.compile(rb"\}(?=\s*,\s*\{)")
 _COMMA = re.compile(rb"\s*,")
-_BARE_ARRAY = re.compile(rb"\s*(?:\xef\xbb\xbf\s*)?\[")
+_BLANK = re.compile(rb"[\s\xef\xbb\xbf]*")
 _ESCAPE = re.compile(r'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})?')
 _SEARCHED = 1 << 16
 _HINT = "Give a *.pt.trace.json or *.pt.trace.json.gz."
@@ -120,7 +120,7 @@ class Document:
             events = self._decoded(b"[", buffer[:cut], b"]") if cut else None
             if events is None:
                 # The boundary lies deeper than an event, or this is the long tail of the file, or none of it is JSON.
-                enough = 2 * len(buffer)
+                enough = min(2 * len(buffer), LONGEST_BYTES + 1)
                 if len(buffer) > LONGEST_BYTES:
                     raise self._malformed(buffer, opening, at_end=False)
                 continue
@@ -134,13 +134,13 @@ class Document:
 
     def _opening(self, buffer: bytearray) -> bytes:
         """Read into ``buffer`` up to the first event; returns what to put before a rest of the file to make it JSON again."""
-        searched = 0
+        searched = blank = 0
         for piece in self._pieces:
             buffer += piece
-            start = _BARE_ARRAY.match(buffer)
-            if start:
-                del buffer[: start.end()]
-                self._before += start.end()
+            blank = _BLANK.match(buffer, blank).end()  # type: ignore[union-attr]
+            if buffer[blank : blank + 1] == b"[":
+                del buffer[: blank + 1]
+                self._before += blank + 1
                 return b"["
             found = _ARRAY.search(buffer, max(0, searched - _SEARCHED))
             searched = len(buffer)
