@@ -1,13 +1,12 @@
-# ruff: noqa: T201 (a program that prints)
 """Mutated traces through the reader, the call tree, the attribution and the analysis: nothing may raise but a TraceError.
 
     python benchmarks/fuzz_traces.py --runs 100000 [--seed N] [--seconds N] [--guided]
 
-Small traces (some by hand, some cut out of real ones) are mutated as JSON (a value, a key, an event changed, moved, doubled, left out) and
-as bytes. ``--guided`` lets atheris (``pip install atheris``, for development only) choose mutations by the code that they reach; the
-plain loop keeps what ended in a way not seen before as a seed of its own. A failure is an exception that is not ours, a trace that takes
-more than five seconds, or memory that has grown by more than 64 MiB; what fails is saved in tests/data/traces/fuzz, which
-tests/profiler/trace/test_fuzz.py reads. Figures are written to benchmarks/results/fuzz_traces.json.
+Small traces (some by hand, some cut out of real ones) are mutated as JSON (a value, a key, an event changed, moved, doubled, left
+out) and as bytes. ``--guided`` lets atheris (``pip install atheris``, for development only) choose mutations by the code that they
+reach; the plain loop keeps what ended in a way not seen before as a seed of its own. A failure is an exception that is not ours, a
+trace that takes more than five seconds, or memory that has grown by more than 64 MiB; what fails is saved in tests/data/traces/fuzz,
+which tests/profiler/trace/test_fuzz.py reads. Figures are written to benchmarks/results/fuzz_traces.json.
 """
 
 from __future__ import annotations
@@ -19,11 +18,14 @@ import functools
 import gzip
 import hashlib
 import json
+import os
 import platform
 import random
 import resource
+import shutil
 import signal
 import sys
+import tempfile
 import time
 import traceback
 import warnings
@@ -45,17 +47,20 @@ SETTLING = 2000
 
 VALUES: list[Any] = [
     None, True, False, 0, 1, -1, 7, 2**31, -(2**31) - 1, 2**53 + 1, 2**62, 2**63 - 1, 2**63, 2**64, -(2**63), 10**40, 0.5, -0.0, 1e-320,
-    1e15, 4e15, 9e15, -9e15, 1e300, float("nan"), float("inf"), float("-inf"), "", " ", "0", "12", "-5", "1e400", "nan", "²", "٣", "\x00",
-    "\ud800", "\u202e", "x" * 5000, "=1+1", "<script>", "X", "i", "M", "cpu_op", "kernel", "cuda_runtime", "user_annotation", "gpu_memcpy",
+    1e15, 4e15, 9e15, -9e15, 1e300, float("nan"), float("inf"), float("-inf"), "", " ", "0", "12", "-5", "1e400", "nan", "²", "٣",
+    "\x00",
+    "\ud800", "\u202e", "x" * 5000, "=1+1", "<script>", "X", "i", "M", "cpu_op", "kernel", "cuda_runtime", "user_annotation",
+    "gpu_memcpy",
     "python_function", "[memory]", "aten::mm", "aten::index", "aten::cat", "aten::convolution", "aten::_foreach_add_", "ProfilerStep#1",
     "nn.Module: a.b (C)", "nn.Module: Linear_0", "ncclDevKernel", "record_param_comms", "nccl:all_reduce", "cudaGraphLaunch",
     "autograd::engine::evaluate_function: MmBackward0", "Optimizer.step#SGD.step", "enumerate(DataLoader)#x",
     "rooflines.work: name=a&other_flops=5&precision=fp32", "float", "c10::BFloat16", "TensorList", "ScalarList", "Scalar",
-    [], {}, [[]], [1], [2, 3], [[2, 3], [3, 4]], [-1, 5], [2**62, 2**62], [0, 0], [[[2]]], ["float", "float"], {"a": 1}, [None], "[1, 2]",
+    [], {}, [[]], [1], [2, 3], [[2, 3], [3, 4]], [-1, 5], [2**62, 2**62], [0, 0], [[[2]]], ["float", "float"], {"a": 1}, [None], "[1,2]",
     "[" * 90, "[1,", "-inf", "(1, 2)", "{1: 2}", "9" * 400,
 ]  # fmt: skip
 KEYS = (
-    "ph", "cat", "name", "pid", "tid", "ts", "dur", "args", "Input Dims", "Input dims", "Input type", "Input Strides", "Concrete Inputs",
+    "ph", "cat", "name", "pid", "tid", "ts", "dur", "args", "Input Dims", "Input dims", "Input type", "Input Strides",
+    "Concrete Inputs",
     "Sequence number", "Fwd thread id", "correlation", "correlation id", "stream", "device", "Bytes", "bytes", "Device Type",
     "Collective name", "In msg nelems", "Out msg nelems", "dtype", "Process Group Name", "Group size", "Process Group Ranks", "name",
     "traceEvents", "deviceProperties", "distributedInfo", "rank", "world_size", "backend", "totalGlobalMem", "numSms", "computeMajor",
@@ -80,7 +85,8 @@ def seeds() -> list[bytes]:
         traces.op("aten::convolution", 75, 4, dims=[[1, 3, 8, 8], [4, 3, 3, 3], [4], [], [], [], [], [], []],
                   types=["float", "float", "float", "ScalarList", "ScalarList", "ScalarList", "Scalar", "ScalarList", "Scalar"],
                   concrete=["", "", "", "[1, 1]", "[1, 1]", "[1, 1]", "False", "[0, 0]", "1"]),
-        traces.span("rooflines.work: name=own&other_flops=7&bytes_read=9", 82, 3), traces.span("enumerate(DataLoader)#x.__next__", 86, 3),
+        traces.span("rooflines.work: name=own&other_flops=7&bytes_read=9", 82, 3), traces.span("enumerate(DataLoader)#x.__next__",
+        86, 3),
     ]  # fmt: skip
     noted = {"Collective name": "allreduce", "In msg nelems": 5, "Out msg nelems": 5, "dtype": "Float", "Group size": 2}
     by_hand.append({**traces.op("record_param_comms", 90, 2), "args": noted})
@@ -104,7 +110,7 @@ def seeds() -> list[bytes]:
     return found + [path.read_bytes() for path in sorted(FAILED.glob("*.json"))]
 
 
-# --- mutations -------------------------------------------------------------------------------------------------------------------------
+# --- mutations -----------------------------------------------------------------------------------------------------------------------
 
 
 def mutated(data: bytes, rng: random.Random, pool: list[bytes]) -> bytes:
@@ -177,12 +183,13 @@ def _bytes_changed(data: bytes, rng: random.Random, pool: list[bytes]) -> bytes:
     if kind == 5 and data:
         at = min(at, len(data) - 1)
         return data[:at] + bytes([data[at] ^ 1 << rng.randrange(8)]) + data[at + 1 :]
-    token = rng.choice((b"{", b"}", b"[", b"]", b",", b":", b'"', b"\\", b"\\u", b"\xff", b"NaN", b"-", b"1e999", b"0" * 500, b'{"ph":"X"},',
+    token = rng.choice((b"{", b"}", b"[", b"]", b",", b":", b'"', b"\\", b"\\u", b"\xff", b"NaN", b"-", b"1e999", b"0" * 500,
+    b'{"ph":"X"},',
                         b"},{", b'"traceEvents":[', b"\xef\xbb\xbf", b"[" * 60, b"9" * 30, b"\x00"))  # fmt: skip
     return data[:at] + token + data[at if kind == 6 else until :]
 
 
-# --- what is tried -----------------------------------------------------------------------------------------------------------------------
+# --- what is tried -------------------------------------------------------------------------------------------------------------------
 
 
 class TooSlow(Exception):
@@ -233,11 +240,13 @@ class Session:
         self.slowest_s = 0.0
         self.began = time.perf_counter()
         self.memory_start = 0
+        self.grown_bytes = 0
         self._stop_at = stop_at_failures
         signal.signal(signal.SIGALRM, _too_slow)
 
     def run(self, data: bytes) -> str:
         """The outcome of ``data``; ``failed: ...`` where it is saved as a failure."""
+        peak = peak_bytes()
         began = time.perf_counter()
         signal.setitimer(signal.ITIMER_REAL, LONGEST_S)
         try:
@@ -255,6 +264,8 @@ class Session:
         self.failures[outcome] += outcome.startswith("failed")
         if self.runs == SETTLING:
             self.memory_start = peak_bytes()
+        elif self.runs > SETTLING:
+            self.grown_bytes += peak_bytes() - peak  # in this run: what a fuzzer keeps of its own grows as well
         return outcome
 
     def over(self) -> bool:
@@ -278,15 +289,17 @@ class Session:
             "runs": self.runs, "seed": seed, "guided": guided, "wall_s": round(seconds, 1), "runs_per_s": round(self.runs / seconds, 1),
             "accepted": accepted, "refused": self.runs - accepted - failed, "failed": failed,
             "distinct_outcomes": len(self.outcomes), "slowest_s": round(self.slowest_s, 3),
-            "peak_memory_start_bytes": start, "peak_memory_end_bytes": end, "python": platform.python_version(),
+            "peak_memory_start_bytes": start, "peak_memory_end_bytes": end,
+            "grown_in_runs_bytes": self.grown_bytes, "python": platform.python_version(),
         }  # fmt: skip
         for name, value in facts.items():
             print(f"{name:26} {value:,}" if isinstance(value, int) and not isinstance(value, bool) else f"{name:26} {value}")
         known = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
         RESULTS.write_text(json.dumps([*known, facts], indent=1) + "\n")
-        if end - start > GROWTH_BYTES:
-            print(f"memory grew by {(end - start) >> 20} MiB, more than {GROWTH_BYTES >> 20} MiB")
-        return int(failed > 0 or end - start > GROWTH_BYTES)
+        grew = self.grown_bytes > GROWTH_BYTES
+        if grew:
+            print(f"memory grew by {self.grown_bytes >> 20} MiB, more than {GROWTH_BYTES >> 20} MiB")
+        return int(failed > 0 or grew)
 
 
 def _too_slow(*_: object) -> None:
@@ -315,9 +328,6 @@ def plain(session: Session, runs: int, seconds: float, seed: int) -> None:
 
 def guided(session: Session, runs: int, seconds: float, seed: int) -> None:
     """Mutations chosen by atheris for the code that they reach; ends the process."""
-    import os
-    import tempfile
-
     import atheris
 
     with atheris.instrument_imports(include=["rooflines.profiler.trace", "rooflines.roofline.attribution"]):
@@ -334,6 +344,7 @@ def guided(session: Session, runs: int, seconds: float, seed: int) -> None:
         session.run(data)
         if session.runs >= runs or time.perf_counter() - session.began > seconds or session.over():
             status = session.report(seed, True)
+            shutil.rmtree(corpus)
             sys.stdout.flush()
             os._exit(status)
 

@@ -17,7 +17,8 @@ from tests.traces import add, allocation, kernel, launch, mm, op, span
 
 NAMES = (
     "<script>alert(1)</script>", "\"><img src=x onerror=alert(1)>", "</script><script>alert(2)</script>", '=HYPERLINK("http://x","y")',
-    "+1+1", "-2+3", "@SUM(1)", "\t=1+1", "\uff1d1+1", " =1+1", "\x1b[31mred\x1b]0;title\x07", "\x9b31m", "two\nlines\r\nand three", "nul\x00nul",
+    "+1+1", "-2+3", "@SUM(1)", "\t=1+1", "\uff1d1+1", " =1+1", "\x1b[31mred\x1b]0;title\x07", "\x9b31m", "two\nlines\r\nand three",
+    "nul\x00nul",
     '#read("/etc/passwd")', "$ x^2 $ *bold* _it_ `raw` #eval(\"1\")", "{{ 7*7 }}{% for x in y %}", "\u202egnp.exe", "[red]rich[/red]",
     "| a | b |", "[link](javascript:alert(1))", "\ud800half", "\\u003cscript\\u003e", "${7*7}", "%(x)s {0}", "'; DROP TABLE x; --",
 )  # fmt: skip
@@ -36,7 +37,8 @@ def _hostile() -> dict[str, Any]:
         events += [
             span(f"nn.Module: {name} (Kind{name})", at, 90), op(name, at + 1, 20), launch(at + 2, 1, 3 * i + 1),
             kernel(name, at + 3, 4, 3 * i + 1), span(_declared(name), at + 25, 20), launch(at + 26, 1, 3 * i + 2),
-            kernel(f"work {name}", at + 27, 7, 3 * i + 2), launch(at + 60, 1, 3 * i + 3), kernel(f"{name} alone", at + 61, 4, 3 * i + 3),
+            kernel(f"work {name}", at + 27, 7, 3 * i + 2), launch(at + 60, 1, 3 * i + 3), kernel(f"{name} alone", at + 61, 4,
+            3 * i + 3),
             mm(at + 70, 5, 64, 64, 64),
         ]  # fmt: skip
     return {"deviceProperties": [{"id": 0, "name": f"NVIDIA {NAMES[0]} {NAMES[10]}"}], "traceEvents": events}
@@ -106,7 +108,8 @@ def test_the_data_in_the_page_is_json_and_cannot_end_its_element(page):
     kinds = [attrs.get("type") for tag, attrs in page.elements if tag == "script"]
     data = page.scripts[kinds.index("application/json")]
     assert json.loads(data)
-    assert "<script" not in data and "</" not in data
+    assert "<script" not in data
+    assert "</" not in data
 
 
 def test_no_control_or_direction_character_reaches_the_page(written):
@@ -120,7 +123,8 @@ def test_the_pdf_is_set(written):
     pypdf = pytest.importorskip("pypdf")
     text = "".join(one.extract_text() for one in pypdf.PdfReader(io.BytesIO(content)).pages)
     assert "root:" not in text
-    assert "/JavaScript" not in content.decode("latin-1") and "/Launch" not in content.decode("latin-1")
+    assert "/JavaScript" not in content.decode("latin-1")
+    assert "/Launch" not in content.decode("latin-1")
 
 
 @pytest.mark.parametrize("name", ["operators", "modules", "steps"])
@@ -131,7 +135,7 @@ def test_a_spreadsheet_runs_no_cell(written, name):
         for column, cell in row.items():
             if cell and (cell[0] in "=+-@\t\r\n\uff1d\uff0b\uff0d\uff20" or cell.lstrip()[:1] in tuple("=+-@")):
                 float(cell)  # a number may begin with a sign
-            assert column is not None and cell is not None, "a name has ended its row"
+            assert None not in (column, cell), "a name has ended its row"
             assert not {"\x00", "\x1b"} & set(cell)
     assert all(float(row["time_s"]) >= 0 for row in rows)
 
@@ -150,7 +154,9 @@ def test_tensorboard_text_is_no_markup(written):
     ]
     assert texts
     for text in texts:
-        assert "<script" not in text and "<img" not in text and "\x1b" not in text
+        assert "<script" not in text
+        assert "<img" not in text
+        assert "\x1b" not in text
 
 
 def test_the_terminal_gets_no_control_code(tmp_path):
@@ -175,7 +181,7 @@ def test_the_analysis_is_json_with_the_names_as_they_are_but_for_control_charact
     assert "control characters in names were replaced" in analysis["notes"]
 
 
-# --- secrets ---------------------------------------------------------------------------------------------------------------------------
+# --- secrets -------------------------------------------------------------------------------------------------------------------------
 
 
 def _with_secrets() -> dict[str, Any]:
@@ -186,7 +192,8 @@ def _with_secrets() -> dict[str, Any]:
         {"ph": "M", "name": "process_name", "pid": 7, "tid": 0, "ts": 0, "args": {"name": f"python /home/{SECRET}/train.py"}},
         {"ph": "M", "name": "process_labels", "pid": 7, "tid": 0, "ts": 0, "args": {"labels": SECRET}},
         {"ph": "M", "name": "thread_name", "pid": 7, "tid": 1, "ts": 0, "args": {"name": SECRET}},
-        {"ph": "X", "cat": "Trace", "name": f"PyTorch Profiler ({SECRET})", "pid": "Spans", "tid": SECRET, "ts": 0, "dur": 99, "args": hidden},
+        {"ph": "X", "cat": "Trace", "name": f"PyTorch Profiler ({SECRET})", "pid": "Spans", "tid": SECRET, "ts": 0, "dur": 99,
+        "args": hidden},
         {"ph": "X", "cat": "python_function", "name": f"/home/{SECRET}/train.py(3): main", "pid": 7, "tid": 1, "ts": 0, "dur": 90,
          "args": hidden},
         {"ph": "X", "cat": "overhead", "name": SECRET, "pid": 7, "tid": 1, "ts": 0, "dur": 90, "args": hidden},
@@ -202,7 +209,8 @@ def _with_secrets() -> dict[str, Any]:
     return {
         **{field: {"token": SECRET} if field.startswith("env") else SECRET for field in fields},
         "traceName": f"/home/{SECRET}/run/trace.json",
-        "deviceProperties": [{"id": 0, "name": "NVIDIA H100 80GB HBM3", "totalGlobalMem": 85 * 10**9, "computeMajor": 9, "computeMinor": 0,
+        "deviceProperties": [{"id": 0, "name": "NVIDIA H100 80GB HBM3", "totalGlobalMem": 85 * 10**9, "computeMajor": 9,
+        "computeMinor": 0,
                               "numSms": 132, "uuid": SECRET, "serial": SECRET, SECRET: SECRET}],
         "distributedInfo": {"rank": 0, "world_size": 1, "backend": "nccl", "master_addr": SECRET, "pg_config": [{"pg_desc": SECRET}]},
         "traceEvents": events,
@@ -235,7 +243,12 @@ def test_a_refusal_does_not_quote_the_metadata(tmp_path):
     from rooflines.profiler.trace.reader import parse_trace
 
     whole = json.dumps(_with_secrets())
-    for damaged in (whole[:-20], whole.replace('"gemm"', '"gemm'), whole.replace('"ph"', '"hp"'), whole.replace("traceEvents", "events")):
+    for damaged in (
+        whole[:-20],
+        whole.replace('"gemm"', '"gemm'),
+        whole.replace('"ph"', '"hp"'),
+        whole.replace("traceEvents", "events"),
+    ):
         with pytest.raises(TraceError) as refused:
             parse_trace(damaged.encode())
         assert SECRET not in str(refused.value)

@@ -204,7 +204,9 @@ class Columns:
             start, duration = start[known], duration[known]
         self._lasting_ns += float(duration.sum(dtype=np.float64))
         if self._lasting_ns > _LONGEST_NS:
-            raise TraceError("the trace's events last longer than a hundred years together.", hint="Its times are damaged: record it again.")
+            raise TraceError(
+                "the trace's events last longer than a hundred years together.", hint="Its times are damaged: record it again."
+            )
         return events, start, start + duration
 
     def _thread_codes(self, events: list[Event]) -> Int32s:

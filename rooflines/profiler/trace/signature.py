@@ -251,7 +251,7 @@ def _no_constant(name: str) -> None:
 def _plain(value: Any) -> Argument:
     """A number, word, None or a tuple of these; MISSING for what no argument is, such as an object or an integer beyond 64 bits."""
     if isinstance(value, (list, tuple)):
-        items = tuple(_plain(item) if not isinstance(item, (list, tuple)) else MISSING for item in value[:_MOST_VALUES + 1])
+        items = tuple(_plain(item) if not isinstance(item, (list, tuple)) else MISSING for item in value[: _MOST_VALUES + 1])
         return MISSING if len(items) > _MOST_VALUES or MISSING in items else items
     if isinstance(value, int):
         return value if -_LARGEST <= value <= 2 * _LARGEST + 1 else MISSING

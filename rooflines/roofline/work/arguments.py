@@ -15,7 +15,6 @@ from typing import Final
 
 from rooflines.profiler.trace.signature import DTYPE_BYTES, MISSING, SCALAR_TYPES, Argument, Signature, TensorArg
 
-
 _LONGEST_WALK: Final = 1 << 20
 
 

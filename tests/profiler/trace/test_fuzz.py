@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import gzip
@@ -22,6 +23,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rooflines import serial
+from rooflines.device_specs import catalog
+from rooflines.device_specs.records import Ceilings
 from rooflines.errors import TraceError
 from rooflines.profiler.foreign import run_of_trace
 from rooflines.profiler.trace import document, stream
@@ -42,6 +45,11 @@ DATA = Path(__file__).parents[2] / "data" / "traces"
 CORPUS = sorted((DATA / "fuzz").glob("*.json"))
 
 
+@functools.cache
+def _sheet() -> Ceilings:
+    return catalog.look_up("NVIDIA H100 80GB HBM3", kind="cuda", multiprocessors=132)
+
+
 def _analysed(data: bytes, **limits: int) -> tuple[Trace, Analysis]:
     """The trace and its analysis, which holds together and can be written."""
     found = parse_trace(data, **limits)
@@ -51,7 +59,7 @@ def _analysed(data: bytes, **limits: int) -> tuple[Trace, Analysis]:
     assert all(row.time_ns >= 0 for row in attribution.rows)
     assert (calls.after > np.arange(len(calls.after))).all()
     assert (calls.parent < np.arange(len(calls.parent))).all()
-    analysis = analyze(run_of_trace("t.json", found), None, found)
+    analysis = analyze(run_of_trace("t.json", found), _sheet(), found)
     serial.to_json(analysis)
     return found, analysis
 
@@ -71,16 +79,20 @@ def _real(name: str) -> dict[str, Any]:
 
 _ODD = (
     st.sampled_from([
-        None, True, -1, 0, 2**31, 2**62, 2**63, 10**40, 1e15, 4e15, -9e15, 1e300, float("nan"), float("inf"), "", "7", "²", "1e400", "\ud800",
+        None, True, -1, 0, 2**31, 2**62, 2**63, 10**40, 1e15, 4e15, -9e15, 1e300, float("nan"), float("inf"), "", "7", "²", "1e400",
+        "\ud800",
         "\x1b[0m", "x" * 5000, [], {}, [[]], [-1], [2**62, 2**62], [1.5], ["float"] * 3, "[" * 50, "{1: 2}", "[1, 'a']", "9" * 400,
     ])
     | st.floats() | st.integers() | st.text(max_size=5)
 )  # fmt: skip
 _FIELDS = st.sampled_from([
-    "ph", "cat", "name", "pid", "tid", "ts", "dur", "args", "Input Dims", "Input type", "Input Strides", "Concrete Inputs", "correlation",
+    "ph", "cat", "name", "pid", "tid", "ts", "dur", "args", "Input Dims", "Input type", "Input Strides", "Concrete Inputs",
+    "correlation",
     "stream", "device", "Sequence number", "Fwd thread id", "External id",
 ])  # fmt: skip
-_CHANGES = st.lists(st.tuples(st.integers(0, 200), st.sampled_from(["set", "set", "drop", "double", "move"]), _FIELDS, _ODD), max_size=8)
+_CHANGES = st.lists(
+    st.tuples(st.integers(0, 200), st.sampled_from(["set", "set", "drop", "double", "move"]), _FIELDS, _ODD), max_size=8
+)
 
 
 @pytest.mark.parametrize("name", ["toy_mi250_training", "bert-small_h100_inference"])
@@ -102,10 +114,8 @@ def test_a_real_trace_with_fields_changed_is_analysed_or_refused(name, changes):
             events.append(copy.deepcopy(event))
         elif change == "move":
             events.append(events.pop(at))
-    try:
+    with contextlib.suppress(TraceError):
         _analysed(json.dumps(whole).encode())
-    except TraceError:
-        pass
 
 
 @settings(max_examples=150, deadline=None)
@@ -116,21 +126,17 @@ def test_a_real_trace_with_bytes_changed_is_analysed_or_refused(seed, count):
     for _ in range(count):
         at = rng.randrange(len(data))
         data[at : at + rng.choice((0, 1, 5))] = rng.choice((rng.randbytes(1), b"}", b",{", b'"', b"\\", b"[", b"NaN", b"\xff", b""))
-    try:
+    with contextlib.suppress(TraceError):
         _analysed(bytes(data))
-    except TraceError:
-        pass
 
 
 @pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem)
 def test_what_once_failed(path):
-    try:
+    with contextlib.suppress(TraceError):
         _analysed(path.read_bytes(), memory_limit_bytes=64 << 20)
-    except TraceError:
-        pass
 
 
-# --- chunks ----------------------------------------------------------------------------------------------------------------------------
+# --- chunks --------------------------------------------------------------------------------------------------------------------------
 
 
 def _columns(found: Trace) -> list[Any]:
@@ -175,7 +181,7 @@ def test_what_looks_like_an_event_inside_one_is_none():
     assert len(found.host) == 4
 
 
-# --- files -----------------------------------------------------------------------------------------------------------------------------
+# --- files ---------------------------------------------------------------------------------------------------------------------------
 
 
 def _packed(data: bytes, how: str) -> bytes:
@@ -195,7 +201,9 @@ def test_a_file_cut_off_anywhere_is_refused(tmp_path, how):
         except TraceError:
             continue
         # What is left of a gzip file once its contents are whole is a checksum.
-        assert how == "zstd" and length >= len(whole) - 5 and len(found.host) == 5
+        assert how == "zstd"
+        assert length >= len(whole) - 5
+        assert len(found.host) == 5
 
 
 @pytest.mark.parametrize("how", ["gzip", "zstd"])
@@ -204,10 +212,8 @@ def test_a_file_with_a_byte_changed_is_read_or_refused(tmp_path, how):
     path = tmp_path / "trace"
     for place in range(len(whole)):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x55]) + whole[place + 1 :])
-        try:
+        with contextlib.suppress(TraceError):
             read_trace(path)
-        except TraceError:
-            pass
 
 
 @pytest.mark.parametrize(("content", "says"), [
@@ -276,11 +282,11 @@ def test_a_window_larger_than_zstd_takes_unasked_is_refused(tmp_path):
 
 @pytest.mark.parametrize("data", [b" " * 40_000_000, b'{"a":"' + b"x" * 40_000_000, b'{"traceEvents":[{"a":"' + b"x" * 40_000_000])
 def test_what_has_no_event_for_long_is_refused(data):
-    with pytest.raises(TraceError, match="first 32 MiB|longer than 32 MiB"):
+    with pytest.raises(TraceError, match=r"first 32 MiB|longer than 32 MiB"):
         parse_trace(data)
 
 
-# --- events ----------------------------------------------------------------------------------------------------------------------------
+# --- events --------------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("event", [
@@ -306,7 +312,7 @@ def _many(template: str, count: int) -> bytes:
 ], ids=["names", "threads", "signatures", "collectives"])  # fmt: skip
 def test_many_distinct_things_meet_the_memory_limit(template):
     data = _many(template, 40_000)
-    with pytest.raises(TraceError, match="more than the limit of 5.00 MB of memory, after"):
+    with pytest.raises(TraceError, match=r"more than the limit of 5\.00 MB of memory, after"):
         parse_trace(data, memory_limit_bytes=5_000_000)
     assert len(parse_trace(data, memory_limit_bytes=200_000_000).names) > 0
 
@@ -358,12 +364,16 @@ def test_sizes_that_no_tensor_has_are_no_arguments():
     assert first([2, 3], strides=[3]) == first([2, 3], strides=["3", 1]) == TensorArg((2, 3))
 
 
-@pytest.mark.parametrize("text", ["{1: 2}", "[[1], 2]", "[" * 4000, "9" * 4000, "[1" + ", 1" * 1200 + "]", "b'x'", "{1, 2}", "1 +", "x" * 5000])
+@pytest.mark.parametrize(
+    "text", ["{1: 2}", "[[1], 2]", "[" * 4000, "9" * 4000, "[1" + ", 1" * 1200 + "]", "b'x'", "{1, 2}", "1 +", "x" * 5000]
+)
 def test_values_that_no_argument_has_are_missing(text):
     assert from_kineto("aten::add", {"Concrete Inputs": [text], "Input type": [""]}).args == (MISSING,)
 
 
-@pytest.mark.parametrize("name", ["aten::tril", "aten::tril_indices", "aten::linalg_householder_product", "aten::_ctc_loss", "aten::lstm"])
+@pytest.mark.parametrize(
+    "name", ["aten::tril", "aten::tril_indices", "aten::linalg_householder_product", "aten::_ctc_loss", "aten::lstm"]
+)
 def test_sizes_that_a_formula_walks_through_are_bounded(name):
     most = 2**60
     found = trace(op(name, 0, 5, dims=[[most, 1, 1], [most, 1, 1], [], [], [], [], [], []],
@@ -377,7 +387,8 @@ def test_times_beyond_measure():
     found, analysis = _analysed(json.dumps([
         add(8.9e15, 5), add(0, 8.9e15), add(-1e300, 1), add(1, float("nan")), kernel("k", 10, 5, 1), launch(2, 1, 1), add(1, 9),
     ]).encode())  # fmt: skip
-    assert len(found.host) == 2 and len(found.device) == 1
+    assert len(found.host) == 2
+    assert len(found.device) == 1
     assert any("4 events without a time" in note for note in analysis.notes)
     assert any("NaN were left out" in note for note in analysis.notes)
     with pytest.raises(TraceError, match="longer than a hundred years"):
@@ -422,9 +433,8 @@ def test_fields_that_are_damaged_in_themselves_are_missing():
 
 
 def test_a_hundred_thousand_threads_that_allocate():
-    events = (
-        '{"ph":"i","name":"[memory]","tid":%,"ts":%,"args":{"Bytes":8}},{"ph":"X","cat":"cpu_op","name":"aten::index","tid":%,"ts":%,"dur":1}'
-    )
+    events = '{"ph":"i","name":"[memory]","tid":%,"ts":%,"args":{"Bytes":8}},'
+    events += '{"ph":"X","cat":"cpu_op","name":"aten::index","tid":%,"ts":%,"dur":1}'
     found = parse_trace(_many(events, 30_000))
     assert len(attribute(found, build_calls(found)).gaps) >= 1
 
