@@ -5,7 +5,7 @@
 Small traces (some by hand, some cut out of real ones) are mutated as JSON (a value, a key, an event changed, moved, doubled, left
 out) and as bytes. ``--guided`` lets atheris (``pip install atheris``, for development only) choose mutations by the code that they
 reach; the plain loop keeps what ended in a way not seen before as a seed of its own. A failure is an exception that is not ours, a
-trace that takes more than five seconds, or memory that has grown by more than 64 MiB; what fails is saved in tests/data/traces/fuzz,
+trace that takes more than five seconds, or (without atheris) memory that has grown by more than 64 MiB; what fails is saved in tests/data/traces/fuzz,
 which tests/profiler/trace/test_fuzz.py reads. Figures are written to benchmarks/results/fuzz_traces.json.
 """
 
@@ -55,7 +55,7 @@ VALUES: list[Any] = [
     "nn.Module: a.b (C)", "nn.Module: Linear_0", "ncclDevKernel", "record_param_comms", "nccl:all_reduce", "cudaGraphLaunch",
     "autograd::engine::evaluate_function: MmBackward0", "Optimizer.step#SGD.step", "enumerate(DataLoader)#x",
     "rooflines.work: name=a&other_flops=5&precision=fp32", "float", "c10::BFloat16", "TensorList", "ScalarList", "Scalar",
-    [], {}, [[]], [1], [2, 3], [[2, 3], [3, 4]], [-1, 5], [2**62, 2**62], [0, 0], [[[2]]], ["float", "float"], {"a": 1}, [None], "[1,2]",
+    [], {}, [[]], [1], [2, 3], [[2, 3], [3, 4]], [-1, 5], [2**62, 2**62], [0, 0], [[[2]]], ["float", "float"], {"a": 1}, [None], "[1]",
     "[" * 90, "[1,", "-inf", "(1, 2)", "{1: 2}", "9" * 400,
 ]  # fmt: skip
 KEYS = (
@@ -265,7 +265,7 @@ class Session:
         if self.runs == SETTLING:
             self.memory_start = peak_bytes()
         elif self.runs > SETTLING:
-            self.grown_bytes += peak_bytes() - peak  # in this run: what a fuzzer keeps of its own grows as well
+            self.grown_bytes += peak_bytes() - peak
         return outcome
 
     def over(self) -> bool:
@@ -296,7 +296,8 @@ class Session:
             print(f"{name:26} {value:,}" if isinstance(value, int) and not isinstance(value, bool) else f"{name:26} {value}")
         known = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
         RESULTS.write_text(json.dumps([*known, facts], indent=1) + "\n")
-        grew = self.grown_bytes > GROWTH_BYTES
+        # What atheris keeps grows while our code runs: 41 MB in 20,000 inputs that without it made 1 MB of difference.
+        grew = self.grown_bytes > GROWTH_BYTES and not guided
         if grew:
             print(f"memory grew by {self.grown_bytes >> 20} MiB, more than {GROWTH_BYTES >> 20} MiB")
         return int(failed > 0 or grew)
