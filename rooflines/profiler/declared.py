@@ -136,7 +136,8 @@ def from_range_name(name: str) -> Declared | None:
         return None
     if "name" not in fields or any(not 0 <= number <= _LARGEST for number in numbers.values()):
         return None
-    return Declared(fields["name"], **numbers, precision=fields.get("precision"))
+    precision = fields.get("precision")
+    return Declared(fields["name"], **numbers, precision=precision if precision in PRECISIONS else None)
 
 
 def _whole(name: str, field: str, value: Any) -> int:

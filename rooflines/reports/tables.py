@@ -24,7 +24,7 @@ _WORDS = {
 # Behind the name of an operator whose work the trace does not tell by itself.
 INFERRED_MARK = "*"
 # A spreadsheet reads a cell that starts with one of these as a formula, and an operator may be named by whoever made the trace.
-_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 def operators_by_headroom(analysis: Analysis) -> list[OperatorRow]:
@@ -189,4 +189,4 @@ def _frame(rows: Sequence[OperatorRow] | Sequence[ModuleRow], kind: type[Operato
 
 
 def _inert(text: str) -> str:
-    return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
+    return f"'{text}" if text.startswith(_FORMULA_STARTS) or text.lstrip().startswith(_FORMULA_STARTS) else text

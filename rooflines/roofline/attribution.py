@@ -203,9 +203,12 @@ class _Counts:
         ours = (memory.device_type != 0) == bool(len(self._trace.device))
         if not unclear or not ours.any():
             return
+        order = np.flatnonzero(ours)
+        order = order[np.argsort(memory.thread[order], kind="stable")]
+        threads, first = np.unique(memory.thread[order], return_index=True)
         by_thread = {
-            thread: (memory.time_ns[ours & (memory.thread == thread)], np.cumsum(memory.size_bytes[ours & (memory.thread == thread)]))
-            for thread in np.unique(memory.thread[ours]).tolist()
+            thread: (memory.time_ns[part], np.cumsum(memory.size_bytes[part]))
+            for thread, part in zip(threads.tolist(), np.split(order, first[1:]), strict=True)
         }
         for event in np.flatnonzero(np.isin(host.signature, unclear)).tolist():
             thread = int(host.thread[event])

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -65,6 +67,16 @@ LONGEST_NAME = 4096
 # What the columns, names and signatures of one trace may take unless the caller says otherwise: 40 million events.
 MEMORY_LIMIT_BYTES = 4 << 30
 
+# Times further from zero than this are none (the year 2096, in microseconds since 1970), so that no difference of two overflows.
+_FARTHEST_US = 4e15
+# The nanoseconds that all events together may last, nested ones again: sums over threads stay within 64 bits. Over a hundred years.
+_LONGEST_NS = 1 << 62
+_LARGEST_ALLOCATION = 1 << 50
+_MOST_DEVICES = 1 << 20
+
+# What an item of an argument list takes when it is a tensor: itself, its sizes and strides.
+_ITEM_BYTES = 200
+
 _NO_ARGS = Args()
 
 
@@ -72,7 +84,7 @@ class Columns:
     """Grows by lists of events; ``finish`` makes the columns of all of them."""
 
     def __init__(self, list_dtype: str, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> None:
-        self.names = _Codes(LONGEST_NAME)
+        self.names = _Codes(LONGEST_NAME, _meaning)
         self.signatures: list[Signature] = []
         self.collectives: list[Collective] = []
         self.events = 0
@@ -82,6 +94,7 @@ class Columns:
         self._list_dtype = list_dtype
         self._limit = memory_limit_bytes
         self._held = 0
+        self._lasting_ns = 0.0
         self._threads = _Codes(LONGEST_NAME)
         self._codes: dict[tuple[Any, ...], int] = {}
         self._host: list[tuple[npt.NDArray[Any], ...]] = []
@@ -130,19 +143,15 @@ class Columns:
             return
         name = np.array([self.names[event.name] for event in events], np.int32)
         kind = np.array([HOST_KINDS[event.cat] for event in events], np.int8)
-        is_annotation, is_nccl, is_declared = self.names.tests(
-            lambda text: text.startswith(_ANNOTATION_PREFIXES),
-            lambda text: text.startswith(_NCCL),
-            lambda text: text.startswith(RANGE_PREFIX),
-        )
+        meaning = self.names.meanings[name]
         # In this order: a mark of our own is one whatever its category, and a process group's note is the operator that it notes.
-        marked = (kind == OPERATOR) & is_annotation[name]
-        noted = (kind == ANNOTATION) & is_nccl[name]
+        marked = (kind == OPERATOR) & (meaning & _IS_MARK > 0)
+        noted = (kind == ANNOTATION) & (meaning & _IS_NCCL > 0)
         kind[marked], kind[noted] = ANNOTATION, OPERATOR
         args = [event.args or _NO_ARGS for event in events]
         signature = np.full(len(events), -1, np.int32)
-        for i in np.flatnonzero(is_declared[name]).tolist():
-            signature[i] = self._declared(int(name[i]), events[i].name)
+        for i in np.flatnonzero(meaning & _IS_DECLARED).tolist():
+            signature[i] = self._declared(int(name[i]))
         kind[signature >= 0] = OPERATOR
         operators = np.flatnonzero((kind == OPERATOR) & (signature < 0))
         codes = name[operators].tolist()
@@ -162,8 +171,7 @@ class Columns:
             return
         name = np.array([self.names[event.name] for event in events], np.int32)
         kind = np.array([DEVICE_KINDS[event.cat] for event in events], np.int8)
-        (communicates,) = self.names.tests(lambda text: text.lower().startswith(_COMMUNICATION_KERNELS))
-        kind[(kind == KERNEL) & communicates[name]] = COMMUNICATION
+        kind[(kind == KERNEL) & (self.names.meanings[name] & _COMMUNICATES > 0)] = COMMUNICATION
         args = [event.args or _NO_ARGS for event in events]
         noted = np.full(len(events), -1, np.int32)
         for i in np.flatnonzero(kind == COMMUNICATION).tolist():
@@ -171,8 +179,7 @@ class Columns:
         self._keep(self._device, (
             kind, name,
             # The process of a device event is its device, where the event itself does not say.
-            _integers([found.device if found.device is not None else event.pid for found, event in zip(args, events, strict=True)], 0)
-            .astype(np.int32),
+            _ordinals([found.device if found.device is not None else event.pid for found, event in zip(args, events, strict=True)]),
             _integers([found.stream if found.stream is not None else event.tid for found, event in zip(args, events, strict=True)], 0),
             start, end,
             _integers([found.correlation if found.correlation is not None else found.old_correlation for found in args], -1),
@@ -183,7 +190,8 @@ class Columns:
         time, known = _nanoseconds([event.ts for event in events])
         sizes = [event.args.size if event.args else None for event in events]
         size = _integers(sizes, 0)
-        known &= np.array([isinstance(value, int) for value in sizes], bool)
+        known &= np.array([isinstance(value, int) for value in sizes], bool) & (np.abs(size) <= _LARGEST_ALLOCATION)
+        self.dropped += int((~known).sum())
         kind = _integers([event.args.device_type if event.args else None for event in events], 0)
         self._keep(self._memory, (time[known], self._thread_codes(events)[known], size[known], kind[known]))
 
@@ -196,6 +204,11 @@ class Columns:
             self.dropped += int((~known).sum())
             events = [event for event, keep in zip(events, known.tolist(), strict=True) if keep]
             start, duration = start[known], duration[known]
+        self._lasting_ns += float(duration.sum(dtype=np.float64))
+        if self._lasting_ns > _LONGEST_NS:
+            raise TraceError(
+                "the trace's events last longer than a hundred years together.", hint="Its times are damaged: record it again."
+            )
         return events, start, start + duration
 
     def _thread_codes(self, events: list[Event]) -> Int32s:
@@ -210,24 +223,26 @@ class Columns:
         found = self._codes.get(key)
         if found is None:
             labels = ("Input Dims", "Input type", "Input Strides", "Concrete Inputs")
-            fields = {label: json.loads(raw) for label, raw in zip(labels, key[1:], strict=True) if raw}
+            fields = {label: _parsed(raw) for label, raw in zip(labels, key[1:], strict=True) if raw}
             found = self._new(key, from_kineto(self.names.listed[code], fields, self._list_dtype))
-            self._held += sum(map(len, key[1:])) * 4
+            # The bytes themselves, and what becomes of every item in them: at most a tensor.
+            self._held += sum(len(raw) + _ITEM_BYTES * raw.count(b",") for raw in key[1:])
         return found
 
-    def _declared(self, code: int, name: str) -> int:
+    def _declared(self, code: int) -> int:
         """The signature of a range that declares work; -1 for one whose name says none."""
         found = self._codes.get((code,))
         if found is None:
-            work = from_range_name(name)
+            work = from_range_name(self.names.listed[code])
             if work is None:
                 return -1
-            found = self._new((code,), Signature(work.name, (work,)))
+            name = showable(work.name)
+            found = self._new((code,), Signature(name, (replace(work, name=name),)))
         return found
 
     def _noted_signature(self, code: int, name: str, args: Args) -> int:
-        noted = (args.collective, args.elements_in, args.elements_out, args.collective_dtype)
-        key = (code, *map(repr, noted))
+        noted = (_word(args.collective), _integer(args.elements_in), _integer(args.elements_out), _word(args.collective_dtype))
+        key = (code, *noted)
         found = self._codes.get(key)
         return self._new(key, collective(name, *noted)) if found is None else found
 
@@ -238,28 +253,25 @@ class Columns:
         return len(self.signatures) - 1
 
     def _collective(self, name: str, args: Args) -> int:
-        if not isinstance(args.collective, str):
+        what = _word(args.collective)
+        if what is None:
             return -1
-        key = (
-            "collective",
-            args.collective,
-            *map(repr, (args.elements_in, args.elements_out, args.collective_dtype, args.group, args.group_size, args.group_ranks)),
+        dtype = _word(args.collective_dtype)
+        noted = Collective(
+            what,
+            _integer(args.elements_in),
+            _integer(args.elements_out),
+            dtype if dtype in COLLECTIVE_DTYPES else None,
+            _word(args.group) or (str(number) if (number := _integer(args.group)) is not None else None),
+            _integer(args.group_size),
+            _ranks(args.group_ranks),
         )
+        key = ("collective", noted)
         found = self._codes.get(key)
         if found is None:
             found = self._codes[key] = len(self.collectives)
-            self.collectives.append(
-                Collective(
-                    args.collective[:LONGEST_NAME],
-                    _integer(args.elements_in),
-                    _integer(args.elements_out),
-                    args.collective_dtype if args.collective_dtype in COLLECTIVE_DTYPES else None,
-                    str(args.group)[:LONGEST_NAME] if args.group is not None else None,
-                    _integer(args.group_size),
-                    _ranks(args.group_ranks),
-                )
-            )
-            self._held += 1000
+            self.collectives.append(noted)
+            self._held += 1000 + 4 * (len(what) + len(noted.group or ""))
         return found
 
     # --- the end -------------------------------------------------------------------------------------------------------------------
@@ -310,17 +322,21 @@ def _joined(table: list[tuple[npt.NDArray[Any], ...]], types: tuple[type[np.gene
 
 
 class _Codes(dict[Any, int]):
-    """Distinct values numbered in the order first seen: ``codes[value]`` is its number, ``listed`` their text, cut to ``longest``."""
+    """Distinct values numbered in the order first seen: ``codes[value]`` is its number, ``listed`` their text, cut to ``longest``, and
+    ``meanings`` what ``meaning`` says of it."""
 
-    def __init__(self, longest: int) -> None:
+    def __init__(self, longest: int, meaning: Callable[[str], int] = lambda _: 0) -> None:
         super().__init__()
         self.listed: list[str] = []
         self.cut = 0
+        self.replaced = 0
         self.held_bytes = 0
         self._longest = longest
+        self._meaning = meaning
+        self._meanings = bytearray()
 
     def __missing__(self, value: Any) -> int:
-        text = value if isinstance(value, str) else str(value)
+        text = value if isinstance(value, str) else repr(value)
         if len(text) > self._longest:
             self.cut += 1
             text = text[: self._longest - 1] + "…"
@@ -328,19 +344,59 @@ class _Codes(dict[Any, int]):
             self.held_bytes += 0 if text in self else 4 * self._longest
             return self[text]
         self[value] = len(self.listed)
-        # Half of a surrogate pair, which JSON can hold and no file of text.
-        self.listed.append(text if text.isascii() else text.encode(errors="replace").decode())
-        self.held_bytes += 200 + 2 * len(text)
+        shown = showable(text)
+        self.replaced += shown != text
+        self.listed.append(shown)
+        # The text, its entry here, and as much again where it is not ASCII.
+        self.held_bytes += 250 + 2 * sys.getsizeof(text)
+        self._meanings.append(self._meaning(text))
         return len(self.listed) - 1
 
-    def tests(self, *questions: Callable[[str], bool]) -> list[npt.NDArray[np.bool_]]:
-        """For each question the answer of every value so far."""
-        return [np.array([question(text) for text in self.listed], bool) for question in questions]
+    @property
+    def meanings(self) -> npt.NDArray[np.uint8]:
+        """The meaning of every value so far; not to be kept, because no value can be added meanwhile."""
+        return np.frombuffer(self._meanings, np.uint8)
+
+
+_IS_MARK, _IS_NCCL, _IS_DECLARED, _COMMUNICATES = 1, 2, 4, 8
+
+
+def _meaning(name: str) -> int:
+    """What an event of this name is, whatever its category."""
+    return (
+        _IS_MARK * name.startswith(_ANNOTATION_PREFIXES)
+        | _IS_NCCL * name.startswith(_NCCL)
+        | _IS_DECLARED * name.startswith(RANGE_PREFIX)
+        | _COMMUNICATES * name[:16].lower().startswith(_COMMUNICATION_KERNELS)
+    )
+
+
+def _parsed(raw: bytes) -> Any:
+    """An argument field, None for one that is damaged in itself or holds numbers beyond measure."""
+    try:
+        return json.loads(raw)
+    except (ValueError, RecursionError):
+        return None
+
+
+# What no name has and what a terminal, a browser or a spreadsheet may act upon: control characters, ends of lines, changes of the
+# direction of writing, and halves of surrogate pairs, which JSON can hold and no file of text.
+_UNSHOWABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+
+
+def showable(text: str) -> str:
+    """``text`` as every output can show it."""
+    return text if text.isascii() and text.isprintable() else _UNSHOWABLE.sub("\ufffd", text)
 
 
 def _label(event: Event) -> str:
     """What says where an event of no use here comes from: its category, or the process that a metadata event names."""
-    return str(event.cat or (event.args.process_name if event.args else None) or "")[:80]
+    return _word(event.cat) or (_word(event.args.process_name) if event.args else None) or ""
+
+
+def _word(value: Any) -> str | None:
+    """Text, cut to the length of a name; None for what is none."""
+    return showable(value[:LONGEST_NAME]) if isinstance(value, str) else None
 
 
 def _is_sane(event: Event) -> bool:
@@ -361,7 +417,7 @@ def _nanoseconds(values: list[Any]) -> tuple[Int64s, npt.NDArray[np.bool_]]:
         found = np.array([_microseconds(value) for value in values], np.float64)
     if found.shape != (len(values),):  # a list among them
         found = np.array([_microseconds(value) for value in values], np.float64)
-    known = np.abs(found) < 9e15  # false for NaN
+    known = np.abs(found) < _FARTHEST_US  # false for NaN
     found = np.where(known, found, 0.0)
     whole = np.floor(found)
     return whole.astype(np.int64) * 1000 + np.rint((found - whole) * 1000).astype(np.int64), known
@@ -388,12 +444,18 @@ def _integers(values: list[Any], default: int) -> Int64s:
     return np.array([default if value is None else value for value in found], np.int64)
 
 
+def _ordinals(values: list[Any]) -> Int32s:
+    """Numbers of devices; 0 for what is none."""
+    found = _integers(values, 0)
+    return np.where((found >= 0) & (found < _MOST_DEVICES), found, 0).astype(np.int32)
+
+
 def _integer(value: Any) -> int | None:
     if isinstance(value, bool):
         return None
     if isinstance(value, int):
         return value if -(1 << 62) < value < 1 << 62 else None
-    if isinstance(value, str) and value.isdigit() and len(value) < 19:
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 19:
         return int(value)
     return None
 

@@ -18,7 +18,9 @@ from rooflines.errors import TraceError
 
 CHUNK_BYTES = 4 << 20
 # No event, and nothing before or behind the events, is longer.
-LONGEST_BYTES = 128 << 20
+LONGEST_BYTES = 32 << 20
+# The tolerant parser makes an object of everything: more than this is not given to it.
+_MOST_REPAIRED_BYTES = 12 << 20
 
 _Raw = msgspec.Raw
 
@@ -84,7 +86,10 @@ _EVENTS = msgspec.json.Decoder(list[Event])
 _REST = msgspec.json.Decoder(_Rest)
 _ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BOUNDARY = re.compile(rb'\}(?=\s*,\s*\{\s*"(?:ph|cat|name|pid|tid|ts|dur|id|s|bp|args)"\s*:)')
+# Where no event begins with a key that is known.
+_ANY_BOUNDARY = re.compile(rb"\}(?=\s*,\s*\{)")
 _COMMA = re.compile(rb"\s*,")
+_BLANK = re.compile(rb"[\s\xef\xbb\xbf]*")
 _ESCAPE = re.compile(r'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})?')
 _SEARCHED = 1 << 16
 _HINT = "Give a *.pt.trace.json or *.pt.trace.json.gz."
@@ -115,9 +120,9 @@ class Document:
             events = self._decoded(b"[", buffer[:cut], b"]") if cut else None
             if events is None:
                 # The boundary lies deeper than an event, or this is the long tail of the file, or none of it is JSON.
-                enough = 2 * len(buffer)
-                if enough > 2 * LONGEST_BYTES:
-                    raise self._malformed(buffer, opening)
+                enough = min(2 * len(buffer), LONGEST_BYTES + 1)
+                if len(buffer) > LONGEST_BYTES:
+                    raise self._malformed(buffer, opening, at_end=False)
                 continue
             yield events
             comma = _COMMA.match(buffer, cut)
@@ -129,21 +134,25 @@ class Document:
 
     def _opening(self, buffer: bytearray) -> bytes:
         """Read into ``buffer`` up to the first event; returns what to put before a rest of the file to make it JSON again."""
+        searched = blank = 0
         for piece in self._pieces:
             buffer += piece
-            start = re.match(rb"\s*(\xef\xbb\xbf)?\s*\[", buffer)
-            if start:
-                del buffer[: start.end()]
-                self._before += start.end()
+            blank = _BLANK.match(buffer, blank).end()  # type: ignore[union-attr]
+            if buffer[blank : blank + 1] == b"[":
+                del buffer[: blank + 1]
+                self._before += blank + 1
                 return b"["
-            found = _ARRAY.search(buffer)
+            found = _ARRAY.search(buffer, max(0, searched - _SEARCHED))
+            searched = len(buffer)
             if found:
                 self._read_head(bytes(buffer[: found.end()]).removeprefix(b"\xef\xbb\xbf"))
                 del buffer[: found.end()]
                 self._before += found.end()
                 return b'{"traceEvents":['
             if len(buffer) > LONGEST_BYTES:
-                break
+                raise TraceError(
+                    f"{self._origin!r} is not a PyTorch trace: no 'traceEvents' in its first {LONGEST_BYTES >> 20} MiB.", hint=_HINT
+                )
         return b""
 
     def _read_head(self, text: bytes) -> None:
@@ -153,6 +162,8 @@ class Document:
             repaired = self._repaired(text + b"]}")
             if isinstance(repaired, dict):
                 self._convert_head(repaired)
+            else:
+                self.repairs["what stands before the events could not be read"] = None
 
     def _convert_head(self, fields: dict[str, Any]) -> None:
         fields.pop("traceEvents", None)
@@ -200,6 +211,8 @@ class Document:
 
     def _repaired(self, text: bytes) -> Any:
         """``text`` read by a more tolerant parser, with a note of what was wrong; None where that fails as well."""
+        if len(text) > _MOST_REPAIRED_BYTES:
+            return None
         notes: dict[str, None] = {}
         try:
             decoded = text.decode()
@@ -221,16 +234,22 @@ class Document:
                 notes["backslashes that escape nothing were taken for themselves"] = None
         except (ValueError, RecursionError):
             return None
-        self.repairs.update(notes or {"what is no event was left out": None})
+        if isinstance(value, list) and not all(isinstance(item, dict) for item in value):
+            notes["what is no event was left out"] = None
+        self.repairs.update(notes or {"characters and numbers that JSON does not allow were taken as they are": None})
         return value
 
-    def _malformed(self, buffer: bytearray, opening: bytes) -> TraceError:
+    def _malformed(self, buffer: bytearray, opening: bytes, *, at_end: bool = True) -> TraceError:
         """What to say of a rest of the file that is no JSON: where, or that the file ends too early."""
         try:
-            msgspec.json.decode(opening + buffer)
+            text = opening + buffer
+            msgspec.json.decode(text, type=_Raw)
+            (_EVENTS if opening == b"[" else _REST).decode(text)
         except RecursionError:
             return TraceError(f"{self._origin!r} is not a PyTorch trace: it nests too deep.")
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            if "truncated" in str(error) and not at_end:
+                return self._too_long()
             if "truncated" in str(error):
                 return TraceError(
                     f"the trace {self._origin!r} is cut off after {self._before + len(buffer):,} bytes, in the middle of an event.",
@@ -240,24 +259,35 @@ class Document:
             place = self._before + max(0, int(at[1]) - len(opening)) if at else self._before
             reason = str(error).partition(" (byte")[0]
             return TraceError(f"the trace {self._origin!r} is damaged near byte {place:,}: {reason}.", hint="Copy or record it again.")
-        return TraceError(f"{self._origin!r} is not a PyTorch trace: an event is longer than {LONGEST_BYTES >> 20} MiB.")
+        return self._too_long()
+
+    def _too_long(self) -> TraceError:
+        return TraceError(f"{self._origin!r} is not a PyTorch trace: an event is longer than {LONGEST_BYTES >> 20} MiB.", hint=_HINT)
 
     def _no_trace(self, text: bytes) -> TraceError:
+        if not text.strip():
+            return TraceError(f"{self._origin!r} is not a PyTorch trace: it is empty.", hint=_HINT)
         try:
-            whole = msgspec.json.decode(text)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            return TraceError(f"{self._origin!r} is not a PyTorch trace: {error}", hint=_HINT)
-        what = "it has no 'traceEvents'" if isinstance(whole, dict) else f"it holds a {type(whole).__name__}, not an object"
+            msgspec.json.decode(text, type=_Raw)
+        except RecursionError:
+            return TraceError(f"{self._origin!r} is not a PyTorch trace: it nests too deep.", hint=_HINT)
+        except msgspec.DecodeError as error:
+            return TraceError(f"{self._origin!r} is not a PyTorch trace: {error}.", hint=_HINT)
+        what = "it has no list of 'traceEvents'" if text.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") else "it is no object"
         return TraceError(f"{self._origin!r} is not a PyTorch trace: {what}.", hint=_HINT)
 
 
 def _last_boundary(buffer: bytearray) -> int:
-    """The end of the last event that is known to be followed by another; 0 where there is none."""
+    """The end of the last event that is known, or else seems, to be followed by another; 0 where there is none."""
+    return _last_match(_BOUNDARY, buffer) or _last_match(_ANY_BOUNDARY, buffer)
+
+
+def _last_match(pattern: re.Pattern[bytes], buffer: bytearray) -> int:
     window = _SEARCHED
     while True:
         low = max(0, len(buffer) - window)
         last = 0
-        for found in _BOUNDARY.finditer(buffer, low):
+        for found in pattern.finditer(buffer, low):
             last = found.end()
         if last or not low:
             return last

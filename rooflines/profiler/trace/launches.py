@@ -48,7 +48,7 @@ def launches(trace: Trace, launch: Int64s, busy: Intervals) -> Launches | None:
         count=len(known),
         delay_median_ns=float(np.median(delays)),
         delay_p90_ns=float(np.percentile(delays, 90)),
-        queue_mean=float((length * lasting).sum() / span),
+        queue_mean=float((length * lasting.astype(np.float64)).sum() / span),
         queue_max=int(length[within].max(initial=0)),
         queue_empty_fraction=float((lasting[length <= 0].sum() + max(0, int(edges[0]) - low)) / span),
     )

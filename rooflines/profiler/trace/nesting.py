@@ -13,7 +13,7 @@ import numpy.typing as npt
 Mask = npt.NDArray[np.bool_]
 Int64s = npt.NDArray[np.int64]
 
-# Clipping one event can uncover that another one outlives its caller; real traces need one round, rounding errors at most a few.
+# Each round clips what its caller's end has become; real traces need one, rounding errors at most a few.
 _ROUNDS = 64
 
 
@@ -25,17 +25,11 @@ def nest(thread: npt.NDArray[np.integer], start: Int64s, end: Int64s) -> tuple[I
     rounding to nanoseconds makes, ends with it.
     """
     after = _open_until(thread, start, end)
-    for _ in range(_ROUNDS):
-        above = parents(after)
-        reach = np.where(above >= 0, after[above], len(after))
-        late = after > reach
-        if not late.any():
-            break
-        # Within the reach of an event that outlives its caller the parents are not right yet: those events wait for the next round.
-        late &= np.maximum.accumulate(np.concatenate(([0], np.where(late, after, 0)[:-1]))) <= np.arange(len(after))
-        after[late] = reach[late]
-    else:
-        after = _by_stack(after)
+    above = parents(after)
+    # Where events nest, `above` is right; where they do not, the first that outlives its caller is found, and the rest is unsure.
+    late = np.flatnonzero((above >= 0) & (after > after[above]))
+    if len(late):
+        after = _by_stack(after, late)
     return after, _clipped(end, parents(after))
 
 
@@ -99,14 +93,20 @@ def _open_until(thread: npt.NDArray[np.integer], start: Int64s, end: Int64s) -> 
     return after
 
 
-def _by_stack(after: Int64s) -> Int64s:
-    """``after`` clipped event by event, for what no number of rounds on whole columns settles."""
-    reach = after.tolist()
-    stack: list[int] = []
-    for i, until in enumerate(reach):
-        while stack and reach[stack[-1]] <= i:
-            stack.pop()
-        if stack and until > reach[stack[-1]]:
-            reach[i] = reach[stack[-1]]
-        stack.append(i)
-    return np.array(reach, np.int64)
+def _by_stack(after: Int64s, late: Int64s) -> Int64s:
+    """``after`` clipped event by event, in the groups of overlapping events that ``late`` ones are in."""
+    clipped = after.copy()
+    reach = np.maximum.accumulate(after)
+    first = np.flatnonzero(np.concatenate(([True], reach[:-1] <= np.arange(1, len(after)))))
+    groups = np.unique(np.searchsorted(first, late, side="right") - 1)
+    for low, high in zip(first[groups].tolist(), reach[np.append(first[1:], len(after))[groups] - 1].tolist(), strict=True):
+        ends = after[low:high].tolist()
+        stack: list[int] = []
+        for i, until in enumerate(ends, start=low):
+            while stack and stack[-1] <= i:
+                stack.pop()
+            if stack and until > stack[-1]:
+                ends[i - low] = until = stack[-1]
+            stack.append(until)
+        clipped[low:high] = ends
+    return clipped

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from rooflines.errors import TraceError
-from rooflines.profiler.trace.columns import LONGEST_NAME, MEMORY_LIMIT_BYTES, Columns
+from rooflines.profiler.trace.columns import LONGEST_NAME, MEMORY_LIMIT_BYTES, Columns, showable
 from rooflines.profiler.trace.document import Document, Head
 from rooflines.profiler.trace.records import Rank, Trace, TracedDevice
-from rooflines.profiler.trace.stream import pieces
+from rooflines.profiler.trace.stream import PIECE_BYTES, pieces
 
 _NAME_LENGTH = 200
 
@@ -30,7 +30,8 @@ def read_trace(path: Path | str, list_dtype: str = "float32", memory_limit_bytes
 
 def parse_trace(data: bytes, origin: str = "trace", list_dtype: str = "float32", memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> Trace:
     """``read_trace`` for the JSON's bytes already in memory; ``origin`` names them in errors."""
-    return _read([data], origin, list_dtype, memory_limit_bytes)
+    parts = (data[start : start + PIECE_BYTES] for start in range(0, len(data), PIECE_BYTES))
+    return _read(parts, origin, list_dtype, memory_limit_bytes)
 
 
 def _read(data: Iterable[bytes], origin: str, list_dtype: str, memory_limit_bytes: int) -> Trace:
@@ -61,17 +62,18 @@ def _instead(columns: Columns) -> str:
     seen = [name for name in columns.other_categories if name]
     if any(name.startswith(("XLA", "/device:", "/host:")) or "TFRT" in name for name in seen):
         return "its events are those of XLA (JAX or TensorFlow)"
-    return (
-        f"it has no operators and no kernels, only {', '.join(map(repr, seen[:5]))}" if seen else "it has no operators and no kernels"
-    )
+    # What else it has is not said: names of processes are command lines, with whatever stands in them.
+    return "it has no operators and no kernels"
 
 
 def _left_out(columns: Columns) -> list[str]:
     notes = []
     if columns.dropped:
-        notes.append(f"{columns.dropped:,} events without a time, or that end before they start, were left out")
+        notes.append(f"{columns.dropped:,} events without a time or size that can be, or that end before they start, were left out")
     if columns.names.cut:
         notes.append(f"names of more than {LONGEST_NAME} characters were cut")
+    if columns.names.replaced:
+        notes.append("control characters in names were replaced")
     return notes
 
 
@@ -84,7 +86,7 @@ def _devices(head: Head) -> tuple[TracedDevice, ...]:
             major, minor = _whole(fields.get("computeMajor")), _whole(fields.get("computeMinor"))
             found.append(
                 TracedDevice(
-                    name=" ".join(fields["name"].split())[:_NAME_LENGTH],
+                    name=" ".join(showable(fields["name"][: 10 * _NAME_LENGTH]).split())[:_NAME_LENGTH],
                     memory_bytes=_whole(fields.get("totalGlobalMem")),
                     compute_capability=(major, minor) if major is not None and minor is not None else None,
                     multiprocessors=_whole(fields.get("numSms")),
@@ -99,7 +101,7 @@ def _rank(head: Head) -> Rank | None:
     if rank is None:
         return None
     backend = fields.get("backend")
-    return Rank(rank, _whole(fields.get("world_size")), backend[:_NAME_LENGTH] if isinstance(backend, str) else None)
+    return Rank(rank, _whole(fields.get("world_size")), showable(backend[:_NAME_LENGTH]) if isinstance(backend, str) else None)
 
 
 def _whole(value: Any) -> int | None:

@@ -7,6 +7,9 @@ GIL, so that this costs a decoder with a second core nothing.
 from __future__ import annotations
 
 import io
+import os
+import select
+import stat
 import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +25,10 @@ _Peekable: TypeAlias = "io.BufferedReader[Any]"
 _GZIP, _ZSTD, _ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PK\x03\x04"
 # Traces shrink ten- to fortyfold, the same step repeated for ever up to two hundredfold. What expands more than this is a bomb.
 _MOST_EXPANSION = 500
+# What zstd itself decompresses without being told to take more (--long=27).
+_LARGEST_WINDOW = 128 << 20
+# A pipe into which nobody writes would be waited for without end.
+_PATIENCE_S = 10
 _EXPANSION_COUNTS_FROM = 256 << 20
 
 
@@ -46,10 +53,35 @@ def is_url(path: Path | str) -> bool:
 
 def _open(origin: str) -> _Peekable:
     if not is_url(origin):
-        return io.BufferedReader(io.FileIO(origin), PIECE_BYTES)
+        return io.BufferedReader(io.FileIO(_descriptor(origin)), PIECE_BYTES)
     import fsspec
 
-    return io.BufferedReader(fsspec.open(origin, "rb").open(), PIECE_BYTES)
+    try:
+        return io.BufferedReader(fsspec.open(origin, "rb").open(), PIECE_BYTES)
+    except (OSError, ValueError, ImportError):
+        raise
+    except Exception as error:  # every store behind fsspec has its own
+        raise OSError(_reason(error)) from None
+
+
+def _descriptor(path: str) -> int:
+    """The open file at ``path``, which is a file, or a pipe that something comes through; raises OSError for others."""
+    # Without O_NONBLOCK opening a pipe waits for who writes into it.
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0))
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(mode):
+            raise OSError("it is a directory")
+        if stat.S_ISFIFO(mode):
+            if not select.select([descriptor], [], [], _PATIENCE_S)[0]:
+                raise OSError(f"nothing came through this pipe in {_PATIENCE_S} seconds")
+            os.set_blocking(descriptor, True)
+        elif not stat.S_ISREG(mode):
+            raise OSError("it is a device or a socket, not a file")
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def _reason(error: Exception) -> str:
@@ -98,7 +130,7 @@ def _unzstd(file: BinaryIO, origin: str) -> Iterator[bytes]:
 
     # A frame that is cut off ends without an error here; the decoder then finds its JSON cut off.
     try:
-        with zstandard.ZstdDecompressor(max_window_size=1 << 31).stream_reader(file, read_across_frames=True) as reader:
+        with zstandard.ZstdDecompressor(max_window_size=_LARGEST_WINDOW).stream_reader(file, read_across_frames=True) as reader:
             while piece := reader.read(PIECE_BYTES):
                 yield piece
     except zstandard.ZstdError as error:

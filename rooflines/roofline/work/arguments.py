@@ -15,6 +15,8 @@ from typing import Final
 
 from rooflines.profiler.trace.signature import DTYPE_BYTES, MISSING, SCALAR_TYPES, Argument, Signature, TensorArg
 
+_LONGEST_WALK: Final = 1 << 20
+
 
 class NotCounted(Exception):
     """This call has no count; the message is the reason a person reads."""
@@ -118,6 +120,13 @@ class Arguments:
         if isinstance(found, int) and found in SCALAR_TYPES:
             return SCALAR_TYPES[found]
         raise NotCounted(f"argument '{name}' not recorded")
+
+
+def every(count: int) -> range:
+    """The positions of a dimension that a formula walks one by one; raises NotCounted for one too long for that."""
+    if count > _LONGEST_WALK:
+        raise NotCounted("a size that no call has")
+    return range(count)
 
 
 def distinct(tensor: TensorArg) -> int:

@@ -9,7 +9,7 @@ from math import prod
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.work.arguments import Arguments, Dispatches, NotCounted, distinct, promote, size, size_of, written
+from rooflines.roofline.work.arguments import Arguments, Dispatches, NotCounted, distinct, every, promote, size, size_of, written
 from rooflines.roofline.work.record import Work, precision_of
 from rooflines.roofline.work.table import Hints, aten, formula, hinted_formula
 
@@ -87,7 +87,7 @@ def _cast(signature: Signature) -> Work:
 
 def _kept(rows: int, columns: int, diagonal: int) -> int:
     """Elements on and below a diagonal: row i keeps its first i + diagonal + 1."""
-    return sum(min(max(row + diagonal + 1, 0), columns) for row in range(rows))
+    return sum(min(max(row + diagonal + 1, 0), columns) for row in every(rows))
 
 
 @formula("aten::tril", "aten::triu", "aten::tril_", "aten::triu_", category="copy")
@@ -196,7 +196,7 @@ def _shown(extent: int, left: int, right: int, reflects: bool) -> int:
     """Positions of one dimension that padding from its own elements shows: all, unless it is padded by less than nothing."""
     if left >= 0 and right >= 0:
         return extent
-    wanted = range(-left, extent + right)
+    wanted = (place - left for place in every(left + extent + right))
     inside = [abs(place) if reflects else max(place, 0) for place in wanted]
     last = extent - 1
     return len({last - abs(last - place) if reflects else min(place, last) for place in inside})

@@ -7,7 +7,7 @@ from typing import Final
 
 from rooflines.profiler.trace.signature import Argument, Signature, TensorArg
 from rooflines.roofline.work import costs
-from rooflines.roofline.work.arguments import Arguments, Dispatches, NotCounted, size, size_of, written
+from rooflines.roofline.work.arguments import Arguments, Dispatches, NotCounted, every, size, size_of, written
 from rooflines.roofline.work.record import Work, precision_of
 from rooflines.roofline.work.table import Hints, formula, hinted_formula
 
@@ -153,5 +153,5 @@ def _triangle_indices(signature: Signature) -> Work:
     args = Arguments(signature, "rows columns offset=0 dtype=4")
     rows, columns, offset = args.integer("rows"), args.integer("columns"), args.integer("offset")
     upper = signature.name == "aten::triu_indices"
-    lower = sum(min(max(row + offset + (not upper), 0), columns) for row in range(rows))
+    lower = sum(min(max(row + offset + (not upper), 0), columns) for row in every(rows))
     return _filled(2 * (rows * columns - lower if upper else lower), args.dtype("dtype", "int64"))

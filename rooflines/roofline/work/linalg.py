@@ -13,7 +13,7 @@ from math import prod
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.work.arguments import Arguments, NotCounted, broadcast, size, size_of, written
+from rooflines.roofline.work.arguments import Arguments, NotCounted, broadcast, every, size, size_of, written
 from rooflines.roofline.work.record import Work, precision_of
 from rooflines.roofline.work.table import Hints, formula, hinted_formula
 
@@ -202,7 +202,7 @@ def _householder(signature: Signature) -> Work:
     inputs, tau = args.tensor("self"), args.tensor("tau")
     batch, rows, columns = _sides(inputs)
     count = tau.shape[-1]
-    below = sum(max(rows - column - 1, 0) for column in range(count))
+    below = sum(max(rows - column - 1, 0) for column in every(count))
     read = size(inputs) * below // (rows * columns) if rows * columns else 0
     return _factored(inputs, batch * reflectors_joined(rows, columns, count), read + size(tau), written(inputs))
 
@@ -215,7 +215,7 @@ def _ormqr(signature: Signature) -> Work:
     batch, rows, columns = _sides(other)
     side, across = (rows, columns) if args.flag("left") else (columns, rows)
     count = tau.shape[-1]
-    below = sum(max(side - column - 1, 0) for column in range(count))
+    below = sum(max(side - column - 1, 0) for column in every(count))
     stored = prod(reflectors.shape[-2:])
     read = size(reflectors) * below // stored if stored else 0
     return _factored(other, batch * reflectors_applied(side, across, count), read + size(tau, other), written(other))

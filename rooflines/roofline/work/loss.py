@@ -7,7 +7,7 @@ from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.work import costs
-from rooflines.roofline.work.arguments import Arguments, broadcast, distinct, elements, size, size_of, written
+from rooflines.roofline.work.arguments import Arguments, broadcast, distinct, elements, every, size, size_of, written
 from rooflines.roofline.work.record import Work, precision_of
 from rooflines.roofline.work.table import Hints, formula, hinted_formula
 
@@ -180,7 +180,7 @@ def _ctc_states(args: Arguments) -> tuple[int, int]:
     batched = len(log_probs.shape) == 3
     steps, classes = log_probs.shape[0], log_probs.shape[-1]
     samples = log_probs.shape[1] if batched else 1
-    lengths = [(steps, _target_length(targets, samples))] * samples
+    lengths = [(steps, _target_length(targets, samples)) for _ in every(samples)]
     given, labels = args.value("input_lengths"), args.value("target_lengths")
     if isinstance(given, tuple) and isinstance(labels, tuple):
         lengths = list(zip(given, labels, strict=True))

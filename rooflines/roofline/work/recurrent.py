@@ -13,7 +13,7 @@ from math import prod
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.work.arguments import Arguments, NotCounted, size, size_of, written
+from rooflines.roofline.work.arguments import Arguments, NotCounted, every, size, size_of, written
 from rooflines.roofline.work.costs import (
     GRU_CELL,
     GRU_CELL_BACKWARD,
@@ -70,7 +70,7 @@ class Network:
 
     def layer_inputs(self) -> list[int]:
         """What each layer's steps get: the first the input, the others both directions of the one below."""
-        return [self.inputs] + [self.outputs * self.directions] * (self.layers - 1)
+        return [self.inputs] + [self.outputs * self.directions for _ in every(self.layers - 1)]
 
     @property
     def projected(self) -> bool:

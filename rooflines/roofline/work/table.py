@@ -70,6 +70,8 @@ class _Entry:
 
 
 _FORMULAS: Final[dict[str, _Entry]] = {}
+# FLOPs or bytes of one call. More is a corrupt trace: at 1e18 FLOP/s this takes two weeks.
+_MOST: Final = 1 << 80
 
 # Names that the autograd engine, the optimizers and torch.compile give to what they call; the operators are inside.
 _COMPOSITE_NAMES: Final = re.compile(
@@ -168,8 +170,11 @@ def count(
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         # A signature that no call of this operator can have: another schema, a corrupt trace.
         return CallCount("unknown", None, entry.category, f"arguments not understood ({type(error).__name__})")
-    if min(work.matrix_flops, work.other_flops, work.bytes_read, work.bytes_written) < 0:
+    numbers = (work.matrix_flops, work.other_flops, work.bytes_read, work.bytes_written)
+    if min(numbers) < 0:
         return CallCount("unknown", None, entry.category, "arguments not understood (negative size)")
+    if max(numbers) > _MOST:
+        return CallCount("unknown", None, entry.category, "arguments not understood (a size that no call has)")
     return CallCount("counted", work, entry.category, decomposes=decomposes(name.removeprefix("aten::"), signature.args))
 
 

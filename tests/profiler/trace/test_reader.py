@@ -100,7 +100,7 @@ def test_a_senseless_event_is_left_out(event):
     (b'{"traceEvents": [', "cut off after 17 bytes"),
     (b'{"traceEvents": [{"ph": "X"}, {"ph', "cut off after 34 bytes"),
     (b'{"traceEvents": [{"ph": "X"}, {"ph" "X"}]}', "damaged near byte 3[4-7]"),
-    (b'{"events": []}', "has no 'traceEvents'"),
+    (b'{"events": []}', "has no list of 'traceEvents'"),
     (b'[]', "not a PyTorch trace"),
     (b"\x1f\x8b\x08\x00broken", "damaged gzip"),
 ])  # fmt: skip
