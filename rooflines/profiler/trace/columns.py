@@ -236,7 +236,8 @@ class Columns:
             work = from_range_name(self.names.listed[code])
             if work is None:
                 return -1
-            name = showable(work.name)
+            # Ends of lines survive a declaration, whose name is escaped in the range; the reports make spaces of them.
+            name = "\n".join(map(showable, work.name.split("\n")))
             found = self._new((code,), Signature(name, (replace(work, name=name),)))
         return found
 
