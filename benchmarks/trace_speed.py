@@ -17,6 +17,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +28,7 @@ STEP = Path(__file__).parents[1] / "tests" / "data" / "traces" / "ddp_rank0.json
 MEMORY_LIMIT_BYTES = {50: 300e6}  # and 1.5 times the uncompressed size above
 IDS = ("correlation", "External id", "Sequence number", "Ev Idx")
 STRIDE = 10_000_000
+PATIENCE_S = 90.0
 _LOADS = "import gzip, json, sys; json.loads(gzip.open(sys.argv[1]).read())"
 _HTA = """
 import sys
@@ -77,14 +79,19 @@ def write(path: Path, size_bytes: float) -> tuple[int, int]:
     return size, events
 
 
-def run(command: list[str]) -> tuple[float, int]:
-    """Wall seconds and peak resident bytes of a process."""
+def run(command: list[str]) -> tuple[float, int] | None:
+    """Wall seconds and peak resident bytes of a process; None for one that was ended because it took longer than ``PATIENCE_S``."""
     started = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     assert process.stderr is not None
+    patience = threading.Timer(PATIENCE_S, process.kill)
+    patience.start()
     complaint = process.stderr.read()
     _, status, usage = os.wait4(process.pid, 0)
+    patience.cancel()
     seconds = time.perf_counter() - started
+    if seconds > PATIENCE_S:
+        return None
     if status:
         sys.exit(f"{command[:3]} failed:\n{complaint.decode()[-2000:]}")
     return seconds, usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
@@ -99,11 +106,18 @@ def measure(path: Path, size: int, events: int, rounds: int, hta: str | None) ->
     if hta:
         sides["HolisticTraceAnalysis"] = [hta, "-c", _HTA, str(path)]
     taken: dict[str, list[tuple[float, int]]] = {name: [] for name in sides}
+    impatient: list[str] = []
     for _ in range(rounds):
         for name, command in sides.items():
-            taken[name].append(run(command))
+            if name in impatient:
+                continue
+            found = run(command)
+            if found is None:
+                impatient.append(name)
+            else:
+                taken[name].append(found)
     ours = [seconds for seconds, _ in taken["rooflines"]]
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "uncompressed_bytes": size,
         "compressed_bytes": path.stat().st_size,
         "events": events,
@@ -111,15 +125,18 @@ def measure(path: Path, size: int, events: int, rounds: int, hta: str | None) ->
         "sides": {},
     }
     for name, measured in taken.items():
+        if name in impatient:
+            result["sides"][name] = {"longer_than_s": PATIENCE_S}
+            continue
         seconds = [one for one, _ in measured]
-        found["sides"][name] = {
+        result["sides"][name] = {
             "seconds": statistics.median(seconds),
             "spread": [min(seconds), max(seconds)],
             "events_per_s": events / statistics.median(seconds),
             "peak_bytes": max(peak for _, peak in measured),
             "time_of_rooflines_over_this": statistics.median(mine / other for mine, other in zip(ours, seconds, strict=True)),
         }
-    return found
+    return result
 
 
 def main() -> None:
@@ -155,6 +172,9 @@ def show(megabytes: int, trace: dict[str, Any]) -> None:
     """The trace's sides, a line each, and the targets."""
     print(f"{trace['uncompressed_bytes'] / 1e6:.1f} MB, {trace['events']:,} events, {trace['rounds']} rounds")
     for name, side in trace["sides"].items():
+        if "longer_than_s" in side:
+            print(f"  {name:22} more than {side['longer_than_s']:.0f} s, not waited for")
+            continue
         low, high = side["spread"]
         print(
             f"  {name:22} {side['seconds']:7.2f} s ({low:.2f} to {high:.2f})  {side['events_per_s'] / 1e3:7.0f} k events/s"
