@@ -40,7 +40,6 @@ class Args(msgspec.Struct, gc=False):
     stream: Any = None
     device: Any = None
     size: Any = msgspec.field(default=None, name="Bytes")
-    moved: Any = msgspec.field(default=None, name="bytes")
     device_type: Any = msgspec.field(default=None, name="Device Type")
     collective: Any = msgspec.field(default=None, name="Collective name")
     elements_in: Any = msgspec.field(default=None, name="In msg nelems")
@@ -70,8 +69,6 @@ class Head(msgspec.Struct):
 
     devices: Any = msgspec.field(default=None, name="deviceProperties")
     distributed: Any = msgspec.field(default=None, name="distributedInfo")
-    cuda_driver: Any = msgspec.field(default=None, name="cuda_driver_version")
-    cuda_runtime: Any = msgspec.field(default=None, name="cuda_runtime_version")
 
 
 class _Whole(Head):
