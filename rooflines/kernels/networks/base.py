@@ -1,0 +1,135 @@
+"""What every implementation of a network must offer, so that a study can train, check and place all of them alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, Protocol
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+Phase = Literal["forward", "backward", "optimizer"]
+# A NumPy array, or what ``Network.resident`` made of one: a torch tensor, a device array.
+Array = Any
+
+
+class Operator(msgspec.Struct, frozen=True, kw_only=True):
+    """One operator of a training step and the work that it declares, all its ``calls`` in one step together.
+
+    FLOPs and bytes follow docs/counting.md: a multiply-add is 2 FLOPs, ``matrix_flops`` are the products of convolutions and dense
+    layers and ``other_flops`` everything else, bytes are compulsory traffic. FLOPs are those of the direct algorithm, the same for all
+    backends; ``executed_flops`` is what the kernel really computes where it leaves out what cannot matter (a gradient known to be
+    zero, an output that no pooling window covers), None where that is all of it.
+    """
+
+    name: str
+    layer: str
+    phase: Phase
+    bytes_read: int
+    bytes_written: int
+    matrix_flops: int = 0
+    other_flops: int = 0
+    precision: str = "fp32"
+    calls: int = 1
+    executed_flops: int | None = None
+
+    @property
+    def flops(self) -> int:
+        """Matrix and other FLOPs together."""
+        return self.matrix_flops + self.other_flops
+
+    @property
+    def bytes(self) -> int:
+        """Bytes read and written."""
+        return self.bytes_read + self.bytes_written
+
+
+class OperatorTime(msgspec.Struct, frozen=True, kw_only=True):
+    """An operator and how long it took: the fastest of ``rounds`` steps, all its calls in a step together."""
+
+    operator: Operator
+    seconds: float
+    rounds: int
+
+    @property
+    def flop_per_s(self) -> float:
+        """FLOPs of the direct algorithm a second."""
+        return self.operator.flops / self.seconds
+
+    @property
+    def byte_per_s(self) -> float:
+        """Compulsory bytes a second."""
+        return self.operator.bytes / self.seconds
+
+
+class Network(Protocol):
+    """A network that can be trained, with the parameters and the momentum that it holds.
+
+    ``x`` is a batch of float32 samples in the network's shape, ``y`` their classes as int64 or int32 [N]: NumPy arrays, which are
+    moved to where the network computes in every call, or what ``resident`` made of them. Any N from 1 is allowed, and may change
+    from call to call.
+    """
+
+    @property
+    def name(self) -> str:
+        """The backend: ``numba-cpu``, ``numba-cuda``, ``torch-cpu``, ``torch-cuda``, ``torch-mps``, with ``-compile`` behind it."""
+
+    def step(self, x: Array, y: Array) -> float:
+        """One training step: forward, mean softmax cross-entropy, the gradient of every parameter, the optimizer's update.
+
+        Returns the loss before the update. When it returns, the step has ended on the device too.
+        """
+
+    def gradients(self, x: Array, y: Array) -> dict[str, NDArray[np.float32]]:
+        """The gradient of the mean loss for each parameter, by name, as ``step`` computes it; nothing is updated."""
+
+    def predict(self, x: Array) -> NDArray[np.int64]:
+        """The class with the largest output for each sample [N]."""
+
+    def parameters(self) -> dict[str, NDArray[np.float32]]:
+        """Copies of the parameters by name."""
+
+    def resident(self, array: NDArray[Any]) -> Array:
+        """``array`` where and as the backend computes with it, so that a step moves nothing. Indexing it by a slice is free."""
+
+    def synchronise(self) -> None:
+        """Wait until the device has finished everything that it was given."""
+
+    def operators(self, x: Array, y: Array, rounds: int = 5) -> tuple[OperatorTime, ...]:
+        """The operators of a training step in their order, each called and synchronised apart and timed.
+
+        The fastest of ``rounds`` steps, after one that warms up. Parameters and momentum are afterwards what they were before.
+        """
+
+    def device_memory_bytes(self) -> int | None:
+        """The most memory of a device of its own that the network has held; None where it computes in the host's memory."""
+
+    def close(self) -> None:
+        """Give back threads and memory; the network is not used afterwards."""
+
+
+def fused(
+    name: str, layer: str, phase: Phase, parts: Iterable[Operator], *, read: int, written: int, executed_flops: int | None = None
+) -> Operator:
+    """One operator that computes what ``parts`` do and keeps between them what is not in ``read`` and ``written`` (bytes)."""
+    parts = tuple(parts)
+    return Operator(
+        name=name,
+        layer=layer,
+        phase=phase,
+        matrix_flops=sum(part.matrix_flops for part in parts),
+        other_flops=sum(part.other_flops for part in parts),
+        bytes_read=read,
+        bytes_written=written,
+        precision=parts[0].precision,
+        executed_flops=executed_flops,
+    )
+
+
+def fastest(operators: Sequence[Operator], seconds: Sequence[Sequence[float]]) -> tuple[OperatorTime, ...]:
+    """Each operator with the shortest of its times; ``seconds`` has a row for each round and a column for each operator."""
+    return tuple(
+        OperatorTime(operator=operator, seconds=min(times), rounds=len(times))
+        for operator, times in zip(operators, zip(*seconds, strict=True), strict=True)
+    )

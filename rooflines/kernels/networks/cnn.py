@@ -1,0 +1,237 @@
+"""The convolutional network for MNIST that all backends compute: layers, shapes, initial parameters, hyperparameters, work.
+
+    image [N, 1, 28, 28]
+    conv1 8 x 3 x 3, ReLU [N, 8, 26, 26], maximum of 2 x 2 [N, 8, 13, 13]
+    conv2 16 x 3 x 3, ReLU [N, 16, 11, 11], maximum of 2 x 2 [N, 16, 5, 5]
+    dense1 400 -> 128, ReLU [N, 128]
+    dense2 128 -> 10 [N, 10], softmax and the mean cross-entropy
+
+Stride 1, no padding; the last row and column of conv2's output lie in no window. Parameters have torch's layout in all backends
+(convolutions [out, in, row, column], dense layers [out, in]), and so has the order in which dense1 sees pool2: channel, row, column.
+The optimizer is SGD with momentum as torch defines it: ``m = momentum * m + gradient``, then ``p = p - learning_rate * m``, m being 0
+at first.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rooflines.kernels.networks.base import Operator, Phase
+
+IMAGE: Final = (1, 28, 28)
+CLASSES: Final = 10
+BATCH_SIZE: Final = 512
+LEARNING_RATE: Final = 0.01
+MOMENTUM: Final = 0.9
+
+PARAMETERS: Final[dict[str, tuple[int, ...]]] = {
+    "conv1.weight": (8, 1, 3, 3),
+    "conv1.bias": (8,),
+    "conv2.weight": (16, 8, 3, 3),
+    "conv2.bias": (16,),
+    "dense1.weight": (128, 400),
+    "dense1.bias": (128,),
+    "dense2.weight": (CLASSES, 128),
+    "dense2.bias": (CLASSES,),
+}
+# Outputs of the layers for one image. ReLU keeps the shape of the layer before it.
+OUTPUTS: Final[dict[str, tuple[int, ...]]] = {
+    "image": IMAGE,
+    "conv1": (8, 26, 26),
+    "pool1": (8, 13, 13),
+    "conv2": (16, 11, 11),
+    "pool2": (16, 5, 5),
+    "dense1": (128,),
+    "dense2": (CLASSES,),
+}
+_BEFORE: Final = {"conv1": "image", "conv2": "pool1", "dense1": "pool2", "dense2": "dense1"}
+_POOLED: Final = {"pool1": "conv1", "pool2": "conv2"}
+_FLOAT: Final = 4  # bytes
+_CLASS: Final = 8  # bytes of a class number, int64
+
+# FLOPs an element, as docs/counting.md has them.
+_SOFTMAX: Final = 14  # max, subtract, exp (10), sum, divide or subtract
+_LOG_SOFTMAX_BACKWARD: Final = 13  # g - exp(y) * sum(g)
+_SGD_MOMENTUM: Final = 4  # m * momentum + g, p - learning_rate * m
+
+
+def initial_parameters(seed: int = 0) -> dict[str, NDArray[np.float32]]:
+    """Random parameters, the same for every backend: weights normal with variance 2 / fan-in, biases 0.
+
+    He's initialisation (He et al., "Delving Deep into Rectifiers", 2015), for dense layers and convolutions alike.
+    """
+    generator = np.random.default_rng(seed)
+    made = {}
+    for name, shape in PARAMETERS.items():
+        if name.endswith(".bias"):
+            made[name] = np.zeros(shape, np.float32)
+        else:
+            made[name] = (generator.standard_normal(shape) * np.sqrt(2 / prod(shape[1:]))).astype(np.float32)
+    return made
+
+
+def shapes(batch: int) -> dict[str, tuple[int, ...]]:
+    """The shape of each layer's output for ``batch`` images."""
+    return {name: (batch, *shape) for name, shape in OUTPUTS.items()}
+
+
+def elements(layer: str, batch: int) -> int:
+    """Elements of the output of ``layer``."""
+    return batch * prod(OUTPUTS[layer])
+
+
+def products(layer: str, batch: int) -> int:
+    """FLOPs of a layer's products, without its bias: those of its forward, and of each of its two gradients."""
+    return 2 * elements(layer, batch) * prod(PARAMETERS[f"{layer}.weight"][1:])
+
+
+def work(batch: int, index_bytes: int = 8) -> tuple[Operator, ...]:
+    """The operators of one training step in their order, one by one as an eager framework runs them, and the work of each.
+
+    ``index_bytes`` is the size of the numbers in which a pooling keeps where its maxima were (torch: 8).
+    """
+    return (
+        _weighted("convolution", "conv1", batch),
+        _elementwise("relu", "conv1", "forward", batch),
+        _pool("pool1", batch, index_bytes),
+        _weighted("convolution", "conv2", batch),
+        _elementwise("relu", "conv2", "forward", batch),
+        _pool("pool2", batch, index_bytes),
+        _weighted("linear", "dense1", batch),
+        _elementwise("relu", "dense1", "forward", batch),
+        _weighted("linear", "dense2", batch),
+        *_loss(batch),
+        *_linear_gradients("dense2", batch),
+        _elementwise("relu gradient", "dense1", "backward", batch),
+        *_linear_gradients("dense1", batch),
+        _pool_gradient("pool2", batch, index_bytes),
+        _elementwise("relu gradient", "conv2", "backward", batch),
+        _convolution_gradients("conv2", batch, of_input=True),
+        _pool_gradient("pool1", batch, index_bytes),
+        _elementwise("relu gradient", "conv1", "backward", batch),
+        _convolution_gradients("conv1", batch, of_input=False),
+        sgd(),
+    )
+
+
+def sgd() -> Operator:
+    """The optimizer's update of all parameters in one pass: reads parameter, gradient and momentum, writes the first and the last."""
+    count = sum(prod(shape) for shape in PARAMETERS.values())
+    return Operator(
+        name="sgd with momentum",
+        layer="",
+        phase="optimizer",
+        other_flops=_SGD_MOMENTUM * count,
+        bytes_read=3 * _FLOAT * count,
+        bytes_written=2 * _FLOAT * count,
+    )
+
+
+def parameter_bytes(layer: str) -> int:
+    """Bytes of the weight and the bias of ``layer``."""
+    return _FLOAT * (prod(PARAMETERS[f"{layer}.weight"]) + prod(PARAMETERS[f"{layer}.bias"]))
+
+
+def _weighted(name: str, layer: str, batch: int) -> Operator:
+    # every output gets one bias
+    return Operator(
+        name=name,
+        layer=layer,
+        phase="forward",
+        matrix_flops=products(layer, batch),
+        other_flops=elements(layer, batch),
+        bytes_read=_FLOAT * elements(_BEFORE[layer], batch) + parameter_bytes(layer),
+        bytes_written=_FLOAT * elements(layer, batch),
+    )
+
+
+def _convolution_gradients(layer: str, batch: int, of_input: bool) -> Operator:
+    """Of weight and bias, and of the input where it is asked for; conv1's input is the image, which nobody trains."""
+    inputs = _FLOAT * elements(_BEFORE[layer], batch)
+    weight = _FLOAT * prod(PARAMETERS[f"{layer}.weight"])
+    return Operator(
+        name="convolution gradients",
+        layer=layer,
+        phase="backward",
+        matrix_flops=products(layer, batch) * (2 if of_input else 1),
+        other_flops=elements(layer, batch),
+        bytes_read=_FLOAT * elements(layer, batch) + inputs + (weight if of_input else 0),
+        bytes_written=parameter_bytes(layer) + (inputs if of_input else 0),
+    )
+
+
+def _linear_gradients(layer: str, batch: int) -> tuple[Operator, Operator, Operator]:
+    gradient, inputs = _FLOAT * elements(layer, batch), _FLOAT * elements(_BEFORE[layer], batch)
+    weight, bias = (_FLOAT * prod(PARAMETERS[f"{layer}.{part}"]) for part in ("weight", "bias"))
+    matrix = products(layer, batch)
+    return (
+        # [N, out] @ [out, in]
+        Operator(
+            name="linear input gradient", layer=layer, phase="backward", matrix_flops=matrix,
+            bytes_read=gradient + weight, bytes_written=inputs,
+        ),
+        # [out, N] @ [N, in]
+        Operator(
+            name="linear weight gradient", layer=layer, phase="backward", matrix_flops=matrix,
+            bytes_read=gradient + inputs, bytes_written=weight,
+        ),
+        Operator(
+            name="linear bias gradient", layer=layer, phase="backward", other_flops=elements(layer, batch),
+            bytes_read=gradient, bytes_written=bias,
+        ),
+    )  # fmt: skip
+
+
+def _elementwise(name: str, layer: str, phase: Phase, batch: int) -> Operator:
+    """ReLU, which reads its input, or its gradient, which reads the gradient above and the output."""
+    size = elements(layer, batch)
+    operands = 1 if phase == "forward" else 2
+    return Operator(
+        name=name, layer=layer, phase=phase, other_flops=size, bytes_read=operands * _FLOAT * size, bytes_written=_FLOAT * size
+    )
+
+
+def _pool(layer: str, batch: int, index_bytes: int) -> Operator:
+    """A window of 4 costs 4; positions in no window are not read."""
+    size = elements(layer, batch)
+    return Operator(
+        name="maxpool", layer=layer, phase="forward", other_flops=4 * size,
+        bytes_read=4 * _FLOAT * size, bytes_written=(_FLOAT + index_bytes) * size,
+    )  # fmt: skip
+
+
+def _pool_gradient(layer: str, batch: int, index_bytes: int) -> Operator:
+    """One addition for each maximum; the whole gradient is written, zeros included."""
+    size = elements(layer, batch)
+    return Operator(
+        name="maxpool gradient", layer=layer, phase="backward", other_flops=size,
+        bytes_read=(_FLOAT + index_bytes) * size, bytes_written=_FLOAT * elements(_POOLED[layer], batch),
+    )  # fmt: skip
+
+
+def _loss(batch: int) -> tuple[Operator, Operator, Operator, Operator]:
+    """The logarithm of the softmax, the likelihood of the right class, and their gradients."""
+    logits = batch * CLASSES
+    scores, classes = _FLOAT * logits, _CLASS * batch
+    return (
+        Operator(
+            name="log_softmax", layer="loss", phase="forward", other_flops=_SOFTMAX * logits, bytes_read=scores, bytes_written=scores
+        ),
+        # of each sample one score, and its sum with the others; the mean loss and the sum of the classes' weights are written
+        Operator(
+            name="nll_loss", layer="loss", phase="forward", other_flops=2 * batch,
+            bytes_read=_FLOAT * batch + classes, bytes_written=2 * _FLOAT,
+        ),
+        Operator(
+            name="nll_loss gradient", layer="loss", phase="backward", other_flops=batch,
+            bytes_read=classes + 2 * _FLOAT, bytes_written=scores,
+        ),
+        Operator(
+            name="log_softmax gradient", layer="loss", phase="backward", other_flops=_LOG_SOFTMAX_BACKWARD * logits,
+            bytes_read=2 * scores, bytes_written=scores,
+        ),
+    )  # fmt: skip

@@ -1,0 +1,385 @@
+"""``numba-cuda``: the network trained by our own CUDA kernels, everything on the device, thirteen launches a step.
+
+A step launches the two convolutions (each with bias, ReLU and pooling), the two dense layers (with bias and ReLU), the loss with its
+gradient, the gradients of weights and inputs layer by layer, and one kernel that adds up all partial sums and updates all parameters.
+Nothing is allocated in a step and nothing but the loss comes back: four bytes, into pinned memory. docs/networks-cuda.md says how the
+kernels work and why.
+"""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import Callable, Mapping
+from math import prod
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numba import cuda
+from numpy.typing import NDArray
+
+from rooflines.errors import DeviceError, UsageError
+from rooflines.kernels.micro import cuda_fma
+from rooflines.kernels.micro.cuda_vectors import SIMULATED, launcher
+from rooflines.kernels.networks import cnn_numba_cuda_convolution as convolution
+from rooflines.kernels.networks import cnn_numba_cuda_dense as dense
+from rooflines.kernels.networks import cnn_numba_cuda_update as ends
+from rooflines.kernels.networks.base import Array, OperatorTime, fastest
+from rooflines.kernels.networks.cnn import BATCH_SIZE, IMAGE, LEARNING_RATE, MOMENTUM, PARAMETERS, initial_parameters
+from rooflines.kernels.networks.cnn_numba_cuda_convolution import Kernel
+from rooflines.kernels.networks.cnn_numba_cuda_work import declared
+
+_FORWARD: Final = 4  # the launches of a step that compute the logits
+_DELAY_ITERATIONS: Final = 1 << 14  # of ``cuda_fma.recur``, about a millisecond
+
+
+def unusable() -> str:
+    """Why the network cannot run on this machine, in one line; empty where a kernel ran on a GPU and its result was right."""
+    if SIMULATED:
+        return "NUMBA_ENABLE_CUDASIM is set: Numba simulates a GPU"
+    try:
+        logits = cuda.to_device(np.zeros(2, np.float32))
+        classes = cuda.to_device(np.zeros(1, np.int64))
+        gradient, partials = (cuda.device_array(size, np.float32) for size in (2, 1))
+        kernel, threads = ends.loss(2)
+        launcher(kernel, 1, threads, logits, classes, 0, gradient, partials, 1)()
+        if not np.allclose(gradient.copy_to_host(), [-0.5, 0.5]):
+            return "the gradient of a loss by a Numba kernel came out wrong"
+    except Exception as error:  # every version of Numba, toolkit and driver fails in its own way
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        return " ".join(lines[:2]) or type(error).__name__
+    return ""
+
+
+class Resident:
+    """Samples or classes in device memory: ``flat`` is the whole of them, this is ``shape[0]`` from ``first`` on."""
+
+    def __init__(self, flat: Any, first: int, shape: tuple[int, ...]) -> None:
+        self.flat, self.first, self.shape = flat, first, shape
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, part: slice) -> Resident:
+        begin, end, step = part.indices(len(self))
+        if step != 1:
+            raise UsageError(f"resident data can be cut into neighbouring samples only, not every {step}th")
+        return Resident(self.flat, self.first + begin, (max(0, end - begin), *self.shape[1:]))
+
+
+_Call = Callable[["Resident", "Resident"], object]
+
+
+class _Launch(NamedTuple):
+    """One launch of a step, and the operator that it is."""
+
+    operator: str
+    call: _Call
+
+
+class _Memory:
+    """Device memory that was allocated here, in bytes."""
+
+    def __init__(self) -> None:
+        self.held = self.most = 0
+
+    def array(self, size: int, kind: Any = np.float32) -> Any:
+        """A flat array of ``size`` numbers, not initialised."""
+        made = cuda.device_array(size, kind)
+        taken = size * np.dtype(kind).itemsize
+        self.held += taken
+        self.most = max(self.most, self.held)
+        weakref.finalize(made, self._free, taken)
+        return made
+
+    def copy(self, array: NDArray[Any]) -> Any:
+        """``array``, flat, on the device."""
+        made = self.array(array.size, array.dtype)
+        made.copy_to_device(array.reshape(-1))
+        return made
+
+    def _free(self, taken: int) -> None:
+        self.held -= taken
+
+
+class _Buffers:
+    """What a step of up to ``samples`` samples writes: outputs and switches of the layers, and their gradients."""
+
+    def __init__(self, network: NumbaCuda, samples: int) -> None:
+        array = network.memory.array
+        self.samples = samples
+        self.given: tuple[Any, Any] | None = None  # samples and classes from the host
+        self.pool1, self.pool2 = array(samples * network.pool1), array(samples * network.pool2)
+        self.switches1, self.switches2 = array(samples * network.pool1, np.int8), array(samples * network.pool2, np.int8)
+        self.hidden, self.logits = array(samples * network.hidden), array(samples * network.classes)
+        self.of_pool1, self.of_pool2 = array(samples * network.pool1), array(samples * network.pool2)
+        self.of_hidden, self.of_logits = array(samples * network.hidden), array(samples * network.classes)
+
+
+class NumbaCuda:
+    """The network of ``cnn`` on the current CUDA device, float32; see ``base.Network`` for what its methods promise.
+
+    ``parameters`` are copied and set the layers' sizes; ``image`` is the shape of a sample. Kernels are compiled in the first step, and
+    buffers grow with the largest batch so far.
+    """
+
+    name = "numba-cuda"
+
+    def __init__(
+        self,
+        parameters: Mapping[str, NDArray[np.float32]] | None = None,
+        *,
+        image: tuple[int, int, int] = IMAGE,
+        learning_rate: float = LEARNING_RATE,
+        momentum: float = MOMENTUM,
+    ) -> None:
+        if not SIMULATED and not cuda.is_available():
+            raise DeviceError("numba-cuda needs an NVIDIA GPU.", hint=unusable())
+        given = initial_parameters() if parameters is None else dict(parameters)
+        self._shapes = {name: array.shape for name, array in given.items()}
+        self._learning_rate, self._momentum = np.float32(learning_rate), np.float32(momentum)
+        self._image = image
+        filters1, channels = self._shapes["conv1.weight"][:2]
+        filters2 = self._shapes["conv2.weight"][0]
+        rows, columns = ((size - 2) // 2 for size in image[1:])
+        self.pixels, self.pool1 = prod(image), filters1 * rows * columns
+        self.pool2 = filters2 * ((rows - 2) // 2) * ((columns - 2) // 2)
+        self.hidden, self.classes = self._shapes["dense1.weight"][0], self._shapes["dense2.weight"][0]
+        if self._shapes["dense1.weight"][1] != self.pool2 or channels != image[0]:
+            raise UsageError(f"these parameters are not those of a network for images of {image}")
+        first = (channels, *image[1:], filters1)
+        second = (filters1, rows, columns, filters2)
+        self._forward1, self._forward2 = convolution.forward(*first), convolution.forward(*second)
+        self._weights1, self._weights2 = convolution.weight_gradient(*first), convolution.weight_gradient(*second)
+        self._inputs2 = convolution.input_gradient(*second)
+
+        self.memory = _Memory()
+        self._parameters = self.memory.copy(np.concatenate([np.asarray(array, np.float32).reshape(-1) for array in given.values()]))
+        count = self._parameters.size
+        self._velocity = self.memory.copy(np.zeros(count, np.float32))
+        self._sums = self.memory.copy(np.zeros(count + 1, np.float32))  # the gradients, and behind them the loss
+        self._loss_there = self._sums[count : count + 1]
+        self._loss = cuda.pinned_array(1, np.float32)
+        layers = [count for _, count in self._layers().values()]
+        self._layout = ends.layout([ends.Region(*region) for region in zip((*layers, 1), ends.MOST_ROWS, strict=True)])
+        self._table = self.memory.copy(self._layout.table)
+        self._partials = self.memory.array(self._layout.partials)
+        self._buffers: _Buffers | None = None
+        self._plans: dict[int, tuple[_Launch, ...]] = {}
+        self._ends: dict[int, tuple[Callable[..., object], Any]] = {}  # the update, and how many rows each of its blocks adds up
+
+    def step(self, x: Array, y: Array) -> float:
+        """One training step; returns the mean loss before it. Waits for the device."""
+        self._run(x, y, self._update)
+        self._loss_there.copy_to_host(self._loss)
+        return float(self._loss[0])
+
+    def gradients(self, x: Array, y: Array) -> dict[str, NDArray[np.float32]]:
+        """The gradient of the mean loss for each parameter; nothing is updated."""
+        self._run(x, y, self._add_up)
+        return self._by_name(self._sums)
+
+    def predict(self, x: Array) -> NDArray[np.int64]:
+        """The class with the largest logit for each sample; many samples in several goes, so that they need no more memory."""
+        most = max(BATCH_SIZE, self._buffers.samples if self._buffers else 0)
+        found = np.empty(len(x), np.int64)
+        for begin in range(0, len(x), most):
+            part = x[begin : begin + most]
+            images = self._images(part)
+            for launch in self._plan(len(part))[:_FORWARD]:
+                launch.call(images, images)
+            logits = self._held.logits[: len(part) * self.classes].copy_to_host()
+            found[begin : begin + len(part)] = logits.reshape(len(part), self.classes).argmax(axis=1)
+        return found
+
+    def parameters(self) -> dict[str, NDArray[np.float32]]:
+        """Copies of the parameters by name."""
+        return self._by_name(self._parameters)
+
+    def resident(self, array: NDArray[Any]) -> Resident:
+        """``array`` in device memory: float32 samples, or classes of any integer type."""
+        numbers = np.ascontiguousarray(array, np.int64 if array.dtype.kind in "iu" else np.float32)
+        return Resident(self.memory.copy(numbers), 0, numbers.shape)
+
+    def synchronise(self) -> None:
+        """Wait until the device has finished everything that it was given."""
+        cuda.synchronize()
+
+    def operators(self, x: Array, y: Array, rounds: int = 5) -> tuple[OperatorTime, ...]:
+        """The operators of a step, each timed by CUDA events around its launch.
+
+        A launch takes the host longer than the kernel takes the device. So that the events do not measure the host, a kernel that does
+        nothing of use keeps the device busy until a whole step is queued behind it; a round in which it ended too early is done anew.
+        """
+        if SIMULATED:
+            raise UsageError("NUMBA_ENABLE_CUDASIM is set: the times of a simulated GPU mean nothing.")
+        if self._shapes != PARAMETERS:
+            raise UsageError("The work of a network of other sizes is not declared.")
+        work = declared(len(x))
+        images, classes = self._images(x), self._classes(y)
+        plan = (*self._plan(len(x)), _Launch("update", self._update))
+        saved = [(array, array.copy_to_host()) for array in (self._parameters, self._velocity)]
+        for launch in plan:
+            launch.call(images, classes)
+        events = [(cuda.event(), cuda.event()) for _ in plan]
+        queued = cuda.event()
+        idle = cuda.to_device(np.ones(convolution.WARP, np.float32))
+        iterations = _DELAY_ITERATIONS
+        seconds: list[list[float]] = []
+        while len(seconds) < rounds:
+            launcher(cuda_fma.recur, 1, convolution.WARP, idle, np.float32(0.5), np.float32(1), iterations)()
+            queued.record()
+            for launch, (begin, end) in zip(plan, events, strict=True):
+                begin.record()
+                launch.call(images, classes)
+                end.record()
+            too_early = queued.query()
+            self.synchronise()
+            if too_early:
+                iterations *= 2
+            else:
+                seconds.append([begin.elapsed_time(end) * 1e-3 for begin, end in events])  # from milliseconds
+        for array, before in saved:
+            array.copy_to_device(before)
+        return fastest([work[launch.operator] for launch in plan], seconds)
+
+    def device_memory_bytes(self) -> int:
+        """The most memory that the network's arrays have taken at once: parameters, buffers, and what ``resident`` made."""
+        return self.memory.most
+
+    def close(self) -> None:
+        """Give the device's memory back; the network is not used afterwards."""
+        self._plans.clear()
+        self._ends.clear()
+        self._buffers = None
+        del self._parameters, self._velocity, self._sums, self._loss_there, self._table, self._partials
+
+    def _run(self, x: Array, y: Array, finish: _Call) -> None:
+        """All launches of a step, the last being ``finish``."""
+        images, classes = self._images(x), self._classes(y)
+        if len(images) != len(classes):
+            raise UsageError(f"a batch has as many samples as classes, not {len(images)} and {len(classes)}")
+        for launch in self._plan(len(x)):
+            launch.call(images, classes)
+        finish(images, classes)
+
+    def _images(self, x: Array) -> Resident:
+        if len(x) < 1 or x.shape[1:] != self._image:
+            raise UsageError(f"x is [N, {', '.join(map(str, self._image))}] with N of 1 at least, not {list(x.shape)}")
+        return x if isinstance(x, Resident) else self._moved(np.asarray(x, np.float32), 0)
+
+    def _classes(self, y: Array) -> Resident:
+        if len(y.shape) != 1:
+            raise UsageError(f"y is one class number for each sample, not {list(y.shape)}")
+        return y if isinstance(y, Resident) else self._moved(np.asarray(y, np.int64), 1)
+
+    def _moved(self, array: NDArray[Any], which: int) -> Resident:
+        """``array`` in the buffer for samples (0) or classes (1) from the host."""
+        buffers = self._grown(len(array))
+        if buffers.given is None:
+            buffers.given = self.memory.array(buffers.samples * self.pixels), self.memory.array(buffers.samples, np.int64)
+        flat = np.ascontiguousarray(array).reshape(-1)
+        buffers.given[which][: flat.size].copy_to_device(flat)
+        return Resident(buffers.given[which], 0, array.shape)
+
+    @property
+    def _held(self) -> _Buffers:
+        assert self._buffers is not None
+        return self._buffers
+
+    def _grown(self, samples: int) -> _Buffers:
+        """Buffers for at least ``samples`` samples."""
+        if self._buffers is None or self._buffers.samples < samples:
+            self._plans.clear()
+            self._buffers = None  # first, so that the two are not held at once
+            self._buffers = _Buffers(self, samples)
+        return self._buffers
+
+    def _layers(self) -> dict[str, tuple[int, int]]:
+        """Where each layer's weight and bias begin among the parameters, and how many numbers they are."""
+        found: dict[str, tuple[int, int]] = {}
+        begin = 0
+        for name, shape in self._shapes.items():
+            layer = name.split(".")[0]
+            first, count = found.get(layer, (begin, 0))
+            found[layer] = (first, count + prod(shape))
+            begin += prod(shape)
+        return found
+
+    def _by_name(self, flat: Any) -> dict[str, NDArray[np.float32]]:
+        numbers, begin, found = flat.copy_to_host(), 0, {}
+        for name, shape in self._shapes.items():
+            found[name] = numbers[begin : begin + prod(shape)].reshape(shape).copy()
+            begin += prod(shape)
+        return found
+
+    def _update(self, images: Resident, classes: Resident) -> None:
+        self._finish(len(images), 1)
+
+    def _add_up(self, images: Resident, classes: Resident) -> None:
+        self._finish(len(images), 0)
+
+    def _finish(self, samples: int, train: int) -> None:
+        call, rows = self._ends[samples]
+        rates = self._learning_rate, self._momentum
+        call(self._partials, self._table, rows, self._sums, self._parameters, self._velocity, *rates, train)
+
+    def _plan(self, samples: int) -> tuple[_Launch, ...]:
+        """The launches of a step for a batch of ``samples``, without the update."""
+        buffers = self._grown(samples)
+        if samples not in self._plans:
+            self._plans[samples] = self._made(samples, buffers)
+        return self._plans[samples]
+
+    def _made(self, samples: int, b: _Buffers) -> tuple[_Launch, ...]:
+        weights = {name: self._parameters[begin : begin + count] for name, (begin, count) in self._layers().items()}
+        bias = {name: weights[name][-self._shapes[f"{name}.bias"][0] :] for name in ("dense1", "dense2")}
+        partials = [self._partials[begin:] for begin in self._layout.begins]
+        counts = ends.row_counts(samples)
+        shared, lost = counts[0], counts[-1]
+        chunk = dense.chunk(samples, ends.DENSE_ROWS)
+        rows = np.array(counts, np.int32)[self._layout.regions]
+        self._ends[samples] = (_configured(ends.update(), len(rows)), self.memory.copy(rows))
+
+        forward1, forward2 = _configured(self._forward1, samples), _configured(self._forward2, samples)
+        weights1, weights2 = _configured(self._weights1, shared), _configured(self._weights2, shared)
+        inputs2 = _configured(self._inputs2, samples)
+        loss = _configured(ends.loss(self.classes), lost)
+
+        def product(kernel: Kernel, operands: tuple[Any, Any, Any, Any], sizes: tuple[int, int, int], chunk: int) -> _Call:
+            rows, columns, depth = sizes
+            call = _configured(kernel, dense.grid(rows, columns, -(-depth // chunk)))
+            return lambda x, y: call(*operands, *sizes, chunk)
+
+        features, hidden, classes = self.pool2, self.hidden, self.classes
+        # rows, columns and depth of each product; one column more for the gradient of the bias
+        to_hidden, to_logits = (samples, hidden, features), (samples, classes, hidden)
+        of_weight1, of_weight2 = (hidden, features + 1, samples), (classes, hidden + 1, samples)
+        of_pool2, of_hidden = (samples, features, hidden), (samples, hidden, classes)
+        forward, gradient, through = dense.forward, dense.weight_gradient(), dense.input_gradient
+        down2 = (b.of_logits, weights["dense2"], b.hidden, b.of_hidden)
+        down1 = (b.of_hidden, weights["dense1"], b.hidden, b.of_pool2)
+        return (
+            _Launch("conv1", lambda x, y: forward1(x.flat, x.first, weights["conv1"], b.pool1, b.switches1)),
+            _Launch("conv2", lambda x, y: forward2(b.pool1, 0, weights["conv2"], b.pool2, b.switches2)),
+            _Launch("dense1", product(forward(True), (b.pool2, weights["dense1"], bias["dense1"], b.hidden), to_hidden, features)),
+            _Launch("dense2", product(forward(False), (b.hidden, weights["dense2"], bias["dense2"], b.logits), to_logits, hidden)),
+            _Launch("loss", lambda x, y: loss(b.logits, y.flat, y.first, b.of_logits, partials[4], samples)),
+            _Launch("dense2 weight", product(gradient, (b.of_logits, b.hidden, b.hidden, partials[3]), of_weight2, chunk)),
+            _Launch("dense2 input", product(through(True), down2, of_hidden, classes)),
+            _Launch("dense1 weight", product(gradient, (b.of_hidden, b.pool2, b.pool2, partials[2]), of_weight1, chunk)),
+            _Launch("dense1 input", product(through(False), down1, of_pool2, hidden)),
+            _Launch("conv2 weight", lambda x, y: weights2(b.pool1, 0, samples, b.of_pool2, b.switches2, partials[1])),
+            _Launch("conv2 input", lambda x, y: inputs2(b.of_pool2, b.switches2, weights["conv2"], b.of_pool1)),
+            _Launch("conv1 weight", lambda x, y: weights1(x.flat, x.first, samples, b.of_pool1, b.switches1, partials[0])),
+        )
+
+
+def _configured(kernel: Kernel, blocks: int | tuple[int, int, int]) -> Callable[..., object]:
+    """``kernel`` as a function of its arguments that launches ``blocks`` blocks on the default stream."""
+    if SIMULATED:  # where a kernel has but one configuration, the last
+        return lambda *arguments: kernel.function[blocks, kernel.threads](*arguments)
+    with warnings.catch_warnings():
+        # The last layers have few blocks. By its text: numba and numba-cuda each have a class of their own.
+        warnings.filterwarnings("ignore", message="Grid size .* under-utilization")
+        return kernel.function[blocks, kernel.threads]  # type: ignore[no-any-return]

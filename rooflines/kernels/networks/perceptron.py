@@ -1,0 +1,345 @@
+"""The multilayer perceptron, written once against what NumPy, CuPy and PyTorch agree on: dense, ReLU, ..., dense, softmax.
+
+Every operator is one or a few calls of the library in ``Library.module``; nothing asks which library that is. With widths
+(784, 10, 10), all samples in one batch and a learning rate of 0.1 it is the network of the ``from-scratch`` study. Plain gradient
+descent, ``p = p - learning_rate * gradient``; parameters have torch's layout (weights [out, in]).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rooflines.kernels.networks.base import Array, Operator, OperatorTime, Phase
+from rooflines.kernels.networks.perceptron_library import Library
+
+WIDTHS: Final = (784, 10, 10)
+LEARNING_RATE: Final = 0.1
+SAMPLES: Final = 59_000
+VALIDATION_SAMPLES: Final = 1_000
+ITERATIONS: Final = 500
+
+# FLOPs an element, as docs/counting.md has them.
+_SOFTMAX: Final = 14  # max, subtract, exp (10), sum, divide
+_LOGARITHM: Final = 10
+_CLASS: Final = 8  # bytes of a class number, int64
+
+
+def initial_parameters(widths: Sequence[int] = WIDTHS, seed: int = 0) -> dict[str, NDArray[np.float32]]:
+    """Random parameters, the same for every library: weights [out, in] normal with variance 2 / in (He), biases 0."""
+    generator = np.random.default_rng(seed)
+    made = {}
+    for number, (inner, outer) in enumerate(pairwise(widths), start=1):
+        made[f"dense{number}.weight"] = (generator.standard_normal((outer, inner)) * np.sqrt(2 / inner)).astype(np.float32)
+        made[f"dense{number}.bias"] = np.zeros(outer, np.float32)
+    return made
+
+
+class Perceptron:
+    """A ``Network`` (see ``base``) of dense layers; ``widths`` are those of the input, the hidden layers and the classes.
+
+    ``x`` is [N, widths[0]], or anything that can be viewed so; the arithmetic is in the dtype of the parameters. The arrays of the last
+    step stay until the next one replaces them, as they do in a script that computes step after step.
+    """
+
+    def __init__(
+        self,
+        library: Library,
+        parameters: dict[str, NDArray[Any]] | None = None,
+        *,
+        widths: Sequence[int] = WIDTHS,
+        learning_rate: float = LEARNING_RATE,
+        seed: int = 0,
+    ) -> None:
+        parameters = initial_parameters(widths, seed) if parameters is None else parameters
+        self.library = library
+        self.learning_rate = learning_rate
+        self.layers = len(parameters) // 2
+        weights = [parameters[f"dense{number}.weight"] for number in range(1, self.layers + 1)]
+        self.widths = (weights[0].shape[1], *(weight.shape[0] for weight in weights))
+        self._dtype = weights[0].dtype
+        self._parameters = {name: library.to_device(value.copy()) for name, value in parameters.items()}
+        self._gradients: dict[str, Array] = {}
+        self._outputs: list[Array] = []
+        self._sums: list[Array] = []
+        self._errors: list[Array] = []
+        self._rows: Array = None
+        self._watch: _Watch | None = None
+
+    @property
+    def name(self) -> str:
+        """The library: ``numpy``, ``cupy``, ``torch-cpu``, ``torch-cuda``, ``torch-mps``."""
+        return self.library.name
+
+    def step(self, x: Array, y: Array) -> float:
+        """One iteration over all of ``x``; the mean cross-entropy before the update."""
+        x, y = self._given(x), self.library.to_device(y)
+        loss = self.forward(x, y)
+        self.backward(x, y)
+        self.update()
+        result = float(loss)
+        self.library.synchronise()
+        return result
+
+    def forward(self, x: Array, y: Array) -> Array:
+        """Probabilities of all samples, kept for ``backward``; the mean cross-entropy as an array of the library."""
+        module = self.library.module
+        self._sums, self._outputs = [], [x]
+        for number in range(1, self.layers + 1):
+            layer, inputs = f"dense{number}", self._outputs[-1]
+            sums = self._run(self._product("matrix product", layer, "forward", x), module.matmul, inputs, self._weight(number).T)
+            self._run(self._bias(layer, x), _add_in_place, sums, self._parameters[f"{layer}.bias"])
+            self._sums.append(sums)
+            if number < self.layers:
+                self._outputs.append(self._run(self._relu(layer, x), module.clip, sums, 0, None))
+        probabilities, totals, shifted = self._run(self._softmax(x), self._normalise, sums)
+        self._outputs.append(probabilities)
+        return self._run(self._loss(x), self._likelihood, shifted, totals, y)
+
+    def backward(self, x: Array, y: Array) -> None:
+        """The gradient of the mean loss for each parameter, kept for ``update``."""
+        module = self.library.module
+        gradient = self._run(self._softmax_gradient(x), self._from_probabilities, self._outputs[-1], y)
+        self._gradients, self._errors = {}, [gradient]
+        for number in range(self.layers, 0, -1):
+            layer, inputs = f"dense{number}", self._outputs[number - 1]
+            self._gradients[f"{layer}.weight"] = self._run(
+                self._product("weight gradient", layer, "backward", x), module.matmul, gradient.T, inputs
+            )
+            self._gradients[f"{layer}.bias"] = self._run(self._bias_gradient(layer, x), _sum_of_rows, module, gradient)
+            if number > 1:
+                before = self._run(self._product("input gradient", layer, "backward", x), module.matmul, gradient, self._weight(number))
+                gradient = self._run(self._relu_gradient(f"dense{number - 1}", x), _where_positive, before, self._sums[number - 2])
+                self._errors.append(gradient)
+
+    def update(self) -> None:
+        """One step down the gradient, parameter by parameter."""
+        for name, parameter in self._parameters.items():
+            self._run(self._descent(name), _descend, parameter, self._gradients[name], self.learning_rate)
+
+    def gradients(self, x: Array, y: Array) -> dict[str, NDArray[Any]]:
+        """The gradient of the mean loss for each parameter, by name; nothing is updated."""
+        x, y = self._given(x), self.library.to_device(y)
+        self.forward(x, y)
+        self.backward(x, y)
+        return {name: self.library.to_host(self._gradients[name]) for name in self._parameters}
+
+    def predict(self, x: Array) -> NDArray[np.int64]:
+        """The class with the largest score for each sample."""
+        module, outputs = self.library.module, self._given(x)
+        for number in range(1, self.layers + 1):
+            outputs = module.matmul(outputs, self._weight(number).T) + self._parameters[f"dense{number}.bias"]
+            if number < self.layers:
+                outputs = module.clip(outputs, 0, None)
+        return self.library.to_host(module.argmax(outputs, axis=1)).astype(np.int64)
+
+    def parameters(self) -> dict[str, NDArray[Any]]:
+        """Copies of the parameters by name."""
+        return {name: np.array(self.library.to_host(value)) for name, value in self._parameters.items()}
+
+    def resident(self, array: NDArray[Any]) -> Array:
+        """``array`` where the library computes; samples as rows of the parameters' dtype."""
+        return self.library.to_device(array) if array.ndim == 1 else self._given(array)
+
+    def synchronise(self) -> None:
+        """Wait until the device is done."""
+        self.library.synchronise()
+
+    def operators(self, x: Array, y: Array, rounds: int = 5) -> tuple[OperatorTime, ...]:
+        """The operators of an iteration in their order, each synchronised before and after and timed: the fastest of ``rounds``.
+
+        One iteration before them warms up. The parameters are afterwards what they were before.
+        """
+        x, y = self._given(x), self.library.to_device(y)
+        kept = self.parameters()
+        watch = _Watch(self.library.synchronise)
+        try:
+            self.step(x, y)
+            self._watch = watch
+            for _ in range(rounds):
+                watch.begin()
+                self.forward(x, y)
+                self.backward(x, y)
+                self.update()
+        finally:
+            self._watch = None
+            self._parameters = {name: self.library.to_device(value) for name, value in kept.items()}
+        return tuple(OperatorTime(operator=one, seconds=seconds, rounds=rounds) for one, seconds in watch.fastest())
+
+    def device_memory_bytes(self) -> int | None:
+        """The most that the library's allocator has held on a device of its own; None on the host."""
+        return self.library.device_memory_bytes()
+
+    def close(self) -> None:
+        """Let go of all arrays."""
+        self._parameters, self._gradients = {}, {}
+        self._outputs, self._sums, self._errors, self._rows = [], [], [], None
+        self.library.release()
+
+    def held_bytes(self) -> dict[str, int]:
+        """Bytes of the arrays held since the last step, as their shapes say, by component."""
+        held = {
+            "parameters": self._parameters.values(),
+            "activations": [*self._outputs[1:], *self._sums],
+            "gradients": [*self._gradients.values(), *self._errors],
+        }
+        return {name: sum(int(array.nbytes) for array in arrays) for name, arrays in held.items()}
+
+    # --- what an operator computes ---------------------------------------------------------------------------------------------
+
+    def _normalise(self, scores: Array) -> tuple[Array, Array, Array]:
+        """Softmax of each row [N, classes], with what the loss needs of it: the sums of the exponentials and the shifted scores."""
+        module = self.library.module
+        shifted = scores - module.amax(scores, axis=1, keepdims=True)
+        exponentials = module.exp(shifted)
+        totals = module.sum(exponentials, axis=1, keepdims=True)
+        exponentials /= totals
+        return exponentials, totals, shifted
+
+    def _likelihood(self, shifted: Array, totals: Array, y: Array) -> Array:
+        """The mean of log(sum of exponentials) - score of the right class, which no rounding turns infinite."""
+        return (self.library.module.log(totals[:, 0]) - shifted[self._numbers(len(y)), y]).mean()
+
+    def _from_probabilities(self, probabilities: Array, y: Array) -> Array:
+        """The gradient of the mean cross-entropy for the scores: (probabilities - one-hot classes) / N."""
+        count = len(y)
+        gradient = probabilities / count
+        gradient[self._numbers(count), y] -= 1 / count
+        return gradient
+
+    def _numbers(self, count: int) -> Array:
+        """0 ... count - 1, made once for a batch size."""
+        if self._rows is None or len(self._rows) != count:
+            self._rows = self.library.to_device(np.arange(count))
+        return self._rows
+
+    def _weight(self, number: int) -> Array:
+        return self._parameters[f"dense{number}.weight"]
+
+    def _given(self, x: Array) -> Array:
+        if isinstance(x, np.ndarray):
+            x = np.ascontiguousarray(x.reshape(len(x), -1), dtype=self._dtype)
+        return self.library.to_device(x)
+
+    def _run(self, operator: Operator, function: Callable[..., Any], *arguments: Any) -> Any:
+        return function(*arguments) if self._watch is None else self._watch.run(operator, function, *arguments)
+
+    # --- what an operator declares -----------------------------------------------------------------------------------------------
+
+    @property
+    def _size(self) -> int:
+        return int(self._dtype.itemsize)
+
+    @property
+    def _precision(self) -> str:
+        return {2: "fp16", 4: "fp32", 8: "fp64"}[self._size]
+
+    def _wide(self, layer: str) -> tuple[int, int]:
+        """The widths in front of and behind ``layer``."""
+        number = int(layer.removeprefix("dense"))
+        return self.widths[number - 1], self.widths[number]
+
+    def _operator(
+        self, name: str, layer: str, phase: Phase, read: int, written: int, *, matrix: int = 0, other: int = 0, more_read: int = 0
+    ) -> Operator:
+        """``read`` and ``written`` are elements, ``more_read`` bytes of something else."""
+        return Operator(
+            name=name, layer=layer, phase=phase, matrix_flops=matrix, other_flops=other, precision=self._precision,
+            bytes_read=read * self._size + more_read, bytes_written=written * self._size,
+        )  # fmt: skip
+
+    def _product(self, name: str, layer: str, phase: Phase, x: Array) -> Operator:
+        """Of [N, in], [out, in] and [N, out] two are multiplied and the third is the product: 2 N in out FLOPs in every direction."""
+        count, (inner, outer) = len(x), self._wide(layer)
+        sizes = {"input": count * inner, "weight": outer * inner, "matrix": count * outer}
+        result = sizes[name.split()[0]]
+        return self._operator(
+            name, layer, phase, sum(sizes.values()) - result, result, matrix=2 * count * inner * outer
+        )  # fmt: skip
+
+    def _bias(self, layer: str, x: Array) -> Operator:
+        size, outer = len(x) * self._wide(layer)[1], self._wide(layer)[1]
+        return self._operator("bias", layer, "forward", size + outer, size, other=size)
+
+    def _bias_gradient(self, layer: str, x: Array) -> Operator:
+        size, outer = len(x) * self._wide(layer)[1], self._wide(layer)[1]
+        return self._operator("bias gradient", layer, "backward", size, outer, other=size)
+
+    def _relu(self, layer: str, x: Array) -> Operator:
+        size = len(x) * self._wide(layer)[1]
+        return self._operator("relu", layer, "forward", size, size, other=size)
+
+    def _relu_gradient(self, layer: str, x: Array) -> Operator:
+        size = len(x) * self._wide(layer)[1]
+        return self._operator("relu gradient", layer, "backward", 2 * size, size, other=size)
+
+    def _softmax(self, x: Array) -> Operator:
+        size = len(x) * self.widths[-1]
+        return self._operator("softmax", "loss", "forward", size, size, other=_SOFTMAX * size)
+
+    def _loss(self, x: Array) -> Operator:
+        count = len(x)
+        return self._operator(
+            "cross-entropy", "loss", "forward", 2 * count, 1, other=(_LOGARITHM + 2) * count, more_read=_CLASS * count
+        )  # fmt: skip
+
+    def _softmax_gradient(self, x: Array) -> Operator:
+        count, size = len(x), len(x) * self.widths[-1]
+        return self._operator(
+            "softmax gradient", "loss", "backward", size, size, other=size + count, more_read=_CLASS * count
+        )  # fmt: skip
+
+    def _descent(self, name: str) -> Operator:
+        layer = name.partition(".")[0]
+        inner, outer = self._wide(layer)
+        count = inner * outer if name.endswith("weight") else outer
+        return self._operator("gradient descent", name, "optimizer", 2 * count, count, other=2 * count)
+
+
+class _Watch:
+    """Times every operator of an iteration, the device idle before and after it."""
+
+    def __init__(self, synchronise: Callable[[], None]) -> None:
+        self._synchronise = synchronise
+        self._found: dict[int, tuple[Operator, float]] = {}
+        self._next = 0
+
+    def begin(self) -> None:
+        """A new iteration: the operators come in the same order again."""
+        self._next = 0
+
+    def run(self, operator: Operator, function: Callable[..., Any], *arguments: Any) -> Any:
+        self._synchronise()
+        begun = time.perf_counter()
+        result = function(*arguments)
+        self._synchronise()
+        seconds = time.perf_counter() - begun
+        known = self._found.get(self._next)
+        self._found[self._next] = (operator, seconds if known is None else min(seconds, known[1]))
+        self._next += 1
+        return result
+
+    def fastest(self) -> list[tuple[Operator, float]]:
+        return list(self._found.values())
+
+
+def _add_in_place(values: Array, bias: Array) -> None:
+    values += bias
+
+
+def _sum_of_rows(module: Any, values: Array) -> Array:
+    return module.sum(values, axis=0)
+
+
+def _where_positive(gradient: Array, sums: Array) -> Array:
+    gradient *= sums > 0
+    return gradient
+
+
+def _descend(parameter: Array, gradient: Array, learning_rate: float) -> None:
+    parameter -= learning_rate * gradient

@@ -1,0 +1,138 @@
+"""The array libraries that the perceptron can be computed with: their functions, their device, and how to wait for it."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rooflines.errors import DeviceError
+
+LIBRARIES = ("numpy", "cupy", "torch-cpu", "torch-cuda", "torch-mps")
+
+
+class Library(Protocol):
+    """One library on one device. ``module`` has NumPy's functions under NumPy's names, as far as the perceptron calls them."""
+
+    name: str
+    module: Any
+
+    def to_device(self, array: Any) -> Any:
+        """A NumPy array as the library's own, which comes back as it is."""
+
+    def to_host(self, array: Any) -> NDArray[Any]:
+        """The library's array as NumPy's."""
+
+    def synchronise(self) -> None:
+        """Wait until the device is done."""
+
+    def device_memory_bytes(self) -> int | None:
+        """The most that the allocator has held on a device of its own; None on the host."""
+
+    def release(self) -> None:
+        """Give memory that the allocator keeps for later back to the device."""
+
+
+def library(name: str) -> Library:
+    """The library of this name (``LIBRARIES``). Raises DeviceError where it or its device is not on this machine, saying which."""
+    if name == "numpy":
+        return _NumPy()
+    if name == "cupy":
+        return _CuPy()
+    if name in LIBRARIES:
+        return _Torch(name.removeprefix("torch-"))
+    raise DeviceError(f"there is no array library {name!r}.", hint=f"Known are {', '.join(LIBRARIES)}.")
+
+
+class _NumPy:
+    name = "numpy"
+    module: Any = np
+
+    def to_device(self, array: Any) -> Any:
+        return array
+
+    def to_host(self, array: Any) -> NDArray[Any]:
+        return np.asarray(array)
+
+    def synchronise(self) -> None:
+        return
+
+    def device_memory_bytes(self) -> int | None:
+        return None
+
+    def release(self) -> None:
+        return
+
+
+class _CuPy:
+    name = "cupy"
+
+    def __init__(self) -> None:
+        try:
+            import cupy
+        except ImportError as error:
+            raise DeviceError(
+                f"CuPy cannot be imported ({error}).", hint="With an NVIDIA GPU: pip install 'rooflines[cuda12]' or '[cuda13]'."
+            ) from None
+        try:
+            count = int(cupy.cuda.runtime.getDeviceCount())
+        except cupy.cuda.runtime.CUDARuntimeError as error:
+            raise DeviceError(f"CuPy finds no usable GPU ({error}).") from None
+        if count == 0:
+            raise DeviceError("CuPy finds no GPU.")
+        self.module: Any = cupy
+        self._peak = 0
+
+    def to_device(self, array: Any) -> Any:
+        return self.module.asarray(array)
+
+    def to_host(self, array: Any) -> NDArray[Any]:
+        return np.asarray(self.module.asnumpy(array))
+
+    def synchronise(self) -> None:
+        self.module.cuda.get_current_stream().synchronize()
+
+    def device_memory_bytes(self) -> int | None:
+        # The pool keeps what it once took until it is told to give it back, so what it holds is the most that it held.
+        self._peak = max(self._peak, int(self.module.get_default_memory_pool().total_bytes()))
+        return self._peak
+
+    def release(self) -> None:
+        self.device_memory_bytes()
+        self.module.get_default_memory_pool().free_all_blocks()
+
+
+class _Torch:
+    def __init__(self, device: str) -> None:
+        try:
+            import torch
+        except ImportError as error:
+            raise DeviceError(f"PyTorch cannot be imported ({error}).") from None
+        present = device == "cpu" or (torch.cuda if device == "cuda" else torch.backends.mps).is_available()
+        if not present:
+            raise DeviceError(f"torch {torch.__version__} sees no {'NVIDIA' if device == 'cuda' else 'Apple'} GPU.")
+        self.name = f"torch-{device}"
+        self.module: Any = torch
+        self._device = torch.device(device)
+
+    def to_device(self, array: Any) -> Any:
+        return self.module.as_tensor(array, device=self._device)
+
+    def to_host(self, array: Any) -> NDArray[Any]:
+        return np.asarray(array.cpu().numpy())
+
+    def synchronise(self) -> None:
+        if self._device.type == "cuda":
+            self.module.cuda.synchronize()
+        elif self._device.type == "mps":
+            self.module.mps.synchronize()
+
+    def device_memory_bytes(self) -> int | None:
+        if self._device.type == "cuda":
+            return int(self.module.cuda.max_memory_allocated())
+        return int(self.module.mps.driver_allocated_memory()) if self._device.type == "mps" else None
+
+    def release(self) -> None:
+        if self._device.type == "cuda":
+            self.module.cuda.empty_cache()

@@ -1,0 +1,216 @@
+"""The memory of one iteration of the perceptron by component, measured: what an allocator was seen to give and a process to grow.
+
+``python -m rooflines.kernels.networks.perceptron_memory --library numpy`` prints it as JSON. It is a program because only a fresh
+process can say what importing a library costs; nothing heavy may be imported here before ``main`` has looked.
+
+On the host NumPy's arrays are those that it reports to ``tracemalloc`` under a domain of its own, and the total is the growth of the
+resident set. On a GPU they are what hooks on CuPy's memory pool saw, and the total is what the driver says the device gave away.
+The components are read one by one and the total apart from them: that they add up is a check, not a definition.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import gc
+import json
+import sys
+import tracemalloc
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import psutil
+
+_CHUNK = 4096
+
+
+class _Meter(Protocol):
+    """Reads what one library holds."""
+
+    how: str
+
+    def arrays(self) -> int:
+        """Bytes of the library's arrays that are alive."""
+
+    def kept(self) -> int:
+        """Bytes that the allocator and the meter hold beside the arrays since ``started``."""
+
+    def grown(self) -> int:
+        """Bytes taken from the system since the process began."""
+
+    def started(self) -> int:
+        """The library is imported and warm: the bytes that it holds now are its own."""
+
+
+class _Host:
+    how = "arrays: tracemalloc's domain of NumPy; total: growth of the resident set since before the import"
+
+    def __init__(self) -> None:
+        self._before = resident_bytes()
+        self._traced = 0
+
+    def started(self) -> int:
+        framework = self.grown()
+        tracemalloc.start(1)
+        self._traced = tracemalloc.get_tracemalloc_memory()
+        return framework
+
+    def arrays(self) -> int:
+        import numpy as np
+
+        domain = np.lib.tracemalloc_domain
+        return sum(trace.size for trace in tracemalloc.take_snapshot().traces if trace.domain == domain)
+
+    def kept(self) -> int:
+        current, _ = tracemalloc.get_traced_memory()
+        return current - self.arrays() + tracemalloc.get_tracemalloc_memory() - self._traced
+
+    def grown(self) -> int:
+        return resident_bytes() - self._before
+
+
+class _Device:
+    """CuPy: its pool gives arrays out, the driver gives the pool its blocks and the process its context."""
+
+    def __init__(self) -> None:
+        self._nvml = _nvml_used()
+        self.how = "arrays: hooks on CuPy's memory pool; total: memory that the driver counts as used"
+        self._live = 0
+        self._before = self._nvml
+        self._hook: Any = None
+
+    def started(self) -> int:
+        import cupy
+
+        cupy.cuda.Device().synchronize()
+        cupy.get_default_memory_pool().free_all_blocks()
+        if self._before is None:
+            self._before = self._used()
+            self.how += " (without the context: no NVML here)"
+        meter = self
+
+        class Hook(cupy.cuda.MemoryHook):  # type: ignore[misc]
+            name = "rooflines"
+
+            def malloc_postprocess(self, **facts: Any) -> None:
+                meter._live += int(facts["mem_size"])
+
+            def free_postprocess(self, **facts: Any) -> None:
+                meter._live -= int(facts["mem_size"])
+
+        self._hook = Hook()
+        self._hook.__enter__()
+        return self.grown()
+
+    def arrays(self) -> int:
+        import cupy
+
+        cupy.cuda.Device().synchronize()
+        return self._live
+
+    def kept(self) -> int:
+        import cupy
+
+        pool = cupy.get_default_memory_pool()
+        return int(pool.total_bytes()) - int(pool.used_bytes())
+
+    def grown(self) -> int:
+        return self._used() - (self._before or 0)
+
+    def _used(self) -> int:
+        used = _nvml_used() if self._nvml is not None else None
+        if used is not None:
+            return used
+        import cupy
+
+        free, total = cupy.cuda.runtime.memGetInfo()
+        return int(total) - int(free)
+
+
+def resident_bytes() -> int:
+    """This process's resident set, after what the C library has free was given back to the system where it can do that."""
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)  # glibc; nothing elsewhere
+    return int(psutil.Process().memory_info().rss)
+
+
+def measure(library: str, widths: Sequence[int], samples: int) -> dict[str, Any]:
+    """Bytes of ``parameters``, ``input``, ``activations``, ``gradients`` and ``overhead`` (the library itself, and what its allocator
+    and the measurement hold beside the arrays), and the ``total`` that the process or its device memory grew by.
+
+    The input is random: its values do not change what it takes. To be called once, in a process that has not imported the library.
+    """
+    meter: _Meter = _Device() if library == "cupy" else _Host()
+    from rooflines.kernels.networks.perceptron import Perceptron
+    from rooflines.kernels.networks.perceptron_library import library as load
+
+    loaded = load(library)
+    # Of the full size: the buffers that a BLAS packs operands into grow with the product, and are the library's.
+    warm = Perceptron(loaded, widths=widths)
+    warm.step(*_random(warm, widths, samples))
+    warm.close()
+    del warm
+    loaded.release()
+    framework = meter.started()
+
+    found: dict[str, Any] = {"library": library, "widths": list(widths), "samples": samples, "how": meter.how}
+    held = meter.arrays()
+
+    def component(name: str) -> None:
+        nonlocal held
+        now = meter.arrays()
+        found[name], held = now - held, now
+
+    network = Perceptron(loaded, widths=widths)
+    component("parameters")
+    x, y = _random(network, widths, samples)
+    component("input")
+    network.forward(x, y)
+    component("activations")
+    network.backward(x, y)
+    loaded.synchronise()
+    component("gradients")
+    found["overhead"] = framework + meter.kept()
+    found["total"] = meter.grown()
+    return found
+
+
+def _random(network: Any, widths: Sequence[int], samples: int) -> tuple[Any, Any]:
+    """Samples and classes where the network computes; made piece by piece, so that nothing of their making stays behind."""
+    import numpy as np
+
+    generator = np.random.default_rng(0)
+    x = np.empty((samples, widths[0]), np.float32)
+    for start in range(0, samples, _CHUNK):
+        piece = x[start : start + _CHUNK]
+        generator.random(piece.shape, np.float32, out=piece)
+    return network.resident(x), network.resident(generator.integers(0, widths[-1], samples))
+
+
+def _nvml_used() -> int | None:
+    """Bytes that the first visible GPU has given to anybody; None without NVML."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        return int(pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(0)).used)
+    except Exception:  # whatever NVML raises here means that it cannot be asked
+        return None
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and print; 0 when it went well."""
+    parser = argparse.ArgumentParser(description="Memory of one iteration of the perceptron by component, in bytes, as JSON.")
+    parser.add_argument("--library", choices=("numpy", "cupy"), default="numpy")
+    parser.add_argument("--widths", default="784,10,10")
+    parser.add_argument("--samples", type=int, default=59_000)
+    options = parser.parse_args(arguments)
+    found = measure(options.library, [int(width) for width in options.widths.split(",")], options.samples)
+    sys.stdout.write(json.dumps(found) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
