@@ -1,0 +1,209 @@
+"""What the numbers of the backends study say, in sentences computed from them, the one to read first at the head."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from rooflines.studies import papers
+from rooflines.studies.company import shared_machine
+from rooflines.studies.papers import PaperBackend
+from rooflines.studies.records import BackendResult, BackendsStudy
+from rooflines.units import percent, seconds, significant
+
+MNIST_TRAIN = 60_000
+# What may set the pace of a training, and how it is called.
+PACES = {
+    "compute": "bound by arithmetic", "memory": "bound by memory", "latency": "bound by launches", "host": "between operators",
+    "input": "waiting for input", "unknown": "without a roof",
+}  # fmt: skip
+# Rates of the paper's PyTorch backends that lie within this factor of each other do not depend on the device.
+_ALIKE = 1.5
+_CONVOLUTIONS = ("conv1", "conv2")
+
+
+class Pace(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a step's time goes: seconds by what sets the pace (``PACES``), and how much of it is input."""
+
+    step_s: float
+    parts: dict[str, float]
+
+    @property
+    def limit(self) -> str:
+        """The largest part."""
+        return max(self.parts, key=lambda name: self.parts[name])
+
+    @property
+    def share(self) -> float:
+        """What share of the time that is."""
+        return self.parts[self.limit] / sum(self.parts.values())
+
+
+def findings(study: BackendsStudy) -> tuple[str, ...]:
+    """The sentences. Without a single result there are none."""
+    timed = sorted((one for one in study.results if one.speed is not None), key=rate, reverse=True)
+    if not timed:
+        return ()
+    said = [_verdict(timed)]
+    said += shared_machine((one.backend, one.speed.others_cores) for one in timed if one.speed is not None)
+    said += [sentence for one in timed if (sentence := _why(one))]
+    said += _convolutions(timed)
+    said += contradiction(papers.backends())
+    said += _loaders(timed, papers.backends())
+    said += _against_paper(study, timed)
+    said += _accuracy(study)
+    return tuple(said)
+
+
+def epoch_s(one: BackendResult) -> float:
+    """The median epoch of the training that times are taken from."""
+    assert one.speed is not None
+    return statistics.median(epoch.epoch_s for epoch in one.speed.epochs)
+
+
+def rate(one: BackendResult) -> float:
+    """Samples a second in the median epoch, those that fill the last batch included, for they are computed, too."""
+    assert one.speed is not None
+    return statistics.median(epoch.samples_per_s for epoch in one.speed.epochs)
+
+
+def pace(one: BackendResult) -> Pace | None:
+    """Where the time of a step goes: its input, its operators by bound, and what no operator explains; None without operators."""
+    if one.speed is None or not one.operators:
+        return None
+    parts: dict[str, float] = {}
+    for each in one.operators:
+        parts[each.bound] = parts.get(each.bound, 0.0) + each.time_s
+    step_s = one.speed.step_s
+    parts["host"] = parts.get("host", 0.0) + max(0.0, step_s - sum(parts.values()))
+    last = one.speed.epochs[-1]
+    steps = round(last.samples_per_s * last.epoch_s / one.speed.batch_size) or 1
+    parts["input"] = last.input_s / steps
+    return Pace(step_s=step_s, parts={name: time for name, time in parts.items() if time > 0})
+
+
+def convolution_efficiency(one: BackendResult) -> float | None:
+    """The share of their roofs that the convolutions reach, forward and backward together, by the FLOPs that their kernels execute.
+
+    The operators that are fused into a convolution count with it.
+    """
+    ours = [each for each in one.operators if each.layer in _CONVOLUTIONS and each.matrix_flops and each.lower_bound_s is not None]
+    time_s = sum(each.time_s for each in ours)
+    if not ours or time_s <= 0:
+        return None
+    return sum(each.lower_bound_s or 0.0 for each in ours) / time_s
+
+
+def contradiction(paper: Mapping[str, PaperBackend]) -> Iterator[str]:
+    """Why the paper's text and its table name different winners: its PyTorch rows do not measure PyTorch."""
+    torch = {name: row for name, row in paper.items() if name.startswith("torch")}
+    rates = [row.samples_per_s for row in torch.values()]
+    numba, cuda = paper["numba-cuda"], paper["torch-cuda"]
+    if max(rates) / min(rates) > _ALIKE:
+        return
+    loader_s = min(row.epoch_s for row in torch.values())
+    rest = {name: row.epoch_s - loader_s for name, row in torch.items() if row.epoch_s > loader_s}
+    slowest = max(rest, key=lambda name: rest[name])
+    yield (
+        f"The paper's contradiction: its text calls PyTorch CUDA the fastest, its table has Numba CUDA at {numba.samples_per_s:,.0f} "
+        f"samples/s and PyTorch CUDA at {cuda.samples_per_s:,.0f}, {numba.samples_per_s / cuda.samples_per_s:.1f} times less. PyTorch "
+        f"ran at {min(rates):,.0f} to {max(rates):,.0f} samples/s on a CPU, an NVIDIA and an Apple GPU alike: that is not a device's "
+        f"speed but the loader's, which prepared image by image what all three waited for, {significant(1e6 / max(rates))} µs "
+        f"each. If the loader took what the fastest of them took in all ({seconds(loader_s)} an epoch), {slowest} itself computed for "
+        f"{seconds(rest[slowest])}, which is {MNIST_TRAIN / rest[slowest]:,.0f} samples/s, and what PyTorch CUDA can do is not in the "
+        "table at all. Neither the text nor the table compares the backends."
+    )
+
+
+def _loaders(timed: Sequence[BackendResult], paper: Mapping[str, PaperBackend]) -> Iterator[str]:
+    """The same here: a resident backend, and the same one behind the paper's loader."""
+    for one in timed:
+        through = one.loader
+        if through is None:
+            continue
+        waited = through.input_s / through.seconds
+        alone = rate(one)
+        predicted = 1 / (1 / alone + 1 / through.alone_samples_per_s)
+        had = f" (it had {paper[one.backend].samples_per_s:,.0f})" if one.backend in paper else ""
+        yield (
+            f"The same here: {one.backend} trains {alone:,.0f} samples/s on data in place and {through.samples_per_s:,.0f} behind a "
+            f"loader like the paper's{had}, where it waits for input {percent(waited)} of the time. The loader alone gives "
+            f"{through.alone_samples_per_s:,.0f} samples/s; loading and computing in turn would give {predicted:,.0f}."
+        )
+
+
+def _verdict(timed: Sequence[BackendResult]) -> str:
+    fastest, rest = timed[0], timed[1:]
+    said = f"{fastest.backend} is the fastest with {rate(fastest):,.0f} samples/s"
+    if rest:
+        said += ", " + ", ".join(f"{significant(rate(fastest) / rate(one))} × {one.backend}" for one in rest)
+    found = pace(fastest)
+    if found is None:
+        return f"{said}."
+    return f"{said}. {percent(found.share)} of its step is {PACES[found.limit]}{_efficiency(fastest, found.limit)}."
+
+
+def _why(one: BackendResult) -> str:
+    found = pace(one)
+    if found is None:
+        return ""
+    whole = sum(found.parts.values())
+    parts = sorted(found.parts.items(), key=lambda part: -part[1])
+    listed = ", ".join(f"{percent(time / whole)} {PACES[name]}{_efficiency(one, name)}" for name, time in parts if time / whole >= 0.01)
+    each = len(one.operators)
+    assert one.speed is not None
+    fastest = f"{seconds(found.step_s)} ({one.speed.batch_size / found.step_s:,.0f} samples/s)"
+    return f"{one.backend}: the fastest step takes {fastest} in {each} operators: {listed}."
+
+
+def _efficiency(one: BackendResult, bound: str) -> str:
+    """How near the operators with this bound are to their roofs."""
+    ours = [each for each in one.operators if each.bound == bound and each.lower_bound_s is not None]
+    time_s = sum(each.time_s for each in ours)
+    if not ours or time_s <= 0:
+        return ""
+    return f" (at {percent(sum(each.lower_bound_s or 0.0 for each in ours) / time_s)} of that roof)"
+
+
+def _convolutions(timed: Sequence[BackendResult]) -> Iterator[str]:
+    shares = [(one.backend, share) for one in timed if (share := convolution_efficiency(one)) is not None]
+    if shares:
+        listed = ", ".join(f"{name} {percent(share)}" for name, share in shares)
+        yield f"The convolutions, forward and backward, reach of what their roofs allow: {listed}."
+
+
+def _against_paper(study: BackendsStudy, timed: Sequence[BackendResult]) -> Iterator[str]:
+    paper = papers.backends()
+    found = [(one, rate(one) / paper[one.backend].samples_per_s) for one in timed if one.backend in paper]
+    if found:
+        listed = ", ".join(f"{one.backend} {significant(ratio)} ×" for one, ratio in found)
+        missing = unlearned_share()
+        yield (
+            f"Beside the paper's machines: {listed} its samples/s. The paper's Numba backends left out the gradients of the "
+            f"convolutions, {percent(missing)} of the FLOPs of a step; here every backend computes all of them."
+        )
+
+
+def unlearned_share() -> float:
+    """The share of a step's FLOPs in the gradients of the convolutions, which the paper's Numba backends did not compute."""
+    from rooflines.kernels.networks import cnn
+
+    operators = cnn.work(512)
+    left_out = sum(one.flops for one in operators if one.phase == "backward" and one.layer in _CONVOLUTIONS)
+    return left_out / sum(one.flops for one in operators)
+
+
+def _accuracy(study: BackendsStudy) -> Iterator[str]:
+    found = [(one.backend, one.accuracy) for one in study.results if one.accuracy is not None]
+    if not found:
+        return
+    listed = ", ".join(f"{name} {percent(training.epochs[-1].test_accuracy, 1)}" for name, training in found)
+    first = found[0][1]
+    said = f"Accuracy on {first.data.label} after {len(first.epochs)} epochs: {listed}"
+    if len(found) > 1:
+        losses = [training.epochs[0].train_loss for _, training in found]
+        apart = (max(losses) - min(losses)) / max(*losses, 1e-12)
+        said += f"; from one start and in one order of the data, their losses in the first epoch are {apart:.0e} apart"
+    yield f"{said}."

@@ -1,0 +1,311 @@
+"""The report of the backends study: the paper's table with this machine beside it, its four plots, operators on the roofline, input."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rooflines.reports.study import Bar, Bars, Block, Column, Curves, Page, Row, Section, Series, Table
+from rooflines.studies import papers
+from rooflines.studies.backends_findings import MNIST_TRAIN, PACES, Pace, epoch_s, pace, rate
+from rooflines.studies.operators_section import operators_section
+from rooflines.studies.records import BackendResult, BackendsStudy, Training
+from rooflines.units import binary_bytes, seconds, significant
+
+_DASH = "–"
+_COLUMNS = (
+    "epoch_s", "total_s", "samples_per_s", "final_test_accuracy_percent", "max_test_accuracy_percent", "process_ram_mb",
+    "max_gpu_memory_mb",
+)  # fmt: skip
+
+
+def page(study: BackendsStudy) -> Page:
+    """Everything that the report shows."""
+    verdict, *rest = study.findings or ("Nothing was measured.",)
+    first = next((one.speed for one in study.results if one.speed), None)
+    setting = f" · batch {first.batch_size} · {len(first.epochs)} epochs" if first else ""
+    return Page(
+        title=f"backends · one CNN{setting}",
+        machine=study.machine,
+        created=study.created,
+        command=study.command,
+        data_label=_data_label(study),
+        verdict=verdict,
+        status="Interrupted: what had been measured by then is shown." if study.status == "interrupted" else "",
+        findings=tuple(rest),
+        sections=tuple(made for make in (_table, _plots, _input, _operators) if (made := make(study)).blocks),
+        missing=tuple((one.backend, one.reason) for one in study.missing),
+        notes=(*study.notes, *_method(study)),
+    )
+
+
+def combined_rows(study: BackendsStudy) -> tuple[tuple[str, ...], list[dict[str, Any]]]:
+    """The combined table in the paper's columns and units, the paper's values beside them, for a CSV."""
+    paper = papers.backends()
+    header = ("backend", *(name for column in _COLUMNS for name in (column, f"{column}_paper")), "epochs", "data", "accuracy_data")
+    rows = []
+    results = {one.backend: one for one in study.results}
+    for backend in dict.fromkeys((*results, *paper)):
+        row: dict[str, Any] = {"backend": backend}
+        if backend in results:
+            row |= _values(results[backend])
+        if backend in paper:
+            row |= {f"{name}_paper": value for name, value in _paper_values(paper[backend]).items()}
+        rows.append(row)
+    return header, rows
+
+
+def _data_label(study: BackendsStudy) -> str:
+    speeds = {one.speed.data.label: one.speed.data.train_samples for one in study.results if one.speed}
+    accuracies = {one.accuracy.data.label: one.accuracy.data.train_samples for one in study.results if one.accuracy}
+    parts = [f"Speed is of {label}, {count:,} for training." for label, count in speeds.items()]
+    parts += [f"Accuracy is of {label}, {count:,} for training." for label, count in accuracies.items()]
+    return " ".join(parts) or "Nothing was measured."
+
+
+def _values(one: BackendResult) -> dict[str, Any]:
+    """A backend's numbers in the paper's columns and units."""
+    speed, accuracy = one.speed, one.accuracy
+    found: dict[str, Any] = {}
+    if speed is not None:
+        device = [epoch.device_memory_bytes for epoch in speed.epochs if epoch.device_memory_bytes is not None]
+        found = {
+            "epoch_s": epoch_s(one),
+            "total_s": sum(epoch.epoch_s for epoch in speed.epochs),
+            "samples_per_s": rate(one),
+            "process_ram_mb": max(epoch.process_memory_bytes for epoch in speed.epochs) / 1e6,
+            "max_gpu_memory_mb": max(device) / 1e6 if device else None,
+            "epochs": len(speed.epochs),
+            "data": speed.data.name,
+        }
+    if accuracy is not None:
+        accuracies = [epoch.test_accuracy * 100 for epoch in accuracy.epochs]
+        found |= {
+            "final_test_accuracy_percent": accuracies[-1], "max_test_accuracy_percent": max(accuracies),
+            "accuracy_data": accuracy.data.name,
+        }  # fmt: skip
+    return found
+
+
+def _paper_values(row: papers.PaperBackend) -> dict[str, float | None]:
+    return {
+        "epoch_s": row.epoch_s,
+        "total_s": row.total_10_epochs_s,
+        "samples_per_s": row.samples_per_s,
+        "final_test_accuracy_percent": row.final_accuracy * 100,
+        "max_test_accuracy_percent": row.max_accuracy * 100,
+        "process_ram_mb": row.process_memory_bytes / 1e6,
+        "max_gpu_memory_mb": None if row.device_memory_bytes is None else row.device_memory_bytes / 1e6,
+    }
+
+
+def _table(study: BackendsStudy) -> Section:
+    paper = papers.backends()
+    results = {one.backend: one for one in study.results}
+    epochs = max((len(one.speed.epochs) for one in study.results if one.speed), default=0)
+    rows = []
+    for backend in dict.fromkeys((*results, *paper)):
+        if backend in results:
+            values = _values(results[backend])
+            fewer = f" ({values['epochs']})" if values.get("epochs", epochs) < epochs else ""
+            rows.append(Row((backend, *_cells(values, fewer)), backend=backend))
+        if backend in paper:
+            here = "  paper" if backend in results else f"{backend}, paper"
+            rows.append(Row((here, *_cells(_paper_values(paper[backend]))), muted=True))
+        loader = results[backend].loader if backend in results else None
+        if loader is not None:
+            through = {"epoch_s": MNIST_TRAIN / loader.samples_per_s, "samples_per_s": loader.samples_per_s}
+            rows.append(Row(("  paper's loader", *_cells(through)), backend=backend))
+    table = Table(
+        name="backends", title="The paper's table, with this machine", in_terminal=True, rows=tuple(rows) if results else (),
+        columns=(Column("backend", numeric=False), Column("epoch", "s"), Column("total", "s"), Column("samples/s"),
+                 Column("final", "% right"), Column("best", "% right"), Column("process", "MB"), Column("device", "MB")),
+        note=f"Here: the median epoch, and the total of {epochs} epochs, or of as many as stand behind it "
+        f"(the paper's: of 10). Behind a loader like the paper's, an epoch is that of {MNIST_TRAIN:,} samples at the measured rate. "
+        "MB is 1e6 bytes; a dash is what was not measured.",
+    )  # fmt: skip
+    return Section(title="Side by side", blocks=(table,) if results else ())
+
+
+def _cells(values: Mapping[str, Any], fewer: str = "") -> tuple[str, ...]:
+    """The cells of a row; ``fewer`` stands behind a total of fewer epochs than the others'."""
+
+    def cell(name: str, form: str) -> str:
+        value = values.get(name)
+        return _DASH if value is None else format(value, form)
+
+    return (
+        *(
+            _DASH if values.get(name) is None else significant(values[name]) + end
+            for name, end in (("epoch_s", ""), ("total_s", fewer))
+        ),
+        cell("samples_per_s", ",.0f"), cell("final_test_accuracy_percent", ".2f"), cell("max_test_accuracy_percent", ".2f"),
+        cell("process_ram_mb", ",.0f"), cell("max_gpu_memory_mb", ",.1f"),
+    )  # fmt: skip
+
+
+def _plots(study: BackendsStudy) -> Section:
+    paper = papers.backends()
+    speeds = [(one, one.speed) for one in study.results if one.speed is not None]
+    accuracies = [(one, one.accuracy) for one in study.results if one.accuracy is not None]
+    if not speeds:
+        return Section(title="Plots")
+    label, whole = speeds[0][1].data.label, speeds[0][1].data.train_samples == MNIST_TRAIN
+
+    def over_epochs(one: BackendResult, training: Training, name: str, level: float | None) -> Series:
+        return Series(
+            backend=one.backend, x=tuple(float(epoch.epoch) for epoch in training.epochs),
+            y=tuple(float(getattr(epoch, name)) for epoch in training.epochs), paper=level,
+        )  # fmt: skip
+
+    def printed(one: BackendResult, name: str) -> float | None:
+        return float(getattr(paper[one.backend], name)) if one.backend in paper else None
+
+    blocks: list[Block] = [
+        Curves(
+            name="epoch-time", caption=f"Time per epoch. Data: {label}.", x_title="epoch", y_title="epoch, s",
+            series=tuple(over_epochs(one, training, "epoch_s", printed(one, "epoch_s") if whole else None) for one, training in speeds),
+        ),
+        Curves(
+            name="throughput", caption=f"Throughput per epoch; dotted lines are the paper's means. Data: {label}.", x_title="epoch",
+            y_title="throughput, samples/s",
+            series=tuple(over_epochs(one, training, "samples_per_s", printed(one, "samples_per_s")) for one, training in speeds),
+        ),
+    ]  # fmt: skip
+    if accuracies:
+        blocks.append(
+            Curves(
+                name="accuracy", caption=f"Accuracy per epoch. Data: {accuracies[0][1].data.label}.", x_title="epoch",
+                y_title="right, % of the test set", fraction=True,
+                series=tuple(over_epochs(one, training, "test_accuracy", None) for one, training in accuracies),
+            )
+        )  # fmt: skip
+    bars = [
+        Bar(
+            backend=one.backend, label=one.backend, value=rate(one), text=f"{rate(one):,.0f}",
+            paper=paper[one.backend].samples_per_s if one.backend in paper else None,
+            paper_text=f"paper {paper[one.backend].samples_per_s:,.0f}" if one.backend in paper else "",
+        )
+        for one, _ in sorted(speeds, key=lambda pair: -rate(pair[0]))
+    ]  # fmt: skip
+    bars += [
+        Bar(
+            backend=one.backend,
+            label=f"{one.backend}, loader",
+            value=one.loader.samples_per_s,
+            text=f"{one.loader.samples_per_s:,.0f} behind the paper's loader",
+        )
+        for one, _ in speeds
+        if one.loader is not None
+    ]
+    bars += [
+        Bar(
+            backend=name,
+            label=name,
+            value=0.0,
+            text="",
+            paper=row.samples_per_s,
+            paper_text=f"paper {row.samples_per_s:,.0f}, not run here",
+        )
+        for name, row in paper.items()
+        if name not in {one.backend for one, _ in speeds}
+    ]
+    blocks.append(
+        Bars(name="mean-throughput", caption="Throughput, with the paper's below in outline.", x_title="samples/s", bars=tuple(bars))
+    )
+    return Section(title="The paper's plots", blocks=tuple(blocks))
+
+
+def _input(study: BackendsStudy) -> Section:
+    """Input apart from compute, for the data in place and behind the loader."""
+    rows = []
+    for one in study.results:
+        if one.speed is None:
+            continue
+        total, waited = (sum(getattr(epoch, name) for epoch in one.speed.epochs) for name in ("epoch_s", "input_s"))
+        rows.append(
+            Row(
+                (one.backend, "in place", f"{rate(one):,.0f}", _percent_of(waited, total), _microseconds(waited, rate(one) * total),
+                 _microseconds(total - waited, rate(one) * total)), backend=one.backend,
+            )
+        )  # fmt: skip
+        if one.loader is not None:
+            through = one.loader
+            rows.append(
+                Row(
+                    (one.backend, "paper's loader", f"{through.samples_per_s:,.0f}", _percent_of(through.input_s, through.seconds),
+                     _microseconds(through.input_s, through.samples),
+                     _microseconds(through.seconds - through.input_s, through.samples)),
+                    backend=one.backend,
+                )
+            )  # fmt: skip
+    paces = [(one, found) for one in study.results if (found := pace(one)) is not None]
+    blocks: list[Block] = []
+    if rows:
+        blocks.append(
+            Table(
+                name="input", title="Input apart from compute", rows=tuple(rows), in_terminal=True,
+                columns=(Column("backend", numeric=False), Column("data", numeric=False), Column("samples/s"), Column("waiting", "%"),
+                         Column("input", "µs/sample"), Column("compute", "µs/sample")),
+                note="Input is the time that a step waits for its batch. In place, a batch is a slice of what lies where it is used.",
+            )
+        )  # fmt: skip
+    if paces:
+        names = [name for name in PACES if any(name in found.parts for _, found in paces)]
+        blocks.append(
+            Table(
+                name="pace", title="What sets the pace of a step",
+                columns=(Column("backend", numeric=False), Column("step"), *(Column(PACES[name]) for name in names)),
+                rows=tuple(
+                    Row(
+                        (one.backend, seconds(found.step_s), *(_share(found, name) for name in names)),
+                        backend=one.backend,
+                    )
+                    for one, found in paces
+                ),
+                note="Operators by the roof that bounds them, timed alone; the host is what a step takes beyond their sum.",
+            )
+        )  # fmt: skip
+    return Section(title="Where the time goes", blocks=tuple(blocks))
+
+
+def _operators(study: BackendsStudy) -> Section:
+    batch = max((one.operators_batch for one in study.results), default=0)
+    return operators_section(
+        study.results, study.ceilings, of="a step", title=f"Operators of a step of {batch} samples", by="backend", unit="µs"
+    )
+
+
+def _method(study: BackendsStudy) -> tuple[str, ...]:
+    facts = [
+        f"{one.backend}: {', '.join(f'{name} {version}' for name, version in one.versions.items())}"
+        + (f", {one.threads} threads" if one.threads else "")
+        + (f", ready after {seconds(one.speed.setup_s)}" if one.speed else "")
+        + (f", {binary_bytes(max(epoch.process_memory_bytes for epoch in one.speed.epochs))} of process memory" if one.speed else "")
+        for one in study.results
+    ]
+    settings = {
+        f"{training.data.name}: batch {training.batch_size}, learning rate {training.learning_rate:g}, momentum {training.momentum:g}"
+        for one in study.results
+        for training in (one.speed, one.accuracy)
+        if training is not None
+    }
+    return (
+        "Each backend runs in a process of its own, from the same initial parameters and over the same batches in the same order; the "
+        "set is filled up to whole batches with samples from its start. The time of an epoch is that of its training steps, each "
+        "ended by reading the loss; compiling and warming up come before the first, testing after each.",
+        *([f"Settings: {'; '.join(sorted(settings))}."] if settings else []),
+        *([f"{'; '.join(facts)}."] if facts else []),
+    )
+
+
+def _share(found: Pace, name: str) -> str:
+    return f"{_percent_of(found.parts.get(name, 0.0), sum(found.parts.values()))} %"
+
+
+def _percent_of(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.1f}" if whole else _DASH
+
+
+def _microseconds(time_s: float, samples: float) -> str:
+    return significant(time_s / samples * 1e6) if samples else _DASH

@@ -1,0 +1,182 @@
+"""What the numbers of the from-scratch study say, in sentences computed from them, the one to read first at the head."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from rooflines.studies import papers
+from rooflines.studies.company import shared_machine
+from rooflines.studies.records import FromScratchStudy, LibraryResult, TimedOperator
+from rooflines.units import percent, seconds, si, significant
+
+MATRIX, RELU, SOFTMAX, GRADIENTS, BIAS, UPDATE = "matrix multiplication", "ReLU", "softmax", "gradient computation", "bias", "update"
+GROUPS = (MATRIX, RELU, SOFTMAX, GRADIENTS, BIAS, UPDATE)
+# The paper's network, which its numbers are of.
+_PAPER_WIDTHS, _PAPER_SAMPLES, _PAPER_ITERATIONS = (784, 10, 10), 59_000, 500
+_FLOAT = 4
+# Bytes a second over 16 lanes of PCIe 3.0, the link of the GPUs of its time: 8e9 transfers, 128 of 130 bits payload, 8 bits a byte.
+_PCIE_3 = 16 * 8e9 * 128 / 130 / 8
+_ADDS_UP = 0.05
+
+
+def findings(study: FromScratchStudy) -> tuple[str, ...]:
+    """The sentences. Without a single result there are none."""
+    timed = [one for one in study.results if one.speed is not None]
+    if not timed:
+        return ()
+    fastest = min(timed, key=_iteration_s)
+    said = [_verdict(timed, fastest)]
+    said += shared_machine((one.backend, one.speed.others_cores) for one in timed if one.speed is not None)
+    said += [sentence for one in timed if (sentence := _where(one))]
+    said += _memory(study)
+    said += _papers(study, timed)
+    said += _sizes(study)
+    said += _curves(study)
+    return tuple(said)
+
+
+def group(operator: TimedOperator) -> str:
+    """Under which of the paper's headings an operator is: products forward and backward are matrix multiplication."""
+    if operator.matrix_flops:
+        return MATRIX
+    if operator.phase == "optimizer":
+        return UPDATE
+    if operator.name.startswith("relu"):
+        return RELU
+    if operator.name in ("softmax", "cross-entropy"):
+        return SOFTMAX
+    return BIAS if operator.name == "bias" else GRADIENTS
+
+
+def grouped(operators: Iterable[TimedOperator]) -> dict[str, float]:
+    """Seconds an iteration under each heading."""
+    found = dict.fromkeys(GROUPS, 0.0)
+    for one in operators:
+        found[group(one)] += one.time_s
+    return found
+
+
+def paper_bytes() -> int:
+    """Bytes that an iteration of the paper's network must at least move in float32: its products alone, which read the images twice."""
+    samples, (pixels, hidden, classes) = _PAPER_SAMPLES, _PAPER_WIDTHS
+    forward = (pixels + hidden) + (hidden + classes)
+    weight_gradients, input_gradient = (pixels + hidden) + (hidden + classes), hidden + classes
+    return _FLOAT * samples * (forward + weight_gradients + input_gradient)
+
+
+def _iteration_s(one: LibraryResult) -> float:
+    assert one.speed is not None
+    return one.speed.iteration_s
+
+
+def _verdict(timed: list[LibraryResult], fastest: LibraryResult) -> str:
+    assert fastest.speed is not None
+    samples = fastest.speed.data.train_samples
+    said = f"{fastest.backend} takes {seconds(_iteration_s(fastest))} for an iteration over {samples:,} samples"
+    rest = [f"{one.backend} {_iteration_s(one) / _iteration_s(fastest):.3g} times that" for one in timed if one is not fastest]
+    if rest:
+        said += f", {', '.join(rest)}"
+    return f"{said}. {_limit(fastest)}".strip()
+
+
+def _limit(one: LibraryResult) -> str:
+    """What sets the pace of a backend: the operator with the most time, and how near it is to its roof."""
+    if not one.operators:
+        return ""
+    total = sum(each.time_s for each in one.operators)
+    products = [each for each in one.operators if group(each) == MATRIX]
+    share = sum(each.time_s for each in products) / total
+    longest = max(one.operators, key=lambda each: each.time_s)
+    said = f"{percent(share)} of its time is matrix products; the longest operator, the {longest.layer} {longest.name}, "
+    said += f"moves {si(longest.bytes / longest.time_s, 'B/s')} at {significant(longest.executed / longest.bytes)} FLOP/byte"
+    if longest.efficiency is not None:
+        said += f", {percent(longest.efficiency)} of its {longest.bound} roof"
+    return f"{said}."
+
+
+def _where(one: LibraryResult) -> str:
+    """Where an iteration goes by the paper's headings."""
+    if not one.operators:
+        return ""
+    times = grouped(one.operators)
+    total = sum(times.values())
+    largest = sorted(((name, time) for name, time in times.items() if time / total >= 0.01), key=lambda pair: -pair[1])
+    parts = ", ".join(f"{name} {percent(time / total)}" for name, time in largest)
+    launch = sum(1 for each in one.operators if each.bound == "latency")
+    few = f"; {launch} of its {len(one.operators)} operators are so small that starting them is what they cost" if launch else ""
+    return f"{one.backend} spends its iteration on {parts}{few}."
+
+
+def _memory(study: FromScratchStudy) -> Iterator[str]:
+    for one in study.results:
+        memory = one.memory
+        if memory is None:
+            continue
+        apart = memory.parts / memory.total - 1
+        fits = "add up to" if abs(apart) <= _ADDS_UP else "do not add up to"
+        yield (
+            f"Memory of {one.backend}, each part measured alone: input {si(memory.input, 'B')}, the library and its buffers "
+            f"{si(memory.overhead, 'B')}, activations {si(memory.activations, 'B')}, gradients {si(memory.gradients, 'B')}, parameters "
+            f"{si(memory.parameters, 'B')}; the parts {fits} the growth of {si(memory.total, 'B')} ({percent(abs(apart), 1)} apart)."
+        )
+
+
+def _papers(study: FromScratchStudy, timed: list[LibraryResult]) -> Iterator[str]:
+    paper = papers.from_scratch()
+    pixels, hidden, classes = _PAPER_WIDTHS
+    count = pixels * hidden + hidden + hidden * classes + classes
+    parameters, images = paper["numpy"]["memory_parameters"], paper["numpy"]["memory_input_data"]
+    yield (
+        f"The paper's memory table is off by its units: {parameters / 1e6:.1f} MB of parameters are the {count:,} numbers that the "
+        f"network has, {si(count * _FLOAT, 'B')} in float32; its {images / 1e6:.1f} MB of input are one byte a pixel of "
+        f"{round(images / pixels, -3):,.0f} images, and in float32, as it computes, {_PAPER_SAMPLES:,} images take "
+        f"{si(_PAPER_SAMPLES * pixels * _FLOAT, 'B')}."
+    )
+    iteration = paper["cupy"]["time_per_iteration"]
+    rate = paper_bytes() / iteration
+    link = "no more than" if rate <= _PCIE_3 else "more than"
+    yield (
+        f"The paper's GPU is only {paper['numpy']['time_per_iteration'] / iteration:.1f} times its CPU, and its numbers say why: the "
+        f"products must move {si(paper_bytes(), 'B')}, which in its {seconds(iteration)} is {si(rate, 'B/s')}, {link} a PCIe 3.0 x16 "
+        f"link carries ({si(_PCIE_3, 'B/s')}), where the memory of a GPU carries hundreds. Most of that time is something else: "
+        "launches, copies, waiting for them."
+    )
+    numpy = next((one for one in timed if one.backend == "numpy"), None)
+    if numpy is not None and study.widths == _PAPER_WIDTHS and study.samples == _PAPER_SAMPLES:
+        ratio = paper["numpy"]["time_per_iteration"] / _iteration_s(numpy)
+        compared = f"{ratio:.2g} times as fast as" if ratio >= 1 else f"{1 / ratio:.2g} times slower than"
+        yield f"NumPy here is {compared} in the paper ({seconds(paper['numpy']['time_per_iteration'])} an iteration there)."
+
+
+def _sizes(study: FromScratchStudy) -> Iterator[str]:
+    """What wider layers cost: two networks of one depth and sample count."""
+    for one in study.results:
+        pairs = [
+            (small, large)
+            for small in one.sizes
+            for large in one.sizes
+            if small.samples == large.samples and len(small.widths) == len(large.widths) == 3 and small.widths[1] < large.widths[1]
+        ]
+        if not pairs:
+            continue
+        small, large = max(pairs, key=lambda pair: pair[1].widths[1] / pair[0].widths[1])
+        wider, longer = large.widths[1] / small.widths[1], large.iteration_s / small.iteration_s
+        yield (
+            f"{one.backend}: a hidden layer {significant(wider)} times as wide ({small.widths[1]} to {large.widths[1]}, "
+            f"{small.samples:,} samples) takes {significant(longer)} times as long, for it computes at "
+            f"{si(large.flops / large.iteration_s, 'FLOP/s')} instead of {si(small.flops / small.iteration_s, 'FLOP/s')}."
+        )
+
+
+def _curves(study: FromScratchStudy) -> Iterator[str]:
+    """Whether all libraries learn alike: the largest difference between their losses."""
+    found = [(one.backend, trained) for one in study.results if (trained := one.accuracy or one.speed) is not None]
+    if not found:
+        return
+    accuracies = ", ".join(f"{name} {percent(trained.accuracies[-1], 1)}" for name, trained in found)
+    said = f"After {len(found[0][1].losses)} iterations on {found[0][1].data.label}: {accuracies} of the held-out samples are right"
+    first = found[0][1].losses
+    if len(found) > 1:
+        apart = max(abs(a - b) / max(a, 1e-12) for _, other in found[1:] for a, b in zip(first, other.losses, strict=False))
+        said += f"; the curves of the loss are at most {apart:.1e} apart, so all compute the same thing"
+    yield f"{said}."

@@ -1,0 +1,115 @@
+"""The backends that studies know: how to make each, on which device it computes, and why one cannot run here."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any, Final
+
+from rooflines.errors import DeviceError, UsageError
+
+if TYPE_CHECKING:
+    from rooflines.kernels.networks.base import Network
+
+# In the order of reports: written by hand first, then PyTorch's.
+BACKENDS: Final = (
+    "numba-cpu", "numba-cuda", "torch-cpu", "torch-cpu-compile", "torch-cuda", "torch-cuda-compile", "torch-mps",
+)  # fmt: skip
+LIBRARIES: Final = ("numpy", "cupy", "torch-cpu", "torch-cuda", "torch-mps")
+_DEVICES: Final = {"cuda": "cuda:0", "mps": "mps", "cupy": "cuda:0"}
+
+
+def chosen(names: str | None, known: tuple[str, ...]) -> tuple[str, ...]:
+    """The backends in a comma-separated list, in the order of ``known``; all without one. Raises UsageError for what nobody knows."""
+    if names is None:
+        return known
+    asked = [name.strip() for name in names.split(",") if name.strip()]
+    for name in asked:
+        if name not in known:
+            raise UsageError(f"there is no backend {name!r} in this study.", hint=f"Known are {', '.join(known)}.")
+    if not asked:
+        raise UsageError("--backends names none.", hint=f"Known are {', '.join(known)}.")
+    return tuple(name for name in known if name in asked)
+
+
+def device_of(backend: str) -> str:
+    """The torch name of the device that a backend computes on."""
+    for part in backend.split("-"):
+        if part in _DEVICES:
+            return _DEVICES[part]
+    return "cpu"
+
+
+def why_not(backend: str) -> str | None:
+    """Why ``backend`` cannot run on this machine, in words; None where it can."""
+    import torch
+
+    device = device_of(backend)
+    if device == "mps" and not torch.backends.mps.is_available():
+        return "no Apple GPU"
+    if device == "cuda:0":
+        if backend.startswith("torch") and not torch.cuda.is_available():
+            built = torch.version.cuda or torch.version.hip
+            return "no NVIDIA GPU" if built else f"torch {torch.__version__} is built without CUDA"
+        if backend.startswith(("numba", "cupy")):
+            return _why_no_cuda(backend)
+    return None
+
+
+def network(backend: str, learning_rate: float, momentum: float, seed: int) -> Network:
+    """The convolutional network on ``backend`` with the initial parameters of ``seed``. Raises DeviceError where it cannot run."""
+    from rooflines.kernels.networks import cnn
+
+    options: dict[str, Any] = {
+        "parameters": cnn.initial_parameters(seed), "learning_rate": learning_rate, "momentum": momentum,
+    }  # fmt: skip
+    reason = why_not(backend)
+    if reason is not None:
+        raise DeviceError(f"{backend} cannot run here: {reason}.")
+    if backend == "numba-cpu":
+        from rooflines.kernels.networks.cnn_numba import NumbaCpu
+
+        return NumbaCpu(**options)
+    if backend == "numba-cuda":
+        from rooflines.kernels.networks.cnn_numba_cuda import NumbaCuda
+
+        return NumbaCuda(**options)
+    from rooflines.kernels.networks.cnn_torch import TorchCnn
+
+    return TorchCnn(device_of(backend), compile=is_compiled(backend), **options)
+
+
+def is_compiled(backend: str) -> bool:
+    """Whether ``torch.compile`` made one piece of the step, so that it has no operators of its own."""
+    return backend.endswith("-compile")
+
+
+def versions_of(backend: str) -> dict[str, str]:
+    """The versions of the packages that ``backend`` runs on."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    packages = {"numba": ("numba", "numpy"), "torch": ("torch",), "cupy": ("cupy-cuda12x", "cupy-cuda13x"), "numpy": ("numpy",)}
+    names = (*packages[backend.partition("-")[0]], *(("numba-cuda",) if backend == "numba-cuda" else ()))
+    found = {}
+    for name in names:
+        with contextlib.suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
+def _why_no_cuda(backend: str) -> str | None:
+    if backend == "cupy":
+        from rooflines.kernels.networks.perceptron_library import library
+
+        try:
+            library("cupy")
+        except DeviceError as error:
+            return f"{error.message.removesuffix('.')}"
+        return None
+    try:
+        from numba import cuda
+
+        if cuda.is_available():
+            return None
+    except Exception as error:  # whatever Numba raises when it looks for a driver means that there is none for it
+        return f"Numba finds no CUDA ({error})"
+    return "no NVIDIA GPU that Numba can use"

@@ -1,0 +1,134 @@
+"""What every study does around its measurements: where it writes, on which machine it runs, the ceilings of its devices."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rooflines.device_specs.records import Ceilings
+from rooflines.errors import OutputError, RooflinesError, UsageError
+from rooflines.profiler.progress import Progress
+from rooflines.serial import write_json, write_text
+from rooflines.studies import data
+from rooflines.studies.records import TimedOperator
+
+STUDY_FILE = "study.json"
+REPORT_FILE = "report.html"
+FIGURES = "figures"
+
+
+def directory_for(name: str, output: Path | None) -> Path:
+    """The directory that a study is to write to; nothing is made yet. Raises OutputError where it cannot be made, or is not empty."""
+    from rooflines.profiler.run import check_directory, default_directory
+
+    directory = output if output is not None else default_directory(name, "study")
+    check_directory(directory)
+    return directory
+
+
+def make(directory: Path) -> None:
+    """Make the directory, before what takes long begins."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"cannot make {str(directory)!r}: {error.strerror or error}.", hint="Give another --output.") from None
+
+
+def check_ceilings(choice: str) -> None:
+    """Refuse ``--ceilings`` that are nowhere before anything runs."""
+    if choice not in ("measured", "spec"):
+        from rooflines.device_specs.measure import load_file
+
+        if not Path(choice).is_file():
+            raise UsageError(f"--ceilings {choice!r} is no file.", hint="Give measured, spec, or a JSON file with ceilings.")
+        load_file(Path(choice))
+
+
+def machine() -> str:
+    """This machine in a few words."""
+    import torch
+
+    from rooflines.device_specs import detect
+
+    cpu = detect.cpu()
+    usable = len(detect.usable_cpus())
+    parts = [f"{cpu.name}, {usable} CPU{'' if usable == 1 else 's'}"]
+    if torch.cuda.is_available():
+        parts.append(detect.gpu(0).name)
+    return " + ".join(parts)
+
+
+def now() -> str:
+    """The time as reports say it."""
+    return f"{datetime.now():%Y-%m-%d %H:%M}"
+
+
+def ceilings_of(
+    devices: Iterable[str], choice: str, threads: int | None, progress: Progress
+) -> tuple[dict[str, Ceilings], tuple[str, ...]]:
+    """The ceilings of each device, and a sentence for each that has none."""
+    from rooflines.pipeline.ceilings import ceilings_of_device
+
+    found: dict[str, Ceilings] = {}
+    notes = []
+
+    def ask(device: str) -> None:
+        try:
+            found[device] = ceilings_of_device(choice, device, threads, progress)
+        except RooflinesError as error:
+            notes.append(f"Nothing on {device} is judged: {error.message}")
+
+    for device in devices:
+        ask(device)
+    return found, tuple(notes)
+
+
+def write_csv(path: Path, header: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    """Rows by column name; what is not known is empty."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    for row in rows:
+        writer.writerow(["" if row.get(name) is None else row[name] for name in header])
+    write_text(path, text.getvalue())
+
+
+def write_study(directory: Path, study: Any) -> None:
+    """``study.json``, whole or not at all."""
+    write_json(directory / STUDY_FILE, study)
+
+
+def write_operators(directory: Path, header: Sequence[str], backends: Iterable[tuple[str, Iterable[TimedOperator]]]) -> None:
+    """``operators.csv``: a row an operator of a backend, with its rates."""
+    rows = (
+        {
+            **msgspec.to_builtins(one),
+            "backend": backend,
+            "flop_per_s": one.executed / one.time_s,
+            "byte_per_s": one.bytes / one.time_s,
+        }
+        for backend, operators in backends
+        for one in operators
+    )
+    write_csv(directory / "operators.csv", header, rows)
+
+
+def check_data(data_dir: str | None) -> bool:
+    """Whether MNIST is there; a folder that was named and has none is an error, not a reason to take something else."""
+    if data_dir is None:
+        return False
+    if not data.has_mnist(data_dir):
+        data.load("mnist", data_dir)  # raises, and says what is missing
+    return True
+
+
+def data_notes(on_mnist: bool) -> tuple[str, ...]:
+    """What is to be said of data that is not there."""
+    missing = None if on_mnist else data.why_no_digits()
+    return (f"Accuracy was not measured: no MNIST was given (--data-dir), and {missing}.",) if missing else ()

@@ -1,0 +1,111 @@
+"""What the backends study concludes from given numbers."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from rooflines.studies import papers
+from rooflines.studies.backends_findings import contradiction, convolution_efficiency, findings, pace, rate, unlearned_share
+from rooflines.studies.company import Company, shared_machine
+from rooflines.studies.placing import placed
+from tests.studies.samples import CEILINGS, operator, result, study, through_loader
+
+pytestmark = pytest.mark.unit
+
+
+def test_the_papers_numbers_are_as_printed():
+    paper = papers.backends()
+    assert set(paper) == {"numba-cpu", "numba-cuda", "torch-cpu", "torch-cuda", "torch-mps"}
+    assert paper["numba-cuda"].samples_per_s == 71_758
+    assert paper["torch-cuda"].device_memory_bytes == pytest.approx(16.87e6)
+    assert paper["numba-cuda"].device_memory_bytes is None  # printed as 0, not measured
+    scratch = papers.from_scratch()
+    assert scratch["numpy"]["time_per_iteration"] == pytest.approx(84.6e-3)
+    assert scratch["cupy"]["memory_framework_overhead"] == pytest.approx(158.6e6)
+
+
+def test_the_papers_contradiction_is_resolved_by_its_own_numbers():
+    (said,) = contradiction(papers.backends())
+    assert "10.3 times less" in said  # 71,758 / 6,948
+    assert "5,340 to 6,948 samples/s" in said
+    assert "144 µs each" in said  # 1 / 6,948
+    # 11.2687 s of the CPU less the 8.7219 s that CUDA took in all
+    assert "torch-cpu itself computed for 2.55 s, which is 23,559 samples/s" in said
+
+
+def test_rates_that_differ_by_device_are_no_loaders():
+    paper = dict(papers.backends())
+    paper["torch-cuda"] = msgspec.structs.replace(paper["torch-cuda"], samples_per_s=300_000.0)
+    assert list(contradiction(paper)) == []
+
+
+def test_pace_divides_a_step():
+    # 2 ms of arithmetic, 1 ms of memory traffic, a step of 4 ms, so 1 ms of host; 118 steps that wait 0.118 s in all
+    operators = placed((operator(time_s=2e-3), operator("relu", time_s=1e-3, flops=100_000, matrix_flops=0, size=5_000_000)), CEILINGS)
+    found = pace(result(operators=operators, step_s=4e-3, input_s=0.118))
+    assert found is not None
+    assert found.parts == pytest.approx({"compute": 2e-3, "memory": 1e-3, "host": 1e-3, "input": 1e-3})
+    assert found.limit == "compute"
+    assert found.share == pytest.approx(2 / 5)
+
+
+def test_pace_of_operators_that_take_longer_alone_has_no_host():
+    found = pace(result(operators=placed((operator(time_s=5e-3),), CEILINGS), step_s=4e-3, input_s=0.0))
+    assert found is not None
+    assert found.parts == {"compute": 5e-3}
+
+
+def test_convolutions_are_held_against_the_compute_roof():
+    # 500 µs at the roof in 1 ms, and 500 µs in 4 ms; the dense layer does not count
+    operators = placed((operator(time_s=1e-3), operator(layer="conv2", time_s=4e-3), operator("linear", "dense1")), CEILINGS)
+    assert convolution_efficiency(result(operators=operators)) == pytest.approx(0.2)
+    assert convolution_efficiency(result()) is None
+
+
+def test_what_the_paper_left_out_is_the_gradients_of_the_convolutions():
+    # Per image: conv1 2 * 9 * 8 * 676, conv2 2 * 72 * 16 * 121, once forward; backward conv1 one product, conv2 two.
+    conv1, conv2, dense = 2 * 9 * 8 * 676, 2 * 72 * 16 * 121, 2 * (400 * 128 + 128 * 10)
+    products = (conv1 + 2 * conv2) / (2 * conv1 + 3 * conv2 + 3 * dense)
+    assert unlearned_share() == pytest.approx(products, rel=0.1)  # element-wise work makes the difference
+
+
+def test_findings_name_the_fastest_and_why():
+    slow = result("torch-cpu", epoch_s=6.0, loader=through_loader())
+    fast = result(operators=placed((operator(time_s=15e-3),), CEILINGS), input_s=0.0)
+    said = findings(study(slow, fast))
+    assert rate(fast) == pytest.approx(30_208)
+    assert said[0].startswith("numba-cpu is the fastest with 30,208 samples/s, 3.00 × torch-cpu.")
+    assert "94 % of its step is bound by arithmetic (at 3 % of that roof)" in said[0]  # 15 of 16 ms; 0.5 of 15 ms
+    loader = next(one for one in said if one.startswith("The same here"))
+    assert "behind a loader like the paper's (it had 5,340), where it waits for input 80 % of the time" in loader
+    # 1 / (1 / 10,069 + 1 / 7,000)
+    assert "loading and computing in turn would give 4,129" in loader
+    assert any("numba-cpu 0.990 ×" in one for one in said)  # 30,208 / 30,501
+    assert any("98.0 %" in one and "first epoch are 0e+00 apart" in one for one in said)
+
+
+def test_nothing_measured_says_nothing():
+    assert findings(study()) == ()
+
+
+def test_a_shared_machine_is_named():
+    assert list(shared_machine([("numba-cpu", 0.05), ("torch-cpu", None)])) == []
+    (said,) = shared_machine([("numba-cpu", 0.05), ("torch-cpu", 1.6)])
+    assert "1.6 while torch-cpu was timed" in said
+    assert "numba-cpu" not in said
+    assert Company().cores() >= 0
+
+
+def test_a_kernel_is_held_to_the_flops_that_it_executes():
+    (whole,) = placed((operator(),), CEILINGS)
+    (half,) = placed((msgspec.structs.replace(operator(), executed_flops=25_000_000),), CEILINGS)
+    assert half.lower_bound_s == pytest.approx(whole.lower_bound_s / 2)
+
+
+def test_placing_is_the_roofline():
+    compute, memory, tiny = placed((operator(), operator(flops=1_000, size=1_000_000), operator(flops=10, size=10)), CEILINGS)
+    assert (compute.bound, compute.lower_bound_s, compute.efficiency) == ("compute", pytest.approx(5e-4), pytest.approx(0.5))
+    assert (memory.bound, memory.lower_bound_s) == ("memory", pytest.approx(1e-4))
+    assert (tiny.bound, tiny.lower_bound_s) == ("latency", pytest.approx(1e-6))
+    assert placed((operator(),), None)[0].bound == "unknown"

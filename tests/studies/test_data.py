@@ -1,0 +1,110 @@
+"""The images of the studies: what is there, what takes its place, and that it is labelled."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import numpy as np
+import pytest
+
+from rooflines.errors import DataError
+from rooflines.studies import data
+
+pytestmark = pytest.mark.unit
+needs_digits = pytest.mark.skipif(importlib.util.find_spec("sklearn") is None, reason="scikit-learn is not installed")
+
+
+def write_mnist(folder, train=30, test=12):
+    """A small MNIST as torchvision keeps it: big-endian headers, then bytes."""
+    raw = folder / "MNIST" / "raw"
+    raw.mkdir(parents=True)
+    generator = np.random.default_rng(0)
+    for name, count in (("train", train), ("t10k", test)):
+        images = generator.integers(0, 256, (count, 28, 28), np.uint8)
+        classes = generator.integers(0, 10, count).astype(np.uint8)
+        (raw / f"{name}-images-idx3-ubyte").write_bytes(np.array([0x803, count, 28, 28], ">i4").tobytes() + images.tobytes())
+        (raw / f"{name}-labels-idx1-ubyte").write_bytes(np.array([0x801, count], ">i4").tobytes() + classes.tobytes())
+    return folder
+
+
+def test_mnist_is_read_from_the_folder(tmp_path):
+    found = data.load("mnist", str(write_mnist(tmp_path)))
+    assert data.has_mnist(str(tmp_path))
+    assert found.train_images.shape == (30, 28, 28)
+    assert found.test_classes.shape == (12,)
+    assert found.facts.label == "MNIST"
+    again = np.random.default_rng(0).integers(0, 256, (30, 28, 28), np.uint8)
+    np.testing.assert_array_equal(found.train_images, again)
+
+
+def test_a_folder_without_mnist_says_how_to_get_it(tmp_path):
+    assert not data.has_mnist(str(tmp_path))
+    with pytest.raises(DataError, match="no MNIST training set") as raised:
+        data.load("mnist", str(tmp_path))
+    assert "download=True" in raised.value.hint
+    with pytest.raises(DataError, match="is no directory"):
+        data.load("mnist", str(tmp_path / "absent"))
+    with pytest.raises(DataError, match="needs a folder"):
+        data.load("mnist")
+
+
+def test_a_truncated_mnist_is_an_error_of_data(tmp_path):
+    images = write_mnist(tmp_path) / "MNIST" / "raw" / "train-images-idx3-ubyte"
+    images.write_bytes(images.read_bytes()[:500])
+    with pytest.raises(DataError, match="no MNIST training set"):
+        data.load("mnist", str(tmp_path))
+
+
+def test_synthetic_images_have_mnists_size_and_say_that_they_mean_nothing():
+    found = data.load("synthetic", train_samples=500, test_samples=100)
+    assert (found.train_images.shape, found.test_images.shape) == ((500, 28, 28), (100, 28, 28))
+    assert "means nothing" in found.facts.label
+    assert set(found.train_classes) == set(range(10))
+    same = data.load("synthetic", train_samples=500, test_samples=100)
+    np.testing.assert_array_equal(found.train_images, same.train_images)
+    other = data.load("synthetic", seed=1, train_samples=500, test_samples=100)
+    assert (found.train_images != other.train_images).any()
+
+
+@needs_digits
+def test_digits_are_split_alike_everywhere():
+    found = data.load("digits")
+    assert (len(found.train_images), len(found.test_images)) == (1437, 360)
+    assert "not MNIST" in found.facts.label
+    np.testing.assert_array_equal(found.test_classes[:8], data.load("digits", seed=5).test_classes[:8])
+
+
+def test_without_scikit_learn_the_digits_say_what_to_install(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    assert "rooflines[studies]" in (data.why_no_digits() or "")
+
+
+def test_scaling_up_keeps_a_flat_image_flat_inside_mnists_border():
+    grown = data.scaled_up(np.full((2, 8, 8), 200, np.float32))
+    assert (grown[:, 4:24, 4:24] == 200).all()
+    assert grown.sum() == 2 * 400 * 200
+
+
+def test_scaling_up_is_bilinear():
+    # A ramp stays one: from pixel centre to pixel centre it rises by 8 / 20 of a step of the small image.
+    ramp = np.broadcast_to(np.arange(8, dtype=np.float32) * 20, (1, 8, 8))
+    row = data.scaled_up(ramp)[0, 14, 4:24].astype(int)
+    assert (np.diff(row)[1:-1] == 8).all()
+
+
+def test_normalising_is_the_papers():
+    images = np.zeros((1, 28, 28), np.uint8)
+    images[0, 0, 0] = 255
+    found = data.normalised(images)
+    assert found.shape == (1, 1, 28, 28)
+    assert found.dtype == np.float32
+    assert found[0, 0, 0, 0] == pytest.approx((1 - 0.1307) / 0.3081, rel=1e-6)
+    assert found[0, 0, 1, 1] == pytest.approx(-0.1307 / 0.3081, rel=1e-6)
+
+
+@pytest.mark.parametrize(("count", "batch", "filled"), [(60_000, 512, 60_416), (512, 512, 512), (3, 8, 8)])
+def test_sets_are_filled_up_to_whole_batches_from_their_start(count, batch, filled):
+    order = data.padded(count, batch)
+    assert len(order) == filled
+    np.testing.assert_array_equal(order[:count], np.arange(count))
+    np.testing.assert_array_equal(order[count:], np.arange(filled - count) % count)

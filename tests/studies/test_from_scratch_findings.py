@@ -1,0 +1,79 @@
+"""What the from-scratch study concludes from given numbers, and what it is asked."""
+
+from __future__ import annotations
+
+import pytest
+
+from rooflines.errors import UsageError
+from rooflines.studies.from_scratch import parse_sizes, parse_widths
+from rooflines.studies.from_scratch_findings import GRADIENTS, MATRIX, RELU, SOFTMAX, UPDATE, findings, grouped, paper_bytes
+from rooflines.studies.placing import placed
+from tests.studies.samples import CEILINGS, MEMORY, SIZES, from_scratch, library_result, operator
+
+pytestmark = pytest.mark.unit
+
+OPERATORS = placed(
+    (
+        operator("matrix product", "dense1", time_s=6e-3, size=20_000_000),
+        operator("relu", "dense1", time_s=1e-3, flops=100_000, matrix_flops=0),
+        operator("softmax", "loss", time_s=1e-3, flops=100_000, matrix_flops=0),
+        operator("weight gradient", "dense1", time_s=8e-3, phase="backward"),
+        operator("softmax gradient", "loss", time_s=2e-3, flops=100_000, matrix_flops=0, phase="backward"),
+        operator("relu gradient", "dense1", time_s=1e-3, flops=100_000, matrix_flops=0, phase="backward"),
+        operator("gradient descent", "dense1.weight", time_s=1e-3, flops=100_000, matrix_flops=0, phase="optimizer"),
+    ),
+    CEILINGS,
+)
+
+
+def test_operators_fall_under_the_papers_headings():
+    found = grouped(OPERATORS)
+    assert found == pytest.approx({MATRIX: 14e-3, RELU: 2e-3, SOFTMAX: 1e-3, GRADIENTS: 2e-3, "bias": 0, UPDATE: 1e-3})
+    assert sum(found.values()) == pytest.approx(sum(one.time_s for one in OPERATORS))
+
+
+def test_the_papers_bytes_are_those_of_five_products():
+    # forward of both layers, weight gradients of both, the input gradient of the second; weights are next to nothing
+    samples = 59_000
+    read = 784 + 10 + (784 + 10) + (10 + 10) + 10  # inputs; both operands of the weight gradients; the gradient
+    written = 10 + 10 + 10
+    assert paper_bytes() == 4 * samples * (read + written)
+
+
+def test_findings():
+    said = findings(
+        from_scratch(library_result(operators=OPERATORS, memory=MEMORY, sizes=SIZES), library_result("torch-cpu", iteration_s=0.08))
+    )
+    assert said[0].startswith("numpy takes 40.0 ms for an iteration over 60,000 samples, torch-cpu 2 times that. 70 % of its time")
+    text = "\n".join(said)
+    assert "numpy spends its iteration on matrix multiplication 70 %" in text
+    assert "the parts add up to the growth of 230 MB (0.2 % apart)" in text
+    assert "7.9 MB of parameters are the 7,960 numbers that the network has, 31.8 kB in float32" in text
+    assert "47.1 MB of input are one byte a pixel of 60,000 images" in text
+    assert "59,000 images take 185 MB" in text
+    assert "a hidden layer 10.0 times as wide (10 to 100, 10,000 samples) takes 2.00 times as long" in text
+    assert "NumPy here is 2.1 times as fast as in the paper" in text  # 84.6 / 40
+    assert "at most 0.0e+00 apart" in text
+
+
+def test_memory_that_does_not_add_up_is_said():
+    import msgspec
+
+    wrong = msgspec.structs.replace(MEMORY, total=400_000_000)
+    text = "\n".join(findings(from_scratch(library_result(memory=wrong))))
+    assert "do not add up to the growth of 400 MB" in text
+
+
+def test_sizes_are_read():
+    assert parse_sizes("784-10-10@59000, 784-128-64-10@1_000") == (((784, 10, 10), 59_000), ((784, 128, 64, 10), 1_000))
+
+
+@pytest.mark.parametrize("text", ["", "784-10-10", "784-10-10@", "784-x-10@5", "784@5", "784-10-10@0"])
+def test_sizes_that_are_none_are_refused(text):
+    with pytest.raises(UsageError):
+        parse_sizes(text)
+
+
+def test_widths_need_a_layer():
+    with pytest.raises(UsageError, match="has no layer"):
+        parse_widths("784")
