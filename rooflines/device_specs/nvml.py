@@ -1,10 +1,30 @@
-"""NVIDIA's management library (NVML): how it is started, and how one of its GPUs is found by the name that torch gives it."""
+"""NVIDIA's management library (NVML): how it is started, how one of its GPUs is found, and what its bits and fields mean."""
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from rooflines.errors import DeviceError
+
+# The bits of nvmlDeviceGetCurrentClocksEventReasons (nvml.h) by which clocks are held down, and what NVIDIA calls them. An idle GPU
+# (bit 0) and clocks that somebody has set (bit 1) are told by the same call, and hold nothing down.
+THROTTLE_REASONS = {
+    0x4: "software power cap",
+    0x8: "hardware slowdown",
+    0x10: "sync boost",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "hardware power brake slowdown",
+    0x100: "display clocks setting",
+    0x200: "board limit",
+    0x400: "reliability",
+}
+GPU_IDLE = 0x1
+APPLICATIONS_CLOCKS_SETTING = 0x2
+
+# Which member of the union a field value is in, by its type (nvmlValueType_t).
+_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 
 
 def start_nvml() -> Any:
@@ -32,3 +52,45 @@ def find_gpu(nvml: Any, identity: str | int) -> Any:
         return nvml.nvmlDeviceGetHandleByUUID(f"GPU-{bare}")
     except nvml.NVMLError:
         return nvml.nvmlDeviceGetHandleByUUID(f"MIG-{bare}")
+
+
+def find_slices(nvml: Any, gpu: Any) -> list[Any]:
+    """The handles of the MIG slices that exist on a GPU; empty where it is not sliced or cannot be."""
+    found = []
+    with contextlib.suppress(nvml.NVMLError):
+        current, _ = nvml.nvmlDeviceGetMigMode(gpu)
+        for index in range(nvml.nvmlDeviceGetMaxMigDeviceCount(gpu) if current == nvml.NVML_DEVICE_MIG_ENABLE else 0):
+            with contextlib.suppress(nvml.NVMLError):  # no slice in this place
+                found.append(nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, index))
+    return found
+
+
+def is_slice(nvml: Any, handle: Any) -> bool:
+    """Whether a handle is that of a MIG slice."""
+    try:
+        answer = nvml.nvmlDeviceIsMigDeviceHandle(handle)
+    except nvml.NVMLError:  # a driver from before there were slices
+        return False
+    # pynvml hands out the C integer itself.
+    return bool(getattr(answer, "value", answer))
+
+
+def averages_power(nvml: Any, gpu: Any) -> bool:
+    """Whether its power usage is the average over the last second: from Ampere on, but not GA100 (compute capability 8.0)."""
+    try:
+        return tuple(nvml.nvmlDeviceGetCudaComputeCapability(gpu)) > (8, 0)
+    except nvml.NVMLError:
+        return False
+
+
+def field_number(field: Any) -> float | int:
+    """The number in one of ``nvmlDeviceGetFieldValues``' answers, whatever its type."""
+    number: float | int = getattr(field.value, _MEMBERS[field.valueType])
+    return number
+
+
+def throttle_reasons(bits: int) -> tuple[str, ...]:
+    """What holds the clocks down, in words, from NVML's bit mask; a bit that has no name yet by its number."""
+    unnamed = bits & ~(GPU_IDLE | APPLICATIONS_CLOCKS_SETTING | sum(THROTTLE_REASONS))
+    words = [words for bit, words in THROTTLE_REASONS.items() if bits & bit]
+    return (*words, *([f"reason {unnamed:#x}"] if unnamed else ()))

@@ -8,8 +8,9 @@ import pytest
 
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import OutputError, RunError
-from rooflines.profiler.records import RUN_SCHEMA, DeviceSample, Environment, RunFile, Settings, StepTimes, Workload
-from rooflines.profiler.run import check_directory, create_directory, default_directory, file_stem, load, save
+from rooflines.profiler.records import RUN_SCHEMA, Counter, DeviceSample, Environment, RunFile, Settings, StepTimes, Workload
+from rooflines.profiler.run import JOURNAL_FILE, check_directory, create_directory, default_directory, file_stem, load, save
+from rooflines.profiler.samplers.journal import Entry, write_entry
 from tests.samples import ceilings
 
 pytestmark = pytest.mark.unit
@@ -55,6 +56,25 @@ def test_a_run_that_has_only_begun_loads(tmp_path):
     loaded = load(tmp_path)
     assert loaded.facts.status == "running"
     assert loaded.trace_path is None
+
+
+def test_a_run_that_was_killed_has_the_samples_of_its_journal(tmp_path):
+    counter = Counter(source="psutil", device="host", field="process_rss_bytes")
+    save(tmp_path, RunFile(workload=FACTS.workload, environment=FACTS.environment, notes=("one",)))
+    with (tmp_path / JOURNAL_FILE).open("wb") as file:
+        for entry in (Entry(problem="No GPU is sampled."), Entry(counter=counter), *(Entry(sample=sample) for sample in SAMPLES)):
+            write_entry(file, entry)
+        file.write(b'{"sample":{"time_ns"')
+    loaded = load(tmp_path)
+    assert loaded.samples == SAMPLES
+    assert loaded.facts.counters == (counter,)
+    assert loaded.facts.notes == ("one", "device samples: No GPU is sampled.")
+
+
+def test_the_table_counts_where_there_is_one(tmp_path):
+    save(tmp_path, FACTS, SAMPLES[:2])
+    (tmp_path / JOURNAL_FILE).write_text("left behind\n")
+    assert load(tmp_path).samples == SAMPLES[:2]
 
 
 def test_a_newer_field_does_not_stop_an_older_reader(tmp_path):

@@ -1,93 +1,119 @@
-"""The machine's CPU and memory, and what the watched process takes of them, as psutil sees them."""
+"""The machine's CPU and memory, and what the watched process takes of them."""
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 import psutil
 
-from rooflines.errors import DeviceError
-from rooflines.profiler.records import DeviceSample
+from rooflines.profiler.records import Counter, DeviceSample
+from rooflines.profiler.samplers.cpu_times import CpuTimes, busy_fraction
+from rooflines.profiler.samplers.processes import PAGE_BYTES, TICK_S, USS_EVERY_S, ProcessTree
+from rooflines.profiler.samplers.sparing import Sparing
+from rooflines.profiler.samplers.temperature import CpuTemperature
 
-# The kernel counts CPU time in ticks of 10 ms: over a shorter interval the quotient says more about ticks than about load.
+# The system counts CPU time in ticks of 10 ms: over a shorter interval the quotient says more about ticks than about load.
 SHORTEST_INTERVAL_S = 0.05
 
-# Listing the children walks every process of the machine, and reading the clock of every core can take milliseconds on a large one;
-# neither changes as fast as we sample.
-SLOW_FACTS_EVERY_S = 1.0
-
-T = TypeVar("T")
+# Clocks and temperatures are read from every core and over slow buses, and they change slowly; a line for every core is read as often
+# as it costs next to nothing, which is always but on machines with very many.
+SLOW_EVERY_S, SLOW_SHARE = 1.0, 0.002
+CORES_SHARE = 0.003
 
 
 class HostSampler:
-    """One sample of the machine and of the process ``pid`` with all its descendants.
+    """One sample of the machine and of the process ``pid`` with all its descendants (``ProcessTree`` says which and when).
 
-    Both utilizations are averages since the previous reading, so the first reading after a start may lack them. A descendant counts
-    from the first time it is seen. Resident set sizes are added up: a page that two processes share counts in each. The CPU frequency
-    is read once a second and absent in between. Raises DeviceError when there is no process ``pid``.
+    Utilizations are averages since the previous reading that had them, so the first reading after a start may lack them. Resident set
+    sizes are added up: a page that two processes share counts in each. Counters of processes count from the sampler's start. Clock and
+    temperature are read once a second, the unique set size every five, and they are absent in between. ``period_s`` is how often it
+    will be read: how well utilizations can be told depends on it. Raises DeviceError when there is no process ``pid``.
     """
 
-    def __init__(self, pid: int) -> None:
-        try:
-            self._root = psutil.Process(pid)
-        except psutil.Error as error:
-            raise DeviceError(f"process {pid} cannot be watched: {error}.") from None
-        self._tree: list[psutil.Process] = []
-        self._slow_facts_at = -float("inf")
-        self._list_tree()
-        self._machine_times = _machine_times()
-        self._process_times = self._cpu_seconds()
+    def __init__(self, pid: int, period_s: float = 0.1) -> None:
+        self.tree = ProcessTree(pid)
+        self.period_s = SHORTEST_INTERVAL_S
+        self._interval_s = max(period_s, SHORTEST_INTERVAL_S)
+        self._temperature = CpuTemperature()
+        self._frequency_hz = Sparing(cpu_frequency_hz, every_s=SLOW_EVERY_S, share=SLOW_SHARE)
+        self._temperature_c = Sparing(self._temperature.read, every_s=SLOW_EVERY_S, share=SLOW_SHARE)
+        self._times = CpuTimes()
+        self._core_times = Sparing(lambda: self._times.cores(), share=CORES_SHARE)
+        self._cores = self._core_times() or []
+        self._machine = self._times.machine()
+        self._cpu_s = 0.0
         self._measured_at = time.monotonic()
 
+    def counters(self) -> Sequence[Counter]:
+        def counter(
+            field: str, update_s: float | None = None, resolution: float | None = None, window_s: float = self._interval_s
+        ) -> Counter:
+            return Counter(source="psutil", device="host", field=field, update_s=update_s, resolution=resolution, window_s=window_s)
+
+        # Here and not at the first reading, which is within what is measured.
+        for question in (self._frequency_hz, self._temperature_c, self.tree.uss_bytes):
+            question.prime()
+        tick = TICK_S / self._interval_s
+        return (
+            counter("cpu_utilization", TICK_S, tick / max(1, len(self._cores))),
+            counter("core_utilization", TICK_S, tick),
+            counter("process_cpu_utilization", TICK_S, tick),
+            counter("cpu_frequency_hz", SLOW_EVERY_S, window_s=0.0),
+            counter("process_rss_bytes", resolution=float(PAGE_BYTES), window_s=0.0),
+            counter("process_uss_bytes", USS_EVERY_S, float(PAGE_BYTES), window_s=0.0),
+            *([counter("temperature_c", SLOW_EVERY_S, self._temperature.resolution_c, 0.0)] if self._temperature.exists else []),
+        )
+
     def read(self) -> Sequence[DeviceSample]:
+        tree = self.tree.read()
         now = time.monotonic()
-        frequency_hz = None
-        if now - self._slow_facts_at >= SLOW_FACTS_EVERY_S:
-            self._slow_facts_at = now
-            self._list_tree()
-            frequency_hz = cpu_frequency_hz()
-
-        cpu_utilization = process_cpu_utilization = None
-        elapsed_s = time.monotonic() - self._measured_at
+        cpu_utilization = process_cpu_utilization = core_utilization = None
+        elapsed_s = now - self._measured_at
         if elapsed_s >= SHORTEST_INTERVAL_S:
-            machine_times, process_times = _machine_times(), self._cpu_seconds()
-            self._measured_at += elapsed_s
-            cpu_utilization = busy_fraction(self._machine_times, machine_times)
-            # A process seen for the first time has no earlier figure to subtract.
-            spent = [seconds - self._process_times[key] for key, seconds in process_times.items() if key in self._process_times]
-            if spent:
-                process_cpu_utilization = sum(spent) / elapsed_s
-            self._machine_times, self._process_times = machine_times, process_times
-
+            self._times = CpuTimes()
+            machine = self._times.machine()
+            cpu_utilization = busy_fraction(self._machine, machine)
+            self._machine, self._measured_at = machine, now
+            core_utilization = self._core_utilization()
+            if tree is not None:
+                process_cpu_utilization = (tree.spent.cpu_s - self._cpu_s) / elapsed_s
+                self._cpu_s = tree.spent.cpu_s
         memory = psutil.virtual_memory()
         return (
             DeviceSample(
                 time_ns=time.time_ns(),
                 source="psutil",
                 cpu_utilization=cpu_utilization,
-                cpu_frequency_hz=frequency_hz,
+                core_utilization=core_utilization,
+                cpu_frequency_hz=self._frequency_hz(),
+                temperature_c=self._temperature_c(),
                 memory_used_bytes=memory.total - memory.available,
+                memory_total_bytes=memory.total,
                 process_cpu_utilization=process_cpu_utilization,
-                process_rss_bytes=_total(_alive(process, _rss_bytes) for process in self._tree),
-                process_threads=_total(_alive(process, psutil.Process.num_threads) for process in self._tree),
+                process_rss_bytes=tree and tree.rss_bytes,
+                process_uss_bytes=self.tree.uss_bytes(),
+                process_threads=tree and tree.threads,
+                process_read_bytes=tree and tree.spent.read_bytes,
+                process_written_bytes=tree and tree.spent.written_bytes,
+                process_minor_faults=tree and tree.spent.minor_faults,
+                process_major_faults=tree and tree.spent.major_faults,
             ),
         )
 
     def close(self) -> None:
-        self._tree = []
+        return
 
-    def _list_tree(self) -> None:
-        descendants = _alive(self._root, lambda root: root.children(recursive=True)) or []
-        # The sampler process is a child of the run it watches, and no part of it.
-        self._tree = [self._root, *(process for process in descendants if process.pid != os.getpid())]
-
-    def _cpu_seconds(self) -> dict[int, float]:
-        """CPU seconds so far of every living process of the tree, by process id."""
-        seconds = ((process.pid, _alive(process, _own_cpu_seconds)) for process in self._tree)
-        return {pid: spent for pid, spent in seconds if spent is not None}
+    def _core_utilization(self) -> tuple[float, ...] | None:
+        cores = self._core_times()
+        if cores is None:
+            return None
+        before, self._cores = self._cores, cores
+        if len(before) != len(cores):  # one went on or off: which is not said
+            return None
+        busy = [busy_fraction(*times) for times in zip(before, cores, strict=True)]
+        # A tick is a tenth of a reading ten times a second: more digits would say nothing and fill the file.
+        return None if None in busy else tuple(round(one, 3) for one in busy if one is not None)
 
 
 def cpu_frequency_hz() -> float | None:
@@ -97,41 +123,3 @@ def cpu_frequency_hz() -> float | None:
     except (OSError, NotImplementedError, RuntimeError):
         return None
     return frequency.current * 1e6 if frequency and frequency.current else None
-
-
-def busy_fraction(before: dict[str, float], after: dict[str, float]) -> float | None:
-    """The share of all cores' time between two readings that was neither idle nor waiting for a disk; None when no time passed."""
-    # Linux lets idle and iowait step back a little when cores go offline or times are corrected.
-    spent = {state: max(0.0, seconds - before.get(state, seconds)) for state, seconds in after.items()}
-    total = sum(spent.values())
-    if not total:
-        return None
-    return 1 - (spent.get("idle", 0.0) + spent.get("iowait", 0.0)) / total
-
-
-def _machine_times() -> dict[str, float]:
-    """Seconds that all cores together spent in each state; guest time is left out because user time contains it."""
-    return {state: seconds for state, seconds in psutil.cpu_times()._asdict().items() if not state.startswith("guest")}
-
-
-def _own_cpu_seconds(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return times.user + times.system
-
-
-def _rss_bytes(process: psutil.Process) -> int:
-    return process.memory_info().rss
-
-
-def _alive(process: psutil.Process, fact: Callable[[psutil.Process], T]) -> T | None:
-    """``fact(process)``, or None when the process has ended or is not ours to look at."""
-    try:
-        return fact(process)
-    except (psutil.Error, OSError):
-        return None
-
-
-def _total(values: Iterable[int | None]) -> int | None:
-    """The sum of what is there, None when nothing is."""
-    present = [value for value in values if value is not None]
-    return sum(present) if present else None

@@ -7,13 +7,14 @@ from typing import BinaryIO
 
 import msgspec
 
-from rooflines.profiler.records import DeviceSample
+from rooflines.profiler.records import Counter, DeviceSample
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line: a sample, a sentence about what cannot be sampled, or that sampling has ``started``."""
+    """One line: a sample, how well one of its fields can be read, what cannot be sampled, or that sampling has ``started``."""
 
     sample: DeviceSample | None = None
+    counter: Counter | None = None
     problem: str | None = None
     started: bool = False
 
@@ -23,12 +24,15 @@ class Journal(msgspec.Struct, frozen=True, kw_only=True):
 
     started: bool
     samples: tuple[DeviceSample, ...]
+    counters: tuple[Counter, ...]
     problems: tuple[str, ...]
 
 
 def write_entry(file: BinaryIO, entry: Entry) -> None:
-    """Append one line and hand it to the system at once."""
-    file.write(msgspec.json.encode(entry) + b"\n")
+    """Append one line and hand it to the system at once. Raises OSError when it does not fit any more."""
+    line = memoryview(msgspec.json.encode(entry) + b"\n")
+    while line:  # a disk that fills up takes the beginning, and refuses the rest
+        line = line[file.write(line) :]
     file.flush()
 
 
@@ -41,7 +45,9 @@ def read_journal(path: Path) -> Journal:
     entries = [entry for line in content.split(b"\n")[:-1] if (entry := _decode(line))]
     return Journal(
         started=any(entry.started for entry in entries),
-        samples=tuple(entry.sample for entry in entries if entry.sample is not None),
+        # Each series is in order; which of two series was written first is chance.
+        samples=tuple(sorted((entry.sample for entry in entries if entry.sample is not None), key=lambda sample: sample.time_ns)),
+        counters=tuple(entry.counter for entry in entries if entry.counter is not None),
         problems=tuple(entry.problem for entry in entries if entry.problem is not None),
     )
 

@@ -1,84 +1,130 @@
-"""One NVIDIA GPU as its driver sees it, through NVML."""
+"""One NVIDIA GPU as its driver sees it, through NVML. docs/sampling-nvml.md says what each figure is worth."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from rooflines.device_specs.nvml import find_gpu, start_nvml
+from rooflines.device_specs.nvml import find_slices, start_nvml, throttle_reasons
 from rooflines.errors import DeviceError
-from rooflines.profiler.records import DeviceSample
+from rooflines.profiler.records import Counter, DeviceSample
+from rooflines.profiler.samplers.nvml_counters import NvmlCounters
+from rooflines.profiler.samplers.nvml_device import NvmlDevice
+from rooflines.profiler.samplers.nvml_processes import ProcessMemory
+
+# A question for PCIe throughput blocks for 20 ms, one for the processes can take milliseconds: one of them at most in this time.
+TURN_S = 0.25
+# Where nothing was seen to change: NVIDIA's drivers have new values every 20 to 100 ms.
+UNMEASURED_PERIOD_S = 0.05
+
+Pids = Callable[[], Collection[int]]
 
 
 class NvmlSampler:
-    """Readings of one GPU. ``identity`` is its UUID or its NVML index, ``device`` the name that its samples carry.
+    """Readings of one GPU or MIG slice. ``identity`` is its UUID or its NVML index, ``device`` the name that its samples carry.
 
-    A field that this GPU does not support is absent from every sample; one that failed once is absent from that sample. Power is the
-    driver's average over the last second where it has one. Raises DeviceError when NVML or the GPU is not there, and from ``read``
-    when the GPU was lost.
+    A field that this GPU does not support, or that this user may not read, is absent from every sample; one that failed once is absent
+    from that sample. PCIe throughput and the memory of the processes ``pids`` are read in turn, one of them every ``TURN_S``
+    seconds, and absent in between. A slice has its memory only: power, temperature and clocks are the whole GPU's. The time of a sample
+    is that of its energy and power. Counters are as NVML shows them, also where they fall back or stand still.
+
+    ``problems`` are the sentences about what this user may not read. Raises DeviceError when NVML or the GPU is not there, and from
+    ``read`` and ``counters`` when the GPU was lost.
     """
 
-    def __init__(self, identity: str | int, device: str) -> None:
-        self._nvml = start_nvml()
-        self._device = device
-        self._unsupported: set[str] = set()
+    def __init__(self, identity: str | int, device: str, pids: Pids | None = None) -> None:
+        self._gpu = gpu = NvmlDevice(identity, device)
+        self.period_s = 0.0
+        self._counters = NvmlCounters(gpu)
+        self._processes = ProcessMemory(gpu, pids) if pids is not None else None
+        self._in_turn = deque([self._process_memory] if gpu.is_slice else [self._process_memory, self._pcie_sent, self._pcie_received])
+        self._turn_at = -float("inf")
         try:
-            self._handle = find_gpu(self._nvml, identity)
-        except self._nvml.NVMLError as error:
-            self._nvml.nvmlShutdown()
-            raise DeviceError(f"NVML does not know GPU {identity!r} ({device}): {error}.") from None
+            # Whoever starts the sampling wants to know now what cannot be read.
+            self.read()
+            if not gpu.is_slice:
+                self._pcie_sent()
+        except DeviceError:
+            self.close()
+            raise
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        return tuple(self._gpu.problems)
+
+    def counters(self) -> Sequence[Counter]:
+        if self._gpu.is_slice:
+            return ()
+        counters = self._counters.measure()
+        periods = [counter.update_s for counter in counters if counter.update_s is not None]
+        self.period_s = min(periods) / 2 if periods else UNMEASURED_PERIOD_S
+        return counters
 
     def read(self) -> Sequence[DeviceSample]:
-        nvml, gpu = self._nvml, self._handle
-        utilization = self._ask("utilization", lambda: nvml.nvmlDeviceGetUtilizationRates(gpu))
-        return (
-            DeviceSample(
-                time_ns=time.time_ns(),
-                source="nvml",
-                device=self._device,
-                gpu_utilization=None if utilization is None else utilization.gpu / 100,
-                gpu_memory_utilization=None if utilization is None else utilization.memory / 100,
-                memory_used_bytes=self._ask("memory", lambda: int(nvml.nvmlDeviceGetMemoryInfo(gpu).used)),
-                power_w=self._power_w(),
-                power_limit_w=self._ask("power limit", lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(gpu) / 1e3),
-                energy_j=self._ask("energy", lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(gpu) / 1e3),
-                temperature_c=self._ask("temperature", lambda: float(nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU))),
-                sm_clock_hz=self._ask("SM clock", lambda: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM) * 1e6),
-                memory_clock_hz=self._ask("memory clock", lambda: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM) * 1e6),
-            ),
-        )
+        gpu = self._gpu
+        with gpu.reading():
+            began_ns = time.time_ns()
+            values: dict[str, Any] = {} if gpu.is_slice else self._counters.read()
+            time_ns = (began_ns + time.time_ns()) // 2
+            values |= self._memory()
+            if not gpu.is_slice:
+                values |= self._state()
+            if time.monotonic() - self._turn_at >= TURN_S:
+                self._turn_at = time.monotonic()
+                values |= self._in_turn[0]()
+                self._in_turn.rotate(-1)
+        return (DeviceSample(time_ns=time_ns, source="nvml", device=gpu.name, **values),)
 
     def close(self) -> None:
-        self._nvml.nvmlShutdown()
+        self._gpu.close()
 
-    def _power_w(self) -> float | None:
-        average: float | None = self._ask("power average", self._power_average_w)
-        if average is not None:
-            return average
-        # Before Ampere there is no average: NVML then has the power of the moment.
-        moment: float | None = self._ask("power", lambda: self._nvml.nvmlDeviceGetPowerUsage(self._handle) / 1e3)
-        return moment
+    def _memory(self) -> dict[str, Any]:
+        nvml, handle = self._gpu.nvml, self._gpu.handle
+        memory = self._gpu.ask(
+            "memory",
+            # The second version does not count what the driver keeps for itself as used.
+            lambda: nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2),
+            lambda: nvml.nvmlDeviceGetMemoryInfo(handle),
+        )
+        return {} if memory is None else {"memory_used_bytes": int(memory.used), "memory_total_bytes": int(memory.total)}
 
-    def _power_average_w(self) -> float:
-        (field,) = self._nvml.nvmlDeviceGetFieldValues(self._handle, [self._nvml.NVML_FI_DEV_POWER_AVERAGE])
-        if field.nvmlReturn != self._nvml.NVML_SUCCESS:
-            raise self._nvml.NVMLError(field.nvmlReturn)
-        return float(field.value.uiVal / 1e3)
+    def _state(self) -> dict[str, Any]:
+        """What holds a GPU back, and how it is."""
+        nvml, handle, ask = self._gpu.nvml, self._gpu.handle, self._gpu.ask
+        bits = ask(
+            "throttle reasons",
+            lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle),
+            # its name before driver 535
+            lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle),
+        )
+        return {
+            "power_limit_w": ask("power limit", lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1e3),
+            "temperature_c": ask("temperature", lambda: float(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))),
+            "sm_clock_hz": ask("SM clock", lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM) * 1e6),
+            "memory_clock_hz": ask("memory clock", lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM) * 1e6),
+            "throttle_reasons": None if bits is None else ", ".join(throttle_reasons(bits)),
+            "ecc_corrected": self._ecc("corrected memory errors", nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED),
+            "ecc_uncorrected": self._ecc("uncorrected memory errors", nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED),
+        }
 
-    def _ask(self, field: str, question: Callable[[], Any]) -> Any:
-        """The answer, or None when there is none; what is not supported is asked once, a lost GPU ends the series."""
-        if field in self._unsupported:
-            return None
-        try:
-            return question()
-        except (self._nvml.NVMLError_NotSupported, self._nvml.NVMLError_FunctionNotFound, self._nvml.NVMLError_InvalidArgument):
-            self._unsupported.add(field)
-        except (self._nvml.NVMLError_GpuIsLost, self._nvml.NVMLError_ResetRequired) as error:
-            raise DeviceError(f"{self._device} ended its samples: {error}.", hint="See nvidia-smi and the kernel log.") from None
-        except self._nvml.NVMLError:
-            pass
-        return None
+    def _ecc(self, words: str, kind: int) -> int | None:
+        nvml, handle = self._gpu.nvml, self._gpu.handle
+        return self._gpu.ask(words, lambda: int(nvml.nvmlDeviceGetTotalEccErrors(handle, kind, nvml.NVML_VOLATILE_ECC)))
+
+    def _process_memory(self) -> dict[str, Any]:
+        return {"process_memory_bytes": self._processes.read()} if self._processes is not None else {}
+
+    def _pcie_sent(self) -> dict[str, Any]:
+        return {"pcie_tx_bytes_per_s": self._pcie(self._gpu.nvml.NVML_PCIE_UTIL_TX_BYTES)}
+
+    def _pcie_received(self) -> dict[str, Any]:
+        return {"pcie_rx_bytes_per_s": self._pcie(self._gpu.nvml.NVML_PCIE_UTIL_RX_BYTES)}
+
+    def _pcie(self, direction: int) -> float | None:
+        nvml, handle = self._gpu.nvml, self._gpu.handle
+        return self._gpu.ask("PCIe throughput", lambda: nvml.nvmlDeviceGetPcieThroughput(handle, direction) * 1e3)
 
 
 def gpu_count() -> int:
@@ -90,22 +136,46 @@ def gpu_count() -> int:
         nvml.nvmlShutdown()
 
 
-def open_gpus(gpus: Mapping[str, str] | None) -> tuple[list[NvmlSampler], list[str]]:
-    """A sampler for every GPU that can be read, and a sentence for every one that cannot.
+def all_gpus() -> dict[str, str | int]:
+    """Every GPU that NVML sees, as ``gpu0``, ``gpu1`` and so on, because NVML counts by bus and CUDA need not; slices after their GPU.
 
-    ``gpus`` maps the name that samples carry (``cuda:0``) to the GPU's UUID. None means all that NVML sees, named ``gpu0``, ``gpu1``
-    and so on, because NVML counts by bus and CUDA need not.
+    Names to indices, and for the MIG slices (``gpu0/mig0``) to UUIDs. Raises DeviceError with the reason when NVML is not usable.
+    """
+    nvml = start_nvml()
+    found: dict[str, str | int] = {}
+    try:
+        for index in range(nvml.nvmlDeviceGetCount()):
+            found[f"gpu{index}"] = index
+            try:
+                slices = find_slices(nvml, nvml.nvmlDeviceGetHandleByIndex(index))
+            except nvml.NVMLError:  # opening it will say why
+                continue
+            found |= {f"gpu{index}/mig{number}": nvml.nvmlDeviceGetUUID(handle) for number, handle in enumerate(slices)}
+    except nvml.NVMLError as error:
+        raise DeviceError(f"NVML is not usable ({error}).") from None
+    finally:
+        nvml.nvmlShutdown()
+    return found
+
+
+def open_gpus(gpus: Mapping[str, str] | None, pids: Pids | None = None) -> tuple[list[NvmlSampler], list[str]]:
+    """A sampler for every GPU that can be read, and a sentence for every one, and every figure, that cannot.
+
+    ``gpus`` maps the name that samples carry (``cuda:0``) to the GPU's UUID. None means all that NVML sees (``all_gpus``). ``pids``
+    gives the watched processes, whose memory on the GPUs is sampled.
     """
     try:
-        wanted: Mapping[str, str | int] = {f"gpu{index}": index for index in range(gpu_count())} if gpus is None else gpus
+        wanted: Mapping[str, str | int] = all_gpus() if gpus is None else gpus
     except DeviceError as error:
         return [], [f"No GPU is sampled: {error}"]
-    opened = [_open_gpu(identity, device) for device, identity in wanted.items()]
-    return [gpu for gpu in opened if isinstance(gpu, NvmlSampler)], [gpu for gpu in opened if isinstance(gpu, str)]
+    opened = [_open_gpu(identity, device, pids) for device, identity in wanted.items()]
+    samplers = [gpu for gpu in opened if isinstance(gpu, NvmlSampler)]
+    problems = [gpu for gpu in opened if isinstance(gpu, str)]
+    return samplers, [*problems, *(problem for gpu in samplers for problem in gpu.problems)]
 
 
-def _open_gpu(identity: str | int, device: str) -> NvmlSampler | str:
+def _open_gpu(identity: str | int, device: str, pids: Pids | None) -> NvmlSampler | str:
     try:
-        return NvmlSampler(identity, device)
+        return NvmlSampler(identity, device, pids)
     except DeviceError as error:
         return str(error)

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from rooflines.errors import UsageError
-from rooflines.profiler.records import DeviceSample
+from rooflines.profiler.records import Counter, DeviceSample
 from rooflines.profiler.samplers.journal import read_journal
+
+if TYPE_CHECKING:
+    import torch
 
 START_TIMEOUT_S = 10.0
 STOP_TIMEOUT_S = 2.0
@@ -31,20 +36,24 @@ class SamplerProcess:
         sampler.samples(), sampler.problem
 
     ``path`` is the file of JSON lines that the sampler writes; it replaces one that is there. ``gpus`` maps names to UUIDs (see
-    ``torch_gpus``); None means every GPU that NVML sees, ``{}`` none. Entering waits until the first reading is near, so that the
+    ``torch_gpus``); None means every GPU that NVML sees, ``{}`` none. ``sparing`` is for steps that are timed meanwhile: where readings
+    cost what these would feel, there are fewer. Entering waits until the first reading is near, so that the
     sampler's start falls outside the measurement. Nothing that goes wrong with sampling raises: there are fewer samples then, or none,
     and ``problem`` says why. The sampler ends when told, when ``pid`` ends, when we are killed, or on SIGTERM; it ignores Ctrl-C.
 
     Raises UsageError when ``period_s`` is not positive.
     """
 
-    def __init__(self, pid: int, path: str | Path, period_s: float = 0.1, gpus: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, pid: int, path: str | Path, period_s: float = 0.1, gpus: Mapping[str, str] | None = None, *, sparing: bool = False
+    ) -> None:
         if not period_s > 0:
             raise UsageError(f"the sampling period must be positive, not {period_s!r} s.")
         self._pid = pid
         self._path = Path(path).absolute()
         self._period_s = period_s
         self._gpus = gpus
+        self._sparing = sparing
         self._process: subprocess.Popen[bytes] | None = None
         self._errors: IO[bytes] | None = None
         self._failure = ""
@@ -69,6 +78,10 @@ class SamplerProcess:
     def samples(self) -> tuple[DeviceSample, ...]:
         """Every sample written so far, in the order taken; while sampling as well as after."""
         return read_journal(self._path).samples
+
+    def counters(self) -> tuple[Counter, ...]:
+        """How well each field of the samples can be read."""
+        return read_journal(self._path).counters
 
     def start(self) -> None:
         """Start the sampler and wait until it samples, or until it is clear that it will not."""
@@ -107,7 +120,7 @@ class SamplerProcess:
             # A byte as well as the end of the pipe: a forked worker may still hold a copy of our end.
             process.stdin.write(b".")
             process.stdin.close()
-        for insist in (process.terminate, process.kill):
+        for insist in (partial(_terminate, process), process.kill):
             try:
                 process.wait(STOP_TIMEOUT_S)
                 break
@@ -123,6 +136,7 @@ class SamplerProcess:
     def _command(self) -> list[str]:
         command = [sys.executable, "-m", "rooflines.profiler.samplers"]
         command += ["--pid", str(self._pid), "--output", str(self._path), "--period-s", repr(self._period_s)]
+        command += ["--sparing"] if self._sparing else []
         if self._gpus is None:
             return [*command, "--all-gpus"]
         if not self._gpus:
@@ -149,6 +163,20 @@ def torch_gpus(*devices: str) -> dict[str, str]:
         return {}
     names = devices or tuple(f"cuda:{index}" for index in range(torch.cuda.device_count()))
     return {name: str(torch.cuda.get_device_properties(name).uuid) for name in names}
+
+
+def gpus_in_use(device: torch.device) -> tuple[str, ...]:
+    """``device`` and every other GPU on which torch holds memory for this process, as it does for DataParallel and split models."""
+    import torch
+
+    used = [f"cuda:{index}" for index in range(torch.cuda.device_count()) if torch.cuda.memory_reserved(index)]
+    return tuple(dict.fromkeys((str(device), *used)))
+
+
+def _terminate(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    if hasattr(signal, "SIGCONT"):  # a process that was stopped (SIGSTOP) hears of nothing else
+        process.send_signal(signal.SIGCONT)
 
 
 def _exit(code: int) -> str:

@@ -7,58 +7,119 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rooflines.errors import DeviceError
-from rooflines.profiler.records import DeviceSample
+from rooflines.profiler.records import Counter, DeviceSample
+from rooflines.profiler.samplers.updates import step, watch
 
 POWERCAP = Path("/sys/class/powercap")
 
+# The units in which processors count, in nanojoules as the kernel has them (drivers/powercap/intel_rapl_common.c) before it cuts to
+# whole microjoules: a power of two of a joule (Intel, AMD) or of a microjoule (Atom), and that of server memory.
+_UNITS_NJ = (*(10**9 >> power for power in range(20)), *(1000 << power for power in range(20)), 15300)
+
 
 class RaplSampler:
-    """One sample of all CPU packages together; memory and the rest of the board are not in it.
+    """The energy of all CPU packages together as device ``host``, and that of memory and of the whole board where they are counted.
 
-    ``energy_j`` counts from the sampler's start, ``power_w`` is the average since the previous reading, absent in the first one. Raises
-    DeviceError when there are no counters, or when this user may not read them.
+    Memory (``dram``) is in no package's counter on servers; the board (``psys``) is packages, memory and all else together: three
+    devices, whose energies must not be added up. ``energy_j`` counts from the sampler's start, ``power_w`` is the average since the
+    previous reading, absent in the first one. ``period_s`` is how often it will be read. Raises DeviceError when there are no
+    counters, or when this user may not read them.
     """
 
-    def __init__(self, powercap: Path = POWERCAP) -> None:
-        counters = package_counters(powercap)
-        if not counters:
+    def __init__(self, powercap: Path = POWERCAP, period_s: float = 0.1) -> None:
+        packages = package_counters(powercap)
+        if not packages:
             raise DeviceError("CPU power is not sampled: this kernel shows no RAPL energy counters.")
-        self._energy_uj = 0
-        self._read_at: float | None = None
+        self.period_s = 0.0
+        self._asked_period_s = period_s
         try:
-            self._ranges = {counter: _number(counter.with_name("max_energy_range_uj")) for counter in counters}
-            self._last = {counter: _number(counter) for counter in counters}
+            self._zones = {"host": _Zone(packages)} | {name: _Zone(counters) for name, counters in other_counters(powercap).items()}
         except OSError as error:
             hint = "'rooflines doctor' has the command that changes it."
             raise DeviceError(f"CPU power is not sampled: {error}.", hint=hint) from None
 
-    def read(self) -> Sequence[DeviceSample]:
+    def counters(self) -> Sequence[Counter]:
         try:
-            now = {counter: _number(counter) for counter in self._last}
+            described = [self._describe(device, zone) for device, zone in self._zones.items()]
         except OSError as error:
             raise DeviceError(f"CPU power ended its samples: {error}.") from None
-        read_at, time_ns = time.monotonic(), time.time_ns()
+        updates = [energy.update_s for energy, _ in described if energy.update_s is not None]
+        self.period_s = min(updates, default=0.0) / 2
+        return [counter for pair in described for counter in pair]
+
+    def _describe(self, device: str, zone: _Zone) -> tuple[Counter, Counter]:
+        update_s, resolution_j = zone.watch()
+        return (
+            Counter(source="rapl", device=device, field="energy_j", update_s=update_s, resolution=resolution_j),
+            Counter(source="rapl", device=device, field="power_w", update_s=update_s, window_s=self._asked_period_s),
+        )
+
+    def read(self) -> Sequence[DeviceSample]:
+        try:
+            spent = {device: zone.read() for device, zone in self._zones.items()}
+        except OSError as error:
+            raise DeviceError(f"CPU power ended its samples: {error}.") from None
+        time_ns = time.time_ns()
+        return tuple(
+            DeviceSample(time_ns=time_ns, source="rapl", device=device, energy_j=energy_uj / 1e6, power_w=power_w)
+            for device, (energy_uj, power_w) in spent.items()
+        )
+
+    def close(self) -> None:
+        return
+
+
+class _Zone:
+    """Counters that are added up. Raises OSError when one cannot be read."""
+
+    def __init__(self, counters: Sequence[Path]) -> None:
+        self._ranges = {counter: _number(counter.with_name("max_energy_range_uj")) for counter in counters}
+        self._last = {counter: _number(counter) for counter in counters}
+        self._energy_uj = 0
+        self._read_at: float | None = None
+
+    def watch(self) -> tuple[float | None, float | None]:
+        """The seconds between two values of a counter, and the joules that it counts in: of the slowest and the coarsest."""
+        watched = [watch(lambda counter=counter: _number(counter)) for counter in self._last]  # type: ignore[misc]
+        updates = [one.update_s for one in watched if one.update_s is not None]
+        steps_nj = [size for one in watched if (size := step(one.values, _UNITS_NJ, scale=1000)) is not None]
+        return max(updates, default=None), max(steps_nj) / 1e9 if steps_nj else None
+
+    def read(self) -> tuple[int, float | None]:
+        """Microjoules since the start, and watts since the previous reading."""
+        now = {counter: _number(counter) for counter in self._last}
+        read_at = time.monotonic()
         spent_uj = sum(wrapped_difference(self._last[counter], value, self._ranges[counter]) for counter, value in now.items())
         power_w = None
         if self._read_at is not None and read_at > self._read_at:
             power_w = spent_uj / 1e6 / (read_at - self._read_at)
         self._energy_uj += spent_uj
         self._last, self._read_at = now, read_at
-        return (DeviceSample(time_ns=time_ns, source="rapl", energy_j=self._energy_uj / 1e6, power_w=power_w),)
-
-    def close(self) -> None:
-        return
+        return self._energy_uj, power_w
 
 
 def package_counters(powercap: Path = POWERCAP) -> tuple[Path, ...]:
-    """The energy counters of the CPU packages: their parts (cores, memory) and the whole board have counters of their own."""
-    zones = [zone for zone in powercap.glob("intel-rapl:*") if _name(zone).startswith("package")]
-    return tuple(sorted(zone / "energy_uj" for zone in zones))
+    """The energy counters of the CPU packages, or of their dies: their parts (cores, graphics) have counters of their own."""
+    return tuple(zone / "energy_uj" for zone in _zones(powercap) if _name(zone).startswith("package"))
+
+
+def other_counters(powercap: Path = POWERCAP) -> dict[str, tuple[Path, ...]]:
+    """What is counted beside the packages: all memory together as ``dram``, the board as ``psys`` (several as ``psys0``, ``psys1``)."""
+    zones = _zones(powercap)
+    memory = tuple(zone / "energy_uj" for zone in zones if _name(zone) == "dram")
+    boards = [zone / "energy_uj" for zone in zones if _name(zone).startswith("psys")]
+    named = {"psys" if len(boards) == 1 else f"psys{number}": (board,) for number, board in enumerate(boards)}
+    return ({"dram": memory} if memory else {}) | named
 
 
 def wrapped_difference(before: int, after: int, largest: int) -> int:
     """How far a counter went that starts again at 0 after ``largest``."""
     return after - before if after >= before else after + largest + 1 - before
+
+
+def _zones(powercap: Path) -> list[Path]:
+    # Intel's and AMD's alike; "intel-rapl-mmio:0" is the first package once more, through another door.
+    return sorted(powercap.glob("intel-rapl:*"))
 
 
 def _name(zone: Path) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from types import UnionType
 from typing import Any
 
 import msgspec
@@ -50,10 +51,10 @@ def _schema() -> Any:
     """The table's columns, derived from the record so that the two cannot drift apart."""
     import pyarrow as pa
 
-    types = {int: pa.int64(), float: pa.float64(), str: pa.string()}
+    types = {int: pa.int64(), float: pa.float64(), str: pa.string(), tuple[float, ...]: pa.list_(pa.float64())}
     fields = []
     for field in msgspec.structs.fields(DeviceSample):
-        options = getattr(field.type, "__args__", (field.type,))
+        options = field.type.__args__ if isinstance(field.type, UnionType) else (field.type,)
         (kind,) = (option for option in options if option is not type(None))
         fields.append(pa.field(field.name, types[kind], nullable=not field.required))
     return pa.schema(fields, metadata={"rooflines.schema": SAMPLES_SCHEMA})

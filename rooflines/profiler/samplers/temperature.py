@@ -1,0 +1,56 @@
+"""How hot the CPU packages are, from the sensors that Linux shows."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+HWMON = Path("/sys/class/hwmon")
+
+# The driver, the label of its sensor for a whole package, and the step it counts in, in degrees: the kernel's documentation of
+# coretemp (Intel) and k10temp (AMD); zenpower is a driver beside the latter, the rest are those of ARM boards, without labels.
+# Tdie is the temperature; Tctl is what the fan follows, which on some processors lies above it.
+_SENSORS: tuple[tuple[str, str, float | None], ...] = (
+    ("coretemp", r"Package id \d+", 1.0),
+    ("k10temp", r"Tdie", 0.125),
+    ("k10temp", r"Tctl", 0.125),
+    ("zenpower", r"Tdie", 0.125),
+    ("cpu_thermal", r"", None),
+)
+
+
+class CpuTemperature:
+    """The sensors of the packages, looked for once. ``resolution_c`` is the step they count in, None where that is not known."""
+
+    def __init__(self, hwmon: Path = HWMON) -> None:
+        self.resolution_c: float | None = None
+        self._inputs: list[Path] = []
+        drivers = [(directory, _text(directory / "name")) for directory in sorted(hwmon.glob("hwmon*"))]
+        for driver, label, resolution_c in _SENSORS:
+            for directory, name in drivers:
+                if name == driver:
+                    self._inputs += [path for path in sorted(directory.glob("temp*_input")) if re.fullmatch(label, _label(path))]
+            if self._inputs:
+                self.resolution_c = resolution_c
+                return
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a sensor at all."""
+        return bool(self._inputs)
+
+    def read(self) -> float | None:
+        """The hottest package in degrees Celsius, None where nothing can be read."""
+        readings = [int(text) for path in self._inputs if (text := _text(path)).lstrip("-").isdigit()]
+        return max(readings) / 1e3 if readings else None
+
+
+def _label(path: Path) -> str:
+    return _text(path.with_name(path.name.replace("_input", "_label")))
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,103 @@
+"""How often a counter has a new value, and in what steps: found by watching it."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+# How long a counter is watched at most, and how many changes are enough.
+WATCH_S, ENOUGH_CHANGES = 0.05, 12
+# Steps are told from so many different values: fewer may fit a wrong step by chance.
+FEWEST_VALUES = 5
+# A change is sharp that is known to this share of the period.
+SHARP = 0.1
+
+
+class Pace(NamedTuple):
+    """What readings of a counter show of it.
+
+    ``period_s`` is the time between two new values, None when fewer than two were seen: one alone says nothing about the next. It is
+    known no better than ``reading_s``, the time between two readings: a counter that is as fast as it was read may be faster.
+    ``step`` is the largest number that divides every change, None without a change; the counter's resolution is that or a part of it.
+    ``changes`` is how many new values there were.
+    """
+
+    period_s: float | None
+    reading_s: float | None
+    step: int | None
+    changes: int
+
+
+class Updates(NamedTuple):
+    """``update_s`` is the time between changes, None when there were fewer than two; ``values`` are the different ones read."""
+
+    update_s: float | None
+    values: tuple[int, ...]
+
+
+def pace(readings: Sequence[tuple[float, int]]) -> Pace:
+    """What ``readings`` show: times in seconds, ascending, and the values in whole units of the counter.
+
+    The period is the median time between two changes, made more precise. Where the reader was held up, nobody knows when in that time
+    the value changed: such changes are left out where there are others. Where a value was missed, or happened to be the same after an
+    update, the interval counts as so many periods as medians fit into it, and the mean over all periods is taken.
+    """
+    pairs = list(pairwise(readings))
+    divisor = math.gcd(*(other - value for (_, value), (_, other) in pairs)) or None
+    # The middle of the time in which each change came, and how long that time was.
+    changes = [((before + after) / 2, after - before) for (before, value), (after, other) in pairs if other != value]
+    if not pairs:
+        return Pace(None, None, divisor, 0)
+    reading_s = _median([after - before for (before, _), (after, _) in pairs])
+    moments = [moment for moment, _ in changes]
+    median = _median(_intervals(moments)) if len(moments) > 1 else 0.0
+    if not median:
+        return Pace(None, reading_s, divisor, len(changes))
+    sharp = [moment for moment, doubt in changes if doubt <= max(SHARP * median, 2 * reading_s)]
+    intervals = _intervals(sharp if len(sharp) > 1 else moments)
+    # Both ends of an interval are known to a reading, and so is the median.
+    longest = median + 2 * reading_s
+    periods = sum(round(interval / median) if interval > longest else 1 for interval in intervals)
+    return Pace(sum(intervals) / periods, reading_s, divisor, len(changes))
+
+
+def watch(read: Callable[[], int], *, watch_s: float = WATCH_S, changes: int = ENOUGH_CHANGES) -> Updates:
+    """Read a counter as fast as it can be read, until it has changed often enough or for ``watch_s`` seconds."""
+    values = [read()]
+    began = time.perf_counter()
+    readings = [(began, values[0])]
+    while len(values) <= changes + 1 and (now := time.perf_counter()) - began < watch_s:
+        value = read()
+        readings.append((now, value))
+        if value != values[-1]:
+            values.append(value)
+    return Updates(pace(readings).period_s, tuple(values))
+
+
+def step(values: Sequence[int], candidates: Sequence[int], scale: int = 1) -> int | None:
+    """The largest of ``candidates`` of which every one of ``values`` is a multiple; None when too few are given or none fits.
+
+    A candidate is in units of which ``scale`` make one of the values, and a multiple of it was cut to a whole value.
+    """
+    if len(set(values)) < FEWEST_VALUES:
+        return None
+    fitting = (size for size in sorted(candidates, reverse=True) if all(_is_multiple(value, size, scale) for value in values))
+    return next(fitting, None)
+
+
+def _is_multiple(value: int, size: int, scale: int) -> bool:
+    count = -(-value * scale // size)
+    return count * size // scale == value
+
+
+def _intervals(moments: Sequence[float]) -> list[float]:
+    return [after - before for before, after in pairwise(moments)]
+
+
+def _median(numbers: Sequence[float]) -> float:
+    # The standard library's comes with fractions and decimals: megabytes, in a process that should be small.
+    ordered = sorted(numbers)
+    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2

@@ -1,0 +1,193 @@
+"""CPU energy from a powercap tree made of files, as the kernel lays it out: wraps, sockets, memory, rights, and how fine it counts."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from rooflines.errors import DeviceError
+from rooflines.profiler.samplers.rapl import RaplSampler, other_counters, package_counters
+from rooflines.profiler.samplers.updates import step, watch
+
+pytestmark = pytest.mark.unit
+RANGE_UJ = 262143328850  # 2**32 - 1 times 61 035 nJ
+
+
+class Powercap:
+    """A directory like /sys/class/powercap; ``set`` moves a zone's counter."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def add(self, zone: str, name: str, energy_uj: int = 0, range_uj: int = RANGE_UJ) -> None:
+        (self.directory / zone).mkdir()
+        (self.directory / zone / "name").write_text(f"{name}\n")
+        (self.directory / zone / "max_energy_range_uj").write_text(f"{range_uj}\n")
+        self.set(zone, energy_uj)
+
+    def set(self, zone: str, energy_uj: int) -> None:
+        (self.directory / zone / "energy_uj").write_text(f"{energy_uj}\n")
+
+
+@pytest.fixture
+def powercap(tmp_path):
+    return Powercap(tmp_path)
+
+
+@pytest.fixture
+def server(powercap):
+    """Two sockets with memory, as a dual Xeon shows them."""
+    for socket in (0, 1):
+        powercap.add(f"intel-rapl:{socket}", f"package-{socket}")
+        powercap.add(f"intel-rapl:{socket}:0", "dram")
+    return powercap
+
+
+def energies(sampler):
+    return {sample.device: sample.energy_j for sample in sampler.read()}
+
+
+def test_packages_are_added_up_and_memory_is_a_device_of_its_own(server):
+    sampler = RaplSampler(server.directory)
+    assert energies(sampler) == {"host": 0.0, "dram": 0.0}
+    for zone, spent_uj in {"intel-rapl:0": 3_000_000, "intel-rapl:1": 500_000, "intel-rapl:0:0": 250_000}.items():
+        server.set(zone, spent_uj)
+    host, memory = sampler.read()
+    assert {sample.source for sample in (host, memory)} == {"rapl"}
+    assert (host.device, host.energy_j, memory.device, memory.energy_j) == ("host", 3.5, "dram", 0.25)
+    assert host.time_ns == memory.time_ns
+    assert host.power_w > memory.power_w > 0
+    assert [sample.power_w for sample in sampler.read()] == [0.0, 0.0]
+
+
+def test_the_first_reading_has_no_power_yet(server):
+    assert [sample.power_w for sample in RaplSampler(server.directory).read()] == [None, None]
+
+
+def test_a_counter_that_starts_again_loses_nothing(powercap):
+    powercap.add("intel-rapl:0", "package-0", energy_uj=9_000_000, range_uj=9_999_999)
+    sampler = RaplSampler(powercap.directory)
+    powercap.set("intel-rapl:0", 500_000)  # it went over 9 999 999
+    assert energies(sampler) == {"host": 1.5}
+    powercap.set("intel-rapl:0", 700_000)
+    assert energies(sampler) == {"host": 1.7}
+
+
+def test_a_laptop_has_parts_in_the_package_and_the_package_in_the_board(powercap):
+    powercap.add("intel-rapl:0", "package-0")
+    for number, part in enumerate(("core", "uncore", "dram")):
+        powercap.add(f"intel-rapl:0:{number}", part)
+    powercap.add("intel-rapl:1", "psys")
+    powercap.add("intel-rapl-mmio:0", "package-0")  # the same package through another door
+    sampler = RaplSampler(powercap.directory)
+    for zone in ("intel-rapl:0", "intel-rapl:0:0", "intel-rapl:0:1", "intel-rapl:0:2", "intel-rapl:1", "intel-rapl-mmio:0"):
+        powercap.set(zone, 1_000_000)
+    assert energies(sampler) == {"host": 1.0, "dram": 1.0, "psys": 1.0}
+
+
+def test_amd_shows_its_package_under_the_same_names(powercap):
+    powercap.add("intel-rapl:0", "package-0")
+    powercap.add("intel-rapl:0:0", "core")
+    assert [counter.parent.name for counter in package_counters(powercap.directory)] == ["intel-rapl:0"]
+    assert other_counters(powercap.directory) == {}
+
+
+def test_dies_are_packages_and_boards_are_told_apart(powercap):
+    for die in (0, 1):
+        powercap.add(f"intel-rapl:{die}", f"package-0-die-{die}")
+        powercap.add(f"intel-rapl:{2 + die}", "psys")
+    sampler = RaplSampler(powercap.directory)
+    powercap.set("intel-rapl:0", 1_000_000)
+    powercap.set("intel-rapl:1", 2_000_000)
+    assert energies(sampler) == {"host": 3.0, "psys0": 0.0, "psys1": 0.0}
+
+
+def test_no_counters_are_said_to_be_absent(tmp_path):
+    with pytest.raises(DeviceError, match="no RAPL energy counters"):
+        RaplSampler(tmp_path)
+
+
+def test_a_counter_that_cannot_be_read_is_named(server):
+    (server.directory / "intel-rapl:1" / "max_energy_range_uj").unlink()
+    with pytest.raises(DeviceError, match="max_energy_range_uj"):
+        RaplSampler(server.directory)
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may read everything")
+def test_a_counter_for_root_alone_is_named_with_the_reason(server):
+    (server.directory / "intel-rapl:0" / "energy_uj").chmod(0)
+    with pytest.raises(DeviceError, match=r"Permission denied.*energy_uj"):
+        RaplSampler(server.directory)
+
+
+def test_counters_that_vanish_end_the_series(server):
+    sampler = RaplSampler(server.directory)
+    (server.directory / "intel-rapl:0" / "energy_uj").unlink()
+    with pytest.raises(DeviceError, match="ended its samples"):
+        sampler.counters()
+    with pytest.raises(DeviceError, match="ended its samples"):
+        sampler.read()
+
+
+# --- how well it counts
+
+
+def test_the_update_period_is_the_time_between_changes(monkeypatch):
+    clock = {"s": 0.0, "reads": 0}
+
+    def read():
+        clock["s"] += 40e-6  # what reading the register costs
+        clock["reads"] += 1
+        return int(clock["s"] / 1e-3) * 61
+
+    monkeypatch.setattr(time, "perf_counter", lambda: clock["s"])
+    updates = watch(read, watch_s=1.0, changes=12)
+    assert updates.update_s == pytest.approx(1e-3, rel=0.05)
+    assert len(updates.values) == 14
+    assert clock["reads"] < 14 * 1e-3 / 40e-6 + 10
+
+
+def test_a_counter_that_stands_still_has_no_update_period_and_is_given_up_in_time(monkeypatch):
+    clock = {"s": 0.0}
+
+    def read():
+        clock["s"] += 1e-3
+        return 5
+
+    monkeypatch.setattr(time, "perf_counter", lambda: clock["s"])
+    assert watch(read, watch_s=0.05) == (None, (5,))
+    assert clock["s"] <= 0.06
+
+
+@pytest.mark.parametrize("unit_nj", [10**9 >> 14, 10**9 >> 16, 10**9 >> 10, 1000 << 5, 15300])
+def test_the_unit_is_found_in_what_the_kernel_makes_of_it(unit_nj):
+    counts = random.Random(unit_nj).sample(range(2**32), 12)
+    units_nj = [*(10**9 >> power for power in range(20)), *(1000 << power for power in range(20)), 15300]
+    assert step([count * unit_nj // 1000 for count in counts], units_nj, scale=1000) == unit_nj
+
+
+def test_too_few_values_tell_no_unit():
+    assert step([0, 0, 0, 61, 61], [61, 1]) is None
+
+
+def test_counters_are_those_of_the_slowest_and_coarsest_package(server, monkeypatch):
+    update_s = {"intel-rapl:0": 1e-3, "intel-rapl:1": 2e-3, "intel-rapl:0:0": 4e-3, "intel-rapl:1:0": 4e-3}
+    clock = {"s": 0.0}
+    sampler = RaplSampler(server.directory, period_s=0.1)
+
+    def read(path: Path) -> int:
+        clock["s"] += 20e-6
+        return int(clock["s"] / update_s[path.parent.name]) * 61035 * 7 // 1000
+
+    monkeypatch.setattr("rooflines.profiler.samplers.rapl._number", read)
+    monkeypatch.setattr(time, "perf_counter", lambda: clock["s"])
+    counters = {(counter.device, counter.field): counter for counter in sampler.counters()}
+    energy, power = counters["host", "energy_j"], counters["host", "power_w"]
+    assert energy.update_s == power.update_s == pytest.approx(2e-3, rel=0.05)
+    assert (energy.window_s, power.window_s) == (0.0, 0.1)
+    assert counters["dram", "energy_j"].update_s == pytest.approx(4e-3, rel=0.05)
+    assert sampler.period_s == pytest.approx(1e-3, rel=0.05)
