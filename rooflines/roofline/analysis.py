@@ -17,6 +17,7 @@ from rooflines.serial import from_plain, to_plain
 
 ANALYSIS_SCHEMA = "rooflines.analysis/1"
 Bound = Literal["compute", "memory", "latency", "communication", "host", "unknown"]
+Limit = Literal["input", "host"]
 Phase = Literal["forward", "backward", "optimizer", ""]
 CATEGORIES = (
     "convolution", "matmul", "attention", "normalisation", "element-wise", "reduction", "copy", "communication", "optimizer", "other",
@@ -89,6 +90,72 @@ class TracedStep(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     duration_s: float
     breakdown: dict[str, float]
+
+
+class StepDivision(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the time goes by what it is for: the parts sum to ``step_s``, and one that the trace does not show is absent.
+
+    ``of`` is whose time it is. Of a ``device``: the work of forward, backward and optimizer by what launched it, communication and
+    copies from the host that no such work hides, and idle time while the host was loading data, while it had launched nothing for
+    another reason (``host_s``), and the rest (``idle_s``). ``other_s`` is device work whose launch the trace does not show. Of a
+    ``host`` that computes itself: its data loader, its operators by phase (the optimizer with its own Python), and as ``host_s`` all
+    that runs outside of these. ``loader_s`` is how long the host was in the data loader, hidden or not.
+    """
+
+    of: Literal["device", "host"]
+    step_s: float
+    data_loading_s: float | None = None
+    host_to_device_s: float | None = None
+    forward_s: float | None = None
+    backward_s: float | None = None
+    optimizer_s: float | None = None
+    communication_s: float | None = None
+    other_s: float | None = None
+    host_s: float | None = None
+    idle_s: float | None = None
+    loader_s: float | None = None
+
+
+# The parts of a StepDivision, in the order in which they are shown.
+PARTS = (
+    "data_loading", "host_to_device", "forward", "backward", "optimizer", "communication", "other", "host", "idle",
+)  # fmt: skip
+
+
+class Rate(msgspec.Struct, frozen=True, kw_only=True):
+    """Samples or batches a second, with the bootstrap interval where there was enough to tell.
+
+    ``how`` says whether it was ``measured`` by itself or ``derived``: from the timed steps less what they waited.
+    """
+
+    per_s: float
+    ci95_per_s: tuple[float, float] | None = None
+    how: Literal["measured", "derived"] = "measured"
+
+
+class Input(msgspec.Struct, frozen=True, kw_only=True):
+    """How the steps were fed with data; times are the mean of the timed steps, profiler off.
+
+    ``wait_s`` is how long the program waits for its batches in a step, ``delay_s`` how much of that delays the step: on a device only
+    what the trace shows it idle for, and absent without a trace. The fractions are of the steps' mean time. ``loader_rate`` is the
+    loader alone, ``step_rate`` the step alone, in ``unit`` a second. ``workers_busy_fraction`` is how much of their time the workers
+    computed. The steps that the ``ready_batches`` fed, which workers had loaded before the timed pass began, are left out, except in a
+    pass too short for that: then waits are lower bounds (``is_lower_bound``).
+    """
+
+    loader: str
+    wait_s: float
+    wait_fraction: float
+    unit: str
+    delay_s: float | None = None
+    delay_fraction: float | None = None
+    workers: int | None = None
+    ready_batches: int = 0
+    is_lower_bound: bool = False
+    pin_memory: bool | None = None
+    workers_busy_fraction: float | None = None
+    loader_rate: Rate | None = None
+    step_rate: Rate | None = None
 
 
 class Launches(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,8 +251,112 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     phase: Phase | None = None
 
 
+class Energy(msgspec.Struct, frozen=True, kw_only=True):
+    """The energy of a window: within ``error_j`` of ``energy_j``, by the device's energy counter or by integrating its power readings.
+
+    ``updates`` is how many new values of the counter, or readings of the power, lie in the window. docs/energy.md says what the error
+    holds and what it does not.
+    """
+
+    energy_j: float
+    error_j: float
+    method: Literal["counter", "power"]
+    updates: int
+
+
+class Unresolved(msgspec.Struct, frozen=True, kw_only=True):
+    """Why no energy is given, and how many seconds (and timed steps, where there are any) would be enough; absent where none would."""
+
+    reason: str
+    needs_s: float | None = None
+    needs_steps: int | None = None
+
+
+class Gauge(msgspec.Struct, frozen=True, kw_only=True):
+    """What one field of the samples was during a window, in the unit of the field's name; the mean is over time."""
+
+    start: float
+    end: float
+    mean: float
+    median: float
+    lowest: float
+    highest: float
+
+
+class Throttling(msgspec.Struct, frozen=True, kw_only=True):
+    """For how long a reason held the clocks of a device down, and which share of the window that is."""
+
+    reason: str
+    time_s: float
+    fraction: float
+
+
+class DeviceUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """What the samples tell of one device, or of the ``host``, during the window; what was not sampled is absent.
+
+    ``gauges`` has the fields of ``DeviceSample`` that go up and down, ``counts`` those that only grow: what came in the window.
+    ``energy`` is given or ``no_energy`` says why not; ``energy_by_power`` is the second opinion where a counter gave the first.
+    ``mean_power_w`` is that energy over the window. ``throttled_s`` is how long anything held the clocks down, ``throttled`` how long
+    each reason did (several can at once). ``clock_loss_fraction`` is by how much the clock was lower for it than when nothing held it,
+    or than when the ceilings were measured. ``ended`` says that the samples stop before the window does.
+    """
+
+    device: str
+    readings: int
+    energy: Energy | None = None
+    no_energy: Unresolved | None = None
+    energy_by_power: Energy | None = None
+    energy_per_step_j: float | None = None
+    energy_per_sample_j: float | None = None
+    mean_power_w: float | None = None
+    gauges: dict[str, Gauge] = msgspec.field(default_factory=dict)
+    counts: dict[str, float] = msgspec.field(default_factory=dict)
+    throttled_s: float | None = None
+    throttled: tuple[Throttling, ...] = ()
+    clock_loss_fraction: float | None = None
+    ended: bool = False
+
+
+class Series(msgspec.Struct, frozen=True, kw_only=True):
+    """One field of one device over time, in seconds from the window's begin; long ones are thinned to the extremes of equal parts.
+
+    The field ``throttled`` is 1 where something held the clocks down.
+    """
+
+    device: str
+    field: str
+    times_s: tuple[float, ...]
+    values: tuple[float, ...]
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    """What the machine did meanwhile. The window is the timed pass where it is known when that began, else all samples.
+
+    ``began_ns`` is its begin (epoch, the clock of the samples).
+
+    The energy figures below are those of the devices in ``own``, which did the run's work, together: per timed step, per sample, and
+    the traced FLOPs of a step over the joules of a timed one.
+    """
+
+    window: Literal["timed pass", "samples"]
+    began_ns: int
+    window_s: float
+    steps: int | None = None
+    devices: tuple[DeviceUsage, ...] = ()
+    own: tuple[str, ...] = ()
+    energy_per_step_j: float | None = None
+    energy_per_step_error_j: float | None = None
+    energy_per_sample_j: float | None = None
+    flop_per_j: float | None = None
+    series: tuple[Series, ...] = ()
+
+    def of(self, device: str) -> DeviceUsage | None:
+        """The usage of ``device``, None where it was not sampled."""
+        return next((one for one in self.devices if one.device == device), None)
+
+
 class Finding(msgspec.Struct, frozen=True, kw_only=True, rename={"suggestion": "try"}):
-    """One piece of advice: what could be gained (seconds per step), why we think so, what to try."""
+    """One piece of advice: what could be gained (seconds per step; 0 where nobody can tell), why we think so, what to try."""
 
     title: str
     saves_s: float
@@ -196,6 +367,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, rename={"suggestion": "
 class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     """The whole analysis of a run or a trace. ``verdict`` is the one sentence that every report opens with.
 
+    ``limited_by`` names what bounds the step as a whole where that is not the device: the ``input``, or the ``host``.
     ``step_breakdown`` is the mean of ``traced_steps``, or of the whole trace where it has no steps. ``idle_breakdown`` divides the idle
     time of a device by cause and, like the timeline, is per ``basis``.
     """
@@ -214,6 +386,9 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     timeline: Timeline | None = None
     step_breakdown: dict[str, float] | None = None
     bound_breakdown: dict[str, float] | None = None
+    division: StepDivision | None = None
+    input: Input | None = None
+    limited_by: Limit | None = None
     traced_steps: tuple[TracedStep, ...] = ()
     idle_breakdown: dict[str, float] | None = None
     launches: Launches | None = None
@@ -221,6 +396,7 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     operators: tuple[OperatorRow, ...] = ()
     modules: tuple[ModuleRow, ...] = ()
     memory: Memory | None = None
+    usage: Usage | None = None
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
 

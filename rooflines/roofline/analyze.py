@@ -36,6 +36,9 @@ from rooflines.roofline.attribution import Attribution, Row, attribute
 from rooflines.roofline.compiled import place_compiled
 from rooflines.roofline.findings import find
 from rooflines.roofline.model import place
+from rooflines.roofline.step_division import divide, feeding, limited_by
+from rooflines.roofline.usage import usage
+from rooflines.roofline.usage_findings import find_in_usage, ranked
 from rooflines.roofline.verdict import verdict
 from rooflines.roofline.work import Work
 from rooflines.units import significant
@@ -80,8 +83,19 @@ def analyze(run: Run, ceilings: Ceilings | None = None, trace: Trace | None = No
         devices = len(np.unique(trace.device.device))
         if devices > 1:
             base = msgspec.structs.replace(base, notes=(*base.notes, _several_devices(devices)))
-    analysis = msgspec.structs.replace(base, findings=find(base))
+    base = msgspec.structs.replace(base, input=feeding(facts, base.division))
+    base = _with_usage(msgspec.structs.replace(base, limited_by=limited_by(base)), run, ceilings)
+    analysis = msgspec.structs.replace(base, findings=ranked((*find(base), *find_in_usage(base))))
     return msgspec.structs.replace(analysis, verdict=verdict(analysis))
+
+
+def _with_usage(base: Analysis, run: Run, ceilings: Ceilings | None) -> Analysis:
+    """With what the samples say; the energy of a step is then among its totals."""
+    totals, per_step = base.totals, base.basis.per == "step"
+    used = usage(run, totals.flops if totals is not None and per_step else None, ceilings)
+    if used is not None and totals is not None and per_step:
+        totals = msgspec.structs.replace(totals, energy_j=used.energy_per_step_j)
+    return msgspec.structs.replace(base, usage=used, totals=totals)
 
 
 def _no_device_events(facts: RunFile) -> str:
@@ -219,6 +233,7 @@ def _with_trace(base: Analysis, trace: Trace, ceilings: Ceilings | None, facts: 
     )
     timeline = _timeline(trace, attribution, count)
     breakdown = step_breakdown(trace, calls, attribution.windows)
+    division = divide(trace, calls, attribution)
     modelled_s, missing_s = sum(row.time_s for row in operators), sum(item.time_s for item in unmodelled)
     return msgspec.structs.replace(
         base,
@@ -229,7 +244,8 @@ def _with_trace(base: Analysis, trace: Trace, ceilings: Ceilings | None, facts: 
         traced_steps=_traced_steps(calls, attribution.windows, breakdown) if attribution.steps else (),
         idle_breakdown=_idle(trace, calls, attribution, count) if len(trace.device) else None,
         launches=_launches(trace, attribution),
-        bound_breakdown=_bound_breakdown(operators, missing_s, timeline.idle_s),
+        bound_breakdown=_bound_breakdown(operators, missing_s, timeline.idle_s, division.idle_loading_s),
+        division=division.record,
         coverage=Coverage(
             modelled_time_fraction=modelled_s / (modelled_s + missing_s) if modelled_s + missing_s > 0 else None,
             unmodelled=unmodelled,
@@ -388,14 +404,16 @@ def _timeline(trace: Trace, attribution: Attribution, steps: int) -> Timeline:
     )
 
 
-def _bound_breakdown(operators: tuple[OperatorRow, ...], unmodelled_s: float, idle_s: float) -> dict[str, float]:
-    """Seconds by what bounds the operator; idle time is the host's, operators without a count are unmodelled."""
+def _bound_breakdown(operators: tuple[OperatorRow, ...], unmodelled_s: float, idle_s: float, idle_loading_s: float) -> dict[str, float]:
+    """Seconds by what bounds the operator; idle time is the input's or the host's, operators without a count are unmodelled."""
     seconds: dict[str, float] = {}
     for row in operators:
         seconds[row.bound] = seconds.get(row.bound, 0.0) + row.time_s
     if unmodelled_s:
         seconds["unmodelled"] = unmodelled_s
-    seconds["host"] = seconds.get("host", 0.0) + idle_s
+    if idle_loading_s:
+        seconds["input"] = idle_loading_s
+    seconds["host"] = seconds.get("host", 0.0) + max(0.0, idle_s - idle_loading_s)
     return dict(sorted(seconds.items(), key=lambda item: -item[1]))
 
 

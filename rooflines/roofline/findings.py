@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from rooflines.device_specs.records import Ceilings
 from rooflines.roofline.analysis import Analysis, Finding, OperatorRow
+from rooflines.roofline.input_advice import load_faster
 from rooflines.roofline.verdict import efficiency_of, plural, runs
 from rooflines.units import percent, seconds, si
 
@@ -148,13 +149,15 @@ def _processor_idle(analysis: Analysis, scale: float) -> Finding | None:
     """Python and the framework between the operators of a CPU."""
     timeline = analysis.timeline
     assert timeline is not None
-    if analysis.idle_breakdown is not None or not timeline.span_s or timeline.idle_s < IDLE * timeline.span_s:
+    # What the data loader takes of it is no matter of the host.
+    idle_s = timeline.idle_s - (analysis.bound_breakdown or {}).get("input", 0.0)
+    if analysis.idle_breakdown is not None or not timeline.span_s or idle_s < IDLE * timeline.span_s:
         return None
-    share = percent(timeline.idle_s / timeline.span_s)
+    share = percent(idle_s / timeline.span_s)
     return Finding(
         title="Keep the device busy",
-        saves_s=timeline.idle_s * scale,
-        evidence=f"for {share} of a traced step ({seconds(timeline.idle_s)}) no operator runs: Python and the framework are at work",
+        saves_s=idle_s * scale,
+        evidence=f"for {share} of a traced step ({seconds(idle_s)}) no operator runs: Python and the framework are at work",
         suggestion=_command(analysis, _more_per_launch(analysis)),
     )
 
@@ -162,11 +165,6 @@ def _processor_idle(analysis: Analysis, scale: float) -> Finding | None:
 # Why a device is idle -> what to do about it, what the host did meanwhile, and what to try where no option of ours helps.
 _IDLE = {
     "host_bound_s": ("Keep the device busy", "the host had not launched anything yet: Python and the framework were at work", None),
-    "data_loading_s": (
-        "Load the data ahead of the step",
-        "the host was in the data loader",
-        "more workers and pinned memory: DataLoader(num_workers=..., pin_memory=True, persistent_workers=True)",
-    ),
     "synchronisation_s": (
         "Let the host run ahead of the device",
         "the host was waiting for the device, so that the device then waited for the host",
@@ -241,6 +239,7 @@ _RULES: tuple[Callable[[Analysis, float], Finding | None], ...] = (
         _slow_category(c)
         for c in ("convolution", "matmul", "attention", "normalisation", "element-wise", "reduction", "copy", "optimizer")
     ),
+    load_faster,
     _processor_idle,
     *(_device_idle(cause) for cause in _IDLE),
     _exposed_communication,

@@ -12,9 +12,7 @@ Rules are asked once for each distinct pair of signatures; what is done for each
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from math import prod
 from typing import Final
 
 import numpy as np
@@ -22,64 +20,43 @@ import numpy as np
 from rooflines.profiler.trace.calls import Calls, is_backward_node
 from rooflines.profiler.trace.nesting import Mask, innermost
 from rooflines.profiler.trace.records import OPERATOR, Int64s, Trace
-from rooflines.profiler.trace.signature import MISSING, Argument, Signature, TensorArg
+from rooflines.profiler.trace.signature import Signature
+from rooflines.roofline import clues
+from rooflines.roofline.gradient_takers import GradientTakers
 from rooflines.roofline.work.convolution import BACKWARD, BACKWARD_TRANSPOSED, FORWARD, TRANSPOSED
 from rooflines.roofline.work.normalization import BATCH_NORM
 from rooflines.roofline.work.table import aten
 
 _CONVOLUTIONS: Final = frozenset(FORWARD) | frozenset(TRANSPOSED)
-_JOINS: Final = frozenset(aten("cat _cat concat stack _stack"))
 _POOLS: Final = frozenset(aten("adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d mean"))
-_REDUCTIONS: Final = frozenset(aten(
-    "sum nansum mean nanmean prod amax amin logsumexp norm linalg_vector_norm frobenius_norm var std all any"
-))  # fmt: skip
 # Operators with one result, of the shape that the gradient given to their node has.
-_ONE_RESULT: Final = _CONVOLUTIONS | _JOINS | _REDUCTIONS | frozenset(aten(
+_ONE_RESULT: Final = _CONVOLUTIONS | clues.JOINS | clues.REDUCTIONS | frozenset(aten(
     "index _unsafe_index masked_select adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d _adaptive_avg_pool2d"
     " _adaptive_avg_pool3d repeat_interleave"
 ))  # fmt: skip
-# What takes a convolution's result as it is, first among its arguments.
-_NORMS: Final = frozenset(BATCH_NORM)
-_CONSUMERS: Final = _NORMS | frozenset(aten(
-    "relu relu_ relu6 relu6_ leaky_relu leaky_relu_ gelu silu silu_ sigmoid sigmoid_ tanh tanh_ hardtanh hardtanh_ hardswish"
-    " hardswish_ clamp clamp_ clamp_min clamp_min_ elu elu_ mish mish_ prelu add add_ group_norm native_group_norm instance_norm"
-))  # fmt: skip
-_VIEWS: Final = frozenset(aten("view reshape squeeze squeeze_ unsqueeze unsqueeze_ expand expand_as flatten"))
 _DIMENSION_FLAG: Final = frozenset(aten("convolution _convolution convolution_overrideable"))
 _GRADIENTS: Final = frozenset(aten("convolution_backward"))
 _PLAIN: Final = frozenset(FORWARD) - _DIMENSION_FLAG
 _TRAINED: Final = frozenset(aten("cudnn_batch_norm_backward miopen_batch_norm_backward"))
-_BATCH_NORM_GRADIENT: Final = frozenset(aten("native_batch_norm_backward"))
 _ACCUMULATES: Final = frozenset(aten("_index_put_impl_ index_put_ index_put _unsafe_index_put"))
 _SIZED: Final = frozenset(name for name, schema in (BACKWARD | BACKWARD_TRANSPOSED).items() if "_size " in schema.partition("grad")[0])
-# Backward operator -> its argument that is the shape of the forward's first operand, or (embedding) the length of its table.
-_FORWARD_SIZES: Final = dict.fromkeys(aten("select_backward slice_backward diagonal_backward unfold_backward"), 1)
-_TABLE_ROWS: Final = dict.fromkeys(aten("embedding_dense_backward"), 2)
-
-_NODE_PREFIX: Final = "autograd::engine::evaluate_function: "
 _CHAIN: Final = 8  # operators that hand one call on to each other
 _AMBIGUOUS: Final = -2
-_NEVER: Final = np.iinfo(np.int64).max
+_LIBRARY_NORMS: Final = frozenset(aten("cudnn_batch_norm miopen_batch_norm"))
+_SPLITS: Final = frozenset(("split", "splitwithsizes", "unsafesplit", "unsafesplitwithsizes", "unbind"))  # names of nodes
+_HANDLED: Final = (
+    _ONE_RESULT
+    | clues.NORMS
+    | clues.BATCH_NORM_GRADIENT
+    | _GRADIENTS
+    | _ACCUMULATES
+    | _SIZED
+    | frozenset(clues.FORWARD_SIZES)
+    | frozenset(clues.TABLE_ROWS)
+)
 
 
-@dataclass(frozen=True, slots=True)
-class Clue:
-    """What other calls say of a call: an argument by its position, or the tensors that it returned. ``source`` says who, in words."""
-
-    source: str
-    position: int = -1
-    value: Argument = MISSING
-    outputs: tuple[TensorArg, ...] | None = None
-
-    def fill(self, signature: Signature) -> Signature:
-        """The signature with the argument in its place."""
-        if self.position < 0:
-            return signature
-        args = (*signature.args, *(MISSING,) * (self.position + 1 - len(signature.args)))
-        return replace(signature, args=(*args[: self.position], self.value, *args[self.position + 1 :]))
-
-
-def infer(trace: Trace, calls: Calls, unclear: Mask) -> list[tuple[Int64s, tuple[Clue, ...]]]:
+def infer(trace: Trace, calls: Calls, unclear: Mask) -> list[tuple[Int64s, tuple[clues.Clue, ...]]]:
     """What is known about the ``unclear`` host events beside what they record: groups of events of one signature with their clues."""
     handled = np.array([name in _HANDLED for name in trace.names], bool)
     wanted = unclear & (trace.host.kind == OPERATOR)
@@ -99,7 +76,7 @@ class _Inference:
         self._host = trace.host
         self._calls = calls
         self._wanted = wanted
-        self._clues: list[Clue] = []
+        self._clues: list[clues.Clue] = []
         self._says: list[int] = []
         self._known: dict[tuple[str, tuple[int, str, str]], int] = {}
         self._values: dict[tuple[int, str, str], int] = {}
@@ -107,7 +84,7 @@ class _Inference:
         self._arguments = np.full(len(trace.host), -1, np.int64)
         self._flags = np.full(len(trace.host), -1, np.int64)
 
-    def run(self) -> list[tuple[Int64s, tuple[Clue, ...]]]:
+    def run(self) -> list[tuple[Int64s, tuple[clues.Clue, ...]]]:
         """Every rule in turn, the surest first; then the events by what was found."""
         self._from_nodes()
         self._from_inside()
@@ -131,7 +108,7 @@ class _Inference:
         _, first = np.unique(keys[order], return_index=True)
         return [(events, self._said(int(events[0]))) for events in np.split(found[order], first[1:])] if len(found) else []
 
-    def _said(self, event: int) -> tuple[Clue, ...]:
+    def _said(self, event: int) -> tuple[clues.Clue, ...]:
         codes = (self._outputs[event], self._arguments[event], self._flags[event])
         return tuple(self._clues[code] for code in codes if code >= 0)
 
@@ -176,10 +153,10 @@ class _Inference:
         stem_of = np.full(len(names), -1, np.int64)
         for code, name in enumerate(names):
             if is_node[code]:
-                stem_of[code] = stems.setdefault(_node_stem(name), len(stems))
+                stem_of[code] = stems.setdefault(clues.node_stem(name), len(stems))
         for code, name in enumerate(names):
             if name.startswith("aten::"):
-                stem_of[code] = stems.get(_stem(name), -1)
+                stem_of[code] = stems.get(clues.stem(name), -1)
         numbered = (host.kind == OPERATOR) & (host.sequence >= 0) & (stem_of[host.name] >= 0)
         key = host.sequence * max(len(stems), 1) + stem_of[host.name]
         nodes = np.flatnonzero(numbered & is_node[host.name])
@@ -234,7 +211,7 @@ class _Inference:
         agreed &= (before == -1) | ((before >= 0) & (says[np.maximum(before, 0)] == values[first]))
         column[distinct] = np.where(agreed, np.where(before >= 0, before, clues[first]), _AMBIGUOUS)
 
-    def _code(self, clue: Clue | None) -> int:
+    def _code(self, clue: clues.Clue | None) -> int:
         """The number of a clue; ``_says`` has the same number for clues that say the same, whatever their sources."""
         if clue is None:
             return -1
@@ -255,7 +232,7 @@ class _Inference:
         distinct, which = np.unique(first * len(signatures) + second, return_inverse=True)
         return asked, [(signatures[pair // len(signatures)], signatures[pair % len(signatures)]) for pair in distinct.tolist()], which
 
-    def _ask(self, events: Int64s, others: Int64s, rule: Callable[[Signature, Signature], Clue | None]) -> Int64s:
+    def _ask(self, events: Int64s, others: Int64s, rule: Callable[[Signature, Signature], clues.Clue | None]) -> Int64s:
         """The clue that ``rule`` finds for each event beside the other one, asked once for each pair of signatures."""
         answers = np.full(len(events), -1, np.int64)
         asked, pairs, which = self._pairs(events, others)
@@ -271,18 +248,18 @@ class _Inference:
         """A node is given the gradient of what its forward operator returned."""
         nodes, makers = self._nodes
         ours = self._wanted[makers] & self._named(_ONE_RESULT)[makers]
-        self._say(self._outputs, makers[ours], self._ask(makers[ours], nodes[ours], _gradient))
+        self._say(self._outputs, makers[ours], self._ask(makers[ours], nodes[ours], clues.gradient))
 
     def _from_inside(self) -> None:
         """A joined list is filled part by part, and a reduction's result is viewed, by operators inside the call."""
         inner = np.flatnonzero(self._named(("aten::narrow", "aten::as_strided")) & (self._parent >= 0))
         outer = self._parent[inner]
-        ours = self._wanted[outer] & (self._named(_JOINS) | self._named(_REDUCTIONS))[outer]
-        self._say(self._outputs, outer[ours], self._ask(outer[ours], inner[ours], _written_inside))
+        ours = self._wanted[outer] & (self._named(clues.JOINS) | self._named(clues.REDUCTIONS))[outer]
+        self._say(self._outputs, outer[ours], self._ask(outer[ours], inner[ours], clues.written_inside))
 
     def _from_chain(self) -> None:
         """Operators that hand the same operands on to one other return what it returns."""
-        for family in (self._named(_CONVOLUTIONS), self._named(_JOINS), self._named(_POOLS)):
+        for family in (self._named(_CONVOLUTIONS), self._named(clues.JOINS), self._named(_POOLS)):
             inner = np.flatnonzero(family & (self._parent >= 0))
             inner = inner[family[self._parent[inner]]]
             outer = self._parent[inner]
@@ -310,14 +287,14 @@ class _Inference:
         if len(events):
             top = self._outermost(self._named(_CONVOLUTIONS))
             events = events[top[events] == events]
-            self._say(self._outputs, events, self._ask(events, self._consumer(events, behind), _taken))
-        events = self._missing_output(_REDUCTIONS)
+            self._say(self._outputs, events, self._ask(events, self._consumer(events, behind), clues.taken))
+        events = self._missing_output(clues.REDUCTIONS)
         if len(events):
             is_node = np.array([is_backward_node(name) for name in self._trace.names], bool)[self._host.name]
             view = behind[events]
             around = np.stack((before[events], np.where(view >= 0, behind[np.maximum(view, 0)], -1)))
             engine = np.all((around >= 0) & is_node[np.maximum(around, 0)], axis=0)
-            self._say(self._outputs, events, self._ask(events, np.where(engine, view, -1), _viewed))
+            self._say(self._outputs, events, self._ask(events, np.where(engine, view, -1), clues.viewed))
 
     def _consumer(self, events: Int64s, behind: Int64s) -> Int64s:
         """The next operator with a tensor, under the same operator, in the same phase, in the module around that of the event or in
@@ -339,13 +316,16 @@ class _Inference:
         """Where an operand was broadcast, its gradient is summed to its shape."""
         events = self._missing_output(("aten::sum",))
         if len(events):
-            self._say(self._outputs, events, self._ask(events, self._maker[events], _broadcast_operand))
+            self._say(self._outputs, events, self._ask(events, self._maker[events], clues.broadcast_operand))
 
     # --- arguments -----------------------------------------------------------------------------------------------------------------
 
     def _sizes(self) -> None:
         """The shape of what a gradient belongs to: the operator around the call has the tensor, or the forward operator."""
-        for names, rule in ((_SIZED, _operand_size), (frozenset(_FORWARD_SIZES) | frozenset(_TABLE_ROWS), _forward_size)):
+        for names, rule in (
+            (_SIZED, clues.operand_size),
+            (frozenset(clues.FORWARD_SIZES) | frozenset(clues.TABLE_ROWS), clues.forward_size),
+        ):
             events = np.flatnonzero(self._wanted & self._named(names))
             if len(events):
                 for others in (self._parent[events], self._maker[events]):
@@ -362,7 +342,7 @@ class _Inference:
             events, of = events[of >= 0], top[of[of >= 0]]
             for names, flag in ((_PLAIN, False), (TRANSPOSED, True)):
                 said = events[np.isin(of, np.unique(top[self._named(names)]))]
-                rule = partial(_filled, position=position, value=flag, source=f"'transposed' from {source}")
+                rule = partial(clues.filled, position=position, value=flag, source=f"'transposed' from {source}")
                 self._say(self._flags, said, self._ask(said, said, rule))
 
     def _convolution_gradients(self) -> None:
@@ -376,21 +356,21 @@ class _Inference:
         if not len(events):
             return
         events = events[~self._behind_frozen(self._maker[events])]
-        takers = _Takers(self._trace)
+        takers = GradientTakers(self._trace)
         signatures, makers, ended = self._trace.signatures, self._maker[events], self._calls.end_ns[events]
         pairs = np.stack((self._host.signature[events], self._host.signature[makers]), axis=1)
         distinct, which = np.unique(pairs, axis=0, return_inverse=True)
         made = np.zeros((len(events), 3), bool)
         for case, (code, forward) in enumerate(distinct.tolist()):
             ours = np.flatnonzero(which.reshape(-1) == case)
-            for place, operand in enumerate(_operands(signatures[code], signatures[forward])):
+            for place, operand in enumerate(clues.operands(signatures[code], signatures[forward])):
                 if operand is not None:
                     made[ours, place] = takers.after(operand.shape, ended[ours], self._host.sequence[makers[ours]])
         codes = made @ np.array([4, 2, 1])
         for code in np.unique(codes).tolist():
             said = events[codes == code]
             mask = (bool(code & 4), bool(code & 2), bool(code & 1))
-            rule = partial(_filled, position=10, value=mask, source="which gradients it makes from the nodes that take them")
+            rule = partial(clues.filled, position=10, value=mask, source="which gradients it makes from the nodes that take them")
             self._say(self._arguments, said, self._ask(said, said, rule))
 
     def _behind_frozen(self, makers: Int64s) -> Mask:
@@ -409,24 +389,24 @@ class _Inference:
     def _training(self) -> None:
         """The mode of a batch norm: its backward call tells, or the module, which counts its batches only in training."""
         norms = self._named(BATCH_NORM)
-        events = np.flatnonzero(self._wanted & (norms | self._named(_BATCH_NORM_GRADIENT)))
+        events = np.flatnonzero(self._wanted & (norms | self._named(clues.BATCH_NORM_GRADIENT)))
         if not len(events):
             return
         top = self._outermost(norms)
-        gradients = self._named(_BATCH_NORM_GRADIENT)
+        gradients = self._named(clues.BATCH_NORM_GRADIENT)
         of = np.where(gradients[events], self._maker[events], top[events])
         known = (of >= 0) & norms[np.maximum(of, 0)]
         events, of = events[known], top[of[known]]
 
         def note(tops: Int64s, flag: bool, source: str) -> None:
             said = events[np.isin(of, tops)]
-            self._say(self._arguments, said, self._ask(said, said, partial(_mode, value=flag, source=source)))
+            self._say(self._arguments, said, self._ask(said, said, partial(clues.mode, value=flag, source=source)))
 
-        for names, flag in ((_TRAINED, True), (_BATCH_NORM_GRADIENT, False)):
+        for names, flag in ((_TRAINED, True), (clues.BATCH_NORM_GRADIENT, False)):
             made = self._maker[self._named(names)]
             made = made[made >= 0]
             note(top[made[self._named(_LIBRARY_NORMS)[made]]], flag, "its mode from its backward call")
-        counters = np.array([*(_counts_batches(one) for one in self._trace.signatures), False])
+        counters = np.array([*(clues.counts_batches(one) for one in self._trace.signatures), False])
         tops = np.unique(top[norms])
         before = self._siblings[0][tops]
         counted = (before >= 0) & counters[self._host.signature[np.maximum(before, 0)]]
@@ -438,217 +418,13 @@ class _Inference:
         """The gradient of a selection adds to what is there."""
         events = np.flatnonzero(self._wanted & self._named(_ACCUMULATES))
         if len(events):
-            self._say(self._arguments, events, self._ask(events, self._maker[events], _adds))
+            self._say(self._arguments, events, self._ask(events, self._maker[events], clues.adds))
 
     def _split_gradients(self) -> None:
         """The gradient of a split joins the gradients of the parts, which are what its node is given."""
-        events = self._missing_output(_JOINS)
+        events = self._missing_output(clues.JOINS)
         if len(events):
-            split = np.array([is_backward_node(name) and _node_stem(name) in _SPLITS for name in self._trace.names], bool)
+            split = np.array([is_backward_node(name) and clues.node_stem(name) in _SPLITS for name in self._trace.names], bool)
             parent = self._parent[events]
             below = (parent >= 0) & split[self._host.name[np.maximum(parent, 0)]]
-            self._say(self._arguments, events, self._ask(events, np.where(below, parent, -1), _parts))
-
-
-class _Takers:
-    """Autograd's nodes by the shapes of the gradients that they are given."""
-
-    def __init__(self, trace: Trace) -> None:
-        host = trace.host
-        is_node = np.array([is_backward_node(name) for name in trace.names], bool)
-        is_leaf = np.array([name.endswith("AccumulateGrad") for name in trace.names], bool)
-        nodes = np.flatnonzero(is_node[host.name] & (host.kind == OPERATOR))
-        nodes = nodes[np.argsort(host.start_ns[nodes], kind="stable")]
-        self._leaf, self._start, self._signature = is_leaf[host.name[nodes]], host.start_ns[nodes], host.signature[nodes]
-        # Leaves have no number of their own; the largest one stands for "never" in both columns.
-        self._number = np.where(self._leaf | (host.sequence[nodes] < 0), _NEVER, host.sequence[nodes])
-        # The first node at or after each one that is no leaf.
-        others = np.append(np.where(self._leaf, _NEVER, self._start), _NEVER)
-        self._other = np.minimum.accumulate(others[::-1])[::-1]
-        self._codes: dict[tuple[int, ...], list[int]] = {}
-        for code in np.unique(self._signature).tolist():
-            for shape in {tensor.shape for tensor in trace.signatures[code].tensors} if code >= 0 else ():
-                self._codes.setdefault(shape, []).append(code)
-        self._known: dict[tuple[int, ...], tuple[Int64s, Int64s, Int64s]] = {}
-
-    def after(self, shape: tuple[int, ...], times_ns: Int64s, numbers: Int64s) -> Mask:
-        """Whether a gradient of this shape went, after these times, to a leaf before any other node, or to a node of a number below
-        these."""
-        starts, least, leaves = self._of(shape)
-        found: Mask = least[np.searchsorted(starts, times_ns)] < numbers
-        following = leaves[np.searchsorted(leaves[:-1], times_ns)]
-        return found | (following < self._other[np.searchsorted(self._start, times_ns)])
-
-    def _of(self, shape: tuple[int, ...]) -> tuple[Int64s, Int64s, Int64s]:
-        """The starts of the nodes that take it, the smallest number from each of them on, and the starts of the leaves among them."""
-        if shape not in self._known:
-            takes = np.flatnonzero(np.isin(self._signature, self._codes.get(shape, [])))
-            least = np.append(np.minimum.accumulate(self._number[takes][::-1])[::-1], _NEVER)
-            leaves = np.append(self._start[takes[self._leaf[takes]]], _NEVER)
-            self._known[shape] = self._start[takes], least, leaves
-        return self._known[shape]
-
-
-# --- rules: what one signature says about the one beside it --------------------------------------------------------------------------
-
-
-def _stem(name: str) -> str:
-    return name.removeprefix("aten::").replace("_", "").lower()
-
-
-def _node_stem(name: str) -> str:
-    return _stem(name.removeprefix(_NODE_PREFIX).removeprefix("torch::autograd::").rpartition("Backward")[0])
-
-
-def _gradient(call: Signature, node: Signature) -> Clue | None:
-    given = node.args
-    if len(given) != 1 or not isinstance(given[0], TensorArg):
-        return None
-    return Clue("output from its backward call", outputs=(TensorArg(given[0].shape, given[0].dtype),))
-
-
-def _written_inside(call: Signature, inner: Signature) -> Clue | None:
-    result, operand = inner.arg(0), call.arg(0)
-    if not isinstance(result, TensorArg):
-        return None
-    if inner.name == "aten::narrow":
-        if call.name not in _JOINS:
-            return None
-    elif call.name not in _REDUCTIONS or not isinstance(operand, TensorArg) or not _reduces(operand.shape, result.shape):
-        return None
-    return Clue(f"output from {inner.name} inside it", outputs=(TensorArg(result.shape, result.dtype),))
-
-
-def _taken(call: Signature, consumer: Signature) -> Clue | None:
-    """The operand of a norm or an activation that fits the convolution. One that looks like the convolution's own input may be that,
-    unless it is a norm's: it follows what it normalises."""
-    inputs, weight, result = call.arg(0), call.arg(1), consumer.arg(0)
-    if consumer.name not in _CONSUMERS or not all(isinstance(one, TensorArg) for one in (inputs, weight, result)):
-        return None
-    rank = len(weight.shape) - 2
-    if rank < 1 or not rank < len(inputs.shape) == len(result.shape) or inputs.dtype != result.dtype:
-        return None
-    if inputs.shape[: -rank - 1] != result.shape[: -rank - 1]:
-        return None
-    into, out = inputs.shape[-rank - 1], result.shape[-rank - 1]
-    if call.name in TRANSPOSED:
-        into, out = out, into
-    if out != weight.shape[0] or into % weight.shape[1]:
-        return None
-    if result.shape == inputs.shape and consumer.name not in _NORMS:
-        return None
-    return Clue(f"output from its consumer {consumer.name}", outputs=(TensorArg(result.shape, result.dtype),))
-
-
-def _viewed(call: Signature, view: Signature) -> Clue | None:
-    operand, result = call.arg(0), view.arg(0)
-    if view.name not in _VIEWS or not isinstance(operand, TensorArg) or not isinstance(result, TensorArg):
-        return None
-    if len(operand.shape) != len(result.shape) or not _reduces(operand.shape, result.shape) or result.numel == operand.numel:
-        return None
-    return Clue(f"output from its consumer {view.name}", outputs=(TensorArg(result.shape, result.dtype),))
-
-
-def _broadcast_operand(call: Signature, forward: Signature) -> Clue | None:
-    grad = call.arg(0)
-    if forward.name not in _BROADCASTING or not isinstance(grad, TensorArg):
-        return None
-    shapes = {one.shape for one in forward.tensors if one.numel < grad.numel and _broadcasts(one.shape, grad.shape)}
-    if len({prod(shape) for shape in shapes}) != 1:
-        return None
-    return Clue(f"output from the operand of {forward.name}", outputs=(TensorArg(min(shapes), grad.dtype),))
-
-
-def _reduces(operand: tuple[int, ...], result: tuple[int, ...]) -> bool:
-    """Whether ``result`` is ``operand`` with some dimensions reduced, which are 1 then or gone."""
-    if len(operand) == len(result):
-        return all(after in (before, 1) for before, after in zip(operand, result, strict=True))
-    rest = iter(operand)
-    return len(result) < len(operand) and all(extent in rest for extent in result)
-
-
-def _broadcasts(operand: tuple[int, ...], result: tuple[int, ...]) -> bool:
-    """Whether a tensor of shape ``operand`` was stretched to ``result``."""
-    aligned = result[len(result) - len(operand) :]
-    return len(operand) <= len(result) and all(one in (1, other) for one, other in zip(operand, aligned, strict=True))
-
-
-def _filled(call: Signature, other: Signature, position: int, value: Argument, source: str) -> Clue | None:
-    """The argument, where the call did not record its own."""
-    return Clue(source, position, value) if call.arg(position) is MISSING else None
-
-
-def _mode(call: Signature, other: Signature, value: bool, source: str) -> Clue | None:
-    """A batch norm's mode. Without running statistics there is but one."""
-    if call.name in _BATCH_NORM_GRADIENT:
-        return _filled(call, other, 7, value, source)
-    if "training" not in BATCH_NORM[call.name].split() or (not value and not isinstance(call.arg(3), TensorArg)):
-        return None
-    return _filled(call, other, 5, value, source)
-
-
-def _counts_batches(signature: Signature) -> bool:
-    """``num_batches_tracked += 1``."""
-    counter = signature.arg(0)
-    return signature.name in ("aten::add_", "aten::add") and counter == TensorArg((), "int64", getattr(counter, "strides", None))
-
-
-def _operand_size(call: Signature, other: Signature) -> Clue | None:
-    """``self_size`` and ``weight_size`` from an operator that has the tensors."""
-    ours, theirs = _SCHEMAS[call.name].split(), _SCHEMAS.get(other.name, "").split()
-    theirs = [field.partition("=")[0] for field in theirs]
-    name = ours[0].removesuffix("_size")
-    for shared in ("grad", "self", "weight"):
-        if shared in ours and shared in theirs:
-            one, two = call.arg(ours.index(shared)), other.arg(theirs.index(shared))
-            if not isinstance(one, TensorArg) or not isinstance(two, TensorArg) or one.shape != two.shape:
-                return None
-    tensor = other.arg(theirs.index(name)) if name in theirs else MISSING
-    if not isinstance(tensor, TensorArg):
-        return None
-    return _filled(call, other, 0, tensor.shape, f"'{ours[0]}' from {other.name}")
-
-
-def _forward_size(call: Signature, forward: Signature) -> Clue | None:
-    grad, operand = call.arg(0), forward.arg(0)
-    if not isinstance(grad, TensorArg) or not isinstance(operand, TensorArg) or not forward.name.startswith("aten::"):
-        return None
-    source = f"the size of its result from {forward.name}"
-    if call.name in _TABLE_ROWS:
-        fits = len(operand.shape) == 2 and operand.shape[-1:] == grad.shape[-1:] and forward.name == "aten::embedding"
-        return _filled(call, forward, _TABLE_ROWS[call.name], operand.shape[0], source) if fits else None
-    fits = _stem(call.name).removesuffix("backward") == _stem(forward.name)
-    return _filled(call, forward, _FORWARD_SIZES[call.name], operand.shape, source) if fits else None
-
-
-def _adds(call: Signature, forward: Signature) -> Clue | None:
-    selects = forward.name in ("aten::index", "aten::_unsafe_index")
-    return _filled(call, forward, 3, True, f"that it adds from {forward.name}, whose gradient it is") if selects else None
-
-
-def _parts(call: Signature, node: Signature) -> Clue | None:
-    if call.arg(0, ()) != () or not node.args or not all(isinstance(one, TensorArg) for one in node.args):
-        return None
-    return Clue("its list from the node around it", 0, node.args)
-
-
-def _operands(call: Signature, forward: Signature) -> tuple[TensorArg | None, ...]:
-    """What a convolution's backward may make gradients of: input, weight and, if the forward had one, bias."""
-    found = (call.arg(1), call.arg(2), forward.arg(2))
-    return tuple(one if isinstance(one, TensorArg) else None for one in found)
-
-
-_LIBRARY_NORMS: Final = frozenset(aten("cudnn_batch_norm miopen_batch_norm"))
-_SPLITS: Final = frozenset(("split", "splitwithsizes", "unsafesplit", "unsafesplitwithsizes", "unbind"))  # names of nodes
-_BROADCASTING: Final = frozenset(aten("add add_ sub sub_ rsub mul mul_ div div_ addmm baddbmm expand"))
-_SCHEMAS: Final = FORWARD | TRANSPOSED | BACKWARD | BACKWARD_TRANSPOSED
-_HANDLED: Final = (
-    _ONE_RESULT
-    | _NORMS
-    | _BATCH_NORM_GRADIENT
-    | _GRADIENTS
-    | _ACCUMULATES
-    | _SIZED
-    | frozenset(_FORWARD_SIZES)
-    | frozenset(_TABLE_ROWS)
-)
+            self._say(self._arguments, events, self._ask(events, np.where(below, parent, -1), clues.parts))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from rooflines.roofline.analysis import Analysis, OperatorRow, Steps
+from rooflines.roofline.analysis import Analysis, OperatorRow, Rate, Steps
+from rooflines.roofline.step_division import host_fraction, input_fraction
 from rooflines.units import percent, seconds, significant
 
 # Plural nouns for the categories, as one would say them.
@@ -29,8 +30,8 @@ def verdict(analysis: Analysis) -> str:
         sentences.append("The run ended before a step was timed.")
     else:
         sentences.append("No operators were traced, so nothing can be said about where the time goes.")
-    if analysis.findings:
-        best = analysis.findings[0]
+    best = max(analysis.findings, key=lambda finding: finding.saves_s, default=None)
+    if best is not None and best.saves_s > 0:
         sentences.append(f"The largest gain in sight: {_lower_first(best.title)}, up to {seconds(best.saves_s, 2)} a step.")
     return " ".join(sentences)
 
@@ -80,15 +81,52 @@ def _bound(analysis: Analysis) -> str:
     reach = f", at {percent(efficiency)} of what this device could do" if efficiency is not None else ""
     take = "takes" if runs(category) == "runs" else "take"
     where = f"{plural(category)} {take} {of_step} of the step{reach}."
-    if bound == "unknown" or not analysis.ceilings:
+    if analysis.limited_by == "input":
+        return f"{_input_bound(analysis)} {where[0].upper()}{where[1:]}"
+    if (bound == "unknown" or not analysis.ceilings) and analysis.limited_by is None:
         return where[0].upper() + where[1:]
+    if analysis.limited_by == "host":
+        bound = "host"
+        share = host_fraction(analysis) if analysis.input is not None else breakdown["host"] / total
+    elif bound == "input":
+        share = input_fraction(analysis)
     names = {
-        "host": "Host-bound: the device is idle",
+        "input": "The device waits for data",
+        "host": "Host-bound: the device is idle" if analysis.limited_by == "host" else "The device is idle",
         "latency": "Latency-bound: operators too small for the device, and calls that only dispatch, take",
         "unmodelled": "Unclear: operators without a count take",
     }
     opening = names.get(bound, f"{bound.capitalize()}-bound for")
     return f"{opening} {percent(share)} of the time; {where}"
+
+
+def _input_bound(analysis: Analysis) -> str:
+    share = percent(input_fraction(analysis))
+    rates = rates_sentence(analysis)
+    return f"Input-bound: for {share} of the step it waits for its data{f'; {rates}' if rates else ''}."
+
+
+def rates_sentence(analysis: Analysis) -> str:
+    """What the loader and the step reach alone, without a full stop; empty where they were not measured."""
+    found = analysis.input
+    if found is None or found.loader_rate is None or found.step_rate is None:
+        return ""
+    unit = f"{found.unit}/s"
+    return (
+        f"the loader alone delivers {_rate(found.loader_rate, unit)}, the step alone could take "
+        f"{_rate(found.step_rate, unit, found.step_rate.how)}"
+    )
+
+
+def _rate(rate: Rate, unit: str, how: str = "") -> str:
+    """A rate with what there is to say of it: ``7,010 images/s (±3 %, measured)``."""
+    number = f"{float(significant(rate.per_s)):,.0f}" if rate.per_s >= 100 else significant(rate.per_s)
+    spread = ""
+    if rate.ci95_per_s is not None:
+        low, high = rate.ci95_per_s
+        spread = f"±{percent(max(high - rate.per_s, rate.per_s - low) / rate.per_s)}"
+    remarks = ", ".join(text for text in (spread, how) if text)
+    return f"{number} {unit}{f' ({remarks})' if remarks else ''}"
 
 
 def _lower_first(title: str) -> str:

@@ -7,7 +7,7 @@ import pytest
 from rooflines.profiler.trace.calls import build_calls
 from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg
 from rooflines.roofline.attribution import attribute
-from rooflines.roofline.inferred import Clue
+from rooflines.roofline.clues import Clue
 from rooflines.roofline.work import count
 from tests.traces import op, span, trace
 

@@ -65,6 +65,7 @@ def test_matrix_flops_are_twice_the_published_gmacs(name, tmp_path):
     assert not found.unknown_ns
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(("name", "first"), [("alexnet", "features.0"), ("resnet18", "conv1"), ("mobilenet_v3_small", "features.0.0")])
 def test_training_is_three_times_the_forward_but_for_the_gradient_of_the_image(name, first, tmp_path):
     """Each product has two gradients; nobody asks for that of the network's input."""

@@ -420,7 +420,7 @@ def test_what_does_not_run_here_is_said_for_a_reason(collected):
 
 
 @pytest.mark.unit
-@pytest.mark.parametrize("name", BY_HAND)
+@pytest.mark.parametrize("name", sorted(BY_HAND))
 def test_bytes_by_hand(name):
     args, outputs, read, written = BY_HAND[name]
     outcome = count(Signature(name, args), outputs=outputs)

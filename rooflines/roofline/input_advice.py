@@ -1,0 +1,108 @@
+"""Advice for a step that waits for its data: what that costs, the evidence, and what fits the loader that was seen."""
+
+from __future__ import annotations
+
+import math
+
+from rooflines.roofline.analysis import Analysis, Finding, Input
+from rooflines.roofline.step_division import input_fraction, loader_is_slower
+from rooflines.roofline.verdict import rates_sentence
+from rooflines.units import percent, seconds
+
+# A step that waits for less of its time is fed well enough.
+WAITS = 0.05
+# Workers that compute for more of their time are busy; those that compute for less wait for something themselves.
+BUSY, WAITING = 0.8, 0.5
+
+
+def load_faster(analysis: Analysis, scale: float) -> Finding | None:
+    """A step that its input delays: the waiting is what could be saved. ``scale`` turns traced into timed seconds."""
+    found, division = analysis.input, analysis.division
+    share = input_fraction(analysis)
+    if share < WAITS:
+        return None
+    if found is None or found.delay_s is None:
+        if division is None or not division.data_loading_s:
+            return None
+        meanwhile = "the device ran nothing: the host" if division.of == "device" else "the program"
+        return Finding(
+            title=_TITLE,
+            saves_s=division.data_loading_s * scale,
+            evidence=f"for {percent(share)} of a traced step ({seconds(division.data_loading_s)}) {meanwhile} was in the data loader",
+            suggestion="more workers and pinned memory: DataLoader(num_workers=..., pin_memory=True, persistent_workers=True)",
+        )
+    slower = loader_is_slower(analysis)
+    rates = rates_sentence(analysis)
+    traced = f"; {percent(division.data_loading_s / division.step_s)} of a traced one" if division and division.data_loading_s else ""
+    workers = ""
+    if found.workers and found.workers_busy_fraction is not None:
+        who = "its worker" if found.workers == 1 else f"its {found.workers} workers"
+        workers = f"; {who} computed for {percent(min(1.0, found.workers_busy_fraction))} of the time"
+    return Finding(
+        title="Load the data faster than the step takes it" if slower else _TITLE,
+        saves_s=found.delay_s,
+        evidence=f"a step waits {seconds(found.delay_s)} for its data ({percent(share)} of its time{traced})"
+        f"{f'; {rates}' if rates else ''}{workers}",
+        suggestion=_remedy(analysis, found, slower),
+    )
+
+
+_TITLE = "Load the data ahead of the step"
+
+
+def _remedy(analysis: Analysis, found: Input, slower: bool | None) -> str:
+    if found.workers is None:
+        advice = "load ahead of the step, in workers of a torch DataLoader or a thread of your own; or keep the decoded data in memory"
+    elif found.workers == 0:
+        advice = _ahead(analysis, _needed(found, 1))
+    elif slower is False:
+        advice = (
+            "the loader alone keeps up: workers and step compete for the processors, or every epoch begins with empty queues: "
+            "DataLoader(persistent_workers=True, prefetch_factor=4)"
+        )
+    else:
+        advice = _more(analysis, found)
+    return advice + _pinned(analysis, found)
+
+
+def _more(analysis: Analysis, found: Input) -> str:
+    """What helps workers that are too slow: it depends on whether they compute or wait themselves."""
+    workers, busy, threads = found.workers or 1, found.workers_busy_fraction, _threads(analysis)
+    if busy is not None and busy < WAITING:
+        return (
+            f"DataLoader(num_workers={_needed(found, workers)}, prefetch_factor=4): the workers wait for storage or the network and "
+            "leave their processors free; or keep the data in memory or on a local disk"
+        )
+    if busy is not None and busy >= BUSY and threads is not None and workers >= threads:
+        return "decode and resize the data once, ahead of the training, or on the device: the workers keep every processor busy"
+    most = _needed(found, workers)
+    most = min(most, threads) if threads else most
+    return f"DataLoader(num_workers={most}), or decode and resize the data once, ahead of the training"
+
+
+def _ahead(analysis: Analysis, workers: int) -> str:
+    threads = _threads(analysis)
+    workers = min(workers, threads) if threads else workers
+    return (
+        f"DataLoader(num_workers={workers}, persistent_workers=True): the next batches load while the step runs; "
+        "or keep the decoded data in memory"
+    )
+
+
+def _needed(found: Input, workers: int) -> int:
+    """As many workers as bring the loader's rate to the step's, where both are known; at least one more than ``workers``."""
+    if found.loader_rate is None or found.step_rate is None:
+        return 2 * workers
+    return max(workers + 1, math.ceil(workers * found.step_rate.per_s / found.loader_rate.per_s))
+
+
+def _threads(analysis: Analysis) -> int | None:
+    return analysis.environment.cpu_threads
+
+
+def _pinned(analysis: Analysis, found: Input) -> str:
+    """Copies to a device that begin in memory which can be paged out hold the host up."""
+    copies = analysis.division.host_to_device_s if analysis.division is not None else None
+    if found.pin_memory is not False or not copies:
+        return ""
+    return "; pin_memory=True and .to(device, non_blocking=True)"

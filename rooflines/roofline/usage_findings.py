@@ -1,0 +1,232 @@
+"""Advice from the device samples: what was wrong with the machine, held it back, or left part of it idle while the steps were timed.
+
+Each rule says what was read and no more than that. Where seconds follow from it they are given; where they do not, 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rooflines.roofline.analysis import Analysis, DeviceUsage, Finding, Usage
+from rooflines.roofline.usage import HOST
+from rooflines.units import binary_bytes, percent, seconds, si
+
+# A share of the window below which throttling is not worth a sentence.
+THROTTLED = 0.02
+# Devices are unevenly used where the least used is busy for so much less of the time than the most used.
+UNEVEN = 0.20
+# A GPU that is busy for less of the time is waiting for something.
+BUSY = 0.70
+NEARLY_FULL = 0.95
+# Pages read from disk, a second, from which on the run waits for a disk.
+PAGES_PER_S = 10.0
+
+# What the drivers' reasons are about, by words in them; a reason with none of them is something else.
+_CAUSES = {
+    "its power limit": ("power cap", "power brake", "board limit"),
+    "heat": ("thermal", "processor hot"),
+    "its driver": (),
+}
+_REMEDIES = {
+    "its power limit": "a higher limit (nvidia-smi -pl), or lower precision, which takes less energy for the same work",
+    "heat": "better cooling, or a lower power limit (nvidia-smi -pl)",
+    "its driver": "nvidia-smi -q -d PERFORMANCE,CLOCK says more",
+}
+
+
+_ECC = "Take this GPU out of use and check it"
+
+
+def find_in_usage(analysis: Analysis) -> tuple[Finding, ...]:
+    """The findings of ``analysis.usage``."""
+    if analysis.usage is None:
+        return ()
+    return tuple(finding for rule in _RULES if (finding := rule(analysis, analysis.usage)) is not None)
+
+
+def ranked(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """What makes results doubtful first, then the largest saving; what saves nothing that we know of comes last."""
+    return tuple(sorted(findings, key=lambda finding: (finding.title != _ECC, -finding.saves_s)))
+
+
+def _uncorrected_errors(analysis: Analysis, usage: Usage) -> Finding | None:
+    """Bits of the device's memory that were wrong and could not be put right."""
+    wrong = [one for one in usage.devices if one.counts.get("ecc_uncorrected", 0) > 0]
+    if not wrong:
+        return None
+    counted = ", ".join(f"{one.device} {one.counts['ecc_uncorrected']:.0f}" for one in wrong)
+    return Finding(
+        title=_ECC,
+        saves_s=0.0,
+        evidence=f"uncorrected memory errors (ECC) {_meanwhile(usage)}: {counted}; results of this run may be wrong",
+        suggestion="nvidia-smi -q -d ECC,PAGE_RETIREMENT,ROW_REMAPPER; then a reset, or another GPU",
+    )
+
+
+def _imbalance(analysis: Analysis, usage: Usage) -> Finding | None:
+    """Several GPUs, some of which wait for others."""
+    share = {one.device: one.gauges["gpu_utilization"].mean for one in usage.devices if "gpu_utilization" in one.gauges}
+    share = {device: share[device] for device in share if len(usage.own) < 2 or device in usage.own}
+    # A GPU that the process does not hold memory on is not part of the run; where nobody tells, all that were sampled are.
+    if len(share) < 2 or (len(usage.own) == 1 and _tells_memory(usage)):
+        return None
+    least, most = min(share, key=lambda one: share[one]), max(share, key=lambda one: share[one])
+    if share[most] - share[least] < UNEVEN:
+        return None
+    named = ", ".join(f"{device} {percent(value)}" for device, value in share.items())
+    wrapped = any(module.type == "DataParallel" for module in analysis.modules)
+    why = f"; the model is in DataParallel, which gathers on one device ({most} is busiest)" if wrapped else ""
+    # The busiest sets the pace: with the work spread evenly it would be busy for the mean.
+    spread_s = (share[most] - sum(share.values()) / len(share)) * _step_s(analysis)
+    return Finding(
+        title=f"Spread the work evenly: {least} works {percent(share[least])} of the time",
+        saves_s=spread_s,
+        evidence=f"share of the time in which a kernel ran: {named}{why}",
+        suggestion=(
+            "torch.nn.parallel.DistributedDataParallel, one process a GPU, in place of DataParallel"
+            if wrapped
+            else "the same share of each batch for every GPU; rooflines analyze on the traces of all ranks says who waits for whom"
+        ),
+    )
+
+
+def _throttling(cause: str) -> Callable[[Analysis, Usage], Finding | None]:
+    """Clocks held down for one kind of reason."""
+
+    def rule(analysis: Analysis, usage: Usage) -> Finding | None:
+        held = [(one, share) for one in usage.devices if (share := _share(one, cause)) >= THROTTLED]
+        if not held:
+            return None
+        worst, share = max(held, key=lambda one: one[1])
+        reasons = ", ".join(
+            f"{reason.reason} {percent(reason.fraction)}" for reason in worst.throttled if _cause(reason.reason) == cause
+        )
+        lost, compute = worst.clock_loss_fraction, _compute_share(analysis)
+        clock = f"; its clock was lower by {percent(lost)} for it, averaged over the time" if lost else ""
+        others = f"; {len(held) - 1} more GPU{'s' if len(held) > 2 else ''} too" if len(held) > 1 else ""
+        # Only what the arithmetic units bound goes as the clock; several reasons at once share what is lost.
+        part = min(1.0, share * usage.window_s / worst.throttled_s) if worst.throttled_s else 0.0
+        saved = _step_s(analysis) * (lost or 0.0) * part * (compute or 0.0)
+        basis = f"; {percent(compute)} of the time is bound by compute and goes with the clock" if lost and compute else ""
+        return Finding(
+            title=f"{worst.device} is held back by {cause}",
+            saves_s=saved,
+            evidence=(
+                f"{_meanwhile(usage)} {worst.device} was throttled for {percent(share)} of the time ({reasons}){clock}{basis}{others}"
+            ),
+            suggestion=f"{_REMEDIES[cause]}{_limit(worst) if cause == 'its power limit' else _heat(worst) if cause == 'heat' else ''}",
+        )
+
+    return rule
+
+
+def _low_utilization(analysis: Analysis, usage: Usage) -> Finding | None:
+    """A GPU that is idle for much of the time, where no trace of it says why."""
+    if analysis.idle_breakdown is not None:
+        return None
+    waiting = [one for one in usage.devices if one.device in usage.own and "gpu_utilization" in one.gauges]
+    if not waiting:
+        return None
+    most = max(waiting, key=lambda one: one.gauges["gpu_utilization"].mean)
+    share = most.gauges["gpu_utilization"].mean
+    if share >= BUSY:
+        return None
+    return Finding(
+        title=f"Keep {most.device} busy",
+        saves_s=(1 - share) * _step_s(analysis),
+        evidence=(
+            f"{_meanwhile(usage)} a kernel ran on {most.device} for {percent(share)} of the time; no trace says what it waited for"
+        ),
+        suggestion="a trace of the device (rooflines profile), more loader workers, larger batches",
+    )
+
+
+def _nearly_full(analysis: Analysis, usage: Usage) -> Finding | None:
+    """Memory of a device, or of the host, that is about to run out."""
+    full = []
+    for one in usage.devices:
+        used, total = one.gauges.get("memory_used_bytes"), one.gauges.get("memory_total_bytes")
+        whole = total.highest if total is not None else float(analysis.environment.memory_bytes or 0) if one.device == HOST else 0.0
+        if used is not None and whole and used.highest >= NEARLY_FULL * whole:
+            full.append((one.device, used.highest, whole))
+    if not full:
+        return None
+    device, used_bytes, whole = max(full, key=lambda one: one[1] / one[2])
+    swaps = "; the system will write to its swap" if device == HOST else "; what torch's allocator keeps for later use is part of it"
+    return Finding(
+        title=f"The memory of {'this machine' if device == HOST else device} is nearly full",
+        saves_s=0.0,
+        evidence=(
+            f"{_meanwhile(usage)} {binary_bytes(used_bytes)} of {binary_bytes(whole)} were in use "
+            f"({percent(used_bytes / whole)}){swaps}"
+        ),
+        suggestion="a smaller batch, activation checkpointing, or a lower precision",
+    )
+
+
+def _paging(analysis: Analysis, usage: Usage) -> Finding | None:
+    """A process that waits for its own memory to come back from a disk."""
+    host = usage.of(HOST)
+    pages = host.counts.get("process_major_faults", 0.0) if host is not None else 0.0
+    if usage.window_s <= 0 or pages < PAGES_PER_S * max(1.0, usage.window_s):
+        return None
+    return Finding(
+        title="Keep the memory of the process out of the swap",
+        saves_s=0.0,
+        evidence=(
+            f"{_meanwhile(usage)} {pages:,.0f} pages had to be read from disk in {seconds(usage.window_s)} (major page faults); files "
+            "that are mapped and read once count too, and are harmless"
+        ),
+        suggestion="fewer loader workers, less of the data set in memory, or more memory",
+    )
+
+
+_RULES: tuple[Callable[[Analysis, Usage], Finding | None], ...] = (
+    _uncorrected_errors,
+    _imbalance,
+    *(_throttling(cause) for cause in _CAUSES),
+    _low_utilization,
+    _nearly_full,
+    _paging,
+)
+
+
+def _cause(reason: str) -> str:
+    """What a driver's reason for lower clocks is about."""
+    return next((cause for cause, words in _CAUSES.items() if any(word in reason for word in words)), "its driver")
+
+
+def _share(one: DeviceUsage, cause: str) -> float:
+    """The longest that a reason of this kind held the clocks down, as a share of the window."""
+    return max((reason.fraction for reason in one.throttled if _cause(reason.reason) == cause), default=0.0)
+
+
+def _compute_share(analysis: Analysis) -> float | None:
+    """The share of the traced time that the arithmetic units bound; None where nothing was traced."""
+    times = analysis.bound_breakdown
+    whole = sum(times.values()) if times else 0.0
+    return times.get("compute", 0.0) / whole if times and whole > 0 else None
+
+
+def _step_s(analysis: Analysis) -> float:
+    """A timed step; 0 where none was timed, so that nothing is promised."""
+    return analysis.steps.median_s if analysis.steps is not None else 0.0
+
+
+def _tells_memory(usage: Usage) -> bool:
+    return any("process_memory_bytes" in one.gauges for one in usage.devices)
+
+
+def _meanwhile(usage: Usage) -> str:
+    return "while the steps were timed" if usage.window == "timed pass" else f"during {seconds(usage.window_s)}"
+
+
+def _limit(one: DeviceUsage) -> str:
+    limit, power = one.gauges.get("power_limit_w"), one.gauges.get("power_w")
+    drew = f"; it drew {si(power.mean, 'W')}" if power is not None else ""
+    return f"{drew} of {si(limit.end, 'W')}" if limit is not None and drew else ""
+
+
+def _heat(one: DeviceUsage) -> str:
+    temperature = one.gauges.get("temperature_c")
+    return f"; it reached {temperature.highest:.0f} °C" if temperature is not None else ""
