@@ -1,0 +1,332 @@
+"""Any program, watched while it runs: started here, or attached to; then its reports, as often as they are wanted."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import msgspec
+
+from rooflines.errors import CommandError, DeviceError, OutputError, UsageError
+from rooflines.profiler.command import HeldCommand, find_program
+from rooflines.profiler.monitored import (
+    MONITOR_FILE,
+    PYTHON_MEMORY_FILE,
+    Monitored,
+    MonitorFile,
+    host_environment,
+    is_monitored,
+    load,
+    program_name,
+    read_python_memory,
+    save,
+    since,
+)
+from rooflines.profiler.progress import Progress, Silent
+from rooflines.profiler.run import JOURNAL_FILE, create_directory, default_directory
+from rooflines.profiler.samplers.journal import read_journal
+from rooflines.profiler.samplers.process import SamplerProcess
+from rooflines.serial import write_json
+
+if TYPE_CHECKING:
+    import psutil
+
+    from rooflines.roofline.monitored import MonitorAnalysis
+
+ANALYSIS_FILE = "analysis.json"
+MONITOR_FORMATS = ("html", "json", "csv", "tensorboard")
+PERIOD_S = 0.1
+# How often an attached monitor looks whether the process is still there.
+_LOOK_EVERY_S = 0.1
+
+__all__ = ["MONITOR_FORMATS", "analyze_monitored", "attach", "check_monitor_formats", "is_monitored", "monitor", "report_monitored"]
+
+
+def monitor(
+    command: Sequence[str],
+    *,
+    output: Path | None = None,
+    period_s: float = PERIOD_S,
+    gpus: str = "all",
+    python_memory: bool = False,
+    show_command: bool = False,
+) -> Monitored:
+    """Run ``command`` as it would run without us, and sample it, its descendants and the GPUs from its first moment to its last.
+
+    ``gpus`` are ``all``, ``none``, or some by the number that nvidia-smi gives them or by UUID, parted by commas. ``python_memory`` has
+    a Python program follow its own allocations, which slows it down. What was recorded is in ``output``, by default a new directory
+    under ``runs``. Raises CommandError for a command that cannot run, UsageError and OutputError before it does.
+    """
+    if not command:
+        raise UsageError("no command to monitor was given.", hint="For example: rooflines monitor -- python train.py")
+    find_program(command[0])
+    _check_period(period_s)
+    chosen = choose_gpus(gpus)
+    program = program_name(command)
+    directory = output or default_directory(program, "monitor")
+    started = _traced(command, (directory / PYTHON_MEMORY_FILE).absolute()) if python_memory else list(command)
+    is_new = not directory.exists()
+    create_directory(directory)
+    try:
+        with HeldCommand(started) as held:
+            facts = MonitorFile(
+                created=_now(), program=program, command=tuple(command), show_command=show_command, pid=held.pid, period_s=period_s,
+                environment=host_environment(),
+            )  # fmt: skip
+            save(directory, facts)
+            with SamplerProcess(held.pid, directory / JOURNAL_FILE, period_s, chosen) as sampler:
+                facts = msgspec.structs.replace(facts, began_ns=held.release())
+                save(directory, facts)
+                ending = held.wait()
+                ended_ns = time.time_ns()
+            facts = msgspec.structs.replace(facts, ended_ns=ended_ns, ending=ending)
+            return _finish(directory, facts, sampler, chosen, python_memory)
+    except CommandError:
+        _forget(directory, is_new)
+        raise
+
+
+def attach(
+    pid: int, *, output: Path | None = None, period_s: float = PERIOD_S, gpus: str = "all", duration_s: float | None = None
+) -> Monitored:
+    """Sample the running process ``pid``, its descendants and the GPUs until it ends, for ``duration_s``, or until Ctrl-C or SIGTERM.
+
+    The other parameters are those of ``monitor``. Raises UsageError when there is no such process, or none that we may look at.
+    """
+    _check_period(period_s)
+    if duration_s is not None and not duration_s > 0:
+        raise UsageError(f"the duration must be positive, not {duration_s!r} s.", hint="For example: --duration 60")
+    process, program, notes = _find_process(pid)
+    chosen = choose_gpus(gpus)
+    directory = output or default_directory(program, "monitor")
+    create_directory(directory)
+    facts = MonitorFile(
+        created=_now(), program=program, attached=True, pid=pid, period_s=period_s, environment=host_environment(), notes=notes
+    )  # fmt: skip
+    save(directory, facts)
+    with SamplerProcess(pid, directory / JOURNAL_FILE, period_s, chosen) as sampler:
+        facts = msgspec.structs.replace(facts, began_ns=time.time_ns())
+        save(directory, facts)
+        with _until_interrupted():
+            _watch(process, sampler, duration_s)
+        ended_ns = time.time_ns()
+    return _finish(directory, msgspec.structs.replace(facts, ended_ns=ended_ns), sampler, chosen, False)
+
+
+def analyze_monitored(source: Monitored | Path | str) -> MonitorAnalysis:
+    """The analysis of a monitored program, or of its directory, derived anew from its samples; nothing is written."""
+    from rooflines.roofline import monitored
+
+    return monitored.analyze_monitored(source if isinstance(source, Monitored) else load(source))
+
+
+def report_monitored(
+    source: Monitored | Path | str,
+    formats: Iterable[str] = MONITOR_FORMATS,
+    *,
+    output: Path | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Path]:
+    """Write the reports of a monitored program into ``output``, without it into its own directory; returns what was written, by format.
+
+    ``analysis.json`` is always among them. Raises UsageError for a format that there is not for monitored programs.
+    """
+    formats = check_monitor_formats(formats)
+    progress = progress or Silent()
+    monitored = source if isinstance(source, Monitored) else load(source)
+    analysis = analyze_monitored(monitored)
+    directory = output or monitored.directory
+    if output is not None:
+        create_directory(output)
+    written = {"json": directory / ANALYSIS_FILE}
+    try:
+        write_json(written["json"], analysis)
+        if "html" in formats:
+            from rooflines.reports import monitor_html
+
+            progress.stage("writing the html report", None)
+            written["html"] = monitor_html.write(analysis, directory / "report.html")
+        if "csv" in formats:
+            from rooflines.reports.usage_table import write_samples_csv
+
+            written["csv"] = write_samples_csv(monitored.samples, directory / "samples.csv")
+        if "tensorboard" in formats:
+            from rooflines.reports import monitor_tensorboard
+
+            progress.stage("writing the tensorboard report", None)
+            written["tensorboard"] = monitor_tensorboard.write(analysis, monitored.samples, directory)
+    except OSError as error:
+        raise OutputError(
+            f"cannot write the reports in {str(directory)!r}: {error.strerror or error}.", hint="Is the disk full?"
+        ) from None
+    return written
+
+
+def check_monitor_formats(formats: Iterable[str]) -> tuple[str, ...]:
+    """The formats as a tuple; raises UsageError for one that there is not for monitored programs."""
+    chosen = tuple(dict.fromkeys(formats))
+    unknown = [name for name in chosen if name not in MONITOR_FORMATS]
+    if unknown:
+        raise UsageError(f"there is no {unknown[0]!r} report of a program.", hint=f"Choose from {', '.join(MONITOR_FORMATS)}.")
+    return chosen
+
+
+def choose_gpus(choice: str) -> Mapping[str, str] | None:
+    """The GPUs that ``choice`` names, as ``SamplerProcess`` takes them. Raises DeviceError for one that is not there."""
+    if choice == "all":
+        return None
+    if choice == "none":
+        return {}
+    names = [name for part in choice.split(",") if (name := part.strip())]
+    if not names:
+        raise UsageError(f"--gpus {choice!r} names no GPU.", hint="Give all, none, or numbers or UUIDs: --gpus 0,2")
+    from rooflines.device_specs.nvml import find_gpu, start_nvml
+
+    nvml = start_nvml()
+    try:
+        count = nvml.nvmlDeviceGetCount()
+        chosen = {}
+        for name in names:
+            if name.isdecimal() and int(name) >= count:
+                raise DeviceError(f"there is no GPU {name}: NVML sees {count}.", hint="nvidia-smi -L lists them.")
+            try:
+                handle = find_gpu(nvml, int(name) if name.isdecimal() else name)
+                key = f"gpu{name}" if name.isdecimal() else f"gpu{nvml.nvmlDeviceGetIndex(handle)}"
+                chosen[key] = nvml.nvmlDeviceGetUUID(handle)
+            except nvml.NVMLError as error:
+                raise DeviceError(f"NVML does not know GPU {name!r}: {error}.", hint="nvidia-smi -L lists them.") from None
+        return chosen
+    finally:
+        nvml.nvmlShutdown()
+
+
+def _traced(command: Sequence[str], output: Path) -> list[str]:
+    """``command`` with its interpreter following its allocations into the file ``output``."""
+    from rooflines.profiler.python_memory import traced_command
+
+    example = "For example: rooflines monitor --python-memory -- python train.py"
+    if not Path(command[0]).name.startswith("python"):
+        raise UsageError(f"--python-memory is for Python, and {command[0]!r} is no interpreter of it.", hint=example)
+    traced = traced_command(command, str(output))
+    if traced is None:
+        raise UsageError("--python-memory needs a script, -m or -c behind the interpreter.", hint=example)
+    return traced
+
+
+def _finish(
+    directory: Path, facts: MonitorFile, sampler: SamplerProcess, gpus: Mapping[str, str] | None, python_memory: bool
+) -> Monitored:
+    """Everything that is known at the end, written into ``directory``."""
+    journal = read_journal(directory / JOURNAL_FILE)
+    failure = sampler.problem.removeprefix(" ".join(journal.problems)).strip()
+    notes = [*facts.notes, *journal.problems, *([failure] if failure else [])]
+    memory = read_python_memory(directory / PYTHON_MEMORY_FILE) if python_memory else None
+    if python_memory and memory is None:
+        notes.append("Python's allocations are not known: the interpreter was ended before it could write them.")
+    elif memory is not None and not memory.ended:
+        notes.append("Python's allocations are those of the last look: the interpreter was ended without its exit handlers.")
+    facts = msgspec.structs.replace(
+        facts,
+        status="complete",
+        gpus={} if gpus == {} else _gpu_names(),
+        counters=journal.counters,
+        python_memory=memory,
+        notes=tuple(notes),
+    )
+    return save(directory, facts, since(facts.began_ns, journal.samples))
+
+
+def _gpu_names() -> dict[str, str]:
+    from rooflines.profiler.environment import nvidia_driver
+
+    return {f"gpu{index}": name for index, name in enumerate(nvidia_driver().gpus)}
+
+
+def _find_process(pid: int) -> tuple[psutil.Process, str, tuple[str, ...]]:
+    """The process, what to call it, and what its owner keeps from us."""
+    import psutil
+
+    try:
+        process = psutil.Process(pid)
+        if process.status() == psutil.STATUS_ZOMBIE:
+            raise psutil.ZombieProcess(pid)
+    except psutil.AccessDenied:
+        raise _not_ours(pid) from None
+    except (psutil.NoSuchProcess, ValueError, OverflowError):
+        raise UsageError(f"there is no process {pid}.", hint="ps -e lists them; rooflines monitor -- COMMAND starts one.") from None
+    try:
+        process.memory_info()
+        program = program_name(process.cmdline() or [process.name()])
+    except psutil.AccessDenied:
+        raise _not_ours(pid) from None
+    except psutil.NoSuchProcess:
+        raise UsageError(f"process {pid} has just ended.") from None
+    notes = []
+    try:
+        process.memory_full_info()
+    except psutil.AccessDenied:
+        notes.append(f"Process {pid} belongs to {process.username()}: what it does not share (USS) and its I/O are not ours to read.")
+    except psutil.NoSuchProcess:
+        pass
+    return process, program, tuple(notes)
+
+
+def _not_ours(pid: int) -> UsageError:
+    return UsageError(f"process {pid} belongs to somebody else, and nothing of it may be read.", hint="Ask as its owner, or as root.")
+
+
+def _watch(process: psutil.Process, sampler: SamplerProcess, duration_s: float | None) -> None:
+    """Return when ``process`` has ended, nothing samples it any more, or ``duration_s`` is over."""
+    import psutil
+
+    deadline = time.monotonic() + duration_s if duration_s is not None else float("inf")
+    while (left_s := deadline - time.monotonic()) > 0 and sampler.pid is not None:
+        try:
+            if not process.is_running() or process.status() == psutil.STATUS_ZOMBIE:
+                return
+        except psutil.NoSuchProcess:
+            return
+        time.sleep(min(_LOOK_EVERY_S, left_s))
+
+
+@contextlib.contextmanager
+def _until_interrupted() -> Iterator[None]:
+    """Ctrl-C and SIGTERM end what is within, and are no more than that."""
+
+    def interrupt(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    # Python leaves signals to the main thread.
+    ours = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, interrupt) if ours else None
+    try:
+        yield
+    except KeyboardInterrupt:
+        pass
+    finally:
+        if ours:
+            signal.signal(signal.SIGTERM, before)
+
+
+def _forget(directory: Path, is_new: bool) -> None:
+    """Remove what was written of a command that never ran."""
+    for name in (MONITOR_FILE, JOURNAL_FILE):
+        (directory / name).unlink(missing_ok=True)
+    if is_new:
+        with contextlib.suppress(OSError):
+            directory.rmdir()
+
+
+def _check_period(period_s: float) -> None:
+    if not period_s > 0:
+        raise UsageError(f"the sampling period must be positive, not {period_s!r} s.", hint="For example: --period 0.1")
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")

@@ -1,0 +1,219 @@
+"""A monitored program: what was recorded while it ran, and the directory that holds it.
+
+``monitor.json`` is written before the program begins (status ``running``) and replaced when it has ended. Until then the samples are in
+the sampler's journal, so that a monitor that was killed leaves a directory that can be read.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from rooflines._version import __version__
+from rooflines.device_specs import detect
+from rooflines.errors import OutputError, RunError
+from rooflines.profiler.command import Ending
+from rooflines.profiler.environment import memory_bytes, os_name
+from rooflines.profiler.records import Counter, DeviceSample, Environment, Status
+from rooflines.profiler.run import JOURNAL_FILE, SAMPLES_FILE
+from rooflines.profiler.samplers.journal import read_journal
+from rooflines.profiler.samplers.storage import read_samples, write_samples
+from rooflines.serial import read_json, write_json
+
+MONITOR_FILE = "monitor.json"
+MONITOR_SCHEMA = "rooflines.monitor/1"
+PYTHON_MEMORY_FILE = "python_memory.json"
+
+# What interpreters are called whose second word says more than their first.
+_INTERPRETERS = ("python", "bash", "sh", "zsh", "perl", "ruby", "node", "Rscript", "julia")
+
+
+class PythonSite(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of Python and what it had allocated and still held: ``bytes`` in ``blocks``. ``file`` is relative."""
+
+    file: str
+    line: int
+    bytes: int
+    blocks: int
+
+
+class PythonMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """What the program's own interpreter allocated, as tracemalloc saw it; python_memory.py writes it.
+
+    ``sites`` are the lines that held most when all together held ``sites_at_bytes``, which is at most the peak. ``tracemalloc_bytes``
+    is what following them took itself, and is part of the process's resident set. ``reading_s`` is what reading the lines took of the
+    processor. ``object_s`` and ``traced_object_s`` are what a small object took to be made and dropped, without tracemalloc and
+    with it. ``ended`` is whether the interpreter came to its end in order.
+    """
+
+    schema: str
+    python: str
+    ended: bool
+    peak_bytes: int
+    sites_at_bytes: int = 0
+    sites: tuple[PythonSite, ...] = ()
+    tracemalloc_bytes: int = 0
+    readings: int = 0
+    reading_s: float = 0.0
+    object_s: float | None = None
+    traced_object_s: float | None = None
+
+
+class MonitorFile(msgspec.Struct, frozen=True, kw_only=True):
+    """The contents of ``monitor.json``.
+
+    ``command`` is the command line as it was given, which may hold secrets: reports show it only where ``show_command`` says so, and
+    ``program`` otherwise. It is empty where the monitor was attached to the running process ``pid``. ``began_ns`` and ``ended_ns``
+    (epoch) are on the clock of the samples. ``ending`` is absent where nobody saw the end. ``gpus`` are the driver's names of the GPUs.
+    """
+
+    schema: str = MONITOR_SCHEMA
+    status: Status = "running"
+    created: str
+    program: str
+    command: tuple[str, ...] = ()
+    show_command: bool = False
+    attached: bool = False
+    pid: int
+    period_s: float
+    began_ns: int | None = None
+    ended_ns: int | None = None
+    ending: Ending | None = None
+    environment: Environment
+    gpus: dict[str, str] = msgspec.field(default_factory=dict)
+    counters: tuple[Counter, ...] = ()
+    python_memory: PythonMemory | None = None
+    notes: tuple[str, ...] = ()
+
+
+class Monitored(msgspec.Struct, frozen=True, kw_only=True):
+    """A monitor's directory in memory: where it is, its facts and its samples."""
+
+    directory: Path
+    facts: MonitorFile
+    samples: tuple[DeviceSample, ...] = ()
+
+
+def program_name(command: Sequence[str]) -> str:
+    """What to call a command in reports: its program, and for an interpreter the script or module that it runs, but no arguments."""
+    name = Path(command[0]).name
+    if not name.startswith(_INTERPRETERS):
+        return name
+    for index, word in enumerate(command[1:], start=1):
+        if word == "-m" and index + 1 < len(command):
+            return f"{name} -m {command[index + 1]}"
+        if word in ("-", "-c", "-e") or word.startswith("--"):
+            break
+        if not word.startswith("-"):
+            return f"{name} {Path(word).name}" if Path(word).suffix else name
+    return name
+
+
+def host_environment() -> Environment:
+    """The facts of the machine itself: of what the program is made of nothing is known."""
+    return Environment(
+        rooflines=__version__,
+        device="cpu",
+        device_name=(cpu := detect.cpu_name()),
+        host=platform.node(),
+        os=os_name(),
+        cpu=cpu,
+        cpu_cores=detect.physical_cores(),
+        cpu_threads=os.cpu_count(),
+        cpu_isa=" ".join(detect.isa()) or None,
+        memory_bytes=memory_bytes(),
+    )
+
+
+def read_python_memory(path: Path) -> PythonMemory | None:
+    """What the program's interpreter has written to ``path``; None where it has not."""
+    try:
+        return read_json(path, PythonMemory)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def save(directory: Path, facts: MonitorFile, samples: Sequence[DeviceSample] | None = None) -> Monitored:
+    """Write ``monitor.json``, and the samples where they are given, which ends the journal. Raises OutputError when they do not fit."""
+    try:
+        try:
+            if samples:
+                write_samples(samples, directory / SAMPLES_FILE)
+        finally:
+            write_json(directory / MONITOR_FILE, facts)
+        if samples is not None:
+            (directory / JOURNAL_FILE).unlink(missing_ok=True)
+    except OSError as error:
+        raise OutputError(
+            f"cannot write what was sampled in {str(directory)!r}: {error.strerror or error}.",
+            hint="Is the disk full, or the directory gone?",
+        ) from None
+    return Monitored(directory=directory, facts=facts, samples=tuple(samples or ()))
+
+
+def is_monitored(directory: Path | str) -> bool:
+    """Whether ``directory`` is one that a monitor wrote."""
+    return (Path(directory) / MONITOR_FILE).is_file()
+
+
+def load(directory: Path | str) -> Monitored:
+    """What is in ``directory``; of a monitor that was killed, or ran out of disk, what is in the journal. Raises RunError for what is
+    corrupt."""
+    directory = Path(directory)
+    path = directory / MONITOR_FILE
+    corrupt = f"the monitored program in {str(directory)!r} cannot be read"
+    try:
+        schema = read_json(path, _Head).schema
+        if schema != MONITOR_SCHEMA:
+            raise RunError(
+                f"{corrupt}: its schema is {schema!r}, and this version of rooflines reads {MONITOR_SCHEMA!r}.",
+                hint="Read it with the version that wrote it.",
+            )
+        facts = read_json(path, MonitorFile)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise RunError(f"{corrupt}: {MONITOR_FILE}: {error}.", hint="Monitor it again.") from None
+    except OSError as error:
+        raise RunError(f"{corrupt}: {error.strerror or error}.", hint="Give a directory that 'rooflines monitor' wrote.") from None
+    samples: Sequence[DeviceSample] = ()
+    if (directory / SAMPLES_FILE).is_file():
+        try:
+            samples = read_samples(directory / SAMPLES_FILE)
+        except OSError as error:
+            raise RunError(f"{corrupt}: {SAMPLES_FILE}: {error}.", hint=f"Delete {SAMPLES_FILE}; the rest stays usable.") from None
+    elif (directory / JOURNAL_FILE).is_file():
+        journal = read_journal(directory / JOURNAL_FILE)
+        samples = since(facts.began_ns, journal.samples)
+        problems = (problem for problem in journal.problems if problem not in facts.notes)
+        facts = msgspec.structs.replace(facts, counters=facts.counters or journal.counters, notes=(*facts.notes, *problems))
+    if facts.status == "running":
+        cut = "The monitor has not come to its end: it was killed, or still runs. This is what it had sampled when it was read."
+        facts = msgspec.structs.replace(facts, notes=(cut, *facts.notes))
+    return Monitored(directory=directory, facts=facts, samples=tuple(samples))
+
+
+def since(began_ns: int | None, samples: Sequence[DeviceSample]) -> tuple[DeviceSample, ...]:
+    """``samples`` from ``began_ns`` on, and the last of each device before it, for what came in between.
+
+    That one is without what its process held: it had not become the program yet.
+    """
+    if began_ns is None:
+        return tuple(samples)
+    before = {(sample.source, sample.device): sample for sample in samples if sample.time_ns < began_ns}
+    unborn = (msgspec.structs.replace(sample, **dict.fromkeys(_HELD)) for sample in before.values())
+    return (
+        *sorted(unborn, key=lambda sample: sample.time_ns),
+        *(sample for sample in samples if sample.time_ns >= began_ns),
+    )
+
+
+_HELD = ("process_cpu_utilization", "process_rss_bytes", "process_uss_bytes", "process_threads")
+
+
+class _Head(msgspec.Struct):
+    """The part of ``monitor.json`` that every version has."""
+
+    schema: str = ""
