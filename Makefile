@@ -6,6 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 MODEL  ?= resnet50
 ARGS   ?=
+JOBS   ?= 2
 # Where constraints.txt pins versions that this machine's Python or platform lacks: make profile CONSTRAINTS=
 CONSTRAINTS ?= -c constraints.txt
 
@@ -13,7 +14,7 @@ CONSTRAINTS ?= -c constraints.txt
 
 help:
 	@echo "make profile    install into .venv and profile $(MODEL) (MODEL=..., ARGS='--mode training')"
-	@echo "make test       install with the test tools and run the whole test suite"
+	@echo "make test       install with the test tools and run the whole test suite (JOBS=2 processes)"
 	@echo "make check      the fast half: ruff, mypy --strict (make lint), unit tests"
 	@echo "make gpu-check  everything that needs an NVIDIA GPU, as one JSON of results; needs no network"
 	@echo "make clean      remove .venv and caches; runs/ stays"
@@ -21,8 +22,11 @@ help:
 profile: $(VENV)/.installed
 	$(BIN)/rooflines profile --model $(MODEL) $(ARGS)
 
+# A file's tests stay together, because they share what takes long to make. Each of the JOBS processes takes up to 5 GB. What other
+# tests would disturb runs afterwards.
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not alone"
+	$(BIN)/python -m pytest -m alone
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -3,7 +3,9 @@
 In this order, each part in processes of its own and written to the JSON as soon as it is done; one that fails does not stop the others:
 
 - ceilings: the full set of this GPU's measured roofs beside its data sheet, on an H200 against the project's targets
+- networks: the network of our own CUDA kernels beside eager torch's, and CuPy beside NumPy operator by operator (gpu_networks.py)
 - counters: bytes and FLOPs of single operators as the hardware counts them, where Nsight Compute (``ncu``) is installed and allowed to
+- energy: of a matrix product held for 20 s, by the energy counter and by integrating power; the two agree within 3 %
 - tests: those marked ``gpu``
 - profiles: ``rooflines profile --model resnet50 --device cuda`` in inference and training, fp32 and amp-bf16, and the laws that hold
   on a CPU: times add up to the span, matrix FLOPs equal the closed form, nothing beats its bound
@@ -40,12 +42,18 @@ BATCH = 32
 FORWARD_MACS = 4_089_184_256
 FIRST_CONVOLUTION_MACS = 64 * 3 * 7 * 7 * 112 * 112
 RUNS = [(mode, precision) for mode in ("inference", "training") for precision in ("fp32", "amp-bf16")]
-PARTS = ("ceilings", "counters", "tests", "profiles")
+PARTS = ("ceilings", "networks", "counters", "energy", "tests", "profiles")
 
 # What the ceilings of one device must reach: B/s and FLOP/s.
 TARGETS = {"(NVIDIA )?H200": {"HBM copy": 4.1e12, "FMA fp32": 60e12, "GEMM bf16": 780e12, "GEMM fp8": 1400e12}}
 # A ceiling further above its data sheet than any clock above the advertised one explains is an error of ours.
 MOST_ABOVE_SHEET = 1.2
+
+# Our CUDA network against eager torch with the data on the GPU, and the samples a second that were once published for a Numba CUDA
+# version of it whose convolutions were never trained.
+LEAST_OF_TORCH = 0.5
+PUBLISHED_SAMPLES_PER_S = 71_758
+MOST_LOSS_DIFFERENCE = 1e-2  # of two fp32 runs over 100 steps, whose sums are in different orders
 
 # Nsight Compute's names: bytes that reach or leave device memory, and floating-point instructions of fp32 by kind, per thread.
 DRAM_BYTES = "dram__bytes.sum"
@@ -98,7 +106,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as scratch:
         parts: dict[str, Callable[[], Any]] = {
             "ceilings": lambda: run_ceilings(name, Path(scratch), options, result["checks"]),
+            "networks": lambda: run_networks(Path(scratch), result["checks"]),
             "counters": lambda: run_counters(result["checks"]),
+            "energy": lambda: run_energy(result["checks"]),
             "tests": lambda: run_tests(result["checks"]),
             "profiles": lambda: run_profiles(options.keep or Path(scratch), output, result),
         }
@@ -273,6 +283,39 @@ def check_ceilings(name: str, rows: list[dict[str, Any]], checks: list[dict[str,
     note(checks, f"no ceiling above {MOST_ABOVE_SHEET} x its data sheet", not above, found)
 
 
+# --- networks ----------------------------------------------------------------------------------------------------------------------
+
+
+def run_networks(scratch: Path, checks: list[dict[str, Any]]) -> dict[str, Any]:
+    """What gpu_networks.py measures, in a process of its own."""
+    into = scratch / "networks.json"
+    command = [sys.executable, str(ROOT / "benchmarks" / "gpu_networks.py"), "--output", str(into)]
+    found = subprocess.run(command, cwd=ROOT, env=environment(), text=True, check=False)
+    note(checks, "networks: measured", found.returncode == 0, f"exit {found.returncode}")
+    if found.returncode:
+        return {"error": f"exit {found.returncode}"}
+    measured: dict[str, Any] = json.loads(into.read_text())
+    check_networks(measured, checks)
+    left = [f"{name} ({part['left_out']})" for name, part in measured.items() if isinstance(part, dict) and "left_out" in part]
+    return measured | ({"left_out": "; ".join(left)} if left else {})
+
+
+def check_networks(measured: dict[str, Any], checks: list[dict[str, Any]]) -> None:
+    """Our network is about as fast as torch's, computes the same, and takes few launches; what was left out is not checked."""
+    training = measured["training"]
+    if "left_out" in training:
+        return
+    rate, ratio = training["samples_per_s"]["numba-cuda"], training["ratio"]
+    spread = f"{ratio:.2f} ({training['ratio_least']:.2f} to {training['ratio_most']:.2f})"
+    note(checks, f"numba-cuda >= {LEAST_OF_TORCH} x torch-cuda, data resident", ratio >= LEAST_OF_TORCH, spread)
+    note(checks, f"numba-cuda > {PUBLISHED_SAMPLES_PER_S:,} samples/s", rate > PUBLISHED_SAMPLES_PER_S, f"{rate:,.0f} samples/s")
+    difference, most = training["curves"]["largest_difference"], MOST_LOSS_DIFFERENCE
+    note(checks, f"numba-cuda and torch-cuda: losses within {most}", difference <= most, f"{difference:.2g}")
+    launches = training["kernels"]["numba-cuda"].get("launches")
+    if launches is not None:
+        note(checks, "numba-cuda: 13 kernels a step", launches == 13, f"{launches:g}")
+
+
 # --- hardware counters -------------------------------------------------------------------------------------------------------------
 
 
@@ -422,6 +465,19 @@ def beside(counted: dict[str, float], ours: dict[str, int]) -> dict[str, float]:
 
 
 # --- tests and profiles ------------------------------------------------------------------------------------------------------------
+
+
+def run_energy(checks: list[dict[str, Any]]) -> dict[str, Any]:
+    """The energy of a held load, got in two ways."""
+    command = [sys.executable, str(ROOT / "benchmarks" / "gpu_energy.py")]
+    done = subprocess.run(command, cwd=ROOT, env=environment(), stdout=subprocess.PIPE, text=True, check=False)
+    lines = done.stdout.splitlines()
+    if not lines:
+        note(checks, "energy: measured", False, f"exit {done.returncode}")
+        return {"error": f"exit {done.returncode}"}
+    found: dict[str, Any] = json.loads(lines[-1])
+    note(checks, "energy by counter and by power agree within 3 %", found["agrees"], found["sentence"])
+    return found
 
 
 def run_tests(checks: list[dict[str, Any]]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ A field that is None was not measured; it is left out of the file, so that a rea
 from __future__ import annotations
 
 import contextlib
-import json
+import math
 import os
 import tempfile
 from pathlib import Path
@@ -29,12 +29,16 @@ def from_plain(plain: Any, kind: type[T]) -> T:
 
 def to_json(record: Any) -> str:
     """``record`` as the text that ``write_json`` writes."""
-    return json.dumps(to_plain(record), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return msgspec.json.format(msgspec.json.encode(to_plain(record)), indent=1).decode() + "\n"
 
 
 def write_json(path: Path, record: Any) -> None:
     """Write ``record`` to ``path`` so that a reader sees the old file or the whole new one, never half of it."""
-    text = to_json(record)
+    write_text(path, to_json(record))
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write ``text`` to ``path`` as ``write_json`` does its record."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -59,4 +63,6 @@ def _without_none(value: Any) -> Any:
         return {key: _without_none(item) for key, item in value.items() if item is not None}
     if isinstance(value, (list, tuple)):
         return [_without_none(item) for item in value]
+    if type(value) is float and not math.isfinite(value):
+        raise ValueError(f"{value} is no number in JSON")
     return value

@@ -100,6 +100,7 @@ def test_backward_rows_carry_the_module_of_their_forward(tmp_path, ceilings_file
     assert len(convolutions["forward"]) == 53
 
 
+@pytest.mark.alone
 def test_main_job_end_to_end(tmp_path):
     """What a newcomer types, with this machine's own ceilings: every report is there and no operator beats its bound."""
     output = tmp_path / "run"

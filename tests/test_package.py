@@ -94,7 +94,14 @@ def test_imports_go_downward(path):
         "from rooflines.roofline.work import count",
         *(
             COMMAND.format(["rooflines", *arguments])
-            for arguments in (["--help"], ["profile", "--help"], ["ceilings", "--help"], ["--version"], ["devices", "h200"])
+            for arguments in (
+                ["--help"],
+                ["profile", "--help"],
+                ["ceilings", "--help"],
+                ["monitor", "--help"],
+                ["--version"],
+                ["devices", "h200"],
+            )
         ),
     ],
     ids=lambda text: text.replace("\n", " ")[:60],

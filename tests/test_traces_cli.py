@@ -113,7 +113,7 @@ def test_a_device_without_a_sheet_is_named_with_the_nearest_and_nothing_is_judge
 @pytest.mark.parametrize(("content", "says"), [
     (b"{}", "has no list of 'traceEvents'"),
     (b'{"traceEvents": [{"ph": "X", "name": "jit_f", "pid": 1, "ts": 1, "dur": 2}]}', "a Chrome trace, but not one of PyTorch"),
-    (gzip.compress(b'{"traceEvents": [')[:20], "damaged gzip"),
+    (gzip.compress(b'{"traceEvents": [', mtime=0)[:20], "damaged gzip"),
     (b"PK\x03\x04", "zip archive"),
 ])  # fmt: skip
 def test_what_is_no_trace_is_one_line_and_exit_code_2(rooflines, tmp_path, content, says):

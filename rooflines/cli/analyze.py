@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import Annotated, Optional
 
 import typer
 
 from rooflines.cli.app import app
+from rooflines.cli.monitored import refuse_for_monitored
 from rooflines.cli.options import MemoryLimit, size
 from rooflines.cli.output import console, progress_bar
 from rooflines.cli.ranks import DaskAddress, Jobs, refuse_for_one, refuse_for_several
@@ -28,8 +29,8 @@ def analyze(
     sources: Annotated[
         list[str],
         typer.Argument(
-            help="A run directory, or anybody's PyTorch trace: a JSON file, plain, .gz or .zst, or its URL. Of a job of several ranks"
-            " their traces: files, a directory, or a quoted pattern.",
+            help="A run directory (of profile or monitor), or anybody's PyTorch trace: a JSON file, plain, .gz or .zst, or its URL."
+            " Of a job of several ranks their traces: files, a directory, or a quoted pattern.",
             metavar="SOURCE...",
         ),
     ],
@@ -60,6 +61,10 @@ def analyze(
     """
     from rooflines import pipeline, serial
 
+    if any(map(pipeline.is_monitored, sources)):
+        refuse_for_monitored(sources, ceilings, jobs, dask)
+        _analyze_monitored(sources[0], format is AnalysisFormat.json, output)
+        return
     limit = size(memory_limit)
     quiet = format is AnalysisFormat.json
     found = pipeline.find_sources(sources)
@@ -67,9 +72,9 @@ def analyze(
         refuse_for_several(ceilings)
         with progress_bar(quiet) as progress:
             ranks = pipeline.analyze_ranks(found, jobs=jobs, dask=dask, memory_limit_bytes=limit, progress=progress)
-        _write(output, pipeline.RANKS_FILE, ranks)
+        _write(output, pipeline.RANKS_FILE, text := serial.to_json(ranks))
         if quiet:
-            print(serial.to_json(ranks), end="")
+            print(text, end="")
             return
         from rooflines.reports.ranks import print_ranks
 
@@ -83,23 +88,35 @@ def analyze(
             output = output or Path(source) / pipeline.ANALYSIS_FILE
         else:
             _, analysis = pipeline.analyze_trace(source, ceilings=ceilings, memory_limit_bytes=limit, progress=progress)
-    _write(output, pipeline.ANALYSIS_FILE, analysis)
+    _write(output, pipeline.ANALYSIS_FILE, text := serial.to_json(analysis))
     if quiet:
-        print(serial.to_json(analysis), end="")
+        print(text, end="")
         return
     from rooflines.reports.terminal import print_analysis
 
     print_analysis(analysis, console())
 
 
-def _write(output: Path | None, name: str, record: Any) -> None:
-    """The JSON of ``record`` in ``output``, under ``name`` where that is a directory."""
+def _analyze_monitored(source: str, quiet: bool, output: Path | None) -> None:
+    from rooflines import pipeline, serial
+    from rooflines.reports.monitor import print_monitored
+
+    analysis = pipeline.analyze_monitored(source)
+    _write(output or Path(source) / pipeline.ANALYSIS_FILE, pipeline.ANALYSIS_FILE, text := serial.to_json(analysis))
+    if quiet:
+        print(text, end="")
+    else:
+        print_monitored(analysis, console())
+
+
+def _write(output: Path | None, name: str, text: str) -> None:
+    """``text`` in ``output``, under ``name`` where that is a directory."""
     from rooflines import serial
 
     if output is None:
         return
     path = output / name if output.is_dir() else output
     try:
-        serial.write_json(path, record)
+        serial.write_text(path, text)
     except OSError as error:
         raise OutputError(f"cannot write {str(path)!r}: {error.strerror or error}.", hint="Give another --output.") from None

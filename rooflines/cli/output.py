@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from rooflines.profiler.progress import Progress
 
 
-def console(*, text_only: bool = False) -> Console:
+def console(*, text_only: bool = False, stderr: bool = False) -> Console:
     """The terminal; ``text_only`` for a file: no colour, and 100 columns whatever the terminal has."""
     from rich.console import Console
 
-    return Console(width=100, color_system=None, force_terminal=False) if text_only else Console()
+    return Console(width=100, color_system=None, force_terminal=False) if text_only else Console(stderr=stderr)
 
 
 @contextlib.contextmanager

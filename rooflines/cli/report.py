@@ -9,6 +9,7 @@ from typing import Annotated, Optional
 import typer
 
 from rooflines.cli.app import app
+from rooflines.cli.monitored import refuse_for_monitored
 from rooflines.cli.options import MemoryLimit, size
 from rooflines.cli.output import progress_bar
 from rooflines.cli.ranks import DaskAddress, Jobs, refuse_for_one, refuse_for_several
@@ -19,7 +20,8 @@ def report(
     sources: Annotated[
         list[str],
         typer.Argument(
-            help="A run directory, or a trace (file or URL); the traces of several ranks as files, a directory, or a quoted pattern.",
+            help="A run directory (of profile or monitor), or a trace (file or URL); the traces of several ranks as files, a directory,"
+            " or a quoted pattern.",
             metavar="SOURCE...",
         ),
     ],
@@ -27,7 +29,7 @@ def report(
         Optional[str],  # noqa: UP045
         typer.Option(
             help="Reports to write, separated by commas.",
-            show_default="html,pdf,json,csv,tensorboard; html,json,csv for several ranks",
+            show_default="html,pdf,json,csv,tensorboard; html,json,csv for several ranks, and tensorboard for monitor",
         ),
     ] = None,
     output: Annotated[
@@ -45,8 +47,16 @@ def report(
     """Write the reports of a run again with this version's formulas and pages, or those of a trace or of several ranks."""
     from rooflines import pipeline
 
-    found = pipeline.find_sources(sources)
     names = [name.strip() for name in formats.split(",") if name.strip()] if formats is not None else None
+    if any(map(pipeline.is_monitored, sources)):
+        refuse_for_monitored(sources, ceilings, jobs, dask)
+        with progress_bar(False) as progress:
+            written = pipeline.report_monitored(
+                sources[0], pipeline.MONITOR_FORMATS if names is None else names, output=output, progress=progress
+            )
+        _print(written)
+        return
+    found = pipeline.find_sources(sources)
     limit = size(memory_limit)
     if len(found) > 1:
         chosen = pipeline.check_ranks_formats(pipeline.RANKS_FORMATS if names is None else names)
@@ -62,5 +72,9 @@ def report(
             written = pipeline.report_on(
                 source, chosen, output=output, ceilings=ceilings, memory_limit_bytes=limit, progress=progress
             )  # fmt: skip
+    _print(written)
+
+
+def _print(written: dict[str, Path]) -> None:
     for name, path in written.items():
         print(f"{name:12} {path}")

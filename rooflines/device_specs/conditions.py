@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from rooflines.device_specs.nvml import find_gpu, start_nvml
+from rooflines.device_specs.nvml import APPLICATIONS_CLOCKS_SETTING, THROTTLE_REASONS, find_gpu, start_nvml
 from rooflines.device_specs.records import Conditions
 from rooflines.errors import DeviceError
 from rooflines.units import binary_bytes
@@ -22,17 +22,8 @@ PERIOD_S = 0.02  # between two readings beside a measurement
 BUSY = 0.10  # utilization above which somebody else is at work
 _SETTLES_S = 1.5  # NVML's utilization is an average over up to a second: what this process did itself has to fade first
 
-# The bits of nvmlDeviceGetCurrentClocksEventReasons (nvml.h) and what NVIDIA calls them. Bit 0, an idle GPU, holds nothing back.
-_REASONS = {
-    0x2: "applications clocks setting",
-    0x4: "software power cap",
-    0x8: "hardware slowdown",
-    0x10: "sync boost",
-    0x20: "software thermal slowdown",
-    0x40: "hardware thermal slowdown",
-    0x80: "hardware power brake slowdown",
-    0x100: "display clocks setting",
-}
+# What NVML's bits say of the clocks; bit 0, an idle GPU, holds nothing back.
+_REASONS = {APPLICATIONS_CLOCKS_SETTING: "applications clocks setting", **THROTTLE_REASONS}
 
 
 class Occupant(NamedTuple):

@@ -1,7 +1,8 @@
 """The jobs that the command line and the Python API are two ways of asking for, a file a job.
 
-``recording`` runs a workload, ``reading`` analyses what there is, ``reporting`` writes it down, ``comparing`` and ``several`` hold more
-than one against each other. What is here loads on first use: reading a trace needs nothing of what recording does.
+``recording`` runs a workload, ``monitoring`` watches any program, ``reading`` analyses what there is, ``reporting`` writes it down,
+``comparing`` and ``several`` hold more than one against each other. What is here loads on first use: reading a trace needs nothing of
+what recording does.
 """
 
 from __future__ import annotations
@@ -12,6 +13,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rooflines.pipeline.ceilings import given_ceilings, known_ceilings, sheet_of
     from rooflines.pipeline.comparing import compare, compare_all
+    from rooflines.pipeline.monitoring import (
+        MONITOR_FORMATS,
+        analyze_monitored,
+        attach,
+        check_monitor_formats,
+        is_monitored,
+        monitor,
+        report_monitored,
+    )
     from rooflines.pipeline.reading import analyze, analyze_trace, default_command, is_directory, read_analysis
     from rooflines.pipeline.recording import add_ceilings, check_steps, profile, profile_script, record
     from rooflines.pipeline.reporting import ANALYSIS_FILE, FORMATS, check_formats, report, report_on
@@ -20,13 +30,17 @@ if TYPE_CHECKING:
 _HOMES = {
     "ANALYSIS_FILE": "reporting",
     "FORMATS": "reporting",
+    "MONITOR_FORMATS": "monitoring",
     "RANKS_FILE": "several",
     "RANKS_FORMATS": "several",
     "add_ceilings": "recording",
     "analyze": "reading",
+    "analyze_monitored": "monitoring",
     "analyze_ranks": "several",
     "analyze_trace": "reading",
+    "attach": "monitoring",
     "check_formats": "reporting",
+    "check_monitor_formats": "monitoring",
     "check_ranks_formats": "several",
     "check_steps": "recording",
     "compare": "comparing",
@@ -35,12 +49,15 @@ _HOMES = {
     "find_sources": "several",
     "given_ceilings": "ceilings",
     "is_directory": "reading",
+    "is_monitored": "monitoring",
     "known_ceilings": "ceilings",
+    "monitor": "monitoring",
     "profile": "recording",
     "profile_script": "recording",
     "read_analysis": "reading",
     "record": "recording",
     "report": "reporting",
+    "report_monitored": "monitoring",
     "report_on": "reporting",
     "report_ranks": "several",
     "sheet_of": "ceilings",
@@ -49,13 +66,17 @@ _HOMES = {
 __all__ = [
     "ANALYSIS_FILE",
     "FORMATS",
+    "MONITOR_FORMATS",
     "RANKS_FILE",
     "RANKS_FORMATS",
     "add_ceilings",
     "analyze",
+    "analyze_monitored",
     "analyze_ranks",
     "analyze_trace",
+    "attach",
     "check_formats",
+    "check_monitor_formats",
     "check_ranks_formats",
     "check_steps",
     "compare",
@@ -64,12 +85,15 @@ __all__ = [
     "find_sources",
     "given_ceilings",
     "is_directory",
+    "is_monitored",
     "known_ceilings",
+    "monitor",
     "profile",
     "profile_script",
     "read_analysis",
     "record",
     "report",
+    "report_monitored",
     "report_on",
     "report_ranks",
     "sheet_of",

@@ -22,18 +22,8 @@ def given_ceilings(choice: str, device: str, recorded: Environment | None = None
     if choice == "measured":
 
         def measured(run: Run, remeasure: bool, progress: Progress) -> Ceilings:
-            from rooflines.device_specs.measure import measure
-
-            progress.stage("measuring this device's ceilings (cached afterwards)", None)
             environment = run.facts.environment
-            # The run was made on the device as it is: what keeps it busy is said of the ceilings and does not refuse the run.
-            return measure(
-                environment.device,
-                threads=environment.threads,
-                force=True,
-                remeasure=remeasure,
-                progress=lambda text: progress.stage(text, None),
-            )
+            return measured_ceilings(environment.device, environment.threads, remeasure=remeasure, progress=progress)
 
         return measured
     if choice == "spec":
@@ -46,6 +36,26 @@ def given_ceilings(choice: str, device: str, recorded: Environment | None = None
 
     loaded = load_file(path)
     return lambda *_: loaded
+
+
+def measured_ceilings(device: str, threads: int | None, *, remeasure: bool, progress: Progress) -> Ceilings:
+    """Those of ``device`` here, from the cache or measured now."""
+    from rooflines.device_specs.measure import measure
+
+    progress.stage("measuring this device's ceilings (cached afterwards)", None)
+    # The run was made on the device as it is: what keeps it busy is said of the ceilings and does not refuse the run.
+    return measure(device, threads=threads, force=True, remeasure=remeasure, progress=lambda text: progress.stage(text, None))
+
+
+def ceilings_of_device(choice: str, device: str, threads: int | None, progress: Progress) -> Ceilings:
+    """What ``choice`` (``measured``, ``spec`` or a file) says of ``device``, for those who have no run."""
+    if choice == "measured":
+        return measured_ceilings(device, threads, remeasure=False, progress=progress)
+    if choice == "spec":
+        return known_ceilings(device, None)
+    from rooflines.device_specs.measure import load_file
+
+    return load_file(Path(choice))
 
 
 def known_ceilings(device: str, recorded: Environment | None) -> Ceilings:

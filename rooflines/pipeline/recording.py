@@ -246,6 +246,9 @@ def record(
                 r.step()
         print(r.run.directory)
 
+    How long a step waits for the batches of a torch ``DataLoader`` is seen; ``r.loader(batches)`` does it for any other iterable
+    (docs/steps.md).
+
     The first ``warmup`` steps are not counted, the next ``steps`` are timed with the profiler off, the four after that run under the
     profiler (one to see how large its trace is); any further step costs nothing. The name, mode, batch size and precision only label
     the run. On leaving, the analysis and reports are written, unless the loop raised.

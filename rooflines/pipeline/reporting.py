@@ -101,8 +101,11 @@ def _write_pdf(analysis: Analysis, run: Run) -> Path:
 
 def _write_csv(analysis: Analysis, run: Run) -> Path:
     from rooflines.reports.tables import write_csv
+    from rooflines.reports.usage_table import write_samples_csv
 
     write_csv(analysis, run.directory)
+    if run.samples:
+        write_samples_csv(run.samples, run.directory / "samples.csv")
     return run.directory / "operators.csv"
 
 

@@ -10,7 +10,7 @@ import contextlib
 import os
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,13 +21,27 @@ from rooflines.errors import Interrupted, OutputError, RooflinesError, UsageErro
 from rooflines.profiler.compiled import write_compiled
 from rooflines.profiler.environment import collect_environment
 from rooflines.profiler.inductor import InductorWatch
+from rooflines.profiler.loader import LoaderWatch, Waited, WatchedLoader, may_begin_anew, run_alone
 from rooflines.profiler.memory_shortage import memory_shortage
 from rooflines.profiler.noted import NotedCall, leaves_out, note
 from rooflines.profiler.peak_memory import PeakMemory, page_faults, since
 from rooflines.profiler.progress import Progress, Silent
-from rooflines.profiler.records import DeviceSample, Run, RunFile, Settings, Status, StepMemory, StepTimes, Workload
-from rooflines.profiler.run import RUN_FILE, create_directory, file_stem, save
-from rooflines.profiler.samplers.process import SamplerProcess, torch_gpus
+from rooflines.profiler.records import (
+    Counter,
+    DeviceSample,
+    LoaderAlone,
+    Loading,
+    Run,
+    RunFile,
+    Settings,
+    Status,
+    StepMemory,
+    StepTimes,
+    Workload,
+)
+from rooflines.profiler.run import JOURNAL_FILE, RUN_FILE, create_directory, file_stem, save
+from rooflines.profiler.samplers.mps import MpsSampler
+from rooflines.profiler.samplers.process import SamplerProcess, gpus_in_use, torch_gpus
 from rooflines.profiler.tf32 import tf32_state
 from rooflines.profiler.tracer import Tracer
 from rooflines.units import binary_bytes, percent
@@ -49,6 +63,11 @@ TIMED_LEAST_STEPS = 3  # of steps so long that five of them would take longer th
 # The traced pass: this many steps, fewer when their trace would be larger than the limit (uncompressed JSON).
 TRACED_STEPS = 3
 TRACE_LIMIT_BYTES = 200_000_000
+# The loader alone runs for this long.
+ALONE_S = 2.0
+# The pass on resident data: about this many seconds, within these numbers of steps.
+RESIDENT_S = 1.0
+RESIDENT_MIN_STEPS, RESIDENT_MAX_STEPS = 4, 51  # the first one, which follows the profiler, is not kept
 
 
 def quiet_profiler() -> None:
@@ -99,7 +118,10 @@ class Recording:
         self._peak = PeakMemory(device)
         self._peak_bytes: int | None = None
         self._sampler: SamplerProcess | None = None
+        self._mps = MpsSampler() if device.type == "mps" else None
         self._samples: tuple[DeviceSample, ...] = ()
+        self._counters: tuple[Counter, ...] = ()
+        self._timed_began_ns: int | None = None
         self._tracer: Tracer | None = None
         self._trace_name: str | None = None
         self._parameter_elements: int | None = None
@@ -109,6 +131,11 @@ class Recording:
         self._compiled_graphs = 0
         self._module_names: dict[int, str] = {}
         self._tf32: dict[str, bool] | None = None
+        self._watch = LoaderWatch()
+        self._waited: dict[str, list[Waited]] = {"timed": [], "traced": []}
+        self._loading = Loading()
+        self._workers_cpu_s = 0.0
+        self._resident_until = 0
         self._last = 0
 
     @property
@@ -132,6 +159,8 @@ class Recording:
         Recording._active = self
         try:
             self._inductor.__enter__()
+            if self.workload.source != "model":  # what we run ourselves has its data already
+                self._watch.__enter__()
             self._facts = RunFile(
                 created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
                 workload=self.workload,
@@ -147,6 +176,7 @@ class Recording:
         except BaseException:
             Recording._active = None
             self._inductor.__exit__()
+            self._watch.__exit__()
             self._stop_sampler()
             raise
         self._last = time.perf_counter_ns()
@@ -172,6 +202,8 @@ class Recording:
             if status == "complete" and not self.done:
                 self._notes.append(self._ended_early())
             self._finish(status)
+            interrupt = self._at_end_of_loop() if status == "complete" and self.workload.source == "loop" else None
+            self._label_batch()
             self._facts = msgspec.structs.replace(
                 self._facts,
                 status=status,
@@ -185,6 +217,7 @@ class Recording:
                     clock="cuda events" if self._device.type == "cuda" else "perf_counter",
                     timed_page_faults=self._page_faults.get("timed"),
                     traced_page_faults=self._page_faults.get("traced"),
+                    timed_began_ns=self._timed_began_ns,
                 ),
                 trace=self._trace_name,
                 peak_memory_bytes=self._peak_bytes,
@@ -193,15 +226,20 @@ class Recording:
                 step_memory=self._step_memory,
                 compiled_code=self._write_compiled(),
                 tf32=self._tf32,
+                counters=self._counters,
                 peak_memory_kind=self._peak.kind if self._peak_bytes is not None else None,
+                loading=self._loading if self._loading.loader else None,
                 notes=tuple(self._notes),
                 error=None if error is None else str(error) or type(error).__name__,
             )
             self._save(status)
+            if interrupt is not None:
+                raise interrupt
         finally:
             self.stage = "done"
             Recording._active = None
             self._inductor.__exit__()
+            self._watch.__exit__()
 
     def _write_compiled(self) -> str | None:
         """Write down what was compiled; returns the file's name."""
@@ -217,12 +255,14 @@ class Recording:
     def _save(self, status: Status) -> None:
         try:
             self.run = save(self.directory, self._facts, self._samples)
+            (self.directory / JOURNAL_FILE).unlink(missing_ok=True)
         except (OutputError, ImportError, MemoryError) as problem:
             if status == "complete":
                 raise
             # What went wrong first is what the caller must hear of; where memory ran out the samples' library may not even load.
             self._facts = msgspec.structs.replace(
-                self._facts, notes=(*self._facts.notes, f"device samples were lost while ending the run: {problem}")
+                self._facts,
+                notes=(*self._facts.notes, f"device samples could not be made a table, they stay in {JOURNAL_FILE}: {problem}"),
             )
             with contextlib.suppress(OutputError):
                 self.run = save(self.directory, self._facts)
@@ -230,6 +270,7 @@ class Recording:
     def _forget(self) -> None:
         """Leave nothing behind: the same command can be given again with another input."""
         self._stop_sampler()
+        (self.directory / JOURNAL_FILE).unlink(missing_ok=True)
         (self.directory / RUN_FILE).unlink(missing_ok=True)
         if self._made:
             with contextlib.suppress(OSError):  # somebody put something there
@@ -275,12 +316,15 @@ class Recording:
         self.stage = "timed"
         self._timed_steps = self._settings.steps or self._enough_steps()
         self._progress.stage("timing, profiler off", self._timed_steps)
-        gpus = torch_gpus(str(self._device)) if self._device.type == "cuda" else {}
-        self._sampler = SamplerProcess(os.getpid(), self.directory / ".samples.jsonl", gpus=gpus)
+        gpus = torch_gpus(*gpus_in_use(self._device)) if self._device.type == "cuda" else {}
+        self._sampler = SamplerProcess(os.getpid(), self.directory / JOURNAL_FILE, gpus=gpus, sparing=True)
         self._sampler.start()
         self._peak.start()
         self._synchronise()
+        self._watch.forget()
+        self._workers_cpu_s = self._watch.workers_cpu_s()
         self._faults = page_faults()
+        self._timed_began_ns = time.time_ns()
         self._begun = self._mark()
 
     def _enough_steps(self) -> int:
@@ -296,7 +340,10 @@ class Recording:
             self._synchronise()
         ended = self._mark()
         self._spans.append((self._begun, ended))
+        self._waited["timed"].append(self._watch.take())
         self._progress.advance()
+        if self._mps is not None:
+            self._mps.note()
         # On the host, what the progress bar costs is not part of the next step; on CUDA the next step follows the last in the stream.
         self._begun = ended if self._device.type == "cuda" else self._mark()
         if len(self._spans) >= self._timed_steps:
@@ -316,23 +363,28 @@ class Recording:
     def _end_timed(self) -> None:
         if self._device.type == "cuda":
             self._synchronise()
-            self._times["timed"] = [round(begun.elapsed_time(ended) * 1e6) for begun, ended in self._spans]
-        else:
-            self._times["timed"] = [ended - begun for begun, ended in self._spans]
+        self._times["timed"] = self._durations_ns(self._spans)
         self._spans = []
+        self._loading = self._seen_loading()
         self._page_faults["timed"] = since(self._faults)
         self._peak_bytes = self._peak.bytes()
         self._stop_sampler()
+
+    def _durations_ns(self, spans: list[tuple[Any, Any]]) -> list[int]:
+        if self._device.type == "cuda":
+            return [round(begun.elapsed_time(ended) * 1e6) for begun, ended in spans]
+        return [ended - begun for begun, ended in spans]
 
     def _stop_sampler(self) -> None:
         if self._sampler is None:
             return
         sampler, self._sampler = self._sampler, None
         sampler.stop()
-        self._samples = tuple(sampler.samples())
+        taken_here = self._mps.noted if self._mps is not None else ()
+        self._samples = tuple(sorted((*sampler.samples(), *taken_here), key=lambda sample: sample.time_ns))
+        self._counters = sampler.counters()
         if sampler.problem:
             self._notes.append(f"device samples: {sampler.problem}")
-        (self.directory / ".samples.jsonl").unlink(missing_ok=True)
         peaks = [s.process_rss_bytes for s in self._samples if s.process_rss_bytes is not None]
         if self._peak_bytes is None and self._device.type != "cuda" and peaks:
             self._peak_bytes = max(peaks)
@@ -346,6 +398,8 @@ class Recording:
             return
         self._progress.stage("tracing one step to see how large a trace is", None)
         self._compiled_graphs = self._inductor.graphs
+        # What the program does with a batch after its step is its own business: it is held only while it may be asked for again.
+        self._watch.keep = self._watch.tracing = True
         self._tracer = Tracer(self._device, steps=1, probe=True)
         self._tracer.start()
 
@@ -353,6 +407,9 @@ class Recording:
         tracer = self._tracer
         assert tracer is not None
         self._synchronise()
+        waited = self._watch.take()
+        if not tracer.probe:
+            self._waited["traced"].append(waited)
         finished = tracer.step()
         self._progress.advance()
         if not finished:
@@ -363,6 +420,7 @@ class Recording:
         if not tracer.probe:
             if compiled > before:
                 self._notes.append("code was compiled while the steps were traced: their times and operators include that")
+            self._watch.keep = self._watch.tracing = False
             self.stage = "done"
             return
         steps = max(1, min(self._planned_trace_steps, TRACE_LIMIT_BYTES // max(size, 1)))
@@ -414,6 +472,116 @@ class Recording:
                 self._notes.append(f"what fills the memory could not be followed: {str(error).partition(chr(10))[0]}")
         self._progress.advance()
 
+    # --- data loading ----------------------------------------------------------------------------------------------------------
+
+    def loader(self, iterable: Iterable[Any], *, again: bool = True) -> WatchedLoader:
+        """``iterable`` so that waiting for its batches is seen; torch's ``DataLoader`` is seen without.
+
+        After the recording it is iterated once more, for two seconds, to measure it alone, unless it is an iterator or ``again`` is
+        False: iterating it would take the program's data.
+        """
+        return self._watch.wrap(iterable, again=again)
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether the program is in a data loader just now: what it runs there is no step."""
+        return self._watch.is_loading
+
+    @property
+    def on_resident_data(self) -> bool:
+        """Whether the step now running was given its last batch again."""
+        return self._watch.resident
+
+    def resident_step(self) -> bool:
+        """To be called after a step of a program that ends with its recording: whether to make one more, on the batch that is there.
+
+        Such steps tell what the program reaches when it does not wait for its data. False where no batch was seen, and when there are
+        enough of them.
+        """
+        if not self.on_resident_data:
+            if self._loading.resident_ns or not self._loading.loader or not self._watch.has_batch or _has_peers():
+                return False
+            self._progress.stage("timing the step on resident data", None)
+            self._watch.resident = True
+            self._synchronise()
+        else:
+            if self._device.type == "mps":
+                self._synchronise()
+            self._spans.append((self._begun, self._mark()))
+        self._resident_until = self._resident_until or time.perf_counter_ns() + round(RESIDENT_S * 1e9)
+        count = len(self._spans)
+        if count < RESIDENT_MIN_STEPS or (count < RESIDENT_MAX_STEPS and time.perf_counter_ns() < self._resident_until):
+            self._begun = self._mark()
+            return True
+        self.end_resident_steps()
+        return False
+
+    def end_resident_steps(self, error: Exception | None = None) -> None:
+        """Keep what was measured on resident data; nothing where it made the program raise ``error``."""
+        spans, self._spans = self._spans, []
+        self._watch.resident = False
+        if error is not None:
+            reason = str(error).partition("\n")[0] or type(error).__name__
+            self._notes.append(f"the step could not be run on its last batch again: {reason}")
+            return
+        self._synchronise()
+        self._loading = msgspec.structs.replace(self._loading, resident_ns=tuple(self._durations_ns(spans[1:])))
+
+    def run_loader_alone(self, *, ends: bool = False) -> None:
+        """Iterate the loader that was waited for longest for two seconds, unless that would take data from the program it belongs to.
+
+        ``ends`` says that the program will not go on afterwards, and so has no use for its data.
+        """
+        source = self._watch.longest
+        if source is None or source.loader is None or not self._loading.loader or source.again is False:
+            return
+        if not ends and not may_begin_anew(source):
+            return
+        self._progress.stage("running the data loader alone", None)
+        alone: LoaderAlone | None = None
+        try:
+            with self._watch.looking_away():
+                alone = run_alone(source, limit_s=ALONE_S)
+        except Exception as error:
+            reason = str(error).partition("\n")[0] or type(error).__name__
+            self._notes.append(f"the data loader could not be run alone: {reason}")
+        self._loading = msgspec.structs.replace(self._loading, alone=alone)
+
+    def _at_end_of_loop(self) -> KeyboardInterrupt | None:
+        """Run the loader alone. Ctrl-C meanwhile is for the caller, once the run, to which it makes no difference, is on disk."""
+        try:
+            self.run_loader_alone()
+        except KeyboardInterrupt as interrupt:
+            return interrupt
+        return None
+
+    def _seen_loading(self) -> Loading:
+        """What the timed pass saw of data loading; without a name where it saw none."""
+        source, waited = self._watch.longest, self._waited["timed"]
+        if source is None:
+            return Loading()
+        samples = [one.samples for one in waited]
+        return Loading(
+            loader=source.name,
+            timed_wait_ns=tuple(one.wait_ns for one in waited),
+            timed_batches=tuple(one.batches for one in waited),
+            timed_samples=tuple(count for count in samples if count is not None) if None not in samples else (),
+            workers=source.workers,
+            prefetched=source.prefetched,
+            batch_size=source.batch_size,
+            pin_memory=source.pin_memory,
+            workers_cpu_s=self._watch.workers_cpu_s() - self._workers_cpu_s if source.workers else None,
+        )
+
+    def _label_batch(self) -> None:
+        """Complete what was seen of data loading; every timed step with as many samples says the batch size where nobody did."""
+        if not self._loading.loader:
+            return
+        self._loading = msgspec.structs.replace(self._loading, traced_wait_ns=tuple(one.wait_ns for one in self._waited["traced"]))
+        sizes = set(self._loading.timed_samples)
+        if self.workload.batch_size is None and len(sizes) == 1 and sizes != {0}:
+            self.workload = msgspec.structs.replace(self.workload, batch_size=sizes.pop())
+
     # --- the end ---------------------------------------------------------------------------------------------------------------
 
     def _finish(self, status: str) -> None:
@@ -446,6 +614,13 @@ class Recording:
 
     def _synchronise(self) -> None:
         synchronise(self._device)
+
+
+def _has_peers() -> bool:
+    """Whether other ranks make the same steps: one that makes more of them than the others waits for them forever."""
+    import torch.distributed as ranks
+
+    return ranks.is_available() and ranks.is_initialized() and ranks.get_world_size() > 1
 
 
 def synchronise(device: torch.device) -> None:
@@ -489,6 +664,8 @@ def collect(
             if workload.source == "model" and not workload.compiled:
                 recording.note_arguments(step)
                 recording.follow_memory(step)
+            if workload.source == "step":
+                _measure_input(recording, step)
     except KeyboardInterrupt:
         raise interrupted(directory) from None
     except RooflinesError:
@@ -499,6 +676,16 @@ def collect(
         raise
     assert recording.run is not None
     return recording.run
+
+
+def _measure_input(recording: Recording, step: Callable[[], object]) -> None:
+    """The step on resident data and its loader alone, where it has one."""
+    try:
+        while recording.resident_step():
+            step()
+    except Exception as error:
+        recording.end_resident_steps(error)
+    recording.run_loader_alone()
 
 
 def interrupted(directory: Path) -> Interrupted:

@@ -73,7 +73,8 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
 
     ``settled`` says whether the warm-up ended because step times had settled and ``rule`` how that was decided. ``clock`` names what
     timed the steps (``perf_counter`` after a synchronise, or ``cuda events``). ``timed_page_faults`` and ``traced_page_faults`` are the
-    pages that the process took from the system in each pass, all steps together (Linux, macOS).
+    pages that the process took from the system in each pass, all steps together (Linux, macOS). ``timed_began_ns`` is when the timed
+    pass began (epoch, the clock of the device samples); its steps follow each other without a gap.
     """
 
     warmup_ns: tuple[int, ...] = ()
@@ -84,31 +85,71 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     clock: str = "perf_counter"
     timed_page_faults: int | None = None
     traced_page_faults: int | None = None
+    timed_began_ns: int | None = None
 
 
 class DeviceSample(msgspec.Struct, frozen=True, kw_only=True):
     """One reading of the machine or of one GPU at ``time_ns`` (epoch, the clock of the trace). A field not supported is absent.
 
-    Utilizations are fractions of one: ``process_cpu_utilization`` counts busy cores (2.0 is two cores busy).
+    Utilizations are fractions of one: ``process_cpu_utilization`` counts busy cores (2.0 is two cores busy). ``power_w`` is the
+    device's average over the window that its ``Counter`` names, ``power_instant_w`` the power of the moment. ``energy_j``,
+    ``nvlink_*``, ``ecc_*``, ``process_read_bytes``, ``process_written_bytes`` and the page faults are counters that only grow: their
+    difference between two samples is what happened meanwhile. ``throttle_reasons`` are the names of what holds the clocks down,
+    parted by commas, empty when nothing does. ``process_memory_bytes`` is what the watched processes hold of the device's memory.
     """
 
     time_ns: int
     source: str
     device: str = "host"
+    # the host
     cpu_utilization: float | None = None
+    core_utilization: tuple[float, ...] | None = None
     cpu_frequency_hz: float | None = None
-    memory_used_bytes: int | None = None
     process_cpu_utilization: float | None = None
     process_rss_bytes: int | None = None
+    process_uss_bytes: int | None = None
     process_threads: int | None = None
-    gpu_utilization: float | None = None
-    gpu_memory_utilization: float | None = None
+    process_read_bytes: int | None = None
+    process_written_bytes: int | None = None
+    process_minor_faults: int | None = None
+    process_major_faults: int | None = None
+    # the host or a device
+    memory_used_bytes: int | None = None
+    memory_total_bytes: int | None = None
     power_w: float | None = None
+    power_instant_w: float | None = None
     power_limit_w: float | None = None
     energy_j: float | None = None
     temperature_c: float | None = None
+    # a device
+    gpu_utilization: float | None = None
+    gpu_memory_utilization: float | None = None
+    process_memory_bytes: int | None = None
+    memory_temperature_c: float | None = None
     sm_clock_hz: float | None = None
     memory_clock_hz: float | None = None
+    throttle_reasons: str | None = None
+    pcie_tx_bytes_per_s: float | None = None
+    pcie_rx_bytes_per_s: float | None = None
+    nvlink_tx_bytes: int | None = None
+    nvlink_rx_bytes: int | None = None
+    ecc_corrected: int | None = None
+    ecc_uncorrected: int | None = None
+
+
+class Counter(msgspec.Struct, frozen=True, kw_only=True):
+    """How well the ``field`` of the samples of ``source`` and ``device`` can be read.
+
+    It has a new value every ``update_s`` seconds (measured; None when it never changed while it was watched), in steps of
+    ``resolution``, each the average over the ``window_s`` seconds before it (0 when it is of the moment, or a count).
+    """
+
+    source: str
+    device: str
+    field: str
+    update_s: float | None = None
+    resolution: float | None = None
+    window_s: float = 0.0
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,6 +191,41 @@ class StepMemory(msgspec.Struct, frozen=True, kw_only=True):
     unknown: tuple[str, ...] = ()
 
 
+class LoaderAlone(msgspec.Struct, frozen=True, kw_only=True):
+    """A loader iterated by nobody but us: how long each batch took to come after the one before, and how many samples it held.
+
+    ``samples`` is empty where the batches do not tell.
+    """
+
+    batch_ns: tuple[int, ...]
+    samples: tuple[int, ...] = ()
+
+
+class Loading(msgspec.Struct, frozen=True, kw_only=True):
+    """How a program was fed with data, as it was watched.
+
+    ``timed_wait_ns`` and ``traced_wait_ns`` are how long the program waited for its batches in each step of these passes; a wait
+    belongs to the step that it ends in. ``timed_samples`` are the samples that came in each timed step, empty where the batches do not
+    tell. ``loader`` is the type of what was waited for longest, with its ``workers``, ``batch_size`` and ``pin_memory`` where it is
+    torch's; as many as ``prefetched`` batches may have been ready when a pass began. ``workers_cpu_s`` is the processor time of all
+    workers over the timed pass. ``alone`` is the same loader without the step, ``resident_ns`` are steps that were given their last
+    batch again and so did not wait.
+    """
+
+    loader: str = ""
+    timed_wait_ns: tuple[int, ...] = ()
+    timed_batches: tuple[int, ...] = ()
+    timed_samples: tuple[int, ...] = ()
+    traced_wait_ns: tuple[int, ...] = ()
+    workers: int | None = None
+    prefetched: int = 0
+    batch_size: int | None = None
+    pin_memory: bool | None = None
+    workers_cpu_s: float | None = None
+    alone: LoaderAlone | None = None
+    resident_ns: tuple[int, ...] = ()
+
+
 class RunFile(msgspec.Struct, frozen=True, kw_only=True):
     """The contents of ``run.json``: written first with status ``running`` and completed last, so a killed run says so.
 
@@ -159,7 +235,8 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True):
     ``step_memory`` is what the tensors of a step hold at their peak, followed on fake tensors of a workload that is ours.
     ``compiled_code`` is the file that says what ``torch.compile`` made while the run was recorded, absent where nothing was compiled.
     ``tf32`` says whether float32 ``matmul`` and ``convolution`` were allowed TF32 (CUDA).
-    ``notes`` are sentences for the reader about what was limited or left out.
+    ``counters`` say how well each field of the device samples can be read. ``loading`` is how a program of its own was fed with data,
+    absent where no loader was seen. ``notes`` are sentences for the reader about what was limited or left out.
     """
 
     schema: str = RUN_SCHEMA
@@ -178,6 +255,8 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True):
     step_memory: StepMemory | None = None
     compiled_code: str | None = None
     tf32: dict[str, bool] | None = None
+    counters: tuple[Counter, ...] = ()
+    loading: Loading | None = None
     notes: tuple[str, ...] = ()
     error: str | None = None
 

@@ -1,7 +1,8 @@
 """The run directory: made, written once, loaded.
 
 ``run.json`` is written when the run starts (status ``running``) and replaced atomically when it ends, so a run that was killed is
-loadable and says so. Everything else in the directory is the trace, the device samples, and files derived from these three.
+loadable and says so. Everything else in the directory is the trace, the device samples, and files derived from these three. While the
+run lasts, and where they could not be made a table at its end, the device samples are a journal of JSON lines.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ import msgspec
 
 from rooflines.errors import OutputError, RunError
 from rooflines.profiler.records import RUN_SCHEMA, DeviceSample, Run, RunFile
+from rooflines.profiler.samplers.journal import read_journal
 from rooflines.profiler.samplers.storage import read_samples, write_samples
 from rooflines.serial import read_json, write_json
 
 RUN_FILE = "run.json"
 SAMPLES_FILE = "samples.parquet"
+JOURNAL_FILE = ".samples.jsonl"
 
 
 def default_directory(name: str, mode: str) -> Path:
@@ -127,4 +130,9 @@ def load(directory: Path | str) -> Run:
             samples = read_samples(directory / SAMPLES_FILE)
         except OSError as error:
             raise RunError(f"{corrupt}: {SAMPLES_FILE}: {error}.", hint=f"Delete {SAMPLES_FILE}; the rest stays usable.") from None
+    elif (directory / JOURNAL_FILE).is_file():
+        journal = read_journal(directory / JOURNAL_FILE)
+        samples = journal.samples
+        problems = (note for problem in journal.problems if (note := f"device samples: {problem}") not in facts.notes)
+        facts = msgspec.structs.replace(facts, counters=facts.counters or journal.counters, notes=(*facts.notes, *problems))
     return Run(directory=directory, facts=facts, samples=tuple(samples))

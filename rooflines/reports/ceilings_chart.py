@@ -16,6 +16,7 @@ from rooflines.device_specs.records import Ceiling, Ceilings
 from rooflines.errors import UsageError
 from rooflines.reports.ceilings import ABOVE, comparison_sentences, heading
 from rooflines.reports.figure import SANS, as_svg
+from rooflines.reports.page import fill
 from rooflines.reports.palette import INK, THEMES, Theme
 from rooflines.reports.sentences import ceiling_name, ceiling_scope, conditions_words, marks_of, roof_order
 from rooflines.units import percent, scale, si
@@ -207,18 +208,10 @@ def _marks_on_axis(low: float, high: float, factor: float) -> list[float]:
 
 def _page(measured: Ceilings, rows: Sequence[Compared], references: References | None) -> str:
     """The figure in light and dark and a table of every figure with its source, in one file that fetches nothing."""
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
     figures = {theme: as_svg(ceilings_figure(measured, rows, dark=theme == "dark", titled=False)).partition("<svg") for theme in THEMES}
     found = [row for kind in ("compute", "memory", "latency", "link") for row in _rows(measured, rows, kind)]
-    page: str = environment.get_template("ceilings.html.j2").render(
+    return fill(
+        "ceilings.html.j2",
         title=f"Ceilings of {measured.device}",
         heading=heading(measured),
         ink=INK,
@@ -227,7 +220,6 @@ def _page(measured: Ceilings, rows: Sequence[Compared], references: References |
         rows=[_table_row(roof, compared) for roof, compared in found],
         sentences=list(comparison_sentences(rows, references, measured)) if references is not None else [],
     )
-    return page
 
 
 def _table_row(roof: Ceiling, compared: Compared) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import msgspec
 
 from rooflines.reports.chart import clip, short_name
 from rooflines.reports.sentences import subject
-from rooflines.reports.tables import Scale, _inert, column_scale, shorten_name, shorten_path, shorten_shapes
+from rooflines.reports.tables import Scale, column_scale, inert, shorten_name, shorten_path, shorten_shapes
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.compare import count_of_calls, signed_seconds
 from rooflines.roofline.comparison import Change, Comparison, Figures, Subject
@@ -253,5 +253,5 @@ def comparison_csv(comparisons: Sequence[Comparison], by: By) -> str:
             cells = [comparison.a.source, comparison.b.source, *(getattr(row, name) for name in facts)]
             for side in (row.before, row.after):
                 cells += [None if side is None else getattr(side, name) for name in figures]
-            writer.writerow([_inert(cell) if isinstance(cell, str) else "" if cell is None else cell for cell in cells])
+            writer.writerow([inert(cell) if isinstance(cell, str) else "" if cell is None else cell for cell in cells])
     return out.getvalue()

@@ -16,7 +16,7 @@ import msgspec
 from rooflines.reports.axes import Limits
 from rooflines.reports.chart import Chart, Roof, marker_diameter, roofline_chart
 from rooflines.reports.labels import Box, place_labels
-from rooflines.reports.palette import INK, Ink, Theme, category_colour
+from rooflines.reports.palette import INK, Ink, Theme, category_colour, category_mark
 from rooflines.reports.sentences import missing_ceilings, missing_operators, steps_sentences
 from rooflines.reports.tables import shorten_name
 from rooflines.roofline.analysis import Analysis
@@ -245,7 +245,8 @@ def _points(plot: _Plot, chart: Chart, theme: Theme) -> list[Box]:
         diameter = marker_diameter(point.area, _LARGEST_POINT, smallest=_SMALLEST_POINT)
         warned = bool(point.warning)
         plot.axes.plot(
-            point.intensity, point.flop_per_s, "o", markersize=diameter, color=category_colour(point.category, theme), alpha=_OPACITY,
+            point.intensity, point.flop_per_s, category_mark(point.category), markersize=diameter,
+            color=category_colour(point.category, theme), alpha=_OPACITY,
             markeredgecolor=plot.ink.warning if warned else plot.ink.page, markeredgewidth=1.1 if warned else 0.6,
             zorder=3.5 if warned else 3, gid=f"point-{point.row}",
         )  # fmt: skip
@@ -370,14 +371,17 @@ def _ridges(plot: _Plot, chart: Chart, taken: list[Box]) -> None:
 def _key(plot: _Plot, chart: Chart, theme: Theme) -> None:
     """Which colour is which category, with its share of the operator time: one line above the plot, as many as fit."""
     x, y = 10.0, plot.height + 21.0
-    entries = [(f"{entry.category} {percent(entry.share)}", category_colour(entry.category, theme)) for entry in chart.legend]
-    for text, colour in [*entries, *([("area: time", None)] if chart.points else [])]:
+    entries = [
+        (f"{entry.category} {percent(entry.share)}", category_colour(entry.category, theme), category_mark(entry.category))
+        for entry in chart.legend
+    ]
+    for text, colour, mark in [*entries, *([("area: time", None, "")] if chart.points else [])]:
         length = plot.length(text, _SMALL)
         if x + length > plot.width:
             x, y = 10.0, y - _SMALL - 3
         if colour is not None:
             plot.axes.plot(
-                (x - 6) / plot.width, y / plot.height, "o", markersize=5, color=colour, alpha=_OPACITY, markeredgewidth=0,
+                (x - 6) / plot.width, y / plot.height, mark, markersize=5, color=colour, alpha=_OPACITY, markeredgewidth=0,
                 transform=plot.axes.transAxes, clip_on=False,
             )  # fmt: skip
         plot.write(x, y, text, size=_SMALL, color=plot.ink.muted if colour is None else plot.ink.text)

@@ -11,16 +11,22 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rooflines.reports.chart import roofline_chart
+from rooflines.reports.division import division_title, input_sentences
 from rooflines.reports.html_chart import chart_caption, chart_data, off_chart_sentences, roof_groups
 from rooflines.reports.html_tables import (
+    Cell,
+    Column,
+    Table,
     category_slug,
     ceilings_table,
+    division_table,
     module_columns,
     module_tree,
     operator_table,
     steps_table,
     unmodelled_table,
 )
+from rooflines.reports.page import fill
 from rooflines.reports.palette import BOUNDS, INK, THEMES, bound_style, category_colour
 from rooflines.reports.sentences import (
     breakdown_title,
@@ -40,8 +46,12 @@ from rooflines.reports.sentences import (
 )
 from rooflines.reports.summary import bound_times, operators_summary, peak_memory, share_of_saving, share_of_step, step_time
 from rooflines.reports.tables import size_text
+from rooflines.reports.usage_chart import timeline_caption, usage_timeline
+from rooflines.reports.usage_html import timeline_data
+from rooflines.reports.usage_sentences import missing_usage, usage_remarks, usage_title
+from rooflines.reports.usage_table import usage_table
 from rooflines.roofline.analysis import CATEGORIES, Analysis
-from rooflines.units import binary_bytes, percent, seconds, si
+from rooflines.units import binary_bytes, percent, seconds
 
 SHOWN_AT_FIRST = 50
 _FINDINGS_AT_FIRST = 3
@@ -90,18 +100,11 @@ def write(analysis: Analysis, path: Path) -> Path:
 
 def render(analysis: Analysis) -> str:
     """The page as text. It renders whatever the analysis holds and says in place what it does not."""
-    import jinja2
     from plotly.offline import get_plotlyjs
 
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    chart = roofline_chart(analysis)
-    page: str = environment.get_template("report.html.j2").render(
+    chart, usage = roofline_chart(analysis), usage_timeline(analysis)
+    return fill(
+        "report.html.j2",
         analysis=analysis,
         subject=subject(analysis),
         status=status_sentence(analysis),
@@ -111,6 +114,9 @@ def render(analysis: Analysis) -> str:
         created=analysis.created.replace("T", " ")[:16],
         where=_where(analysis),
         against=_against(analysis),
+        division_title=division_title(analysis),
+        division=division_table(analysis),
+        input_text=input_sentences(analysis),
         findings=[
             (finding, saving(finding.saves_s, analysis), share_of_saving(finding.saves_s, analysis)) for finding in analysis.findings
         ],
@@ -131,6 +137,13 @@ def render(analysis: Analysis) -> str:
         module_columns=module_columns(analysis),
         steps_text=steps_sentences(analysis),
         step_plot=step_plot(analysis),
+        usage_title=usage_title(analysis),
+        usage_missing=missing_usage(analysis),
+        usage_table=_usage_table(analysis),
+        usage_text=usage_remarks(analysis),
+        usage=usage,
+        usage_json=embedded_json(timeline_data(usage)) if usage else "",
+        usage_caption=timeline_caption(usage) if usage else "",
         device=_device(analysis),
         timeline=_timeline(analysis),
         device_text=device_sentences(analysis),
@@ -140,15 +153,13 @@ def render(analysis: Analysis) -> str:
         unmodelled=unmodelled_table(analysis),
         ceilings=ceilings_table(analysis),
         graph_launch=seconds(analysis.coverage.graph_launch_time_s) if analysis.coverage else "",
-        energy=si(analysis.totals.energy_j, "J") if analysis.totals and analysis.totals.energy_j is not None else "",
         ink=INK,
         bounds=BOUNDS,
         categories={name: {theme: category_colour(name, theme) for theme in THEMES} for name in CATEGORIES},
         slug=category_slug,
         # Library code, not data: it holds no closing script tag (a test looks) and must not be escaped.
-        plotly_js=get_plotlyjs() if chart else "",
+        plotly_js=get_plotlyjs() if chart or usage else "",
     )
-    return page
 
 
 def embedded_json(value: Any) -> str:
@@ -291,6 +302,14 @@ def _timeline(analysis: Analysis) -> tuple[tuple[str, str, str], ...]:
         (f"{name.removesuffix('_s')} (step breakdown)", value) for name, value in (analysis.step_breakdown or {}).items() if value > 0
     ]
     return tuple((name, seconds(value), percent(share_of_step(value, analysis))) for name, value in facts)
+
+
+def _usage_table(analysis: Analysis) -> Table | None:
+    table = usage_table(analysis)
+    if table is None:
+        return None
+    columns = tuple(Column(title, remark, numeric=index > 0) for index, (title, remark) in enumerate(table.columns))
+    return Table(columns, tuple(tuple(Cell(text) for text in row) for row in table.rows))
 
 
 def _memory(analysis: Analysis) -> tuple[str, float | None]:

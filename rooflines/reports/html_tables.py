@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from rooflines.reports.chart import count_text, shorten_left, warning
+from rooflines.reports.division import division_rows
 from rooflines.reports.palette import bound_style
 from rooflines.reports.sentences import (
     ceiling_name,
@@ -303,6 +304,20 @@ def steps_table(analysis: Analysis) -> Table | None:
     )
     rows = tuple((Cell(step.name), *(Cell(text) for text in times.texts[i * width : (i + 1) * width])) for i, step in enumerate(steps))
     return Table(columns, rows)
+
+
+def division_table(analysis: Analysis) -> Table | None:
+    """The step by what its time is for; None without a trace."""
+    rows = division_rows(analysis)
+    if not rows:
+        return None
+    times = _numbers([row.time_s for row in rows], "s")
+    columns = (Column("share", "%"), Column("part", numeric=False), Column("time", times.unit), Column("what", numeric=False))
+    body = tuple(
+        (Cell(f"{row.share * 100:.1f}", bar=row.share), Cell(row.name, title=row.meaning), Cell(time), Cell(row.meaning))
+        for row, time in zip(rows, times.texts, strict=True)
+    )
+    return Table(columns, body)
 
 
 def ceilings_table(analysis: Analysis) -> Table | None:

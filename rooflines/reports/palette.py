@@ -44,6 +44,22 @@ _CATEGORY: dict[Theme, dict[str, str]] = {
     },
 }
 
+# A study compares backends, and on its page colour is the backend instead. Each has a shape as well, for print.
+_BACKEND: dict[Theme, dict[str, str]] = {
+    "light": {
+        "numba-cpu": "#0069B9", "numba-cuda": "#411E85", "torch-cpu": "#E45C00", "torch-cpu-compile": "#BC2A00",
+        "torch-cuda": "#3E9949", "torch-cuda-compile": "#525252", "torch-mps": "#9F5B7A", "numpy": "#0069B9", "cupy": "#411E85",
+    },
+    "dark": {
+        "numba-cpu": "#60AAFC", "numba-cuda": "#8F6BFF", "torch-cpu": "#FFB67C", "torch-cpu-compile": "#F23A00",
+        "torch-cuda": "#199465", "torch-cuda-compile": "#FFFFFF", "torch-mps": "#BE45B5", "numpy": "#60AAFC", "cupy": "#8F6BFF",
+    },
+}  # fmt: skip
+_BACKEND_MARKS = {
+    "numba-cpu": "o", "numba-cuda": "D", "torch-cpu": "s", "torch-cpu-compile": "^", "torch-cuda": "v", "torch-cuda-compile": "P",
+    "torch-mps": "X", "numpy": "o", "cupy": "D",
+}  # fmt: skip
+
 
 class Ink(msgspec.Struct, frozen=True, kw_only=True):
     """The neutral colours of a theme: page and panel, text, lines, one accent and one warning colour."""
@@ -100,6 +116,8 @@ BOUNDS: dict[str, BoundStyle] = {
                    dark="#4b545e", pattern="dots", hatch="...."),
         BoundStyle(name="communication", letter="X", meaning="devices exchange data", light="#a9b3be", dark="#636d78",
                    pattern="cross", hatch="xxxx"),
+        BoundStyle(name="input", letter="I", meaning="the device waits for data", light="#d3dae1", dark="#424a53",
+                   pattern="vertical", hatch="||||"),
         BoundStyle(name="host", letter="H", meaning="the device waits for the host", light="#e4e8ec", dark="#2f363d",
                    pattern="horizontal", hatch="----"),
         BoundStyle(name="unknown", letter="?", meaning="no ceiling to judge it by", light="#f4f6f8", dark="#22272d",
@@ -111,9 +129,14 @@ BOUNDS: dict[str, BoundStyle] = {
 
 
 def category_colour(category: str, theme: Theme = "light") -> str:
-    """The colour of ``category``; a category nobody has named yet is drawn as ``other``."""
+    """The colour of ``category``, or of a study's backend; what nobody has named yet is drawn as ``other``."""
     colours = _CATEGORY[theme]
-    return colours.get(category, colours["other"])
+    return colours.get(category) or _BACKEND[theme].get(category) or colours["other"]
+
+
+def category_mark(category: str) -> str:
+    """Matplotlib's marker for a point of ``category``: a disc, but for the backends of a study, which have one each."""
+    return _BACKEND_MARKS.get(category, "o")
 
 
 def category_order(category: str) -> int:

@@ -16,6 +16,7 @@ from typing import Any
 
 from rooflines.device_specs.records import Ceiling
 from rooflines.reports.chart import warning
+from rooflines.reports.division import division_rows, division_title, input_sentences
 from rooflines.reports.figure import SERIF, as_svg, roofline_figure, steps_figure
 from rooflines.reports.palette import INK, bound_style, category_colour, contrast
 from rooflines.reports.sentences import (
@@ -53,6 +54,10 @@ from rooflines.reports.tables import (
     shorten_shapes,
     size_text,
 )
+from rooflines.reports.usage_chart import timeline_caption, usage_timeline
+from rooflines.reports.usage_figure import usage_figure
+from rooflines.reports.usage_sentences import missing_usage, usage_remarks, usage_title
+from rooflines.reports.usage_table import usage_table
 from rooflines.roofline.analysis import Analysis
 from rooflines.units import percent, seconds, si, significant
 
@@ -94,6 +99,7 @@ def content(analysis: Analysis) -> dict[str, Any]:
         "verdict": headline(analysis),
         "bounds": _bounds(analysis),
         "against": _against(analysis),
+        "division": _division(analysis),
         "findings": [
             {"title": f.title, "saves": saving(f.saves_s, analysis), "evidence": f.evidence, "suggestion": f.suggestion}
             for f in analysis.findings
@@ -106,6 +112,7 @@ def content(analysis: Analysis) -> dict[str, Any]:
         "operators": _operators(analysis),
         "modules": _modules(analysis),
         "steps": _steps(analysis),
+        "usage": _usage(analysis),
         "environment": _environment(analysis),
         "memory": memory_sentence(peak_memory(analysis)),
         "coverage": _coverage(analysis),
@@ -172,6 +179,19 @@ def _against(analysis: Analysis) -> dict[str, Any]:
             _part("headroom", "", "solid", _INK.grid, max(0.0, headroom) / whole, headroom),
         ]
     return {"missing": missing_ceilings(analysis) if analysis.operators else None, "parts": parts}
+
+
+def _division(analysis: Analysis) -> dict[str, Any]:
+    rows = division_rows(analysis)
+    times = column_scale([row.time_s for row in rows], "s")
+    return {
+        "title": division_title(analysis),
+        "columns": [("part", ""), ("time", times.unit), ("share", "%"), ("", "")],
+        "rows": [
+            {"share": row.share, "cells": [row.name, times.text(row.time_s), f"{row.share * 100:.1f}", row.meaning]} for row in rows
+        ],
+        "sentences": input_sentences(analysis),
+    }
 
 
 def _operators(analysis: Analysis) -> dict[str, Any]:
@@ -260,6 +280,20 @@ def _steps(analysis: Analysis) -> dict[str, Any]:
     return {"svg": svg, "caption": caption, "sentences": (*device_sentences(analysis), *steps_sentences(analysis))}
 
 
+def _usage(analysis: Analysis) -> dict[str, Any]:
+    table, timeline = usage_table(analysis), usage_timeline(analysis)
+    figure = usage_figure(analysis, width_in=6.85, family=SERIF)
+    return {
+        "title": usage_title(analysis),
+        "missing": missing_usage(analysis) or None,
+        "columns": table.columns if table else (),
+        "rows": table.rows if table else (),
+        "svg": as_svg(figure, _FACE) if figure else None,
+        "caption": timeline_caption(timeline) if timeline else "",
+        "remarks": usage_remarks(analysis),
+    }
+
+
 def _environment(analysis: Analysis) -> list[tuple[str, str]]:
     workload, environment = analysis.workload, analysis.environment
     batch = None if workload.batch_size is None else f"{workload.batch_size} {workload.unit}"
@@ -270,7 +304,7 @@ def _environment(analysis: Analysis) -> list[tuple[str, str]]:
         ("memory format", "channels last" if workload.channels_last else None),
         ("compiled", "torch.compile" if workload.compiled else None),
         ("optimizer", workload.optimizer),
-        ("device", f"{environment.device_name} ({environment.device})"),
+        ("device", f"{environment.device_name} ({environment.device})" if environment.device_name else environment.device),
         ("device memory", size_text(environment.device_memory_bytes)),
         ("processor", environment.cpu if environment.cpu != environment.device_name else None),
         ("cores", environment.cpu_cores),
@@ -281,7 +315,7 @@ def _environment(analysis: Analysis) -> list[tuple[str, str]]:
         ("CUDA, cuDNN", ", ".join(version for version in (environment.cuda, environment.cudnn) if version)),
         ("host", environment.host),
         ("system", environment.os),
-        ("Python, PyTorch", f"{environment.python}, {environment.torch}"),
+        ("Python, PyTorch", ", ".join(version for version in (environment.python, environment.torch) if version)),
         ("torchvision", environment.torchvision),
         ("commit", environment.git_commit),
     ]

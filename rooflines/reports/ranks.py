@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from rooflines.reports.tables import _inert as inert
-from rooflines.reports.tables import column_scale, shorten_middle
+from rooflines.reports.tables import column_scale, inert, shorten_middle
 from rooflines.roofline.ranks import CollectiveRow, RankAnalysis, RankRow, UnmatchedRow
 from rooflines.units import percent, seconds, si
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rooflines._version import __version__
+from rooflines.reports.page import fill
 from rooflines.reports.palette import BOUNDS, INK, THEMES
 from rooflines.reports.ranks import collective_table, rank_table, sentences, title, unmatched_sentences
 from rooflines.roofline.ranks import RankAnalysis, RankRow
@@ -48,16 +49,8 @@ def write(analysis: RankAnalysis, path: Path) -> Path:
 
 def render(analysis: RankAnalysis) -> str:
     """The page as text."""
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    page: str = environment.get_template("ranks.html.j2").render(
+    return fill(
+        "ranks.html.j2",
         title=title(analysis),
         sentences=list(sentences(analysis)),
         bars=bars(analysis),
@@ -71,7 +64,6 @@ def render(analysis: RankAnalysis) -> str:
         fills={name: BOUNDS[name] for _, name, _ in PARTS},
         version=__version__,
     )
-    return page
 
 
 def bars(analysis: RankAnalysis) -> tuple[Bar, ...]:

@@ -22,7 +22,7 @@ DOUBTS = {
 _SOURCES = {"measured": "measured", "spec": "data sheet", "derived": "derived", "user": "given"}
 
 # A space between a number and its unit, at which no line should end.
-NUMBER_AND_UNIT = re.compile(r"(?<=\d) (?=(?:%|[mµn]?s|min|[kMGTP]?(?:FLOP|OP|B)/s|[KMGTP]?i?B)(?:\W|$))")
+NUMBER_AND_UNIT = re.compile(r"(?<=\d) (?=(?:%|[mµn]?s|min|[kMGTP]?(?:FLOP|OP|B)/s|[KMGTP]?i?B|[mkM]?J|[mkM]?W|[kMG]?Hz|°C)(?:\W|$))")
 
 
 def subject(analysis: Analysis) -> str:
@@ -200,7 +200,9 @@ def headline(analysis: Analysis) -> str:
 
 
 def saving(saves_s: float, analysis: Analysis) -> str:
-    """What a finding could save: ``up to 21.0 ms a step (26 %)``."""
+    """What a finding could save: ``up to 21.0 ms a step (26 %)``; where nobody can tell, that."""
+    if saves_s <= 0:
+        return "no seconds to state"
     share = share_of_saving(saves_s, analysis)
     return f"up to {seconds(saves_s)} {per(analysis)}" + (f" ({percent(share)})" if share else "")
 

@@ -51,7 +51,10 @@ def step_time(analysis: Analysis) -> float:
 def share_of_saving(saves_s: float, analysis: Analysis) -> float:
     """A finding's saving as a share of the step. Findings are in seconds of the timed step, which the traced one may be slower than."""
     whole = step_time(analysis)
-    if analysis.steps is not None and analysis.basis.per == "step":
+    if analysis.steps is not None and analysis.input is not None and analysis.steps.durations_s:
+        # Steps that wait differ from one another and from the traced ones: what they wait on average is a share of their average.
+        whole = sum(analysis.steps.durations_s) / len(analysis.steps.durations_s)
+    elif analysis.steps is not None and analysis.basis.per == "step":
         whole = min(whole, analysis.steps.median_s)
     return saves_s / whole if whole > 0 else 0.0
 

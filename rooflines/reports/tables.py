@@ -163,7 +163,7 @@ def write_csv(analysis: Analysis, directory: Path) -> list[Path]:
     paths = []
     for name, frame in frames.items():
         for column in _WORDS.intersection(frame.columns):
-            frame[column] = frame[column].map(_inert, na_action="ignore")
+            frame[column] = frame[column].map(inert, na_action="ignore")
         path = directory / f"{name}.csv"
         # Words are always quoted: a carriage return inside a name would end the row otherwise.
         frame.to_csv(path, index=False, encoding="utf-8", lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
@@ -188,5 +188,6 @@ def _frame(rows: Sequence[OperatorRow] | Sequence[ModuleRow], kind: type[Operato
     return pd.DataFrame(columns)
 
 
-def _inert(text: str) -> str:
+def inert(text: str) -> str:
+    """``text`` as a cell that a spreadsheet shows and does not run."""
     return f"'{text}" if text.startswith(_FORMULA_STARTS) or text.lstrip().startswith(_FORMULA_STARTS) else text

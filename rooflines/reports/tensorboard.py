@@ -6,6 +6,7 @@ import html
 import io
 import math
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,10 @@ from rooflines.reports.sentences import (
 )
 from rooflines.reports.summary import step_time
 from rooflines.reports.tables import operator_module, operator_name, operators_by_headroom
+from rooflines.reports.usage_figure import usage_figure
+from rooflines.reports.usage_sentences import usage_sentences
 from rooflines.roofline.analysis import Analysis
+from rooflines.roofline.usage import held_down
 from rooflines.units import percent, seconds, si
 
 if TYPE_CHECKING:
@@ -39,10 +43,9 @@ if TYPE_CHECKING:
 SUFFIX = ".rooflines"
 _OPERATORS = 25
 _NANOSECONDS_PER_SECOND = 1e9
-_MEASURED = (
-    "cpu_utilization", "process_cpu_utilization", "memory_used_bytes", "process_rss_bytes", "gpu_utilization", "gpu_memory_utilization",
-    "power_w", "energy_j", "temperature_c", "cpu_frequency_hz", "sm_clock_hz", "memory_clock_hz",
-)  # fmt: skip
+# Names, times and lists are no curves; what holds the clocks down is one of 0 and 1.
+_NO_CURVES = ("time_ns", "source", "device", "core_utilization", "throttle_reasons")
+_CURVES = tuple(name for name in DeviceSample.__struct_fields__ if name not in _NO_CURVES)
 
 
 def write(analysis: Analysis, directory: Path, samples: Sequence[DeviceSample] = ()) -> Path:
@@ -58,11 +61,15 @@ def write(analysis: Analysis, directory: Path, samples: Sequence[DeviceSample] =
     with SummaryWriter(str(directory), filename_suffix=SUFFIX) as writer:
         _steps(analysis, writer)
         _samples(samples, writer)
+        _step_marks(analysis, samples, writer)
         metrics = dict(_metrics(analysis))
         for name, value in metrics.items():
             writer.add_scalar(name, value)
         _image(writer, "roofline", roofline_figure(analysis, width_in=10, height_in=6))
         _image(writer, "step times", steps_figure(analysis, width_in=10, height_in=2.4))
+        devices = usage_figure(analysis, width_in=10)
+        if devices is not None:
+            _image(writer, "devices", devices)
         writer.add_text("report", _report(analysis))
         writer.add_text("operators", _operators(analysis))
         writer.add_text("ceilings", _ceilings(analysis))
@@ -87,17 +94,32 @@ def _samples(samples: Sequence[DeviceSample], writer: SummaryWriter) -> None:
     """Every field that was measured as a curve of its device; the horizontal axis counts milliseconds from the first sample."""
     start_ns = min((sample.time_ns for sample in samples), default=0)
     for sample in samples:
+        values = {field: getattr(sample, field) for field in _CURVES}
+        if sample.throttle_reasons is not None:
+            values["throttled"] = float(bool(held_down(sample.throttle_reasons)))
         milliseconds = (sample.time_ns - start_ns) // 1_000_000
-        for field in _MEASURED:
-            value = getattr(sample, field)
+        for field, value in values.items():
             if value is not None:
                 tag = f"{sample.device}/{field}"
                 writer.add_scalar(tag, value, milliseconds, walltime=sample.time_ns / _NANOSECONDS_PER_SECOND)
 
 
+def _step_marks(analysis: Analysis, samples: Sequence[DeviceSample], writer: SummaryWriter) -> None:
+    """How many timed steps had ended, on the axis of the samples, so that curves can be laid beside steps."""
+    usage, steps = analysis.usage, analysis.steps
+    if usage is None or usage.window != "timed pass" or steps is None or not samples:
+        return
+    start_ns = min(sample.time_ns for sample in samples)
+    for number, ended_s in enumerate(accumulate(steps.durations_s, initial=0.0)):
+        time_ns = usage.began_ns + round(ended_s * _NANOSECONDS_PER_SECOND)
+        milliseconds = (time_ns - start_ns) // 1_000_000
+        writer.add_scalar("step/ended", number, milliseconds, walltime=time_ns / _NANOSECONDS_PER_SECOND)
+
+
 def _metrics(analysis: Analysis) -> Iterator[tuple[str, float]]:
     """The figures of a whole run by which runs are compared; what was not measured is absent."""
     steps, totals, timeline, coverage = analysis.steps, analysis.totals, analysis.timeline, analysis.coverage
+    usage = analysis.usage
     values: dict[str, float | None] = {
         "median_step_s": steps.median_s if steps else None,
         "samples_per_s": steps.samples_per_s if steps else None,
@@ -107,11 +129,18 @@ def _metrics(analysis: Analysis) -> Iterator[tuple[str, float]]:
         "operator_time_s": totals.time_s if totals else None,
         "lower_bound_s": totals.lower_bound_s if totals else None,
         "efficiency": totals.efficiency if totals else None,
-        "energy_j": totals.energy_j if totals else None,
+        "energy_j": usage.energy_per_step_j if usage else totals.energy_j if totals else None,
         "peak_memory_bytes": analysis.memory.peak_bytes if analysis.memory else None,
+        "energy_per_sample_j": usage.energy_per_sample_j if usage else None,
+        "flop_per_j": usage.flop_per_j if usage else None,
         "idle_s": timeline.idle_s if timeline else None,
         "modelled_time_fraction": coverage.modelled_time_fraction if coverage else None,
     }
+    for one in usage.devices if usage else ():
+        busy = one.gauges.get("gpu_utilization") or one.gauges.get("cpu_utilization")
+        values[f"{one.device}/mean_power_w"] = one.mean_power_w
+        values[f"{one.device}/busy"] = busy.mean if busy else None
+        values[f"{one.device}/throttled_s"] = one.throttled_s
     for name, value in values.items():
         if value is not None and math.isfinite(value):
             yield f"summary/{name}", float(value)
@@ -154,7 +183,8 @@ def _image(writer: SummaryWriter, tag: str, figure: Figure) -> None:
 def _report(analysis: Analysis) -> str:
     paragraphs = [f"**{_inert(headline(analysis))}**", _inert(subject(analysis))]
     status, coverage = status_sentence(analysis), coverage_sentence(analysis)
-    paragraphs += [_inert(text) for text in (status, *steps_sentences(analysis), coverage, *analysis.notes) if text]
+    said = (status, *steps_sentences(analysis), *usage_sentences(analysis), coverage, *analysis.notes)
+    paragraphs += [_inert(text) for text in said if text]
     for finding in analysis.findings:
         title = f"**{_inert(finding.title)}**: {_inert(saving(finding.saves_s, analysis))}"
         paragraphs.append(f"- {title}. {_inert(finding.evidence)}. Try {_inert(finding.suggestion)}")

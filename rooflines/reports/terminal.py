@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from rooflines.device_specs.records import Ceiling
 from rooflines.reports.chart import clip
+from rooflines.reports.division import division_rows, division_title, input_sentences
 from rooflines.reports.sentences import (
     DOUBTS,
     NUMBER_AND_UNIT,
@@ -45,6 +46,8 @@ from rooflines.reports.tables import (
     shorten_path,
     shorten_shapes,
 )
+from rooflines.reports.usage_sentences import usage_remarks, usage_title
+from rooflines.reports.usage_table import usage_table
 from rooflines.roofline.analysis import Analysis, OperatorRow
 from rooflines.units import binary_bytes, percent, seconds, si, significant
 
@@ -62,6 +65,7 @@ _KEPT_WIDTH = {"operator": 16, "module": 13, "shapes": 11, "bound": 5, "ceiling"
 # A class is told by its fill and not by a hue, so that a pipe, a log and a grayscale print say the same (palette.py on bound classes).
 _FILLS = {
     "compute": ("█", "#"), "memory": ("▓", "="), "latency": ("▒", ":"), "communication": ("╳", "x"), "host": ("░", "."),
+    "input": ("▚", "%"),
     "unknown": ("?", "?"), "unmodelled": ("·", "-"),
 }  # fmt: skip
 # One character for one character, so that the styles of a line keep their places on a console that cannot show more than ASCII.
@@ -73,9 +77,14 @@ _KEPT = "\ue000"
 def print_analysis(analysis: Analysis, console: Console) -> None:
     """Print ``analysis`` on ``console``, in its width; what is missing is said where it would stand."""
     page = _Page(console)
-    for part in (_title, _where_a_step_goes, _findings, _operators, _ceilings, _confidence):
-        part(page, analysis)
-        page.line()
+    left_out = {
+        _division: not division_rows(analysis) and analysis.input is None,
+        _devices: analysis.usage is None,
+    }
+    for part in (_title, _where_a_step_goes, _division, _findings, _operators, _devices, _ceilings, _confidence):
+        if not left_out.get(part):
+            part(page, analysis)
+            page.line()
 
 
 class _Page:
@@ -166,6 +175,19 @@ def _where_a_step_goes(page: _Page, analysis: Analysis) -> None:
         page.line((solid, "green"), f" lower bound {seconds(lower)}   ", (light, "dim"), f" headroom {seconds(headroom)}", indent=2)
 
 
+def _division(page: _Page, analysis: Analysis) -> None:
+    rows = division_rows(analysis)
+    page.heading(division_title(analysis))
+    times = column_scale([row.time_s for row in rows], "s")
+    widest = max((len(row.name) for row in rows), default=0)
+    room = min(40, page.width - widest - 24)
+    for row in rows:
+        bar = page.fill("compute") * (max(1, round(row.share * room)) if row.share > 0 and room > 0 else 0)
+        page.row(row.name.ljust(widest), f"{row.share * 100:7.1f} %", f"{times.text(row.time_s):>8} {times.unit}  ", (bar, "dim"))
+    for sentence in input_sentences(analysis):
+        page.line(sentence, indent=2, hang=4)
+
+
 def _findings(page: _Page, analysis: Analysis) -> None:
     page.heading("What to try")
     if not analysis.findings:
@@ -207,6 +229,22 @@ def _operators(page: _Page, analysis: Analysis) -> None:
     inferred = inferred_sentence(analysis)
     if inferred:
         page.line((inferred, "dim"), indent=2, hang=4)
+
+
+def _devices(page: _Page, analysis: Analysis) -> None:
+    page.heading(usage_title(analysis))
+    table = usage_table(analysis)
+    if table is not None:
+        columns = [_numbers(title, unit, [row[index] for row in table.rows]) for index, (title, unit) in enumerate(table.columns)]
+        columns[0] = columns[0]._replace(cut=shorten_middle)
+        while sum(column.width + 2 for column in columns) > page.width and len(columns) > 2:
+            columns.pop()
+        page.row(("  ".join(column.padded(column.title) for column in columns), "dim"))
+        page.row(("  ".join(column.padded(column.unit) for column in columns), "dim"))
+        for index in range(len(table.rows)):
+            page.row("  ".join(column.padded(column.cells[index]) for column in columns))
+    for text in usage_remarks(analysis):
+        page.line(text, indent=2, hang=4)
 
 
 def _ceilings(page: _Page, analysis: Analysis) -> None:

@@ -22,6 +22,8 @@ from rooflines.kernels.micro.repeats import Timing
 from rooflines.serial import write_json
 from tests import samples
 
+pytestmark = pytest.mark.alone
+
 BUDGET_S = 0.05
 REST = '"name": "a", "value": {}, "unit": "s", "source": {{"kind": "user", "detail": ""}}}}]}}'
 STORED = Ceilings(device="laptop", kind="cpu", ceilings=samples.ceilings(), fingerprint="f", measured_at="2026-11-20T10:00:00+00:00")

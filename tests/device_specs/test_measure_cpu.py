@@ -16,6 +16,8 @@ from rooflines.kernels.micro import ladder
 from rooflines.kernels.micro.repeats import Repeats, Timing
 from rooflines.kernels.micro.team import Team
 
+pytestmark = pytest.mark.alone
+
 MIB = 1 << 20
 REPEATS = Repeats(1e9, 0.01, 5)
 LEVELS = [cache.level for cache in detect.cpu().caches] + ["DRAM"]

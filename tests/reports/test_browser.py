@@ -14,6 +14,7 @@ import pytest
 from rooflines.reports.html import write
 from tests.reports import variants
 from tests.samples import analysis as sample
+from tests.usage_samples import machine_analysis
 
 pytestmark = pytest.mark.browser
 
@@ -76,7 +77,13 @@ class Opened:
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reports")
-    analyses = {"sample": sample(), "large": variants.large(80), "hostile": variants.hostile(), **variants.partial()}
+    analyses = {
+        "sample": sample(),
+        "machine": machine_analysis(),
+        "large": variants.large(80),
+        "hostile": variants.hostile(),
+        **variants.partial(),
+    }
     return {name: write(analysis, folder / f"{name.replace(' ', '-')}.html") for name, analysis in analyses.items()}
 
 
@@ -116,7 +123,7 @@ def hover_some_point(page) -> str:
     return page.locator(".hoverlayer").text_content()
 
 
-@pytest.mark.parametrize("name", ["sample", "large", "hostile", *variants.partial()])
+@pytest.mark.parametrize("name", ["sample", "large", "machine", "hostile", *variants.partial()])
 def test_opens_offline_without_a_request_or_a_complaint(opened, name):
     report = opened(name)
     report.page.wait_for_timeout(200)
@@ -208,6 +215,30 @@ def test_modules_unfold(opened):
     assert page.locator("#tree tbody tr:visible").count() == 1
 
 
+def test_the_timeline_of_the_devices_puts_the_chosen_one_in_front(opened):
+    report = opened("machine")
+    page = report.page
+    page.locator("#usage-chart .annotation-text").first.wait_for(state="attached")
+    text = page.locator("#usage-chart").text_content()
+    for expected in ("power, W", "busy, %", "memory in use, GiB", "temperature, °C", "clock, GHz", "limit 350 W", "cuda:1", "host"):
+        assert expected in text
+    accented = """() => { const chart = document.getElementById("usage-chart");
+      const lines = chart.data.filter((line) => line.line.width > 1.5);
+      return [...new Set(lines.map((line) => line.hovertemplate[0].split(/[:,] /)[0]))]; }"""
+    assert page.evaluate(accented) == ["cuda:0"]
+    page.locator("button[data-device='cuda:1']").click()
+    assert page.evaluate(accented) == ["cuda:1"]
+    assert page.locator("button[data-device][aria-pressed=true]").inner_text() == "cuda:1"
+    strips = "document.getElementById('usage-chart').layout.shapes.filter((shape) => shape.layer === 'above').length"
+    assert page.evaluate(strips) == 0
+    page.locator("button[data-device='cuda:0']").click()
+    assert page.evaluate(strips) == 1
+    assert page.evaluate("document.getElementById('usage-chart').layout.paper_bgcolor") == "#ffffff"
+    page.get_by_role("button", name="Use dark colours").click()
+    assert page.evaluate("document.getElementById('usage-chart').layout.paper_bgcolor") == "#15181c"
+    report.check()
+
+
 def test_theme_follows_the_system_and_the_button(opened):
     report = opened(color_scheme="dark")
     page = report.page
@@ -227,7 +258,7 @@ def test_theme_follows_the_system_and_the_button(opened):
 
 
 def test_a_phone_scrolls_in_one_direction_only(opened):
-    for name in ("sample", "large", "empty"):
+    for name in ("sample", "large", "machine", "empty"):
         page = opened(name, viewport={"width": 360, "height": 780}).page
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
     page = opened(viewport={"width": 360, "height": 780}).page

@@ -19,8 +19,8 @@ from tests.samples import analysis as sample
 pytestmark = pytest.mark.unit
 
 SECTIONS = (
-    "verdict", "where", "findings", "roofline", "operators", "modules", "steps", "timeline", "device", "ceilings", "memory", "coverage",
-    "method",
+    "verdict", "where", "findings", "roofline", "operators", "modules", "steps", "usage", "timeline", "device", "ceilings",
+    "memory", "coverage", "method",
 )  # fmt: skip
 PARTIAL = variants.partial()
 

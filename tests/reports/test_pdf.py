@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 from pypdf import PdfReader
 
+from rooflines.profiler.records import Environment
 from rooflines.reports import pdf
 from rooflines.roofline.analysis import Analysis
 from tests import samples
@@ -86,6 +87,14 @@ def test_an_analysis_without_a_trace_is_set(tmp_path):
     assert "No operators: this run has no trace" in text
     assert "No modules" in text
     assert "Peak memory was not measured." in text
+
+
+def test_an_environment_that_a_trace_does_not_tell_is_left_out(tmp_path):
+    foreign = replace(samples.analysis(), environment=Environment(rooflines="0.1.0", device="cuda:0", device_name=""))
+    text = read(foreign, tmp_path)
+    assert "None" not in text
+    assert "Python, PyTorch" not in text
+    assert "cuda:0" in text
 
 
 def test_an_interrupted_run_without_ceilings_or_steps_is_set(tmp_path):

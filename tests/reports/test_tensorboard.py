@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from rooflines.profiler.records import DeviceSample
 from tests import samples
+from tests.usage_samples import BEGAN_NS, machine_analysis, machine_samples
 
 pytest.importorskip("torch")
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -47,6 +48,22 @@ def test_samples_are_curves_of_their_device(tmp_path):
     assert [(event.step, event.value) for event in power] == [(0, 200.0), (500, 201.0), (1000, 202.0), (1500, 203.0)]
     assert power[0].wall_time == pytest.approx(1e9)
     assert "cuda:0/temperature_c" not in found.Tags()["scalars"]
+
+
+def test_every_figure_of_a_sample_is_a_curve_and_steps_are_marked_on_their_axis(tmp_path):
+    tensorboard.write(machine_analysis(), tmp_path, machine_samples())
+    found = events(tmp_path)
+    tags = set(found.Tags()["scalars"])
+    assert {"cuda:1/temperature_c", "cuda:0/ecc_uncorrected", "host/process_major_faults", "host/energy_j"} <= tags
+    assert not {tag for tag in tags if tag.endswith(("core_utilization", "throttle_reasons", "source", "time_ns"))}
+    held = found.Scalars("cuda:0/throttled")
+    assert next(event.step for event in held if event.value) == pytest.approx(1500 + 2000, abs=1)
+    ended = found.Scalars("step/ended")
+    assert [(event.step, event.value) for event in ended[:3]] == [(1500, 0), (1600, 1), (1700, 2)]
+    assert ended[-1].wall_time == pytest.approx(BEGAN_NS / 1e9 + 5)
+    assert found.Scalars("summary/energy_j")[0].value == pytest.approx(44.8, rel=0.01)
+    assert found.Scalars("summary/cuda:1/busy")[0].value == pytest.approx(0.14, rel=0.01)
+    assert "devices" in found.Tags()["images"]
 
 
 def test_what_was_not_measured_has_no_curve(tmp_path):

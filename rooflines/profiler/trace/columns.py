@@ -59,6 +59,7 @@ _PLATFORMS = {"xpu_runtime": "xpu", "mtia_runtime": "mtia", "mtia_ccp_events": "
 _ANNOTATION_PREFIXES = (MODULE_PREFIX, STEP_PREFIX, "Optimizer.", "enumerate(DataLoader)")
 # A collective in its process group: noted as an annotation, with its tensors, which older traces lack at the operator around it.
 _NCCL = "nccl:"
+_NOTE = "record_param_comms"
 _COMMUNICATION_KERNELS = ("nccl", "rccl", "oneccl", "hccl")
 
 _RANKS = re.compile(r"\[\d{1,9}(, ?\d{1,9})*\]")
@@ -124,9 +125,11 @@ class Columns:
         for category in {event.cat for event in spans} & _PLATFORMS.keys():
             self.platform = _PLATFORMS[category]
         memory = [event for event in events if event.ph == "i" and event.name == "[memory]" and event.args is not None]
-        if not all(type(event.name) is str for event in (*host, *device)):
+        if not {type(event.name) for event in (*host, *device)} <= {str}:
             raise TypeError("a name that is no text")
-        _ = {(event.pid, event.tid) for event in (*host, *memory)}  # which raises for a list or an object
+        threads = (*host, *memory)
+        if ({type(event.pid) for event in threads} | {type(event.tid) for event in threads}) & {list, dict}:
+            raise TypeError("a thread that is no number or text")
         return host, device, memory
 
     def _take(self, host: list[Event], device: list[Event], memory: list[Event]) -> None:
@@ -154,10 +157,7 @@ class Columns:
             signature[i] = self._declared(int(name[i]))
         kind[signature >= 0] = OPERATOR
         operators = np.flatnonzero((kind == OPERATOR) & (signature < 0))
-        codes = name[operators].tolist()
-        signature[operators] = [
-            self._signature(code, events[i].name, args[i]) for i, code in zip(operators.tolist(), codes, strict=True)
-        ]
+        signature[operators] = self._signatures(name[operators].tolist(), [args[i] for i in operators.tolist()])
         self._keep(self._host, (
             kind, name, self._thread_codes(events), start, end, signature,
             _integers([found.sequence for found in args], -1),
@@ -216,18 +216,27 @@ class Columns:
 
     # --- signatures ----------------------------------------------------------------------------------------------------------------
 
-    def _signature(self, code: int, name: str, args: Args) -> int:
-        if args.collective is not None and name == "record_param_comms":
-            return self._noted_signature(code, name, args)
-        key = (code, bytes(args.dims or args.old_dims), bytes(args.types), bytes(args.strides), bytes(args.concrete))
-        found = self._codes.get(key)
-        if found is None:
-            labels = ("Input Dims", "Input type", "Input Strides", "Concrete Inputs")
-            fields = {label: _parsed(raw) for label, raw in zip(labels, key[1:], strict=True) if raw}
-            found = self._new(key, from_kineto(self.names.listed[code], fields, self._list_dtype))
-            # The bytes themselves, and what becomes of every item in them: at most a tensor.
-            self._held += sum(len(raw) + _ITEM_BYTES * raw.count(b",") for raw in key[1:])
-        return found
+    def _signatures(self, codes: list[int], args: list[Args]) -> list[int]:
+        """The signatures of operators that are named ``codes`` and called with ``args``; each distinct one is parsed once."""
+        note = self.names.get(_NOTE, -1)
+        keys = [
+            (code, bytes(found.dims or found.old_dims), bytes(found.types), bytes(found.strides), bytes(found.concrete))
+            if code != note or found.collective is None
+            else (code, *_message(found))
+            for code, found in zip(codes, args, strict=True)
+        ]
+        for key, code, found in zip(keys, codes, args, strict=True):
+            if key not in self._codes:
+                self._new(key, self._operator(key) if code != note or found.collective is None else collective(_NOTE, *_message(found)))
+        return [self._codes[key] for key in keys]
+
+    def _operator(self, key: tuple[Any, ...]) -> Signature:
+        code, *raw = key
+        labels = ("Input Dims", "Input type", "Input Strides", "Concrete Inputs")
+        fields = {label: _from_json(text) for label, text in zip(labels, raw, strict=True) if text}
+        # The bytes themselves, and what becomes of every item in them: at most a tensor.
+        self._held += sum(len(text) + _ITEM_BYTES * text.count(b",") for text in raw)
+        return from_kineto(self.names.listed[code], fields, self._list_dtype)
 
     def _declared(self, code: int) -> int:
         """The signature of a range that declares work; -1 for one whose name says none."""
@@ -240,12 +249,6 @@ class Columns:
             name = "\n".join(map(showable, work.name.split("\n")))
             found = self._new((code,), Signature(name, (replace(work, name=name),)))
         return found
-
-    def _noted_signature(self, code: int, name: str, args: Args) -> int:
-        noted = (_word(args.collective), _integer(args.elements_in), _integer(args.elements_out), _word(args.collective_dtype))
-        key = (code, *noted)
-        found = self._codes.get(key)
-        return self._new(key, collective(name, *noted)) if found is None else found
 
     def _new(self, key: tuple[Any, ...], signature: Signature) -> int:
         self._codes[key] = len(self.signatures)
@@ -372,7 +375,12 @@ def _meaning(name: str) -> int:
     )
 
 
-def _parsed(raw: bytes) -> Any:
+def _message(args: Args) -> tuple[str | None, int | None, int | None, str | None]:
+    """What a collective moves: its name, the elements of its input and output and their type."""
+    return _word(args.collective), _integer(args.elements_in), _integer(args.elements_out), _word(args.collective_dtype)
+
+
+def _from_json(raw: bytes) -> Any:
     """An argument field, None for one that is damaged in itself or holds numbers beyond measure."""
     try:
         return json.loads(raw)

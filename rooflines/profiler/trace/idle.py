@@ -26,22 +26,37 @@ def idle_breakdown(trace: Trace, calls: Calls, launch: Int64s, busy: Intervals) 
     ``launch`` is the host event that launched each device event (-1: not in the trace, which makes the gap before it ``unknown_s``).
     """
     gaps = np.stack((busy[:-1, 1], busy[1:, 0]), axis=1) if len(busy) > 1 else np.empty((0, 2), np.int64)
+    return {f"{cause}_s": intervals.length(found) / 1e9 for cause, found in idle_causes(trace, calls, launch, gaps).items()}
+
+
+def idle_causes(trace: Trace, calls: Calls, launch: Int64s, gaps: Intervals) -> dict[str, Intervals]:
+    """``gaps``, in which no device event lies, by cause: together they are all of it. After a gap that no device event ends, such as
+    the last one of a step, nothing had been launched."""
     first = _first_at(trace, gaps[:, 1])
-    launched_by = launch[first] if len(first) else np.empty(0, np.int64)
-    known = launched_by >= 0
-    began = trace.host.start_ns[launched_by[known]] if known.any() else np.empty(0, np.int64)
+    ended = first < len(trace.device)
+    first = np.where(ended, first, 0)
+    if len(trace.device):
+        ended &= trace.device.start_ns[first] == gaps[:, 1]
+    launched_by = np.where(ended, launch[first] if len(launch) else -1, -1)
+    known = (launched_by >= 0) | ~ended
+    began = np.where(ended & known & (len(trace.host) > 0), _start_of(trace, launched_by), gaps[:, 1])[known]
     waiting_from = np.clip(began, gaps[known, 0], gaps[known, 1])
     without_work = intervals.union(gaps[known, 0], waiting_from)
-    loading = intervals.intersect(without_work, _data_loading(trace, calls))
+    loading = intervals.intersect(without_work, data_loading(trace, calls))
     rest = intervals.subtract(without_work, loading)
     synchronising = intervals.intersect(rest, _synchronisation(trace, calls))
     return {
-        "host_bound_s": (intervals.length(rest) - intervals.length(synchronising)) / 1e9,
-        "kernel_wait_s": intervals.length(intervals.union(waiting_from, gaps[known, 1])) / 1e9,
-        "synchronisation_s": intervals.length(synchronising) / 1e9,
-        "data_loading_s": intervals.length(loading) / 1e9,
-        "unknown_s": intervals.length(gaps[~known]) / 1e9,
+        "host_bound": intervals.subtract(rest, synchronising),
+        "kernel_wait": intervals.union(waiting_from, gaps[known, 1]),
+        "synchronisation": synchronising,
+        "data_loading": loading,
+        "unknown": intervals.union(gaps[~known, 0], gaps[~known, 1]),
     }
+
+
+def _start_of(trace: Trace, events: Int64s) -> Int64s:
+    """When host events began; anything at all for those that are none (-1)."""
+    return trace.host.start_ns[events] if len(trace.host) else np.zeros(len(events), np.int64)
 
 
 def _first_at(trace: Trace, times_ns: Int64s) -> Int64s:
@@ -49,7 +64,8 @@ def _first_at(trace: Trace, times_ns: Int64s) -> Int64s:
     return np.searchsorted(trace.device.start_ns, times_ns, side="left")
 
 
-def _data_loading(trace: Trace, calls: Calls) -> Intervals:
+def data_loading(trace: Trace, calls: Calls) -> Intervals:
+    """When any thread was in a data loader."""
     return host_intervals(trace, calls, (trace.host.kind == ANNOTATION) & (calls.phase == OUTSIDE))
 
 

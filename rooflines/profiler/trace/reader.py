@@ -1,12 +1,14 @@
 """A trace file, whoever recorded it, to a ``Trace``: stream, document, columns, and what the file says of its machine.
 
-Of the metadata only the device's name, size and capability and the rank's place in its job are read; docs/traces.md lists the fields.
+Of the metadata only the device's name and size and the rank's place in its job are read; docs/traces.md lists the fields.
 Environment variables, user and host names, commands and paths are never looked at.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+import gc
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +39,9 @@ def parse_trace(data: bytes, origin: str = "trace", list_dtype: str = "float32",
 def _read(data: Iterable[bytes], origin: str, list_dtype: str, memory_limit_bytes: int) -> Trace:
     document = Document(data, origin)
     columns = Columns(list_dtype, memory_limit_bytes)
-    for events in document:
-        columns.add(events)
+    with _uncollected():
+        for events in document:
+            columns.add(events)
     host, device, memory = columns.finish()
     if columns.events and not (len(host) or len(device) or len(memory)):
         raise TraceError(
@@ -56,6 +59,18 @@ def _read(data: Iterable[bytes], origin: str, list_dtype: str, memory_limit_byte
         platform=columns.platform,
         notes=(*document.repairs, *_left_out(columns)),
     )
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without the collector of cycles, which goes through every object again and again while thousands are made; events have none."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _instead(columns: Columns) -> str:
@@ -80,19 +95,15 @@ def _left_out(columns: Columns) -> list[str]:
 def _devices(head: Head) -> tuple[TracedDevice, ...]:
     if not isinstance(head.devices, list):
         return ()
-    found = []
-    for fields in head.devices[:1024]:
-        if isinstance(fields, dict) and isinstance(fields.get("name"), str):
-            major, minor = _whole(fields.get("computeMajor")), _whole(fields.get("computeMinor"))
-            found.append(
-                TracedDevice(
-                    name=" ".join(showable(fields["name"][: 10 * _NAME_LENGTH]).split())[:_NAME_LENGTH],
-                    memory_bytes=_whole(fields.get("totalGlobalMem")),
-                    compute_capability=(major, minor) if major is not None and minor is not None else None,
-                    multiprocessors=_whole(fields.get("numSms")),
-                )
-            )
-    return tuple(found)
+    return tuple(
+        TracedDevice(
+            name=" ".join(showable(fields["name"][: 10 * _NAME_LENGTH]).split())[:_NAME_LENGTH],
+            memory_bytes=_whole(fields.get("totalGlobalMem")),
+            multiprocessors=_whole(fields.get("numSms")),
+        )
+        for fields in head.devices[:1024]
+        if isinstance(fields, dict) and isinstance(fields.get("name"), str)
+    )
 
 
 def _rank(head: Head) -> Rank | None:

@@ -102,7 +102,6 @@ class TracedDevice:
 
     name: str
     memory_bytes: int | None = None
-    compute_capability: tuple[int, int] | None = None
     multiprocessors: int | None = None
 
 

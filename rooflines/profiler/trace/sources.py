@@ -12,7 +12,7 @@ from rooflines.profiler.trace.stream import is_url
 
 _SUFFIXES = (".json", ".json.gz", ".json.zst")
 # What we write ourselves, perhaps beside the traces.
-_OURS = frozenset({"run.json", "analysis.json", "ranks.json"})
+_OURS = frozenset({"run.json", "analysis.json", "ranks.json", "monitor.json", "python_memory.json"})
 _NUMBER = re.compile(r"(\d+)")
 
 
