@@ -18,6 +18,7 @@ from rooflines.profiler.collect import Recording
 from rooflines.profiler.records import Settings, Workload
 from rooflines.profiler.run import JOURNAL_FILE, SAMPLES_FILE, load
 from rooflines.profiler.samplers.journal import read_journal
+from rooflines.profiler.samplers.loop import GAP_S
 from rooflines.profiler.samplers.process import SamplerProcess
 
 pytestmark = pytest.mark.alone
@@ -120,6 +121,7 @@ def test_a_stopped_sampler_is_waited_for_and_its_gap_is_said(tmp_path):
         process = psutil.Process(sampler.pid)
         process.suspend()
         wait_until(lambda: process.status() == psutil.STATUS_STOPPED)
+        time.sleep(GAP_S / 2)  # leaving waits for STOP_TIMEOUT_S more, which alone would be just the gap that is worth a sentence
     assert gone(process)
     assert len(sampler.samples()) >= 3
     assert "HostSampler was kept from reading for " in sampler.problem
@@ -194,6 +196,7 @@ from rooflines.profiler.collect import Recording
 from rooflines.profiler.records import Settings, Workload
 from rooflines.profiler.run import load
 from rooflines.profiler.samplers.journal import read_journal
+from rooflines.profiler.samplers.loop import GAP_S
 place = Path(sys.argv[1])
 try:
     with Recording(place / "run", Workload(name="sleep", mode="inference"), torch.device("cpu"),
