@@ -317,7 +317,9 @@ class Recording:
         self._timed_steps = self._settings.steps or self._enough_steps()
         self._progress.stage("timing, profiler off", self._timed_steps)
         gpus = torch_gpus(*gpus_in_use(self._device)) if self._device.type == "cuda" else {}
-        self._sampler = SamplerProcess(os.getpid(), self.directory / JOURNAL_FILE, gpus=gpus, sparing=True)
+        # Steps on a GPU keep one thread of the host busy, and leave cores for the sampler.
+        sparing = self._device.type == "cpu"
+        self._sampler = SamplerProcess(os.getpid(), self.directory / JOURNAL_FILE, gpus=gpus, sparing=sparing)
         self._sampler.start()
         self._peak.start()
         self._synchronise()

@@ -13,11 +13,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rooflines.profiler.samplers import cpu_times, processes
-from rooflines.profiler.samplers.cpu_times import CpuTimes
+from rooflines.profiler.samplers import cpu_times, machine_memory, processes
+from rooflines.profiler.samplers.cpu_times import CpuClock
 from rooflines.profiler.samplers.host import HostSampler
+from rooflines.profiler.samplers.machine_memory import MachineMemory, Memory
 from rooflines.profiler.samplers.processes import (
-    LINUX,
     ProcessReading,
     ProcessTree,
     Spent,
@@ -26,6 +26,7 @@ from rooflines.profiler.samplers.processes import (
     read_process_anywhere,
     spent_between,
 )
+from rooflines.profiler.samplers.procfs import LINUX
 from rooflines.profiler.samplers.sparing import Sparing
 from rooflines.profiler.samplers.temperature import CpuTemperature
 
@@ -127,9 +128,12 @@ def test_both_ways_to_read_a_process_agree():
 
 @linux
 def test_the_machine_is_read_alike_without_proc(process, monkeypatch):
-    fast = CpuTimes()
-    monkeypatch.setattr(cpu_times, "LINUX", False)
-    anywhere = CpuTimes()
+    fast, fast_memory = CpuClock().read(), MachineMemory().read()
+    for module in (cpu_times, machine_memory):
+        monkeypatch.setattr(module, "LINUX", False)
+    anywhere, anywhere_memory = CpuClock().read(), MachineMemory().read()
+    assert fast_memory.total_bytes == anywhere_memory.total_bytes == psutil.virtual_memory().total
+    assert fast_memory.used_bytes == pytest.approx(anywhere_memory.used_bytes, rel=0.2)
     assert len(fast.cores()) == len(anywhere.cores()) == psutil.cpu_count()
     assert fast.machine().keys() == anywhere.machine().keys()
     assert fast.machine()["user"] == pytest.approx(anywhere.machine()["user"], abs=5)
@@ -350,3 +354,23 @@ def test_without_a_sensor_there_is_no_temperature(tmp_path):
     sensors(tmp_path / "hwmon0", "acpitz", _=27800)
     temperature = CpuTemperature(tmp_path)
     assert (temperature.read(), temperature.exists) == (None, False)
+
+
+# --- the machine's memory
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("MemTotal: 1000 kB\nMemFree: 100 kB\nMemAvailable: 400 kB\nBuffers: 5 kB\n", Memory(1000 << 10, 600 << 10)),
+        ("MemTotal: 1000 kB\nMemFree: 100 kB\nBuffers: 5 kB\nCached: 300 kB\n", None),  # a kernel before 3.14
+        ("MemTotal: 1000 kB\nMemFree: 100 kB\nMemAvailable: 4000 kB\nBuffers: 5 kB\n", None),  # a container beside its machine
+        ("", None),
+    ],
+)
+@linux
+def test_memory_is_what_the_lines_say_or_left_to_psutil(tmp_path, text, said):
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text(text)
+    memory = MachineMemory(str(meminfo)).read()
+    assert memory == said if said else memory.total_bytes == psutil.virtual_memory().total

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import psutil
 
-from rooflines.profiler.samplers.processes import LINUX, TICK_S, content
+from rooflines.profiler.samplers.processes import TICK_S
+from rooflines.profiler.samplers.procfs import LINUX, HeldFile
 
 Times = dict[str, float]
 
@@ -12,12 +13,27 @@ Times = dict[str, float]
 _STATES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 
 
-class CpuTimes:
-    """Seconds by state at the moment it was made: on Linux one read for the machine and all cores."""
+class CpuClock:
+    """Reads the times of the cores."""
 
     def __init__(self) -> None:
+        self._file = HeldFile("/proc/stat") if LINUX else None
+
+    def read(self) -> CpuTimes:
         # What follows the cores is thousands of interrupt counts.
-        self._lines = content("/proc/stat").partition(b"intr ")[0].splitlines() if LINUX else []
+        return CpuTimes(self._file.start().partition(b"intr ")[0].splitlines() if self._file is not None else [])
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+class CpuTimes:
+    """Seconds by state at the moment it was read: on Linux one read for the machine and all cores."""
+
+    def __init__(self, lines: list[bytes]) -> None:
+        self._lines = lines
 
     def machine(self) -> Times:
         """All cores together."""

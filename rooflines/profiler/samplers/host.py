@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import psutil
 
 from rooflines.profiler.records import Counter, DeviceSample
-from rooflines.profiler.samplers.cpu_times import CpuTimes, busy_fraction
+from rooflines.profiler.samplers.cpu_times import CpuClock, busy_fraction
+from rooflines.profiler.samplers.machine_memory import MachineMemory
 from rooflines.profiler.samplers.processes import PAGE_BYTES, TICK_S, USS_EVERY_S, ProcessTree
 from rooflines.profiler.samplers.sparing import Sparing
 from rooflines.profiler.samplers.temperature import CpuTemperature
@@ -38,7 +39,9 @@ class HostSampler:
         self._temperature = CpuTemperature()
         self._frequency_hz = Sparing(cpu_frequency_hz, every_s=SLOW_EVERY_S, share=SLOW_SHARE)
         self._temperature_c = Sparing(self._temperature.read, every_s=SLOW_EVERY_S, share=SLOW_SHARE)
-        self._times = CpuTimes()
+        self._memory = MachineMemory()
+        self._clock = CpuClock()
+        self._times = self._clock.read()
         self._core_times = Sparing(lambda: self._times.cores(), share=CORES_SHARE)
         self._cores = self._core_times() or []
         self._machine = self._times.machine()
@@ -71,7 +74,7 @@ class HostSampler:
         cpu_utilization = process_cpu_utilization = core_utilization = None
         elapsed_s = now - self._measured_at
         if elapsed_s >= SHORTEST_INTERVAL_S:
-            self._times = CpuTimes()
+            self._times = self._clock.read()
             machine = self._times.machine()
             cpu_utilization = busy_fraction(self._machine, machine)
             self._machine, self._measured_at = machine, now
@@ -79,7 +82,7 @@ class HostSampler:
             if tree is not None:
                 process_cpu_utilization = (tree.spent.cpu_s - self._cpu_s) / elapsed_s
                 self._cpu_s = tree.spent.cpu_s
-        memory = psutil.virtual_memory()
+        memory = self._memory.read()
         return (
             DeviceSample(
                 time_ns=time.time_ns(),
@@ -88,8 +91,8 @@ class HostSampler:
                 core_utilization=core_utilization,
                 cpu_frequency_hz=self._frequency_hz(),
                 temperature_c=self._temperature_c(),
-                memory_used_bytes=memory.total - memory.available,
-                memory_total_bytes=memory.total,
+                memory_used_bytes=memory.used_bytes,
+                memory_total_bytes=memory.total_bytes,
                 process_cpu_utilization=process_cpu_utilization,
                 process_rss_bytes=tree and tree.rss_bytes,
                 process_uss_bytes=self.tree.uss_bytes(),
@@ -102,7 +105,8 @@ class HostSampler:
         )
 
     def close(self) -> None:
-        return
+        self._clock.close()
+        self._memory.close()
 
     def _core_utilization(self) -> tuple[float, ...] | None:
         cores = self._core_times()

@@ -26,9 +26,9 @@ StopRequests = queue.SimpleQueue[OSError | None]
 # What one sampler may take of a core. One that takes more at the period asked for, on a machine of very many cores or with very many
 # processes to watch, is read less often.
 BUSIEST_SHARE = 0.02
-# Beside steps that are timed: two thousandths of the machine. A step that keeps all cores busy waits for the one that is taken and
-# loses this share whole, and on few cores all are busy.
-SPARING_SHARE = min(BUSIEST_SHARE, 0.002 * (os.cpu_count() or 1))
+# Beside steps that are timed on the CPU: a thousandth of the machine. A step that keeps all cores busy waits for the one that is taken
+# and loses this share whole, and what the reading has pushed out of the caches on top; on few cores all are busy.
+SPARING_SHARE = min(BUSIEST_SHARE, 0.001 * (os.cpu_count() or 1))
 COST_SMOOTHED_OVER = 8  # readings
 # How long measuring counters may hold up the start; a sampler that takes longer joins the others when it is ready.
 COUNTERS_TIMEOUT_S = 3.0
@@ -119,7 +119,8 @@ class SamplingLoop:
     def _read_on(self, sampler: Sampler) -> None:
         period_s = max(self._period_s, sampler.period_s)
         due = began = time.monotonic()
-        cost_s = gap_s = 0.0
+        gap_s = 0.0
+        cost_s = period_s * self._share  # the most that does not yet lengthen the period
         ended = False
         while True:
             before_s = time.thread_time()

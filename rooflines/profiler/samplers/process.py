@@ -36,10 +36,10 @@ class SamplerProcess:
         sampler.samples(), sampler.problem
 
     ``path`` is the file of JSON lines that the sampler writes; it replaces one that is there. ``gpus`` maps names to UUIDs (see
-    ``torch_gpus``); None means every GPU that NVML sees, ``{}`` none. ``sparing`` is for steps that are timed meanwhile: where readings
-    cost what these would feel, there are fewer. Entering waits until the first reading is near, so that the
-    sampler's start falls outside the measurement. Nothing that goes wrong with sampling raises: there are fewer samples then, or none,
-    and ``problem`` says why. The sampler ends when told, when ``pid`` ends, when we are killed, or on SIGTERM; it ignores Ctrl-C.
+    ``torch_gpus``); None means every GPU that NVML sees, ``{}`` none. ``sparing`` is for steps that are timed on the CPU meanwhile:
+    where readings cost what these would feel, there are fewer. Entering waits until the first reading is near, so that the sampler's
+    start falls outside the measurement. Nothing that goes wrong with sampling raises: there are fewer samples then, or none, and
+    ``problem`` says why. The sampler ends when told, when ``pid`` ends, when we are killed, or on SIGTERM; it ignores Ctrl-C.
 
     Raises UsageError when ``period_s`` is not positive.
     """

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -15,9 +14,9 @@ from typing import NamedTuple
 import psutil
 
 from rooflines.errors import DeviceError
+from rooflines.profiler.samplers.procfs import LINUX, content
 from rooflines.profiler.samplers.sparing import Sparing
 
-LINUX = sys.platform.startswith("linux")
 TICK_S = 1 / os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 0.01
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
@@ -200,18 +199,6 @@ def read_process_anywhere(pid: int) -> ProcessReading | None:
             )
     except (psutil.Error, OSError):
         return None
-
-
-def content(path: str) -> bytes:
-    """What is in a file of /proc, at less cost than ``open``, which asks for sizes and positions that mean nothing there."""
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        pieces = []
-        while piece := os.read(file, 1 << 16):
-            pieces.append(piece)
-        return b"".join(pieces)
-    finally:
-        os.close(file)
 
 
 def descendants(pid: int) -> Iterator[int]:
