@@ -84,17 +84,16 @@ def endless(tmp_path):
         run.wait()
 
 
-def record(directory, disturb, steps=30):
-    """A run of short steps; ``disturb`` is called once with its sampler, as soon as there are samples."""
-    disturbed = False
-    with Recording(directory, WORKLOAD, torch.device("cpu"), settings=Settings(steps=steps, warmup=0), traced_steps=0) as recording:
-        while not recording.done:
+def record(directory, disturb):
+    """A run of thirty short steps; ``disturb`` is called once with its sampler, when there are samples, during the tenth step."""
+    with Recording(directory, WORKLOAD, torch.device("cpu"), settings=Settings(steps=30, warmup=0), traced_steps=0) as recording:
+        for step in range(30):
             time.sleep(0.02)
-            if not disturbed and len(samples_in(directory)) >= 3:
+            if step == 10:
+                wait_until(lambda: len(samples_in(directory)) >= 3)
                 disturb(*samplers_of(os.getpid()))
-                disturbed = True
             recording.step()
-    assert disturbed
+    assert recording.done
     return recording.run
 
 
@@ -179,8 +178,9 @@ def test_a_file_that_may_not_grow_keeps_what_is_in_it(tmp_path):
     def limit(sampler):
         size = (tmp_path / "run" / JOURNAL_FILE).stat().st_size + 700  # in the midst of a line, in all likelihood
         sampler.rlimit(psutil.RLIMIT_FSIZE, (size, size))
+        wait_until(lambda: gone(sampler))
 
-    run = record(tmp_path / "run", limit, steps=60)
+    run = record(tmp_path / "run", limit)
     assert run.facts.status == "complete"
     assert len(run.samples) >= 3
     assert any("the sampler ended early (exit code 1): OSError: [Errno 27] File too large" in note for note in run.facts.notes)
@@ -196,7 +196,6 @@ from rooflines.profiler.collect import Recording
 from rooflines.profiler.records import Settings, Workload
 from rooflines.profiler.run import load
 from rooflines.profiler.samplers.journal import read_journal
-from rooflines.profiler.samplers.loop import GAP_S
 place = Path(sys.argv[1])
 try:
     with Recording(place / "run", Workload(name="sleep", mode="inference"), torch.device("cpu"),
@@ -204,7 +203,8 @@ try:
         for step in range(60):
             time.sleep(0.02)
             if step == 30:
-                before = len(read_journal(place / "run" / ".samples.jsonl").samples)
+                while (before := len(read_journal(place / "run" / ".samples.jsonl").samples)) < 3:
+                    time.sleep(0.05)
                 try:
                     with (place / "filler").open("wb", buffering=0) as filler:
                         while filler.write(bytes(512)):
