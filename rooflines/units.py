@@ -70,6 +70,11 @@ def percent(fraction: float, digits: int = 0) -> str:
     return f"{fraction * 100:.{digits}f} %"
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things: ``1 step``, ``3 steps``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kKMGT]?)(i?)[bB]?\s*\Z")
 
 

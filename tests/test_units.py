@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from rooflines.units import binary_bytes, percent, scale, seconds, si, significant
+from rooflines.units import binary_bytes, counted, percent, scale, seconds, si, significant
 
 pytestmark = pytest.mark.unit
 
@@ -69,3 +69,8 @@ def test_seconds(value, text):
 )
 def test_percent(value, digits, text):
     assert percent(value, digits) == text
+
+
+@pytest.mark.parametrize(("number", "text"), [(0, "0 steps"), (1, "1 step"), (2, "2 steps"), (12345, "12,345 steps")])
+def test_counted(number, text):
+    assert counted(number, "step") == text

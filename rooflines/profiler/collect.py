@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import statistics
 import time
 from collections.abc import Callable, Iterable
 from datetime import datetime, timezone
@@ -19,9 +18,10 @@ import msgspec
 
 from rooflines.errors import Interrupted, OutputError, RooflinesError, UsageError, WorkloadError
 from rooflines.profiler.compiled import write_compiled
+from rooflines.profiler.data_loading import DataLoading
 from rooflines.profiler.environment import collect_environment
 from rooflines.profiler.inductor import InductorWatch
-from rooflines.profiler.loader import LoaderWatch, Waited, WatchedLoader, may_begin_anew, run_alone
+from rooflines.profiler.loader import WatchedLoader
 from rooflines.profiler.memory_shortage import memory_shortage
 from rooflines.profiler.noted import NotedCall, leaves_out, note
 from rooflines.profiler.peak_memory import PeakMemory, page_faults, since
@@ -29,8 +29,6 @@ from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.records import (
     Counter,
     DeviceSample,
-    LoaderAlone,
-    Loading,
     Run,
     RunFile,
     Settings,
@@ -42,20 +40,17 @@ from rooflines.profiler.records import (
 from rooflines.profiler.run import JOURNAL_FILE, RUN_FILE, create_directory, file_stem, save
 from rooflines.profiler.samplers.mps import MpsSampler
 from rooflines.profiler.samplers.process import SamplerProcess, gpus_in_use, torch_gpus
+from rooflines.profiler.step_clock import StepClock, synchronise
 from rooflines.profiler.tf32 import tf32_state
 from rooflines.profiler.tracer import Tracer
-from rooflines.units import binary_bytes, percent
+from rooflines.profiler.warmup import WARMUP_MAX_S, WarmUp
+from rooflines.units import binary_bytes, counted
 
 if TYPE_CHECKING:
     import torch
 
 Stage = Literal["warm-up", "timed", "traced", "done"]
 
-# Warm-up ends when the medians of the last SETTLE_WINDOW steps and of as many before them differ by less than SETTLE_LIMIT.
-SETTLE_WINDOW = 3
-SETTLE_LIMIT = 0.05
-WARMUP_MAX_STEPS = 50
-WARMUP_MAX_S = 30.0
 # The timed pass aims at this many seconds, within these numbers of steps.
 TIMED_S = 5.0
 TIMED_MIN_STEPS, TIMED_MAX_STEPS = 5, 100
@@ -63,11 +58,6 @@ TIMED_LEAST_STEPS = 3  # of steps so long that five of them would take longer th
 # The traced pass: this many steps, fewer when their trace would be larger than the limit (uncompressed JSON).
 TRACED_STEPS = 3
 TRACE_LIMIT_BYTES = 200_000_000
-# The loader alone runs for this long.
-ALONE_S = 2.0
-# The pass on resident data: about this many seconds, within these numbers of steps.
-RESIDENT_S = 1.0
-RESIDENT_MIN_STEPS, RESIDENT_MAX_STEPS = 4, 51  # the first one, which follows the profiler, is not kept
 
 
 def quiet_profiler() -> None:
@@ -82,6 +72,7 @@ class Recording:
     Use it as a context manager; leaving it, however it is left, writes a loadable run, except where an input was refused before the
     first step ended: then there is nothing to keep and the directory is removed. ``settings`` may fix the number of timed and warm-up
     steps; None lets the step times decide. ``workload`` may be corrected while recording; ``run`` is set when the context is left.
+    ``loading`` is what is seen of the program's data, and what asks its loader and its step for more once the rest is recorded.
     Entering raises UsageError while another recording or somebody else's torch profiler is on: each would be in the other's times.
     """
 
@@ -107,12 +98,11 @@ class Recording:
         self._planned_trace_steps = traced_steps
         self._progress = progress or Silent()
         self._notes = list(notes)
-        self._times: dict[str, list[int]] = {"warm-up": [], "timed": [], "traced": []}
-        self._settled: bool | None = None
-        self._rule = ""
+        self._warmup = WarmUp(self._settings.warmup)
+        self._timed_ns: list[int] = []
+        self._traced_ns: list[int] = []
         self._timed_steps = 0
-        self._spans: list[tuple[Any, Any]] = []  # begin and end of every timed step: CUDA events, or perf_counter_ns
-        self._begun: Any = None
+        self._clock = StepClock(device)
         self._faults: int | None = None
         self._page_faults: dict[str, int | None] = {}
         self._peak = PeakMemory(device)
@@ -131,11 +121,7 @@ class Recording:
         self._compiled_graphs = 0
         self._module_names: dict[int, str] = {}
         self._tf32: dict[str, bool] | None = None
-        self._watch = LoaderWatch()
-        self._waited: dict[str, list[Waited]] = {"timed": [], "traced": []}
-        self._loading = Loading()
-        self._workers_cpu_s = 0.0
-        self._resident_until = 0
+        self.loading = DataLoading(device, self._progress, self._notes)
         self._last = 0
 
     @property
@@ -160,7 +146,7 @@ class Recording:
         try:
             self._inductor.__enter__()
             if self.workload.source != "model":  # what we run ourselves has its data already
-                self._watch.__enter__()
+                self.loading.__enter__()
             self._facts = RunFile(
                 created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
                 workload=self.workload,
@@ -170,17 +156,20 @@ class Recording:
             save(self.directory, self._facts)
             self._progress.stage("warming up", self._settings.warmup)
             if self._settings.warmup == 0:
-                self._rule = "no warm-up, as asked"
                 self._begin_timed()
-            self._synchronise()
+            synchronise(self._device)
         except BaseException:
             Recording._active = None
             self._inductor.__exit__()
-            self._watch.__exit__()
+            self.loading.__exit__()
             self._stop_sampler()
             raise
         self._last = time.perf_counter_ns()
         return self
+
+    def loader(self, iterable: Iterable[Any], *, again: bool = True) -> WatchedLoader:
+        """``iterable`` so that waiting for its batches is seen (``DataLoading.loader``); torch's ``DataLoader`` is seen without."""
+        return self.loading.loader(iterable, again=again)
 
     def step(self) -> None:
         """Mark the end of a step."""
@@ -196,24 +185,26 @@ class Recording:
         if kind is not None:
             status = "interrupted" if issubclass(kind, (KeyboardInterrupt, Interrupted)) else "failed"
         try:
-            if isinstance(error, WorkloadError) and not any(self._times.values()) and not self._spans:
+            if isinstance(error, WorkloadError) and not (self._warmup.times_ns or self._timed_ns or self._clock):
                 self._forget()
                 return
             if status == "complete" and not self.done:
                 self._notes.append(self._ended_early())
             self._finish(status)
             interrupt = self._at_end_of_loop() if status == "complete" and self.workload.source == "loop" else None
-            self._label_batch()
+            self.loading.finish()
+            if self.workload.batch_size is None:
+                self.workload = msgspec.structs.replace(self.workload, batch_size=self.loading.samples_of_every_step)
             self._facts = msgspec.structs.replace(
                 self._facts,
                 status=status,
                 workload=self.workload,
                 steps=StepTimes(
-                    warmup_ns=tuple(self._times["warm-up"]),
-                    timed_ns=tuple(self._times["timed"]),
-                    traced_ns=tuple(self._times["traced"]),
-                    settled=self._settled,
-                    rule=self._rule,
+                    warmup_ns=tuple(self._warmup.times_ns),
+                    timed_ns=tuple(self._timed_ns),
+                    traced_ns=tuple(self._traced_ns),
+                    settled=self._warmup.settled,
+                    rule=self._warmup.rule,
                     clock="cuda events" if self._device.type == "cuda" else "perf_counter",
                     timed_page_faults=self._page_faults.get("timed"),
                     traced_page_faults=self._page_faults.get("traced"),
@@ -228,7 +219,7 @@ class Recording:
                 tf32=self._tf32,
                 counters=self._counters,
                 peak_memory_kind=self._peak.kind if self._peak_bytes is not None else None,
-                loading=self._loading if self._loading.loader else None,
+                loading=self.loading.seen if self.loading.seen.loader else None,
                 notes=tuple(self._notes),
                 error=None if error is None else str(error) or type(error).__name__,
             )
@@ -239,7 +230,7 @@ class Recording:
             self.stage = "done"
             Recording._active = None
             self._inductor.__exit__()
-            self._watch.__exit__()
+            self.loading.__exit__()
 
     def _write_compiled(self) -> str | None:
         """Write down what was compiled; returns the file's name."""
@@ -279,36 +270,14 @@ class Recording:
     # --- warm-up ---------------------------------------------------------------------------------------------------------------
 
     def _after_warmup_step(self) -> None:
-        self._synchronise()
+        synchronise(self._device)
         now = time.perf_counter_ns()
-        times = self._times["warm-up"]
-        times.append(now - self._last)
-        self._last = now
+        step_ns, self._last = now - self._last, now
         self._progress.advance()
-        if self._warm():
+        if self._warmup.over_after(step_ns):
+            if self._warmup.problem:
+                self._notes.append(self._warmup.problem)
             self._begin_timed()
-
-    def _warm(self) -> bool:
-        times = self._times["warm-up"]
-        if self._settings.warmup is not None:
-            self._rule = f"{_counted(self._settings.warmup, 'warm-up step')}, as asked"
-            return len(times) >= self._settings.warmup
-        compared = f"fewer than {2 * SETTLE_WINDOW} of them, too few to compare"
-        if len(times) >= 2 * SETTLE_WINDOW:
-            last = statistics.median(times[-SETTLE_WINDOW:])
-            before = statistics.median(times[-2 * SETTLE_WINDOW : -SETTLE_WINDOW])
-            change = abs(last - before) / before if before else 0.0
-            compared = f"medians of the last {SETTLE_WINDOW} steps and the {SETTLE_WINDOW} before differ by {percent(change, 1)}"
-            if change < SETTLE_LIMIT:
-                self._settled = True
-                self._rule = f"settled after {len(times)} warm-up steps: {compared} (limit {percent(SETTLE_LIMIT)})"
-                return True
-        if len(times) >= WARMUP_MAX_STEPS or sum(times) >= WARMUP_MAX_S * 1e9:
-            self._settled = False
-            self._rule = f"not settled after {_counted(len(times), 'warm-up step')}: {compared} (limit {percent(SETTLE_LIMIT)})"
-            self._notes.append(f"step times had not settled when timing began: {compared}")
-            return True
-        return False
 
     # --- timed pass ------------------------------------------------------------------------------------------------------------
 
@@ -322,60 +291,36 @@ class Recording:
         self._sampler = SamplerProcess(os.getpid(), self.directory / JOURNAL_FILE, gpus=gpus, sparing=sparing)
         self._sampler.start()
         self._peak.start()
-        self._synchronise()
-        self._watch.forget()
-        self._workers_cpu_s = self._watch.workers_cpu_s()
+        synchronise(self._device)
+        self.loading.begin_timed()
         self._faults = page_faults()
         self._timed_began_ns = time.time_ns()
-        self._begun = self._mark()
+        self._clock.begin()
 
     def _enough_steps(self) -> int:
-        recent = self._times["warm-up"][-SETTLE_WINDOW:]
-        if not recent:
+        step_s = self._warmup.step_s
+        if step_s is None:
             return TIMED_MIN_STEPS
-        step_s = max(statistics.median(recent), 1) / 1e9
         least = TIMED_MIN_STEPS if step_s * TIMED_MIN_STEPS <= WARMUP_MAX_S else TIMED_LEAST_STEPS
         return max(least, min(TIMED_MAX_STEPS, round(TIMED_S / step_s)))
 
     def _after_timed_step(self) -> None:
-        if self._device.type == "mps":
-            self._synchronise()
-        ended = self._mark()
-        self._spans.append((self._begun, ended))
-        self._waited["timed"].append(self._watch.take())
+        self._clock.end()
+        self.loading.after_timed_step()
         self._progress.advance()
         if self._mps is not None:
             self._mps.note()
-        # On the host, what the progress bar costs is not part of the next step; on CUDA the next step follows the last in the stream.
-        self._begun = ended if self._device.type == "cuda" else self._mark()
-        if len(self._spans) >= self._timed_steps:
+        self._clock.go_on()
+        if len(self._clock) >= self._timed_steps:
             self._end_timed()
             self._begin_traced()
 
-    def _mark(self) -> Any:
-        """A point in time on the device's own clock: steps are not synchronised one by one on CUDA, as in real use."""
-        if self._device.type == "cuda":
-            import torch
-
-            event: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-            event.record(torch.cuda.current_stream(self._device))
-            return event
-        return time.perf_counter_ns()
-
     def _end_timed(self) -> None:
-        if self._device.type == "cuda":
-            self._synchronise()
-        self._times["timed"] = self._durations_ns(self._spans)
-        self._spans = []
-        self._loading = self._seen_loading()
+        self._timed_ns = self._clock.take_ns()
+        self.loading.end_timed()
         self._page_faults["timed"] = since(self._faults)
         self._peak_bytes = self._peak.bytes()
         self._stop_sampler()
-
-    def _durations_ns(self, spans: list[tuple[Any, Any]]) -> list[int]:
-        if self._device.type == "cuda":
-            return [round(begun.elapsed_time(ended) * 1e6) for begun, ended in spans]
-        return [ended - begun for begun, ended in spans]
 
     def _stop_sampler(self) -> None:
         if self._sampler is None:
@@ -400,18 +345,15 @@ class Recording:
             return
         self._progress.stage("tracing one step to see how large a trace is", None)
         self._compiled_graphs = self._inductor.graphs
-        # What the program does with a batch after its step is its own business: it is held only while it may be asked for again.
-        self._watch.keep = self._watch.tracing = True
+        self.loading.begin_traced()
         self._tracer = Tracer(self._device, steps=1, probe=True)
         self._tracer.start()
 
     def _after_traced_step(self) -> None:
         tracer = self._tracer
         assert tracer is not None
-        self._synchronise()
-        waited = self._watch.take()
-        if not tracer.probe:
-            self._waited["traced"].append(waited)
+        synchronise(self._device)
+        self.loading.after_traced_step(probe=tracer.probe)
         finished = tracer.step()
         self._progress.advance()
         if not finished:
@@ -422,13 +364,13 @@ class Recording:
         if not tracer.probe:
             if compiled > before:
                 self._notes.append("code was compiled while the steps were traced: their times and operators include that")
-            self._watch.keep = self._watch.tracing = False
+            self.loading.end_traced()
             self.stage = "done"
             return
         steps = max(1, min(self._planned_trace_steps, TRACE_LIMIT_BYTES // max(size, 1)))
         if steps < self._planned_trace_steps:
             self._notes.append(
-                f"traced {_counted(steps, 'step')} instead of {self._planned_trace_steps}: one step makes {binary_bytes(size)} of "
+                f"traced {counted(steps, 'step')} instead of {self._planned_trace_steps}: one step makes {binary_bytes(size)} of "
                 f"trace, the limit is {binary_bytes(TRACE_LIMIT_BYTES)}"
             )
         self._progress.stage("tracing", steps)
@@ -442,7 +384,7 @@ class Recording:
         name = f"{file_stem(self.workload.name)}.pt.trace.json.gz"
         size = tracer.write(self.directory / name)
         self._trace_name = name
-        self._times["traced"] = tracer.times_ns
+        self._traced_ns = tracer.times_ns
         self._parameter_elements = tracer.parameter_elements
         self._module_names |= tracer.module_names
         self._tf32 = tf32_state() if self._device.type == "cuda" else None
@@ -474,116 +416,6 @@ class Recording:
                 self._notes.append(f"what fills the memory could not be followed: {str(error).partition(chr(10))[0]}")
         self._progress.advance()
 
-    # --- data loading ----------------------------------------------------------------------------------------------------------
-
-    def loader(self, iterable: Iterable[Any], *, again: bool = True) -> WatchedLoader:
-        """``iterable`` so that waiting for its batches is seen; torch's ``DataLoader`` is seen without.
-
-        After the recording it is iterated once more, for two seconds, to measure it alone, unless it is an iterator or ``again`` is
-        False: iterating it would take the program's data.
-        """
-        return self._watch.wrap(iterable, again=again)
-
-    @property
-    def is_loading(self) -> bool:
-        """Whether the program is in a data loader just now: what it runs there is no step."""
-        return self._watch.is_loading
-
-    @property
-    def on_resident_data(self) -> bool:
-        """Whether the step now running was given its last batch again."""
-        return self._watch.resident
-
-    def resident_step(self) -> bool:
-        """To be called after a step of a program that ends with its recording: whether to make one more, on the batch that is there.
-
-        Such steps tell what the program reaches when it does not wait for its data. False where no batch was seen, and when there are
-        enough of them.
-        """
-        if not self.on_resident_data:
-            if self._loading.resident_ns or not self._loading.loader or not self._watch.has_batch or _has_peers():
-                return False
-            self._progress.stage("timing the step on resident data", None)
-            self._watch.resident = True
-            self._synchronise()
-        else:
-            if self._device.type == "mps":
-                self._synchronise()
-            self._spans.append((self._begun, self._mark()))
-        self._resident_until = self._resident_until or time.perf_counter_ns() + round(RESIDENT_S * 1e9)
-        count = len(self._spans)
-        if count < RESIDENT_MIN_STEPS or (count < RESIDENT_MAX_STEPS and time.perf_counter_ns() < self._resident_until):
-            self._begun = self._mark()
-            return True
-        self.end_resident_steps()
-        return False
-
-    def end_resident_steps(self, error: Exception | None = None) -> None:
-        """Keep what was measured on resident data; nothing where it made the program raise ``error``."""
-        spans, self._spans = self._spans, []
-        self._watch.resident = False
-        if error is not None:
-            reason = str(error).partition("\n")[0] or type(error).__name__
-            self._notes.append(f"the step could not be run on its last batch again: {reason}")
-            return
-        self._synchronise()
-        self._loading = msgspec.structs.replace(self._loading, resident_ns=tuple(self._durations_ns(spans[1:])))
-
-    def run_loader_alone(self, *, ends: bool = False) -> None:
-        """Iterate the loader that was waited for longest for two seconds, unless that would take data from the program it belongs to.
-
-        ``ends`` says that the program will not go on afterwards, and so has no use for its data.
-        """
-        source = self._watch.longest
-        if source is None or source.loader is None or not self._loading.loader or source.again is False:
-            return
-        if not ends and not may_begin_anew(source):
-            return
-        self._progress.stage("running the data loader alone", None)
-        alone: LoaderAlone | None = None
-        try:
-            with self._watch.looking_away():
-                alone = run_alone(source, limit_s=ALONE_S)
-        except Exception as error:
-            reason = str(error).partition("\n")[0] or type(error).__name__
-            self._notes.append(f"the data loader could not be run alone: {reason}")
-        self._loading = msgspec.structs.replace(self._loading, alone=alone)
-
-    def _at_end_of_loop(self) -> KeyboardInterrupt | None:
-        """Run the loader alone. Ctrl-C meanwhile is for the caller, once the run, to which it makes no difference, is on disk."""
-        try:
-            self.run_loader_alone()
-        except KeyboardInterrupt as interrupt:
-            return interrupt
-        return None
-
-    def _seen_loading(self) -> Loading:
-        """What the timed pass saw of data loading; without a name where it saw none."""
-        source, waited = self._watch.longest, self._waited["timed"]
-        if source is None:
-            return Loading()
-        samples = [one.samples for one in waited]
-        return Loading(
-            loader=source.name,
-            timed_wait_ns=tuple(one.wait_ns for one in waited),
-            timed_batches=tuple(one.batches for one in waited),
-            timed_samples=tuple(count for count in samples if count is not None) if None not in samples else (),
-            workers=source.workers,
-            prefetched=source.prefetched,
-            batch_size=source.batch_size,
-            pin_memory=source.pin_memory,
-            workers_cpu_s=self._watch.workers_cpu_s() - self._workers_cpu_s if source.workers else None,
-        )
-
-    def _label_batch(self) -> None:
-        """Complete what was seen of data loading; every timed step with as many samples says the batch size where nobody did."""
-        if not self._loading.loader:
-            return
-        self._loading = msgspec.structs.replace(self._loading, traced_wait_ns=tuple(one.wait_ns for one in self._waited["traced"]))
-        sizes = set(self._loading.timed_samples)
-        if self.workload.batch_size is None and len(sizes) == 1 and sizes != {0}:
-            self.workload = msgspec.structs.replace(self.workload, batch_size=sizes.pop())
-
     # --- the end ---------------------------------------------------------------------------------------------------------------
 
     def _finish(self, status: str) -> None:
@@ -604,9 +436,9 @@ class Recording:
             self._stop_sampler()
 
     def _ended_early(self) -> str:
-        timed = len(self._spans) or len(self._times["timed"])
-        traced = len(self._tracer.times_ns) if self._tracer is not None and self._tracer.times_ns else len(self._times["traced"])
-        taken = f"{_counted(len(self._times['warm-up']), 'warm-up step')}, {timed} timed, {traced} traced"
+        timed = len(self._clock) or len(self._timed_ns)
+        traced = len(self._tracer.times_ns) if self._tracer is not None and self._tracer.times_ns else len(self._traced_ns)
+        taken = f"{counted(len(self._warmup.times_ns), 'warm-up step')}, {timed} timed, {traced} traced"
         if traced:
             return f"the steps ended in the traced pass ({taken}): its operators are those of fewer steps than planned."
         return (
@@ -614,29 +446,13 @@ class Recording:
             "Ask for fewer warm-up and timed steps, or run more."
         )
 
-    def _synchronise(self) -> None:
-        synchronise(self._device)
-
-
-def _has_peers() -> bool:
-    """Whether other ranks make the same steps: one that makes more of them than the others waits for them forever."""
-    import torch.distributed as ranks
-
-    return ranks.is_available() and ranks.is_initialized() and ranks.get_world_size() > 1
-
-
-def synchronise(device: torch.device) -> None:
-    """Wait until the device has finished everything it was given."""
-    import torch
-
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    elif device.type == "mps":
-        torch.mps.synchronize()
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    def _at_end_of_loop(self) -> KeyboardInterrupt | None:
+        """Run the loader alone. Ctrl-C meanwhile is for the caller, once the run, to which it makes no difference, is on disk."""
+        try:
+            self.loading.run_loader_alone()
+        except KeyboardInterrupt as interrupt:
+            return interrupt
+        return None
 
 
 def collect(
@@ -683,11 +499,11 @@ def collect(
 def _measure_input(recording: Recording, step: Callable[[], object]) -> None:
     """The step on resident data and its loader alone, where it has one."""
     try:
-        while recording.resident_step():
+        while recording.loading.resident_step():
             step()
     except Exception as error:
-        recording.end_resident_steps(error)
-    recording.run_loader_alone()
+        recording.loading.end_resident_steps(error)
+    recording.loading.run_loader_alone()
 
 
 def interrupted(directory: Path) -> Interrupted:

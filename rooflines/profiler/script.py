@@ -133,7 +133,7 @@ def collect_script(script: Path, arguments: list[str], recording: Recording, dev
 
     def on_step(mode: Mode) -> None:
         nonlocal stepped
-        if recording.is_loading:  # a module among the transforms of a data set
+        if recording.loading.is_under_way:  # a module among the transforms of a data set
             return
         stepped = True
         if mode != recording.workload.mode:
@@ -142,9 +142,9 @@ def collect_script(script: Path, arguments: list[str], recording: Recording, dev
             recording.step()
         if recording.done and not to_end:
             # The script ends here, while its data is still there: what is asked of its loader now, it will not miss.
-            if recording.resident_step():
+            if recording.loading.resident_step():
                 return
-            recording.run_loader_alone(ends=True)
+            recording.loading.run_loader_alone(ends=True)
             raise _Enough
 
     argv, path = sys.argv, list(sys.path)
@@ -157,14 +157,14 @@ def collect_script(script: Path, arguments: list[str], recording: Recording, dev
             except _Enough:
                 pass
             except SystemExit as ending:
-                if ending.code not in (None, 0) and not recording.on_resident_data:
+                if ending.code not in (None, 0) and not recording.loading.is_resident:
                     raise
             except Exception as error:
-                if not recording.on_resident_data:
+                if not recording.loading.is_resident:
                     raise
-                recording.end_resident_steps(error)  # everything is recorded, and to its own data it did not object
-            if recording.on_resident_data:
-                recording.end_resident_steps()
+                recording.loading.end_resident_steps(error)  # everything is recorded, and to its own data it did not object
+            if recording.loading.is_resident:
+                recording.loading.end_resident_steps()
             if not stepped:
                 raise WorkloadError(
                     f"the script {str(script)!r} ended without a step: no optimizer stepped, no module was called with gradients off.",

@@ -15,7 +15,7 @@ from rooflines.device_specs.compare import Compared, References, without_referen
 from rooflines.device_specs.records import Ceiling, Ceilings
 from rooflines.reports.sentences import DOUBTS, ago, ceiling_name, listed, marks_of, roof_order
 from rooflines.serial import to_json, to_plain
-from rooflines.units import binary_bytes, percent, si
+from rooflines.units import binary_bytes, counted, percent, si
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -155,7 +155,7 @@ def comparison_plain(rows: Sequence[Compared]) -> list[dict[str, Any]]:
 
 def heading(ceilings: Ceilings, now: datetime | None = None) -> list[str]:
     """Of what the ceilings are; and when and by what they were measured: ``measured 3 days ago (2026-11-18 10:22 UTC), method 3``."""
-    threads = f"{ceilings.threads} thread{'' if ceilings.threads == 1 else 's'}" if ceilings.threads else ""
+    threads = counted(ceilings.threads, "thread") if ceilings.threads else ""
     clock = f"{si(ceilings.clock_hz, 'Hz')} sustained" if ceilings.clock_hz else ""
     which = "every figure" if ceilings.full else "the figures that judge a run"
     held = f"sustained for {ceilings.sustained_s:g} s" if ceilings.sustained_s else ""

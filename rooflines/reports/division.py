@@ -8,7 +8,7 @@ from rooflines.roofline.analysis import PARTS, Analysis, Input, StepDivision
 from rooflines.roofline.input_advice import WAITS
 from rooflines.roofline.step_division import input_fraction
 from rooflines.roofline.verdict import rates_sentence
-from rooflines.units import percent, seconds
+from rooflines.units import counted, percent, seconds
 
 _NAMES = {"data_loading": "data loading", "host_to_device": "host to device", "other": "other work", "host": "other host"}
 _MEANINGS = {
@@ -72,7 +72,7 @@ def input_sentences(analysis: Analysis) -> list[str]:
     found, division = analysis.input, analysis.division
     if found is None:
         return []
-    who = found.loader if found.workers is None else f"{found.loader}, {found.workers} worker{'' if found.workers == 1 else 's'}"
+    who = found.loader if found.workers is None else f"{found.loader}, {counted(found.workers, 'worker')}"
     text = f"Waiting for data ({who}) takes {seconds(found.wait_s)} of a timed step, {percent(found.wait_fraction)} of it"
     if division is not None and division.loader_s is not None and division.step_s > 0:
         text += f"; in a traced step {seconds(division.loader_s)}, {_against(division.loader_s / division.step_s, found)}"

@@ -51,7 +51,7 @@ from rooflines.reports.usage_html import timeline_data
 from rooflines.reports.usage_sentences import missing_usage, usage_remarks, usage_title
 from rooflines.reports.usage_table import usage_table
 from rooflines.roofline.analysis import CATEGORIES, Analysis
-from rooflines.units import binary_bytes, percent, seconds
+from rooflines.units import binary_bytes, counted, percent, seconds
 
 SHOWN_AT_FIRST = 50
 _FINDINGS_AT_FIRST = 3
@@ -175,7 +175,7 @@ def embedded_json(value: Any) -> str:
 
 def _basis(analysis: Analysis) -> str:
     count = analysis.basis.steps
-    steps = f"{count} traced step{'' if count == 1 else 's'}"
+    steps = counted(count, "traced step")
     if analysis.basis.per == "step":
         return f"Times, FLOPs and bytes are per step: the mean over {steps}."
     return f"Times, FLOPs and bytes are for the whole trace of {steps}."

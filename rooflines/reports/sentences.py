@@ -10,7 +10,7 @@ from rooflines.device_specs.records import Ceiling, Ceilings, Conditions
 from rooflines.reports.summary import CategorySummary, PeakMemory, share_of_saving
 from rooflines.reports.tables import INFERRED_MARK, operator_module, operator_name
 from rooflines.roofline.analysis import Analysis, OperatorRow
-from rooflines.units import binary_bytes, percent, seconds, si, significant
+from rooflines.units import binary_bytes, counted, percent, seconds, si, significant
 
 # What a ceiling's source says when it should be read with care, and why.
 DOUBTS = {
@@ -310,7 +310,7 @@ def ago(age: timedelta) -> str:
     for length, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
         count = int(age.total_seconds() // length)
         if count:
-            return f"{count} {unit}{'' if count == 1 else 's'} ago"
+            return f"{counted(count, unit)} ago"
     return "just now"
 
 
@@ -320,4 +320,4 @@ def age_before(date: str, created: str) -> str:
         days = (datetime.fromisoformat(created[:10]) - datetime.fromisoformat(date[:10])).days
     except ValueError:
         return ""
-    return f"{days} day{'' if days == 1 else 's'} before" if days > 0 else ""
+    return f"{counted(days, 'day')} before" if days > 0 else ""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from rooflines.reports.sentences import listed
 from rooflines.roofline.analysis import Analysis, DeviceUsage, Energy, Gauge, Unresolved, Usage
 from rooflines.roofline.usage import HOST, is_host
-from rooflines.units import binary_bytes, percent, seconds, si, significant
+from rooflines.units import binary_bytes, counted, percent, seconds, si, significant
 
 _METHODS = {"counter": "by its energy counter", "power": "by integrating its power"}
 _METHODS_OF_MANY = {"counter": "by their energy counters", "power": "by integrating their power"}
@@ -151,7 +151,7 @@ def _memory(analysis: Analysis, one: DeviceUsage) -> list[str]:
         )
     pages = one.counts.get("process_major_faults", 0.0)
     if pages:
-        texts.append(f"{pages:,.0f} page{'' if pages == 1 else 's'} read from disk")
+        texts.append(f"{counted(round(pages), 'page')} read from disk")
     return [", ".join(texts)] if texts else []
 
 
@@ -189,8 +189,8 @@ def _held(one: DeviceUsage) -> list[str]:
 
 
 def _errors(one: DeviceUsage) -> list[str]:
-    counted = [(one.counts.get(f"ecc_{kind}", 0.0), kind) for kind in ("uncorrected", "corrected")]
-    return [f"{count:,.0f} {kind} memory error{'' if count == 1 else 's'}" for count, kind in counted if count]
+    found = [(round(one.counts.get(f"ecc_{kind}", 0.0)), kind) for kind in ("uncorrected", "corrected")]
+    return [counted(count, f"{kind} memory error") for count, kind in found if count]
 
 
 def _mean(gauge: Gauge | None) -> float | None:

@@ -17,6 +17,7 @@ from rooflines.profiler.progress import Progress
 from rooflines.serial import write_json, write_text
 from rooflines.studies import data
 from rooflines.studies.records import TimedOperator
+from rooflines.units import counted
 
 STUDY_FILE = "study.json"
 REPORT_FILE = "report.html"
@@ -58,7 +59,7 @@ def machine() -> str:
 
     cpu = detect.cpu()
     usable = len(detect.usable_cpus())
-    parts = [f"{cpu.name}, {usable} CPU{'' if usable == 1 else 's'}"]
+    parts = [f"{cpu.name}, {counted(usable, 'CPU')}"]
     if torch.cuda.is_available():
         parts.append(detect.gpu(0).name)
     return " + ".join(parts)

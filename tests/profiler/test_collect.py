@@ -177,41 +177,6 @@ def test_samples_are_taken_beside_the_timed_pass(tmp_path):
 # --- warm-up -----------------------------------------------------------------------------------------------------------------------
 
 
-def warm(durations_ns):
-    """The recording's state after warm-up steps of these lengths: how many it took, and what it says."""
-    recording = Recording.__new__(Recording)
-    recording._times = {"warm-up": []}
-    recording._settings = Settings()
-    recording._settled, recording._rule, recording._notes = None, "", []
-    for duration in durations_ns:
-        recording._times["warm-up"].append(duration)
-        if recording._warm():
-            break
-    return len(recording._times["warm-up"]), recording._settled, recording._rule, recording._notes
-
-
-@pytest.mark.unit
-def test_warm_up_ends_when_three_steps_are_within_five_percent_of_the_three_before():
-    assert warm([100] * 20)[:3] == (
-        6, True, "settled after 6 warm-up steps: medians of the last 3 steps and the 3 before differ by 0.0 % (limit 5 %)",
-    )  # fmt: skip
-    # 900 300 120 | 100 100 100: 300 to 100; then 300 120 100 | ...: 120 to 100; then 120 100 100 | 100 100 100: the same
-    assert warm([900, 300, 120, *[100] * 20])[:2] == (8, True)
-
-
-@pytest.mark.unit
-def test_warm_up_that_does_not_settle_ends_after_fifty_steps_and_says_so():
-    count, settled, rule, notes = warm([2**i for i in range(60)][:24] + [2 ** (24 - i) for i in range(24)] + [1, 9] * 20)
-    assert (count, settled) == (50, False)
-    assert rule.startswith("not settled after 50 warm-up steps")
-    assert len(notes) == 1
-
-
-@pytest.mark.unit
-def test_warm_up_that_does_not_settle_ends_after_thirty_seconds():
-    assert warm([10**9 * 2**i for i in range(20)])[:2] == (5, False)  # 1 + 2 + 4 + 8 + 16 s
-
-
 @pytest.mark.unit
 def test_without_numbers_the_step_times_decide(tmp_path):
     run = collect(forward, tmp_path / "run", WORKLOAD, CPU)

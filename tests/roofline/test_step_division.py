@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import rooflines
 from rooflines.pipeline.recording import profile_script
-from rooflines.profiler import collect
+from rooflines.profiler import data_loading
 from rooflines.profiler.records import Environment, LoaderAlone, Loading, RunFile, StepTimes, Workload
 from rooflines.profiler.trace.calls import build_calls
 from rooflines.profiler.trace.reader import read_trace
@@ -303,8 +303,8 @@ BATCH = 4
 @pytest.fixture
 def briefly(monkeypatch):
     """The loader alone for a fraction of the time."""
-    monkeypatch.setattr(collect, "ALONE_S", 0.3)
-    monkeypatch.setattr(collect, "RESIDENT_S", 0.1)
+    monkeypatch.setattr(data_loading, "ALONE_S", 0.3)
+    monkeypatch.setattr(data_loading, "RESIDENT_S", 0.1)
 
 
 class Naps(Dataset):
@@ -475,7 +475,7 @@ def test_ctrl_c_while_the_loader_runs_alone_is_heard_when_the_run_is_on_disk(tmp
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(collect, "run_alone", interrupted)
+    monkeypatch.setattr(data_loading, "run_alone", interrupted)
     with pytest.raises(KeyboardInterrupt):
         train(tmp_path)
     facts_ = rooflines.load(tmp_path / "run").facts

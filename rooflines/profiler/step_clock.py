@@ -1,0 +1,70 @@
+"""The times of steps, on the clock of the device that they run on."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+
+def synchronise(device: torch.device) -> None:
+    """Wait until the device has finished everything it was given."""
+    import torch
+
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()
+
+
+class StepClock:
+    """Times steps one by one: ``begin``, and after every step ``end`` and ``go_on``; ``take_ns`` gives what they took.
+
+    On CUDA by events, so that steps are not synchronised one by one, as in real use; elsewhere by the host's clock.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._begun: Any = None
+        self._spans: list[tuple[Any, Any]] = []  # CUDA events, or perf_counter_ns
+
+    def __len__(self) -> int:
+        """The steps that have ended and were not taken yet."""
+        return len(self._spans)
+
+    def begin(self) -> None:
+        """The first step begins now."""
+        self._begun = self._mark()
+
+    def end(self) -> None:
+        """A step ends now."""
+        if self._device.type == "mps":
+            synchronise(self._device)
+        self._spans.append((self._begun, self._mark()))
+
+    def go_on(self) -> None:
+        """The next step begins: on the host now, so that what was done since is in no step; on CUDA it follows in the stream."""
+        self._begun = self._spans[-1][1] if self._device.type == "cuda" else self._mark()
+
+    def drop(self) -> None:
+        """Forget the steps that have ended."""
+        self._spans = []
+
+    def take_ns(self) -> list[int]:
+        """What each step took that has ended; they are forgotten. Waits for the device."""
+        spans, self._spans = self._spans, []
+        synchronise(self._device)
+        if self._device.type == "cuda":
+            return [round(begun.elapsed_time(ended) * 1e6) for begun, ended in spans]
+        return [ended - begun for begun, ended in spans]
+
+    def _mark(self) -> Any:
+        if self._device.type == "cuda":
+            import torch
+
+            event: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+            event.record(torch.cuda.current_stream(self._device))
+            return event
+        return time.perf_counter_ns()
