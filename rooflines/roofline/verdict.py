@@ -6,6 +6,8 @@ from rooflines.roofline.analysis import Analysis, OperatorRow, Rate, Steps
 from rooflines.roofline.step_division import host_fraction, input_fraction
 from rooflines.units import percent, seconds, significant
 
+# A rate that is known less well than this is said as the interval it lies in: one number would say more than was measured.
+_LARGE_ERROR = 0.25
 # Plural nouns for the categories, as one would say them.
 _PLURAL = {
     "convolution": "convolutions",
@@ -119,14 +121,21 @@ def rates_sentence(analysis: Analysis) -> str:
 
 
 def _rate(rate: Rate, unit: str, how: str = "") -> str:
-    """A rate with what there is to say of it: ``7,010 images/s (±3 %, measured)``."""
-    number = f"{float(significant(rate.per_s)):,.0f}" if rate.per_s >= 100 else significant(rate.per_s)
-    spread = ""
+    """A rate with what there is to say of it: ``7,010 images/s (±3 %, measured)``, ``40 to 190 images/s (measured)``."""
+    number, spread = _rounded(rate.per_s), ""
     if rate.ci95_per_s is not None:
         low, high = rate.ci95_per_s
-        spread = f"±{percent(max(high - rate.per_s, rate.per_s - low) / rate.per_s)}"
+        error = max(high - rate.per_s, rate.per_s - low) / rate.per_s
+        if error > _LARGE_ERROR:
+            number = f"{_rounded(low)} to {_rounded(high)}"
+        else:
+            spread = f"±{percent(error)}"
     remarks = ", ".join(text for text in (spread, how) if text)
     return f"{number} {unit}{f' ({remarks})' if remarks else ''}"
+
+
+def _rounded(per_s: float) -> str:
+    return f"{float(significant(per_s)):,.0f}" if per_s >= 100 else significant(per_s)
 
 
 def _lower_first(title: str) -> str:

@@ -76,6 +76,11 @@ def test_rates_that_no_advice_says_are_said_here():
     rates = "The loader alone delivers 7,010 images/s (±2 %), the step alone could take 190,000 images/s (derived)."
     assert rates in input_sentences(replace(sample(), input=fed_well))
     assert rates not in input_sentences(replace(sample(), input=FED))
+    hardly_known = replace(fed_well, step_rate=Rate(per_s=900, ci95_per_s=(400, 1900), how="measured"))
+    assert any(
+        text.endswith("the step alone could take 400 to 1,900 images/s (measured).")
+        for text in input_sentences(replace(sample(), input=hardly_known))
+    )
 
 
 def test_every_report_shows_it():
