@@ -18,8 +18,8 @@ from rich.console import Console
 
 from rooflines import pipeline
 from rooflines.pipeline.monitoring import _find_process
+from rooflines.profiler.directory import JOURNAL_FILE
 from rooflines.profiler.monitored import load
-from rooflines.profiler.run import JOURNAL_FILE
 from rooflines.profiler.samplers.journal import read_journal
 from rooflines.reports.monitor import print_monitored
 from tests.commands import call, command, environment
@@ -272,13 +272,24 @@ def test_the_arguments_are_shown_where_that_is_asked(place):
     assert TOKEN in Path("out/report.html").read_text()
 
 
-@pytest.mark.parametrize("content", ["{", "[]", '{"schema": "rooflines.monitor/9"}', '{"schema": "rooflines.monitor/1"}'])
-def test_a_corrupt_directory_is_one_sentence(place, content, capsys, monkeypatch):
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("{", "is corrupt: monitor.json: "),
+        ("[]", "is corrupt: monitor.json: "),
+        (
+            '{"schema": "rooflines.monitor/9"}',
+            "has schema 'rooflines.monitor/9'; this version of rooflines reads 'rooflines.monitor/1'.",
+        ),
+        ('{"schema": "rooflines.monitor/1"}', "is corrupt: monitor.json: Object missing required field "),
+    ],
+)
+def test_a_corrupt_directory_is_one_sentence(place, content, complaint, capsys, monkeypatch):
     Path("out").mkdir()
     Path("out/monitor.json").write_text(content)
     answer = call(capsys, monkeypatch, "report", "out")
     assert answer.code == 2
-    assert answer.err.startswith("rooflines: the monitored program in 'out' cannot be read: ")
+    assert answer.err.startswith(f"rooflines: the monitored program in 'out' {complaint}")
     assert len(answer.err.splitlines()) == 2
 
 

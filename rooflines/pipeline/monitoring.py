@@ -15,6 +15,7 @@ import msgspec
 
 from rooflines.errors import CommandError, DeviceError, OutputError, UsageError
 from rooflines.profiler.command import HeldCommand, find_program
+from rooflines.profiler.directory import JOURNAL_FILE, create_directory, default_directory
 from rooflines.profiler.monitored import (
     MONITOR_FILE,
     PYTHON_MEMORY_FILE,
@@ -29,7 +30,6 @@ from rooflines.profiler.monitored import (
     since,
 )
 from rooflines.profiler.progress import Progress, Silent
-from rooflines.profiler.run import JOURNAL_FILE, create_directory, default_directory
 from rooflines.profiler.samplers.journal import read_journal
 from rooflines.profiler.samplers.process import SamplerProcess
 from rooflines.serial import write_json

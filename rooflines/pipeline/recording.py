@@ -20,11 +20,12 @@ from rooflines.pipeline.ceilings import GivenCeilings, given_ceilings
 from rooflines.pipeline.reading import default_command
 from rooflines.pipeline.reporting import FORMATS, check_formats, report
 from rooflines.profiler.collect import Recording, collect, quiet_profiler
+from rooflines.profiler.directory import check_directory, default_directory
 from rooflines.profiler.memory_shortage import memory_shortage
 from rooflines.profiler.options import Options, check_options, find_device
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.records import Mode, Run, Settings, Workload
-from rooflines.profiler.run import check_directory, default_directory, save
+from rooflines.profiler.run import save
 from rooflines.profiler.workloads import Prepared, from_module, from_step, prepare, thread_count
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.analyze import IMPLAUSIBLE

@@ -9,9 +9,10 @@ import msgspec
 
 from rooflines.errors import OutputError, UsageError
 from rooflines.pipeline.reading import analyze, analyze_trace, is_directory
+from rooflines.profiler.directory import create_directory, default_directory
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.records import Run
-from rooflines.profiler.run import create_directory, default_directory, load
+from rooflines.profiler.run import load
 from rooflines.profiler.trace.columns import MEMORY_LIMIT_BYTES
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.analyze import analyze as _analyze

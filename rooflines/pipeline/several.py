@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from rooflines.errors import OutputError, UsageError
 from rooflines.pipeline.reading import is_directory
 from rooflines.pipeline.reporting import check_formats
+from rooflines.profiler.directory import create_directory, default_directory
 from rooflines.profiler.progress import Progress, Silent
-from rooflines.profiler.run import RUN_FILE, create_directory, default_directory, load
+from rooflines.profiler.run import RUN_FILE, load
 from rooflines.profiler.trace.columns import MEMORY_LIMIT_BYTES
 from rooflines.serial import write_json
 

@@ -19,6 +19,7 @@ import msgspec
 from rooflines.errors import Interrupted, OutputError, RooflinesError, UsageError, WorkloadError
 from rooflines.profiler.compiled import write_compiled
 from rooflines.profiler.data_loading import DataLoading
+from rooflines.profiler.directory import JOURNAL_FILE, create_directory, file_stem
 from rooflines.profiler.environment import collect_environment
 from rooflines.profiler.inductor import InductorWatch
 from rooflines.profiler.loader import WatchedLoader
@@ -37,7 +38,7 @@ from rooflines.profiler.records import (
     StepTimes,
     Workload,
 )
-from rooflines.profiler.run import JOURNAL_FILE, RUN_FILE, create_directory, file_stem, save
+from rooflines.profiler.run import RUN_FILE, save
 from rooflines.profiler.samplers.mps import MpsSampler
 from rooflines.profiler.samplers.process import SamplerProcess, gpus_in_use, torch_gpus
 from rooflines.profiler.step_clock import StepClock, synchronise

@@ -6,6 +6,7 @@ the sampler's journal, so that a monitor that was killed leaves a directory that
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 from collections.abc import Sequence
@@ -15,14 +16,11 @@ import msgspec
 
 from rooflines._version import __version__
 from rooflines.device_specs import detect
-from rooflines.errors import OutputError, RunError
 from rooflines.profiler.command import Ending
+from rooflines.profiler.directory import JOURNAL_FILE, read_facts, stored_samples, write_record
 from rooflines.profiler.environment import memory_bytes, os_name
 from rooflines.profiler.records import Counter, DeviceSample, Environment, Status
-from rooflines.profiler.run import JOURNAL_FILE, SAMPLES_FILE
-from rooflines.profiler.samplers.journal import read_journal
-from rooflines.profiler.samplers.storage import read_samples, write_samples
-from rooflines.serial import read_json, write_json
+from rooflines.serial import read_json
 
 MONITOR_FILE = "monitor.json"
 MONITOR_SCHEMA = "rooflines.monitor/1"
@@ -139,19 +137,10 @@ def read_python_memory(path: Path) -> PythonMemory | None:
 
 def save(directory: Path, facts: MonitorFile, samples: Sequence[DeviceSample] | None = None) -> Monitored:
     """Write ``monitor.json``, and the samples where they are given, which ends the journal. Raises OutputError when they do not fit."""
-    try:
-        try:
-            if samples:
-                write_samples(samples, directory / SAMPLES_FILE)
-        finally:
-            write_json(directory / MONITOR_FILE, facts)
-        if samples is not None:
+    write_record(directory / MONITOR_FILE, facts, samples or (), "what was sampled")
+    if samples is not None:
+        with contextlib.suppress(OSError):  # a table beside its journal is read, and the journal is not
             (directory / JOURNAL_FILE).unlink(missing_ok=True)
-    except OSError as error:
-        raise OutputError(
-            f"cannot write what was sampled in {str(directory)!r}: {error.strerror or error}.",
-            hint="Is the disk full, or the directory gone?",
-        ) from None
     return Monitored(directory=directory, facts=facts, samples=tuple(samples or ()))
 
 
@@ -164,35 +153,15 @@ def load(directory: Path | str) -> Monitored:
     """What is in ``directory``; of a monitor that was killed, or ran out of disk, what is in the journal. Raises RunError for what is
     corrupt."""
     directory = Path(directory)
-    path = directory / MONITOR_FILE
-    corrupt = f"the monitored program in {str(directory)!r} cannot be read"
-    try:
-        schema = read_json(path, _Head).schema
-        if schema != MONITOR_SCHEMA:
-            raise RunError(
-                f"{corrupt}: its schema is {schema!r}, and this version of rooflines reads {MONITOR_SCHEMA!r}.",
-                hint="Read it with the version that wrote it.",
-            )
-        facts = read_json(path, MonitorFile)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise RunError(f"{corrupt}: {MONITOR_FILE}: {error}.", hint="Monitor it again.") from None
-    except OSError as error:
-        raise RunError(f"{corrupt}: {error.strerror or error}.", hint="Give a directory that 'rooflines monitor' wrote.") from None
-    samples: Sequence[DeviceSample] = ()
-    if (directory / SAMPLES_FILE).is_file():
-        try:
-            samples = read_samples(directory / SAMPLES_FILE)
-        except OSError as error:
-            raise RunError(f"{corrupt}: {SAMPLES_FILE}: {error}.", hint=f"Delete {SAMPLES_FILE}; the rest stays usable.") from None
-    elif (directory / JOURNAL_FILE).is_file():
-        journal = read_journal(directory / JOURNAL_FILE)
-        samples = since(facts.began_ns, journal.samples)
-        problems = (problem for problem in journal.problems if problem not in facts.notes)
-        facts = msgspec.structs.replace(facts, counters=facts.counters or journal.counters, notes=(*facts.notes, *problems))
+    what = f"the monitored program in {str(directory)!r}"
+    facts = read_facts(directory / MONITOR_FILE, MonitorFile, MONITOR_SCHEMA, what=what, again="monitor it again")
+    stored = stored_samples(directory, what=what)
+    problems = (problem for problem in stored.problems if problem not in facts.notes)
+    facts = msgspec.structs.replace(facts, counters=facts.counters or stored.counters, notes=(*facts.notes, *problems))
     if facts.status == "running":
         cut = "The monitor has not come to its end: it was killed, or still runs. This is what it had sampled when it was read."
         facts = msgspec.structs.replace(facts, notes=(cut, *facts.notes))
-    return Monitored(directory=directory, facts=facts, samples=tuple(samples))
+    return Monitored(directory=directory, facts=facts, samples=since(facts.began_ns, stored.samples))
 
 
 def since(began_ns: int | None, samples: Sequence[DeviceSample]) -> tuple[DeviceSample, ...]:
@@ -211,9 +180,3 @@ def since(began_ns: int | None, samples: Sequence[DeviceSample]) -> tuple[Device
 
 
 _HELD = ("process_cpu_utilization", "process_rss_bytes", "process_uss_bytes", "process_threads")
-
-
-class _Head(msgspec.Struct):
-    """The part of ``monitor.json`` that every version has."""
-
-    schema: str = ""

@@ -26,7 +26,7 @@ FIGURES = "figures"
 
 def directory_for(name: str, output: Path | None) -> Path:
     """The directory that a study is to write to; nothing is made yet. Raises OutputError where it cannot be made, or is not empty."""
-    from rooflines.profiler.run import check_directory, default_directory
+    from rooflines.profiler.directory import check_directory, default_directory
 
     directory = output if output is not None else default_directory(name, "study")
     check_directory(directory)

@@ -15,8 +15,9 @@ import pytest
 import torch
 
 from rooflines.profiler.collect import Recording
+from rooflines.profiler.directory import JOURNAL_FILE, SAMPLES_FILE
 from rooflines.profiler.records import Settings, Workload
-from rooflines.profiler.run import JOURNAL_FILE, SAMPLES_FILE, load
+from rooflines.profiler.run import load
 from rooflines.profiler.samplers.journal import read_journal
 from rooflines.profiler.samplers.loop import GAP_S
 from rooflines.profiler.samplers.process import SamplerProcess

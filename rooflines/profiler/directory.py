@@ -1,0 +1,135 @@
+"""A directory that something is recorded into: its name, whether it can be written, and how what is in it is written and read.
+
+It holds a file of facts (``run.json``, ``monitor.json``), replaced atomically, and the device samples: a table once all is over, and
+while it lasts, and where they could not be made a table, a journal of JSON lines.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from rooflines.errors import OutputError, RunError
+from rooflines.profiler.records import DeviceSample
+from rooflines.profiler.samplers.journal import Journal, read_journal
+from rooflines.profiler.samplers.storage import read_samples, write_samples
+from rooflines.serial import read_json, write_json
+
+SAMPLES_FILE = "samples.parquet"
+JOURNAL_FILE = ".samples.jsonl"
+
+T = TypeVar("T")
+
+
+def default_directory(name: str, mode: str) -> Path:
+    """``runs/resnet50-inference-20261120-105500``: a folder per run that ``tensorboard --logdir runs`` shows side by side."""
+    first = Path("runs") / f"{file_stem(name)}-{mode}-{datetime.now():%Y%m%d-%H%M%S}"
+    path, number = first, 1
+    while path.exists():  # a second run within the same second
+        number += 1
+        path = first.with_name(f"{first.name}-{number}")
+    return path
+
+
+def file_stem(name: str) -> str:
+    """``name`` with everything but letters, digits, dot, dash and underscore replaced, short enough for a file name."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:80] or "run"
+
+
+def check_directory(directory: Path) -> None:
+    """Raise OutputError unless ``directory`` can be made, or is empty, and can be written. Nothing is left behind."""
+    try:
+        if directory.is_dir():
+            entries = len(list(directory.iterdir()))
+            if entries:
+                raise OutputError(
+                    f"the output directory {str(directory)!r} is not empty ({entries} {'entry' if entries == 1 else 'entries'}).",
+                    hint="Give another --output, or empty it; a run never overwrites another.",
+                )
+        elif directory.exists():
+            raise OutputError(f"the output {str(directory)!r} is a file, not a directory.", hint="Give another --output.")
+        nearest = directory
+        while not nearest.exists():
+            nearest = nearest.parent
+        with tempfile.TemporaryFile(dir=nearest):
+            pass
+    except OSError as error:
+        raise OutputError(
+            f"the output directory {str(directory)!r} cannot be written: {error.strerror or error}.", hint="Give another --output."
+        ) from None
+
+
+def create_directory(directory: Path) -> None:
+    """Make the directory after the same check as ``check_directory``."""
+    check_directory(directory)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(
+            f"the output directory {str(directory)!r} cannot be made: {error.strerror or error}.", hint="Give another --output."
+        ) from None
+
+
+def write_record(path: Path, facts: object, samples: Sequence[DeviceSample], what: str) -> None:
+    """Write ``facts`` to ``path`` and the samples, if any, beside it.
+
+    Raises OutputError, which calls it ``what``, when the disk is full or the directory has gone; the facts are tried even when the
+    samples did not fit.
+    """
+    try:
+        try:
+            if samples:
+                write_samples(samples, path.with_name(SAMPLES_FILE))
+        finally:
+            write_json(path, facts)
+    except OSError as error:
+        raise OutputError(
+            f"cannot write {what} in {str(path.parent)!r}: {error.strerror or error}.", hint="Is the disk full, or the directory gone?"
+        ) from None
+
+
+def read_facts(path: Path, kind: type[T], schema: str, *, what: str, again: str) -> T:
+    """The facts in ``path``, of a type whose field ``schema`` says the version.
+
+    Raises RunError, which begins with ``what`` they are of and says how to get them ``again``, when they are corrupt or of another
+    version.
+    """
+    try:
+        found = read_json(path, _Head).schema
+        if found != schema:
+            raise RunError(
+                f"{what} has schema {found!r}; this version of rooflines reads {schema!r}.",
+                hint=f"Read it with the version that wrote it, or {again}.",
+            )
+        return read_json(path, kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise RunError(f"{what} is corrupt: {path.name}: {error}.", hint=f"{again[0].upper()}{again[1:]}.") from None
+    except OSError as error:
+        raise RunError(f"cannot read {str(path)!r}: {error.strerror or error}.", hint="Check who may read it.") from None
+
+
+def stored_samples(directory: Path, *, what: str) -> Journal:
+    """The device samples in ``directory``, with what only a journal says where there is no table.
+
+    Raises RunError, which begins with ``what`` they are of, when the table is corrupt.
+    """
+    if (directory / SAMPLES_FILE).is_file():
+        try:
+            samples = read_samples(directory / SAMPLES_FILE)
+        except OSError as error:
+            hint = f"Delete {SAMPLES_FILE}; the rest stays usable."
+            raise RunError(f"{what} is corrupt: {SAMPLES_FILE}: {error}.", hint=hint) from None
+        return Journal(started=True, samples=tuple(samples), counters=(), problems=())
+    return read_journal(directory / JOURNAL_FILE)
+
+
+class _Head(msgspec.Struct):
+    """The part of a file of facts that every version has."""
+
+    schema: str = ""
