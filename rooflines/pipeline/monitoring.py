@@ -30,6 +30,7 @@ from rooflines.profiler.monitored import (
     since,
 )
 from rooflines.profiler.progress import Progress, Silent
+from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.journal import read_journal
 from rooflines.profiler.samplers.process import SamplerProcess
 from rooflines.serial import write_json
@@ -84,7 +85,7 @@ def monitor(
                 facts = msgspec.structs.replace(facts, began_ns=held.release())
                 save(directory, facts)
                 ending = held.wait()
-                ended_ns = time.time_ns()
+                ended_ns = now_ns()
             facts = msgspec.structs.replace(facts, ended_ns=ended_ns, ending=ending)
             return _finish(directory, facts, sampler, chosen, python_memory)
     except CommandError:
@@ -111,11 +112,11 @@ def attach(
     )  # fmt: skip
     save(directory, facts)
     with SamplerProcess(pid, directory / JOURNAL_FILE, period_s, chosen) as sampler:
-        facts = msgspec.structs.replace(facts, began_ns=time.time_ns())
+        facts = msgspec.structs.replace(facts, began_ns=now_ns())
         save(directory, facts)
         with _until_interrupted():
             _watch(process, sampler, duration_s)
-        ended_ns = time.time_ns()
+        ended_ns = now_ns()
     return _finish(directory, msgspec.structs.replace(facts, ended_ns=ended_ns), sampler, chosen, False)
 
 

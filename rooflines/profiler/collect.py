@@ -39,6 +39,7 @@ from rooflines.profiler.records import (
     Workload,
 )
 from rooflines.profiler.run import RUN_FILE, save
+from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.mps import MpsSampler
 from rooflines.profiler.samplers.process import SamplerProcess, gpus_in_use, torch_gpus
 from rooflines.profiler.step_clock import StepClock, synchronise
@@ -295,7 +296,7 @@ class Recording:
         synchronise(self._device)
         self.loading.begin_timed()
         self._faults = page_faults()
-        self._timed_began_ns = time.time_ns()
+        self._timed_began_ns = now_ns()
         self._clock.begin()
 
     def _enough_steps(self) -> int:

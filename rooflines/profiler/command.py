@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import msgspec
 
 from rooflines.errors import CommandError, UsageError
+from rooflines.profiler.samplers.clock import now_ns
 
 if TYPE_CHECKING:
     import resource
@@ -108,7 +109,7 @@ class HeldCommand:
         os.close(self._hold)
         # Closed by the system at the moment that the program takes our place; a number in it says why it could not.
         problem = os.read(self._failed, 16)
-        began_ns = time.time_ns()
+        began_ns = now_ns()
         if problem:
             os.waitpid(self._pid, 0)
             self._reaped = True

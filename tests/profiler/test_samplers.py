@@ -15,7 +15,9 @@ import pytest
 
 from rooflines.errors import DeviceError, RunError, UsageError
 from rooflines.profiler.records import DeviceSample
+from rooflines.profiler.samplers import clock
 from rooflines.profiler.samplers.base import NullSampler, ReplaySampler, Sampler
+from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.cpu_times import busy_fraction
 from rooflines.profiler.samplers.host import HostSampler
 from rooflines.profiler.samplers.journal import Entry, read_journal, write_entry
@@ -108,11 +110,11 @@ def test_busy_fraction_takes_idle_time_that_stepped_back_as_none():
 
 @pytest.mark.unit
 def test_host_reading_right_after_the_start_has_no_utilization_yet():
-    before_ns = time.time_ns()
+    before_ns = now_ns()
     (reading,) = HostSampler(os.getpid()).read()
     assert reading.process_cpu_utilization is None
     assert reading.cpu_utilization is None
-    assert before_ns <= reading.time_ns <= time.time_ns()
+    assert before_ns <= reading.time_ns <= now_ns()
     assert 0 < reading.memory_used_bytes < psutil.virtual_memory().total
     assert reading.process_threads >= 1
 
@@ -173,6 +175,14 @@ def test_a_busy_process_is_sampled_from_outside(tmp_path):
     times = [reading.time_ns for reading in samples]
     assert times == sorted(times)
     assert {reading.source for reading in samples} <= {"psutil", "rapl"}
+
+
+def test_samples_are_on_the_clock_of_who_asked_for_them_whatever_the_wall_clock_says(tmp_path, monkeypatch):
+    monkeypatch.setattr(clock, "_epoch_ns", clock.epoch_ns() - 3600 * 10**9)  # the wall clock was set an hour ahead since
+    began_ns = now_ns()
+    with SamplerProcess(os.getpid(), tmp_path / "samples.jsonl", period_s=0.05, gpus={}) as sampler:
+        wait_until(lambda: len(sampler.samples()) >= 3)
+    assert all(began_ns <= reading.time_ns <= now_ns() for reading in sampler.samples())
 
 
 def test_the_sampler_is_no_part_of_what_it_watches(tmp_path):

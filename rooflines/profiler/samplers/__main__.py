@@ -18,6 +18,7 @@ from pathlib import Path
 import psutil
 
 from rooflines.errors import DeviceError
+from rooflines.profiler.samplers import clock
 from rooflines.profiler.samplers.amd import open_amd_gpus
 from rooflines.profiler.samplers.base import Sampler
 from rooflines.profiler.samplers.host import HostSampler
@@ -30,6 +31,8 @@ from rooflines.profiler.samplers.rapl import RaplSampler, package_counters
 def main(arguments: Sequence[str] | None = None) -> int:
     """Sample until the end; 0 unless something unforeseen happened."""
     options = _parse(arguments)
+    if options.epoch_ns is not None:
+        clock.set_epoch(options.epoch_ns)
     stop: StopRequests = queue.SimpleQueue()
     # Ctrl-C reaches every process of the terminal's group; whether the run ends is its decision, and then it tells us.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -88,6 +91,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--pid", type=int, required=True, help="the process to watch")
     parser.add_argument("--output", type=Path, required=True, help="the file of JSON lines to append to")
     parser.add_argument("--period-s", type=float, required=True, help="seconds between two readings")
+    parser.add_argument("--epoch-ns", type=int, help="what the process that starts us adds to the monotonic clock")
     parser.add_argument("--sparing", action="store_true", help="less often where readings cost what timed steps would feel")
     parser.add_argument("--all-gpus", dest="gpus", action="store_const", const=None, help="sample every GPU (the default)")
     parser.add_argument("--no-gpus", dest="gpus", action="store_const", const={}, help="sample no GPU")

@@ -7,13 +7,13 @@ temperatures in degrees.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rooflines.errors import DeviceError
 from rooflines.profiler.records import Counter, DeviceSample
+from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.sparing import Sparing
 from rooflines.profiler.samplers.updates import watch
 
@@ -86,7 +86,7 @@ class AmdSampler:
         energy = self._ask("energy", lambda: smi.amdsmi_get_energy_count(gpu))
         errors = self._errors() or {}
         sample = DeviceSample(
-            time_ns=time.time_ns(),
+            time_ns=now_ns(),
             source="amdsmi",
             device=self._device,
             gpu_utilization=_fraction(activity.get("gfx_activity")),

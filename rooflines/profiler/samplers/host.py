@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import psutil
 
 from rooflines.profiler.records import Counter, DeviceSample
+from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.cpu_times import CpuClock, busy_fraction
 from rooflines.profiler.samplers.machine_memory import MachineMemory
 from rooflines.profiler.samplers.processes import PAGE_BYTES, TICK_S, USS_EVERY_S, ProcessTree
@@ -85,7 +86,7 @@ class HostSampler:
         memory = self._memory.read()
         return (
             DeviceSample(
-                time_ns=time.time_ns(),
+                time_ns=now_ns(),
                 source="psutil",
                 cpu_utilization=cpu_utilization,
                 core_utilization=core_utilization,

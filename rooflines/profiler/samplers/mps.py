@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 from rooflines.profiler.records import Counter, DeviceSample
+from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.sparing import Sparing
 
 NOTED_EVERY_S, NOTED_SHARE = 0.1, 0.005
@@ -31,7 +31,7 @@ class MpsSampler:
         import torch
 
         held_bytes = torch.mps.driver_allocated_memory()
-        return (DeviceSample(time_ns=time.time_ns(), source="mps", device="mps", process_memory_bytes=held_bytes),)
+        return (DeviceSample(time_ns=now_ns(), source="mps", device="mps", process_memory_bytes=held_bytes),)
 
     def note(self) -> None:
         """Take a sample unless the latest is recent."""

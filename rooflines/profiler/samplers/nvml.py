@@ -10,6 +10,7 @@ from typing import Any
 from rooflines.device_specs.nvml import find_slices, start_nvml, throttle_reasons
 from rooflines.errors import DeviceError
 from rooflines.profiler.records import Counter, DeviceSample
+from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.nvml_counters import NvmlCounters
 from rooflines.profiler.samplers.nvml_device import NvmlDevice
 from rooflines.profiler.samplers.nvml_processes import ProcessMemory
@@ -65,9 +66,9 @@ class NvmlSampler:
     def read(self) -> Sequence[DeviceSample]:
         gpu = self._gpu
         with gpu.reading():
-            began_ns = time.time_ns()
+            began_ns = now_ns()
             values: dict[str, Any] = {} if gpu.is_slice else self._counters.read()
-            time_ns = (began_ns + time.time_ns()) // 2
+            time_ns = (began_ns + now_ns()) // 2
             values |= self._memory()
             if not gpu.is_slice:
                 values |= self._state()

@@ -17,6 +17,7 @@ from typing import IO, TYPE_CHECKING
 
 from rooflines.errors import UsageError
 from rooflines.profiler.records import Counter, DeviceSample
+from rooflines.profiler.samplers.clock import epoch_ns
 from rooflines.profiler.samplers.journal import read_journal
 
 if TYPE_CHECKING:
@@ -136,6 +137,7 @@ class SamplerProcess:
     def _command(self) -> list[str]:
         command = [sys.executable, "-m", "rooflines.profiler.samplers"]
         command += ["--pid", str(self._pid), "--output", str(self._path), "--period-s", repr(self._period_s)]
+        command += ["--epoch-ns", str(epoch_ns())]
         command += ["--sparing"] if self._sparing else []
         if self._gpus is None:
             return [*command, "--all-gpus"]

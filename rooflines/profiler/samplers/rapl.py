@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rooflines.errors import DeviceError
 from rooflines.profiler.records import Counter, DeviceSample
+from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.updates import step, watch
 
 POWERCAP = Path("/sys/class/powercap")
@@ -59,7 +60,7 @@ class RaplSampler:
             spent = {device: zone.read() for device, zone in self._zones.items()}
         except OSError as error:
             raise DeviceError(f"CPU power ended its samples: {error}.") from None
-        time_ns = time.time_ns()
+        time_ns = now_ns()
         return tuple(
             DeviceSample(time_ns=time_ns, source="rapl", device=device, energy_j=energy_uj / 1e6, power_w=power_w)
             for device, (energy_uj, power_w) in spent.items()
