@@ -8,6 +8,7 @@ import pytest
 
 from rooflines.device_specs.records import Ceilings, Conditions
 from rooflines.profiler.records import Counter, DeviceSample, Environment, Run, RunFile, StepTimes, Workload
+from rooflines.reports.usage_sentences import usage_sentences
 from rooflines.roofline.analysis import Analysis, ModuleRow
 from rooflines.roofline.analyze import analyze
 from rooflines.roofline.usage import held_down, thinned, usage, usage_of
@@ -136,6 +137,16 @@ def test_without_a_counter_power_is_integrated():
     assert gpu.energy.method == "power"
     assert abs(gpu.energy.energy_j - 1500) <= gpu.energy.error_j
     assert gpu.energy_by_power is None
+
+
+@pytest.mark.parametrize("fields", [{}, {"energy_j": 812.5}, {"power_instant_w": 0.0}])
+def test_a_device_whose_power_reads_zero_has_no_joules_and_is_told(fields):
+    run = run_of([sample(tenth / 10, power_w=0.0, **fields) for tenth in range(-10, 70)])
+    found = usage(run, flops_per_step=1e12)
+    gpu = found.of("cuda:0")
+    assert (gpu.energy, gpu.energy_per_step_j, found.energy_per_step_j, found.flop_per_j) == (None,) * 4
+    assert "stood still" in gpu.no_energy.reason if "energy_j" in fields else gpu.no_energy.reason == "the power readings are zero"
+    assert "no joules, because the " in usage_sentences(analyze(run))[0]
 
 
 def test_a_short_run_says_how_many_steps_would_do():
