@@ -16,7 +16,7 @@ import numpy.typing as npt
 from rooflines.device_specs.records import Ceilings
 from rooflines.profiler.records import Counter, DeviceSample, Run
 from rooflines.roofline.analysis import DeviceUsage, Energy, Gauge, Series, Throttling, Unresolved, Usage
-from rooflines.roofline.energy import Floats, Int64s, Moments, better, by_counter, by_power
+from rooflines.roofline.energy import LIMIT, Floats, Int64s, Moments, better, by_counter, by_power
 
 HOST = "host"
 # What the host's energy counters show beside the packages: its memory and its board.
@@ -168,6 +168,7 @@ def _device(
     per_step_j = energy.energy_j / steps if energy is not None and steps else None
     throttled_s, throttled = _throttled(taken, window)
     gauges = {name: gauge for name in GAUGES if name in fields and (gauge := _gauge(fields[name], window)) is not None}
+    counted = {name: count for name in COUNTS if name in fields and (count := _count(fields[name], window)) is not None}
     times = [sample.time_ns for sample in taken]
     pause_ns = float(np.median(np.diff(times))) if len(times) > 2 else 0.0
     return DeviceUsage(
@@ -180,7 +181,8 @@ def _device(
         energy_per_sample_j=per_step_j / batch_size if per_step_j is not None and batch_size else None,
         mean_power_w=energy.energy_j / window.length_s if energy is not None else None,
         gauges=gauges,
-        counts={name: count for name in COUNTS if name in fields and (count := _count(fields[name], window)) is not None},
+        counts={name: count for name, (count, _) in counted.items()},
+        counted_s={name: time_s for name, (_, time_s) in counted.items()},
         throttled_s=throttled_s,
         throttled=throttled,
         clock_loss_fraction=_clock_loss(taken, window, reference_clock_hz) if throttled_s else None,
@@ -224,16 +226,20 @@ def _weights(times_ns: Int64s, window: Window) -> Floats:
 
 
 def _part(readings: Readings, window: Window) -> tuple[npt.NDArray[np.bool_], Window]:
-    """The readings that speak of nothing but the window, and the time they speak of; where there are none, those next to the window.
+    """The readings that speak of nothing but the window, and the time they were read in.
 
-    What is an average over the time before says nothing of the window until that time lies within it.
+    What is an average over the time before says nothing of the window until that time lies within it. Where there is no such reading
+    one just after the window will do, nine tenths of whose average lie in it, and where there is none of those, none. What is of the
+    moment is taken from next to a window without a reading.
     """
-    times = readings.times_ns
-    late = times <= window.end_ns
-    for begin_ns in (window.begin_ns + round(readings.window_s * 1e9), window.begin_ns):
-        found = late & (times >= begin_ns)
+    times, average_ns = readings.times_ns, round(readings.window_s * 1e9)
+    begin_ns = window.begin_ns + average_ns
+    for end_ns in (window.end_ns, window.end_ns + round(LIMIT * average_ns)):
+        found = (times >= begin_ns) & (times <= end_ns)
         if found.any():
-            return found, Window(begin_ns, window.end_ns)
+            return found, Window(begin_ns, end_ns)
+    if average_ns:
+        return found, window
     around = np.zeros(len(times), bool)
     before, after = int(np.searchsorted(times, window.begin_ns)) - 1, int(np.searchsorted(times, window.end_ns, side="right"))
     around[max(0, before) : after + 1] = True
@@ -258,19 +264,20 @@ def _gauge(readings: Readings, window: Window) -> Gauge | None:
     )
 
 
-def _count(readings: Readings, window: Window) -> float | None:
-    """What came between the last reading before the window (its first one without that) and the first one after it.
+def _count(readings: Readings, window: Window) -> tuple[float, float] | None:
+    """What came between the last reading before the window (its first one without that) and the first one after it, in which seconds.
 
     So nothing that happened in the window is missed; what fell just beside it may be counted too. A counter that started anew (its
     process or its driver did) counts from zero.
     """
     times, values = readings.times_ns, readings.values
     first = max(0, int(np.searchsorted(times, window.begin_ns, side="right")) - 1)
-    part = values[first : int(np.searchsorted(times, window.end_ns)) + 1]
+    last = int(np.searchsorted(times, window.end_ns)) + 1
+    part = values[first:last]
     if len(part) < 2:
         return None
     steps = np.diff(part)
-    return float(np.sum(np.where(steps < 0, part[1:], steps)))
+    return float(np.sum(np.where(steps < 0, part[1:], steps))), float(np.ptp(times[first:last])) / 1e9
 
 
 def _series(device: str, field: str, readings: Readings, window: Window) -> Series:

@@ -167,14 +167,16 @@ def _nearly_full(analysis: Analysis, usage: Usage) -> Finding | None:
 def _paging(analysis: Analysis, usage: Usage) -> Finding | None:
     """A process that waits for its own memory to come back from a disk."""
     host = usage.of(HOST)
-    pages = host.counts.get("process_major_faults", 0.0) if host is not None else 0.0
-    if usage.window_s <= 0 or pages < PAGES_PER_S * max(1.0, usage.window_s):
+    if host is None or "process_major_faults" not in host.counts:
+        return None
+    pages, time_s = host.counts["process_major_faults"], host.counted_s["process_major_faults"]
+    if pages < PAGES_PER_S * max(1.0, time_s):
         return None
     return Finding(
         title="Keep the memory of the process out of the swap",
         saves_s=0.0,
         evidence=(
-            f"{_meanwhile(usage)} {pages:,.0f} pages had to be read from disk in {seconds(usage.window_s)} (major page faults); files "
+            f"{_meanwhile(usage)} {pages:,.0f} pages had to be read from disk in {seconds(time_s)} (major page faults); files "
             "that are mapped and read once count too, and are harmless"
         ),
         suggestion="fewer loader workers, less of the data set in memory, or more memory",

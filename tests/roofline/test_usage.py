@@ -8,10 +8,10 @@ import pytest
 
 from rooflines.device_specs.records import Ceilings, Conditions
 from rooflines.profiler.records import Counter, DeviceSample, Environment, Run, RunFile, StepTimes, Workload
-from rooflines.reports.usage_sentences import usage_sentences
+from rooflines.reports.usage_sentences import power_text, usage_sentences
 from rooflines.roofline.analysis import Analysis, ModuleRow
 from rooflines.roofline.analyze import analyze
-from rooflines.roofline.usage import held_down, thinned, usage, usage_of
+from rooflines.roofline.usage import Window, held_down, thinned, usage, usage_of
 from rooflines.roofline.usage_findings import find_in_usage, ranked
 from tests.samples import ceilings
 from tests.traces import mm, span, trace
@@ -58,6 +58,47 @@ def test_an_average_over_a_second_speaks_of_the_window_only_from_its_first_secon
     counter = Counter(source="nvml", device="cuda:0", field="gpu_utilization", update_s=0.1, window_s=1.0)
     assert gauge(samples, "gpu_utilization", counters=(counter,)).mean == pytest.approx(0.9)
     assert gauge(samples, "gpu_utilization").mean < 0.8
+
+
+def burst_samples(seconds):
+    """A GPU at 70 W and idle but for ``seconds`` at 700 W and full load: power over a second, utilization over half of one."""
+    counters = [
+        Counter(source="nvml", device="cuda:0", field=field, update_s=0.05, window_s=window_s)
+        for field, window_s in (("power_w", 1.0), ("gpu_utilization", 0.5))
+    ]
+    samples = []
+    for moment in np.arange(-2, seconds + 2, 0.05):
+        power, load = (float(np.clip(moment, 0, seconds) - np.clip(moment - over, 0, seconds)) / over for over in (1.0, 0.5))
+        samples.append(sample(moment, power_w=70 + 630 * power, gpu_utilization=load, temperature_c=50.0))
+    return samples, counters, Window(BEGAN_NS, BEGAN_NS + round(seconds * 1e9))
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(0.2, set()), (0.8, {"gpu_utilization"}), (3, {"gpu_utilization", "power_w"})])
+def test_a_window_shorter_than_an_average_has_no_gauge_of_it(seconds, told):
+    samples, counters, window = burst_samples(seconds)
+    found = usage_of(samples, counters, window)
+    gpu = found.of("cuda:0")
+    assert set(gpu.gauges) == told | {"temperature_c"}
+    assert all(gpu.gauges[name].lowest == pytest.approx({"power_w": 700, "gpu_utilization": 1.0}[name]) for name in told)
+    assert ("700 W at most" in power_text(gpu)) == bool(power_text(gpu)) == ("power_w" in told)
+    said = Analysis(workload=Workload(name="n", mode="inference"), environment=environment("cuda:0"), usage=found)
+    assert ("a kernel ran 100 % of the time" in usage_sentences(said)[0]) == bool(told)
+
+
+def test_an_average_that_ends_just_after_the_window_still_speaks_of_it():
+    power = Counter(source="nvml", device="cuda:0", field="power_w", update_s=0.1, window_s=1.0)
+    for last, mean in ((0.95, None), (1.25, 400.0), (1.35, None)):
+        samples = [sample(0.1, power_w=90.0), sample(last, power_w=400.0)]
+        gauges = usage_of(samples, (power,), Window(BEGAN_NS, BEGAN_NS + 1_200_000_000)).of("cuda:0").gauges
+        assert (gauges["power_w"].mean if gauges else None) == mean
+
+
+def test_a_rate_is_over_the_time_between_the_readings_it_comes_from():
+    # 100 GB/s; the window of 0.1 s lies across two pauses between readings.
+    samples = [sample(tenth / 10 + 0.05, nvlink_tx_bytes=tenth * 10_000_000_000) for tenth in range(-3, 5)]
+    gpu = usage_of(samples, (), Window(BEGAN_NS, BEGAN_NS + 100_000_000)).of("cuda:0")
+    assert gpu.counts["nvlink_tx_bytes"] == 20e9
+    assert gpu.counted_s["nvlink_tx_bytes"] == pytest.approx(0.2)
 
 
 def test_a_window_between_two_readings_takes_both():
