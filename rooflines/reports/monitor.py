@@ -204,7 +204,7 @@ def gpu_rows(analysis: MonitorAnalysis) -> Iterator[GpuRow]:
             power=f"{power:.0f} ({peak:.0f}) W" if power is not None and peak is not None else "",
             energy=energy_text(one.energy) if one.energy else "",
             memory=binary_bytes(memory.highest) if memory else "",
-            throttled="" if one.throttled_s is None or analysis.usage is None else percent(one.throttled_s / analysis.usage.window_s),
+            throttled="" if one.throttled_fraction is None else percent(one.throttled_fraction),
         )
 
 

@@ -38,6 +38,8 @@ DRAWN = (
     "process_rss_bytes", "process_memory_bytes", "temperature_c", "sm_clock_hz", "cpu_frequency_hz", "throttled",
 )  # fmt: skip
 MOST_POINTS = 600
+# A device that was not read for so many of its usual pauses was not there.
+_LATE = 5.0
 # What holds clocks down because somebody chose so, or because there is nothing to do, is no throttling.
 _CHOSEN = ("applications clocks setting", "display clocks setting", "gpu idle", "idle", "none")
 # Where a run does not say how well a field can be read (older ones do not): NVML averages power over a second from Ampere on.
@@ -166,11 +168,10 @@ def _device(
     second = better(by_watts) if window.length_s > 0 else None
     energy = best if isinstance(best, Energy) else None
     per_step_j = energy.energy_j / steps if energy is not None and steps else None
-    throttled_s, throttled = _throttled(taken, window)
+    throttled_s, throttled_fraction, throttled = _throttled(taken, window)
     gauges = {name: gauge for name in GAUGES if name in fields and (gauge := _gauge(fields[name], window)) is not None}
     counted = {name: count for name in COUNTS if name in fields and (count := _count(fields[name], window)) is not None}
-    times = [sample.time_ns for sample in taken]
-    pause_ns = float(np.median(np.diff(times))) if len(times) > 2 else 0.0
+    times = np.array([sample.time_ns for sample in taken], np.int64)
     return DeviceUsage(
         device=device,
         readings=len(inside),
@@ -184,9 +185,10 @@ def _device(
         counts={name: count for name, (count, _) in counted.items()},
         counted_s={name: time_s for name, (_, time_s) in counted.items()},
         throttled_s=throttled_s,
+        throttled_fraction=throttled_fraction,
         throttled=throttled,
         clock_loss_fraction=_clock_loss(taken, window, reference_clock_hz) if throttled_s else None,
-        ended=bool(pause_ns) and window.end_ns - times[-1] > max(5 * pause_ns, 1e9),
+        ended=_covered(times, window).end_ns < window.end_ns,
     )
 
 
@@ -225,6 +227,24 @@ def _weights(times_ns: Int64s, window: Window) -> Floats:
     return np.diff(edges) / 1e9
 
 
+def _covered(times_ns: Int64s, window: Window) -> Window:
+    """The part of the window that the readings speak of, which ends before it begins where they speak of none.
+
+    It is all of the window, unless they begin after it does or end before it does by more than a few pauses (and by more than a
+    second): then the device was not there, and the first reading, or the last one, stands for half a pause beyond it.
+    """
+    if len(times_ns) < 2:
+        return window
+    pause_ns = float(np.median(np.diff(times_ns)))
+    begin_ns, end_ns = window
+    late_ns = max(_LATE * pause_ns, 1e9)
+    if times_ns[0] - begin_ns > late_ns:
+        begin_ns = int(times_ns[0] - pause_ns / 2)
+    if end_ns - times_ns[-1] > late_ns:
+        end_ns = int(times_ns[-1] + pause_ns / 2)
+    return Window(begin_ns, end_ns)
+
+
 def _part(readings: Readings, window: Window) -> tuple[npt.NDArray[np.bool_], Window]:
     """The readings that speak of nothing but the window, and the time they were read in.
 
@@ -249,7 +269,8 @@ def _part(readings: Readings, window: Window) -> tuple[npt.NDArray[np.bool_], Wi
 def _gauge(readings: Readings, window: Window) -> Gauge | None:
     part, told = _part(readings, window)
     times, values = readings.times_ns[part], readings.values[part]
-    if not len(values):
+    told = _covered(readings.times_ns, told)
+    if not len(values) or told.end_ns < told.begin_ns:
         return None
     weights = _weights(times, told)
     mean = np.average(values, weights=weights) if weights.sum() > 0 else np.mean(values)
@@ -302,12 +323,18 @@ def thinned(times: Floats, values: Floats, most: int = MOST_POINTS) -> tuple[Flo
 # --- throttling --------------------------------------------------------------------------------------------------------------------
 
 
-def _throttled(taken: Sequence[DeviceSample], window: Window) -> tuple[float | None, tuple[Throttling, ...]]:
-    """For how long anything held the clocks down, and each reason by itself, longest first; None where nobody asked."""
+def _throttled(taken: Sequence[DeviceSample], window: Window) -> tuple[float | None, float | None, tuple[Throttling, ...]]:
+    """For how long anything held the clocks down, which share of the time that was, and each reason by itself, longest first.
+
+    The time is what the readings speak of. None where nobody asked, or only once: how long anything lasts is not to be seen from a
+    moment.
+    """
     told = [sample for sample in taken if sample.throttle_reasons is not None]
-    if not told or window.length_s <= 0:
-        return None, ()
-    weights = _weights(np.array([sample.time_ns for sample in told], np.int64), window)
+    times = np.array([sample.time_ns for sample in told], np.int64)
+    covered = _covered(times, window)
+    if len(told) < 2 or covered.length_s <= 0:
+        return None, None, ()
+    weights = _weights(times, covered)
     time_of: dict[str, float] = {}
     whole_s = 0.0
     for sample, weight in zip(told, weights.tolist(), strict=True):
@@ -316,27 +343,29 @@ def _throttled(taken: Sequence[DeviceSample], window: Window) -> tuple[float | N
         for reason in reasons:
             time_of[reason] = time_of.get(reason, 0.0) + weight
     ranked = sorted(((reason, time_s) for reason, time_s in time_of.items() if time_s > 0), key=lambda one: (-one[1], one[0]))
-    return whole_s, tuple(Throttling(reason=name, time_s=time_s, fraction=time_s / window.length_s) for name, time_s in ranked)
+    reasons_of = tuple(Throttling(reason=name, time_s=time_s, fraction=time_s / covered.length_s) for name, time_s in ranked)
+    return whole_s, whole_s / covered.length_s, reasons_of
 
 
 def _clock_loss(taken: Sequence[DeviceSample], window: Window, reference_hz: float | None) -> float | None:
-    """By which share the SM clock was lower while it was held down, averaged over the window.
+    """By which share the SM clock was lower while it was held down, averaged over the time that the readings speak of.
 
     Compared with the highest clock of this run at which nothing held it, and where it was always held with that of the ceilings; None
     where there is neither.
     """
     told = [sample for sample in taken if sample.sm_clock_hz is not None and sample.throttle_reasons is not None]
-    if not told:
+    times = np.array([sample.time_ns for sample in told], np.int64)
+    covered = _covered(times, window)
+    if not told or covered.length_s <= 0:
         return None
     free = [sample.sm_clock_hz or 0.0 for sample in told if not held_down(sample.throttle_reasons or "")]
     reference = max(free, default=0.0) or reference_hz
     if not reference:
         return None
-    weights = _weights(np.array([sample.time_ns for sample in told], np.int64), window)
     lost = [
         max(0.0, 1 - (sample.sm_clock_hz or 0.0) / reference) if held_down(sample.throttle_reasons or "") else 0.0 for sample in told
     ]
-    return float(np.dot(weights, lost)) / window.length_s
+    return float(np.dot(_weights(times, covered), lost)) / covered.length_s
 
 
 def _ceilings_clock(ceilings: Ceilings | None) -> float | None:

@@ -100,6 +100,21 @@ def test_memory_and_board_are_rows_of_the_host_and_no_gpus():
     assert "<p>dram: " not in page
 
 
+def test_a_lost_gpu_was_throttled_for_its_share_of_the_time_until_then():
+    until = BEGAN_NS + 2 * SECOND_NS
+    held = [
+        msgspec.structs.replace(one, throttle_reasons="software power cap" if one.time_ns >= until - SECOND_NS // 2 else "")
+        for one in gpu_samples()
+        if one.time_ns < until
+    ]
+    found = analysis(held, ended_ns=BEGAN_NS + 60 * SECOND_NS)
+    (row,) = gpu_rows(found)
+    assert row.throttled == "25 %"  # ten readings of forty
+    text = printed(found)
+    assert "cuda:0 was held down: software power cap 25 % of the time." in text
+    assert "cuda:0: its samples end before the program does." in text
+
+
 def test_without_a_gpu_there_is_no_table_of_gpus():
     found = analysis((*host_samples(), *PARTS))
     assert list(gpu_rows(found)) == []

@@ -270,6 +270,60 @@ def test_a_clock_that_was_always_held_is_compared_with_that_of_the_ceilings():
     assert usage(run_of(always), ceilings=known).of("cuda:0").clock_loss_fraction == pytest.approx(0.25)
 
 
+def lost_samples(end_s=2.0):
+    """A GPU that is read every 0.1 s and lost at ``end_s``, throttled to half its clock in its last two readings."""
+    return [
+        sample(
+            tenth / 10,
+            throttle_reasons="software thermal slowdown" if tenth / 10 > end_s - 0.25 else "",
+            sm_clock_hz=0.8e9 if tenth / 10 > end_s - 0.25 else 1.6e9,
+            gpu_utilization=0.3 if tenth / 10 > end_s - 0.25 else 0.9,
+        )
+        for tenth in range(-10, round(10 * end_s))
+    ]
+
+
+def test_what_a_lost_device_showed_last_is_not_stretched_over_the_rest():
+    minute = usage(run_of(lost_samples(), steps=600))
+    gpu = minute.of("cuda:0")
+    assert gpu.ended
+    # Two readings of twenty, the last of which stands for half a pause beyond it.
+    assert gpu.throttled_s == pytest.approx(0.2)
+    assert [(one.reason, one.fraction) for one in gpu.throttled] == [("software thermal slowdown", pytest.approx(0.2 / 1.95))]
+    assert gpu.throttled_fraction == pytest.approx(0.2 / 1.95)
+    assert gpu.clock_loss_fraction == pytest.approx(0.1 / 1.95)
+    assert gpu.gauges["gpu_utilization"].mean == pytest.approx(0.9 - 0.6 * 0.2 / 1.95)
+    # However much longer the window is.
+    assert usage(run_of(lost_samples(), steps=6000)).of("cuda:0").gauges == gpu.gauges
+
+
+def test_a_device_that_was_lost_before_the_window_has_no_figures():
+    gone = usage(run_of(lost_samples(end_s=-0.5))).of("cuda:0")
+    assert gone.ended
+    assert (gone.gauges, gone.throttled_s, gone.clock_loss_fraction, gone.throttled) == ({}, None, None, ())
+
+
+def test_a_device_that_comes_late_is_judged_from_then_on():
+    late = [one for one in throttled_samples() if one.time_ns >= BEGAN_NS + 2e9]
+    gpu = usage(run_of(late)).of("cuda:0")
+    assert not gpu.ended
+    assert gpu.throttled_s == pytest.approx(1, abs=0.06)
+    assert gpu.throttled_fraction == pytest.approx(1 / 3, abs=0.02)
+
+
+def test_a_lost_device_promises_no_seconds():
+    analysis = msgspec.structs.replace(
+        analysis_of(lost_samples(), steps=StepTimes(timed_ns=(100_000_000,) * 600, timed_began_ns=BEGAN_NS)),
+        bound_breakdown={"compute": 0.1},
+    )
+    (found,) = find_in_usage(analysis)
+    assert found.title == "cuda:0 is held back by heat"
+    assert found.saves_s == 0
+    assert "throttled for 10 % of the time until its samples end (software thermal slowdown 10 %)" in found.evidence
+    idle = [msgspec.structs.replace(one, throttle_reasons="", gpu_utilization=0.2) for one in lost_samples()]
+    assert not find_in_usage(analysis_of(idle))
+
+
 def test_throttling_is_a_finding_with_what_compute_bound_work_could_gain():
     analysis = msgspec.structs.replace(analysis_of(throttled_samples()), bound_breakdown={"compute": 0.06, "memory": 0.04})
     found = finding(analysis, "held back by its power limit")
