@@ -14,7 +14,7 @@ from rooflines.reports.chart import clip
 from rooflines.reports.usage_sentences import energy_text, peak_power, refusal_text
 from rooflines.roofline.analysis import DeviceUsage
 from rooflines.roofline.monitored import MonitorAnalysis
-from rooflines.roofline.usage import HOST
+from rooflines.roofline.usage import HOST, is_host
 from rooflines.units import binary_bytes, percent, seconds, si, significant
 
 if TYPE_CHECKING:
@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 
 _SITES = 10
 _REASONS = 3
+# What each of the host's energy counters counts.
+_COUNTED = {
+    HOST: ("CPU power", "RAPL, all packages"),
+    "dram": ("memory power", "RAPL, all memory"),
+    "psys": ("board power", "RAPL, CPUs and memory in it"),
+}
 # One character for one character, for a console that can show no more than ASCII.
 _ASCII = str.maketrans("±µ·…×–—−", "~u-~x---")
 
@@ -154,15 +160,7 @@ def host_rows(analysis: MonitorAnalysis) -> Iterator[Row]:
     heat = gauges.get("temperature_c")
     if heat is not None:
         yield Row("CPU temperature", f"{heat.mean:.0f} °C", f"{heat.highest:.0f} °C")
-    if host is not None and host.energy is not None:
-        peak = peak_power(host)
-        yield Row(
-            "CPU power",
-            si(host.mean_power_w or 0.0, "W"),
-            si(peak, "W") if peak is not None else "",
-            energy_text(host.energy),
-            "RAPL, all packages",
-        )
+    yield from _power_rows(analysis)
 
 
 def _memory_rows(analysis: MonitorAnalysis, host: DeviceUsage | None) -> Iterator[Row]:
@@ -183,6 +181,16 @@ def _memory_rows(analysis: MonitorAnalysis, host: DeviceUsage | None) -> Iterato
         yield Row("unique memory", binary_bytes(unique.mean), binary_bytes(unique.highest), remark="USS, shared with nobody")
 
 
+def _power_rows(analysis: MonitorAnalysis) -> Iterator[Row]:
+    """The host's energy counters, a row each: the board's holds the packages, so they are not to be added up."""
+    for one in analysis.usage.devices if analysis.usage is not None else ():
+        if is_host(one.device) and one.energy is not None:
+            name, remark = _COUNTED.get(one.device, (f"{one.device} power", "RAPL"))
+            peak = peak_power(one)
+            watts = "" if peak is None else si(peak, "W")
+            yield Row(name, si(one.mean_power_w or 0.0, "W"), watts, energy_text(one.energy), remark)
+
+
 def gpu_rows(analysis: MonitorAnalysis) -> Iterator[GpuRow]:
     """A row a GPU; what was not measured is empty."""
     for one in _gpus(analysis):
@@ -196,7 +204,7 @@ def gpu_rows(analysis: MonitorAnalysis) -> Iterator[GpuRow]:
             power=f"{power:.0f} ({peak:.0f}) W" if power is not None and peak is not None else "",
             energy=energy_text(one.energy) if one.energy else "",
             memory=binary_bytes(memory.highest) if memory else "",
-            throttled="" if one.throttled_s is None or analysis.usage is None else percent(one.throttled_s / analysis.usage.window_s),
+            throttled="" if one.throttled_fraction is None else percent(one.throttled_fraction),
         )
 
 
@@ -264,7 +272,7 @@ def python_sites(memory: PythonMemory, most: int = _SITES) -> tuple[tuple[str, s
 
 
 def _gpus(analysis: MonitorAnalysis) -> list[DeviceUsage]:
-    return [one for one in analysis.usage.devices if one.device != HOST] if analysis.usage is not None else []
+    return [one for one in analysis.usage.devices if not is_host(one.device)] if analysis.usage is not None else []
 
 
 def _cores(busy: float) -> str:

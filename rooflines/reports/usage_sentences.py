@@ -50,7 +50,7 @@ def usage_remarks(analysis: Analysis) -> list[str]:
             texts += [f"Energy over {seconds(usage.window_s)} {how}: {listed(names, 12)}."] if names else []
     for one in devices_apart(usage.devices):
         joules = [] if many and one.energy is not None else _joules(analysis, usage, one)
-        parts = [*joules, *_traffic(usage, one), *(_held(one) if one.throttled else [])]
+        parts = [*joules, *_traffic(one), *(_held(one) if one.throttled else [])]
         parts += [*_errors(one), *_ended(one)]
         texts += [f"{one.device}: {'; '.join(parts)}."] if parts else []
     return texts
@@ -73,7 +73,7 @@ def _together(analysis: Analysis, usage: Usage) -> list[str]:
 def _device(analysis: Analysis, usage: Usage, one: DeviceUsage) -> str:
     power = power_text(one)
     parts = [*_joules(analysis, usage, one), *([power] if power else []), *_load(one), *_memory(analysis, one), *_heat(one)]
-    parts += _traffic(usage, one)
+    parts += _traffic(one)
     parts += [*_held(one), *_errors(one), *_ended(one)]
     return f"{one.device}: {'; '.join(parts) or 'nothing that can be summed up'}."
 
@@ -168,17 +168,23 @@ def _heat(one: DeviceUsage) -> list[str]:
     return texts
 
 
-def _traffic(usage: Usage, one: DeviceUsage) -> list[str]:
-    """Mean rates over PCIe (gauges) and NVLink (counts over the window)."""
+def _traffic(one: DeviceUsage) -> list[str]:
+    """Mean rates over PCIe (gauges) and NVLink (counts over the time between their readings)."""
     pcie = {way: _mean(one.gauges.get(f"pcie_{wire}_bytes_per_s")) for wire, way in _WAYS}
-    sent = {way: one.counts.get(f"nvlink_{wire}_bytes") for wire, way in _WAYS}
+    sent = {way: _rate(one, f"nvlink_{wire}_bytes") for wire, way in _WAYS}
     # A link that nothing goes over is not worth a word.
-    links = {way: count / usage.window_s for way, count in sent.items() if count is not None and any(sent.values()) and usage.window_s}
+    links = sent if any(sent.values()) else {}
     texts = []
     for name, rates in (("PCIe", pcie), ("NVLink", links)):
         told = [f"{si(rate, 'B/s')} {way}" for way, rate in rates.items() if rate is not None]
         texts += [f"{name} {', '.join(told)}"] if told else []
     return texts
+
+
+def _rate(one: DeviceUsage, count: str) -> float | None:
+    """What came a second; None where it was not counted."""
+    time_s = one.counted_s.get(count)
+    return one.counts[count] / time_s if time_s else None
 
 
 def _held(one: DeviceUsage) -> list[str]:

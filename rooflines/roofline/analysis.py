@@ -284,7 +284,7 @@ class Gauge(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Throttling(msgspec.Struct, frozen=True, kw_only=True):
-    """For how long a reason held the clocks of a device down, and which share of the window that is."""
+    """For how long a reason held the clocks of a device down, and which share that is of the time in which the device was read."""
 
     reason: str
     time_s: float
@@ -294,11 +294,13 @@ class Throttling(msgspec.Struct, frozen=True, kw_only=True):
 class DeviceUsage(msgspec.Struct, frozen=True, kw_only=True):
     """What the samples tell of one device, or of the ``host``, during the window; what was not sampled is absent.
 
-    ``gauges`` has the fields of ``DeviceSample`` that go up and down, ``counts`` those that only grow: what came in the window.
+    ``gauges`` has the fields of ``DeviceSample`` that go up and down, ``counts`` those that only grow: what came between the readings
+    around the window, which lie ``counted_s`` apart.
     ``energy`` is given or ``no_energy`` says why not; ``energy_by_power`` is the second opinion where a counter gave the first.
-    ``mean_power_w`` is that energy over the window. ``throttled_s`` is how long anything held the clocks down, ``throttled`` how long
-    each reason did (several can at once). ``clock_loss_fraction`` is by how much the clock was lower for it than when nothing held it,
-    or than when the ceilings were measured. ``ended`` says that the samples stop before the window does.
+    ``mean_power_w`` is that energy over the window. ``throttled_s`` is how long anything held the clocks down, ``throttled_fraction``
+    which share that is of the time in which the device was read, ``throttled`` how long each reason did (several can at once).
+    ``clock_loss_fraction`` is by how much the clock was lower for it, averaged over that time, than when nothing held it, or than when
+    the ceilings were measured. ``ended`` says that the samples stop before the window does.
     """
 
     device: str
@@ -311,7 +313,9 @@ class DeviceUsage(msgspec.Struct, frozen=True, kw_only=True):
     mean_power_w: float | None = None
     gauges: dict[str, Gauge] = msgspec.field(default_factory=dict)
     counts: dict[str, float] = msgspec.field(default_factory=dict)
+    counted_s: dict[str, float] = msgspec.field(default_factory=dict)
     throttled_s: float | None = None
+    throttled_fraction: float | None = None
     throttled: tuple[Throttling, ...] = ()
     clock_loss_fraction: float | None = None
     ended: bool = False

@@ -147,6 +147,9 @@ def by_power(
 
     blur = _blur(times, watts, average_s, lag_s, window_s, moments, begin_ns)
     found += blur.moved
+    if found <= 0:
+        # A sensor that reads 0 reads nothing: an error of 0 on top would be a certainty that nobody has.
+        return Unresolved(reason="the power readings are zero")
     ranges = _range(times, watts, 0.0, 2 * lag_s) + _range(times, watts, window_s, window_s + 2 * lag_s)
     edges = update_s / 2 * ranges + blur.unsure
     # A sampler in step with the updates sees them all equally late: the whole window is moved by up to half a period.
@@ -165,8 +168,6 @@ def by_power(
     sampling = _COVERAGE * float(np.sqrt(np.sum((np.diff(y) * steps_s) ** 2) / 12))
     unsure = edges + sampling + resolution / 2 * window_s
     if unsure > LIMIT * found:
-        if found <= 0:
-            return Unresolved(reason="the power readings are zero")
         # Over x windows the sampling error grows with the root of x, the edges stay, and the energy is x times as much.
         root = (sampling + np.sqrt(sampling**2 + 4 * LIMIT * found * edges)) / (2 * LIMIT * found)
         return Unresolved(

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from rooflines.device_specs.records import Ceilings
 from rooflines.profiler.records import Counter, DeviceSample, Run
 from rooflines.roofline.analysis import DeviceUsage, Energy, Gauge, Series, Throttling, Unresolved, Usage
-from rooflines.roofline.energy import Floats, Int64s, Moments, better, by_counter, by_power
+from rooflines.roofline.energy import LIMIT, Floats, Int64s, Moments, better, by_counter, by_power
 
 HOST = "host"
 # What the host's energy counters show beside the packages: its memory and its board.
@@ -38,6 +38,8 @@ DRAWN = (
     "process_rss_bytes", "process_memory_bytes", "temperature_c", "sm_clock_hz", "cpu_frequency_hz", "throttled",
 )  # fmt: skip
 MOST_POINTS = 600
+# A device that was not read for so many of its usual pauses was not there.
+_LATE = 5.0
 # What holds clocks down because somebody chose so, or because there is nothing to do, is no throttling.
 _CHOSEN = ("applications clocks setting", "display clocks setting", "gpu idle", "idle", "none")
 # Where a run does not say how well a field can be read (older ones do not): NVML averages power over a second from Ampere on.
@@ -166,10 +168,10 @@ def _device(
     second = better(by_watts) if window.length_s > 0 else None
     energy = best if isinstance(best, Energy) else None
     per_step_j = energy.energy_j / steps if energy is not None and steps else None
-    throttled_s, throttled = _throttled(taken, window)
+    throttled_s, throttled_fraction, throttled = _throttled(taken, window)
     gauges = {name: gauge for name in GAUGES if name in fields and (gauge := _gauge(fields[name], window)) is not None}
-    times = [sample.time_ns for sample in taken]
-    pause_ns = float(np.median(np.diff(times))) if len(times) > 2 else 0.0
+    counted = {name: count for name in COUNTS if name in fields and (count := _count(fields[name], window)) is not None}
+    times = np.array([sample.time_ns for sample in taken], np.int64)
     return DeviceUsage(
         device=device,
         readings=len(inside),
@@ -180,11 +182,13 @@ def _device(
         energy_per_sample_j=per_step_j / batch_size if per_step_j is not None and batch_size else None,
         mean_power_w=energy.energy_j / window.length_s if energy is not None else None,
         gauges=gauges,
-        counts={name: count for name in COUNTS if name in fields and (count := _count(fields[name], window)) is not None},
+        counts={name: count for name, (count, _) in counted.items()},
+        counted_s={name: time_s for name, (_, time_s) in counted.items()},
         throttled_s=throttled_s,
+        throttled_fraction=throttled_fraction,
         throttled=throttled,
         clock_loss_fraction=_clock_loss(taken, window, reference_clock_hz) if throttled_s else None,
-        ended=bool(pause_ns) and window.end_ns - times[-1] > max(5 * pause_ns, 1e9),
+        ended=_covered(times, window).end_ns < window.end_ns,
     )
 
 
@@ -223,17 +227,39 @@ def _weights(times_ns: Int64s, window: Window) -> Floats:
     return np.diff(edges) / 1e9
 
 
-def _part(readings: Readings, window: Window) -> tuple[npt.NDArray[np.bool_], Window]:
-    """The readings that speak of nothing but the window, and the time they speak of; where there are none, those next to the window.
+def _covered(times_ns: Int64s, window: Window) -> Window:
+    """The part of the window that the readings speak of, which ends before it begins where they speak of none.
 
-    What is an average over the time before says nothing of the window until that time lies within it.
+    It is all of the window, unless they begin after it does or end before it does by more than a few pauses (and by more than a
+    second): then the device was not there, and the first reading, or the last one, stands for half a pause beyond it.
     """
-    times = readings.times_ns
-    late = times <= window.end_ns
-    for begin_ns in (window.begin_ns + round(readings.window_s * 1e9), window.begin_ns):
-        found = late & (times >= begin_ns)
+    if len(times_ns) < 2:
+        return window
+    pause_ns = float(np.median(np.diff(times_ns)))
+    begin_ns, end_ns = window
+    late_ns = max(_LATE * pause_ns, 1e9)
+    if times_ns[0] - begin_ns > late_ns:
+        begin_ns = int(times_ns[0] - pause_ns / 2)
+    if end_ns - times_ns[-1] > late_ns:
+        end_ns = int(times_ns[-1] + pause_ns / 2)
+    return Window(begin_ns, end_ns)
+
+
+def _part(readings: Readings, window: Window) -> tuple[npt.NDArray[np.bool_], Window]:
+    """The readings that speak of nothing but the window, and the time they were read in.
+
+    What is an average over the time before says nothing of the window until that time lies within it. Where there is no such reading
+    one just after the window will do, nine tenths of whose average lie in it, and where there is none of those, none. What is of the
+    moment is taken from next to a window without a reading.
+    """
+    times, average_ns = readings.times_ns, round(readings.window_s * 1e9)
+    begin_ns = window.begin_ns + average_ns
+    for end_ns in (window.end_ns, window.end_ns + round(LIMIT * average_ns)):
+        found = (times >= begin_ns) & (times <= end_ns)
         if found.any():
-            return found, Window(begin_ns, window.end_ns)
+            return found, Window(begin_ns, end_ns)
+    if average_ns:
+        return found, window
     around = np.zeros(len(times), bool)
     before, after = int(np.searchsorted(times, window.begin_ns)) - 1, int(np.searchsorted(times, window.end_ns, side="right"))
     around[max(0, before) : after + 1] = True
@@ -243,7 +269,8 @@ def _part(readings: Readings, window: Window) -> tuple[npt.NDArray[np.bool_], Wi
 def _gauge(readings: Readings, window: Window) -> Gauge | None:
     part, told = _part(readings, window)
     times, values = readings.times_ns[part], readings.values[part]
-    if not len(values):
+    told = _covered(readings.times_ns, told)
+    if not len(values) or told.end_ns < told.begin_ns:
         return None
     weights = _weights(times, told)
     mean = np.average(values, weights=weights) if weights.sum() > 0 else np.mean(values)
@@ -258,19 +285,20 @@ def _gauge(readings: Readings, window: Window) -> Gauge | None:
     )
 
 
-def _count(readings: Readings, window: Window) -> float | None:
-    """What came between the last reading before the window (its first one without that) and the first one after it.
+def _count(readings: Readings, window: Window) -> tuple[float, float] | None:
+    """What came between the last reading before the window (its first one without that) and the first one after it, in which seconds.
 
     So nothing that happened in the window is missed; what fell just beside it may be counted too. A counter that started anew (its
     process or its driver did) counts from zero.
     """
     times, values = readings.times_ns, readings.values
     first = max(0, int(np.searchsorted(times, window.begin_ns, side="right")) - 1)
-    part = values[first : int(np.searchsorted(times, window.end_ns)) + 1]
+    last = int(np.searchsorted(times, window.end_ns)) + 1
+    part = values[first:last]
     if len(part) < 2:
         return None
     steps = np.diff(part)
-    return float(np.sum(np.where(steps < 0, part[1:], steps)))
+    return float(np.sum(np.where(steps < 0, part[1:], steps))), float(np.ptp(times[first:last])) / 1e9
 
 
 def _series(device: str, field: str, readings: Readings, window: Window) -> Series:
@@ -295,12 +323,18 @@ def thinned(times: Floats, values: Floats, most: int = MOST_POINTS) -> tuple[Flo
 # --- throttling --------------------------------------------------------------------------------------------------------------------
 
 
-def _throttled(taken: Sequence[DeviceSample], window: Window) -> tuple[float | None, tuple[Throttling, ...]]:
-    """For how long anything held the clocks down, and each reason by itself, longest first; None where nobody asked."""
+def _throttled(taken: Sequence[DeviceSample], window: Window) -> tuple[float | None, float | None, tuple[Throttling, ...]]:
+    """For how long anything held the clocks down, which share of the time that was, and each reason by itself, longest first.
+
+    The time is what the readings speak of. None where nobody asked, or only once: how long anything lasts is not to be seen from a
+    moment.
+    """
     told = [sample for sample in taken if sample.throttle_reasons is not None]
-    if not told or window.length_s <= 0:
-        return None, ()
-    weights = _weights(np.array([sample.time_ns for sample in told], np.int64), window)
+    times = np.array([sample.time_ns for sample in told], np.int64)
+    covered = _covered(times, window)
+    if len(told) < 2 or covered.length_s <= 0:
+        return None, None, ()
+    weights = _weights(times, covered)
     time_of: dict[str, float] = {}
     whole_s = 0.0
     for sample, weight in zip(told, weights.tolist(), strict=True):
@@ -309,27 +343,29 @@ def _throttled(taken: Sequence[DeviceSample], window: Window) -> tuple[float | N
         for reason in reasons:
             time_of[reason] = time_of.get(reason, 0.0) + weight
     ranked = sorted(((reason, time_s) for reason, time_s in time_of.items() if time_s > 0), key=lambda one: (-one[1], one[0]))
-    return whole_s, tuple(Throttling(reason=name, time_s=time_s, fraction=time_s / window.length_s) for name, time_s in ranked)
+    reasons_of = tuple(Throttling(reason=name, time_s=time_s, fraction=time_s / covered.length_s) for name, time_s in ranked)
+    return whole_s, whole_s / covered.length_s, reasons_of
 
 
 def _clock_loss(taken: Sequence[DeviceSample], window: Window, reference_hz: float | None) -> float | None:
-    """By which share the SM clock was lower while it was held down, averaged over the window.
+    """By which share the SM clock was lower while it was held down, averaged over the time that the readings speak of.
 
     Compared with the highest clock of this run at which nothing held it, and where it was always held with that of the ceilings; None
     where there is neither.
     """
     told = [sample for sample in taken if sample.sm_clock_hz is not None and sample.throttle_reasons is not None]
-    if not told:
+    times = np.array([sample.time_ns for sample in told], np.int64)
+    covered = _covered(times, window)
+    if not told or covered.length_s <= 0:
         return None
     free = [sample.sm_clock_hz or 0.0 for sample in told if not held_down(sample.throttle_reasons or "")]
     reference = max(free, default=0.0) or reference_hz
     if not reference:
         return None
-    weights = _weights(np.array([sample.time_ns for sample in told], np.int64), window)
     lost = [
         max(0.0, 1 - (sample.sm_clock_hz or 0.0) / reference) if held_down(sample.throttle_reasons or "") else 0.0 for sample in told
     ]
-    return float(np.dot(weights, lost)) / window.length_s
+    return float(np.dot(_weights(times, covered), lost)) / covered.length_s
 
 
 def _ceilings_clock(ceilings: Ceilings | None) -> float | None:

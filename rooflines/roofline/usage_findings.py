@@ -11,7 +11,7 @@ from rooflines.roofline.analysis import Analysis, DeviceUsage, Finding, Usage
 from rooflines.roofline.usage import HOST
 from rooflines.units import binary_bytes, percent, seconds, si
 
-# A share of the window below which throttling is not worth a sentence.
+# A share of the time below which throttling is not worth a sentence.
 THROTTLED = 0.02
 # Devices are unevenly used where the least used is busy for so much less of the time than the most used.
 UNEVEN = 0.20
@@ -65,7 +65,7 @@ def _uncorrected_errors(analysis: Analysis, usage: Usage) -> Finding | None:
 
 def _imbalance(analysis: Analysis, usage: Usage) -> Finding | None:
     """Several GPUs, some of which wait for others."""
-    share = {one.device: one.gauges["gpu_utilization"].mean for one in usage.devices if "gpu_utilization" in one.gauges}
+    share = {one.device: one.gauges["gpu_utilization"].mean for one in usage.devices if _load_known(one)}
     share = {device: share[device] for device in share if len(usage.own) < 2 or device in usage.own}
     # A GPU that the process does not hold memory on is not part of the run; where nobody tells, all that were sampled are.
     if len(share) < 2 or (len(usage.own) == 1 and _tells_memory(usage)):
@@ -105,14 +105,17 @@ def _throttling(cause: str) -> Callable[[Analysis, Usage], Finding | None]:
         clock = f"; its clock was lower by {percent(lost)} for it, averaged over the time" if lost else ""
         others = f"; {len(held) - 1} more GPU{'s' if len(held) > 2 else ''} too" if len(held) > 1 else ""
         # Only what the arithmetic units bound goes as the clock; several reasons at once share what is lost.
-        part = min(1.0, share * usage.window_s / worst.throttled_s) if worst.throttled_s else 0.0
-        saved = _step_s(analysis) * (lost or 0.0) * part * (compute or 0.0)
+        part = min(1.0, share / worst.throttled_fraction) if worst.throttled_fraction else 0.0
+        # What went on after the last reading of a device is not known.
+        saved = 0.0 if worst.ended else _step_s(analysis) * (lost or 0.0) * part * (compute or 0.0)
+        until = " until its samples end" if worst.ended else ""
         basis = f"; {percent(compute)} of the time is bound by compute and goes with the clock" if lost and compute else ""
         return Finding(
             title=f"{worst.device} is held back by {cause}",
             saves_s=saved,
             evidence=(
-                f"{_meanwhile(usage)} {worst.device} was throttled for {percent(share)} of the time ({reasons}){clock}{basis}{others}"
+                f"{_meanwhile(usage)} {worst.device} was throttled for {percent(share)} of the time{until} ({reasons})"
+                f"{clock}{basis}{others}"
             ),
             suggestion=f"{_REMEDIES[cause]}{_limit(worst) if cause == 'its power limit' else _heat(worst) if cause == 'heat' else ''}",
         )
@@ -124,7 +127,7 @@ def _low_utilization(analysis: Analysis, usage: Usage) -> Finding | None:
     """A GPU that is idle for much of the time, where no trace of it says why."""
     if analysis.idle_breakdown is not None:
         return None
-    waiting = [one for one in usage.devices if one.device in usage.own and "gpu_utilization" in one.gauges]
+    waiting = [one for one in usage.devices if one.device in usage.own and _load_known(one)]
     if not waiting:
         return None
     most = max(waiting, key=lambda one: one.gauges["gpu_utilization"].mean)
@@ -167,14 +170,16 @@ def _nearly_full(analysis: Analysis, usage: Usage) -> Finding | None:
 def _paging(analysis: Analysis, usage: Usage) -> Finding | None:
     """A process that waits for its own memory to come back from a disk."""
     host = usage.of(HOST)
-    pages = host.counts.get("process_major_faults", 0.0) if host is not None else 0.0
-    if usage.window_s <= 0 or pages < PAGES_PER_S * max(1.0, usage.window_s):
+    if host is None or "process_major_faults" not in host.counts:
+        return None
+    pages, time_s = host.counts["process_major_faults"], host.counted_s["process_major_faults"]
+    if pages < PAGES_PER_S * max(1.0, time_s):
         return None
     return Finding(
         title="Keep the memory of the process out of the swap",
         saves_s=0.0,
         evidence=(
-            f"{_meanwhile(usage)} {pages:,.0f} pages had to be read from disk in {seconds(usage.window_s)} (major page faults); files "
+            f"{_meanwhile(usage)} {pages:,.0f} pages had to be read from disk in {seconds(time_s)} (major page faults); files "
             "that are mapped and read once count too, and are harmless"
         ),
         suggestion="fewer loader workers, less of the data set in memory, or more memory",
@@ -197,7 +202,7 @@ def _cause(reason: str) -> str:
 
 
 def _share(one: DeviceUsage, cause: str) -> float:
-    """The longest that a reason of this kind held the clocks down, as a share of the window."""
+    """The longest that a reason of this kind held the clocks down, as a share of the time in which the device was read."""
     return max((reason.fraction for reason in one.throttled if _cause(reason.reason) == cause), default=0.0)
 
 
@@ -211,6 +216,11 @@ def _compute_share(analysis: Analysis) -> float | None:
 def _step_s(analysis: Analysis) -> float:
     """A timed step; 0 where none was timed, so that nothing is promised."""
     return analysis.steps.median_s if analysis.steps is not None else 0.0
+
+
+def _load_known(one: DeviceUsage) -> bool:
+    """Whether it was read how busy a device was, and to the end."""
+    return "gpu_utilization" in one.gauges and not one.ended
 
 
 def _tells_memory(usage: Usage) -> bool:

@@ -14,7 +14,7 @@ from rooflines.profiler.command import Ending
 from rooflines.profiler.monitored import Monitored, MonitorFile, PythonMemory, PythonSite, program_name, since
 from rooflines.profiler.records import DeviceSample, Environment
 from rooflines.reports import monitor_html, monitor_tensorboard
-from rooflines.reports.monitor import headline, host_rows, print_monitored, title
+from rooflines.reports.monitor import gpu_rows, headline, host_rows, own_memory, print_monitored, title
 from rooflines.roofline.monitored import analyze_monitored
 from tests.usage_samples import BEGAN_NS, COUNTERS, gpu_samples, host_samples, machine_samples
 
@@ -70,6 +70,57 @@ def test_the_table_on_a_machine_with_two_gpus():
     assert "\x1b" not in text
     assert "train.py:7" in text
     assert "15 times what it took without" in " ".join(text.split())
+
+
+def part_of_the_host(device, watts):
+    """A RAPL counter beside that of the packages."""
+    return [
+        msgspec.structs.replace(one, device=device, energy_j=watts * ((one.time_ns - BEGAN_NS) / SECOND_NS + 100))
+        for one in host_samples()
+        if one.source == "rapl"
+    ]
+
+
+PARTS = (*part_of_the_host("dram", 10), *part_of_the_host("psys", 180))
+
+
+def test_memory_and_board_are_rows_of_the_host_and_no_gpus():
+    found = analysis((*gpu_samples(process_memory_bytes=5 << 30), *host_samples(), *PARTS))
+    rows = {row.name: row for row in host_rows(found)}
+    assert [rows[name].mean for name in ("CPU power", "memory power", "board power")] == ["90.0 W", "10.0 W", "180 W"]
+    assert rows["memory power"].total.startswith("50.0 J (±")
+    assert [row.device for row in gpu_rows(found)] == ["cuda:0"]
+    # What a GPU holds for the program is told, also beside counters of the host that know of no memory.
+    assert own_memory(found)
+    assert next(gpu_rows(found)).memory == "5.00 GiB"
+    assert "dram" not in headline(found)
+    assert "psys" not in headline(found)
+    page = monitor_html.render(found)
+    assert "<p>cuda:0: " in page
+    assert "<p>dram: " not in page
+
+
+def test_a_lost_gpu_was_throttled_for_its_share_of_the_time_until_then():
+    until = BEGAN_NS + 2 * SECOND_NS
+    held = [
+        msgspec.structs.replace(one, throttle_reasons="software power cap" if one.time_ns >= until - SECOND_NS // 2 else "")
+        for one in gpu_samples()
+        if one.time_ns < until
+    ]
+    found = analysis(held, ended_ns=BEGAN_NS + 60 * SECOND_NS)
+    (row,) = gpu_rows(found)
+    assert row.throttled == "25 %"  # ten readings of forty
+    text = printed(found)
+    assert "cuda:0 was held down: software power cap 25 % of the time." in text
+    assert "cuda:0: its samples end before the program does." in text
+
+
+def test_without_a_gpu_there_is_no_table_of_gpus():
+    found = analysis((*host_samples(), *PARTS))
+    assert list(gpu_rows(found)) == []
+    assert "GPU  " not in printed(found)
+    assert "Devices, by what their samples say" not in monitor_html.render(found)
+    assert "Devices, by what their samples say" in monitor_html.render(analysis(machine_samples()))
 
 
 def test_gpus_and_processors_in_one_sentence():

@@ -22,7 +22,7 @@ from rooflines.reports.usage_figure import usage_figure
 from rooflines.reports.usage_html import timeline_data
 from rooflines.reports.usage_sentences import missing_usage, usage_remarks, usage_sentences
 from rooflines.reports.usage_table import usage_table, write_samples_csv
-from rooflines.roofline.usage import usage, usage_of
+from rooflines.roofline.usage import Window, usage, usage_of
 from tests import samples
 from tests.reports import variants
 from tests.usage_samples import BEGAN_NS, STEP_S, gpu_samples, host_samples, machine_analysis, machine_samples, run_of
@@ -97,6 +97,9 @@ def test_traffic_is_a_mean_rate():
     ]
     (text,) = usage_remarks(with_usage(usage(run_of(busy))))
     assert "PCIe 2.50 GB/s in; NVLink 40.0 GB/s out" in text
+    # Shorter than the pause between two readings, it is the same rate.
+    (text,) = usage_remarks(with_usage(usage_of(busy, (), Window(BEGAN_NS + 10**9 + 10**6, BEGAN_NS + 10**9 + 3 * 10**6))))
+    assert "NVLink 40.0 GB/s out" in text
 
 
 def test_memory_errors_and_a_lost_device_are_told():

@@ -328,6 +328,15 @@ def test_power_that_jumps_more_than_the_readings_can_follow_is_refused_until_the
     found(by_power(times_of(moments), watts, ns(0), ns(1.2 * refused.needs_s), counter_of("power_instant_w", update_s=0.1)))
 
 
+def test_power_that_reads_zero_is_no_energy_however_sure_it_looks():
+    moments = np.arange(-1, 8, 0.1)
+    refused = Unresolved(reason="the power readings are zero")
+    for counter in (None, counter_of("power_w", update_s=0.1, window_s=1.0), counter_of("power_w", update_s=0.0)):
+        assert by_power(times_of(moments), np.zeros(len(moments)), ns(0), ns(5), counter) == refused
+    started = np.where(moments < 6, 0.0, 90.0)
+    assert by_power(times_of(moments), started, ns(0), ns(5), counter_of("power_w", update_s=0.0)) == refused
+
+
 # --- which ---------------------------------------------------------------------------------------------------------------------
 
 

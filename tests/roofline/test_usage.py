@@ -8,9 +8,10 @@ import pytest
 
 from rooflines.device_specs.records import Ceilings, Conditions
 from rooflines.profiler.records import Counter, DeviceSample, Environment, Run, RunFile, StepTimes, Workload
+from rooflines.reports.usage_sentences import power_text, usage_sentences
 from rooflines.roofline.analysis import Analysis, ModuleRow
 from rooflines.roofline.analyze import analyze
-from rooflines.roofline.usage import held_down, thinned, usage, usage_of
+from rooflines.roofline.usage import Window, held_down, thinned, usage, usage_of
 from rooflines.roofline.usage_findings import find_in_usage, ranked
 from tests.samples import ceilings
 from tests.traces import mm, span, trace
@@ -57,6 +58,47 @@ def test_an_average_over_a_second_speaks_of_the_window_only_from_its_first_secon
     counter = Counter(source="nvml", device="cuda:0", field="gpu_utilization", update_s=0.1, window_s=1.0)
     assert gauge(samples, "gpu_utilization", counters=(counter,)).mean == pytest.approx(0.9)
     assert gauge(samples, "gpu_utilization").mean < 0.8
+
+
+def burst_samples(seconds):
+    """A GPU at 70 W and idle but for ``seconds`` at 700 W and full load: power over a second, utilization over half of one."""
+    counters = [
+        Counter(source="nvml", device="cuda:0", field=field, update_s=0.05, window_s=window_s)
+        for field, window_s in (("power_w", 1.0), ("gpu_utilization", 0.5))
+    ]
+    samples = []
+    for moment in np.arange(-2, seconds + 2, 0.05):
+        power, load = (float(np.clip(moment, 0, seconds) - np.clip(moment - over, 0, seconds)) / over for over in (1.0, 0.5))
+        samples.append(sample(moment, power_w=70 + 630 * power, gpu_utilization=load, temperature_c=50.0))
+    return samples, counters, Window(BEGAN_NS, BEGAN_NS + round(seconds * 1e9))
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(0.2, set()), (0.8, {"gpu_utilization"}), (3, {"gpu_utilization", "power_w"})])
+def test_a_window_shorter_than_an_average_has_no_gauge_of_it(seconds, told):
+    samples, counters, window = burst_samples(seconds)
+    found = usage_of(samples, counters, window)
+    gpu = found.of("cuda:0")
+    assert set(gpu.gauges) == told | {"temperature_c"}
+    assert all(gpu.gauges[name].lowest == pytest.approx({"power_w": 700, "gpu_utilization": 1.0}[name]) for name in told)
+    assert ("700 W at most" in power_text(gpu)) == bool(power_text(gpu)) == ("power_w" in told)
+    said = Analysis(workload=Workload(name="n", mode="inference"), environment=environment("cuda:0"), usage=found)
+    assert ("a kernel ran 100 % of the time" in usage_sentences(said)[0]) == bool(told)
+
+
+def test_an_average_that_ends_just_after_the_window_still_speaks_of_it():
+    power = Counter(source="nvml", device="cuda:0", field="power_w", update_s=0.1, window_s=1.0)
+    for last, mean in ((0.95, None), (1.25, 400.0), (1.35, None)):
+        samples = [sample(0.1, power_w=90.0), sample(last, power_w=400.0)]
+        gauges = usage_of(samples, (power,), Window(BEGAN_NS, BEGAN_NS + 1_200_000_000)).of("cuda:0").gauges
+        assert (gauges["power_w"].mean if gauges else None) == mean
+
+
+def test_a_rate_is_over_the_time_between_the_readings_it_comes_from():
+    # 100 GB/s; the window of 0.1 s lies across two pauses between readings.
+    samples = [sample(tenth / 10 + 0.05, nvlink_tx_bytes=tenth * 10_000_000_000) for tenth in range(-3, 5)]
+    gpu = usage_of(samples, (), Window(BEGAN_NS, BEGAN_NS + 100_000_000)).of("cuda:0")
+    assert gpu.counts["nvlink_tx_bytes"] == 20e9
+    assert gpu.counted_s["nvlink_tx_bytes"] == pytest.approx(0.2)
 
 
 def test_a_window_between_two_readings_takes_both():
@@ -138,6 +180,16 @@ def test_without_a_counter_power_is_integrated():
     assert gpu.energy_by_power is None
 
 
+@pytest.mark.parametrize("fields", [{}, {"energy_j": 812.5}, {"power_instant_w": 0.0}])
+def test_a_device_whose_power_reads_zero_has_no_joules_and_is_told(fields):
+    run = run_of([sample(tenth / 10, power_w=0.0, **fields) for tenth in range(-10, 70)])
+    found = usage(run, flops_per_step=1e12)
+    gpu = found.of("cuda:0")
+    assert (gpu.energy, gpu.energy_per_step_j, found.energy_per_step_j, found.flop_per_j) == (None,) * 4
+    assert "stood still" in gpu.no_energy.reason if "energy_j" in fields else gpu.no_energy.reason == "the power readings are zero"
+    assert "no joules, because the " in usage_sentences(analyze(run))[0]
+
+
 def test_a_short_run_says_how_many_steps_would_do():
     gpu = usage(run_of(gpu_samples(), steps=3)).of("cuda:0")
     assert gpu.energy is None
@@ -216,6 +268,60 @@ def test_a_clock_that_was_always_held_is_compared_with_that_of_the_ceilings():
     roof = msgspec.structs.replace(ceilings()[0], conditions=Conditions(clock_hz=2e9))
     known = Ceilings(device="H100", kind="cuda", ceilings=(roof,))
     assert usage(run_of(always), ceilings=known).of("cuda:0").clock_loss_fraction == pytest.approx(0.25)
+
+
+def lost_samples(end_s=2.0):
+    """A GPU that is read every 0.1 s and lost at ``end_s``, throttled to half its clock in its last two readings."""
+    return [
+        sample(
+            tenth / 10,
+            throttle_reasons="software thermal slowdown" if tenth / 10 > end_s - 0.25 else "",
+            sm_clock_hz=0.8e9 if tenth / 10 > end_s - 0.25 else 1.6e9,
+            gpu_utilization=0.3 if tenth / 10 > end_s - 0.25 else 0.9,
+        )
+        for tenth in range(-10, round(10 * end_s))
+    ]
+
+
+def test_what_a_lost_device_showed_last_is_not_stretched_over_the_rest():
+    minute = usage(run_of(lost_samples(), steps=600))
+    gpu = minute.of("cuda:0")
+    assert gpu.ended
+    # Two readings of twenty, the last of which stands for half a pause beyond it.
+    assert gpu.throttled_s == pytest.approx(0.2)
+    assert [(one.reason, one.fraction) for one in gpu.throttled] == [("software thermal slowdown", pytest.approx(0.2 / 1.95))]
+    assert gpu.throttled_fraction == pytest.approx(0.2 / 1.95)
+    assert gpu.clock_loss_fraction == pytest.approx(0.1 / 1.95)
+    assert gpu.gauges["gpu_utilization"].mean == pytest.approx(0.9 - 0.6 * 0.2 / 1.95)
+    # However much longer the window is.
+    assert usage(run_of(lost_samples(), steps=6000)).of("cuda:0").gauges == gpu.gauges
+
+
+def test_a_device_that_was_lost_before_the_window_has_no_figures():
+    gone = usage(run_of(lost_samples(end_s=-0.5))).of("cuda:0")
+    assert gone.ended
+    assert (gone.gauges, gone.throttled_s, gone.clock_loss_fraction, gone.throttled) == ({}, None, None, ())
+
+
+def test_a_device_that_comes_late_is_judged_from_then_on():
+    late = [one for one in throttled_samples() if one.time_ns >= BEGAN_NS + 2e9]
+    gpu = usage(run_of(late)).of("cuda:0")
+    assert not gpu.ended
+    assert gpu.throttled_s == pytest.approx(1, abs=0.06)
+    assert gpu.throttled_fraction == pytest.approx(1 / 3, abs=0.02)
+
+
+def test_a_lost_device_promises_no_seconds():
+    analysis = msgspec.structs.replace(
+        analysis_of(lost_samples(), steps=StepTimes(timed_ns=(100_000_000,) * 600, timed_began_ns=BEGAN_NS)),
+        bound_breakdown={"compute": 0.1},
+    )
+    (found,) = find_in_usage(analysis)
+    assert found.title == "cuda:0 is held back by heat"
+    assert found.saves_s == 0
+    assert "throttled for 10 % of the time until its samples end (software thermal slowdown 10 %)" in found.evidence
+    idle = [msgspec.structs.replace(one, throttle_reasons="", gpu_utilization=0.2) for one in lost_samples()]
+    assert not find_in_usage(analysis_of(idle))
 
 
 def test_throttling_is_a_finding_with_what_compute_bound_work_could_gain():
