@@ -18,7 +18,7 @@ from rooflines.kernels.micro import stream
 pytestmark = pytest.mark.unit
 
 LENGTH = stream.granule() * 3
-VECTORS = stream.STREAMS * stream.UNROLL  # of one step
+VECTORS = stream.STREAMS * stream.UNROLL  # of one step; LLVM unrolls to several steps on processors (Zen 4) whose model it has for that
 X86 = platform.machine().lower() in ("x86_64", "amd64") and "avx2" in detect.isa()
 REGISTER = "zmm" if "avx512f" in detect.isa() else "ymm"
 NEEDS_X86 = pytest.mark.skipif(not X86, reason="the register names are those of x86 with AVX")
@@ -34,7 +34,7 @@ def arrays(count):
 
 
 def loop(name):
-    """The innermost loop of a kernel, freshly compiled: the code around the first instruction on vectors in memory."""
+    """The innermost loop of a kernel, freshly compiled: the longest with vectors in memory; a second one does what is left over."""
     fresh = njit(nogil=True)(getattr(stream, name).py_func)  # code from Numba's cache cannot be inspected
     operands = arrays(ARRAYS[name.removesuffix("_past_caches")])
     if name == "read":
@@ -43,7 +43,7 @@ def loop(name):
         fresh(*operands, *([3.0] if len(operands) == 3 else []), 1)
     (text,) = fresh.inspect_asm().values()
     bodies = re.findall(r"^(\.L\w+):\n((?:(?!^\.L).*\n)*?)\tj\w+\t\1\n", text, re.MULTILINE)
-    (body,) = [body for _, body in bodies if re.search(rf"\(%.*%{REGISTER}|%{REGISTER}.*\(%", body)]
+    body = max((body for _, body in bodies if re.search(rf"\(%.*%{REGISTER}|%{REGISTER}.*\(%", body)), key=len)
     # each pass starts with memory that the compiler must take for changed
     assert "#APP" in text[: text.index(body)]
     return body
@@ -144,13 +144,14 @@ def test_aligned_works_where_huge_pages_do_not_exist(monkeypatch):
 @NEEDS_X86
 def test_read_is_loads_of_the_full_width_folded_and_little_else():
     body = loop("read")
-    assert len(re.findall(rf"\(%[^)]*\), (%\w+, )*%{REGISTER}", body)) == VECTORS
+    steps, rest = divmod(len(re.findall(rf"\(%[^)]*\), (%\w+, )*%{REGISTER}", body)), VECTORS)
+    assert (steps >= 1, rest) == (True, 0)
     three_way = "vpternlog" in body  # with AVX-512, two loads are folded by one instruction
     assert three_way == (REGISTER == "zmm")
     folds = len(re.findall(rf"(vpternlog[dq]|vpxorq?)\s.*%{REGISTER}", body))
-    assert folds == (VECTORS // 2 if three_way else VECTORS)
-    others = 5  # the count, the addresses, the jump
-    assert len(body.splitlines()) <= VECTORS + VECTORS // 2 + others
+    assert folds == steps * (VECTORS // 2 if three_way else VECTORS)
+    others = 5 + (stream.STREAMS if steps > 1 else 0)  # the count, the addresses, the jump; the totals back to their registers
+    assert len(body.splitlines()) <= steps * (VECTORS + VECTORS // 2) + others
 
 
 @NEEDS_X86
@@ -164,11 +165,13 @@ def test_loads_and_stores_are_of_the_full_width(name, loads, stores, past_caches
         return  # what has just been read is in the cache
     body = loop(name + "_past_caches" * past_caches)
     kind = "nt" if past_caches else "[au]"
-    assert len(re.findall(rf"vmov{kind}p[sd]\s+%{REGISTER}\d+, .*\(", body)) == stores * VECTORS
-    assert len(re.findall(rf"\(%[^)]*\), (%\w+, )*%{REGISTER}", body)) == loads * VECTORS
+    steps, rest = divmod(len(re.findall(rf"vmov{kind}p[sd]\s+%{REGISTER}\d+, .*\(", body)), stores * VECTORS)
+    assert (steps >= 1, rest) == (True, 0)
+    assert len(re.findall(rf"\(%[^)]*\), (%\w+, )*%{REGISTER}", body)) == steps * loads * VECTORS
 
 
 @NEEDS_X86
 @pytest.mark.skipif("fma" not in detect.isa(), reason="no FMA")
 def test_triad_is_fused():
-    assert len(re.findall(rf"vfmadd\w+pd\s.*%{REGISTER}", loop("triad"))) == VECTORS
+    fused = len(re.findall(rf"vfmadd\w+pd\s.*%{REGISTER}", loop("triad")))
+    assert (fused >= VECTORS, fused % VECTORS) == (True, 0)
