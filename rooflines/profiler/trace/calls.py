@@ -38,7 +38,8 @@ class Calls:
 
     ``parent`` is the enclosing host event (-1: none), ``operator`` the innermost operator that is or encloses the event (-1: none),
     ``after`` the first event behind everything below this one: what event ``i`` encloses are the events ``i + 1`` to ``after[i] - 1``.
-    ``module`` indexes ``modules`` (-1: none), ``phase`` indexes ``PHASES``, ``end_ns`` is the event's end clipped to its parent's.
+    ``module`` indexes ``modules`` (-1: none), ``phase`` indexes ``PHASES``, ``end_ns`` is the event's end clipped to its parent's, and
+    ``begin_ns`` its start; an optimizer's range around a closure begins where the closure's backward has ended.
     ``steps`` holds ``[start, end)`` of every profiler step on the host, ``step_names`` their names.
     """
 
@@ -47,6 +48,7 @@ class Calls:
     after: Int64s
     module: Int64s
     phase: npt.NDArray[np.int8]
+    begin_ns: Int64s
     end_ns: Int64s
     modules: list[Module]
     module_calls: Int64s
@@ -68,13 +70,16 @@ def build_calls(trace: Trace) -> Calls:
     is_node = is_operator & marks.is_node[host.name]
     marked = np.where(is_annotation | (host.kind == PYTHON), marks.module[host.name], -1)
     steps = np.flatnonzero(is_annotation & marks.is_step[host.name])
+    forward = _forward_operators(host)
+    begin = _begins(host, end, innermost(is_node, after), forward, marks)
     bounds, first = np.unique(np.stack((host.start_ns[steps], end[steps]), axis=1).reshape(-1, 2), axis=0, return_index=True)
     return Calls(
         parent=parents(after),
         operator=innermost(is_operator, after),
         after=after,
-        module=_modules(host, after, is_node, marked),
-        phase=_phases(host, after, is_node, marks),
+        module=_modules(host, after, is_node, marked, forward),
+        phase=_phases(host, after, is_node, marks, begin),
+        begin_ns=begin,
         end_ns=end,
         modules=marks.modules,
         module_calls=np.bincount(marked[marked >= 0], minlength=len(marks.modules)).astype(np.int64),
@@ -83,25 +88,53 @@ def build_calls(trace: Trace) -> Calls:
     )
 
 
-def _phases(host: HostEvents, after: Int64s, is_node: Mask, marks: _Marks) -> npt.NDArray[np.int8]:
-    """The phase that the innermost mark around each event says; forward where there is none."""
+def _begins(host: HostEvents, end: Int64s, node: Int64s, forward: Int64s, marks: _Marks) -> Int64s:
+    """When each event begins: at its start, and an optimizer's range around a closure where the closure's backward ends.
+
+    ``optimizer.step(closure)`` runs a forward and a backward inside of its range. The nodes of that backward are on the range's thread
+    or, on a device, on the engine's; those of another thread's forward are not this optimizer's.
+    """
+    begin = host.start_ns.copy()
+    nodes = np.flatnonzero(node == np.arange(len(host)))
+    # An optimizer that a node calls, as soon as it has its gradient, has no closure.
+    ranges = np.flatnonzero((host.kind == ANNOTATION) & marks.is_optimizer[host.name] & (node < 0))
+    nodes = nodes[np.argsort(end[nodes], kind="stable")]
+    made_on = np.where(forward[nodes] >= 0, host.thread[forward[nodes]], host.thread[nodes])
+    for thread in np.unique(host.thread[ranges]).tolist():
+        own = nodes[(made_on == thread) | (host.thread[nodes] == thread)]
+        if not len(own):
+            continue
+        around = ranges[host.thread[ranges] == thread]
+        last = own[np.maximum(np.searchsorted(end[own], end[around], side="right") - 1, 0)]
+        holds = (host.start_ns[last] >= host.start_ns[around]) & (end[last] <= end[around])
+        begin[around[holds]] = end[last[holds]]
+    return begin
+
+
+def _phases(host: HostEvents, after: Int64s, is_node: Mask, marks: _Marks, begin: Int64s) -> npt.NDArray[np.int8]:
+    """The phase that the innermost mark around each event says, of those that have begun; forward where there is none."""
+    if not len(host):
+        return np.empty(0, np.int8)
     says = np.where((host.kind == OPERATOR) | (host.kind == ANNOTATION), marks.phase[host.name], -1)
     says[is_node] = BACKWARD
     around = innermost(says >= 0, after)
-    return np.where(around >= 0, says[around], FORWARD).astype(np.int8) if len(host) else np.empty(0, np.int8)
+    late = begin > host.start_ns
+    if late.any():
+        early = (around >= 0) & late[around] & (host.start_ns < begin[around]) & (around != np.arange(len(host)))
+        around = np.where(early, innermost((says >= 0) & ~late, after), around)
+    return np.where(around >= 0, says[around], FORWARD).astype(np.int8)
 
 
-def _modules(host: HostEvents, after: Int64s, is_node: Mask, marked: Int64s) -> Int64s:
+def _modules(host: HostEvents, after: Int64s, is_node: Mask, marked: Int64s, forward: Int64s) -> Int64s:
     """The module around each event; below a backward node, that of the forward operator which made the node."""
     if not len(host):
         return np.empty(0, np.int64)
     around = innermost(is_node | (marked >= 0), after)
     module = np.where((around >= 0) & ~is_node[around], marked[around], -1)
     nodes = np.flatnonzero(is_node)
-    forward = _forward_operators(host)[nodes]
-    nodes, forward = nodes[forward >= 0], forward[forward >= 0]
+    nodes = nodes[forward[nodes] >= 0]
     of_node = np.full(len(host), -1, np.int64)
-    of_node[nodes] = module[forward]
+    of_node[nodes] = module[forward[nodes]]
     known = np.zeros(len(host), bool)
     known[nodes] = True
     below = innermost(known, after)
@@ -143,6 +176,7 @@ class _Marks:
         self.phase = np.full(len(names), -1, np.int64)
         self.is_step = np.zeros(len(names), bool)
         self.is_node = np.zeros(len(names), bool)
+        self.is_optimizer = np.zeros(len(names), bool)
         for code, name in enumerate(names):
             if name.startswith(MODULE_PREFIX):
                 match = _MODULE.match(name)
@@ -155,5 +189,6 @@ class _Marks:
                 self.is_node[code] = True
             elif name.startswith(("Optimizer.", "aten::_amp_")):  # a gradient scaler unscales outside of the optimizer's range
                 self.phase[code] = OPTIMIZER
+                self.is_optimizer[code] = name.startswith("Optimizer.")
             elif name.startswith("enumerate(DataLoader)"):
                 self.phase[code] = OUTSIDE

@@ -72,6 +72,37 @@ def test_what_runs_in_the_optimizer_is_its_phase():
     assert calls.steps.tolist() == [[0, 100_000]]
 
 
+STEP = "Optimizer.step#SGD.step"
+
+
+def test_what_a_closure_runs_in_the_optimizer_is_forward_and_backward():
+    found = trace(
+        span(STEP, 0, 100), mm(5, 5, 2, 2, 2, seq=1), op("MmBackward0", 20, 20, seq=1, fwd=1), op("aten::t", 22, 3),
+        span("Optimizer.zero_grad#SGD.zero_grad", 2, 2), op("aten::zero_", 2.5, 1), add(50, 5),
+    )  # fmt: skip
+    calls = build_calls(found)
+    assert {name: phase for name, (_, phase) in named(found, calls).items()} == {
+        "aten::mm": "forward", "MmBackward0": "backward", "aten::t": "backward", "aten::zero_": "optimizer",
+        "aten::add": "optimizer", STEP: "optimizer", "Optimizer.zero_grad#SGD.zero_grad": "optimizer",
+    }  # fmt: skip
+    assert calls.begin_ns[found.host.name == found.names.index(STEP)].tolist() == [40_000]
+
+
+def test_a_closure_s_backward_may_run_on_the_engine_s_thread():
+    found = trace(
+        mm(0, 1, 2, 2, 2, tid=3, seq=9), op("SinBackward0", 60, 9, tid=4, seq=9, fwd=3),  # of another thread's forward
+        span(STEP, 10, 90), mm(15, 5, 2, 2, 2, seq=1), op("MmBackward0", 30, 15, tid=2, seq=1, fwd=1), add(50, 5),
+    )  # fmt: skip
+    assert build_calls(found).begin_ns[found.host.name == found.names.index(STEP)].tolist() == [45_000]
+
+
+def test_an_optimizer_that_a_node_calls_runs_no_closure():
+    found = trace(
+        op(NODE + "torch::autograd::AccumulateGrad", 0, 50), span(STEP, 10, 30), add(12, 5), op(NODE + "SinBackward0", 15, 5, tid=2),
+    )  # fmt: skip
+    assert named(found, build_calls(found))["aten::add"][1] == "optimizer"
+
+
 def test_module_calls_are_counted_and_types_kept():
     found = trace(*(span(module_annotation("act", "ReLU"), ts, 1) for ts in (0, 5, 9)))
     calls = build_calls(found)
