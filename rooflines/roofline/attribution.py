@@ -67,7 +67,8 @@ class Attribution:
     The span of a device is that from the first to the last event of what the steps launched; of a CPU the steps themselves.
     ``windows`` has a row for each profiler step, or one for the whole trace: on a device a step lasts until what it launched has ended,
     and the next one begins there. ``steps`` is the number of profiler steps, 0 when there are none; ``graphs_ns`` the device time of
-    what was launched as a graph. ``launch`` is the host event that launched each device event (-1: not in the trace).
+    what was launched as a graph. ``launch`` is the host event that launched each device event (-1: not in the trace). ``notes`` are
+    sentences about what was left out or told with doubt.
     """
 
     rows: tuple[Row, ...]
@@ -79,6 +80,7 @@ class Attribution:
     launch: Int64s
     orphans: int
     graphs_ns: int
+    notes: tuple[str, ...] = ()
 
     @property
     def busy_ns(self) -> int:
@@ -133,6 +135,7 @@ def attribute(
         launch=launch,
         orphans=orphans,
         graphs_ns=graphs_ns,
+        notes=calls.notes,
     )
 
 
@@ -403,23 +406,26 @@ def _attribute_host(
     trace: Trace, calls: Calls, window: Intervals, counts: _Counts, ownership: _Ownership, inside: Mask
 ) -> tuple[tuple[Row, ...], tuple[Gap, ...], Intervals]:
     host, owner = trace.host, ownership.owner
-    duration = np.minimum(calls.end_ns, _window_end(host.start_ns, window)) - host.start_ns
+    until = _window_end(host.start_ns, window)
+    duration = np.minimum(calls.end_ns, until) - host.start_ns
     operators = np.flatnonzero((host.kind == OPERATOR) & inside)
     # What an operator without an owner spends itself: its duration less that of the operators directly below it.
     own = duration.copy()
     parent_operator = np.where(calls.parent >= 0, calls.operator[np.maximum(calls.parent, 0)], -1)
     nested = operators[parent_operator[operators] >= 0]
+    # One that outlasts its part of the window ends there: what it calls later is none of its time.
+    nested = nested[until[nested] == until[parent_operator[nested]]]
     np.subtract.at(own, parent_operator[nested], duration[nested])
     owned = ownership.outermost[inside[ownership.outermost]]
     around = ownership.outermost[np.searchsorted(ownership.outermost, ownership.saved, side="right") - 1]
-    saved = ownership.saved[inside[ownership.saved] & inside[around]]
+    saved = ownership.saved[inside[ownership.saved] & inside[around] & (until[ownership.saved] == until[around])]
     passed_through = operators[owner[operators] < 0]
     events = np.concatenate((owner[owned], saved, passed_through))
     time = np.concatenate((duration[owned], duration[saved], own[passed_through]))
     np.subtract.at(time, np.searchsorted(owned, saved, side="right") - 1, duration[saved])
     rows, gaps = _rows_and_gaps(trace, calls, counts, events, time)
-    outermost = operators[parent_operator[operators] < 0]
-    busy = intervals.union(host.start_ns[outermost], host.start_ns[outermost] + duration[outermost])
+    counted = np.concatenate((owned, passed_through))
+    busy = intervals.union(host.start_ns[counted], host.start_ns[counted] + duration[counted])
     return rows, gaps, busy
 
 

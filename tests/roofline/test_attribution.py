@@ -311,6 +311,22 @@ def test_a_step_mark_that_misses_the_work_is_no_step():
     assert times(result) == ({"aten::mm": 20_000}, {})
 
 
+def test_a_step_inside_of_a_step_is_none():
+    result = divide(span("ProfilerStep#0", 0, 100), span("ProfilerStep#1", 10, 80), mm(20, 30, 8, 8, 8))
+    assert (result.steps, result.span_ns, times(result)) == (1, 100_000, ({"aten::mm": 30_000}, {}))
+    assert len(result.notes) == 1
+
+
+def test_an_operator_that_outlasts_a_step_ends_with_it_and_what_it_calls_later_counts_by_itself():
+    found = trace(
+        span("ProfilerStep#0", 0, 100), span("ProfilerStep#1", 120, 180),
+        op("mylib::block", 10, 250), mm(20, 30, 8, 8, 8), mm(105, 10, 8, 8, 8), mm(130, 100, 8, 8, 8),
+    )  # fmt: skip
+    result = attribute(found, build_calls(found))
+    assert times(result) == ({"aten::mm": 130_000}, {"mylib::block": 60_000})
+    assert (result.busy_ns, result.overlap_ns) == (190_000, 0)
+
+
 @pytest.mark.parametrize("events", [
     [op("ProfilerStep#1", 0, 0)], [op("ProfilerStep#1", 0, 0), mm(0, 0, 8, 8, 8)], [span("only an annotation", 0, 5)], [],
 ])  # fmt: skip

@@ -21,6 +21,9 @@ PHASES = ("forward", "backward", "optimizer", "")
 
 _NODE_PREFIX = "autograd::engine::evaluate_function: "
 _OLD_NODE = re.compile(r"[A-Z]\w*Backward\d*")
+_OVERLAPPING = "{:,} marks of steps overlap one that began earlier: they are not counted as steps."
+# Old traces know whole microseconds: so much may a step begin before the one before it ends.
+_RESOLUTION_NS = 1_000
 _MODULE = re.compile(re.escape(MODULE_PREFIX) + r"(?P<path>.*) \((?P<type>[^()]*)\)\Z")
 
 
@@ -40,7 +43,8 @@ class Calls:
     ``after`` the first event behind everything below this one: what event ``i`` encloses are the events ``i + 1`` to ``after[i] - 1``.
     ``module`` indexes ``modules`` (-1: none), ``phase`` indexes ``PHASES``, ``end_ns`` is the event's end clipped to its parent's, and
     ``begin_ns`` its start; an optimizer's range around a closure begins where the closure's backward has ended.
-    ``steps`` holds ``[start, end)`` of every profiler step on the host, ``step_names`` their names.
+    ``steps`` holds ``[start, end)`` of every profiler step on the host, ``step_names`` their names: a step's mark lies in nothing and
+    encloses nothing. ``notes`` are sentences about marks that were left out.
     """
 
     parent: Int64s
@@ -54,6 +58,7 @@ class Calls:
     module_calls: Int64s
     steps: Int64s
     step_names: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
 
 def module_annotation(path: str, kind: str) -> str:
@@ -64,28 +69,60 @@ def module_annotation(path: str, kind: str) -> str:
 def build_calls(trace: Trace) -> Calls:
     """The call tree of ``trace`` by nesting of intervals within each thread."""
     host = trace.host
-    after, end = nest(host.thread, host.start_ns, host.end_ns)
     marks = _Marks(trace.names)
     is_operator, is_annotation = host.kind == OPERATOR, host.kind == ANNOTATION
+    is_step = is_annotation & marks.is_step[host.name]
+    after, end = _nest(host, is_step)
     is_node = is_operator & marks.is_node[host.name]
     marked = np.where(is_annotation | (host.kind == PYTHON), marks.module[host.name], -1)
-    steps = np.flatnonzero(is_annotation & marks.is_step[host.name])
     forward = _forward_operators(host)
     begin = _begins(host, end, innermost(is_node, after), forward, marks)
-    bounds, first = np.unique(np.stack((host.start_ns[steps], end[steps]), axis=1).reshape(-1, 2), axis=0, return_index=True)
+    phase = _phases(host, after, is_node, marks, begin)
+    phase[is_step] = FORWARD
+    steps, bounds, left_out = _steps(host, np.flatnonzero(is_step))
     return Calls(
-        parent=parents(after),
+        parent=np.where(is_step, -1, parents(after)),
         operator=innermost(is_operator, after),
         after=after,
         module=_modules(host, after, is_node, marked, forward),
-        phase=_phases(host, after, is_node, marks, begin),
+        phase=phase,
         begin_ns=begin,
         end_ns=end,
         modules=marks.modules,
         module_calls=np.bincount(marked[marked >= 0], minlength=len(marks.modules)).astype(np.int64),
         steps=bounds,
-        step_names=tuple(trace.names[code] for code in host.name[steps[first]].tolist()),
+        step_names=tuple(trace.names[code] for code in host.name[steps].tolist()),
+        notes=(_OVERLAPPING.format(left_out),) if left_out else (),
     )
+
+
+def _nest(host: HostEvents, is_step: Mask) -> tuple[Int64s, Int64s]:
+    """``nest`` of all but the marks of steps: ``prof.step()`` may be called inside of anything, and a step ends where it ends."""
+    nested = np.flatnonzero(~is_step)
+    inner, inner_end = nest(host.thread[nested], host.start_ns[nested], host.end_ns[nested])
+    # A mark encloses nothing, and what encloses others ends behind the last of these, whatever marks follow.
+    after, end = np.arange(1, len(host) + 1), host.end_ns.copy()
+    after[nested], end[nested] = nested[inner - 1] + 1, inner_end
+    return after, end
+
+
+def _steps(host: HostEvents, marks: Int64s) -> tuple[Int64s, Int64s, int]:
+    """The marks that are steps, one after another, ``[start, end)`` of each, and how many were left out.
+
+    A mark that begins before an earlier one is over is no step of its own: it lies inside of one, or a second thread made it. The same
+    mark twice is one.
+    """
+    marks = marks[np.lexsort((-host.end_ns[marks], host.start_ns[marks]))]
+    _, first = np.unique(np.stack((host.start_ns[marks], host.end_ns[marks])), axis=1, return_index=True)
+    marks = marks[np.sort(first)]
+    kept: list[int] = []
+    bounds: list[tuple[int, int]] = []
+    for mark, start, end in zip(marks.tolist(), host.start_ns[marks].tolist(), host.end_ns[marks].tolist(), strict=True):
+        over = max(start, bounds[-1][1]) if bounds else start
+        if over == start or (over - start <= _RESOLUTION_NS and end > over):
+            kept.append(mark)
+            bounds.append((over, end))
+    return np.array(kept, np.int64), np.array(bounds, np.int64).reshape(-1, 2), len(marks) - len(kept)
 
 
 def _begins(host: HostEvents, end: Int64s, node: Int64s, forward: Int64s, marks: _Marks) -> Int64s:

@@ -103,6 +103,48 @@ def test_an_optimizer_that_a_node_calls_runs_no_closure():
     assert named(found, build_calls(found))["aten::add"][1] == "optimizer"
 
 
+def test_a_step_that_begins_inside_of_a_range_cuts_nothing_off():
+    # prof.step() in the closure, between its forward and its backward
+    found = trace(
+        span("ProfilerStep#0", 0, 30), span("ProfilerStep#1", 30, 170),
+        span(STEP, 5, 145), mm(10, 10, 2, 2, 2, seq=1), op("MmBackward0", 40, 20, seq=1, fwd=1), add(100, 10),
+    )  # fmt: skip
+    calls = build_calls(found)
+    where = named(found, calls)
+    assert {name: where[name][1] for name in ("aten::mm", "MmBackward0", "aten::add")} == {
+        "aten::mm": "forward", "MmBackward0": "backward", "aten::add": "optimizer",
+    }  # fmt: skip
+    assert calls.steps.tolist() == [[0, 30_000], [30_000, 200_000]]
+    # The second mark begins in the optimizer's range and is not the optimizer's.
+    assert where["ProfilerStep#1"] == (None, "forward")
+    mark = found.host.name == found.names.index("ProfilerStep#1")
+    assert (calls.parent[mark].tolist(), calls.end_ns[mark].tolist()) == ([-1], [200_000])
+
+
+def test_a_step_that_begins_inside_of_an_operator_lasts_until_its_own_end():
+    calls = build_calls(trace(op("a", 0, 80), span("ProfilerStep#0", 50, 100), op("b", 60, 10), op("c", 90, 30)))
+    assert calls.steps.tolist() == [[50_000, 150_000]]
+    assert calls.parent.tolist() == [-1, -1, 0, -1]
+    assert calls.operator.tolist()[2:] == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("marks", "steps", "left_out"),
+    [
+        ([(0, 100, 1), (10, 80, 1)], [[0, 100]], 1),  # nested
+        ([(0, 100, 1), (100, 100, 1), (3, 100, 2), (103, 100, 2)], [[0, 100], [100, 200]], 2),  # two threads
+        ([(0, 100, 1), (0, 100, 2)], [[0, 100]], 0),  # the same mark twice
+        ([(0, 100.5, 1), (100, 100, 1)], [[0, 100.5], [100.5, 200]], 0),  # rounded
+        ([(0, 100, 1), (120, 50, 1)], [[0, 100], [120, 170]], 0),
+    ],
+)
+def test_steps_do_not_overlap(marks, steps, left_out):
+    calls = build_calls(trace(*(span(f"ProfilerStep#{i}", ts, dur, tid=tid) for i, (ts, dur, tid) in enumerate(marks))))
+    assert (calls.steps / 1e3).tolist() == steps
+    assert len(calls.step_names) == len(steps)
+    assert [note.split()[0] for note in calls.notes] == ([str(left_out)] if left_out else [])
+
+
 def test_module_calls_are_counted_and_types_kept():
     found = trace(*(span(module_annotation("act", "ReLU"), ts, 1) for ts in (0, 5, 9)))
     calls = build_calls(found)
