@@ -21,6 +21,7 @@ from rooflines.profiler.noted import NotedCall
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.calls import OPTIMIZER, Calls
 from rooflines.profiler.trace.intervals import Intervals
+from rooflines.profiler.trace.launches import launching
 from rooflines.profiler.trace.records import OPERATOR, RUNTIME, Int64s, Trace
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.compiled import CompiledCalls
@@ -123,7 +124,7 @@ def attribute(
     window = whole_window(trace, calls) if steps is None else steps
     inside = np.ones(len(trace.host), bool) if steps is None else _inside(trace.host.start_ns, steps)
     on_device = len(trace.device) > 0
-    launch = _launches(trace)
+    launch, doubtful = launching(trace)
     belongs = _belonging(trace, window, inside, launch)
     if on_device:
         rows, gaps, busy, orphans, graphs_ns = _attribute_device(trace, calls, counts, ownership, inside, launch, belongs)
@@ -142,7 +143,7 @@ def attribute(
         launch=launch,
         orphans=orphans,
         graphs_ns=graphs_ns,
-        notes=(*calls.notes, *_left_out(trace, busy if on_device else None)),
+        notes=(*calls.notes, *_ambiguous(doubtful), *_left_out(trace, busy if on_device else None)),
     )
 
 
@@ -159,6 +160,13 @@ def _belonging(trace: Trace, window: Intervals, inside: Mask, launch: Int64s) ->
     orphans = (device.start_ns >= window[0, 0]) & (device.start_ns < behind.min() if len(behind) else True)
     belongs: Mask = np.where(known, _of(inside, launch), orphans)
     return belongs
+
+
+def _ambiguous(ids: int) -> tuple[str, ...]:
+    """A note on correlation ids that several calls have."""
+    if not ids:
+        return ()
+    return (f"{ids:,} correlation ids have several launches: which of them launched what was told by time.",)
 
 
 def _left_out(trace: Trace, busy: Intervals | None) -> tuple[str, ...]:
@@ -553,18 +561,6 @@ def _is_graph(trace: Trace) -> Mask:
     named = np.array(["GraphLaunch" in name for name in trace.names], bool)
     chosen: Mask = named[trace.host.name] & (trace.host.kind == RUNTIME)
     return chosen
-
-
-def _launches(trace: Trace) -> Int64s:
-    """For every device event the host event that launched it (same correlation id), or -1."""
-    calls = np.flatnonzero((trace.host.kind == RUNTIME) & (trace.host.correlation >= 0))
-    if not len(calls):
-        return np.full(len(trace.device), -1, np.int64)
-    ids = trace.host.correlation[calls]
-    order = np.argsort(ids, kind="stable")
-    ids, calls = ids[order], calls[order]
-    at = np.minimum(np.searchsorted(ids, trace.device.correlation), len(ids) - 1)
-    return np.where((ids[at] == trace.device.correlation) & (trace.device.correlation >= 0), calls[at], -1)
 
 
 # --- both --------------------------------------------------------------------------------------------------------------------------
