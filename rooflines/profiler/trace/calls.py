@@ -135,17 +135,27 @@ def _begins(host: HostEvents, end: Int64s, node: Int64s, forward: Int64s, marks:
     nodes = np.flatnonzero(node == np.arange(len(host)))
     # An optimizer that a node calls, as soon as it has its gradient, has no closure.
     ranges = np.flatnonzero((host.kind == ANNOTATION) & marks.is_optimizer[host.name] & (node < 0))
-    nodes = nodes[np.argsort(end[nodes], kind="stable")]
-    made_on = np.where(forward[nodes] >= 0, host.thread[forward[nodes]], host.thread[nodes])
+    made_on = np.where(forward >= 0, host.thread[forward], host.thread)
+    # With gradients off, as the update is made, no operator has a sequence number.
+    graded = np.flatnonzero((host.kind == OPERATOR) & (host.sequence >= 0))
     for thread in np.unique(host.thread[ranges]).tolist():
-        own = nodes[(made_on == thread) | (host.thread[nodes] == thread)]
-        if not len(own):
-            continue
         around = ranges[host.thread[ranges] == thread]
-        last = own[np.maximum(np.searchsorted(end[own], end[around], side="right") - 1, 0)]
-        holds = (host.start_ns[last] >= host.start_ns[around]) & (end[last] <= end[around])
-        begin[around[holds]] = end[last[holds]]
+        own = nodes[(made_on[nodes] == thread) | (host.thread[nodes] == thread)]
+        closed = _last_inside(host, end, own, around)
+        # The recording may stop in the closure, before its backward: ``prof.step()`` can be called there.
+        cut_off = (closed < 0) & (end[around] >= host.end_ns[host.thread == thread].max())
+        closed[cut_off] = _last_inside(host, end, graded[host.thread[graded] == thread], around[cut_off])
+        begin[around[closed >= 0]] = end[closed[closed >= 0]]
     return begin
+
+
+def _last_inside(host: HostEvents, end: Int64s, events: Int64s, ranges: Int64s) -> Int64s:
+    """Of ``events`` the last to end inside each range, -1 where that one began before it."""
+    if not len(events):
+        return np.full(len(ranges), -1, np.int64)
+    events = events[np.argsort(end[events], kind="stable")]
+    last = events[np.maximum(np.searchsorted(end[events], end[ranges], side="right") - 1, 0)]
+    return np.where((host.start_ns[last] >= host.start_ns[ranges]) & (end[last] <= end[ranges]), last, -1)
 
 
 def _phases(host: HostEvents, after: Int64s, is_node: Mask, marks: _Marks, begin: Int64s) -> npt.NDArray[np.int8]:

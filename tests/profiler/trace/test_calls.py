@@ -96,6 +96,18 @@ def test_a_closure_s_backward_may_run_on_the_engine_s_thread():
     assert build_calls(found).begin_ns[found.host.name == found.names.index(STEP)].tolist() == [45_000]
 
 
+def test_a_closure_that_the_recording_stops_in_was_in_its_forward():
+    events = (span("ProfilerStep#0", 0, 99), op("aten::zero_", 12, 2), mm(15, 5, 2, 2, 2, seq=1), span(STEP, 10, 90))
+    found = trace(*events)
+    assert named(found, build_calls(found))["aten::mm"][1] == "forward"
+    # What follows says that the range was whole: an optimizer that leaves gradients on.
+    found = trace(*events, op("later", 120, 5))
+    assert named(found, build_calls(found))["aten::mm"][1] == "optimizer"
+    # And a whole one at the end has an update without gradients.
+    found = trace(span(STEP, 10, 90), add(20, 10))
+    assert named(found, build_calls(found))["aten::add"][1] == "optimizer"
+
+
 def test_an_optimizer_that_a_node_calls_runs_no_closure():
     found = trace(
         op(NODE + "torch::autograd::AccumulateGrad", 0, 50), span(STEP, 10, 30), add(12, 5), op(NODE + "SinBackward0", 15, 5, tid=2),
