@@ -166,7 +166,7 @@ def _ambiguous(ids: int) -> tuple[str, ...]:
     """A note on correlation ids that several calls have."""
     if not ids:
         return ()
-    return (f"{ids:,} correlation ids have several launches: which of them launched what was told by time.",)
+    return (f"Correlation ids with several launches, of which the times told which launched what: {ids:,}.",)
 
 
 def _left_out(trace: Trace, busy: Intervals | None) -> tuple[str, ...]:

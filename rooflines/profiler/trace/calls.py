@@ -21,7 +21,7 @@ PHASES = ("forward", "backward", "optimizer", "")
 
 _NODE_PREFIX = "autograd::engine::evaluate_function: "
 _OLD_NODE = re.compile(r"[A-Z]\w*Backward\d*")
-_OVERLAPPING = "{:,} marks of steps overlap one that began earlier: they are not counted as steps."
+_OVERLAPPING = "Marks of steps that are not counted, because an earlier step was not over: {:,}."
 # Old traces know whole microseconds: so much may a step begin before the one before it ends.
 _RESOLUTION_NS = 1_000
 _MODULE = re.compile(re.escape(MODULE_PREFIX) + r"(?P<path>.*) \((?P<type>[^()]*)\)\Z")

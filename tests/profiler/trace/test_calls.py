@@ -154,7 +154,7 @@ def test_steps_do_not_overlap(marks, steps, left_out):
     calls = build_calls(trace(*(span(f"ProfilerStep#{i}", ts, dur, tid=tid) for i, (ts, dur, tid) in enumerate(marks))))
     assert (calls.steps / 1e3).tolist() == steps
     assert len(calls.step_names) == len(steps)
-    assert [note.split()[0] for note in calls.notes] == ([str(left_out)] if left_out else [])
+    assert [note.split()[-1] for note in calls.notes] == ([f"{left_out}."] if left_out else [])
 
 
 def test_module_calls_are_counted_and_types_kept():
