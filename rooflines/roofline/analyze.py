@@ -237,6 +237,7 @@ def _with_trace(base: Analysis, trace: Trace, ceilings: Ceilings | None, facts: 
     modelled_s, missing_s = sum(row.time_s for row in operators), sum(item.time_s for item in unmodelled)
     return msgspec.structs.replace(
         base,
+        notes=(*base.notes, *attribution.notes),
         basis=Basis(per="step" if attribution.steps else "trace", steps=count),
         totals=_totals(operators, facts),
         timeline=timeline,

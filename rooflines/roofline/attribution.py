@@ -21,17 +21,23 @@ from rooflines.profiler.noted import NotedCall
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.calls import OPTIMIZER, Calls
 from rooflines.profiler.trace.intervals import Intervals
+from rooflines.profiler.trace.launches import launching
 from rooflines.profiler.trace.records import OPERATOR, RUNTIME, Int64s, Trace
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.compiled import CompiledCalls
 from rooflines.roofline.inferred import infer
 from rooflines.roofline.work import CallCount, Work, count
 from rooflines.roofline.work.decomposed import SOMETIMES_DECOMPOSED
+from rooflines.units import seconds
 
 Mask = npt.NDArray[np.bool_]
 
 NO_OPERATOR = "launched outside any operator"
 NO_LAUNCH = "its launch is not in the trace"
+OUTSIDE_STEPS = "ran beside the steps, which did not launch it"
+
+# A note says what of the device's time is left out, from this share of the time that is counted.
+_WORTH_A_NOTE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +70,12 @@ class Gap:
 class Attribution:
     """The window's time, divided. ``overlap_ns`` is time counted in two rows because both ran: rows + gaps + idle - overlap = span.
 
-    The span of a device is that from the first to the last event of what the steps launched; of a CPU the steps themselves.
+    The span of a device is that from the first to the last event of what the steps launched, and what else ran in it is among the gaps;
+    the span of a CPU are the steps themselves.
     ``windows`` has a row for each profiler step, or one for the whole trace: on a device a step lasts until what it launched has ended,
     and the next one begins there. ``steps`` is the number of profiler steps, 0 when there are none; ``graphs_ns`` the device time of
-    what was launched as a graph. ``launch`` is the host event that launched each device event (-1: not in the trace).
+    what was launched as a graph. ``launch`` is the host event that launched each device event (-1: not in the trace). ``notes`` are
+    sentences about what was left out or told with doubt.
     """
 
     rows: tuple[Row, ...]
@@ -79,6 +87,7 @@ class Attribution:
     launch: Int64s
     orphans: int
     graphs_ns: int
+    notes: tuple[str, ...] = ()
 
     @property
     def busy_ns(self) -> int:
@@ -115,9 +124,10 @@ def attribute(
     window = whole_window(trace, calls) if steps is None else steps
     inside = np.ones(len(trace.host), bool) if steps is None else _inside(trace.host.start_ns, steps)
     on_device = len(trace.device) > 0
-    launch = _launches(trace)
+    launch, doubtful = launching(trace)
+    belongs = _belonging(trace, window, inside, launch)
     if on_device:
-        rows, gaps, busy, orphans, graphs_ns = _attribute_device(trace, calls, window, counts, ownership, inside, launch)
+        rows, gaps, busy, orphans, graphs_ns = _attribute_device(trace, calls, counts, ownership, inside, launch, belongs)
         span_ns = int(busy[-1, 1] - busy[0, 0]) if len(busy) else 0
     else:
         rows, gaps, busy = _attribute_host(trace, calls, window, counts, ownership, inside)
@@ -126,24 +136,56 @@ def attribute(
     return Attribution(
         rows=rows,
         gaps=gaps,
-        windows=_lasting(windows, trace, launch) if on_device and steps is not None else windows,
+        windows=_lasting(windows, trace, launch, belongs) if on_device and steps is not None else windows,
         steps=0 if steps is None else len(calls.steps),
         span_ns=span_ns,
         busy=busy,
         launch=launch,
         orphans=orphans,
         graphs_ns=graphs_ns,
+        notes=(*calls.notes, *_ambiguous(doubtful), *_left_out(trace, busy if on_device else None)),
     )
 
 
-def _lasting(steps: Intervals, trace: Trace, launch: Int64s) -> Intervals:
+def _belonging(trace: Trace, window: Intervals, inside: Mask, launch: Int64s) -> Mask:
+    """Which device events are those of the window: work launched in a step is that step's, whenever it runs.
+
+    Of what has no launch in the trace only the begin is known, and the device runs behind the host: it is taken for the steps' from the
+    begin of the first one until the device comes to what was launched behind the last one.
+    """
+    device, known = trace.device, launch >= 0
+    if not len(window):
+        return np.zeros(len(device), bool)
+    behind = device.start_ns[known & (_of(trace.host.start_ns, launch) >= window[-1, 1])]
+    orphans = (device.start_ns >= window[0, 0]) & (device.start_ns < behind.min() if len(behind) else True)
+    belongs: Mask = np.where(known, _of(inside, launch), orphans)
+    return belongs
+
+
+def _ambiguous(ids: int) -> tuple[str, ...]:
+    """A note on correlation ids that several calls have."""
+    if not ids:
+        return ()
+    return (f"Correlation ids with several launches, of which the times told which launched what: {ids:,}.",)
+
+
+def _left_out(trace: Trace, busy: Intervals | None) -> tuple[str, ...]:
+    """A note on the device's time before and behind that of the steps, where it is worth one; ``busy`` is None for a CPU."""
+    if busy is None:
+        return ()
+    left_ns = intervals.length(intervals.union(trace.device.start_ns, trace.device.end_ns)) - intervals.length(busy)
+    if left_ns <= _WORTH_A_NOTE * intervals.length(busy):
+        return ()
+    return (f"{seconds(left_ns / 1e9)} of device time lie before or behind the work of the steps and are not counted.",)
+
+
+def _lasting(steps: Intervals, trace: Trace, launch: Int64s, belongs: Mask) -> Intervals:
     """The steps, each from the end of the one before to the end of what it launched (as PyTorch's TensorBoard profiler draws them)."""
     device = trace.device
-    known = launch >= 0
-    began = np.where(known, _of(trace.host.start_ns, launch), device.start_ns)
+    began = np.where(launch >= 0, _of(trace.host.start_ns, launch), device.start_ns)
     number = np.searchsorted(steps[:, 0], began, side="right") - 1
     ends = steps[:, 1].copy()
-    of_step = (number >= 0) & (began < steps[np.maximum(number, 0), 1])
+    of_step = belongs & (number >= 0)
     np.maximum.at(ends, number[of_step], device.end_ns[of_step])
     before = device.end_ns[number < 0]
     ends = np.maximum.accumulate(ends)
@@ -403,23 +445,26 @@ def _attribute_host(
     trace: Trace, calls: Calls, window: Intervals, counts: _Counts, ownership: _Ownership, inside: Mask
 ) -> tuple[tuple[Row, ...], tuple[Gap, ...], Intervals]:
     host, owner = trace.host, ownership.owner
-    duration = np.minimum(calls.end_ns, _window_end(host.start_ns, window)) - host.start_ns
+    until = _window_end(host.start_ns, window)
+    duration = np.minimum(calls.end_ns, until) - host.start_ns
     operators = np.flatnonzero((host.kind == OPERATOR) & inside)
     # What an operator without an owner spends itself: its duration less that of the operators directly below it.
     own = duration.copy()
     parent_operator = np.where(calls.parent >= 0, calls.operator[np.maximum(calls.parent, 0)], -1)
     nested = operators[parent_operator[operators] >= 0]
+    # One that outlasts its part of the window ends there: what it calls later is none of its time.
+    nested = nested[until[nested] == until[parent_operator[nested]]]
     np.subtract.at(own, parent_operator[nested], duration[nested])
     owned = ownership.outermost[inside[ownership.outermost]]
     around = ownership.outermost[np.searchsorted(ownership.outermost, ownership.saved, side="right") - 1]
-    saved = ownership.saved[inside[ownership.saved] & inside[around]]
+    saved = ownership.saved[inside[ownership.saved] & inside[around] & (until[ownership.saved] == until[around])]
     passed_through = operators[owner[operators] < 0]
     events = np.concatenate((owner[owned], saved, passed_through))
     time = np.concatenate((duration[owned], duration[saved], own[passed_through]))
     np.subtract.at(time, np.searchsorted(owned, saved, side="right") - 1, duration[saved])
     rows, gaps = _rows_and_gaps(trace, calls, counts, events, time)
-    outermost = operators[parent_operator[operators] < 0]
-    busy = intervals.union(host.start_ns[outermost], host.start_ns[outermost] + duration[outermost])
+    counted = np.concatenate((owned, passed_through))
+    busy = intervals.union(host.start_ns[counted], host.start_ns[counted] + duration[counted])
     return rows, gaps, busy
 
 
@@ -436,12 +481,10 @@ def _window_end(times_ns: Int64s, window: Intervals) -> Int64s:
 
 
 def _attribute_device(
-    trace: Trace, calls: Calls, window: Intervals, counts: _Counts, ownership: _Ownership, inside: Mask, launch: Int64s
+    trace: Trace, calls: Calls, counts: _Counts, ownership: _Ownership, inside: Mask, launch: Int64s, belongs: Mask
 ) -> tuple[tuple[Row, ...], tuple[Gap, ...], Intervals, int, int]:
     host, device, owner = trace.host, trace.device, ownership.owner
     known = launch >= 0
-    # A device event belongs to the window of its launch: work launched in a step is that step's, whenever it runs.
-    belongs = np.where(known, _of(inside, launch), _inside(device.start_ns, window))
     owning = np.where(known, _of(owner, launch), -1)
     innermost = np.where(known, _of(calls.operator, launch), -1)
 
@@ -463,6 +506,13 @@ def _attribute_device(
     busy = intervals.union(device.start_ns[belongs], device.end_ns[belongs])
     graphs = belongs & known & _of(_is_graph(trace), launch)
     graphs_ns = intervals.length(intervals.union(device.start_ns[graphs], device.end_ns[graphs]))
+    if len(busy):
+        # Beside what others launched the device is not idle, and its time is not the steps'.
+        low, high = int(busy[0, 0]), int(busy[-1, 1])
+        others = np.flatnonzero(~belongs & (device.start_ns < high) & (device.end_ns > low))
+        starts, ends = np.maximum(device.start_ns[others], low), np.minimum(device.end_ns[others], high)
+        gaps += _other_gaps(trace, others, starts, ends)
+        busy = intervals.merge(busy, intervals.union(starts, ends))
     return rows, gaps, busy, int((belongs & ~known).sum()), graphs_ns
 
 
@@ -490,6 +540,17 @@ def _device_gaps(trace: Trace, counts: _Counts, events: Int64s, innermost: Int64
     )
 
 
+def _other_gaps(trace: Trace, events: Int64s, starts: Int64s, ends: Int64s) -> tuple[Gap, ...]:
+    """These device events, which are no step's, by name; ``starts`` and ``ends`` are those of their parts in the span."""
+    names, group = np.unique(trace.device.name[events], return_inverse=True)
+    busy_ns = intervals.lengths_by_group(group.astype(np.int64), starts, ends, len(names))
+    numbers = np.bincount(group, minlength=len(names))
+    return tuple(
+        Gap(trace.names[code], OUTSIDE_STEPS, number, time_ns)
+        for code, number, time_ns in zip(names.tolist(), numbers.tolist(), busy_ns.tolist(), strict=True)
+    )
+
+
 def _of(host_column: npt.NDArray[Any], launch: Int64s) -> npt.NDArray[Any]:
     """``host_column`` at every device event's launch; anything at all where there is none (-1), also in a trace without host events."""
     return host_column[launch] if len(host_column) else np.zeros(len(launch), host_column.dtype)
@@ -500,18 +561,6 @@ def _is_graph(trace: Trace) -> Mask:
     named = np.array(["GraphLaunch" in name for name in trace.names], bool)
     chosen: Mask = named[trace.host.name] & (trace.host.kind == RUNTIME)
     return chosen
-
-
-def _launches(trace: Trace) -> Int64s:
-    """For every device event the host event that launched it (same correlation id), or -1."""
-    calls = np.flatnonzero((trace.host.kind == RUNTIME) & (trace.host.correlation >= 0))
-    if not len(calls):
-        return np.full(len(trace.device), -1, np.int64)
-    ids = trace.host.correlation[calls]
-    order = np.argsort(ids, kind="stable")
-    ids, calls = ids[order], calls[order]
-    at = np.minimum(np.searchsorted(ids, trace.device.correlation), len(ids) - 1)
-    return np.where((ids[at] == trace.device.correlation) & (trace.device.correlation >= 0), calls[at], -1)
 
 
 # --- both --------------------------------------------------------------------------------------------------------------------------

@@ -31,6 +31,8 @@ _TOGETHER = 0.1
 _RESOLUTION_NS = 2_000
 # Of a group matched by order as many may fail the check by clocks.
 _STRAYS = 0.01
+_ALONE = "only one rank of its group was given"
+_STREAM_ALONE = "no group is noted, and no other rank has them on a stream of that number"
 _PAIRS = "messages between two ranks are not matched"
 
 By = Literal["order", "time"]
@@ -62,8 +64,13 @@ def match(collectives: dict[int, Collectives]) -> tuple[list[Matched], list[NotM
     """The collectives of each rank matched across ranks, the groups in the order in which the lowest rank first uses them."""
     found: list[Matched] = []
     left: list[NotMatched] = []
-    for key, calls in _by_group(collectives).items():
-        kind, group, group_ranks, *_ = key
+    groups = _join_streams(_by_group(collectives))
+    on_streams: dict[str, set[int]] = {}
+    for key, calls in groups.items():
+        if key[4] is not None:
+            on_streams.setdefault(key[0], set()).update(calls)
+    for key, calls in groups.items():
+        kind, group, group_ranks, _, stream = key
         expected = [rank for rank in sorted(collectives) if rank in (group_ranks or calls)]
         calls = {
             rank: calls.get(rank, np.empty(0, np.int64)) for rank in (*expected, *(rank for rank in calls if rank not in expected))
@@ -73,7 +80,8 @@ def match(collectives: dict[int, Collectives]) -> tuple[list[Matched], list[NotM
             left.append(NotMatched(kind, group, total, _PAIRS))
             continue
         if len(calls) < 2:
-            left.append(NotMatched(kind, group, total, "only one rank of its group was given"))
+            others = stream is not None and len(on_streams[kind]) > 1
+            left.append(NotMatched(kind, group, total, _STREAM_ALONE if others else _ALONE))
             continue
         together, by, reason = _together(kind, {rank: collectives[rank] for rank in calls}, calls)
         if len(together):
@@ -98,6 +106,29 @@ def _by_group(collectives: dict[int, Collectives]) -> dict[_Key, dict[int, Int64
             if key[3] != 1:  # alone in its group there is nobody to wait for
                 grouped.setdefault(key, {})[rank] = np.flatnonzero(codes == number)
     return grouped
+
+
+def _join_streams(grouped: dict[_Key, dict[int, Int64s]]) -> dict[_Key, dict[int, Int64s]]:
+    """The same, with one entry for a kind that every rank runs on one stream, where a rank is alone with its stream's number.
+
+    Ranks number their streams as they make them: those of one group often have the same number, and need not.
+    """
+    streams: dict[str, list[dict[int, Int64s]]] = {}
+    for key, calls in grouped.items():
+        if key[4] is not None:
+            streams.setdefault(key[0], []).append(calls)
+    joined: dict[str, dict[int, Int64s]] = {}
+    for kind, several in streams.items():
+        ranks = [rank for calls in several for rank in calls]
+        if len(ranks) == len(set(ranks)) > 1 and min(map(len, several)) == 1:
+            joined[kind] = {rank: own for calls in several for rank, own in calls.items()}
+    found: dict[_Key, dict[int, Int64s]] = {}
+    for key, calls in grouped.items():
+        if key[4] is not None and key[0] in joined:
+            found[key[0], None, None, None, None] = dict(sorted(joined[key[0]].items()))
+        else:
+            found[key] = calls
+    return found
 
 
 def _key(exchange: Exchange, stream: int) -> _Key:

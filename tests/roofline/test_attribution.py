@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.calls import build_calls, module_annotation
+from rooflines.profiler.trace.idle import idle_breakdown
 from rooflines.profiler.trace.records import OPERATOR
 from rooflines.roofline.attribution import attribute
 from tests.traces import add, allocation, kernel, launch, mm, op, span, trace
@@ -311,6 +312,22 @@ def test_a_step_mark_that_misses_the_work_is_no_step():
     assert times(result) == ({"aten::mm": 20_000}, {})
 
 
+def test_a_step_inside_of_a_step_is_none():
+    result = divide(span("ProfilerStep#0", 0, 100), span("ProfilerStep#1", 10, 80), mm(20, 30, 8, 8, 8))
+    assert (result.steps, result.span_ns, times(result)) == (1, 100_000, ({"aten::mm": 30_000}, {}))
+    assert len(result.notes) == 1
+
+
+def test_an_operator_that_outlasts_a_step_ends_with_it_and_what_it_calls_later_counts_by_itself():
+    found = trace(
+        span("ProfilerStep#0", 0, 100), span("ProfilerStep#1", 120, 180),
+        op("mylib::block", 10, 250), mm(20, 30, 8, 8, 8), mm(105, 10, 8, 8, 8), mm(130, 100, 8, 8, 8),
+    )  # fmt: skip
+    result = attribute(found, build_calls(found))
+    assert times(result) == ({"aten::mm": 130_000}, {"mylib::block": 60_000})
+    assert (result.busy_ns, result.overlap_ns) == (190_000, 0)
+
+
 @pytest.mark.parametrize("events", [
     [op("ProfilerStep#1", 0, 0)], [op("ProfilerStep#1", 0, 0), mm(0, 0, 8, 8, 8)], [span("only an annotation", 0, 5)], [],
 ])  # fmt: skip
@@ -420,6 +437,43 @@ def test_a_device_event_belongs_to_the_step_that_launched_it():
         kernel("before", 15, 5, 1), kernel("mine", 40, 5, 2),
     )  # fmt: skip
     assert times(result) == ({"aten::mm": 5_000}, {})
+
+
+TWO_STEPS = (span("ProfilerStep#0", 0, 100), span("ProfilerStep#1", 100, 100), mm(5, 10, 8, 8, 8), mm(105, 10, 8, 8, 8))
+
+
+def test_orphans_are_the_steps_also_when_the_device_runs_behind_the_host():
+    result = divide(*TWO_STEPS, kernel("a", 50, 100, 1), kernel("b", 150, 40, 2), kernel("c", 210, 300, 3))
+    assert (result.orphans, result.span_ns, result.busy_ns) == (3, 460_000, 440_000)
+    assert result.windows.tolist() == [[0, 150_000], [150_000, 510_000]]
+    assert result.notes == ()
+
+
+def test_orphans_behind_what_was_launched_behind_the_steps_are_not_the_steps():
+    later = (launch(205, 2, 9), kernel("behind", 300, 10, 9), kernel("orphan", 320, 30, 8))
+    result = divide(*TWO_STEPS, launch(6, 2, 1), kernel("a", 50, 100, 1), kernel("b", 210, 80, 2), *later)
+    assert (result.orphans, result.span_ns, result.busy_ns) == (1, 240_000, 180_000)
+    (note,) = result.notes
+    assert note.startswith("40.0 µs of device time")
+
+
+def test_beside_what_no_step_launched_the_device_is_not_idle():
+    found = trace(
+        mm(-50, 5, 8, 8, 8), launch(-49, 2, 1), kernel("before", -40, 120, 1, stream=9),
+        span("ProfilerStep#0", 0, 200), mm(5, 5, 8, 8, 8), launch(6, 2, 2), add(40, 5), launch(41, 2, 3),
+        kernel("a", 10, 20, 2), kernel("b", 85, 15, 3),
+    )  # fmt: skip
+    calls = build_calls(found)
+    result = attribute(found, calls)
+    # The span is 10 to 100; nothing ran from 80 to 85 alone, when b had been launched.
+    assert (result.span_ns, result.busy_ns) == (90_000, 85_000)
+    assert times(result) == ({"aten::mm": 20_000, "aten::add": 15_000}, {"before": 70_000})
+    assert result.overlap_ns == 20_000
+    assert idle_breakdown(found, calls, result.launch, result.busy) == {
+        "host_bound_s": 0.0, "kernel_wait_s": pytest.approx(5e-6), "synchronisation_s": 0.0, "data_loading_s": 0.0, "unknown_s": 0.0,
+    }  # fmt: skip
+    (note,) = result.notes  # from -40 to 10
+    assert note.startswith("50.0 µs of device time")
 
 
 def test_the_optimizer_s_long_lists_are_the_parameters():

@@ -195,6 +195,24 @@ def test_nobody_is_late_for_a_broadcast(job):
     assert found.straggler is None
 
 
+def test_without_notes_the_streams_of_one_kind_may_have_different_numbers(job):
+    ranks = [[bare(ts, 20, stream=stream) for ts in (100, 200, 300)] for stream in (20, 21)]
+    found = job(*ranks)
+    assert [(row.kind, row.ranks, row.count, row.matched_by) for row in found.collectives] == [("allreduce", 2, 3, "order")]
+    assert found.unmatched == ()
+
+
+def test_without_notes_ranks_that_share_streams_stay_in_their_groups(job):
+    ranks = [[bare(ts, 20, stream=stream) for ts in (100, 200)] for stream in (20, 20, 24, 24)]
+    assert [(row.ranks, row.count) for row in job(*ranks).collectives] == [(2, 2), (2, 2)]
+
+
+def test_without_notes_and_on_several_streams_of_other_numbers_nothing_is_matched(job):
+    found = job([bare(100, 50), bare(300, 20, stream=30)], [bare(100, 50, stream=21), bare(300, 20, stream=31)])
+    assert found.collectives == ()
+    assert {one.reason for one in found.unmatched} == {"no group is noted, and no other rank has them on a stream of that number"}
+
+
 def test_without_notes_order_within_a_stream_counts(job):
     ranks = [[bare(100, 50), bare(300, 20, stream=30), bare(500, 30)], [bare(130, 20), bare(300, 20, stream=30), bare(500, 30)]]
     found = job(*ranks)

@@ -18,6 +18,7 @@ import rooflines
 from rooflines.pipeline.recording import profile_script
 from rooflines.profiler import data_loading
 from rooflines.profiler.records import Environment, LoaderAlone, Loading, RunFile, StepTimes, Workload
+from rooflines.profiler.trace.breakdown import step_breakdown
 from rooflines.profiler.trace.calls import build_calls
 from rooflines.profiler.trace.reader import read_trace
 from rooflines.reports.terminal import print_analysis
@@ -63,6 +64,29 @@ def test_a_processors_step_is_its_loader_its_operators_and_the_rest():
         span("Optimizer.step#SGD.step", 130, 40), add(140, 10),
     )  # fmt: skip
     assert found == ("host", {"data_loading": 40.0, "forward": 20.0, "backward": 30.0, "optimizer": 40.0, "host": 70.0})
+
+
+CLOSURE = (span("ProfilerStep#0", 0, 1000), span("Optimizer.step#SGD.step", 5, 990), add(50, 100, seq=1))
+
+
+@pytest.mark.unit
+def test_the_forward_and_backward_of_a_closure_are_not_the_optimizers():
+    events = (*CLOSURE, op("AddBackward0", 200, 400, seq=1, fwd=1), op("aten::_foreach_add_", 700, 100))
+    # the optimizer begins at 600, where the backward has ended, and lasts until 995
+    assert parts(*events) == ("host", {"forward": 100.0, "backward": 400.0, "optimizer": 395.0, "host": 105.0})
+    found = trace(*events)
+    calls = build_calls(found)
+    assert step_breakdown(found, calls, calls.steps)["cpu_s"].tolist() == [895_000]
+
+
+@pytest.mark.unit
+def test_a_kernel_that_a_closure_launches_is_the_forwards():
+    found = parts(
+        *CLOSURE, launch(60, 5, 1), op("AddBackward0", 200, 100, tid=2, seq=1, fwd=1), launch(210, 5, 2, tid=2),
+        op("aten::_foreach_add_", 700, 100), launch(710, 5, 3),
+        kernel("f", 100, 300, 1), kernel("b", 400, 200, 2), kernel("u", 800, 50, 3),
+    )  # fmt: skip
+    assert found[1] == {"forward": 300.0, "backward": 200.0, "optimizer": 50.0, "host": 110.0 + 60.0 + 150.0, "idle": 90.0 + 40.0}
 
 
 @pytest.mark.unit

@@ -24,7 +24,7 @@ def device_intervals(trace: Trace, *kinds: int) -> Intervals:
 
 def host_intervals(trace: Trace, calls: Calls, chosen: np.ndarray) -> Intervals:
     """The union of the chosen host events over all threads."""
-    return intervals.union(trace.host.start_ns[chosen], calls.end_ns[chosen])
+    return intervals.union(calls.begin_ns[chosen], calls.end_ns[chosen])
 
 
 def step_breakdown(trace: Trace, calls: Calls, windows: Intervals) -> dict[str, Int64s]:

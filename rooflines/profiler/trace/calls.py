@@ -21,6 +21,9 @@ PHASES = ("forward", "backward", "optimizer", "")
 
 _NODE_PREFIX = "autograd::engine::evaluate_function: "
 _OLD_NODE = re.compile(r"[A-Z]\w*Backward\d*")
+_OVERLAPPING = "Marks of steps that are not counted, because an earlier step was not over: {:,}."
+# Old traces know whole microseconds: so much may a step begin before the one before it ends.
+_RESOLUTION_NS = 1_000
 _MODULE = re.compile(re.escape(MODULE_PREFIX) + r"(?P<path>.*) \((?P<type>[^()]*)\)\Z")
 
 
@@ -38,8 +41,10 @@ class Calls:
 
     ``parent`` is the enclosing host event (-1: none), ``operator`` the innermost operator that is or encloses the event (-1: none),
     ``after`` the first event behind everything below this one: what event ``i`` encloses are the events ``i + 1`` to ``after[i] - 1``.
-    ``module`` indexes ``modules`` (-1: none), ``phase`` indexes ``PHASES``, ``end_ns`` is the event's end clipped to its parent's.
-    ``steps`` holds ``[start, end)`` of every profiler step on the host, ``step_names`` their names.
+    ``module`` indexes ``modules`` (-1: none), ``phase`` indexes ``PHASES``, ``end_ns`` is the event's end clipped to its parent's, and
+    ``begin_ns`` its start; an optimizer's range around a closure begins where the closure's backward has ended.
+    ``steps`` holds ``[start, end)`` of every profiler step on the host, ``step_names`` their names: a step's mark lies in nothing and
+    encloses nothing. ``notes`` are sentences about marks that were left out.
     """
 
     parent: Int64s
@@ -47,11 +52,13 @@ class Calls:
     after: Int64s
     module: Int64s
     phase: npt.NDArray[np.int8]
+    begin_ns: Int64s
     end_ns: Int64s
     modules: list[Module]
     module_calls: Int64s
     steps: Int64s
     step_names: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
 
 def module_annotation(path: str, kind: str) -> str:
@@ -62,46 +69,119 @@ def module_annotation(path: str, kind: str) -> str:
 def build_calls(trace: Trace) -> Calls:
     """The call tree of ``trace`` by nesting of intervals within each thread."""
     host = trace.host
-    after, end = nest(host.thread, host.start_ns, host.end_ns)
     marks = _Marks(trace.names)
     is_operator, is_annotation = host.kind == OPERATOR, host.kind == ANNOTATION
+    is_step = is_annotation & marks.is_step[host.name]
+    after, end = _nest(host, is_step)
     is_node = is_operator & marks.is_node[host.name]
     marked = np.where(is_annotation | (host.kind == PYTHON), marks.module[host.name], -1)
-    steps = np.flatnonzero(is_annotation & marks.is_step[host.name])
-    bounds, first = np.unique(np.stack((host.start_ns[steps], end[steps]), axis=1).reshape(-1, 2), axis=0, return_index=True)
+    forward = _forward_operators(host)
+    begin = _begins(host, end, innermost(is_node, after), forward, marks)
+    phase = _phases(host, after, is_node, marks, begin)
+    phase[is_step] = FORWARD
+    steps, bounds, left_out = _steps(host, np.flatnonzero(is_step))
     return Calls(
-        parent=parents(after),
+        parent=np.where(is_step, -1, parents(after)),
         operator=innermost(is_operator, after),
         after=after,
-        module=_modules(host, after, is_node, marked),
-        phase=_phases(host, after, is_node, marks),
+        module=_modules(host, after, is_node, marked, forward),
+        phase=phase,
+        begin_ns=begin,
         end_ns=end,
         modules=marks.modules,
         module_calls=np.bincount(marked[marked >= 0], minlength=len(marks.modules)).astype(np.int64),
         steps=bounds,
-        step_names=tuple(trace.names[code] for code in host.name[steps[first]].tolist()),
+        step_names=tuple(trace.names[code] for code in host.name[steps].tolist()),
+        notes=(_OVERLAPPING.format(left_out),) if left_out else (),
     )
 
 
-def _phases(host: HostEvents, after: Int64s, is_node: Mask, marks: _Marks) -> npt.NDArray[np.int8]:
-    """The phase that the innermost mark around each event says; forward where there is none."""
+def _nest(host: HostEvents, is_step: Mask) -> tuple[Int64s, Int64s]:
+    """``nest`` of all but the marks of steps: ``prof.step()`` may be called inside of anything, and a step ends where it ends."""
+    nested = np.flatnonzero(~is_step)
+    inner, inner_end = nest(host.thread[nested], host.start_ns[nested], host.end_ns[nested])
+    # A mark encloses nothing, and what encloses others ends behind the last of these, whatever marks follow.
+    after, end = np.arange(1, len(host) + 1), host.end_ns.copy()
+    after[nested], end[nested] = nested[inner - 1] + 1, inner_end
+    return after, end
+
+
+def _steps(host: HostEvents, marks: Int64s) -> tuple[Int64s, Int64s, int]:
+    """The marks that are steps, one after another, ``[start, end)`` of each, and how many were left out.
+
+    A mark that begins before an earlier one is over is no step of its own: it lies inside of one, or a second thread made it. The same
+    mark twice is one.
+    """
+    marks = marks[np.lexsort((-host.end_ns[marks], host.start_ns[marks]))]
+    _, first = np.unique(np.stack((host.start_ns[marks], host.end_ns[marks])), axis=1, return_index=True)
+    marks = marks[np.sort(first)]
+    kept: list[int] = []
+    bounds: list[tuple[int, int]] = []
+    for mark, start, end in zip(marks.tolist(), host.start_ns[marks].tolist(), host.end_ns[marks].tolist(), strict=True):
+        over = max(start, bounds[-1][1]) if bounds else start
+        if over == start or (over - start <= _RESOLUTION_NS and end > over):
+            kept.append(mark)
+            bounds.append((over, end))
+    return np.array(kept, np.int64), np.array(bounds, np.int64).reshape(-1, 2), len(marks) - len(kept)
+
+
+def _begins(host: HostEvents, end: Int64s, node: Int64s, forward: Int64s, marks: _Marks) -> Int64s:
+    """When each event begins: at its start, and an optimizer's range around a closure where the closure's backward ends.
+
+    ``optimizer.step(closure)`` runs a forward and a backward inside of its range. The nodes of that backward are on the range's thread
+    or, on a device, on the engine's; those of another thread's forward are not this optimizer's.
+    """
+    begin = host.start_ns.copy()
+    nodes = np.flatnonzero(node == np.arange(len(host)))
+    # An optimizer that a node calls, as soon as it has its gradient, has no closure.
+    ranges = np.flatnonzero((host.kind == ANNOTATION) & marks.is_optimizer[host.name] & (node < 0))
+    made_on = np.where(forward >= 0, host.thread[forward], host.thread)
+    # With gradients off, as the update is made, no operator has a sequence number.
+    graded = np.flatnonzero((host.kind == OPERATOR) & (host.sequence >= 0))
+    for thread in np.unique(host.thread[ranges]).tolist():
+        around = ranges[host.thread[ranges] == thread]
+        own = nodes[(made_on[nodes] == thread) | (host.thread[nodes] == thread)]
+        closed = _last_inside(host, end, own, around)
+        # The recording may stop in the closure, before its backward: ``prof.step()`` can be called there.
+        cut_off = (closed < 0) & (end[around] >= host.end_ns[host.thread == thread].max())
+        closed[cut_off] = _last_inside(host, end, graded[host.thread[graded] == thread], around[cut_off])
+        begin[around[closed >= 0]] = end[closed[closed >= 0]]
+    return begin
+
+
+def _last_inside(host: HostEvents, end: Int64s, events: Int64s, ranges: Int64s) -> Int64s:
+    """Of ``events`` the last to end inside each range, -1 where that one began before it."""
+    if not len(events):
+        return np.full(len(ranges), -1, np.int64)
+    events = events[np.argsort(end[events], kind="stable")]
+    last = events[np.maximum(np.searchsorted(end[events], end[ranges], side="right") - 1, 0)]
+    return np.where((host.start_ns[last] >= host.start_ns[ranges]) & (end[last] <= end[ranges]), last, -1)
+
+
+def _phases(host: HostEvents, after: Int64s, is_node: Mask, marks: _Marks, begin: Int64s) -> npt.NDArray[np.int8]:
+    """The phase that the innermost mark around each event says, of those that have begun; forward where there is none."""
+    if not len(host):
+        return np.empty(0, np.int8)
     says = np.where((host.kind == OPERATOR) | (host.kind == ANNOTATION), marks.phase[host.name], -1)
     says[is_node] = BACKWARD
     around = innermost(says >= 0, after)
-    return np.where(around >= 0, says[around], FORWARD).astype(np.int8) if len(host) else np.empty(0, np.int8)
+    late = begin > host.start_ns
+    if late.any():
+        early = (around >= 0) & late[around] & (host.start_ns < begin[around]) & (around != np.arange(len(host)))
+        around = np.where(early, innermost((says >= 0) & ~late, after), around)
+    return np.where(around >= 0, says[around], FORWARD).astype(np.int8)
 
 
-def _modules(host: HostEvents, after: Int64s, is_node: Mask, marked: Int64s) -> Int64s:
+def _modules(host: HostEvents, after: Int64s, is_node: Mask, marked: Int64s, forward: Int64s) -> Int64s:
     """The module around each event; below a backward node, that of the forward operator which made the node."""
     if not len(host):
         return np.empty(0, np.int64)
     around = innermost(is_node | (marked >= 0), after)
     module = np.where((around >= 0) & ~is_node[around], marked[around], -1)
     nodes = np.flatnonzero(is_node)
-    forward = _forward_operators(host)[nodes]
-    nodes, forward = nodes[forward >= 0], forward[forward >= 0]
+    nodes = nodes[forward[nodes] >= 0]
     of_node = np.full(len(host), -1, np.int64)
-    of_node[nodes] = module[forward]
+    of_node[nodes] = module[forward[nodes]]
     known = np.zeros(len(host), bool)
     known[nodes] = True
     below = innermost(known, after)
@@ -143,6 +223,7 @@ class _Marks:
         self.phase = np.full(len(names), -1, np.int64)
         self.is_step = np.zeros(len(names), bool)
         self.is_node = np.zeros(len(names), bool)
+        self.is_optimizer = np.zeros(len(names), bool)
         for code, name in enumerate(names):
             if name.startswith(MODULE_PREFIX):
                 match = _MODULE.match(name)
@@ -155,5 +236,6 @@ class _Marks:
                 self.is_node[code] = True
             elif name.startswith(("Optimizer.", "aten::_amp_")):  # a gradient scaler unscales outside of the optimizer's range
                 self.phase[code] = OPTIMIZER
+                self.is_optimizer[code] = name.startswith("Optimizer.")
             elif name.startswith("enumerate(DataLoader)"):
                 self.phase[code] = OUTSIDE

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from rooflines.profiler.trace.calls import Calls, build_calls
-from rooflines.profiler.trace.records import COMMUNICATION, OPERATOR, RUNTIME, Collective, Int32s, Int64s, Trace
+from rooflines.profiler.trace.launches import launching
+from rooflines.profiler.trace.records import COMMUNICATION, OPERATOR, Collective, Int32s, Int64s, Trace
 from rooflines.profiler.trace.signature import COLLECTIVE_DTYPES, DTYPE_BYTES, SCALAR_TYPES, Signature
 
 # Kinds by how their names begin without underscores; the first that fits counts. What no name tells is ``other``.
@@ -134,8 +135,7 @@ class _Told:
 
     def __init__(self, trace: Trace, calls: Calls) -> None:
         self._trace, self._calls = trace, calls
-        launches = np.flatnonzero((trace.host.kind == RUNTIME) & (trace.host.correlation >= 0))
-        self._launches = dict(zip(trace.host.correlation[launches].tolist(), launches.tolist(), strict=True))
+        self._launch, _ = launching(trace)
 
     def of(self, kernel: int) -> Exchange:
         around = [found for found in map(self._told_by, self._operators(kernel)) if found.kind != "other"]
@@ -149,7 +149,7 @@ class _Told:
     def _operators(self, kernel: int) -> list[Signature]:
         """The signatures of the operators around the kernel's launch, the innermost first."""
         host, parent = self._trace.host, self._calls.parent
-        at = self._launches.get(int(self._trace.device.correlation[kernel]), -1)
+        at = int(self._launch[kernel])
         found = []
         while at >= 0:
             if host.kind[at] == OPERATOR and host.signature[at] >= 0:

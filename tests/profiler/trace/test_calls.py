@@ -72,6 +72,91 @@ def test_what_runs_in_the_optimizer_is_its_phase():
     assert calls.steps.tolist() == [[0, 100_000]]
 
 
+STEP = "Optimizer.step#SGD.step"
+
+
+def test_what_a_closure_runs_in_the_optimizer_is_forward_and_backward():
+    found = trace(
+        span(STEP, 0, 100), mm(5, 5, 2, 2, 2, seq=1), op("MmBackward0", 20, 20, seq=1, fwd=1), op("aten::t", 22, 3),
+        span("Optimizer.zero_grad#SGD.zero_grad", 2, 2), op("aten::zero_", 2.5, 1), add(50, 5),
+    )  # fmt: skip
+    calls = build_calls(found)
+    assert {name: phase for name, (_, phase) in named(found, calls).items()} == {
+        "aten::mm": "forward", "MmBackward0": "backward", "aten::t": "backward", "aten::zero_": "optimizer",
+        "aten::add": "optimizer", STEP: "optimizer", "Optimizer.zero_grad#SGD.zero_grad": "optimizer",
+    }  # fmt: skip
+    assert calls.begin_ns[found.host.name == found.names.index(STEP)].tolist() == [40_000]
+
+
+def test_a_closure_s_backward_may_run_on_the_engine_s_thread():
+    found = trace(
+        mm(0, 1, 2, 2, 2, tid=3, seq=9), op("SinBackward0", 60, 9, tid=4, seq=9, fwd=3),  # of another thread's forward
+        span(STEP, 10, 90), mm(15, 5, 2, 2, 2, seq=1), op("MmBackward0", 30, 15, tid=2, seq=1, fwd=1), add(50, 5),
+    )  # fmt: skip
+    assert build_calls(found).begin_ns[found.host.name == found.names.index(STEP)].tolist() == [45_000]
+
+
+def test_a_closure_that_the_recording_stops_in_was_in_its_forward():
+    events = (span("ProfilerStep#0", 0, 99), op("aten::zero_", 12, 2), mm(15, 5, 2, 2, 2, seq=1), span(STEP, 10, 90))
+    found = trace(*events)
+    assert named(found, build_calls(found))["aten::mm"][1] == "forward"
+    # What follows says that the range was whole: an optimizer that leaves gradients on.
+    found = trace(*events, op("later", 120, 5))
+    assert named(found, build_calls(found))["aten::mm"][1] == "optimizer"
+    # And a whole one at the end has an update without gradients.
+    found = trace(span(STEP, 10, 90), add(20, 10))
+    assert named(found, build_calls(found))["aten::add"][1] == "optimizer"
+
+
+def test_an_optimizer_that_a_node_calls_runs_no_closure():
+    found = trace(
+        op(NODE + "torch::autograd::AccumulateGrad", 0, 50), span(STEP, 10, 30), add(12, 5), op(NODE + "SinBackward0", 15, 5, tid=2),
+    )  # fmt: skip
+    assert named(found, build_calls(found))["aten::add"][1] == "optimizer"
+
+
+def test_a_step_that_begins_inside_of_a_range_cuts_nothing_off():
+    # prof.step() in the closure, between its forward and its backward
+    found = trace(
+        span("ProfilerStep#0", 0, 30), span("ProfilerStep#1", 30, 170),
+        span(STEP, 5, 145), mm(10, 10, 2, 2, 2, seq=1), op("MmBackward0", 40, 20, seq=1, fwd=1), add(100, 10),
+    )  # fmt: skip
+    calls = build_calls(found)
+    where = named(found, calls)
+    assert {name: where[name][1] for name in ("aten::mm", "MmBackward0", "aten::add")} == {
+        "aten::mm": "forward", "MmBackward0": "backward", "aten::add": "optimizer",
+    }  # fmt: skip
+    assert calls.steps.tolist() == [[0, 30_000], [30_000, 200_000]]
+    # The second mark begins in the optimizer's range and is not the optimizer's.
+    assert where["ProfilerStep#1"] == (None, "forward")
+    mark = found.host.name == found.names.index("ProfilerStep#1")
+    assert (calls.parent[mark].tolist(), calls.end_ns[mark].tolist()) == ([-1], [200_000])
+
+
+def test_a_step_that_begins_inside_of_an_operator_lasts_until_its_own_end():
+    calls = build_calls(trace(op("a", 0, 80), span("ProfilerStep#0", 50, 100), op("b", 60, 10), op("c", 90, 30)))
+    assert calls.steps.tolist() == [[50_000, 150_000]]
+    assert calls.parent.tolist() == [-1, -1, 0, -1]
+    assert calls.operator.tolist()[2:] == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("marks", "steps", "left_out"),
+    [
+        ([(0, 100, 1), (10, 80, 1)], [[0, 100]], 1),  # nested
+        ([(0, 100, 1), (100, 100, 1), (3, 100, 2), (103, 100, 2)], [[0, 100], [100, 200]], 2),  # two threads
+        ([(0, 100, 1), (0, 100, 2)], [[0, 100]], 0),  # the same mark twice
+        ([(0, 100.5, 1), (100, 100, 1)], [[0, 100.5], [100.5, 200]], 0),  # rounded
+        ([(0, 100, 1), (120, 50, 1)], [[0, 100], [120, 170]], 0),
+    ],
+)
+def test_steps_do_not_overlap(marks, steps, left_out):
+    calls = build_calls(trace(*(span(f"ProfilerStep#{i}", ts, dur, tid=tid) for i, (ts, dur, tid) in enumerate(marks))))
+    assert (calls.steps / 1e3).tolist() == steps
+    assert len(calls.step_names) == len(steps)
+    assert [note.split()[-1] for note in calls.notes] == ([f"{left_out}."] if left_out else [])
+
+
 def test_module_calls_are_counted_and_types_kept():
     found = trace(*(span(module_annotation("act", "ReLU"), ts, 1) for ts in (0, 5, 9)))
     calls = build_calls(found)
