@@ -163,9 +163,8 @@ def _jobs(name: str, options: BackendsOptions, on_mnist: bool) -> Iterator[Job]:
             momentum=MOMENTUM, seed=options.seed, operators=False,
         )  # fmt: skip
     if name.startswith("torch") and not networks.is_compiled(name):
-        batches = QUICK_LOADER_BATCHES if quick else LOADER_BATCHES
-        if samples:
-            batches = min(batches, -(-samples // options.batch_size))
+        most = QUICK_LOADER_BATCHES if quick else LOADER_BATCHES
+        batches = min(most, -(-(samples or data.MNIST_TRAIN) // options.batch_size))
         yield LoaderJob(
             backend=name, data=speed, data_dir=options.data_dir, batch_size=options.batch_size, batches=batches, seed=options.seed
         )
