@@ -113,7 +113,7 @@ def _where(one: LibraryResult) -> str:
 def _memory(study: FromScratchStudy) -> Iterator[str]:
     for one in study.results:
         memory = one.memory
-        if memory is None:
+        if memory is None or memory.total <= 0:  # others gave memory back meanwhile, so nothing is told of what was taken
             continue
         apart = memory.parts / memory.total - 1
         fits = "add up to" if abs(apart) <= _ADDS_UP else "do not add up to"

@@ -80,6 +80,14 @@ def test_curves_of_different_data_are_not_compared():
     assert "curves of the loss" not in text
 
 
+@pytest.mark.parametrize("total", [0, -5_000_000])
+def test_memory_that_did_not_grow_tells_nothing(total):
+    shrunk = msgspec.structs.replace(MEMORY, total=total)
+    said = findings(from_scratch(library_result(memory=shrunk)))
+    assert said
+    assert not any("each part measured alone" in one for one in said)
+
+
 def test_sizes_are_read():
     assert parse_sizes("784-10-10@59000, 784-128-64-10@1_000") == (((784, 10, 10), 59_000), ((784, 128, 64, 10), 1_000))
 
