@@ -3,7 +3,8 @@
 Paired: all sides in turn in one process, with the data resident, all cores and full backward on both sides, and the FMA peak of the
 same cores in the same turn. Of a turn its fastest step counts, because a step is short enough to fall between what other processes
 do, and a median of steps on a busy machine measures them. Operators apart; and both networks on one thread by its processor time,
-which others change least. Writes ``benchmarks/results/networks_speed.json`` and exits with 1 where a target is missed.
+which others change least. Writes ``benchmarks/results/networks_speed.json`` and exits with 1 where a target is missed. ``--table`` runs
+nothing: it prints what docs/networks.md has of the numbers that were written, between the two comments that name this program.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import textwrap
 import time
 from collections.abc import Callable
 from functools import partial
@@ -27,7 +29,7 @@ from rooflines.kernels.networks import cnn
 from rooflines.kernels.networks.base import Network, OperatorTime
 from rooflines.kernels.networks.cnn_numba import NumbaCpu
 from rooflines.kernels.networks.cnn_torch import TorchCnn
-from rooflines.units import percent, si
+from rooflines.units import counted, percent, si
 
 RESULTS = Path(__file__).parent / "results" / "networks_speed.json"
 PAPER_SAMPLES_PER_S = 30_501  # Numba on the CPU of the study whose network this is, without the convolutions' backward
@@ -118,6 +120,50 @@ def convolutions(rows: list[dict[str, Any]], flop_per_s: float) -> dict[str, Any
     }
 
 
+def tables(result: dict[str, Any]) -> str:
+    """What docs/networks.md shows of ``result``, which is what ``main`` writes: the machine, both sides, our operators."""
+    best, median, alone, convolving = (result[name] for name in ("best", "median", "one_thread", "convolutions"))
+    environment, versions = result["environment"], result["versions"]
+    low, high = result["ratio_ci95"]
+    papers = result["targets"]["samples_per_s_beside_the_paper"]["at_least"]
+    cores = counted(result["threads"], "thread")
+
+    def pair(values: dict[str, float]) -> str:
+        return " | ".join(f"{values[name]:,.0f}" for name in ("numba-cpu", "torch-cpu"))
+
+    def shares(name: str) -> str:
+        return " | ".join(percent(convolving[side][name]) for side in ("numba-cpu", "torch-cpu"))
+
+    others = result["share_of_the_cpus_that_others_had"]
+    facts = (
+        f"{environment['cpu']} ({environment['cpu_isa']}), {cores}, batch {result['batch_size']}; Numba {versions['numba']}, PyTorch "
+        f"{versions['torch']}. {result['rounds']} rounds, of which the quietest {result['rounds_counted']} count: others had "
+        f"{percent(others['counted'], 1)} of the CPUs in these, {percent(others['all'], 1)} in all. FMA peak "
+        f"{si(best['FMA'], 'FLOP/s')}."
+    )
+    sides = [
+        textwrap.fill(facts, 138),
+        "",
+        "| | numba-cpu | torch-cpu | ratio |",
+        "|---|---|---|---|",
+        f"| samples a second of processor time, one thread | {pair(alone['samples_per_processor_s'])} | {alone['ratio']:.1f} |",
+        f"| samples a second, {cores}: median of the rounds | {pair(median)} | {result['ratio']:.1f} ({low:.1f} to {high:.1f}) |",
+        f"| the same: fastest of the rounds | {pair(best)} | |",
+        f"| the study whose network this is: Numba on a CPU, without the gradients of the convolutions | {papers:,} | | |",
+        f"| convolutions with ReLU and pooling, {cores}, share of the FMA peak: executed FLOPs | {shares('share_of_peak')} | |",
+        f"| the same, FLOPs of the direct algorithm | {shares('share_of_peak_by_the_direct_algorithms_flops')} | |",
+        "",
+        f"| operator of numba-cpu, {cores} | µs | executed MFLOP | MB | share of the FMA peak |",
+        "|---|---|---|---|---|",
+    ]
+    operators = [
+        f"| {': '.join(filter(None, (one['layer'], one['name'])))} | {one['seconds'] * 1e6:.0f} | {one['executed_flops'] / 1e6:.1f} "
+        f"| {one['bytes'] / 1e6:.2f} | {percent(one['share_of_peak'])} |"
+        for one in result["operators"]["numba-cpu"]
+    ]
+    return "\n".join((*sides, *operators))
+
+
 def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
@@ -125,7 +171,11 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=cnn.BATCH_SIZE)
     parser.add_argument("--patience", type=float, default=120.0, help="seconds to wait for quiet, in all (default 120)")
     parser.add_argument("--compile", action="store_true", help="torch.compile as well (half a minute to compile)")
+    parser.add_argument("--table", action="store_true", help="print the tables of docs/networks.md from the numbers written last")
     arguments = parser.parse_args()
+    if arguments.table:
+        print(tables(json.loads(RESULTS.read_text(encoding="utf-8"))))
+        return
     generator = np.random.default_rng(0)
     images = generator.standard_normal((arguments.batch_size, *cnn.IMAGE)).astype(np.float32)
     classes = generator.integers(0, cnn.CLASSES, arguments.batch_size)

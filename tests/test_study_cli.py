@@ -102,6 +102,65 @@ def test_ctrl_c_keeps_the_epochs_that_ended(tmp_path):
     assert "Interrupted" in out
 
 
+def test_a_library_that_fails_half_way_is_said(tmp_path):
+    """A petabyte of samples fits nowhere; what was measured before stays."""
+    answer = run(
+        "study", "from-scratch", "--backends", "numpy", "--samples", "100", "--iterations", "2", "--sizes", f"784-10-10@{10**13}",
+        "--threads", "1", "--ceilings", write_ceilings(tmp_path), "--output", "out", cwd=tmp_path,
+    )  # fmt: skip
+    assert answer.code == 0, answer.err
+    study = json.loads((tmp_path / "out" / "study.json").read_text())
+    assert len(study["results"][0]["speed"]["losses"]) == 2
+    ((backend, reason),) = [(one["backend"], one["reason"]) for one in study["missing"]]
+    assert backend == "numpy"
+    assert "there was not enough memory" in reason
+    assert "not enough memory" in answer.out
+    assert "Everything that was asked for ran" not in (tmp_path / "out" / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("study", "arguments"),
+    [
+        ("from-scratch", ("--backends", "numpy", "--samples", 10**13, "--iterations", "2", "--sizes", f"784-10-10@{10**13}")),
+        ("backends", ("--backends", "torch-cpu", "--samples", 10**13, "--epochs", "1")),
+    ],
+)
+def test_a_study_in_which_nothing_was_measured_is_an_error(tmp_path, study, arguments):
+    answer = run("study", study, *arguments, "--threads", "1", "--ceilings", write_ceilings(tmp_path), "--output", "out", cwd=tmp_path)
+    assert answer.code == 1
+    assert "nothing was measured" in answer.complaint[0]
+    assert "there was not enough memory" in " ".join(answer.complaint)
+    assert not list((tmp_path / "out").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("study", "arguments"),
+    [
+        ("backends", ("--backends", "torch-cpu", "--samples", "64", "--batch-size", "32", "--epochs", "1")),
+        ("from-scratch", ("--backends", "numpy", "--samples", "100", "--iterations", "2", "--sizes", "784-10-10@100")),
+    ],
+)
+def test_ctrl_c_while_ceilings_are_measured_keeps_the_study(tmp_path, monkeypatch, study, arguments):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    process = start("study", study, *arguments, "--threads", "1", "--output", "out", cwd=tmp_path)
+    try:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "measuring this device's ceilings" in line:
+                break
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert process.returncode == 130, err
+    found = json.loads((tmp_path / "out" / "study.json").read_text())
+    assert found["status"] == "interrupted"
+    assert not found.get("ceilings")
+    assert found["results"][0]["speed"]
+    assert (tmp_path / "out" / "report.html").is_file()
+    assert "Interrupted" in out
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -103,7 +103,8 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """A report. ``data_label`` says what data the numbers are of and stands at the top; ``missing`` are backends that did not run."""
+    """A report. ``data_label`` says what data the numbers are of and stands at the top; ``missing`` are
+    backends that did not run, or not to the end."""
 
     title: str
     machine: str

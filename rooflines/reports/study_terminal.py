@@ -31,7 +31,7 @@ def print_page(page: Page, console: Console) -> None:
             _table(table, console)
     if page.missing:
         console.print()
-        _say(console, "did not run", style="bold")
+        _say(console, "did not run, or not to the end", style="bold")
         for backend, reason in page.missing:
             _say(console, f"{backend}: {reason}", hang="    ", first="  ")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from rooflines._version import __version__
+from rooflines.device_specs.records import Ceilings
 from rooflines.errors import DeviceError
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.reports import study_html
@@ -74,7 +75,7 @@ def run(options: BackendsOptions, progress: Progress | None = None) -> tuple[Bac
     """Run the study and write it; returns what was found, and where it is. A Ctrl-C ends it early, with what there is by then.
 
     Raises UsageError for what cannot be asked, DeviceError when no backend that was asked for can run here, DataError for a
-    ``data_dir`` without MNIST.
+    ``data_dir`` without MNIST, RooflinesError when no backend got as far as a result.
     """
     progress = progress or Silent()
     asked = networks.chosen(options.backends, networks.BACKENDS)
@@ -103,12 +104,21 @@ def run(options: BackendsOptions, progress: Progress | None = None) -> tuple[Bac
             _write_epochs(results[name], directory)
     except KeyboardInterrupt:
         interrupted = True
-        notes.append("Interrupted: what had been measured by then is shown.")
     done = [one for one in results.values() if one.speed is not None]
     missing += [Missing(backend=one.backend, reason=one.stopped) for one in results.values() if one.stopped]
-    ceilings, unjudged = ({}, ()) if interrupted else session.ceilings_of(
-        dict.fromkeys(one.device for one in done), options.ceilings, options.threads, progress
-    )  # fmt: skip
+    if not done and not interrupted:
+        session.nothing_measured(missing)
+    ceilings: dict[str, Ceilings] = {}
+    unjudged: tuple[str, ...] = ()
+    if not interrupted:
+        try:
+            ceilings, unjudged = session.ceilings_of(
+                dict.fromkeys(one.device for one in done), options.ceilings, options.threads, progress
+            )
+        except KeyboardInterrupt:
+            interrupted = True
+    if interrupted:
+        notes.append("Interrupted: what had been measured by then is shown.")
     study = BackendsStudy(
         created=session.now(), command=options.command, rooflines=__version__, machine=session.machine(),
         status="interrupted" if interrupted else "complete", quick=options.quick, missing=tuple(missing), ceilings=ceilings,
@@ -153,9 +163,8 @@ def _jobs(name: str, options: BackendsOptions, on_mnist: bool) -> Iterator[Job]:
             momentum=MOMENTUM, seed=options.seed, operators=False,
         )  # fmt: skip
     if name.startswith("torch") and not networks.is_compiled(name):
-        batches = QUICK_LOADER_BATCHES if quick else LOADER_BATCHES
-        if samples:
-            batches = min(batches, -(-samples // options.batch_size))
+        most = QUICK_LOADER_BATCHES if quick else LOADER_BATCHES
+        batches = min(most, -(-(samples or data.MNIST_TRAIN) // options.batch_size))
         yield LoaderJob(
             backend=name, data=speed, data_dir=options.data_dir, batch_size=options.batch_size, batches=batches, seed=options.seed
         )
@@ -201,10 +210,10 @@ def _with_epoch(found: BackendResult, job: TrainJob, message: EpochDone) -> Back
 def _write_epochs(one: BackendResult, directory: Path) -> None:
     """The backend's own CSV, a row an epoch; ``data`` says what was trained on."""
     folder = directory / "epochs"
-    folder.mkdir(exist_ok=True)
     epochs = [epoch for training in (one.speed, one.accuracy) if training is not None for epoch in training.epochs]
     rows = dict.fromkeys(epochs)  # on MNIST both are the same epochs
     if rows:
+        folder.mkdir(exist_ok=True)
         session.write_csv(folder / f"{one.backend}.csv", _EPOCH_HEADER, [msgspec.to_builtins(epoch) for epoch in rows])
 
 

@@ -8,11 +8,13 @@ from typing import Any
 from rooflines.reports.study import Bar, Bars, Block, Column, Curves, Page, Row, Section, Series, Table
 from rooflines.studies import papers
 from rooflines.studies.backends_findings import MNIST_TRAIN, PACES, Pace, epoch_s, pace, rate
+from rooflines.studies.data import padded
 from rooflines.studies.operators_section import operators_section
 from rooflines.studies.records import BackendResult, BackendsStudy, Training
 from rooflines.units import binary_bytes, seconds, significant
 
 _DASH = "–"
+_IMAGE_BYTES = 28 * 28 * 4
 _COLUMNS = (
     "epoch_s", "total_s", "samples_per_s", "final_test_accuracy_percent", "max_test_accuracy_percent", "process_ram_mb",
     "max_gpu_memory_mb",
@@ -122,9 +124,21 @@ def _table(study: BackendsStudy) -> Section:
                  Column("final", "% right"), Column("best", "% right"), Column("process", "MB"), Column("device", "MB")),
         note=f"Here: the median epoch, and the total of {epochs} epochs, or of as many as stand behind it "
         f"(the paper's: of 10). Behind a loader like the paper's, an epoch is that of {MNIST_TRAIN:,} samples at the measured rate. "
-        "MB is 1e6 bytes; a dash is what was not measured.",
+        f"MB is 1e6 bytes; a dash is what was not measured.{_device_memory(study)}",
     )  # fmt: skip
     return Section(title="Side by side", blocks=(table,) if results else ())
+
+
+def _device_memory(study: BackendsStudy) -> str:
+    """What the column of the device holds that the paper's does not: the training set."""
+    trained = next((one.speed for one in study.results if one.speed and one.speed.epochs[0].device_memory_bytes is not None), None)
+    if trained is None:
+        return ""
+    images = len(padded(trained.data.train_samples, trained.batch_size)) * _IMAGE_BYTES
+    return (
+        f" Device memory here holds the whole training set, whose images alone are {images / 1e6:,.0f} MB; the paper's PyTorch was fed "
+        "batch by batch and held none of it."
+    )
 
 
 def _cells(values: Mapping[str, Any], fewer: str = "") -> tuple[str, ...]:

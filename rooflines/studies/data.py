@@ -19,6 +19,7 @@ MEAN: Final = 0.1307
 STANDARD_DEVIATION: Final = 0.3081
 MNIST_TRAIN: Final = 60_000
 MNIST_TEST: Final = 10_000
+_FILES: Final = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 # A fifth of the digits is held out; which, is the same on every machine.
 DIGITS_TEST: Final = 360
 _SPLIT_SEED: Final = 7
@@ -82,11 +83,6 @@ def padded(count: int, batch_size: int) -> NDArray[np.int64]:
     return np.arange(-(-count // batch_size) * batch_size) % count
 
 
-def has_mnist(data_dir: str | None) -> bool:
-    """Whether torchvision would find MNIST in ``data_dir``."""
-    return data_dir is not None and (Path(data_dir) / "MNIST" / "raw" / "train-images-idx3-ubyte").is_file()
-
-
 def why_no_digits() -> str | None:
     """Why scikit-learn's digits cannot be used here; None where they can."""
     from importlib.util import find_spec
@@ -104,14 +100,31 @@ def _mnist(data_dir: str | None) -> DataSet:
 
     sets = []
     for train in (True, False):
+        what = f"no MNIST {'training' if train else 'test'} set can be read in {data_dir!r}"
         try:
             one = MNIST(data_dir, train=train, download=False)
-        except (RuntimeError, OSError, ValueError, AssertionError) as error:
-            what = "training" if train else "test"
-            raise DataError(f"no MNIST {what} set can be read in {data_dir!r}: {str(error).splitlines()[0]}", hint=hint) from None
-        sets.append((one.data.numpy(), one.targets.numpy().astype(np.int64)))
+        except Exception as error:  # torchvision believes what a header says: each corruption of one is an exception of its own
+            raise DataError(f"{what}: {_why_unreadable(data_dir, error)}.", hint=hint) from None
+        images, classes = one.data.numpy(), one.targets.numpy().astype(np.int64)
+        if images.shape[1:] != (28, 28) or not len(images):
+            raise DataError(f"{what}: its images are {images.shape}, not [N, 28, 28].", hint=hint)
+        if classes.shape != images.shape[:1]:
+            raise DataError(f"{what}: it has {len(images):,} images and {len(classes):,} labels.", hint=hint)
+        if classes.max() > 9:
+            raise DataError(f"{what}: it has a label {classes.max()}, and there are 10 classes.", hint=hint)
+        sets.append((images, classes))
     (train_images, train_classes), (test_images, test_classes) = sets
     return DataSet("mnist", train_images, train_classes, test_images, test_classes)
+
+
+def _why_unreadable(data_dir: str, error: Exception) -> str:
+    """The files that are not there, or else how reading them failed."""
+    raw = Path(data_dir) / "MNIST" / "raw"
+    missing = [name for name in _FILES if not (raw / name).is_file()]
+    if missing:
+        return f"{str(raw)!r} is without {', '.join(missing)}"
+    said = next(iter(str(error).splitlines()), "").rstrip(".")
+    return f"a file in {str(raw)!r} is corrupt ({type(error).__name__}{': ' if said else ''}{said})"
 
 
 def _digits() -> DataSet:

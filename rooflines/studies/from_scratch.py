@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from rooflines._version import __version__
+from rooflines.device_specs.records import Ceilings
 from rooflines.errors import DeviceError, UsageError
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.reports import study_html
@@ -45,7 +46,7 @@ SIZES: Sizes = (
     ((784, 10, 10), 1_000), ((784, 10, 10), 59_000), ((784, 128, 64, 10), 10_000),
 )  # fmt: skip
 QUICK_SIZES: Sizes = (((784, 10, 10), 10_000), ((784, 128, 10), 10_000), ((784, 512, 10), 10_000), ((784, 10, 10), 1_000))
-_MEASURED = ("numpy", "cupy")
+_TELL_MEMORY = ("numpy", "cupy")
 _HEADER = ("backend", "iteration", "train_loss", "test_accuracy", "data")
 _SIZE_HEADER = ("backend", "widths", "samples", "iteration_s", "flops", "bytes", "flop_per_s", "byte_per_s")
 _OPERATOR_HEADER = (
@@ -94,7 +95,8 @@ def parse_widths(text: str, option: str = "--widths") -> tuple[int, ...]:
 def run(options: FromScratchOptions, progress: Progress | None = None) -> tuple[FromScratchStudy, Path]:
     """Run the study and write it; returns what was found, and where it is. A Ctrl-C ends it early, with what there is by then.
 
-    Raises UsageError for what cannot be asked, DeviceError when no backend that was asked for can run here.
+    Raises UsageError for what cannot be asked, DeviceError when no backend that was asked for can run here, DataError for a
+    ``data_dir`` without MNIST, RooflinesError when no backend got as far as a result.
     """
     progress = progress or Silent()
     asked = networks.chosen(options.backends, networks.LIBRARIES)
@@ -124,15 +126,25 @@ def run(options: FromScratchOptions, progress: Progress | None = None) -> tuple[
             results[name] = LibraryResult(backend=name, device=networks.device_of(name), widths=options.widths)
             for found in _measure(job, results[name], options, progress):
                 results[name] = found
-            results[name] = _with_memory(results[name], options, progress)
+            if _measured(results[name]):
+                results[name] = _with_memory(results[name], options, progress)
     except KeyboardInterrupt:
         interrupted = True
+    done = [one for one in results.values() if _measured(one)]
+    missing += [Missing(backend=one.backend, reason=one.stopped) for one in results.values() if one.stopped]
+    if not done and not interrupted:
+        session.nothing_measured(missing)
+    ceilings: dict[str, Ceilings] = {}
+    unjudged: tuple[str, ...] = ()
+    if not interrupted:
+        try:
+            ceilings, unjudged = session.ceilings_of(
+                dict.fromkeys(one.device for one in done), options.ceilings, options.threads, progress
+            )
+        except KeyboardInterrupt:
+            interrupted = True
+    if interrupted:
         notes.append("Interrupted: what had been measured by then is shown.")
-    done = [one for one in results.values() if one.speed is not None or one.sizes]
-    missing += [Missing(backend=one.backend, reason=one.stopped) for one in results.values() if one not in done and one.stopped]
-    ceilings, unjudged = ({}, ()) if interrupted else session.ceilings_of(
-        dict.fromkeys(one.device for one in done), options.ceilings, options.threads, progress
-    )  # fmt: skip
     study = FromScratchStudy(
         created=session.now(), command=options.command, rooflines=__version__, machine=session.machine(),
         status="interrupted" if interrupted else "complete", quick=options.quick, widths=options.widths, samples=options.samples,
@@ -205,9 +217,14 @@ def _measure(job: PerceptronJob, found: LibraryResult, options: FromScratchOptio
         yield found
 
 
+def _measured(one: LibraryResult) -> bool:
+    """Whether there is anything of it to show."""
+    return one.speed is not None or bool(one.sizes)
+
+
 def _with_memory(found: LibraryResult, options: FromScratchOptions, progress: Progress) -> LibraryResult:
     """``found`` with the memory of an iteration by component, measured in one more process that has imported nothing yet."""
-    if found.backend not in _MEASURED:
+    if found.backend not in _TELL_MEMORY:
         return msgspec.structs.replace(found, memory_missing="PyTorch's allocators do not say which array they serve")
     progress.stage(f"{found.backend}: memory by component", None)
     arguments = ["--library", found.backend, "--widths", ",".join(map(str, options.widths)), "--samples", str(options.samples)]

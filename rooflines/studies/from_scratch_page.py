@@ -104,7 +104,7 @@ def _papers_tables(study: FromScratchStudy) -> Section:
             ("library and buffers", "overhead", "memory_framework_overhead"), ("total growth", "total", "memory_total"),
         )
     )  # fmt: skip
-    how = next((one.memory.how for one in study.results if one.memory), "")
+    how = "; ".join(f"{one.backend}: {one.memory.how}" for one in study.results if one.memory)
     without = [f"{one.backend}: {one.memory_missing}." for one in study.results if one.memory_missing]
     blocks: list[Block] = []
     if study.results:

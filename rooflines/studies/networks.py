@@ -108,6 +108,11 @@ def _why_no_cuda(backend: str) -> str | None:
     try:
         from numba import cuda
 
+        from rooflines.kernels.micro.cuda_vectors import SIMULATED
+        from rooflines.kernels.networks.cnn_numba_cuda import unusable
+
+        if SIMULATED:  # it would train, and its times are none of a GPU
+            return unusable()
         if cuda.is_available():
             return None
     except Exception as error:  # whatever Numba raises when it looks for a driver means that there is none for it

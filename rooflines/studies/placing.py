@@ -27,8 +27,9 @@ def placed(operators: Iterable[TimedOperator], ceilings: Ceilings | None) -> tup
 def _placed(one: TimedOperator, ceilings: Ceilings) -> TimedOperator:
     calls = max(1, one.calls)
     executed = one.executed
-    # What is left out is left out of products. The record keeps traffic as one number; the roofline does not ask which way it goes.
-    other = min(executed, one.flops - one.matrix_flops)
+    # What is left out, or done beyond the direct algorithm, is products where there are any. The record keeps traffic as one number;
+    # the roofline does not ask which way it goes.
+    other = min(executed, one.flops - one.matrix_flops) if one.matrix_flops else executed
     work = Work(
         matrix_flops=(executed - other) // calls,
         other_flops=other // calls,

@@ -18,7 +18,8 @@ _END_S = 5.0
 
 
 def messages(job: Job, threads: int | None = None) -> Iterator[Message]:
-    """What the worker says while it does ``job``, as it says it. One that dies without a word is a ``Failed`` with its last words.
+    """What the worker says while it does ``job``, as it says it. One that dies without a word is a ``Failed`` with its last words,
+    and so is an answer that cannot be read, which ends the job.
 
     The worker is in a session of its own, so that Ctrl-C reaches this process alone; whoever stops listening ends it.
     """
@@ -38,7 +39,12 @@ def messages(job: Job, threads: int | None = None) -> Iterator[Message]:
                 worker.stdin.write(msgspec.json.encode(job))
                 worker.stdin.close()
             for line in worker.stdout:
-                yield msgspec.json.decode(line, type=Message)
+                try:
+                    message = msgspec.json.decode(line, type=Message)
+                except msgspec.DecodeError as error:
+                    yield Failed(f"its process said what cannot be read ({error}).")
+                    return
+                yield message
             if worker.wait() != 0:
                 complaints.seek(0)
                 yield Failed(_last_words(complaints.read().decode(errors="replace"), worker.returncode))

@@ -126,7 +126,7 @@ class BackendResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Missing(msgspec.Struct, frozen=True, kw_only=True):
-    """A backend that did not run, and why."""
+    """A backend that did not run, or not to the end, and why."""
 
     backend: str
     reason: str

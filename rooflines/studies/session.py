@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -16,7 +16,7 @@ from rooflines.errors import OutputError, RooflinesError, UsageError
 from rooflines.profiler.progress import Progress
 from rooflines.serial import write_json, write_text
 from rooflines.studies import data
-from rooflines.studies.records import TimedOperator
+from rooflines.studies.records import Missing, TimedOperator
 from rooflines.units import counted
 
 STUDY_FILE = "study.json"
@@ -121,12 +121,20 @@ def write_operators(directory: Path, header: Sequence[str], backends: Iterable[t
 
 
 def check_data(data_dir: str | None) -> bool:
-    """Whether MNIST is there; a folder that was named and has none is an error, not a reason to take something else."""
+    """Whether MNIST is there; a folder that was named and has none is an error, not a reason to take something else.
+
+    It is read once, so that what is missing or corrupt in it is said before anything runs.
+    """
     if data_dir is None:
         return False
-    if not data.has_mnist(data_dir):
-        data.load("mnist", data_dir)  # raises, and says what is missing
+    data.load("mnist", data_dir)
     return True
+
+
+def nothing_measured(missing: Sequence[Missing]) -> NoReturn:
+    """Raise RooflinesError with the reason of each backend: a report of nothing is none."""
+    reasons = "; ".join(f"{one.backend}: {one.reason.rstrip('.')}" for one in missing)
+    raise RooflinesError(f"nothing was measured ({reasons}).")
 
 
 def data_notes(on_mnist: bool) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ import os
 import statistics
 import sys
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import msgspec
@@ -126,6 +127,7 @@ def train(job: TrainJob, channel: Channel) -> None:
             steps.append(time.perf_counter() - there)
             input_s += there - begun
         epoch_s = time.perf_counter() - epoch_begun
+        check_losses(losses, (number - 1) * batches)
         predicted = [
             network.predict(network.resident(test_inputs[begin : begin + _TEST_BATCH]))
             for begin in range(0, len(test_inputs), _TEST_BATCH)
@@ -153,6 +155,13 @@ def train(job: TrainJob, channel: Channel) -> None:
         channel.send(OperatorsDone(job.batch_size, tuple(_plain(one) for one in timed)))
     network.close()
     _end(job.backend, channel)
+
+
+def check_losses(losses: Sequence[float], before: int) -> None:
+    """Raise RooflinesError at the first loss that is not finite, which JSON could not carry; ``before`` is how many came before."""
+    for number, loss in enumerate(losses, before + 1):
+        if not math.isfinite(loss):
+            raise RooflinesError(f"the loss is not a number from step {number} on.")
 
 
 def train_through_loader(job: LoaderJob, channel: Channel) -> None:
@@ -233,6 +242,7 @@ def train_perceptron(job: PerceptronJob, channel: Channel) -> None:
             begun = time.perf_counter()
             losses.append(network.step(x, y))
             steps.append(time.perf_counter() - begun)
+            check_losses(losses[-1:], number - 1)
             if number % every == 0 or number == iterations:
                 checked.append(number)
                 accuracies.append(float(np.mean(network.predict(test_x) == test_classes)))

@@ -107,6 +107,26 @@ def test_the_papers_values_stand_beside_ours():
     assert table.rows[4].cells[1] == "12.0"
 
 
+def test_the_note_says_that_device_memory_holds_the_training_set():
+    def note(made):
+        return next(one for one in backends_page.page(made).tables() if one.name == "backends").note
+
+    assert "training set" not in note(backends_study())
+    on_a_device = result("torch-cuda", device="cuda:0")
+    epochs = tuple(msgspec.structs.replace(epoch, device_memory_bytes=300_000_000) for epoch in on_a_device.speed.epochs)
+    on_a_device = msgspec.structs.replace(on_a_device, speed=msgspec.structs.replace(on_a_device.speed, epochs=epochs))
+    # 118 batches of 512 images of 28 x 28 float32
+    assert 118 * 512 * 28 * 28 * 4 == 189_464_576
+    assert "whose images alone are 189 MB" in note(study(result(), on_a_device))
+
+
+def test_each_library_says_how_its_memory_was_measured():
+    cupy = library_result("cupy", memory=msgspec.structs.replace(MEMORY, how="hooks"))
+    page = from_scratch_page.page(from_scratch(library_result(memory=MEMORY), cupy, library_result("torch-cpu")))
+    (note,) = [one.note for one in page.tables() if one.name == "memory"]
+    assert note == "Measured (numpy: tracemalloc; cupy: hooks). torch-cpu: nobody looked. MB is 1e6 bytes."
+
+
 def test_the_combined_csv_has_the_papers_columns():
     header, rows = backends_page.combined_rows(backends_study())
     assert header[:5] == ("backend", "epoch_s", "epoch_s_paper", "total_s", "total_s_paper")

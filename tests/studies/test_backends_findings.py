@@ -5,11 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from rooflines.device_specs.records import Ceiling
 from rooflines.studies import papers
 from rooflines.studies.backends_findings import contradiction, convolution_efficiency, findings, pace, rate, unlearned_share
 from rooflines.studies.company import Company, shared_machine
 from rooflines.studies.placing import placed
-from tests.studies.samples import CEILINGS, operator, result, study, through_loader
+from tests.studies.samples import CEILINGS, SOURCE, operator, result, study, through_loader
 
 pytestmark = pytest.mark.unit
 
@@ -101,6 +102,15 @@ def test_a_kernel_is_held_to_the_flops_that_it_executes():
     (whole,) = placed((operator(),), CEILINGS)
     (half,) = placed((msgspec.structs.replace(operator(), executed_flops=25_000_000),), CEILINGS)
     assert half.lower_bound_s == pytest.approx(whole.lower_bound_s / 2)
+
+
+def test_work_beyond_the_direct_algorithms_is_not_made_products_of():
+    matrix = Ceiling(kind="compute", name="GEMM fp32", value=1e12, unit="FLOP/s", source=SOURCE, precision="fp32", engine="matrix")
+    both = msgspec.structs.replace(CEILINGS, ceilings=(*CEILINGS.ceilings, matrix))
+    update = operator("sgd", "", matrix_flops=0)
+    (more,) = placed((msgspec.structs.replace(update, executed_flops=3 * update.flops),), both)
+    (plain,) = placed((update,), both)
+    assert more.lower_bound_s == pytest.approx(3 * plain.lower_bound_s)
 
 
 def test_placing_is_the_roofline():

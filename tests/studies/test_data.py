@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rooflines.errors import DataError
-from rooflines.studies import data
+from rooflines.studies import data, session
 
 pytestmark = pytest.mark.unit
 needs_digits = pytest.mark.skipif(importlib.util.find_spec("sklearn") is None, reason="scikit-learn is not installed")
@@ -29,7 +29,6 @@ def write_mnist(folder, train=30, test=12):
 
 def test_mnist_is_read_from_the_folder(tmp_path):
     found = data.load("mnist", str(write_mnist(tmp_path)))
-    assert data.has_mnist(str(tmp_path))
     assert found.train_images.shape == (30, 28, 28)
     assert found.test_classes.shape == (12,)
     assert found.facts.label == "MNIST"
@@ -38,7 +37,6 @@ def test_mnist_is_read_from_the_folder(tmp_path):
 
 
 def test_a_folder_without_mnist_says_how_to_get_it(tmp_path):
-    assert not data.has_mnist(str(tmp_path))
     with pytest.raises(DataError, match="no MNIST training set") as raised:
         data.load("mnist", str(tmp_path))
     assert "download=True" in raised.value.hint
@@ -46,6 +44,36 @@ def test_a_folder_without_mnist_says_how_to_get_it(tmp_path):
         data.load("mnist", str(tmp_path / "absent"))
     with pytest.raises(DataError, match="needs a folder"):
         data.load("mnist")
+
+
+@pytest.mark.parametrize("name", data._FILES)
+def test_a_file_that_is_missing_is_named(tmp_path, name):
+    (write_mnist(tmp_path) / "MNIST" / "raw" / name).unlink()
+    with pytest.raises(DataError, match=f"is without {name}"):
+        session.check_data(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\0\0", b"\0\0\x0a\3", b"\0\0\x09\1\0\0\0\x1e" + bytes(30), b"\0\0\x08\2" + bytes(8), bytes(60)]
+)
+@pytest.mark.parametrize("name", data._FILES)
+def test_a_corrupt_file_is_an_error_that_names_the_folder(tmp_path, name, content):
+    (write_mnist(tmp_path) / "MNIST" / "raw" / name).write_bytes(content)
+    what = "training" if name.startswith("train") else "test"
+    with pytest.raises(DataError, match=f"no MNIST {what} set can be read in .*{tmp_path.name}"):
+        session.check_data(str(tmp_path))
+
+
+def test_images_and_labels_that_do_not_fit_are_refused(tmp_path):
+    raw = write_mnist(tmp_path, train=30, test=12) / "MNIST" / "raw"
+    labels = raw / "t10k-labels-idx1-ubyte"
+    whole = labels.read_bytes()
+    labels.write_bytes(whole[:4] + np.array([11], ">i4").tobytes() + whole[8:-1])
+    with pytest.raises(DataError, match="12 images and 11 labels"):
+        session.check_data(str(tmp_path))
+    labels.write_bytes(whole[:-1] + b"\x0a")
+    with pytest.raises(DataError, match="a label 10, and there are 10 classes"):
+        session.check_data(str(tmp_path))
 
 
 def test_a_truncated_mnist_is_an_error_of_data(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from rooflines.errors import UsageError
@@ -57,11 +58,34 @@ def test_findings():
 
 
 def test_memory_that_does_not_add_up_is_said():
-    import msgspec
-
     wrong = msgspec.structs.replace(MEMORY, total=400_000_000)
     text = "\n".join(findings(from_scratch(library_result(memory=wrong))))
     assert "do not add up to the growth of 400 MB" in text
+
+
+@pytest.mark.parametrize(
+    ("factor", "said"), [(1 + 1e-5, "so all compute the same thing"), (1.01, "so they do not compute the same thing")]
+)
+def test_curves_tell_whether_libraries_compute_the_same(factor, said):
+    losses = (2.3, 1.2, 0.6)
+    other = library_result("torch-cpu", losses=tuple(factor * loss for loss in losses))
+    (sentence,) = [one for one in findings(from_scratch(library_result(losses=losses), other)) if "curves of the loss" in one]
+    assert f"{abs(factor - 1):.1e} apart, {said}." in sentence
+
+
+def test_curves_of_different_data_are_not_compared():
+    other = msgspec.structs.replace(library_result("torch-cpu", losses=(9.0, 9.0, 9.0)), accuracy=None)
+    text = "\n".join(findings(from_scratch(library_result(), other)))
+    assert "After 3 iterations on scikit-learn's 8x8 digits: numpy 80.0 % of the held-out" in text
+    assert "curves of the loss" not in text
+
+
+@pytest.mark.parametrize("total", [0, -5_000_000])
+def test_memory_that_did_not_grow_tells_nothing(total):
+    shrunk = msgspec.structs.replace(MEMORY, total=total)
+    said = findings(from_scratch(library_result(memory=shrunk)))
+    assert said
+    assert not any("each part measured alone" in one for one in said)
 
 
 def test_sizes_are_read():

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import re
+
 import psutil
 import pytest
 
+from rooflines.errors import RooflinesError
 from rooflines.studies import processes
-from rooflines.studies.records import EpochDone, Failed, LoaderJob, Stage, TrainJob
+from rooflines.studies.records import Advance, EpochDone, Failed, IterationsDone, LoaderJob, PerceptronJob, Stage, TrainJob
+from rooflines.studies.worker import check_losses
 
 JOB = TrainJob(
     backend="torch-cpu", data="mnist", data_dir="/absent", train_samples=None, test_samples=None, epochs=1, batch_size=8,
@@ -44,6 +49,40 @@ def test_a_worker_that_dies_is_a_message(monkeypatch):
     (only,) = processes.messages(JOB)
     assert isinstance(only, Failed)
     assert "exit code 1" in only.reason
+
+
+DEEP = (784, *[256] * 12, 10)
+"""So many layers that ten samples, at the study's learning rate, are learnt to infinity within a few steps."""
+
+
+def test_a_loss_that_is_no_number_ends_the_job_with_the_step():
+    job = PerceptronJob(
+        backend="numpy", widths=DEEP, samples=10, iterations=50, data="synthetic", data_dir=None, accuracy_data=None,
+        accuracy_iterations=50, seed=0,
+    )  # fmt: skip
+    *before, last = processes.messages(job, threads=1)
+    assert isinstance(last, Failed)
+    found = re.fullmatch(r"the loss is not a number from step (\d+) on\.", last.reason)
+    assert found
+    assert sum(isinstance(one, Advance) for one in before) == int(found[1]) - 1
+    assert not any(isinstance(one, IterationsDone) for one in before)
+
+
+def test_losses_are_looked_at_in_their_order():
+    check_losses([1.0, 0.0], 10)
+    for wrong in (math.nan, math.inf):
+        with pytest.raises(RooflinesError, match="from step 12 on"):
+            check_losses([1.0, wrong, 1.0, math.nan], 10)
+
+
+def test_an_answer_that_cannot_be_read_is_a_message(monkeypatch, tmp_path):
+    worker = tmp_path / "worker"
+    worker.write_text('#!/bin/sh\necho \'{"type": "stage", "text": null}\'\necho \'{"type": "advance"}\'\n')
+    worker.chmod(0o700)
+    monkeypatch.setattr(processes.sys, "executable", str(worker))
+    (only,) = processes.messages(JOB)
+    assert isinstance(only, Failed)
+    assert "Expected `str`, got `null`" in only.reason
 
 
 def test_who_stops_listening_ends_the_worker():

@@ -72,7 +72,7 @@ class NumbaCpu:
         """
         images, classes = _images(x), _classes(y, len(x))
         kept = steps.make_activations(-(-len(classes) // steps.ROWS) * steps.ROWS, len(classes))
-        names = work(len(classes))
+        names = work(len(classes), self.threads)
         before = self._weights.parameters.copy(), self._weights.momentum.copy()
         seconds = []
         for _ in range(rounds + 1):

@@ -40,6 +40,8 @@ DENSE1_BIAS: Final = DENSE1 + POOL2 * HIDDEN
 DENSE2: Final = DENSE1_BIAS + HIDDEN  # [128, 16], of which ten columns are used and the others are 0
 DENSE2_BIAS: Final = DENSE2 + HIDDEN * WIDE
 SIZE: Final = DENSE2_BIAS + WIDE
+# What ``spread_out`` writes, in the order of ``Weights``, without the padding of dense2.
+COPIES: Final = 9 * WIDE + WIDE + 9 * 8 * WIDE + HIDDEN * POOL2 + CLASSES * HIDDEN
 CONV1_SUMS: Final = 2 * 10 * WIDE  # conv1's gradient before the halves are added up
 
 

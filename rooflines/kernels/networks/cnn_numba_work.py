@@ -8,6 +8,7 @@ from typing import Final
 from rooflines.kernels.networks import cnn
 from rooflines.kernels.networks.base import Operator, fused
 from rooflines.kernels.networks.cnn_numba_kernels import POOL1, POOL2, WINDOW
+from rooflines.kernels.networks.cnn_numba_step import COPIES, SIZE
 
 _FLOAT: Final = 4  # bytes, also of the offset of a window
 # Outputs of the convolutions that some window of the pooling behind covers, where that window is read again
@@ -16,10 +17,11 @@ _COMPUTED2: Final = 4 * POOL2
 _TAPS1: Final = 9
 
 
-def work(batch: int) -> tuple[Operator, ...]:
-    """The operators of one training step. All parts of ``cnn.work`` are in one of them, once.
+def work(batch: int, threads: int) -> tuple[Operator, ...]:
+    """The operators of one training step on so many threads. All parts of ``cnn.work`` are in one of them, once.
 
-    ``executed_flops`` counts as ``cnn.work`` does, but only the outputs, maxima and gradients that are computed.
+    ``executed_flops`` counts as ``cnn.work`` does, but only the outputs, maxima and gradients that are computed; of the update also
+    the sums over all threads' gradients, which the direct algorithm has not.
     """
     parts = {(part.name, part.layer, part.phase): part for part in cnn.work(batch)}
     images = _FLOAT * cnn.elements("image", batch)
@@ -27,6 +29,7 @@ def work(batch: int) -> tuple[Operator, ...]:
     hidden, logits = _FLOAT * cnn.elements("dense1", batch), _FLOAT * cnn.elements("dense2", batch)
     parameters = {layer: cnn.parameter_bytes(layer) for layer in ("conv1", "conv2", "dense1", "dense2")}
     weights = {layer: _FLOAT * prod(cnn.PARAMETERS[f"{layer}.weight"]) for layer in parameters}
+    update = cnn.sgd()
     pooling = 1 + 4  # FLOPs a maximum: ReLU, and a window of four
     return (
         fused(
@@ -83,5 +86,11 @@ def work(batch: int) -> tuple[Operator, ...]:
             read=pool1 + batch * POOL1 + images, written=parameters["conv1"],
             executed_flops=batch * _COMPUTED1 * (2 * _TAPS1 + 1),
         ),
-        cnn.sgd(),
+        # Every thread's gradient is read and their sum written; parameters and momentum are read and written, and the copies of the
+        # parameters written.
+        fused(
+            "sum of gradients, sgd with momentum", "", "optimizer", (update,),
+            read=_FLOAT * (threads + 2) * SIZE, written=_FLOAT * (3 * SIZE + COPIES),
+            executed_flops=update.flops + (threads - 1) * SIZE,
+        ),
     )  # fmt: skip

@@ -18,11 +18,13 @@ import json
 import sys
 import tracemalloc
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import psutil
 
 _CHUNK = 4096
+# Domain, bus and device: NVML numbers GPUs in another order than CUDA may, and knows nothing of CUDA_VISIBLE_DEVICES.
+Pci: TypeAlias = tuple[int, int, int]
 
 
 class _Meter(Protocol):
@@ -74,10 +76,12 @@ class _Device:
     """CuPy: its pool gives arrays out, the driver gives the pool its blocks and the process its context."""
 
     def __init__(self) -> None:
-        self._nvml = _nvml_used()
         self.how = "arrays: hooks on CuPy's memory pool; total: memory that the driver counts as used"
         self._live = 0
-        self._before = self._nvml
+        # Which GPU CuPy takes is known only once it is imported.
+        self._at_first = _nvml_used()
+        self._pci: Pci | None = None
+        self._before = 0
         self._hook: Any = None
 
     def started(self) -> int:
@@ -85,9 +89,12 @@ class _Device:
 
         cupy.cuda.Device().synchronize()
         cupy.get_default_memory_pool().free_all_blocks()
-        if self._before is None:
+        pci = _pci(cupy.cuda.Device().pci_bus_id)
+        if pci in self._at_first:
+            self._pci, self._before = pci, self._at_first[pci]
+        else:
             self._before = self._used()
-            self.how += " (without the context: no NVML here)"
+            self.how += " (without the context: NVML does not tell of this GPU)"
         meter = self
 
         class Hook(cupy.cuda.MemoryHook):  # type: ignore[misc]
@@ -116,12 +123,11 @@ class _Device:
         return int(pool.total_bytes()) - int(pool.used_bytes())
 
     def grown(self) -> int:
-        return self._used() - (self._before or 0)
+        return self._used() - self._before
 
     def _used(self) -> int:
-        used = _nvml_used() if self._nvml is not None else None
-        if used is not None:
-            return used
+        if self._pci is not None:
+            return _nvml_used()[self._pci]
         import cupy
 
         free, total = cupy.cuda.runtime.memGetInfo()
@@ -189,15 +195,25 @@ def _random(network: Any, widths: Sequence[int], samples: int) -> tuple[Any, Any
     return network.resident(x), network.resident(generator.integers(0, widths[-1], samples))
 
 
-def _nvml_used() -> int | None:
-    """Bytes that the first visible GPU has given to anybody; None without NVML."""
-    try:
+def _nvml_used() -> dict[Pci, int]:
+    """Bytes that each GPU has given to anybody, by its place on the bus; without those that NVML does not tell of."""
+    found: dict[Pci, int] = {}
+    with contextlib.suppress(Exception):  # whatever NVML raises here means that it cannot be asked
         import pynvml
 
         pynvml.nvmlInit()
-        return int(pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(0)).used)
-    except Exception:  # whatever NVML raises here means that it cannot be asked
-        return None
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            with contextlib.suppress(pynvml.NVMLError):
+                gpu = pynvml.nvmlDeviceGetHandleByIndex(index)
+                place = pynvml.nvmlDeviceGetPciInfo(gpu)
+                found[place.domain, place.bus, place.device] = int(pynvml.nvmlDeviceGetMemoryInfo(gpu).used)
+    return found
+
+
+def _pci(bus_id: str) -> Pci:
+    """The place on the bus that CUDA writes as ``0000:3b:00.0``."""
+    domain, bus, device = bus_id.partition(".")[0].split(":")
+    return int(domain, 16), int(bus, 16), int(device, 16)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

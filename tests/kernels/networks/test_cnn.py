@@ -13,6 +13,7 @@ from torch import nn
 import rooflines
 from rooflines.kernels.networks import cnn
 from rooflines.kernels.networks.base import Operator, fastest, fused
+from rooflines.kernels.networks.cnn_numba import NumbaCpu
 from rooflines.kernels.networks.cnn_numba_work import work as numba_work
 from rooflines.kernels.networks.cnn_torch import TorchCnn
 
@@ -84,18 +85,36 @@ def test_work_is_what_rooflines_counts_for_torchs_step(count):
 
 
 @pytest.mark.unit
+@pytest.mark.parametrize("threads", [1, 2, 64])
 @pytest.mark.parametrize("count", [1, 512])
-def test_fused_operators_do_the_same_work_with_less_traffic(count):
-    whole, parts = cnn.work(count), numba_work(count)
+def test_fused_operators_do_the_same_work_with_less_traffic(count, threads):
+    whole, parts = cnn.work(count), numba_work(count, threads)
     for figure in ("matrix_flops", "other_flops"):
         assert sum(getattr(part, figure) for part in parts) == sum(getattr(part, figure) for part in whole)
-    assert sum(part.bytes for part in parts) < sum(part.bytes for part in whole)
-    assert all(part.executed_flops is None or part.executed_flops <= part.flops for part in parts)
+    # but for the update, whose threads have gradients of their own
+    assert sum(part.bytes for part in parts[:-1]) < sum(part.bytes for part in whole[:-1])
+    assert all(part.executed_flops is None or part.executed_flops <= part.flops for part in parts[:-1])
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize("threads", [1, 2, 64])
+def test_the_update_declares_the_sums_of_all_threads(threads):
+    network = NumbaCpu(threads=threads)
+    update, plain = numba_work(1, threads)[-1], cnn.sgd()
+    weights, sums = network._weights, network._sums
+    held, total = weights.parameters.nbytes, sums.total.nbytes
+    # padded to whole vectors, but near to the 53,866 parameters
+    assert held == total == sums.others.nbytes // threads == pytest.approx(4 * 53_866, rel=0.02)
+    copies = sum(array.nbytes for array in weights[2:]) - 4 * 6 * 128  # of the sixteen rows of dense2's copy ten are written
+    assert update.bytes_read == sums.others.nbytes + 2 * held
+    assert update.bytes_written == total + 2 * held + copies
+    assert update.flops == plain.flops
+    assert update.executed_flops == plain.flops + (threads - 1) * total // 4
 
 
 @pytest.mark.unit
 def test_executed_flops_are_those_of_the_outputs_that_matter():
-    by_layer = {(part.layer, part.phase): part for part in numba_work(2)}
+    by_layer = {(part.layer, part.phase): part for part in numba_work(2, 1)}
     # of 11 x 11 outputs 10 x 10 lie in a window: 2 * 72 + 1 FLOPs each, and 1 + 4 for each of 5 x 5 maxima
     assert by_layer["conv2", "forward"].executed_flops == 2 * 16 * (100 * 145 + 25 * 5)
     # those read 12 x 12 of 13 x 13 maxima, of 24 x 24 outputs of conv1

@@ -179,7 +179,7 @@ def test_operators_are_timed_and_leave_the_network_as_it_was(backend, networks):
     x, y = network.resident(x), network.resident(y)
     before, gradients = network.parameters(), network.gradients(x, y)
     times = network.operators(x, y, rounds=2)
-    declared = numba_work(24) if backend == "numba-cpu" else cnn.work(24)
+    declared = numba_work(24, network.threads) if backend == "numba-cpu" else cnn.work(24)
     assert [time.operator for time in times] == list(declared)
     assert all(time.seconds > 0 and time.rounds == 2 for time in times)
     assert all((before[name] == value).all() for name, value in network.parameters().items())
