@@ -275,13 +275,6 @@ def test_the_input_sets_the_pace_where_it_is_waited_for_and_slower(analysis, lim
 
 
 @pytest.mark.unit
-@pytest.mark.parametrize(("interval", "slower"), [((190, 230), False), ((90, 230), None), ((10, 20), True)])
-def test_rates_that_could_be_either_way_round_decide_nothing(interval, slower):
-    rates = {"loader_rate": Rate(per_s=sum(interval) / 2, ci95_per_s=interval), "step_rate": Rate(per_s=100, ci95_per_s=(95, 130))}
-    assert loader_is_slower(fed(0.4, **rates)) is slower
-
-
-@pytest.mark.unit
 def test_the_host_sets_the_pace_where_it_takes_the_most():
     division = StepDivision(of="host", step_s=0.1, forward_s=0.04, host_s=0.06)
     idle = msgspec.structs.replace(sample(), division=division, bound_breakdown={"memory": 0.04, "host": 0.06})
