@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from rooflines.studies import papers
 from rooflines.studies.company import shared_machine
-from rooflines.studies.records import FromScratchStudy, LibraryResult, TimedOperator
+from rooflines.studies.records import FromScratchStudy, Iterations, LibraryResult, TimedOperator
 from rooflines.units import percent, seconds, si, significant
 
 MATRIX, RELU, SOFTMAX, GRADIENTS, BIAS, UPDATE = "matrix multiplication", "ReLU", "softmax", "gradient computation", "bias", "update"
@@ -171,6 +171,11 @@ def _sizes(study: FromScratchStudy) -> Iterator[str]:
         )
 
 
+def learned_on(trained: Iterations) -> str:
+    """The data of a training, and the network: on a stand-in for MNIST it need not be the paper's."""
+    return f"{trained.data.label} by {'-'.join(map(str, trained.widths))}"
+
+
 def _curves(study: FromScratchStudy) -> Iterator[str]:
     """Whether all libraries learn alike: the largest difference between their losses."""
     found = [(one.backend, one.accuracy) for one in study.results if one.accuracy is not None]
@@ -179,7 +184,7 @@ def _curves(study: FromScratchStudy) -> Iterator[str]:
     if not found:
         return
     accuracies = ", ".join(f"{name} {percent(trained.accuracies[-1], 1)}" for name, trained in found)
-    said = f"After {len(found[0][1].losses)} iterations on {found[0][1].data.label}: {accuracies} of the held-out samples are right"
+    said = f"After {len(found[0][1].losses)} iterations on {learned_on(found[0][1])}: {accuracies} of the held-out samples are right"
     first = found[0][1].losses
     if len(found) > 1:
         apart = max(abs(a - b) / max(a, 1e-12) for _, other in found[1:] for a, b in zip(first, other.losses, strict=False))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from rooflines.reports.study import Block, Column, Curves, Page, Row, Section, Series, Table
 from rooflines.studies import papers
-from rooflines.studies.from_scratch_findings import BIAS, GRADIENTS, MATRIX, RELU, SOFTMAX, UPDATE, grouped
+from rooflines.studies.from_scratch_findings import BIAS, GRADIENTS, MATRIX, RELU, SOFTMAX, UPDATE, grouped, learned_on
 from rooflines.studies.operators_section import operators_section
 from rooflines.studies.records import FromScratchStudy, LibraryResult
 from rooflines.units import binary_bytes, seconds, si, significant
@@ -38,7 +38,7 @@ def page(study: FromScratchStudy) -> Page:
 
 def _data_label(study: FromScratchStudy) -> str:
     speeds = {one.speed.data.label: one.speed.data.train_samples for one in study.results if one.speed}
-    accuracies = {one.accuracy.data.label: one.accuracy.data.train_samples for one in study.results if one.accuracy}
+    accuracies = {learned_on(one.accuracy): one.accuracy.data.train_samples for one in study.results if one.accuracy}
     parts = [f"Times are of {label}, {count:,} samples." for label, count in speeds.items()]
     parts += [f"Convergence is of {label}, {count:,} samples." for label, count in accuracies.items()]
     return " ".join(parts) or "Nothing was measured."
@@ -130,7 +130,7 @@ def _convergence(study: FromScratchStudy) -> Section:
     found = [(one.backend, trained) for one in study.results if (trained := one.accuracy or one.speed) is not None]
     if not found:
         return Section(title="Convergence")
-    label = found[0][1].data.label
+    label = learned_on(found[0][1])
     losses = tuple(
         Series(backend=name, x=tuple(x for x, _ in points), y=tuple(y for _, y in points))
         for name, trained in found

@@ -170,10 +170,12 @@ class MemoryParts(msgspec.Struct, frozen=True, kw_only=True):
 class Iterations(msgspec.Struct, frozen=True, kw_only=True):
     """Full-batch training: the loss before each iteration, and the accuracy on the held-out samples after some of them.
 
-    ``iteration_s`` is the median, ``fastest_s`` the fastest; ``others_cores`` is how many processors other programs kept busy.
+    ``widths`` are those of the network. ``iteration_s`` is the median, ``fastest_s`` the fastest; ``others_cores`` is how many
+    processors other programs kept busy.
     """
 
     data: DataFacts
+    widths: tuple[int, ...]
     losses: tuple[float, ...]
     checked_at: tuple[int, ...]
     accuracies: tuple[float, ...]

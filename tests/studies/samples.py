@@ -79,14 +79,21 @@ def study(*results, **options):
 
 def library_result(backend="numpy", *, iteration_s=0.04, operators=(), sizes=(), memory=None, losses=(2.3, 1.2, 0.6)):
     learned = Iterations(
-        data=DIGITS, losses=losses, checked_at=(1, 3), accuracies=(0.2, 0.8), total_s=0.01, iteration_s=0.003, fastest_s=0.003
+        data=DIGITS,
+        widths=(784, 128, 10),
+        losses=losses,
+        checked_at=(1, 3),
+        accuracies=(0.2, 0.8),
+        total_s=0.01,
+        iteration_s=0.003,
+        fastest_s=0.003,
     )
     return LibraryResult(
         backend=backend, device="cpu", widths=(784, 10, 10), operators=tuple(operators), sizes=tuple(sizes), memory=memory,
         memory_missing=None if memory else "nobody looked", accuracy=learned, process_memory_bytes=300_000_000,
         speed=Iterations(
-            data=SYNTHETIC, losses=losses, checked_at=(3,), accuracies=(0.9,), total_s=3 * iteration_s, iteration_s=iteration_s,
-            fastest_s=iteration_s,
+            data=SYNTHETIC, widths=(784, 10, 10), losses=losses, checked_at=(3,), accuracies=(0.9,), total_s=3 * iteration_s,
+            iteration_s=iteration_s, fastest_s=iteration_s,
         ),
     )  # fmt: skip
 

@@ -76,7 +76,7 @@ def test_curves_tell_whether_libraries_compute_the_same(factor, said):
 def test_curves_of_different_data_are_not_compared():
     other = msgspec.structs.replace(library_result("torch-cpu", losses=(9.0, 9.0, 9.0)), accuracy=None)
     text = "\n".join(findings(from_scratch(library_result(), other)))
-    assert "After 3 iterations on scikit-learn's 8x8 digits: numpy 80.0 % of the held-out" in text
+    assert "After 3 iterations on scikit-learn's 8x8 digits by 784-128-10: numpy 80.0 % of the held-out" in text
     assert "curves of the loss" not in text
 
 

@@ -9,6 +9,7 @@ import psutil
 import pytest
 
 from rooflines.errors import RooflinesError
+from rooflines.kernels.networks import perceptron
 from rooflines.studies import processes
 from rooflines.studies.records import Advance, EpochDone, Failed, IterationsDone, LoaderJob, PerceptronJob, Stage, TrainJob
 from rooflines.studies.worker import check_losses
@@ -41,6 +42,20 @@ def test_the_digits_setting_reaches_97_percent(backend):
     assert len(epochs) == backends.DIGITS_EPOCHS
     assert epochs[-1].test_accuracy >= 0.97
     assert epochs[-1].train_loss < 0.1 * epochs[0].train_loss
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("library", ["numpy", "torch-cpu"])
+def test_the_perceptron_s_setting_reaches_97_percent_of_the_digits(library):
+    pytest.importorskip("sklearn")
+    job = PerceptronJob(
+        backend=library, widths=perceptron.WIDTHS, samples=perceptron.SAMPLES, iterations=1, data="synthetic", data_dir=None,
+        accuracy_data="digits", accuracy_iterations=perceptron.ITERATIONS, seed=0, sizes=(),
+    )  # fmt: skip
+    found = {one.purpose: one.iterations for one in processes.messages(job, threads=1) if isinstance(one, IterationsDone)}
+    assert found["accuracy"].widths == (784, 128, 10)
+    assert found["accuracy"].accuracies[-1] >= 0.97
+    assert found["speed"].widths == perceptron.WIDTHS
 
 
 def test_a_worker_that_dies_is_a_message(monkeypatch):
