@@ -18,7 +18,7 @@ from rooflines.profiler.records import Run
 from rooflines.profiler.run import load
 from rooflines.profiler.trace.columns import MEMORY_LIMIT_BYTES
 from rooflines.profiler.trace.reader import read_trace
-from rooflines.profiler.trace.stream import is_url
+from rooflines.profiler.trace.url import is_url, shown
 from rooflines.roofline.analysis import ANALYSIS_SCHEMA, Analysis
 from rooflines.roofline.analyze import analyze as _analyze
 from rooflines.serial import read_json
@@ -123,8 +123,9 @@ def _stored_analysis(path: Path, schema: str) -> Analysis:
 
 
 def default_command() -> str:
-    """The shell line that started this process, with the programs' names instead of their paths; empty in a notebook."""
-    program, *arguments = sys.argv or [""]
+    """The shell line that started this process, with the programs' names instead of their paths and no credentials in URLs; empty in a
+    notebook."""
+    program, *arguments = map(shown, sys.argv or [""])
     path = Path(program)
     if path.name in ("rooflines", "rooflines.exe") or (path.name == "__main__.py" and path.parent.name == "rooflines"):
         return shlex.join(["rooflines", *arguments])

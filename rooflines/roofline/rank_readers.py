@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from rooflines.errors import TraceError, UsageError
-from rooflines.profiler.trace.stream import is_url
+from rooflines.profiler.trace.url import is_url
 from rooflines.roofline.ranks import RankPart, read_rank
 
 # A process takes about a second to start: below this many bytes a process the ranks are read sooner without it.

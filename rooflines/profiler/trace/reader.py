@@ -17,6 +17,7 @@ from rooflines.profiler.trace.columns import LONGEST_NAME, MEMORY_LIMIT_BYTES, C
 from rooflines.profiler.trace.document import Document, Head
 from rooflines.profiler.trace.records import Rank, Trace, TracedDevice
 from rooflines.profiler.trace.stream import PIECE_BYTES, pieces
+from rooflines.profiler.trace.url import shown
 
 _NAME_LENGTH = 200
 
@@ -27,7 +28,7 @@ def read_trace(path: Path | str, list_dtype: str = "float32", memory_limit_bytes
 
     Raises TraceError when the file is missing, truncated, corrupt, too large, or no PyTorch trace.
     """
-    return _read(pieces(path), str(path), list_dtype, memory_limit_bytes)
+    return _read(pieces(path), shown(path), list_dtype, memory_limit_bytes)
 
 
 def parse_trace(data: bytes, origin: str = "trace", list_dtype: str = "float32", memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> Trace:

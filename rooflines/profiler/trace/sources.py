@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rooflines.errors import UsageError
-from rooflines.profiler.trace.stream import is_url
+from rooflines.profiler.trace.url import is_url, shown, shown_reason
 
 _SUFFIXES = (".json", ".json.gz", ".json.zst")
 # What we write ourselves, perhaps beside the traces.
@@ -49,7 +49,7 @@ def _traces(source: str, may_be_empty: bool) -> list[str]:
         what = "pattern"
     if not chosen and not may_be_empty:
         raise UsageError(
-            f"no traces in the directory {source!r}." if what == "directory" else f"no file fits the pattern {source!r}.",
+            f"no traces in the directory {shown(source)!r}." if what == "directory" else f"no file fits the pattern {shown(source)!r}.",
             hint="Give one trace a rank, *.json, *.json.gz or *.json.zst.",
         )
     return sorted(chosen, key=_by_number)
@@ -63,7 +63,9 @@ def _behind(pattern: str) -> list[str]:
         system, path = fsspec.core.url_to_fs(pattern)
         return [system.unstrip_protocol(found) for found in system.glob(path) if system.isfile(found)]
     except (OSError, ValueError, ImportError, NotImplementedError) as error:
-        raise UsageError(f"cannot list {pattern!r}: {error}.", hint="Name the files one by one.") from None
+        raise UsageError(
+            f"cannot list {shown(pattern)!r}: {shown_reason(str(error), pattern)}.", hint="Name the files one by one."
+        ) from None
 
 
 def _with_suffix(paths: Iterable[str]) -> list[str]:
