@@ -60,7 +60,7 @@ _ANNOTATION_PREFIXES = (MODULE_PREFIX, STEP_PREFIX, "Optimizer.", "enumerate(Dat
 # A collective in its process group: noted as an annotation, with its tensors, which older traces lack at the operator around it.
 _NCCL = "nccl:"
 _NOTE = "record_param_comms"
-_COMMUNICATION_KERNELS = ("nccl", "rccl", "oneccl", "hccl")
+_COMMUNICATION_KERNELS = ("nccl", "rccl", "msccl", "oneccl", "hccl")
 
 _RANKS = re.compile(r"\[\d{1,9}(, ?\d{1,9})*\]")
 
@@ -171,8 +171,11 @@ class Columns:
             return
         name = np.array([self.names[event.name] for event in events], np.int32)
         kind = np.array([DEVICE_KINDS[event.cat] for event in events], np.int8)
-        kind[(kind == KERNEL) & (self.names.meanings[name] & _COMMUNICATES > 0)] = COMMUNICATION
         args = [event.args or _NO_ARGS for event in events]
+        # Whatever a kernel is called, it is a collective's where it notes one; a copy that notes one is a part of it, and stays a copy.
+        communicates = self.names.meanings[name] & _COMMUNICATES > 0
+        communicates |= np.array([isinstance(found.collective, str) and found.collective != "" for found in args], bool)
+        kind[(kind == KERNEL) & communicates] = COMMUNICATION
         noted = np.full(len(events), -1, np.int32)
         for i in np.flatnonzero(kind == COMMUNICATION).tolist():
             noted[i] = self._collective(events[i].name, args[i])
