@@ -34,7 +34,7 @@ def find_sources(sources: Sequence[Path | str]) -> list[str]:
     if len(sources) == 1 and is_directory(sources[0]):
         # A directory without traces is a run or nothing; loading it says which.
         found = [] if _is_run(sources[0]) else find_traces(sources, may_be_empty=True)
-        return found if len(found) > 1 else [str(sources[0])]
+        return found or [str(sources[0])]
     return [trace for source in sources for trace in ([_trace_of_run(source)] if _is_run(source) else find_traces([source]))]
 
 
