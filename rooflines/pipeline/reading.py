@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import sys
@@ -45,7 +46,7 @@ def analyze_trace(
 ) -> tuple[Run, Analysis]:
     """What the trace in ``path`` says of its run, and the analysis; the parameters are those of ``analyze``."""
     progress = progress or Silent()
-    if not is_url(path) and not Path(path).exists():
+    if not is_url(path) and not os.path.exists(path):
         raise TraceError(f"no such run or trace: {str(path)!r}.", hint="Give a run directory, a trace's file, or its URL.")
     progress.stage("reading the trace", None)
     trace = read_trace(path, memory_limit_bytes=memory_limit_bytes)
@@ -65,7 +66,7 @@ def analyze_trace(
 
 def is_directory(source: Path | str) -> bool:
     """Whether ``source`` is a directory here, and so a run, rather than a trace."""
-    return not is_url(source) and Path(source).is_dir()
+    return not is_url(source) and os.path.isdir(source)
 
 
 def read_analysis(
@@ -98,7 +99,7 @@ _STORED = re.compile(rb'\s*\{\s*"schema"\s*:\s*"(rooflines\.[a-z]+/[0-9]+)"')
 
 def _stored_schema(source: Path | str) -> str:
     """The schema of a JSON file of ours; empty for anything else, which a trace or its reader's complaint is."""
-    if is_url(source) or not Path(source).is_file():
+    if is_url(source) or not os.path.isfile(source):
         return ""
     try:
         with Path(source).open("rb") as file:

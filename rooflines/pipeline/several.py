@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -105,7 +106,7 @@ def check_ranks_formats(formats: Iterable[str]) -> tuple[str, ...]:
 
 
 def _is_run(source: Path | str) -> bool:
-    return is_directory(source) and (Path(source) / RUN_FILE).is_file()
+    return is_directory(source) and os.path.isfile(os.path.join(source, RUN_FILE))
 
 
 def _trace_of_run(source: Path | str) -> str:

@@ -44,7 +44,9 @@ def _read(data: Iterable[bytes], origin: str, list_dtype: str, memory_limit_byte
         for events in document:
             columns.add(events)
     host, device, memory = columns.finish()
-    if columns.events and not (len(host) or len(device) or len(memory)):
+    if not columns.events:
+        raise TraceError(f"{origin!r} is not a PyTorch trace: it has no events.", hint="Record at least one step.")
+    if not (len(host) or len(device) or len(memory)):
         raise TraceError(
             f"{origin!r} is a Chrome trace, but not one of PyTorch: {_instead(columns)}.", hint="Give a trace of torch.profiler."
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -31,7 +32,7 @@ def _is_several(source: str | Path) -> bool:
     text = str(source)
     if is_url(text):
         return text.endswith("/") or "*" in text
-    return Path(text).is_dir() or (glob.has_magic(text) and not Path(text).exists())
+    return os.path.isdir(text) or (glob.has_magic(text) and not os.path.exists(text))
 
 
 def _traces(source: str, may_be_empty: bool) -> list[str]:
@@ -41,11 +42,11 @@ def _traces(source: str, may_be_empty: bool) -> list[str]:
         found = _behind(f"{source}*" if source.endswith("/") else source)
         chosen = found if "*" in source else _with_suffix(found)
         what = "pattern" if "*" in source else "directory"
-    elif Path(source).is_dir():
+    elif os.path.isdir(source):
         chosen = _with_suffix(str(path) for path in Path(source).iterdir() if path.is_file())
         what = "directory"
     else:
-        chosen = [path for path in glob.glob(source, recursive=True) if Path(path).is_file()]
+        chosen = [path for path in glob.glob(source, recursive=True) if os.path.isfile(path)]
         what = "pattern"
     if not chosen and not may_be_empty:
         raise UsageError(
