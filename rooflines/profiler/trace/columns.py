@@ -44,8 +44,9 @@ HOST_KINDS = {
     "cpu_op": OPERATOR, "Operator": OPERATOR,
     "user_annotation": ANNOTATION,
     "python_function": PYTHON,
-    "cuda_runtime": RUNTIME, "cuda_driver": RUNTIME, "Runtime": RUNTIME, "hip_runtime": RUNTIME, "xpu_runtime": RUNTIME,
-    "mtia_runtime": RUNTIME, "glow_runtime": RUNTIME, "privateuse1_runtime": RUNTIME, "privateuse1_driver": RUNTIME,
+    "cuda_runtime": RUNTIME, "cuda_driver": RUNTIME, "Runtime": RUNTIME, "hip_runtime": RUNTIME,
+    "xpu_runtime": RUNTIME, "xpu_driver": RUNTIME, "mtia_runtime": RUNTIME, "glow_runtime": RUNTIME,
+    "privateuse1_runtime": RUNTIME, "privateuse1_driver": RUNTIME,
 }  # fmt: skip
 DEVICE_KINDS = {
     "kernel": KERNEL, "Kernel": KERNEL, "mtia_ccp_events": KERNEL, "hpu_op": KERNEL, "collective_comm": COMMUNICATION,
@@ -54,7 +55,7 @@ DEVICE_KINDS = {
 }  # fmt: skip
 
 # Categories that say whose device it is; those of CUDA are those of ROCm as well.
-_PLATFORMS = {"xpu_runtime": "xpu", "mtia_runtime": "mtia", "mtia_ccp_events": "mtia", "hpu_op": "hpu"}
+_PLATFORMS = {"xpu_runtime": "xpu", "xpu_driver": "xpu", "mtia_runtime": "mtia", "mtia_ccp_events": "mtia", "hpu_op": "hpu"}
 
 _ANNOTATION_PREFIXES = (MODULE_PREFIX, STEP_PREFIX, "Optimizer.", "enumerate(DataLoader)")
 # A collective in its process group: noted as an annotation, with its tensors, which older traces lack at the operator around it.

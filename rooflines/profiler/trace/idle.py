@@ -15,8 +15,8 @@ from rooflines.profiler.trace.calls import OUTSIDE, Calls
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.records import ANNOTATION, RUNTIME, Int64s, Trace
 
-# Runtime calls in which the host waits for the device, of CUDA and of HIP; a copy without Async waits until it is done.
-_WAITS = ("Synchronize", "cudaMemcpy", "hipMemcpy")
+# Calls in which the host waits for the device, of CUDA, HIP, SYCL and Level Zero; a copy without Async waits until it is done.
+_WAITS = ("Synchronize", "cudaMemcpy", "hipMemcpy", "urEventWait", "urQueueFinish")
 _DOES_NOT_WAIT = ("Async", "MemcpyBatch")
 
 

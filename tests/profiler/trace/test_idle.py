@@ -60,6 +60,8 @@ def test_the_data_loader_comes_before_a_synchronisation_and_both_before_the_host
 @pytest.mark.parametrize(("name", "waits"), [
     ("cudaStreamSynchronize", True), ("hipEventSynchronize", True), ("cudaMemcpy", True), ("hipMemcpyWithStream", True),
     ("hipMemcpyAsync", False), ("cudaMemcpyAsync", False), ("cudaLaunchKernel", False),
+    ("urEventWait", True), ("urQueueFinish", True), ("zeEventHostSynchronize", True), ("urEnqueueEventsWait", False),
+    ("urEnqueueUSMMemcpy", False),
 ])  # fmt: skip
 def test_which_calls_wait_for_the_device(name, waits):
     found = idle(launch(0, 2, 1), kernel("a", 5, 5, 1), runtime(name, 10, 20), launch(30, 2, 2), kernel("b", 30, 5, 2))

@@ -10,9 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rooflines.errors import TraceError
+from rooflines.profiler.trace.calls import build_calls
 from rooflines.profiler.trace.reader import parse_trace, read_trace
 from rooflines.profiler.trace.records import ANNOTATION, COMMUNICATION, KERNEL, MEMCPY, OPERATOR
 from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg, from_kineto
+from rooflines.roofline.attribution import attribute
 from tests.traces import add, allocation, kernel, launch, mm, op, span, trace
 
 pytestmark = pytest.mark.unit
@@ -65,6 +67,12 @@ def test_old_and_new_categories_mean_the_same():
     assert found.device.kind.tolist() == [KERNEL]
     # The 2021 schema may lack types: a tensor's dtype is then unknown and the argument is missing, not float32.
     assert found.signatures[0].args == (MISSING, MISSING)
+
+
+@pytest.mark.parametrize("category", ["cuda_driver", "xpu_runtime", "xpu_driver"])
+def test_the_launch_of_a_kernel_may_be_the_driver_s(category):
+    found = trace({**launch(0, 2, 3), "cat": category, "name": "zeCommandListAppendLaunchKernel"}, kernel("gemm", 5, 1, 3))
+    assert attribute(found, build_calls(found)).launch.tolist() == [0]
 
 
 def test_kinds_of_device_events():
