@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy.typing as npt
 
 from rooflines.errors import TraceError
 from rooflines.profiler.declared import RANGE_PREFIX, from_range_name
-from rooflines.profiler.trace.document import Args, Event
+from rooflines.profiler.trace.document import FLOATS_ROUND_FROM_US, Args, Event
 from rooflines.profiler.trace.records import (
     ANNOTATION,
     COMMUNICATION,
@@ -423,7 +424,9 @@ def _is_sane(event: Event) -> bool:
 
 
 def _nanoseconds(values: list[Any]) -> tuple[Int64s, npt.NDArray[np.bool_]]:
-    """Microseconds, as Kineto writes them (numbers, in some versions text), in whole nanoseconds, and which of them are any."""
+    """Microseconds, as Kineto writes them (numbers, in some versions text), in whole nanoseconds, and which of them are any.
+
+    Text is read to its last digit where a float would round it."""
     try:
         found = np.array(values, np.float64)
     except (TypeError, ValueError, OverflowError):
@@ -433,7 +436,11 @@ def _nanoseconds(values: list[Any]) -> tuple[Int64s, npt.NDArray[np.bool_]]:
     known = np.abs(found) < _FARTHEST_US  # false for NaN
     found = np.where(known, found, 0.0)
     whole = np.floor(found)
-    return whole.astype(np.int64) * 1000 + np.rint((found - whole) * 1000).astype(np.int64), known
+    nanoseconds = whole.astype(np.int64) * 1000 + np.rint((found - whole) * 1000).astype(np.int64)
+    for i in np.flatnonzero(np.abs(found) >= FLOATS_ROUND_FROM_US).tolist():
+        if isinstance(values[i], str):
+            nanoseconds[i] = round(Decimal(values[i]) * 1000)
+    return nanoseconds, known
 
 
 def _microseconds(value: Any) -> float:

@@ -26,6 +26,33 @@ def test_microseconds_become_whole_nanoseconds():
     assert host.start_ns[0] == 4314804261234633
 
 
+@pytest.mark.parametrize("quote", ["", '"'])
+@pytest.mark.parametrize("opening", ["[", '{"traceEvents": ['])
+@pytest.mark.parametrize("since_us", [0, (1 << 43) - 5_000, 1_712_345_678_901_234, 3_999_999_999_000_000])
+def test_nanoseconds_since_1970_are_read_as_exactly_as_those_since_the_trace_began(since_us, opening, quote):
+    """Operators one after another, gaps of 20 to 300 ns: a float of microseconds since 1970 would make them overlap."""
+    starts, at = [], 0
+    for i in range(2000):
+        starts.append((at, 1500 + 37 * i % 7500))
+        at += starts[-1][1] + 20 + 13 * i % 280
+    events = ",".join(
+        f'{{"ph":"X","cat":"cpu_op","name":"aten::add","pid":1,"tid":1,"dur":{duration / 1000},'
+        f'"ts":{quote}{since_us + start // 1000}.{start % 1000:03d}{quote}}}'
+        for start, duration in starts
+    )
+    text = f"{opening}{events}]{'}' if opening != '[' else ''}"
+    found = parse_trace(text.encode()).host
+    assert (found.start_ns - 1000 * since_us).tolist() == [start for start, _ in starts]
+    assert (found.end_ns - found.start_ns).tolist() == [duration for _, duration in starts]
+
+
+@pytest.mark.parametrize(
+    "text", ["1_712_345_678_901_234.5", " 1712345678901234.5 ", "\u0661712345678901234.5", "1.7123456789012345e15"]
+)
+def test_whatever_a_float_can_be_read_from_is_a_time(text):
+    assert trace(add(0, 1) | {"ts": text}).host.start_ns.tolist() == [1_712_345_678_901_234_500]
+
+
 def test_events_are_sorted_by_thread_then_start_callers_first():
     found = trace(add(10, 1, tid=2), add(5, 1), op("outer", 5, 9), add(1, 1, tid=2))
     names = [found.names[code] for code in found.host.name]
