@@ -312,7 +312,8 @@ def test_a_step_mark_that_misses_the_work_is_no_step():
 
 
 @pytest.mark.parametrize("events", [
-    [op("ProfilerStep#1", 0, 0)], [op("ProfilerStep#1", 0, 0), mm(0, 0, 8, 8, 8)], [span("only an annotation", 0, 5)], [],
+    [op("ProfilerStep#1", 0, 0)], [op("ProfilerStep#1", 0, 0), mm(0, 0, 8, 8, 8)], [span("only an annotation", 0, 5)],
+    [allocation(0, 8)],
 ])  # fmt: skip
 def test_a_trace_without_any_time_is_divided_into_nothing(events):
     result = divide(*events)
