@@ -397,6 +397,11 @@ def remove_trace(directory):
     trace.unlink()
 
 
+def remove_trace_and_facts(directory):
+    remove_trace(directory)
+    (directory / "run.json").unlink()
+
+
 CORRUPT = [
     (lambda d: (d / "run.json").write_text("{"), "is corrupt: run.json"),
     (lambda d: (d / "run.json").write_bytes(b"\xff\xfe{}"), "is corrupt: run.json"),
@@ -405,7 +410,7 @@ CORRUPT = [
     (edit_run(lambda p: p.update(schema="rooflines.run/9")), "has schema 'rooflines.run/9'; this version of rooflines reads"),
     (edit_run(lambda p: p["workload"].update(batch_size="four")), "is corrupt: run.json: Expected `int | null`, got `str`"),
     (edit_run(lambda p: p.update(trace="../../etc/passwd")), "is not a file name"),
-    (lambda d: (d / "run.json").unlink(), "is not a run directory: it has no run.json"),
+    (remove_trace_and_facts, "is not a run directory: it has no run.json"),
     (lambda d: shutil.rmtree(d), "no such run or trace: 'run'"),
     (lambda d: (d / "samples.parquet").write_bytes(b"PAR1 no PAR1"), "no device samples"),
     (remove_trace, "trace"),

@@ -52,7 +52,8 @@ def test_a_directory_a_pattern_and_files_are_one_job(place, capsys, monkeypatch,
 
 
 def test_one_source_is_analysed_as_ever(place, capsys, monkeypatch):
-    for source in ("job/rank0.json.gz", "job/rank0*"):
+    shutil.copytree("job", "alone", ignore=shutil.ignore_patterns("rank7*"))
+    for source in ("job/rank0.json.gz", "job/rank0*", "alone"):
         assert call(monkeypatch, "analyze", source, "--format", "json") == 0
         assert json.loads(capsys.readouterr().out)["schema"] == "rooflines.analysis/1"
 

@@ -112,6 +112,8 @@ def test_a_device_without_a_sheet_is_named_with_the_nearest_and_nothing_is_judge
 
 @pytest.mark.parametrize(("content", "says"), [
     (b"{}", "has no list of 'traceEvents'"),
+    (b"[]", "it is an empty array"),
+    (b'{"schemaVersion": 1, "traceEvents": [], "traceName": "t"}', "it has no events"),
     (b'{"traceEvents": [{"ph": "X", "name": "jit_f", "pid": 1, "ts": 1, "dur": 2}]}', "a Chrome trace, but not one of PyTorch"),
     (gzip.compress(b'{"traceEvents": [', mtime=0)[:20], "damaged gzip"),
     (b"PK\x03\x04", "zip archive"),
@@ -127,6 +129,13 @@ def test_what_is_no_trace_is_one_line_and_exit_code_2(rooflines, tmp_path, conte
 def test_a_missing_file_is_said(rooflines, tmp_path):
     answer = rooflines("analyze", tmp_path / "none.json.gz")
     assert (answer.code, "no such run or trace" in answer.complaint[0]) == (2, True)
+
+
+@pytest.mark.parametrize("name", ["n" * 300, "n" * 300 + "/t.json", "n" * 300 + "*"])
+def test_a_name_that_no_file_can_have_is_said(rooflines, name):
+    for arguments in (("analyze", name), ("report", name), ("compare", name, name), ("analyze", name, name, "--jobs", "1")):
+        answer = rooflines(*arguments)
+        assert (answer.code, len(answer.complaint)) in ((2, 1), (2, 2)), answer.err
 
 
 @pytest.mark.parametrize(("limit", "says"), [("10kB", "more than the limit of 10.0 kB"), ("lots", "is no size")])

@@ -4,6 +4,7 @@ device is in none of them."""
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
 from html.parser import HTMLParser
@@ -13,6 +14,7 @@ from urllib.parse import quote
 import pytest
 
 from rooflines import pipeline
+from tests.commands import call
 from tests.traces import add, allocation, kernel, launch, mm, op, span
 
 NAMES = (
@@ -252,3 +254,91 @@ def test_a_refusal_does_not_quote_the_metadata(tmp_path):
         with pytest.raises(TraceError) as refused:
             parse_trace(damaged.encode())
         assert SECRET not in str(refused.value)
+
+
+# --- URLs ----------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("source", "name"), [
+    (f"https://h.org/b/t.json?X-Amz-Credential=A/{SECRET}&X-Amz-Signature={SECRET}", "https://h.org/b/t.json"),
+    (f"https://me:{SECRET}@h.org:8443/b/t.json#{SECRET}", "https://h.org:8443/b/t.json"),
+    (f"s3://me:{SECRET}#@{SECRET}@b/t@2.json", "s3://b/t@2.json"),
+    (f"simplecache::https://{SECRET}@h.org/t.json?{SECRET}", "simplecache::https://h.org/t.json"),
+    (f"zip://t.json::https://{SECRET}@h.org/a.zip?{SECRET}", "zip://t.json::https://h.org/a.zip"),
+    ("runs/what?/a#b@c.json", "runs/what?/a#b@c.json"),
+])  # fmt: skip
+def test_of_a_url_only_the_place_is_shown(source, name):
+    from rooflines.profiler.trace.url import shown, shown_reason
+
+    assert shown(source) == name
+    assert shown_reason(f"403, url='{source}'", source) == f"403, url='{name}'"
+
+
+def test_a_library_s_reason_may_quote_a_url_in_parts_or_encoded_anew():
+    from rooflines.profiler.trace.url import shown_reason
+
+    source = f"https://h.org/t.json?key={SECRET}/+"
+    for reason, says in (
+        (f"Does it exist? no: /t.json?key={SECRET}", "Does it exist? no: /t.json"),
+        (f'403 "https://h.org/t.json?key={SECRET}%2F%2B" now', '403 "https://h.org/t.json" now'),
+    ):
+        assert shown_reason(reason, source) == says
+
+
+@pytest.fixture
+def behind_a_url():
+    """Puts a trace into fsspec's memory and returns a URL of it that holds a credential, as presigned ones do."""
+    import fsspec
+
+    memory = fsspec.filesystem("memory")
+
+    def put(name: str, content: bytes) -> str:
+        url = f"memory://secrets/{name}?X-Amz-Credential=me/1&X-Amz-Signature={SECRET}"
+        memory.pipe(url.removeprefix("memory:/"), content)
+        return url
+
+    yield put
+    memory.rm("/secrets", recursive=True)
+
+
+def test_credentials_in_a_url_are_in_no_output(behind_a_url, tmp_path, capsys, monkeypatch):
+    url = behind_a_url("t.json", json.dumps({"traceEvents": [mm(0, 5, 64, 64, 64)]}).encode())
+    assert call(capsys, monkeypatch, "report", url, "-o", tmp_path / "reports").code == 0
+    files = [file for file in (tmp_path / "reports").rglob("*") if file.is_file()]
+    assert len(files) >= 5
+    assert not [file.name for file in files if SECRET.encode() in file.read_bytes()]
+    analysis = json.loads((tmp_path / "reports" / "analysis.json").read_text())
+    assert analysis["workload"]["name"] == "t.json"
+    assert analysis["command"].startswith("rooflines report memory://secrets/t.json -o ")
+    for answer in (
+        call(capsys, monkeypatch, "analyze", url, "--format", "json"),
+        call(capsys, monkeypatch, "compare", url, url, "--format", "json"),
+    ):
+        assert (answer.code, "memory://secrets/t.json" in answer.out) == (0, True)
+        assert SECRET not in answer.out + answer.err
+
+
+def test_credentials_in_the_urls_of_ranks_are_in_no_output(behind_a_url, tmp_path, capsys, monkeypatch):
+    events = json.dumps({"traceEvents": [launch(0, 1, 1), kernel("ncclDevKernel_AllReduce", 2, 3, 1)]}).encode()
+    urls = [behind_a_url(f"rank{rank}.json", events) for rank in range(2)]
+    assert call(capsys, monkeypatch, "report", *urls, "-o", tmp_path, "--jobs", "1").code == 0
+    assert [row["source"] for row in json.loads((tmp_path / "ranks.json").read_text())["ranks"]] == ["rank0.json", "rank1.json"]
+    assert not [file.name for file in tmp_path.iterdir() if SECRET.encode() in file.read_bytes()]
+    again = call(capsys, monkeypatch, "analyze", urls[0], urls[0], "--jobs", "1")
+    assert "two traces are of rank 0: 'memory://secrets/rank0.json' and" in again.err
+    assert SECRET not in again.err
+
+
+def test_credentials_in_a_url_are_in_no_refusal(behind_a_url, capsys, monkeypatch):
+    whole = json.dumps({"traceEvents": [mm(0, 5, 64, 64, 64)]}).encode()
+    urls = [behind_a_url(f"{number}.json", content) for number, content in enumerate(
+        (b"", b"[]", b"{}", whole[:-9], b"PK\x03\x04", gzip.compress(whole)[:40], b"\x28\xb5\x2f\xfd\xff", b'[{"ph": "M"}]')
+    )]  # fmt: skip
+    urls += [f"memory://secrets/none.json?{SECRET}", f"none://me:{SECRET}@host/t.json", f"memory://secrets/*none?{SECRET}",
+             f"none://me:{SECRET}@host/*"]  # fmt: skip
+    for url in urls:
+        for sources in ([url], [url, url]):
+            answer = call(capsys, monkeypatch, "analyze", *sources)
+            assert (answer.code, len(answer.complaint)) in ((2, 1), (2, 2)), answer.err
+            assert SECRET not in answer.out + answer.err
+            assert "://" in answer.err, "it does not say which"

@@ -10,6 +10,7 @@ from rooflines.pipeline.reading import read_analysis
 from rooflines.profiler.progress import Progress
 from rooflines.profiler.records import Run
 from rooflines.profiler.trace.columns import MEMORY_LIMIT_BYTES
+from rooflines.profiler.trace.url import shown
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.compare import compare as _compare
 from rooflines.roofline.comparison import Comparison
@@ -50,7 +51,7 @@ def compare_all(
             side = source, "B" if baseline else "A"
         else:
             found = read_analysis(source, ceilings=ceilings, memory_limit_bytes=memory_limit_bytes, progress=progress)
-            side = found, str(source.directory if isinstance(source, Run) else source)
+            side = found, shown(source.directory if isinstance(source, Run) else source)
         if baseline is None:
             baseline = side
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import sys
@@ -18,7 +19,7 @@ from rooflines.profiler.records import Run
 from rooflines.profiler.run import load
 from rooflines.profiler.trace.columns import MEMORY_LIMIT_BYTES
 from rooflines.profiler.trace.reader import read_trace
-from rooflines.profiler.trace.stream import is_url
+from rooflines.profiler.trace.url import is_url, shown
 from rooflines.roofline.analysis import ANALYSIS_SCHEMA, Analysis
 from rooflines.roofline.analyze import analyze as _analyze
 from rooflines.serial import read_json
@@ -45,7 +46,7 @@ def analyze_trace(
 ) -> tuple[Run, Analysis]:
     """What the trace in ``path`` says of its run, and the analysis; the parameters are those of ``analyze``."""
     progress = progress or Silent()
-    if not is_url(path) and not Path(path).exists():
+    if not is_url(path) and not os.path.exists(path):
         raise TraceError(f"no such run or trace: {str(path)!r}.", hint="Give a run directory, a trace's file, or its URL.")
     progress.stage("reading the trace", None)
     trace = read_trace(path, memory_limit_bytes=memory_limit_bytes)
@@ -65,7 +66,7 @@ def analyze_trace(
 
 def is_directory(source: Path | str) -> bool:
     """Whether ``source`` is a directory here, and so a run, rather than a trace."""
-    return not is_url(source) and Path(source).is_dir()
+    return not is_url(source) and os.path.isdir(source)
 
 
 def read_analysis(
@@ -98,7 +99,7 @@ _STORED = re.compile(rb'\s*\{\s*"schema"\s*:\s*"(rooflines\.[a-z]+/[0-9]+)"')
 
 def _stored_schema(source: Path | str) -> str:
     """The schema of a JSON file of ours; empty for anything else, which a trace or its reader's complaint is."""
-    if is_url(source) or not Path(source).is_file():
+    if is_url(source) or not os.path.isfile(source):
         return ""
     try:
         with Path(source).open("rb") as file:
@@ -123,8 +124,9 @@ def _stored_analysis(path: Path, schema: str) -> Analysis:
 
 
 def default_command() -> str:
-    """The shell line that started this process, with the programs' names instead of their paths; empty in a notebook."""
-    program, *arguments = sys.argv or [""]
+    """The shell line that started this process, with the programs' names instead of their paths and no credentials in URLs; empty in a
+    notebook."""
+    program, *arguments = map(shown, sys.argv or [""])
     path = Path(program)
     if path.name in ("rooflines", "rooflines.exe") or (path.name == "__main__.py" and path.parent.name == "rooflines"):
         return shlex.join(["rooflines", *arguments])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,7 +35,7 @@ def find_sources(sources: Sequence[Path | str]) -> list[str]:
     if len(sources) == 1 and is_directory(sources[0]):
         # A directory without traces is a run or nothing; loading it says which.
         found = [] if _is_run(sources[0]) else find_traces(sources, may_be_empty=True)
-        return found if len(found) > 1 else [str(sources[0])]
+        return found or [str(sources[0])]
     return [trace for source in sources for trace in ([_trace_of_run(source)] if _is_run(source) else find_traces([source]))]
 
 
@@ -105,7 +106,7 @@ def check_ranks_formats(formats: Iterable[str]) -> tuple[str, ...]:
 
 
 def _is_run(source: Path | str) -> bool:
-    return is_directory(source) and (Path(source) / RUN_FILE).is_file()
+    return is_directory(source) and os.path.isfile(os.path.join(source, RUN_FILE))
 
 
 def _trace_of_run(source: Path | str) -> str:

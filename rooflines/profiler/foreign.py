@@ -15,22 +15,23 @@ from rooflines._version import __version__
 from rooflines.profiler.records import Environment, Mode, Run, RunFile, Settings, Workload
 from rooflines.profiler.trace.calls import is_backward_node
 from rooflines.profiler.trace.records import OPERATOR, Trace
+from rooflines.profiler.trace.url import shown
 
 _PRECISIONS = {"float64": "fp64", "float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 
 
 def run_of_trace(path: Path | str, trace: Trace, command: str = "") -> Run:
     """The run that the trace in ``path`` records. Its directory is the trace's own; no file of a run is in it."""
-    name = Path(str(path)).name
+    place = Path(shown(path))
     facts = RunFile(
         status="complete",
-        workload=Workload(name=name, mode=_mode(trace), precision=_precision(trace), source="trace"),
+        workload=Workload(name=place.name, mode=_mode(trace), precision=_precision(trace), source="trace"),
         environment=_environment(trace),
         settings=Settings(command=command, ceilings="spec"),
-        trace=name,
+        trace=place.name,
         notes=trace.notes,
     )
-    return Run(directory=Path(str(path)).parent, facts=facts)
+    return Run(directory=place.parent, facts=facts)
 
 
 def _mode(trace: Trace) -> Mode:

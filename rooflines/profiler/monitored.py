@@ -146,7 +146,8 @@ def save(directory: Path, facts: MonitorFile, samples: Sequence[DeviceSample] | 
 
 def is_monitored(directory: Path | str) -> bool:
     """Whether ``directory`` is one that a monitor wrote."""
-    return (Path(directory) / MONITOR_FILE).is_file()
+    # Not the test of Path, which raises for a name that no file can have.
+    return os.path.isfile(os.path.join(directory, MONITOR_FILE))
 
 
 def load(directory: Path | str) -> Monitored:

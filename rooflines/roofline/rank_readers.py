@@ -13,11 +13,10 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from pathlib import Path
 from typing import Any
 
 from rooflines.errors import TraceError, UsageError
-from rooflines.profiler.trace.stream import is_url
+from rooflines.profiler.trace.url import is_url
 from rooflines.roofline.ranks import RankPart, read_rank
 
 # A process takes about a second to start: below this many bytes a process the ranks are read sooner without it.
@@ -53,7 +52,7 @@ def read_ranks(
 
 def _worthwhile(sources: Sequence[str]) -> int:
     """As many processes as have work that is worth one."""
-    sizes = [Path(source).stat().st_size if not is_url(source) and Path(source).is_file() else 0 for source in sources]
+    sizes = [os.path.getsize(source) if not is_url(source) and os.path.isfile(source) else 0 for source in sources]
     work = len(sources) if any(map(is_url, sources)) else max(1, sum(sizes) // _WORTH_A_PROCESS_BYTES)
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(processors, work)

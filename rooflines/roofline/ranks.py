@@ -21,6 +21,7 @@ from rooflines.profiler.trace.collectives import Collectives, read_collectives
 from rooflines.profiler.trace.columns import MEMORY_LIMIT_BYTES
 from rooflines.profiler.trace.reader import read_trace
 from rooflines.profiler.trace.records import Rank
+from rooflines.profiler.trace.url import shown
 from rooflines.roofline.analysis import Timeline
 from rooflines.roofline.analyze import analyze
 from rooflines.roofline.matched import SYNCHRONISING, By, Matched, match
@@ -163,15 +164,15 @@ def read_rank(source: str, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> Rank
     try:
         trace = read_trace(source, memory_limit_bytes=memory_limit_bytes)
     except TraceError as error:
-        if source in error.message:
+        if shown(source) in error.message:
             raise
-        raise TraceError(f"{source!r}: {error.message}", hint=error.hint) from None
+        raise TraceError(f"{shown(source)!r}: {error.message}", hint=error.hint) from None
     run = run_of_trace(source, trace)
     analysis = analyze(run, None, trace)
     if analysis.timeline is None:
-        raise TraceError(f"the trace {source!r} holds nothing that took time.")
+        raise TraceError(f"the trace {shown(source)!r} holds nothing that took time.")
     return RankPart(
-        source=source,
+        source=shown(source),
         place=trace.rank,
         device_name=run.facts.environment.device_name,
         timeline=analysis.timeline,

@@ -28,7 +28,7 @@ LARGE_SHARE = 0.25
 
 _RESAMPLES = 2000
 _PHASES = {"forward": FORWARD, "backward": BACKWARD, "optimizer": OPTIMIZER}
-_FROM_HOST = ("HtoD", "Host -> Device", "HostToDevice")
+_FROM_HOST = ("HtoD", "Host -> Device", "HostToDevice", "H2D", "M2D")
 _COMMUNICATES = ("c10d::", "record_param_comms", "nccl:", "gloo:", "mpi:")
 
 Mask = npt.NDArray[np.bool_]

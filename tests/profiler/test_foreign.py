@@ -31,7 +31,9 @@ def test_the_device_is_the_one_that_worked():
     assert facts(second, deviceProperties=[H100, {**H100, "name": "NVIDIA L4"}]).environment.device_name == "NVIDIA L4"
 
 
-@pytest.mark.parametrize(("category", "device"), [("xpu_runtime", "xpu:0"), ("mtia_runtime", "mtia:0"), ("cuda_runtime", "cuda:0")])
+@pytest.mark.parametrize(("category", "device"), [
+    ("xpu_runtime", "xpu:0"), ("xpu_driver", "xpu:0"), ("mtia_runtime", "mtia:0"), ("cuda_runtime", "cuda:0"),
+])  # fmt: skip
 def test_the_platform_is_told_by_its_runtime(category, device):
     assert facts({**launch(0, 1, 1), "cat": category}, kernel("k", 2, 3, 1)).environment.device == device
 

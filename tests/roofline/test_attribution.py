@@ -329,7 +329,8 @@ def test_an_operator_that_outlasts_a_step_ends_with_it_and_what_it_calls_later_c
 
 
 @pytest.mark.parametrize("events", [
-    [op("ProfilerStep#1", 0, 0)], [op("ProfilerStep#1", 0, 0), mm(0, 0, 8, 8, 8)], [span("only an annotation", 0, 5)], [],
+    [op("ProfilerStep#1", 0, 0)], [op("ProfilerStep#1", 0, 0), mm(0, 0, 8, 8, 8)], [span("only an annotation", 0, 5)],
+    [allocation(0, 8)],
 ])  # fmt: skip
 def test_a_trace_without_any_time_is_divided_into_nothing(events):
     result = divide(*events)

@@ -145,6 +145,15 @@ def test_loading_and_copies_behind_work_cost_nothing():
 
 
 @pytest.mark.unit
+@pytest.mark.parametrize("name", [
+    "Memcpy HtoD (Pinned -> Device)", "CopyHostToDevice", "Memcpy M2D (MEMORY(Unknown) -> DEVICE)", "Memcpy H2D (HOST -> DEVICE)",
+])  # fmt: skip
+def test_copies_from_the_host_are_told_by_the_names_of_each_vendor(name):
+    assert parts(launch(0, 2, 1), copy(name, 5, 10, 1)) == ("device", {"host_to_device": 10.0})
+    assert parts(launch(0, 2, 1), copy("Memcpy D2M (DEVICE -> MEMORY(Unknown))", 5, 10, 1)) == ("device", {"forward": 10.0})
+
+
+@pytest.mark.unit
 def test_work_without_a_launch_has_no_phase():
     found = parts(launch(0, 2, 1), kernel("a", 5, 10, 1), kernel("b", 15, 10, 99))
     assert found == ("device", {"forward": 10.0, "other": 10.0})

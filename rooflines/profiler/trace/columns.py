@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy.typing as npt
 
 from rooflines.errors import TraceError
 from rooflines.profiler.declared import RANGE_PREFIX, from_range_name
-from rooflines.profiler.trace.document import Args, Event
+from rooflines.profiler.trace.document import FLOATS_ROUND_FROM_US, Args, Event
 from rooflines.profiler.trace.records import (
     ANNOTATION,
     COMMUNICATION,
@@ -44,8 +45,9 @@ HOST_KINDS = {
     "cpu_op": OPERATOR, "Operator": OPERATOR,
     "user_annotation": ANNOTATION,
     "python_function": PYTHON,
-    "cuda_runtime": RUNTIME, "cuda_driver": RUNTIME, "Runtime": RUNTIME, "hip_runtime": RUNTIME, "xpu_runtime": RUNTIME,
-    "mtia_runtime": RUNTIME, "glow_runtime": RUNTIME, "privateuse1_runtime": RUNTIME, "privateuse1_driver": RUNTIME,
+    "cuda_runtime": RUNTIME, "cuda_driver": RUNTIME, "Runtime": RUNTIME, "hip_runtime": RUNTIME,
+    "xpu_runtime": RUNTIME, "xpu_driver": RUNTIME, "mtia_runtime": RUNTIME, "glow_runtime": RUNTIME,
+    "privateuse1_runtime": RUNTIME, "privateuse1_driver": RUNTIME,
 }  # fmt: skip
 DEVICE_KINDS = {
     "kernel": KERNEL, "Kernel": KERNEL, "mtia_ccp_events": KERNEL, "hpu_op": KERNEL, "collective_comm": COMMUNICATION,
@@ -54,13 +56,13 @@ DEVICE_KINDS = {
 }  # fmt: skip
 
 # Categories that say whose device it is; those of CUDA are those of ROCm as well.
-_PLATFORMS = {"xpu_runtime": "xpu", "mtia_runtime": "mtia", "mtia_ccp_events": "mtia", "hpu_op": "hpu"}
+_PLATFORMS = {"xpu_runtime": "xpu", "xpu_driver": "xpu", "mtia_runtime": "mtia", "mtia_ccp_events": "mtia", "hpu_op": "hpu"}
 
 _ANNOTATION_PREFIXES = (MODULE_PREFIX, STEP_PREFIX, "Optimizer.", "enumerate(DataLoader)")
 # A collective in its process group: noted as an annotation, with its tensors, which older traces lack at the operator around it.
 _NCCL = "nccl:"
 _NOTE = "record_param_comms"
-_COMMUNICATION_KERNELS = ("nccl", "rccl", "oneccl", "hccl")
+_COMMUNICATION_KERNELS = ("nccl", "rccl", "msccl", "oneccl", "hccl")
 
 _RANKS = re.compile(r"\[\d{1,9}(, ?\d{1,9})*\]")
 
@@ -171,8 +173,11 @@ class Columns:
             return
         name = np.array([self.names[event.name] for event in events], np.int32)
         kind = np.array([DEVICE_KINDS[event.cat] for event in events], np.int8)
-        kind[(kind == KERNEL) & (self.names.meanings[name] & _COMMUNICATES > 0)] = COMMUNICATION
         args = [event.args or _NO_ARGS for event in events]
+        # Whatever a kernel is called, it is a collective's where it notes one; a copy that notes one is a part of it, and stays a copy.
+        communicates = self.names.meanings[name] & _COMMUNICATES > 0
+        communicates |= np.array([isinstance(found.collective, str) and found.collective != "" for found in args], bool)
+        kind[(kind == KERNEL) & communicates] = COMMUNICATION
         noted = np.full(len(events), -1, np.int32)
         for i in np.flatnonzero(kind == COMMUNICATION).tolist():
             noted[i] = self._collective(events[i].name, args[i])
@@ -419,7 +424,9 @@ def _is_sane(event: Event) -> bool:
 
 
 def _nanoseconds(values: list[Any]) -> tuple[Int64s, npt.NDArray[np.bool_]]:
-    """Microseconds, as Kineto writes them (numbers, in some versions text), in whole nanoseconds, and which of them are any."""
+    """Microseconds, as Kineto writes them (numbers, in some versions text), in whole nanoseconds, and which of them are any.
+
+    Text is read to its last digit where a float would round it."""
     try:
         found = np.array(values, np.float64)
     except (TypeError, ValueError, OverflowError):
@@ -429,7 +436,11 @@ def _nanoseconds(values: list[Any]) -> tuple[Int64s, npt.NDArray[np.bool_]]:
     known = np.abs(found) < _FARTHEST_US  # false for NaN
     found = np.where(known, found, 0.0)
     whole = np.floor(found)
-    return whole.astype(np.int64) * 1000 + np.rint((found - whole) * 1000).astype(np.int64), known
+    nanoseconds = whole.astype(np.int64) * 1000 + np.rint((found - whole) * 1000).astype(np.int64)
+    for i in np.flatnonzero(np.abs(found) >= FLOATS_ROUND_FROM_US).tolist():
+        if isinstance(values[i], str):
+            nanoseconds[i] = round(Decimal(values[i]) * 1000)
+    return nanoseconds, known
 
 
 def _microseconds(value: Any) -> float:

@@ -79,8 +79,14 @@ class _Rest(Head):
     events: list[Event] = msgspec.field(default_factory=list, name="traceEvents")
 
 
+# Up to here, 101 days, a float of microseconds tells nanoseconds apart; since 1970 it has steps of a quarter of a microsecond.
+FLOATS_ROUND_FROM_US = float(1 << 43)
+
 _EVENTS = msgspec.json.Decoder(list[Event])
 _REST = msgspec.json.Decoder(_Rest)
+# Fractions stay text, of which the columns read every digit.
+_EXACT_EVENTS = msgspec.json.Decoder(list[Event], float_hook=str)
+_EXACT_REST = msgspec.json.Decoder(_Rest, float_hook=str)
 _ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BOUNDARY = re.compile(rb'\}(?=\s*,\s*\{\s*"(?:ph|cat|name|pid|tid|ts|dur|id|s|bp|args)"\s*:)')
 # Where no event begins with a key that is known.
@@ -181,7 +187,10 @@ class Document:
                 raise TraceError(f"{self._origin!r} is not a PyTorch trace: it is an empty array.", hint=_HINT)
             return events
         try:
-            rest = _REST.decode(opening + buffer)
+            text = opening + buffer
+            rest = _REST.decode(text)
+            if _are_rounded(rest.events):
+                rest = _EXACT_REST.decode(text)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             repaired = self._repaired(opening + bytes(buffer))
             if not isinstance(repaired, dict) or not isinstance(repaired.get("traceEvents"), list):
@@ -201,7 +210,8 @@ class Document:
     def _decoded(self, opening: bytes, text: bytes | bytearray, closing: bytes) -> list[Event] | None:
         whole = b"".join((opening, text, closing))
         try:
-            return _EVENTS.decode(whole)
+            events = _EVENTS.decode(whole)
+            return _EXACT_EVENTS.decode(whole) if _are_rounded(events) else events
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             repaired = self._repaired(whole)
         return _converted(repaired) if isinstance(repaired, list) else None
@@ -272,6 +282,11 @@ class Document:
             return TraceError(f"{self._origin!r} is not a PyTorch trace: {error}.", hint=_HINT)
         what = "it has no list of 'traceEvents'" if text.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") else "it is no object"
         return TraceError(f"{self._origin!r} is not a PyTorch trace: {what}.", hint=_HINT)
+
+
+def _are_rounded(events: list[Event]) -> bool:
+    """Whether the times of ``events`` had more digits than a float holds."""
+    return any(type(event.ts) is float and abs(event.ts) >= FLOATS_ROUND_FROM_US for event in events)
 
 
 def _last_boundary(buffer: bytearray) -> int:

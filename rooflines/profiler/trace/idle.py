@@ -15,9 +15,9 @@ from rooflines.profiler.trace.calls import OUTSIDE, Calls
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.records import ANNOTATION, RUNTIME, Int64s, Trace
 
-# Runtime calls in which the host waits for the device, of CUDA and of HIP; a plain copy waits until it is done.
-_WAITS = ("Synchronize", "cudaMemcpy", "hipMemcpy")
-_DOES_NOT_WAIT = ("Async", "WithStream", "MemcpyBatch")
+# Calls in which the host waits for the device, of CUDA, HIP, SYCL and Level Zero; a copy without Async waits until it is done.
+_WAITS = ("Synchronize", "cudaMemcpy", "hipMemcpy", "urEventWait", "urQueueFinish")
+_DOES_NOT_WAIT = ("Async", "MemcpyBatch")
 
 
 def idle_breakdown(trace: Trace, calls: Calls, launch: Int64s, busy: Intervals) -> dict[str, float]:

@@ -17,6 +17,7 @@ from rooflines.profiler.trace.columns import LONGEST_NAME, MEMORY_LIMIT_BYTES, C
 from rooflines.profiler.trace.document import Document, Head
 from rooflines.profiler.trace.records import Rank, Trace, TracedDevice
 from rooflines.profiler.trace.stream import PIECE_BYTES, pieces
+from rooflines.profiler.trace.url import shown
 
 _NAME_LENGTH = 200
 
@@ -27,7 +28,7 @@ def read_trace(path: Path | str, list_dtype: str = "float32", memory_limit_bytes
 
     Raises TraceError when the file is missing, truncated, corrupt, too large, or no PyTorch trace.
     """
-    return _read(pieces(path), str(path), list_dtype, memory_limit_bytes)
+    return _read(pieces(path), shown(path), list_dtype, memory_limit_bytes)
 
 
 def parse_trace(data: bytes, origin: str = "trace", list_dtype: str = "float32", memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> Trace:
@@ -43,7 +44,9 @@ def _read(data: Iterable[bytes], origin: str, list_dtype: str, memory_limit_byte
         for events in document:
             columns.add(events)
     host, device, memory = columns.finish()
-    if columns.events and not (len(host) or len(device) or len(memory)):
+    if not columns.events:
+        raise TraceError(f"{origin!r} is not a PyTorch trace: it has no events.", hint="Record at least one step.")
+    if not (len(host) or len(device) or len(memory)):
         raise TraceError(
             f"{origin!r} is a Chrome trace, but not one of PyTorch: {_instead(columns)}.", hint="Give a trace of torch.profiler."
         )

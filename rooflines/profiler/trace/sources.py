@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import glob
+import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rooflines.errors import UsageError
-from rooflines.profiler.trace.stream import is_url
+from rooflines.profiler.trace.url import is_url, shown, shown_reason
 
 _SUFFIXES = (".json", ".json.gz", ".json.zst")
 # What we write ourselves, perhaps beside the traces.
@@ -31,7 +32,7 @@ def _is_several(source: str | Path) -> bool:
     text = str(source)
     if is_url(text):
         return text.endswith("/") or "*" in text
-    return Path(text).is_dir() or (glob.has_magic(text) and not Path(text).exists())
+    return os.path.isdir(text) or (glob.has_magic(text) and not os.path.exists(text))
 
 
 def _traces(source: str, may_be_empty: bool) -> list[str]:
@@ -41,15 +42,15 @@ def _traces(source: str, may_be_empty: bool) -> list[str]:
         found = _behind(f"{source}*" if source.endswith("/") else source)
         chosen = found if "*" in source else _with_suffix(found)
         what = "pattern" if "*" in source else "directory"
-    elif Path(source).is_dir():
+    elif os.path.isdir(source):
         chosen = _with_suffix(str(path) for path in Path(source).iterdir() if path.is_file())
         what = "directory"
     else:
-        chosen = [path for path in glob.glob(source, recursive=True) if Path(path).is_file()]
+        chosen = [path for path in glob.glob(source, recursive=True) if os.path.isfile(path)]
         what = "pattern"
     if not chosen and not may_be_empty:
         raise UsageError(
-            f"no traces in the directory {source!r}." if what == "directory" else f"no file fits the pattern {source!r}.",
+            f"no traces in the directory {shown(source)!r}." if what == "directory" else f"no file fits the pattern {shown(source)!r}.",
             hint="Give one trace a rank, *.json, *.json.gz or *.json.zst.",
         )
     return sorted(chosen, key=_by_number)
@@ -63,7 +64,9 @@ def _behind(pattern: str) -> list[str]:
         system, path = fsspec.core.url_to_fs(pattern)
         return [system.unstrip_protocol(found) for found in system.glob(path) if system.isfile(found)]
     except (OSError, ValueError, ImportError, NotImplementedError) as error:
-        raise UsageError(f"cannot list {pattern!r}: {error}.", hint="Name the files one by one.") from None
+        raise UsageError(
+            f"cannot list {shown(pattern)!r}: {shown_reason(str(error), pattern)}.", hint="Name the files one by one."
+        ) from None
 
 
 def _with_suffix(paths: Iterable[str]) -> list[str]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
 from rooflines.errors import TraceError
+from rooflines.profiler.trace.url import is_url, shown, shown_reason
 
 PIECE_BYTES = 4 << 20
 
@@ -37,27 +38,22 @@ def pieces(path: Path | str) -> Iterator[bytes]:
 
     Raises TraceError for a file that is missing, unreadable, damaged, or expands without measure.
     """
-    origin = str(path)
+    source, origin = str(path), shown(path)
     try:
-        file = _open(origin)
+        file = _open(source)
     except (OSError, ValueError, ImportError) as error:
-        raise TraceError(f"cannot read the trace {origin!r}: {_reason(error)}") from None
+        raise TraceError(f"cannot read the trace {origin!r}: {shown_reason(_reason(error), source)}") from None
     with file:
-        yield from _ahead(_contents(file, origin))
+        yield from _ahead(_contents(file, source))
 
 
-def is_url(path: Path | str) -> bool:
-    """Whether ``path`` names something that fsspec opens rather than a file here."""
-    return isinstance(path, str) and "://" in path
-
-
-def _open(origin: str) -> _Peekable:
-    if not is_url(origin):
-        return io.BufferedReader(io.FileIO(_descriptor(origin)), PIECE_BYTES)
+def _open(source: str) -> _Peekable:
+    if not is_url(source):
+        return io.BufferedReader(io.FileIO(_descriptor(source)), PIECE_BYTES)
     import fsspec
 
     try:
-        return io.BufferedReader(fsspec.open(origin, "rb").open(), PIECE_BYTES)
+        return io.BufferedReader(fsspec.open(source, "rb").open(), PIECE_BYTES)
     except (OSError, ValueError, ImportError):
         raise
     except Exception as error:  # every store behind fsspec has its own
@@ -88,7 +84,8 @@ def _reason(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
-def _contents(file: _Peekable, origin: str) -> Iterator[bytes]:
+def _contents(file: _Peekable, source: str) -> Iterator[bytes]:
+    origin = shown(source)
     try:
         magic = file.peek(4)[:4]
         if magic.startswith(_GZIP):
@@ -101,7 +98,7 @@ def _contents(file: _Peekable, origin: str) -> Iterator[bytes]:
             while piece := file.read(PIECE_BYTES):
                 yield piece
     except OSError as error:
-        raise TraceError(f"cannot read the trace {origin!r}: {_reason(error)}") from None
+        raise TraceError(f"cannot read the trace {origin!r}: {shown_reason(_reason(error), source)}") from None
     except (EOFError, zlib.error) as error:
         raise TraceError(f"the trace {origin!r} is a damaged gzip file: {error}", hint="Copy or record it again.") from None
 

@@ -37,6 +37,19 @@ def test_what_the_kernel_notes_counts():
     assert exchange == Exchange("allgather", 800, 100, 400, "bfloat16", "3", 4, (0, 2, 4, 6))
 
 
+def test_a_kernel_that_notes_a_collective_is_one_whatever_its_name():
+    args = {"Collective name": "allreduce", "In msg nelems": 6, "Out msg nelems": 6, "dtype": "Float", "Group size": 4}
+    assert only(noted(**args) | {"name": "void symm_mem_kernel<4>(float*)"}).kind == "allreduce"
+    for nothing in (None, "", 7):
+        assert len(read_collectives(trace(noted(**{"Collective name": nothing}) | {"name": "void symm_mem_kernel<4>(float*)"}))) == 0
+    assert len(read_collectives(trace(noted(**args) | {"name": "Memcpy DtoD", "cat": "gpu_memcpy"}))) == 0
+
+
+@pytest.mark.parametrize("name", ["mscclKernel_Sum_float_Simple(x)", "ncclDevKernel_Generic(x)", "rcclGenericKernel(x)"])
+def test_the_libraries_are_told_by_their_kernels_names(name):
+    assert len(read_collectives(trace(kernel(name, 0, 5, 1)))) == 1
+
+
 def test_a_list_of_ranks_that_was_cut_is_none():
     exchange = only(noted(**{"Collective name": "allreduce", "Group size": 64, "Process Group Ranks": "[0, 1, ..., 63]"}))
     assert (exchange.group_size, exchange.group_ranks) == (64, None)

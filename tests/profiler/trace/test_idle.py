@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from rooflines.profiler.trace.breakdown import step_breakdown
 from rooflines.profiler.trace.calls import build_calls
 from rooflines.profiler.trace.idle import idle_breakdown
 from rooflines.profiler.trace.launches import launches
+from rooflines.profiler.trace.reader import read_trace
 from rooflines.roofline.attribution import attribute
 from tests.traces import add, kernel, launch, mm, span, trace
 
 pytestmark = pytest.mark.unit
+
+DATA = Path(__file__).parent.parent.parent / "data" / "traces"
 
 
 def runtime(name, ts, dur):
@@ -53,12 +58,22 @@ def test_the_data_loader_comes_before_a_synchronisation_and_both_before_the_host
 
 
 @pytest.mark.parametrize(("name", "waits"), [
-    ("cudaStreamSynchronize", True), ("hipEventSynchronize", True), ("cudaMemcpy", True), ("hipMemcpyWithStream", False),
-    ("cudaMemcpyAsync", False), ("cudaLaunchKernel", False),
+    ("cudaStreamSynchronize", True), ("hipEventSynchronize", True), ("cudaMemcpy", True), ("hipMemcpyWithStream", True),
+    ("hipMemcpyAsync", False), ("cudaMemcpyAsync", False), ("cudaLaunchKernel", False),
+    ("urEventWait", True), ("urQueueFinish", True), ("zeEventHostSynchronize", True), ("urEnqueueEventsWait", False),
+    ("urEnqueueUSMMemcpy", False),
 ])  # fmt: skip
 def test_which_calls_wait_for_the_device(name, waits):
     found = idle(launch(0, 2, 1), kernel("a", 5, 5, 1), runtime(name, 10, 20), launch(30, 2, 2), kernel("b", 30, 5, 2))
     assert found == {"synchronisation_s" if waits else "host_bound_s": 20.0}
+
+
+def test_the_copy_of_rocm_on_a_stream_returns_when_it_is_done():
+    found = read_trace(DATA / "toy_mi250_training.json.gz")
+    launch = attribute(found, build_calls(found)).launch
+    copies = [i for i, by in enumerate(launch) if by >= 0 and found.names[found.host.name[by]] == "hipMemcpyWithStream"]
+    assert len(copies) == 2
+    assert all(found.host.end_ns[launch[i]] > found.device.end_ns[i] for i in copies)
 
 
 def test_a_gap_before_work_without_a_launch_has_no_known_cause():

@@ -10,9 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rooflines.errors import TraceError
+from rooflines.profiler.trace.calls import build_calls
 from rooflines.profiler.trace.reader import parse_trace, read_trace
 from rooflines.profiler.trace.records import ANNOTATION, COMMUNICATION, KERNEL, MEMCPY, OPERATOR
 from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg, from_kineto
+from rooflines.roofline.attribution import attribute
 from tests.traces import add, allocation, kernel, launch, mm, op, span, trace
 
 pytestmark = pytest.mark.unit
@@ -22,6 +24,33 @@ def test_microseconds_become_whole_nanoseconds():
     host = trace(add(4314804261234.633, 5802.092)).host
     assert host.end_ns[0] - host.start_ns[0] == 5802092
     assert host.start_ns[0] == 4314804261234633
+
+
+@pytest.mark.parametrize("quote", ["", '"'])
+@pytest.mark.parametrize("opening", ["[", '{"traceEvents": ['])
+@pytest.mark.parametrize("since_us", [0, (1 << 43) - 5_000, 1_712_345_678_901_234, 3_999_999_999_000_000])
+def test_nanoseconds_since_1970_are_read_as_exactly_as_those_since_the_trace_began(since_us, opening, quote):
+    """Operators one after another, gaps of 20 to 300 ns: a float of microseconds since 1970 would make them overlap."""
+    starts, at = [], 0
+    for i in range(2000):
+        starts.append((at, 1500 + 37 * i % 7500))
+        at += starts[-1][1] + 20 + 13 * i % 280
+    events = ",".join(
+        f'{{"ph":"X","cat":"cpu_op","name":"aten::add","pid":1,"tid":1,"dur":{duration / 1000},'
+        f'"ts":{quote}{since_us + start // 1000}.{start % 1000:03d}{quote}}}'
+        for start, duration in starts
+    )
+    text = f"{opening}{events}]{'}' if opening != '[' else ''}"
+    found = parse_trace(text.encode()).host
+    assert (found.start_ns - 1000 * since_us).tolist() == [start for start, _ in starts]
+    assert (found.end_ns - found.start_ns).tolist() == [duration for _, duration in starts]
+
+
+@pytest.mark.parametrize(
+    "text", ["1_712_345_678_901_234.5", " 1712345678901234.5 ", "\u0661712345678901234.5", "1.7123456789012345e15"]
+)
+def test_whatever_a_float_can_be_read_from_is_a_time(text):
+    assert trace(add(0, 1) | {"ts": text}).host.start_ns.tolist() == [1_712_345_678_901_234_500]
 
 
 def test_events_are_sorted_by_thread_then_start_callers_first():
@@ -65,6 +94,12 @@ def test_old_and_new_categories_mean_the_same():
     assert found.device.kind.tolist() == [KERNEL]
     # The 2021 schema may lack types: a tensor's dtype is then unknown and the argument is missing, not float32.
     assert found.signatures[0].args == (MISSING, MISSING)
+
+
+@pytest.mark.parametrize("category", ["cuda_driver", "xpu_runtime", "xpu_driver"])
+def test_the_launch_of_a_kernel_may_be_the_driver_s(category):
+    found = trace({**launch(0, 2, 3), "cat": category, "name": "zeCommandListAppendLaunchKernel"}, kernel("gemm", 5, 1, 3))
+    assert attribute(found, build_calls(found)).launch.tolist() == [0]
 
 
 def test_kinds_of_device_events():
