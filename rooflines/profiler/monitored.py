@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import re
 from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
 
 import msgspec
@@ -26,8 +28,21 @@ MONITOR_FILE = "monitor.json"
 MONITOR_SCHEMA = "rooflines.monitor/1"
 PYTHON_MEMORY_FILE = "python_memory.json"
 
-# What interpreters are called whose second word says more than their first.
-_INTERPRETERS = ("python", "bash", "sh", "zsh", "perl", "ruby", "node", "Rscript", "julia")
+# Interpreters whose second word says more than their first, and the letters of their options that take neither code nor a value:
+# behind any other option a word may be either.
+_SHELL_FLAGS = "aefilmnuvx"
+_FLAGS = {
+    "python": "bBdEiIOPqsSuvx",
+    "bash": _SHELL_FLAGS,
+    "sh": _SHELL_FLAGS,
+    "zsh": _SHELL_FLAGS,
+    "perl": "tTwWX",
+    "ruby": "dvw",
+    "node": "",
+    "Rscript": "",
+    "julia": "",
+}
+_INTERPRETER = re.compile(rf"({'|'.join(_FLAGS)})(\d[\d.]*t?)?")
 
 
 class PythonSite(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,16 +114,22 @@ class Monitored(msgspec.Struct, frozen=True, kw_only=True):
 def program_name(command: Sequence[str]) -> str:
     """What to call a command in reports: its program, and for an interpreter the script or module that it runs, but no arguments."""
     name = Path(command[0]).name
-    if not name.startswith(_INTERPRETERS):
+    interpreter = _INTERPRETER.fullmatch(name)
+    if interpreter is None:
         return name
-    for index, word in enumerate(command[1:], start=1):
-        if word == "-m" and index + 1 < len(command):
-            return f"{name} -m {command[index + 1]}"
-        if word in ("-", "-c", "-e") or word.startswith("--"):
-            break
+    language = interpreter[1]
+    for word, following in zip_longest(command[1:], command[2:], fillvalue=""):
+        if language == "python" and word == "-m":
+            return f"{name} -m {following}" if _is_one_word(following) else name
         if not word.startswith("-"):
-            return f"{name} {Path(word).name}" if Path(word).suffix else name
+            return f"{name} {Path(word).name}" if Path(word).suffix and _is_one_word(word) else name
+        if word == "-" or not set(word[1:]) <= set(_FLAGS[language]):
+            break
     return name
+
+
+def _is_one_word(text: str) -> bool:
+    return len(text.split()) == 1
 
 
 def host_environment() -> Environment:
