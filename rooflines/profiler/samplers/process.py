@@ -120,16 +120,13 @@ class SamplerProcess:
             # A byte as well as the end of the pipe: a forked worker may still hold a copy of our end.
             process.stdin.write(b".")
             process.stdin.close()
-        for insist in (partial(_terminate, process), process.kill):
-            try:
-                process.wait(STOP_TIMEOUT_S)
-                break
-            except subprocess.TimeoutExpired:
-                insist()
-        code = process.wait()
+        code = _wait(process)
         if code != 0 and not self._failure:
-            when = "ended early" if ended_early else "did not end as told"
-            self._failure = f"Device samples may be incomplete: the sampler {when} ({_exit(code)}){self._last_words()}."
+            if code is None:
+                how = "does not end, even when killed"
+            else:
+                how = f"{'ended early' if ended_early else 'did not end as told'} ({_exit(code)})"
+            self._failure = f"Device samples may be incomplete: the sampler {how}{self._last_words()}."
         if self._errors is not None:
             self._errors.close()
 
@@ -171,6 +168,18 @@ def gpus_in_use(device: torch.device) -> tuple[str, ...]:
 
     used = [f"cuda:{index}" for index in range(torch.cuda.device_count()) if torch.cuda.memory_reserved(index)]
     return tuple(dict.fromkeys((str(device), *used)))
+
+
+def _wait(process: subprocess.Popen[bytes]) -> int | None:
+    """Its exit code once it has ended, which is insisted on; None where it survives being killed.
+
+    A process does while one of its threads is in a driver's call that no signal interrupts: nobody should wait for that.
+    """
+    for insist in (partial(_terminate, process), process.kill, process.poll):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(STOP_TIMEOUT_S)
+        insist()
+    return process.returncode
 
 
 def _terminate(process: subprocess.Popen[bytes]) -> None:
