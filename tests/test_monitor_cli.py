@@ -129,6 +129,18 @@ def test_signal_dispositions_and_descriptors_are_those_of_a_shell(place):
     assert watched.stdout == alone.stdout
 
 
+def test_children_that_we_were_told_to_forget_are_waited_for_and_the_program_is_told_the_same(place):
+    code = "import signal, sys; print(signal.getsignal(signal.SIGCHLD).name); sys.exit(3)"
+    for action in ("SIG_IGN", "SIG_DFL"):
+        starter = (
+            f"import os, signal, sys; signal.signal(signal.SIGCHLD, signal.{action}); os.execv(sys.executable, sys.argv[1:])",
+            *command("monitor", *QUICK, "--quiet", "--output", action, *python(code)),
+        )
+        done = subprocess.run([sys.executable, "-c", *starter], env=environment(), capture_output=True, text=True, timeout=TIMEOUT_S)
+        assert (done.returncode, done.stdout) == (3, f"{action}\n"), done.stderr
+        assert facts(action)["ending"]["exit_code"] == 3
+
+
 def test_a_command_that_is_not_there(place):
     done = monitor("--", "no-such-program", "--x")
     assert done.returncode == 127
@@ -407,6 +419,23 @@ def test_a_full_disk_costs_the_reports_and_not_what_was_sampled(place):
     again = rooflines("report", "out", "--formats", "json")
     assert again.returncode == 0, again.stderr
     assert host()["readings"] >= 2
+
+
+def test_a_disk_that_is_full_when_the_program_begins_is_no_reason_to_leave_it(place):
+    code = (
+        "import sys\nfrom rooflines.pipeline import monitoring\nfrom rooflines.errors import OutputError\nsave = monitoring.save\n"
+        "def full(directory, facts, samples=None):\n"
+        "    if facts.began_ns and not facts.ending: raise OutputError('full')\n"
+        "    return save(directory, facts, samples)\n"
+        "monitoring.save = full\n"
+        "from pathlib import Path\n"
+        "monitoring.monitor(['sh', '-c', 'sleep 0.5; touch ran'], output=Path('out'), gpus='none')\n"
+        "assert Path('ran').exists()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=TIMEOUT_S)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert facts()["ending"]["exit_code"] == 0
+    assert facts()["status"] == "complete"
 
 
 # --- attached

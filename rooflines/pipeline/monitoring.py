@@ -82,7 +82,9 @@ def monitor(
             save(directory, facts)
             with SamplerProcess(held.pid, directory / JOURNAL_FILE, period_s, chosen) as sampler:
                 facts = msgspec.structs.replace(facts, began_ns=held.release())
-                save(directory, facts)
+                # From here on the program is waited for, whatever happens; if the disk is still full then, the last record says so.
+                with contextlib.suppress(OutputError):
+                    save(directory, facts)
                 ending = held.wait()
                 ended_ns = time.time_ns()
             facts = msgspec.structs.replace(facts, ended_ns=ended_ns, ending=ending)
