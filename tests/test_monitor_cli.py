@@ -172,7 +172,9 @@ def test_a_command_that_cannot_run(place, kind):
         ([], "nothing to monitor was given."),
         (["--pid", "1", "--", "touch", "ran"], "both --pid 1 and a command were given."),
         (["--duration", "3", "--", "touch", "ran"], "--duration goes with --pid."),
-        (["--period", "0", "--", "touch", "ran"], "the sampling period must be positive, not 0.0 s."),
+        (["--period", "0", "--", "touch", "ran"], "the sampling period must be more than 0 and at most 3600 s, not 0 s."),
+        (["--period", "inf", "--", "touch", "ran"], "the sampling period must be more than 0 and at most 3600 s, not inf s."),
+        (["--period", "1e11", "--pid", "4194305"], "the sampling period must be more than 0 and at most 3600 s, not 1e+11 s."),
         (["--formats", "pdf", "--", "touch", "ran"], "there is no 'pdf' report of a program."),
         (["--python-memory", "--", "touch", "ran"], "--python-memory is for Python, and 'touch' is no interpreter of it."),
         (["--python-memory", "--", sys.executable], "--python-memory needs a script, -m or -c behind the interpreter."),
@@ -200,6 +202,34 @@ def test_a_directory_with_something_in_it_is_left_alone(place):
     assert "is not empty" in done.stderr
     assert os.listdir("out") == ["mine"]
     assert not Path("ran").exists()
+
+
+def test_arguments_that_are_no_text_are_passed_on_and_kept_readable(place):
+    Path(os.fsdecode(b"caf\xe9.py")).write_text("import sys; print(ascii(sys.argv[1]))")
+    done = monitor(
+        "--quiet", "--show-command", "--formats", "html", "--", sys.executable, os.fsdecode(b"caf\xe9.py"), os.fsdecode(b"\xff")
+    )
+    assert (done.returncode, done.stdout) == (0, "'\\udcff'\n")
+    assert facts()["command"] == [sys.executable, "caf\\xe9.py", "\\xff"]
+    assert facts()["program"].endswith(" caf\\xe9.py")
+    assert analysis()["command"][2] == "\\xff"
+
+
+@pytest.mark.parametrize("existed", [True, False])
+def test_nothing_is_left_of_what_fails_before_the_program_begins(place, existed):
+    if existed:
+        Path("out").mkdir()
+    code = (
+        "from pathlib import Path\nfrom rooflines.pipeline import monitoring\n"
+        "class Broken(monitoring.SamplerProcess):\n"
+        "    def start(self): super().start(); raise RuntimeError('broken')\n"
+        "monitoring.SamplerProcess = Broken\n"
+        "monitoring.monitor(['touch', 'ran'], output=Path('out'), gpus='none')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=TIMEOUT_S)
+    assert done.stderr.endswith("RuntimeError: broken\n")
+    assert os.listdir(".") == (["out"] if existed else [])
+    assert not existed or not os.listdir("out")
 
 
 # --- what it took

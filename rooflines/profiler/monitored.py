@@ -79,9 +79,10 @@ class PythonMemory(msgspec.Struct, frozen=True, kw_only=True):
 class MonitorFile(msgspec.Struct, frozen=True, kw_only=True):
     """The contents of ``monitor.json``.
 
-    ``command`` is the command line as it was given, which may hold secrets: reports show it only where ``show_command`` says so, and
-    ``program`` otherwise. It is empty where the monitor was attached to the running process ``pid``. ``began_ns`` and ``ended_ns``
-    (epoch) are on the clock of the samples. ``ending`` is absent where nobody saw the end. ``gpus`` are the driver's names of the GPUs.
+    ``command`` is the command line as it was given (``readable``), which may hold secrets: reports show it only where ``show_command``
+    says so, and ``program`` otherwise. It is empty where the monitor was attached to the running process ``pid``. ``began_ns`` and
+    ``ended_ns`` (epoch) are on the clock of the samples. ``ending`` is absent where nobody saw the end. ``gpus`` are the driver's names
+    of the GPUs.
     """
 
     schema: str = MONITOR_SCHEMA
@@ -113,6 +114,7 @@ class Monitored(msgspec.Struct, frozen=True, kw_only=True):
 
 def program_name(command: Sequence[str]) -> str:
     """What to call a command in reports: its program, and for an interpreter the script or module that it runs, but no arguments."""
+    command = readable(command)
     name = Path(command[0]).name
     interpreter = _INTERPRETER.fullmatch(name)
     if interpreter is None:
@@ -126,6 +128,11 @@ def program_name(command: Sequence[str]) -> str:
         if word == "-" or not set(word[1:]) <= set(_FLAGS[language]):
             break
     return name
+
+
+def readable(command: Sequence[str]) -> tuple[str, ...]:
+    """``command`` as text that any file can hold: bytes that are no UTF-8, as names of files may have, as ``\\xe9``."""
+    return tuple(os.fsencode(word).decode("utf-8", "backslashreplace") for word in command)
 
 
 def _is_one_word(text: str) -> bool:

@@ -22,6 +22,8 @@ from rooflines.profiler.samplers.journal import read_journal
 if TYPE_CHECKING:
     import torch
 
+# Slower than that nobody samples, and what is much longer no timer takes.
+LONGEST_PERIOD_S = 3600.0
 START_TIMEOUT_S = 10.0
 STOP_TIMEOUT_S = 2.0
 
@@ -41,14 +43,13 @@ class SamplerProcess:
     start falls outside the measurement. Nothing that goes wrong with sampling raises: there are fewer samples then, or none, and
     ``problem`` says why. The sampler ends when told, when ``pid`` ends, when we are killed, or on SIGTERM; it ignores Ctrl-C.
 
-    Raises UsageError when ``period_s`` is not positive.
+    Raises UsageError for a ``period_s`` that ``check_period`` refuses.
     """
 
     def __init__(
         self, pid: int, path: str | Path, period_s: float = 0.1, gpus: Mapping[str, str] | None = None, *, sparing: bool = False
     ) -> None:
-        if not period_s > 0:
-            raise UsageError(f"the sampling period must be positive, not {period_s!r} s.")
+        check_period(period_s)
         self._pid = pid
         self._path = Path(path).absolute()
         self._period_s = period_s
@@ -147,6 +148,15 @@ class SamplerProcess:
         self._errors.seek(0)
         lines = self._errors.read().decode(errors="replace").strip().splitlines()
         return f": {lines[-1].rstrip('.')}" if lines else ""
+
+
+def check_period(period_s: float) -> None:
+    """Raise UsageError unless it is more than 0 and at most ``LONGEST_PERIOD_S`` seconds."""
+    if not 0 < period_s <= LONGEST_PERIOD_S:
+        raise UsageError(
+            f"the sampling period must be more than 0 and at most {LONGEST_PERIOD_S:g} s, not {period_s:g} s.",
+            hint="For example: --period 0.1",
+        )
 
 
 def torch_gpus(*devices: str) -> dict[str, str]:
