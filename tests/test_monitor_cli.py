@@ -17,7 +17,7 @@ import pytest
 from rich.console import Console
 
 from rooflines import pipeline
-from rooflines.pipeline.monitoring import _find_process
+from rooflines.pipeline.monitoring import _find_process, choose_gpus
 from rooflines.profiler.directory import JOURNAL_FILE
 from rooflines.profiler.monitored import load
 from rooflines.profiler.samplers.journal import read_journal
@@ -574,6 +574,26 @@ def test_one_gpu_can_be_chosen_by_its_number(place, stand_in):
     assert refused.returncode == 2
     assert refused.stderr.splitlines()[0] == "rooflines: there is no GPU 7: NVML sees 2."
     assert not Path("ran").exists()
+
+
+SLICED = """
+gpu
+memory_used constant 1
+slice MIG-a0 3 20e9 5e9
+slice MIG-a1 4 20e9 5e9
+gpu
+memory_used constant 1
+slice MIG-b0 3 20e9 5e9
+slice MIG-b1 4 20e9 5e9
+"""
+
+
+def test_slices_are_chosen_beside_each_other_and_beside_gpus(stand_in_here):
+    stand_in_here(SLICED)
+    assert choose_gpus("MIG-a0,MIG-b0") == {"gpu0/mig0": "MIG-a0", "gpu1/mig0": "MIG-b0"}
+    chosen = choose_gpus("0,1,MIG-b1")
+    assert list(chosen) == ["gpu0", "gpu1", "gpu1/mig1"]
+    assert choose_gpus(f"{chosen['gpu1']},MIG-a1") == {"gpu1": chosen["gpu1"], "gpu0/mig1": "MIG-a1"}
 
 
 def test_a_gpu_that_falls_off_the_bus_ends_its_series_and_not_the_program(place, stand_in):

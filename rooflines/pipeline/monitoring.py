@@ -192,7 +192,8 @@ def choose_gpus(choice: str) -> Mapping[str, str] | None:
     names = [name for part in choice.split(",") if (name := part.strip())]
     if not names:
         raise UsageError(f"--gpus {choice!r} names no GPU.", hint="Give all, none, or numbers or UUIDs: --gpus 0,2")
-    from rooflines.device_specs.nvml import find_gpu, start_nvml
+    from rooflines.device_specs.nvml import find_gpu, is_slice, start_nvml
+    from rooflines.profiler.samplers.nvml import all_gpus
 
     nvml = start_nvml()
     try:
@@ -203,8 +204,13 @@ def choose_gpus(choice: str) -> Mapping[str, str] | None:
                 raise DeviceError(f"there is no GPU {name}: NVML sees {count}.", hint="nvidia-smi -L lists them.")
             try:
                 handle = find_gpu(nvml, int(name) if name.isdecimal() else name)
-                key = f"gpu{name}" if name.isdecimal() else f"gpu{nvml.nvmlDeviceGetIndex(handle)}"
-                chosen[key] = nvml.nvmlDeviceGetUUID(handle)
+                uuid = nvml.nvmlDeviceGetUUID(handle)
+                if is_slice(nvml, handle):
+                    # Its index is that within its GPU: it is called what it is where all are sampled.
+                    key = next((key for key, identity in all_gpus().items() if identity == uuid), uuid)
+                else:
+                    key = f"gpu{nvml.nvmlDeviceGetIndex(handle)}"
+                chosen[key] = uuid
             except nvml.NVMLError as error:
                 raise DeviceError(f"NVML does not know GPU {name!r}: {error}.", hint="nvidia-smi -L lists them.") from None
         return chosen
