@@ -17,7 +17,7 @@ import pytest
 from rich.console import Console
 
 from rooflines import pipeline
-from rooflines.pipeline.monitoring import _find_process
+from rooflines.pipeline.monitoring import _find_process, choose_gpus
 from rooflines.profiler.directory import JOURNAL_FILE
 from rooflines.profiler.monitored import load
 from rooflines.profiler.samplers.journal import read_journal
@@ -129,6 +129,18 @@ def test_signal_dispositions_and_descriptors_are_those_of_a_shell(place):
     assert watched.stdout == alone.stdout
 
 
+def test_children_that_we_were_told_to_forget_are_waited_for_and_the_program_is_told_the_same(place):
+    code = "import signal, sys; print(signal.getsignal(signal.SIGCHLD).name); sys.exit(3)"
+    for action in ("SIG_IGN", "SIG_DFL"):
+        starter = (
+            f"import os, signal, sys; signal.signal(signal.SIGCHLD, signal.{action}); os.execv(sys.executable, sys.argv[1:])",
+            *command("monitor", *QUICK, "--quiet", "--output", action, *python(code)),
+        )
+        done = subprocess.run([sys.executable, "-c", *starter], env=environment(), capture_output=True, text=True, timeout=TIMEOUT_S)
+        assert (done.returncode, done.stdout) == (3, f"{action}\n"), done.stderr
+        assert facts(action)["ending"]["exit_code"] == 3
+
+
 def test_a_command_that_is_not_there(place):
     done = monitor("--", "no-such-program", "--x")
     assert done.returncode == 127
@@ -160,7 +172,9 @@ def test_a_command_that_cannot_run(place, kind):
         ([], "nothing to monitor was given."),
         (["--pid", "1", "--", "touch", "ran"], "both --pid 1 and a command were given."),
         (["--duration", "3", "--", "touch", "ran"], "--duration goes with --pid."),
-        (["--period", "0", "--", "touch", "ran"], "the sampling period must be positive, not 0.0 s."),
+        (["--period", "0", "--", "touch", "ran"], "the sampling period must be more than 0 and at most 3600 s, not 0 s."),
+        (["--period", "inf", "--", "touch", "ran"], "the sampling period must be more than 0 and at most 3600 s, not inf s."),
+        (["--period", "1e11", "--pid", "4194305"], "the sampling period must be more than 0 and at most 3600 s, not 1e+11 s."),
         (["--formats", "pdf", "--", "touch", "ran"], "there is no 'pdf' report of a program."),
         (["--python-memory", "--", "touch", "ran"], "--python-memory is for Python, and 'touch' is no interpreter of it."),
         (["--python-memory", "--", sys.executable], "--python-memory needs a script, -m or -c behind the interpreter."),
@@ -188,6 +202,34 @@ def test_a_directory_with_something_in_it_is_left_alone(place):
     assert "is not empty" in done.stderr
     assert os.listdir("out") == ["mine"]
     assert not Path("ran").exists()
+
+
+def test_arguments_that_are_no_text_are_passed_on_and_kept_readable(place):
+    Path(os.fsdecode(b"caf\xe9.py")).write_text("import sys; print(ascii(sys.argv[1]))")
+    done = monitor(
+        "--quiet", "--show-command", "--formats", "html", "--", sys.executable, os.fsdecode(b"caf\xe9.py"), os.fsdecode(b"\xff")
+    )
+    assert (done.returncode, done.stdout) == (0, "'\\udcff'\n")
+    assert facts()["command"] == [sys.executable, "caf\\xe9.py", "\\xff"]
+    assert facts()["program"].endswith(" caf\\xe9.py")
+    assert analysis()["command"][2] == "\\xff"
+
+
+@pytest.mark.parametrize("existed", [True, False])
+def test_nothing_is_left_of_what_fails_before_the_program_begins(place, existed):
+    if existed:
+        Path("out").mkdir()
+    code = (
+        "from pathlib import Path\nfrom rooflines.pipeline import monitoring\n"
+        "class Broken(monitoring.SamplerProcess):\n"
+        "    def start(self): super().start(); raise RuntimeError('broken')\n"
+        "monitoring.SamplerProcess = Broken\n"
+        "monitoring.monitor(['touch', 'ran'], output=Path('out'), gpus='none')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=TIMEOUT_S)
+    assert done.stderr.endswith("RuntimeError: broken\n")
+    assert os.listdir(".") == (["out"] if existed else [])
+    assert not existed or not os.listdir("out")
 
 
 # --- what it took
@@ -409,6 +451,23 @@ def test_a_full_disk_costs_the_reports_and_not_what_was_sampled(place):
     assert host()["readings"] >= 2
 
 
+def test_a_disk_that_is_full_when_the_program_begins_is_no_reason_to_leave_it(place):
+    code = (
+        "import sys\nfrom rooflines.pipeline import monitoring\nfrom rooflines.errors import OutputError\nsave = monitoring.save\n"
+        "def full(directory, facts, samples=None):\n"
+        "    if facts.began_ns and not facts.ending: raise OutputError('full')\n"
+        "    return save(directory, facts, samples)\n"
+        "monitoring.save = full\n"
+        "from pathlib import Path\n"
+        "monitoring.monitor(['sh', '-c', 'sleep 0.5; touch ran'], output=Path('out'), gpus='none')\n"
+        "assert Path('ran').exists()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=TIMEOUT_S)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert facts()["ending"]["exit_code"] == 0
+    assert facts()["status"] == "complete"
+
+
 # --- attached
 
 
@@ -515,6 +574,26 @@ def test_one_gpu_can_be_chosen_by_its_number(place, stand_in):
     assert refused.returncode == 2
     assert refused.stderr.splitlines()[0] == "rooflines: there is no GPU 7: NVML sees 2."
     assert not Path("ran").exists()
+
+
+SLICED = """
+gpu
+memory_used constant 1
+slice MIG-a0 3 20e9 5e9
+slice MIG-a1 4 20e9 5e9
+gpu
+memory_used constant 1
+slice MIG-b0 3 20e9 5e9
+slice MIG-b1 4 20e9 5e9
+"""
+
+
+def test_slices_are_chosen_beside_each_other_and_beside_gpus(stand_in_here):
+    stand_in_here(SLICED)
+    assert choose_gpus("MIG-a0,MIG-b0") == {"gpu0/mig0": "MIG-a0", "gpu1/mig0": "MIG-b0"}
+    chosen = choose_gpus("0,1,MIG-b1")
+    assert list(chosen) == ["gpu0", "gpu1", "gpu1/mig1"]
+    assert choose_gpus(f"{chosen['gpu1']},MIG-a1") == {"gpu1": chosen["gpu1"], "gpu0/mig1": "MIG-a1"}
 
 
 def test_a_gpu_that_falls_off_the_bus_ends_its_series_and_not_the_program(place, stand_in):

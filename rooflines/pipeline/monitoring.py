@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
-from rooflines.errors import CommandError, DeviceError, OutputError, UsageError
+from rooflines.errors import DeviceError, OutputError, UsageError
 from rooflines.profiler.command import HeldCommand, find_program
 from rooflines.profiler.directory import JOURNAL_FILE, create_directory, default_directory
 from rooflines.profiler.monitored import (
@@ -26,13 +26,14 @@ from rooflines.profiler.monitored import (
     load,
     program_name,
     read_python_memory,
+    readable,
     save,
     since,
 )
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.journal import read_journal
-from rooflines.profiler.samplers.process import SamplerProcess
+from rooflines.profiler.samplers.process import SamplerProcess, check_period
 from rooflines.serial import write_json
 
 if TYPE_CHECKING:
@@ -67,29 +68,34 @@ def monitor(
     if not command:
         raise UsageError("no command to monitor was given.", hint="For example: rooflines monitor -- python train.py")
     find_program(command[0])
-    _check_period(period_s)
+    check_period(period_s)
     chosen = choose_gpus(gpus)
     program = program_name(command)
     directory = output or default_directory(program, "monitor")
     started = _traced(command, (directory / PYTHON_MEMORY_FILE).absolute()) if python_memory else list(command)
     is_new = not directory.exists()
     create_directory(directory)
+    began_ns = None
     try:
         with HeldCommand(started) as held:
             facts = MonitorFile(
-                created=_now(), program=program, command=tuple(command), show_command=show_command, pid=held.pid, period_s=period_s,
+                created=_now(), program=program, command=readable(command), show_command=show_command, pid=held.pid, period_s=period_s,
                 environment=host_environment(),
             )  # fmt: skip
             save(directory, facts)
             with SamplerProcess(held.pid, directory / JOURNAL_FILE, period_s, chosen) as sampler:
-                facts = msgspec.structs.replace(facts, began_ns=held.release())
-                save(directory, facts)
+                began_ns = held.release()
+                facts = msgspec.structs.replace(facts, began_ns=began_ns)
+                # From here on the program is waited for, whatever happens; if the disk is still full then, the last record says so.
+                with contextlib.suppress(OutputError):
+                    save(directory, facts)
                 ending = held.wait()
                 ended_ns = now_ns()
             facts = msgspec.structs.replace(facts, ended_ns=ended_ns, ending=ending)
             return _finish(directory, facts, sampler, chosen, python_memory)
-    except CommandError:
-        _forget(directory, is_new)
+    except BaseException:
+        if began_ns is None:
+            _forget(directory, is_new)
         raise
 
 
@@ -100,7 +106,7 @@ def attach(
 
     The other parameters are those of ``monitor``. Raises UsageError when there is no such process, or none that we may look at.
     """
-    _check_period(period_s)
+    check_period(period_s)
     if duration_s is not None and not duration_s > 0:
         raise UsageError(f"the duration must be positive, not {duration_s!r} s.", hint="For example: --duration 60")
     process, program, notes = _find_process(pid)
@@ -187,7 +193,8 @@ def choose_gpus(choice: str) -> Mapping[str, str] | None:
     names = [name for part in choice.split(",") if (name := part.strip())]
     if not names:
         raise UsageError(f"--gpus {choice!r} names no GPU.", hint="Give all, none, or numbers or UUIDs: --gpus 0,2")
-    from rooflines.device_specs.nvml import find_gpu, start_nvml
+    from rooflines.device_specs.nvml import find_gpu, is_slice, start_nvml
+    from rooflines.profiler.samplers.nvml import all_gpus
 
     nvml = start_nvml()
     try:
@@ -198,8 +205,13 @@ def choose_gpus(choice: str) -> Mapping[str, str] | None:
                 raise DeviceError(f"there is no GPU {name}: NVML sees {count}.", hint="nvidia-smi -L lists them.")
             try:
                 handle = find_gpu(nvml, int(name) if name.isdecimal() else name)
-                key = f"gpu{name}" if name.isdecimal() else f"gpu{nvml.nvmlDeviceGetIndex(handle)}"
-                chosen[key] = nvml.nvmlDeviceGetUUID(handle)
+                uuid = nvml.nvmlDeviceGetUUID(handle)
+                if is_slice(nvml, handle):
+                    # Its index is that within its GPU: it is called what it is where all are sampled.
+                    key = next((key for key, identity in all_gpus().items() if identity == uuid), uuid)
+                else:
+                    key = f"gpu{nvml.nvmlDeviceGetIndex(handle)}"
+                chosen[key] = uuid
             except nvml.NVMLError as error:
                 raise DeviceError(f"NVML does not know GPU {name!r}: {error}.", hint="nvidia-smi -L lists them.") from None
         return chosen
@@ -322,11 +334,6 @@ def _forget(directory: Path, is_new: bool) -> None:
     if is_new:
         with contextlib.suppress(OSError):
             directory.rmdir()
-
-
-def _check_period(period_s: float) -> None:
-    if not period_s > 0:
-        raise UsageError(f"the sampling period must be positive, not {period_s!r} s.", hint="For example: --period 0.1")
 
 
 def _now() -> str:

@@ -68,6 +68,7 @@ class HeldCommand:
         self._hold = self._failed = -1
         self._released = self._reaped = False
         self._began_s = 0.0
+        self._ignores_children = False
         self._signals = contextlib.ExitStack()
 
     @property
@@ -80,6 +81,7 @@ class HeldCommand:
             raise UsageError("this system cannot start a command held back.", hint="Start it yourself: rooflines monitor --pid N")
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
+        self._ignores_children = self._signals.enter_context(_children_kept())
         held, self._hold = os.pipe()
         self._failed, failed = os.pipe()
         self._pid = os.fork()
@@ -142,7 +144,9 @@ class HeldCommand:
     def _become_the_command(self, held: int, failed: int) -> NoReturn:
         try:
             os.close(self._hold)
-            # What Python has changed for itself. What we were started to ignore (nohup) stays ignored.
+            # What Python or we have changed for ourselves. What we were started to ignore (nohup) stays ignored.
+            if self._ignores_children:
+                signal.signal(signal.SIGCHLD, signal.SIG_IGN)
             for number in (signal.SIGPIPE, getattr(signal, "SIGXFSZ", signal.SIGPIPE)):
                 signal.signal(number, signal.SIG_DFL)
             if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
@@ -171,6 +175,19 @@ def command_error(message: str, hint: str, exit_code: int) -> CommandError:
     error = CommandError(message, hint=hint)
     error.exit_code = exit_code
     return error
+
+
+@contextlib.contextmanager
+def _children_kept() -> Iterator[bool]:
+    """The system keeps how our children end until we ask, which it does not where SIGCHLD is ignored; yields whether it was."""
+    ignored = signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN and threading.current_thread() is threading.main_thread()
+    if ignored:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    try:
+        yield ignored
+    finally:
+        if ignored:
+            signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 
 
 @contextlib.contextmanager

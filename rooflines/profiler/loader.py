@@ -23,6 +23,8 @@ from rooflines.profiler.records import LoaderAlone
 
 # The loader alone: within these numbers of batches.
 ALONE_LEAST_BATCHES, ALONE_MOST_BATCHES = 2, 1000
+# Workers start and end with every epoch, and what they bring meanwhile does not count: at most as many times the limit go by in all.
+ALONE_LONGEST = 5
 # What a range is called in which the program waits for a batch; torch's own begin so as well, and the trace reader knows them by it.
 RANGE_PREFIX = "enumerate(DataLoader)#"
 
@@ -342,14 +344,16 @@ def may_begin_anew(source: _Source) -> bool:
 def run_alone(source: _Source, *, limit_s: float) -> LoaderAlone | None:
     """Iterate the loader for ``limit_s`` and nothing else, with workers of its own; None where it has too few batches to tell.
 
-    As many first batches as there are workers are left out: they came while the workers started. Raises what the loader raises.
+    As many first batches as there are workers are left out: they came while the workers started. With these, and with all else that is
+    not counted, it takes ``ALONE_LONGEST`` times ``limit_s`` and what is then under way. Raises what the loader raises.
     """
     workers = source.workers or 0
     times: list[int] = []
     samples: list[int | None] = []
     limit_ns, taken_ns, enough = round(limit_s * 1e9), 0, False
+    deadline_ns = time.perf_counter_ns() + ALONE_LONGEST * limit_ns
     with _generators_put_back(source.loader):
-        while not enough:
+        while not enough and time.perf_counter_ns() < deadline_ns:
             before, last = len(times), time.perf_counter_ns()
             iterator = _anew(source.loader)
             try:
@@ -361,7 +365,8 @@ def run_alone(source: _Source, *, limit_s: float) -> LoaderAlone | None:
                         taken_ns += now - last
                     last = now
                     enough = len(times) >= ALONE_MOST_BATCHES or (taken_ns >= limit_ns and len(times) >= ALONE_LEAST_BATCHES)
-                    if enough and len(times) % max(1, workers) == 0:  # not in the middle of what workers bring together
+                    # Not in the middle of what workers bring together.
+                    if (enough and len(times) % max(1, workers) == 0) or now >= deadline_ns:
                         break
             finally:
                 shut_down = getattr(iterator, "_shutdown_workers", None)

@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import re
 from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
 
 import msgspec
@@ -26,8 +28,21 @@ MONITOR_FILE = "monitor.json"
 MONITOR_SCHEMA = "rooflines.monitor/1"
 PYTHON_MEMORY_FILE = "python_memory.json"
 
-# What interpreters are called whose second word says more than their first.
-_INTERPRETERS = ("python", "bash", "sh", "zsh", "perl", "ruby", "node", "Rscript", "julia")
+# Interpreters whose second word says more than their first, and the letters of their options that take neither code nor a value:
+# behind any other option a word may be either.
+_SHELL_FLAGS = "aefilmnuvx"
+_FLAGS = {
+    "python": "bBdEiIOPqsSuvx",
+    "bash": _SHELL_FLAGS,
+    "sh": _SHELL_FLAGS,
+    "zsh": _SHELL_FLAGS,
+    "perl": "tTwWX",
+    "ruby": "dvw",
+    "node": "",
+    "Rscript": "",
+    "julia": "",
+}
+_INTERPRETER = re.compile(rf"({'|'.join(_FLAGS)})(\d[\d.]*t?)?")
 
 
 class PythonSite(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,9 +79,10 @@ class PythonMemory(msgspec.Struct, frozen=True, kw_only=True):
 class MonitorFile(msgspec.Struct, frozen=True, kw_only=True):
     """The contents of ``monitor.json``.
 
-    ``command`` is the command line as it was given, which may hold secrets: reports show it only where ``show_command`` says so, and
-    ``program`` otherwise. It is empty where the monitor was attached to the running process ``pid``. ``began_ns`` and ``ended_ns``
-    (epoch) are on the clock of the samples. ``ending`` is absent where nobody saw the end. ``gpus`` are the driver's names of the GPUs.
+    ``command`` is the command line as it was given (``readable``), which may hold secrets: reports show it only where ``show_command``
+    says so, and ``program`` otherwise. It is empty where the monitor was attached to the running process ``pid``. ``began_ns`` and
+    ``ended_ns`` (epoch) are on the clock of the samples. ``ending`` is absent where nobody saw the end. ``gpus`` are the driver's names
+    of the GPUs.
     """
 
     schema: str = MONITOR_SCHEMA
@@ -98,17 +114,29 @@ class Monitored(msgspec.Struct, frozen=True, kw_only=True):
 
 def program_name(command: Sequence[str]) -> str:
     """What to call a command in reports: its program, and for an interpreter the script or module that it runs, but no arguments."""
+    command = readable(command)
     name = Path(command[0]).name
-    if not name.startswith(_INTERPRETERS):
+    interpreter = _INTERPRETER.fullmatch(name)
+    if interpreter is None:
         return name
-    for index, word in enumerate(command[1:], start=1):
-        if word == "-m" and index + 1 < len(command):
-            return f"{name} -m {command[index + 1]}"
-        if word in ("-", "-c", "-e") or word.startswith("--"):
-            break
+    language = interpreter[1]
+    for word, following in zip_longest(command[1:], command[2:], fillvalue=""):
+        if language == "python" and word == "-m":
+            return f"{name} -m {following}" if _is_one_word(following) else name
         if not word.startswith("-"):
-            return f"{name} {Path(word).name}" if Path(word).suffix else name
+            return f"{name} {Path(word).name}" if Path(word).suffix and _is_one_word(word) else name
+        if word == "-" or not set(word[1:]) <= set(_FLAGS[language]):
+            break
     return name
+
+
+def readable(command: Sequence[str]) -> tuple[str, ...]:
+    """``command`` as text that any file can hold: bytes that are no UTF-8, as names of files may have, as ``\\xe9``."""
+    return tuple(os.fsencode(word).decode("utf-8", "backslashreplace") for word in command)
+
+
+def _is_one_word(text: str) -> bool:
+    return len(text.split()) == 1
 
 
 def host_environment() -> Environment:

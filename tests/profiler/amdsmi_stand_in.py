@@ -86,13 +86,11 @@ class AmdSmiStandIn:
         if not name.startswith("amdsmi_get_"):
             raise AttributeError(name)
 
-        def call(gpu: Gpu, kind: IntEnum | None = None, *_: object) -> Any:
+        def call(gpu: Gpu, kind: object = None, *_: object) -> Any:
             gpu.asked.append(name)
             answer = gpu[name]
-            if kind is not None and not isinstance(answer, int):
-                answer = answer[kind]
-            elif isinstance(answer, int):
+            if isinstance(answer, int):
                 raise AmdSmiLibraryException(answer)
-            return answer
+            return answer if kind is None else answer[kind]
 
         return call

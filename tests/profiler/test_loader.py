@@ -267,7 +267,7 @@ def test_a_loader_alone_puts_every_generator_back():
     expected = list(loader)
     for seed in (random.seed, np.random.seed, torch.manual_seed, own.manual_seed):
         seed(1)
-    assert run_alone(found, limit_s=0.001) is not None
+    assert run_alone(found, limit_s=0.05) is not None
     assert all(map(torch.equal, loader, expected))
 
 
@@ -279,7 +279,7 @@ def test_a_loader_with_workers_has_new_ones_and_leaves_the_old_alone():
         found = longest(watch)
         assert (found.workers, found.prefetched) == (1, 2)
         with watch.looking_away():
-            alone = run_alone(found, limit_s=0.005)
+            alone = run_alone(found, limit_s=1.0)
         assert watch.workers_cpu_s() > 0
         rest = list(batches)
     assert alone is not None
@@ -287,9 +287,49 @@ def test_a_loader_with_workers_has_new_ones_and_leaves_the_old_alone():
     loader._iterator._shutdown_workers()
 
 
+class Starting:
+    """Batches that come at once, but for those with which an epoch begins; it notes when epochs began and how many each gave."""
+
+    def __init__(self, slow: int, batches: int, workers: int = 2) -> None:
+        self.slow, self.batches, self.num_workers = slow, batches, workers
+        self.began_s: list[float] = []
+        self.given: list[int] = []
+
+    def __iter__(self):
+        self.began_s.append(time.perf_counter())
+        self.given.append(0)
+        for number in range(self.batches):
+            if number < self.slow:
+                time.sleep(0.02)
+            self.given[-1] += 1
+            yield torch.zeros(2)
+
+
+def test_a_loader_alone_is_stopped_when_most_of_its_time_does_not_count():
+    loader = Starting(slow=2, batches=8)
+    found = source(loader, again=True)
+    loader.began_s.clear()
+    loader.given.clear()
+    began_s = time.perf_counter()
+    alone = run_alone(found, limit_s=0.1)
+    assert alone is not None
+    assert len(alone.batch_ns) == sum(max(0, given - 2) for given in loader.given), "of each epoch all but the first two"
+    assert sum(alone.batch_ns) < 0.1e9
+    assert max(loader.began_s) < began_s + 0.5 + 0.02, "five times the limit, and nothing begins after that"
+
+
+def test_a_loader_alone_is_stopped_within_an_epoch():
+    loader = Starting(slow=1000, batches=1000, workers=1000)
+    found = source(loader, again=True)
+    loader.given.clear()
+    assert run_alone(found, limit_s=0.01) is None
+    assert len(loader.given) == 1
+    assert 1 <= loader.given[0] <= 3, "the third batch of 0.02 s is past 0.05 s"
+
+
 def test_too_few_batches_for_the_workers_tell_nothing():
-    assert run_alone(source(DataLoader(range(1))), limit_s=1e-9) is not None  # epoch after epoch
-    assert run_alone(source(DataLoader(range(2), num_workers=2)), limit_s=0.01) is None
+    assert run_alone(source(DataLoader(range(1))), limit_s=0.05) is not None  # epoch after epoch
+    assert run_alone(source(DataLoader(range(2), num_workers=2)), limit_s=1.0) is None
 
 
 def test_what_the_loader_raises_is_raised():

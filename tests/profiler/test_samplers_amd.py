@@ -55,6 +55,16 @@ def test_memory_is_that_of_the_watched_processes(gpu):
     assert sampler(gpu, pids=[11]).read()[0].process_memory_bytes == 1 << 20
 
 
+def test_processes_that_are_listed_as_handles_are_asked_about(gpu):
+    infos = {f"handle {process['pid']}": process for process in gpu["amdsmi_get_gpu_process_list"]}
+    gpu["amdsmi_get_gpu_process_list"], gpu["amdsmi_get_gpu_process_info"] = list(infos), infos
+    assert sampler(gpu).read()[0].process_memory_bytes == (1 << 30) + (1 << 20)
+    gpu["amdsmi_get_gpu_process_info"] = AMDSMI_STATUS_IO
+    with_one_gone = sampler(gpu).read()[0]
+    assert with_one_gone.process_memory_bytes is None
+    assert with_one_gone.memory_used_bytes == 3 << 30
+
+
 def test_memory_is_not_known_before_a_watched_process_was_listed(gpu, monkeypatch):
     clock = {"s": 0.0}
     monkeypatch.setattr("time.monotonic", lambda: clock["s"])

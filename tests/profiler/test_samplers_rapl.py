@@ -68,13 +68,52 @@ def test_the_first_reading_has_no_power_yet(server):
     assert [sample.power_w for sample in RaplSampler(server.directory).read()] == [None, None]
 
 
-def test_a_counter_that_starts_again_loses_nothing(powercap):
-    powercap.add("intel-rapl:0", "package-0", energy_uj=9_000_000, range_uj=9_999_999)
+@pytest.fixture
+def clock(monkeypatch):
+    """The sampler's clock, in seconds, which stands still unless a test moves it."""
+    now = {"s": 0.0}
+    monkeypatch.setattr(time, "monotonic", lambda: now["s"])
+    return now
+
+
+def readings(powercap, clock, energies_uj):
+    """A sampler's readings of a package whose counter stands there, a second apart; the first counter value is that at its start."""
+    powercap.add("intel-rapl:0", "package-0", energy_uj=energies_uj[0], range_uj=9_999_999)
     sampler = RaplSampler(powercap.directory)
-    powercap.set("intel-rapl:0", 500_000)  # it went over 9 999 999
-    assert energies(sampler) == {"host": 1.5}
-    powercap.set("intel-rapl:0", 700_000)
-    assert energies(sampler) == {"host": 1.7}
+    for energy_uj in energies_uj[1:]:
+        powercap.set("intel-rapl:0", energy_uj)
+        yield sampler.read()[0]
+        clock["s"] += 1.0
+
+
+def test_a_counter_that_starts_again_loses_nothing(powercap, clock):
+    # It counts to 9 999 999, and goes over it twice.
+    counted = [8_000_000, 8_500_000, 9_500_000, 500_000, 5_500_000, 9_999_999, 0]
+    found = list(readings(powercap, clock, counted))
+    assert [reading.energy_j for reading in found] == pytest.approx([0.5, 1.5, 2.5, 7.5, 11.999999, 12.0])
+    assert [reading.power_w for reading in found[1:]] == pytest.approx([1.0, 1.0, 5.0, 4.499999, 1e-6])
+
+
+def test_a_counter_that_is_set_back_ends_the_series(powercap, clock):
+    found = readings(powercap, clock, [1_000_000, 1_050_000, 1_100_000, 1_150_000, 50_000])
+    assert [next(found).energy_j for _ in range(3)] == pytest.approx([0.05, 0.1, 0.15])
+    with pytest.raises(DeviceError, match=r"ended its samples: the energy counter intel-rapl:0 was reset\."):
+        next(found)
+
+
+def test_a_fall_is_a_wrap_up_to_twenty_times_the_highest_power(powercap, clock):
+    # A range of ten joules, and 0.1 W so far: two joules in a second are believed, and no more.
+    before = [8_900_000, 8_900_000, 9_000_000]
+    assert list(readings(powercap, clock, [*before, 1_000_000]))[-1].power_w == pytest.approx(2.0)
+    powercap = Powercap(powercap.directory / "other")
+    powercap.directory.mkdir()
+    with pytest.raises(DeviceError, match="was reset"):
+        list(readings(powercap, clock, [*before, 1_010_000]))
+
+
+def test_a_fall_before_any_power_is_known_is_not_believed(powercap, clock):
+    with pytest.raises(DeviceError, match="was reset"):
+        list(readings(powercap, clock, [9_000_000, 500_000]))
 
 
 def test_a_laptop_has_parts_in_the_package_and_the_package_in_the_board(powercap):

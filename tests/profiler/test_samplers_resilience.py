@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import psutil
@@ -126,6 +127,34 @@ def test_a_stopped_sampler_is_waited_for_and_its_gap_is_said(tmp_path):
     assert len(sampler.samples()) >= 3
     assert "HostSampler was kept from reading for " in sampler.problem
     assert "incomplete" not in sampler.problem
+
+
+@POSIX
+def test_a_sampler_that_survives_being_killed_is_left_behind(tmp_path, monkeypatch):
+    """As one does in a driver's call that no signal interrupts: here signals do not reach it."""
+
+    class Unreachable(subprocess.Popen):
+        def send_signal(self, number):
+            pass
+
+    monkeypatch.setattr(subprocess, "Popen", Unreachable)
+    monkeypatch.setattr("rooflines.profiler.samplers.process.STOP_TIMEOUT_S", 0.1)
+    sampler = SamplerProcess(os.getpid(), tmp_path / "samples.jsonl", period_s=0.05, gpus={})
+    sampler.start()
+    process, pid = sampler._process, sampler.pid
+    wait_until(lambda: len(sampler.samples()) >= 3)
+    os.kill(pid, signal.SIGSTOP)  # nor does it hear that it should end
+    rescue = threading.Timer(30, os.kill, (pid, signal.SIGKILL))
+    rescue.start()
+    try:
+        sampler.stop()
+        assert process.returncode is None
+        assert sampler.problem.endswith("Device samples may be incomplete: the sampler does not end, even when killed.")
+        assert len(sampler.samples()) >= 3
+    finally:
+        rescue.cancel()
+        os.kill(pid, signal.SIGKILL)
+        process.wait()
 
 
 # --- the run

@@ -259,10 +259,31 @@ def test_a_long_series_is_thinned_and_a_short_one_beside_it_is_not():
         (["bash", "-c", "curl -H 4711"], "bash"),
         (["./solver", "4711.txt"], "solver"),
         (["node", "server.js", "4711"], "node server.js"),
+        (["python3.13t", "-OO", "-sm", "4711"], "python3.13t"),
+        (["python", "-m"], "python"),
+        (["python", "-m", "print 4711"], "python"),
+        (["python", "-X", "4711.py", "x.py"], "python"),
+        (["bash", "-ex", "build.sh", "4711"], "bash build.sh"),
+        (["bash", "-o", "4711.x", "build.sh"], "bash"),
+        (["bash", "-s", "4711.x"], "bash"),
+        (["bash", "my script 4711.sh"], "bash"),
+        (["node", "-r", "4711.js", "server.js"], "node"),
+        (["sha256sum", "4711.txt"], "sha256sum"),
+        (["perl", "-w", "x.pl", "4711"], "perl x.pl"),
     ],
 )
 def test_a_name_holds_no_argument(command, name):
     assert program_name(command) == name
+
+
+@pytest.mark.parametrize("code", ["export TOKEN=4711; python train.py", "4711.py"])
+@pytest.mark.parametrize(
+    "words",
+    ["bash -c", "bash -lc", "bash -l -c", "sh -ec", "zsh -xc", "python -c", "python -uc", "python -u -c", "perl -e", "perl -E",
+     "perl -ne", "perl -wpe", "ruby -ne", "node -e", "node -p", "node -pe", "node --eval", "Rscript -e", "julia -E", "julia --eval"],
+)  # fmt: skip
+def test_a_name_holds_no_code(words, code):
+    assert program_name([*words.split(), code]) == words.split()[0]
 
 
 def test_what_stood_in_the_programs_place_before_it_is_not_its_own():

@@ -135,7 +135,7 @@ class AmdSampler:
         return ("throttled" if throttled else "") if isinstance(throttled, bool | int) else None
 
     def _process_memory_bytes(self) -> int | None:
-        processes = self._ask("processes", lambda: self._smi.amdsmi_get_gpu_process_list(self._gpu))
+        processes = self._ask("processes", self._list_processes)
         if processes is None:
             return None
         pids = self._pids()
@@ -143,6 +143,12 @@ class AmdSampler:
         # In a container processes may be listed by other numbers, or not at all: without one of ours, who knows what they hold.
         self._listed = self._listed or bool(ours)
         return sum(ours) if self._listed else None
+
+    def _list_processes(self) -> list[Mapping[str, Any]]:
+        smi, gpu = self._smi, self._gpu
+        # Handles until ROCm 6.1, of which one has to ask on.
+        listed = smi.amdsmi_get_gpu_process_list(gpu)
+        return [one if isinstance(one, Mapping) else smi.amdsmi_get_gpu_process_info(gpu, one) for one in listed]
 
     def _error_counts(self) -> dict[str, int]:
         counts: dict[str, int] | None = self._ask("errors", lambda: self._smi.amdsmi_get_gpu_total_ecc_count(self._gpu))

@@ -23,6 +23,8 @@ from rooflines.profiler.samplers.journal import read_journal
 if TYPE_CHECKING:
     import torch
 
+# Slower than that nobody samples, and what is much longer no timer takes.
+LONGEST_PERIOD_S = 3600.0
 START_TIMEOUT_S = 10.0
 STOP_TIMEOUT_S = 2.0
 
@@ -42,14 +44,13 @@ class SamplerProcess:
     start falls outside the measurement. Nothing that goes wrong with sampling raises: there are fewer samples then, or none, and
     ``problem`` says why. The sampler ends when told, when ``pid`` ends, when we are killed, or on SIGTERM; it ignores Ctrl-C.
 
-    Raises UsageError when ``period_s`` is not positive.
+    Raises UsageError for a ``period_s`` that ``check_period`` refuses.
     """
 
     def __init__(
         self, pid: int, path: str | Path, period_s: float = 0.1, gpus: Mapping[str, str] | None = None, *, sparing: bool = False
     ) -> None:
-        if not period_s > 0:
-            raise UsageError(f"the sampling period must be positive, not {period_s!r} s.")
+        check_period(period_s)
         self._pid = pid
         self._path = Path(path).absolute()
         self._period_s = period_s
@@ -121,16 +122,13 @@ class SamplerProcess:
             # A byte as well as the end of the pipe: a forked worker may still hold a copy of our end.
             process.stdin.write(b".")
             process.stdin.close()
-        for insist in (partial(_terminate, process), process.kill):
-            try:
-                process.wait(STOP_TIMEOUT_S)
-                break
-            except subprocess.TimeoutExpired:
-                insist()
-        code = process.wait()
+        code = _wait(process)
         if code != 0 and not self._failure:
-            when = "ended early" if ended_early else "did not end as told"
-            self._failure = f"Device samples may be incomplete: the sampler {when} ({_exit(code)}){self._last_words()}."
+            if code is None:
+                how = "does not end, even when killed"
+            else:
+                how = f"{'ended early' if ended_early else 'did not end as told'} ({_exit(code)})"
+            self._failure = f"Device samples may be incomplete: the sampler {how}{self._last_words()}."
         if self._errors is not None:
             self._errors.close()
 
@@ -154,6 +152,15 @@ class SamplerProcess:
         return f": {lines[-1].rstrip('.')}" if lines else ""
 
 
+def check_period(period_s: float) -> None:
+    """Raise UsageError unless it is more than 0 and at most ``LONGEST_PERIOD_S`` seconds."""
+    if not 0 < period_s <= LONGEST_PERIOD_S:
+        raise UsageError(
+            f"the sampling period must be more than 0 and at most {LONGEST_PERIOD_S:g} s, not {period_s:g} s.",
+            hint="For example: --period 0.1",
+        )
+
+
 def torch_gpus(*devices: str) -> dict[str, str]:
     """The UUIDs of torch's CUDA devices (all of them, or those named ``cuda:0``, ...), as ``SamplerProcess`` takes them.
 
@@ -173,6 +180,18 @@ def gpus_in_use(device: torch.device) -> tuple[str, ...]:
 
     used = [f"cuda:{index}" for index in range(torch.cuda.device_count()) if torch.cuda.memory_reserved(index)]
     return tuple(dict.fromkeys((str(device), *used)))
+
+
+def _wait(process: subprocess.Popen[bytes]) -> int | None:
+    """Its exit code once it has ended, which is insisted on; None where it survives being killed.
+
+    A process does while one of its threads is in a driver's call that no signal interrupts: nobody should wait for that.
+    """
+    for insist in (partial(_terminate, process), process.kill, process.poll):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(STOP_TIMEOUT_S)
+        insist()
+    return process.returncode
 
 
 def _terminate(process: subprocess.Popen[bytes]) -> None:

@@ -16,6 +16,8 @@ POWERCAP = Path("/sys/class/powercap")
 # The units in which processors count, in nanojoules as the kernel has them (drivers/powercap/intel_rapl_common.c) before it cuts to
 # whole microjoules: a power of two of a joule (Intel, AMD) or of a microjoule (Atom), and that of server memory.
 _UNITS_NJ = (*(10**9 >> power for power in range(20)), *(1000 << power for power in range(20)), 15300)
+# A counter that falls went over its range if that is at most as many times the highest power it has shown; else it was set back.
+WRAP_HASTE = 20
 
 
 class RaplSampler:
@@ -24,7 +26,7 @@ class RaplSampler:
     Memory (``dram``) is in no package's counter on servers; the board (``psys``) is packages, memory and all else together: three
     devices, whose energies must not be added up. ``energy_j`` counts from the sampler's start, ``power_w`` is the average since the
     previous reading, absent in the first one. ``period_s`` is how often it will be read. Raises DeviceError when there are no
-    counters, or when this user may not read them.
+    counters, or when this user may not read them, and from ``read`` when a counter was set back.
     """
 
     def __init__(self, powercap: Path = POWERCAP, period_s: float = 0.1) -> None:
@@ -71,11 +73,12 @@ class RaplSampler:
 
 
 class _Zone:
-    """Counters that are added up. Raises OSError when one cannot be read."""
+    """Counters that are added up. Raises OSError when one cannot be read, and DeviceError when one was set back."""
 
     def __init__(self, counters: Sequence[Path]) -> None:
         self._ranges = {counter: _number(counter.with_name("max_energy_range_uj")) for counter in counters}
         self._last = {counter: _number(counter) for counter in counters}
+        self._highest_w = dict.fromkeys(self._last, 0.0)
         self._energy_uj = 0
         self._read_at: float | None = None
 
@@ -90,13 +93,24 @@ class _Zone:
         """Microjoules since the start, and watts since the previous reading."""
         now = {counter: _number(counter) for counter in self._last}
         read_at = time.monotonic()
-        spent_uj = sum(wrapped_difference(self._last[counter], value, self._ranges[counter]) for counter, value in now.items())
-        power_w = None
-        if self._read_at is not None and read_at > self._read_at:
-            power_w = spent_uj / 1e6 / (read_at - self._read_at)
+        elapsed_s = 0.0 if self._read_at is None else read_at - self._read_at
+        spent_uj = sum(self._spent_uj(counter, value, elapsed_s) for counter, value in now.items())
+        power_w = spent_uj / 1e6 / elapsed_s if elapsed_s > 0 else None
         self._energy_uj += spent_uj
         self._last, self._read_at = now, read_at
         return self._energy_uj, power_w
+
+    def _spent_uj(self, counter: Path, value: int, elapsed_s: float) -> int:
+        before = self._last[counter]
+        if value >= before:
+            if elapsed_s > 0:
+                self._highest_w[counter] = max(self._highest_w[counter], (value - before) / 1e6 / elapsed_s)
+            return value - before
+        # A reset looks like a counter that went on at 0 behind its range, only that this would have taken far more power.
+        spent_uj = value + self._ranges[counter] + 1 - before
+        if spent_uj / 1e6 > WRAP_HASTE * self._highest_w[counter] * elapsed_s:
+            raise DeviceError(f"CPU power ended its samples: the energy counter {counter.parent.name} was reset.")
+        return spent_uj
 
 
 def package_counters(powercap: Path = POWERCAP) -> tuple[Path, ...]:
@@ -111,11 +125,6 @@ def other_counters(powercap: Path = POWERCAP) -> dict[str, tuple[Path, ...]]:
     boards = [zone / "energy_uj" for zone in zones if _name(zone).startswith("psys")]
     named = {"psys" if len(boards) == 1 else f"psys{number}": (board,) for number, board in enumerate(boards)}
     return ({"dram": memory} if memory else {}) | named
-
-
-def wrapped_difference(before: int, after: int, largest: int) -> int:
-    """How far a counter went that starts again at 0 after ``largest``."""
-    return after - before if after >= before else after + largest + 1 - before
 
 
 def _zones(powercap: Path) -> list[Path]:
