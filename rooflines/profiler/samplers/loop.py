@@ -26,9 +26,10 @@ StopRequests = queue.SimpleQueue[OSError | None]
 # What one sampler may take of a core. One that takes more at the period asked for, on a machine of very many cores or with very many
 # processes to watch, is read less often.
 BUSIEST_SHARE = 0.02
-# Beside steps that are timed on the CPU: a thousandth of the machine. A step that keeps all cores busy waits for the one that is taken
-# and loses this share whole, and what the reading has pushed out of the caches on top; on few cores all are busy.
-SPARING_SHARE = min(BUSIEST_SHARE, 0.001 * (os.cpu_count() or 1))
+# Beside steps that are timed on the CPU: half a thousandth of the machine. A step that keeps all cores busy waits for the one that is
+# taken and loses this share whole; waking up and what a reading pushes out of the caches cost it about as much again, and on few cores
+# all are busy.
+SPARING_SHARE = min(BUSIEST_SHARE, 0.0005 * (os.cpu_count() or 1))
 COST_SMOOTHED_OVER = 8  # readings
 # How long measuring counters may hold up the start; a sampler that takes longer joins the others when it is ready.
 COUNTERS_TIMEOUT_S = 3.0
