@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 
 from rooflines._version import __version__
-from rooflines.device_specs.records import Ceilings
 from rooflines.errors import DeviceError
+from rooflines.profiler.directory import create_directory
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.reports import study_html
 from rooflines.studies import data, networks, processes, session
@@ -89,8 +89,8 @@ def run(options: BackendsOptions, progress: Progress | None = None) -> tuple[Bac
         raise DeviceError(
             f"none of {', '.join(asked)} can run here: {missing[0].reason}.", hint="numba-cpu and torch-cpu run everywhere."
         )
-    session.make(directory)
-    notes = list(session.data_notes(on_mnist))
+    create_directory(directory)
+    notes = session.data_notes(on_mnist)
     results: dict[str, BackendResult] = {}
     interrupted = False
     try:
@@ -106,24 +106,12 @@ def run(options: BackendsOptions, progress: Progress | None = None) -> tuple[Bac
         interrupted = True
     done = [one for one in results.values() if one.speed is not None]
     missing += [Missing(backend=one.backend, reason=one.stopped) for one in results.values() if one.stopped]
-    if not done and not interrupted:
-        session.nothing_measured(missing)
-    ceilings: dict[str, Ceilings] = {}
-    unjudged: tuple[str, ...] = ()
-    if not interrupted:
-        try:
-            ceilings, unjudged = session.ceilings_of(
-                dict.fromkeys(one.device for one in done), options.ceilings, options.threads, progress
-            )
-        except KeyboardInterrupt:
-            interrupted = True
-    if interrupted:
-        notes.append("Interrupted: what had been measured by then is shown.")
+    ending = session.judge(done, missing, options.ceilings, options.threads, progress, interrupted=interrupted)
     study = BackendsStudy(
         created=session.now(), command=options.command, rooflines=__version__, machine=session.machine(),
-        status="interrupted" if interrupted else "complete", quick=options.quick, missing=tuple(missing), ceilings=ceilings,
-        notes=(*notes, *unjudged),
-        results=tuple(msgspec.structs.replace(one, operators=placed(one.operators, ceilings.get(one.device))) for one in done),
+        status=ending.status, quick=options.quick, missing=tuple(missing), ceilings=ending.ceilings,
+        notes=(*notes, *ending.notes),
+        results=tuple(msgspec.structs.replace(one, operators=placed(one.operators, ending.ceilings.get(one.device))) for one in done),
     )  # fmt: skip
     study = msgspec.structs.replace(study, findings=findings(study))
     progress.stage("writing the report", None)

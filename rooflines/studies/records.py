@@ -132,22 +132,27 @@ class Missing(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class BackendsStudy(msgspec.Struct, frozen=True, kw_only=True):
-    """``rooflines study backends``. ``ceilings`` are by device; ``findings`` are sentences computed from the numbers."""
+class Study(msgspec.Struct, frozen=True, kw_only=True):
+    """What every study says. ``ceilings`` are by device; ``findings`` are sentences computed from the numbers."""
 
     schema: str = STUDY_SCHEMA
-    study: Literal["backends"] = "backends"
     created: str
     command: str
     rooflines: str
     machine: str
     status: Status
     quick: bool
-    results: tuple[BackendResult, ...]
     missing: tuple[Missing, ...] = ()
     ceilings: dict[str, Ceilings] = msgspec.field(default_factory=dict)
     findings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+
+
+class BackendsStudy(Study, frozen=True, kw_only=True):
+    """``rooflines study backends``."""
+
+    study: Literal["backends"] = "backends"
+    results: tuple[BackendResult, ...]
 
 
 class MemoryParts(msgspec.Struct, frozen=True, kw_only=True):
@@ -214,25 +219,14 @@ class LibraryResult(msgspec.Struct, frozen=True, kw_only=True):
     stopped: str | None = None
 
 
-class FromScratchStudy(msgspec.Struct, frozen=True, kw_only=True):
+class FromScratchStudy(Study, frozen=True, kw_only=True):
     """``rooflines study from-scratch``."""
 
-    schema: str = STUDY_SCHEMA
     study: Literal["from-scratch"] = "from-scratch"
-    created: str
-    command: str
-    rooflines: str
-    machine: str
-    status: Status
-    quick: bool
     widths: tuple[int, ...]
     samples: int
     iterations: int
     results: tuple[LibraryResult, ...]
-    missing: tuple[Missing, ...] = ()
-    ceilings: dict[str, Ceilings] = msgspec.field(default_factory=dict)
-    findings: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
 
 
 # --- what is asked of a worker, and what it answers ----------------------------------------------------------------------------------

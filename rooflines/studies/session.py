@@ -7,16 +7,16 @@ import io
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple
 
 import msgspec
 
 from rooflines.device_specs.records import Ceilings
-from rooflines.errors import OutputError, RooflinesError, UsageError
+from rooflines.errors import RooflinesError, UsageError
 from rooflines.profiler.progress import Progress
 from rooflines.serial import write_json, write_text
 from rooflines.studies import data
-from rooflines.studies.records import Missing, TimedOperator
+from rooflines.studies.records import BackendResult, LibraryResult, Missing, Status, TimedOperator
 from rooflines.units import counted
 
 STUDY_FILE = "study.json"
@@ -31,14 +31,6 @@ def directory_for(name: str, output: Path | None) -> Path:
     directory = output if output is not None else default_directory(name, "study")
     check_directory(directory)
     return directory
-
-
-def make(directory: Path) -> None:
-    """Make the directory, before what takes long begins."""
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"cannot make {str(directory)!r}: {error.strerror or error}.", hint="Give another --output.") from None
 
 
 def check_ceilings(choice: str) -> None:
@@ -68,6 +60,39 @@ def machine() -> str:
 def now() -> str:
     """The time as reports say it."""
     return f"{datetime.now():%Y-%m-%d %H:%M}"
+
+
+class Ending(NamedTuple):
+    """How the measurements of a study ended: its status, the ceilings of each device, and sentences for the report."""
+
+    status: Status
+    ceilings: dict[str, Ceilings]
+    notes: tuple[str, ...]
+
+
+def judge(
+    done: Sequence[BackendResult | LibraryResult],
+    missing: Sequence[Missing],
+    choice: str,
+    threads: int | None,
+    progress: Progress,
+    *,
+    interrupted: bool,
+) -> Ending:
+    """The ceilings for what is ``done``; of an interrupted study, or when it is interrupted here, what had been measured stays.
+
+    Raises RooflinesError with the reasons in ``missing`` where nothing was measured: a report of nothing is none.
+    """
+    if not done and not interrupted:
+        reasons = "; ".join(f"{one.backend}: {one.reason.rstrip('.')}" for one in missing)
+        raise RooflinesError(f"nothing was measured ({reasons}).")
+    if not interrupted:
+        try:
+            ceilings, notes = ceilings_of(dict.fromkeys(one.device for one in done), choice, threads, progress)
+            return Ending("complete", ceilings, notes)
+        except KeyboardInterrupt:
+            pass
+    return Ending("interrupted", {}, ("Interrupted: what had been measured by then is shown.",))
 
 
 def ceilings_of(
@@ -129,12 +154,6 @@ def check_data(data_dir: str | None) -> bool:
         return False
     data.load("mnist", data_dir)
     return True
-
-
-def nothing_measured(missing: Sequence[Missing]) -> NoReturn:
-    """Raise RooflinesError with the reason of each backend: a report of nothing is none."""
-    reasons = "; ".join(f"{one.backend}: {one.reason.rstrip('.')}" for one in missing)
-    raise RooflinesError(f"nothing was measured ({reasons}).")
 
 
 def data_notes(on_mnist: bool) -> tuple[str, ...]:
