@@ -11,7 +11,7 @@ import typer
 
 from rooflines.cli.app import app
 from rooflines.cli.monitored import refuse_for_monitored
-from rooflines.cli.options import MemoryLimit, size
+from rooflines.cli.options import MemoryLimit, Partial, size
 from rooflines.cli.output import console, progress_bar
 from rooflines.cli.ranks import DaskAddress, Jobs, refuse_for_one, refuse_for_several
 from rooflines.errors import OutputError
@@ -48,6 +48,7 @@ def analyze(
     ] = None,
     jobs: Jobs = None,
     dask: DaskAddress = None,
+    partial: Partial = False,
     memory_limit: MemoryLimit = "4GB",
 ) -> None:
     """Analyse a run anew from its raw files, or a trace that anybody recorded, without running the model.
@@ -71,7 +72,7 @@ def analyze(
     if len(found) > 1:
         refuse_for_several(ceilings)
         with progress_bar(quiet) as progress:
-            ranks = pipeline.analyze_ranks(found, jobs=jobs, dask=dask, memory_limit_bytes=limit, progress=progress)
+            ranks = pipeline.analyze_ranks(found, jobs=jobs, dask=dask, partial=partial, memory_limit_bytes=limit, progress=progress)
         _write(output, pipeline.RANKS_FILE, text := serial.to_json(ranks))
         if quiet:
             print(text, end="")
@@ -84,10 +85,12 @@ def analyze(
     (source,) = found
     with progress_bar(quiet) as progress:
         if pipeline.is_directory(source):
-            analysis = pipeline.analyze(source, ceilings=ceilings)
+            analysis = pipeline.analyze(source, ceilings=ceilings, partial=partial)
             output = output or Path(source) / pipeline.ANALYSIS_FILE
         else:
-            _, analysis = pipeline.analyze_trace(source, ceilings=ceilings, memory_limit_bytes=limit, progress=progress)
+            _, analysis = pipeline.analyze_trace(
+                source, ceilings=ceilings, partial=partial, memory_limit_bytes=limit, progress=progress
+            )
     _write(output, pipeline.ANALYSIS_FILE, text := serial.to_json(analysis))
     if quiet:
         print(text, end="")

@@ -11,7 +11,7 @@ from typing import Annotated, Optional
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import MemoryLimit, TableFormat, size
+from rooflines.cli.options import MemoryLimit, Partial, TableFormat, size
 from rooflines.cli.output import check_writable, console, progress_bar, write
 from rooflines.errors import RooflinesError, UsageError
 
@@ -52,6 +52,7 @@ def compare(
             metavar="PERCENT", min=0, show_default="never",
         ),
     ] = None,
+    partial: Partial = False,
     memory_limit: MemoryLimit = "4GB",
 ) -> None:  # fmt: skip
     """Compare runs, traces and analyses with the first: per operator and module what got slower, what is new, what is gone.
@@ -74,7 +75,9 @@ def compare(
     from rooflines.units import percent
 
     with progress_bar(not sys.stderr.isatty()) as progress:
-        comparisons = pipeline.compare_all(sources, ceilings=ceilings, anyway=anyway, memory_limit_bytes=limit, progress=progress)
+        comparisons = pipeline.compare_all(
+            sources, ceilings=ceilings, anyway=anyway, partial=partial, memory_limit_bytes=limit, progress=progress
+        )
     if chosen is TableFormat.json:
         text = serial.to_json(comparisons[0] if len(comparisons) == 1 else comparisons)
     elif chosen is TableFormat.csv:

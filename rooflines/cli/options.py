@@ -48,6 +48,7 @@ ImageSize = Annotated[
 SequenceLength = Annotated[int, typer.Option(help="Tokens a sequence, for language models.", rich_help_panel=WHAT)]
 PrecisionOption = Annotated[Precision, typer.Option(help="Of the whole network, or of autocast (amp-*).", rich_help_panel=HOW)]
 MemoryLimit = Annotated[str, typer.Option(help="Most that is kept of a trace in memory.", metavar="SIZE")]
+Partial = Annotated[bool, typer.Option("--partial", help="Read a trace that is cut off up to the cut.")]
 ChannelsLast = Annotated[bool, typer.Option("--channels-last", help="Store images as NHWC.", rich_help_panel=HOW)]
 
 

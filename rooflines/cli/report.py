@@ -10,7 +10,7 @@ import typer
 
 from rooflines.cli.app import app
 from rooflines.cli.monitored import refuse_for_monitored
-from rooflines.cli.options import MemoryLimit, size
+from rooflines.cli.options import MemoryLimit, Partial, size
 from rooflines.cli.output import progress_bar
 from rooflines.cli.ranks import DaskAddress, Jobs, refuse_for_one, refuse_for_several
 
@@ -42,6 +42,7 @@ def report(
     ] = None,
     jobs: Jobs = None,
     dask: DaskAddress = None,
+    partial: Partial = False,
     memory_limit: MemoryLimit = "4GB",
 ) -> None:
     """Write the reports of a run again with this version's formulas and pages, or those of a trace or of several ranks."""
@@ -62,7 +63,7 @@ def report(
         chosen = pipeline.check_ranks_formats(pipeline.RANKS_FORMATS if names is None else names)
         refuse_for_several(ceilings)
         with progress_bar(False) as progress:
-            ranks = pipeline.analyze_ranks(found, jobs=jobs, dask=dask, memory_limit_bytes=limit, progress=progress)
+            ranks = pipeline.analyze_ranks(found, jobs=jobs, dask=dask, partial=partial, memory_limit_bytes=limit, progress=progress)
             written = pipeline.report_ranks(ranks, chosen, output=output, progress=progress)
     else:
         chosen = pipeline.check_formats(pipeline.FORMATS if names is None else names)
@@ -70,7 +71,7 @@ def report(
         (source,) = found
         with progress_bar(False) as progress:
             written = pipeline.report_on(
-                source, chosen, output=output, ceilings=ceilings, memory_limit_bytes=limit, progress=progress
+                source, chosen, output=output, ceilings=ceilings, partial=partial, memory_limit_bytes=limit, progress=progress
             )  # fmt: skip
     _print(written)
 

@@ -22,6 +22,7 @@ def compare(
     *,
     ceilings: str | None = None,
     anyway: bool = False,
+    partial: bool = False,
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
     progress: Progress | None = None,
 ) -> Comparison:
@@ -31,7 +32,7 @@ def compare(
     unless ``anyway``; facts that a trace does not hold do not differ. The other parameters are those of ``analyze``.
     """
     return compare_all(
-        (before, after), ceilings=ceilings, anyway=anyway, memory_limit_bytes=memory_limit_bytes, progress=progress
+        (before, after), ceilings=ceilings, anyway=anyway, partial=partial, memory_limit_bytes=memory_limit_bytes, progress=progress
     )[0]  # fmt: skip
 
 
@@ -40,6 +41,7 @@ def compare_all(
     *,
     ceilings: str | None = None,
     anyway: bool = False,
+    partial: bool = False,
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
     progress: Progress | None = None,
 ) -> list[Comparison]:
@@ -50,7 +52,7 @@ def compare_all(
         if isinstance(source, Analysis):
             side = source, "B" if baseline else "A"
         else:
-            found = read_analysis(source, ceilings=ceilings, memory_limit_bytes=memory_limit_bytes, progress=progress)
+            found = read_analysis(source, ceilings=ceilings, partial=partial, memory_limit_bytes=memory_limit_bytes, progress=progress)
             side = found, shown(source.directory if isinstance(source, Run) else source)
         if baseline is None:
             baseline = side

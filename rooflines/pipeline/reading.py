@@ -18,6 +18,7 @@ from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.records import Run
 from rooflines.profiler.run import load
 from rooflines.profiler.trace.columns import MEMORY_LIMIT_BYTES
+from rooflines.profiler.trace.cut import whole_part
 from rooflines.profiler.trace.reader import read_trace
 from rooflines.profiler.trace.url import is_url, shown
 from rooflines.roofline.analysis import ANALYSIS_SCHEMA, Analysis
@@ -25,31 +26,43 @@ from rooflines.roofline.analyze import analyze as _analyze
 from rooflines.serial import read_json
 
 
-def analyze(source: Run | Path | str, *, ceilings: str | None = None, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> Analysis:
+def analyze(
+    source: Run | Path | str,
+    *,
+    ceilings: str | None = None,
+    partial: bool = False,
+    memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
+) -> Analysis:
     """The analysis of a run, of a run directory, derived anew from its raw files, or of anybody's PyTorch trace; nothing is written.
 
     ``source`` may be a URL that fsspec opens when it is a trace. ``ceilings`` replaces those stored with the run: ``measured`` (on this
     machine, now), ``spec``, or a file; a trace is judged by the data sheet of the device that it names, if there is one. What is kept
-    of a trace takes at most ``memory_limit_bytes``. Raises RunError and TraceError for what cannot be read.
+    of a trace takes at most ``memory_limit_bytes``. With ``partial``, a trace that is cut off is read up to the cut, and the notes
+    say what is missing. Raises RunError and TraceError for what cannot be read.
     """
     if not isinstance(source, Run) and not is_directory(source):
-        return analyze_trace(source, ceilings=ceilings, memory_limit_bytes=memory_limit_bytes)[1]
+        return analyze_trace(source, ceilings=ceilings, partial=partial, memory_limit_bytes=memory_limit_bytes)[1]
     run = source if isinstance(source, Run) else load(source)
     if ceilings is None:
-        return _analyze(run)
+        return _analyze(run, partial=partial)
     chosen = given_ceilings(ceilings, run.facts.environment.device, recorded=run.facts.environment)
-    return _analyze(run, chosen(run, False, Silent()))
+    return _analyze(run, chosen(run, False, Silent()), partial=partial)
 
 
 def analyze_trace(
-    path: Path | str, *, ceilings: str | None = None, memory_limit_bytes: int = MEMORY_LIMIT_BYTES, progress: Progress | None = None
+    path: Path | str,
+    *,
+    ceilings: str | None = None,
+    partial: bool = False,
+    memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
+    progress: Progress | None = None,
 ) -> tuple[Run, Analysis]:
     """What the trace in ``path`` says of its run, and the analysis; the parameters are those of ``analyze``."""
     progress = progress or Silent()
     if not is_url(path) and not os.path.exists(path):
         raise TraceError(f"no such run or trace: {str(path)!r}.", hint="Give a run directory, a trace's file, or its URL.")
     progress.stage("reading the trace", None)
-    trace = read_trace(path, memory_limit_bytes=memory_limit_bytes)
+    trace = whole_part(read_trace(path, memory_limit_bytes=memory_limit_bytes, partial=partial))
     run = run_of_trace(path, trace, default_command())
     progress.stage("analysing", None)
     if ceilings is not None:
@@ -73,6 +86,7 @@ def read_analysis(
     source: Run | Path | str,
     *,
     ceilings: str | None = None,
+    partial: bool = False,
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
     progress: Progress | None = None,
 ) -> Analysis:
@@ -90,8 +104,9 @@ def read_analysis(
                 )
             return _stored_analysis(Path(source), found)
         if not is_directory(source):
-            return analyze_trace(source, ceilings=ceilings, memory_limit_bytes=memory_limit_bytes, progress=progress)[1]
-    return analyze(source, ceilings=ceilings)
+            limit = memory_limit_bytes
+            return analyze_trace(source, ceilings=ceilings, partial=partial, memory_limit_bytes=limit, progress=progress)[1]
+    return analyze(source, ceilings=ceilings, partial=partial)
 
 
 _STORED = re.compile(rb'\s*\{\s*"schema"\s*:\s*"(rooflines\.[a-z]+/[0-9]+)"')

@@ -59,6 +59,7 @@ def report_on(
     *,
     output: Path | None = None,
     ceilings: str | None = None,
+    partial: bool = False,
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
     progress: Progress | None = None,
 ) -> dict[str, Path]:
@@ -69,11 +70,13 @@ def report_on(
     formats = check_formats(formats)
     if is_directory(source):
         run = load(source)
-        analysis = analyze(run, ceilings=ceilings)
+        analysis = analyze(run, ceilings=ceilings, partial=partial)
         if output is None:
             return report(run, formats, analysis=analysis, progress=progress)
     else:
-        run, analysis = analyze_trace(source, ceilings=ceilings, memory_limit_bytes=memory_limit_bytes, progress=progress)
+        run, analysis = analyze_trace(
+            source, ceilings=ceilings, partial=partial, memory_limit_bytes=memory_limit_bytes, progress=progress
+        )
         output = output or default_directory(run.facts.workload.name.partition(".")[0], "trace")
     create_directory(output)
     return report(msgspec.structs.replace(run, directory=output), formats, analysis=analysis, progress=progress)

@@ -44,6 +44,7 @@ def analyze_ranks(
     *,
     jobs: int | None = None,
     dask: str | None = None,
+    partial: bool = False,
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
     progress: Progress | None = None,
 ) -> RankAnalysis:
@@ -51,8 +52,8 @@ def analyze_ranks(
 
     ``sources`` are files, directories of traces, patterns, URLs or run directories. The traces are read by ``jobs`` processes (by
     default as many as there are processors and work for), each within ``memory_limit_bytes``, or by the workers of the Dask scheduler
-    at the address ``dask``. The processes are spawned: a script that calls this needs ``if __name__ == "__main__":``. Raises TraceError
-    for a trace that cannot be read, UsageError for two of one rank.
+    at the address ``dask``. The processes are spawned: a script that calls this needs ``if __name__ == "__main__":``. With ``partial``,
+    traces that are cut off are read up to the cut. Raises TraceError for a trace that cannot be read, UsageError for two of one rank.
     """
     from rooflines.roofline.rank_readers import read_ranks
     from rooflines.roofline.ranks import analyze_parts
@@ -62,7 +63,7 @@ def analyze_ranks(
     progress = progress or Silent()
     traces = find_sources(sources)
     progress.stage(f"reading the traces of {len(traces)} ranks", len(traces))
-    parts = read_ranks(traces, jobs=jobs, dask=dask, memory_limit_bytes=memory_limit_bytes, done=progress.advance)
+    parts = read_ranks(traces, jobs=jobs, dask=dask, partial=partial, memory_limit_bytes=memory_limit_bytes, done=progress.advance)
     progress.stage("matching their collectives", None)
     return analyze_parts(parts)
 

@@ -14,6 +14,7 @@ import numpy as np
 from rooflines._version import __version__
 from rooflines.profiler.records import Environment, Mode, Run, RunFile, Settings, Workload
 from rooflines.profiler.trace.calls import is_backward_node
+from rooflines.profiler.trace.cut import lacks_device
 from rooflines.profiler.trace.records import OPERATOR, Trace
 from rooflines.profiler.trace.url import shown
 
@@ -51,7 +52,7 @@ def _precision(trace: Trace) -> str:
 
 
 def _environment(trace: Trace) -> Environment:
-    ordinals = np.unique(trace.device.device).tolist()
+    ordinals = [0] if lacks_device(trace) else np.unique(trace.device.device).tolist()
     used = [trace.devices[ordinal] for ordinal in ordinals if 0 <= ordinal < len(trace.devices)]
     if not used:
         device = f"{trace.platform}:{ordinals[0]}" if ordinals else "cpu"

@@ -12,6 +12,7 @@ from rooflines.profiler.records import Run, RunFile, StepTimes, Workload
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.breakdown import device_intervals, step_breakdown
 from rooflines.profiler.trace.calls import PHASES, Calls, build_calls
+from rooflines.profiler.trace.cut import whole_part
 from rooflines.profiler.trace.idle import idle_breakdown
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.launches import launches
@@ -52,9 +53,9 @@ COMPANY_CORES = 0.2
 PAGING_FAULTS = 4000
 
 
-def analyze(run: Run, ceilings: Ceilings | None = None, trace: Trace | None = None) -> Analysis:
+def analyze(run: Run, ceilings: Ceilings | None = None, trace: Trace | None = None, *, partial: bool = False) -> Analysis:
     """Everything that ``run`` says, derived anew from its raw files; ``ceilings`` replace the ones stored with it, and ``trace`` is the
-    run's where it has been read already.
+    run's where it has been read already. With ``partial``, a trace that is cut off is read up to the cut.
 
     A run without a trace (interrupted before the traced pass) still has its step times. Raises TraceError when the trace is corrupt.
     """
@@ -72,12 +73,14 @@ def analyze(run: Run, ceilings: Ceilings | None = None, trace: Trace | None = No
         notes=(*_notes(facts), *_company(run), *_paging(facts), *_doubtful(ceilings)),
     )
     if trace is None and run.trace_path is not None:
-        trace = read_trace(run.trace_path, _list_dtype(facts.workload))
+        trace = whole_part(read_trace(run.trace_path, _list_dtype(facts.workload), partial=partial))
+        if trace.cut_ns is not None:
+            base = msgspec.structs.replace(base, notes=(*base.notes, *trace.notes))
     if trace is not None:
         if facts.environment.device != "cpu" and not len(trace.device):
             # What is left are the times of dispatching on the host, which the device's roofs do not bound.
             ceilings = None
-            base = msgspec.structs.replace(base, notes=(*base.notes, _no_device_events(facts)))
+            base = msgspec.structs.replace(base, notes=(*base.notes, _no_device_events(facts, trace)))
         code = read_compiled(run.compiled_path) if run.compiled_path is not None else None
         base = _with_trace(base, trace, ceilings, facts, code)
         devices = len(np.unique(trace.device.device))
@@ -98,7 +101,9 @@ def _with_usage(base: Analysis, run: Run, ceilings: Ceilings | None) -> Analysis
     return msgspec.structs.replace(base, usage=used, totals=totals)
 
 
-def _no_device_events(facts: RunFile) -> str:
+def _no_device_events(facts: RunFile, trace: Trace) -> str:
+    if trace.cut_ns is not None:
+        return "no device event was read: device time is unknown, and the host's times are not judged by the device's ceilings"
     return (
         f"the trace holds no work of {facts.environment.device}: the operators ran on the host, or this device cannot be traced; "
         "their times are the host's and are not judged by the device's ceilings"

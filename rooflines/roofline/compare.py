@@ -265,7 +265,7 @@ def differing_facts(before: Analysis, after: Analysis) -> tuple[Fact, ...]:
     )
 
 
-_UNLIKE = ("device", "device name", "multiprocessors", "threads", "mode")
+_UNLIKE = ("device", "device name", "times", "multiprocessors", "threads", "mode")
 
 
 def _facts(analysis: Analysis) -> dict[str, str | None]:
@@ -278,6 +278,8 @@ def _facts(analysis: Analysis) -> dict[str, str | None]:
     return {
         "device": kind,
         "device name": environment.device_name or None,
+        # A trace without device events, perhaps because it is cut off, has the host's times only.
+        "times": None if kind == "cpu" or analysis.timeline is None else "host" if analysis.idle_breakdown is None else "device",
         "multiprocessors": _text(environment.device_units),
         "threads": _text(environment.threads),
         "mode": workload.mode if mode_known else None,

@@ -29,6 +29,7 @@ def read_ranks(
     jobs: int | None = None,
     dask: str | None = None,
     memory_limit_bytes: int,
+    partial: bool = False,
     done: Callable[[], None] = lambda: None,
 ) -> list[RankPart]:
     """What is kept of each of ``sources``, in their order; ``done`` is called as each is read.
@@ -36,18 +37,19 @@ def read_ranks(
     ``jobs`` is the number of processes, by default as many as there are processors and work for; with 1 everything happens in this one.
     ``dask`` is the address of a Dask scheduler whose workers read instead; they must reach the files by the same names. The memory
     limit is that of one trace. Raises TraceError that names the file which cannot be read; the other processes are ended then, as they
-    are by an interrupt. Raises UsageError when Dask is not installed or does not answer.
+    are by an interrupt. Raises UsageError when Dask is not installed or does not answer. With ``partial``, traces that are cut off are
+    read up to the cut.
     """
     if dask is not None:
-        return _on_dask(sources, dask, memory_limit_bytes, done)
+        return _on_dask(sources, dask, memory_limit_bytes, partial, done)
     jobs = min(jobs or _worthwhile(sources), len(sources))
     if jobs <= 1:
         parts = []
         for source in sources:
-            parts.append(read_rank(source, memory_limit_bytes))
+            parts.append(read_rank(source, memory_limit_bytes, partial))
             done()
         return parts
-    return _in_processes(sources, jobs, memory_limit_bytes, done)
+    return _in_processes(sources, jobs, memory_limit_bytes, partial, done)
 
 
 def _worthwhile(sources: Sequence[str]) -> int:
@@ -58,9 +60,11 @@ def _worthwhile(sources: Sequence[str]) -> int:
     return min(processors, work)
 
 
-def _in_processes(sources: Sequence[str], jobs: int, memory_limit_bytes: int, done: Callable[[], None]) -> list[RankPart]:
+def _in_processes(
+    sources: Sequence[str], jobs: int, memory_limit_bytes: int, partial: bool, done: Callable[[], None]
+) -> list[RankPart]:
     with _pool(jobs) as pool:
-        futures = [pool.submit(read_rank, source, memory_limit_bytes) for source in sources]
+        futures = [pool.submit(read_rank, source, memory_limit_bytes, partial) for source in sources]
         try:
             for future in as_completed(futures):
                 future.result()
@@ -93,7 +97,7 @@ def _leave_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _on_dask(sources: Sequence[str], address: str, memory_limit_bytes: int, done: Callable[[], None]) -> list[RankPart]:
+def _on_dask(sources: Sequence[str], address: str, memory_limit_bytes: int, partial: bool, done: Callable[[], None]) -> list[RankPart]:
     try:
         import distributed
     except ImportError:
@@ -108,7 +112,7 @@ def _on_dask(sources: Sequence[str], address: str, memory_limit_bytes: int, done
         # A worker has a working directory of its own.
         paths = [source if is_url(source) else os.path.abspath(source) for source in sources]
         # Not pure: a file may have changed under the name that was read before.
-        futures = [client.submit(read_rank, source, memory_limit_bytes, pure=False) for source in paths]
+        futures = [client.submit(read_rank, source, memory_limit_bytes, partial, pure=False) for source in paths]
         try:
             for future in distributed.as_completed(futures, loop=client.loop):
                 future.result()

@@ -19,6 +19,7 @@ from rooflines.errors import TraceError, UsageError
 from rooflines.profiler.foreign import run_of_trace
 from rooflines.profiler.trace.collectives import Collectives, read_collectives
 from rooflines.profiler.trace.columns import MEMORY_LIMIT_BYTES
+from rooflines.profiler.trace.cut import lacks_device, whole_part
 from rooflines.profiler.trace.reader import read_trace
 from rooflines.profiler.trace.records import Rank
 from rooflines.profiler.trace.url import shown
@@ -159,14 +160,19 @@ class RankPart:
     notes: tuple[str, ...] = ()
 
 
-def read_rank(source: str, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> RankPart:
-    """Read and analyse the trace of one rank. Raises TraceError that names ``source``."""
+def read_rank(source: str, memory_limit_bytes: int = MEMORY_LIMIT_BYTES, partial: bool = False) -> RankPart:
+    """Read and analyse the trace of one rank, with ``partial`` up to where it is cut off. Raises TraceError that names ``source``."""
     try:
-        trace = read_trace(source, memory_limit_bytes=memory_limit_bytes)
+        trace = whole_part(read_trace(source, memory_limit_bytes=memory_limit_bytes, partial=partial))
     except TraceError as error:
         if shown(source) in error.message:
             raise
         raise TraceError(f"{shown(source)!r}: {error.message}", hint=error.hint) from None
+    if lacks_device(trace):
+        raise TraceError(
+            f"the trace {shown(source)!r} is cut off before its device events: its times cannot be compared with those of other ranks.",
+            hint="Leave it out, or analyze it alone.",
+        )
     run = run_of_trace(source, trace)
     analysis = analyze(run, None, trace)
     if analysis.timeline is None:

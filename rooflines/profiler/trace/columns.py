@@ -285,6 +285,11 @@ class Columns:
 
     # --- the end -------------------------------------------------------------------------------------------------------------------
 
+    @property
+    def last_end_ns(self) -> int:
+        """The end of the host event that is last in the file; 0 where there is none, and after ``finish``."""
+        return int(self._host[-1][4][-1]) if self._host else 0
+
     def finish(self) -> tuple[HostEvents, DeviceEvents, MemoryEvents]:
         """The columns, sorted; this object is empty afterwards."""
         kind, name, thread, start, end, signature, sequence, forward, correlation = _joined(self._host, _HOST_TYPES)

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from rooflines.errors import TraceError
+from rooflines.profiler.trace.stream import PARTIAL_HINT
 
 CHUNK_BYTES = 4 << 20
 # No event, and nothing before or behind the events, is longer.
@@ -93,6 +94,8 @@ _BOUNDARY = re.compile(rb'\}(?=\s*,\s*\{\s*"(?:ph|cat|name|pid|tid|ts|dur|id|s|b
 # Where no event begins with a key that is known.
 _ANY_BOUNDARY = re.compile(rb"\}(?=\s*,\s*\{)")
 _COMMA = re.compile(rb"\s*,")
+# A string, which the cut may end, or what opens or closes an object or a list.
+_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 _BLANK = re.compile(rb"[\s\xef\xbb\xbf]*")
 _ESCAPE = re.compile(r'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})?')
 _SEARCHED = 1 << 16
@@ -102,12 +105,17 @@ _HINT = "Give a *.pt.trace.json or *.pt.trace.json.gz."
 class Document:
     """The events of a trace, in lists of some thousand; ``head`` is whole once the iteration has ended.
 
-    ``repairs`` are sentences about JSON that is none but could be read: NaN, bad escapes, bytes that are no UTF-8.
+    ``repairs`` are sentences about JSON that is none but could be read: NaN, bad escapes, bytes that are no UTF-8. With ``partial``,
+    a file that is cut off is read up to the cut: ``cut_bytes`` is then its length, and ``all_events`` whether the cut lies behind the
+    list of events.
     """
 
-    def __init__(self, pieces: Iterable[bytes], origin: str) -> None:
+    def __init__(self, pieces: Iterable[bytes], origin: str, partial: bool = False) -> None:
         self.head = Head()
         self.repairs: dict[str, None] = {}
+        self.cut_bytes: int | None = None
+        self.all_events = True
+        self._partial = partial
         self._pieces = iter(pieces)
         self._origin = origin
         self._before = 0  # bytes of the file in front of the buffer
@@ -183,7 +191,7 @@ class Document:
             if events is None:
                 events = self._decoded(opening, buffer.rstrip().removesuffix(b","), b"]")
             if events is None:
-                raise self._malformed(buffer, opening)
+                return self._up_to_the_cut(opening, buffer)
             if not events and self._before <= 1:
                 raise TraceError(f"{self._origin!r} is not a PyTorch trace: it is an empty array.", hint=_HINT)
             return events
@@ -195,12 +203,23 @@ class Document:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             repaired = self._repaired(opening + bytes(buffer))
             if not isinstance(repaired, dict) or not isinstance(repaired.get("traceEvents"), list):
-                raise self._malformed(buffer, opening) from None
+                return self._up_to_the_cut(opening, buffer)
             events = _converted(repaired["traceEvents"])
             self._merge(msgspec.convert({**repaired, "traceEvents": []}, type=_Rest))
             return events
         self._merge(rest)
         return rest.events
+
+    def _up_to_the_cut(self, opening: bytes, buffer: bytearray) -> list[Event]:
+        """The events that end before the cut; raises TraceError without ``partial``, and where the file is damaged otherwise."""
+        end, depth = _last_end(buffer) if self._partial else (0, 0)
+        # The list of events is closed one level up, the object around it two.
+        whole = depth <= (-1 if opening == b"[" else -2)
+        events = self._decoded(b"[", buffer[:end], b"]") if self._partial and not whole else None
+        if events is None:
+            raise self._malformed(buffer, opening)
+        self.cut_bytes, self.all_events = self._before + len(buffer), depth < 0
+        return events
 
     def _merge(self, rest: Head) -> None:
         """What stands behind the events completes what stood before them."""
@@ -261,7 +280,7 @@ class Document:
             if "truncated" in str(error):
                 return TraceError(
                     f"the trace {self._origin!r} is cut off after {self._before + len(buffer):,} bytes, in the middle of an event.",
-                    hint="Copy or record it again; a profiler that is killed leaves such a file.",
+                    hint=PARTIAL_HINT,
                 )
             at = re.search(r"byte (\d+)", str(error))
             place = self._before + max(0, int(at[1]) - len(opening)) if at else self._before
@@ -293,6 +312,21 @@ def _are_rounded(events: list[Event]) -> bool:
     """
     some = events[:: max(1, len(events) // _ASKED)]
     return any(type(event.ts) is float and abs(event.ts) >= FLOATS_ROUND_FROM_US and not event.ts.is_integer() for event in some)
+
+
+def _last_end(buffer: bytearray) -> tuple[int, int]:
+    """Where the last whole event in ``buffer`` ends, which begins with an event, and how deep its end lies: 0 is between events."""
+    end = depth = lowest = 0
+    for token in _TOKEN.finditer(buffer):
+        sign = token[0]
+        if sign in (b"{", b"["):
+            depth += 1
+        elif sign in (b"}", b"]"):
+            depth -= 1
+            lowest = min(lowest, depth)
+            if not depth and not lowest:
+                end = token.end()
+    return end, lowest
 
 
 def _last_boundary(buffer: bytearray) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,28 +23,43 @@ from rooflines.profiler.trace.url import shown
 _NAME_LENGTH = 200
 
 
-def read_trace(path: Path | str, list_dtype: str = "float32", memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> Trace:
+def read_trace(
+    path: Path | str, list_dtype: str = "float32", memory_limit_bytes: int = MEMORY_LIMIT_BYTES, *, partial: bool = False
+) -> Trace:
     """The trace in ``path`` (JSON, plain or compressed by gzip or zstd; a file or a URL). ``list_dtype`` is the dtype of lists of
-    tensors, which Kineto does not record. What is kept of the events takes at most ``memory_limit_bytes``.
+    tensors, which Kineto does not record. What is kept of the events takes at most ``memory_limit_bytes``. With ``partial``, a file
+    that is cut off is read up to the cut.
 
     Raises TraceError when the file is missing, truncated, corrupt, too large, or no PyTorch trace.
     """
-    return _read(pieces(path), shown(path), list_dtype, memory_limit_bytes)
+    problems: list[str] | None = [] if partial else None
+    trace = _read(pieces(path, problems), shown(path), list_dtype, memory_limit_bytes, partial)
+    return replace(trace, notes=(*problems, *trace.notes)) if problems else trace
 
 
-def parse_trace(data: bytes, origin: str = "trace", list_dtype: str = "float32", memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> Trace:
+def parse_trace(
+    data: bytes,
+    origin: str = "trace",
+    list_dtype: str = "float32",
+    memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
+    *,
+    partial: bool = False,
+) -> Trace:
     """``read_trace`` for the JSON's bytes already in memory; ``origin`` names them in errors."""
     parts = (data[start : start + PIECE_BYTES] for start in range(0, len(data), PIECE_BYTES))
-    return _read(parts, origin, list_dtype, memory_limit_bytes)
+    return _read(parts, origin, list_dtype, memory_limit_bytes, partial)
 
 
-def _read(data: Iterable[bytes], origin: str, list_dtype: str, memory_limit_bytes: int) -> Trace:
-    document = Document(data, origin)
+def _read(data: Iterable[bytes], origin: str, list_dtype: str, memory_limit_bytes: int, partial: bool = False) -> Trace:
+    document = Document(data, origin, partial)
     columns = Columns(list_dtype, memory_limit_bytes)
     with _uncollected():
         for events in document:
             columns.add(events)
+    cut_ns = None if document.all_events else columns.last_end_ns
     host, device, memory = columns.finish()
+    if not columns.events and document.cut_bytes is not None:
+        raise TraceError(f"the trace {origin!r} is cut off after {document.cut_bytes:,} bytes, before the end of its first event.")
     if not columns.events:
         raise TraceError(f"{origin!r} is not a PyTorch trace: it has no events.", hint="Record at least one step.")
     if not (len(host) or len(device) or len(memory)):
@@ -60,7 +76,8 @@ def _read(data: Iterable[bytes], origin: str, list_dtype: str, memory_limit_byte
         devices=_devices(document.head),
         rank=_rank(document.head),
         platform=columns.platform,
-        notes=(*document.repairs, *_left_out(columns)),
+        notes=(*_cut(document, columns.events), *document.repairs, *_left_out(columns)),
+        cut_ns=cut_ns,
     )
 
 
@@ -82,6 +99,14 @@ def _instead(columns: Columns) -> str:
         return "its events are those of XLA (JAX or TensorFlow)"
     # What else it has is not said: names of processes are command lines, with whatever stands in them.
     return "it has no operators and no kernels"
+
+
+def _cut(document: Document, events: int) -> list[str]:
+    if document.cut_bytes is None:
+        return []
+    missing = "what stands behind the events" if document.all_events else "what follows"
+    last = "" if document.all_events else "; the last step may be incomplete"
+    return [f"the trace is cut off after {document.cut_bytes:,} bytes: {events:,} events were read, {missing} is missing{last}"]
 
 
 def _left_out(columns: Columns) -> list[str]:

@@ -117,7 +117,8 @@ class Rank:
 @dataclass(frozen=True, slots=True)
 class Trace:
     """A Kineto trace. ``platform`` is torch's name for the kind of device in it (``cuda`` for NVIDIA's and AMD's). ``notes`` are
-    sentences about what in the file was repaired or left out."""
+    sentences about what in the file was repaired or left out. ``cut_ns`` is None for a file with all of its events; where the file is
+    cut off among them it is the end of the last host event before the cut, in the order of the file."""
 
     host: HostEvents
     device: DeviceEvents
@@ -129,3 +130,4 @@ class Trace:
     rank: Rank | None = None
     platform: str = "cuda"
     notes: tuple[str, ...] = field(default=())
+    cut_ns: int | None = None

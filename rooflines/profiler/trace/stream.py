@@ -6,6 +6,7 @@ GIL, so that this costs a decoder with a second core nothing.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import select
@@ -20,8 +21,12 @@ from rooflines.errors import TraceError
 from rooflines.profiler.trace.url import is_url, shown, shown_reason
 
 PIECE_BYTES = 4 << 20
+# What a piece of a zstd file is with ``problems``: the piece that is being read is lost where the file is damaged.
+_SMALL_PIECE_BYTES = 4 << 10
 
 _Peekable: TypeAlias = "io.BufferedReader[Any]"
+
+PARTIAL_HINT = "Read what is there with --partial (partial=True in Python); a profiler that is killed leaves such a file."
 
 _GZIP, _ZSTD, _ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PK\x03\x04"
 # Traces shrink ten- to fortyfold, the same step repeated for ever up to two hundredfold. What expands more than this is a bomb.
@@ -33,10 +38,15 @@ _PATIENCE_S = 10
 _EXPANSION_COUNTS_FROM = 256 << 20
 
 
-def pieces(path: Path | str) -> Iterator[bytes]:
+class _Damaged(Exception):
+    """A compressed file ends early or cannot be decompressed any further."""
+
+
+def pieces(path: Path | str, problems: list[str] | None = None) -> Iterator[bytes]:
     """The decompressed contents of ``path``, a file or any URL that fsspec opens (``s3://``, ``https://``, ``memory://``).
 
-    Raises TraceError for a file that is missing, unreadable, damaged, or expands without measure.
+    Raises TraceError for a file that is missing, unreadable, damaged, or expands without measure. With ``problems``, a damaged file is
+    decompressed up to the damage, which is then described in ``problems``.
     """
     source, origin = str(path), shown(path)
     try:
@@ -44,7 +54,7 @@ def pieces(path: Path | str) -> Iterator[bytes]:
     except (OSError, ValueError, ImportError) as error:
         raise TraceError(f"cannot read the trace {origin!r}: {shown_reason(_reason(error), source)}") from None
     with file:
-        yield from _ahead(_contents(file, source))
+        yield from _ahead(_contents(file, source, problems))
 
 
 def _open(source: str) -> _Peekable:
@@ -84,14 +94,19 @@ def _reason(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
-def _contents(file: _Peekable, source: str) -> Iterator[bytes]:
+def _contents(file: _Peekable, source: str, problems: list[str] | None) -> Iterator[bytes]:
     origin = shown(source)
+    some = False
     try:
         magic = file.peek(4)[:4]
         if magic.startswith(_GZIP):
-            yield from _measured(_gunzip(file), file, origin)
+            for piece in _measured(_gunzip(file, problems is not None), file, origin):
+                some = True
+                yield piece
         elif magic == _ZSTD:
-            yield from _measured(_unzstd(file, origin), file, origin)
+            for piece in _measured(_unzstd(file, problems is not None), file, origin):
+                some = True
+                yield piece
         elif magic == _ZIP:
             raise TraceError(f"{origin!r} is a zip archive.", hint="Unpack it and give the trace inside.")
         else:
@@ -99,12 +114,15 @@ def _contents(file: _Peekable, source: str) -> Iterator[bytes]:
                 yield piece
     except OSError as error:
         raise TraceError(f"cannot read the trace {origin!r}: {shown_reason(_reason(error), source)}") from None
-    except (EOFError, zlib.error) as error:
-        raise TraceError(f"the trace {origin!r} is a damaged gzip file: {error}", hint="Copy or record it again.") from None
+    except _Damaged as error:
+        if problems is None or not some:
+            raise TraceError(f"the trace {origin!r} is a damaged {error}", hint=PARTIAL_HINT if problems is None else "") from None
+        problems.append(f"the trace is a damaged {error}")
 
 
-def _gunzip(file: BinaryIO) -> Iterator[bytes]:
-    """The members of a gzip file, which may be several behind each other, as ``cat a.gz b.gz`` makes them."""
+def _gunzip(file: BinaryIO, partial: bool) -> Iterator[bytes]:
+    """The members of a gzip file, which may be several behind each other, as ``cat a.gz b.gz`` makes them. With ``partial``,
+    everything before a damage comes before the error."""
     member = zlib.decompressobj(wbits=31)
     rest = b""
     while True:
@@ -117,21 +135,36 @@ def _gunzip(file: BinaryIO) -> Iterator[bytes]:
         else:
             rest = member.unconsumed_tail or file.read(PIECE_BYTES // 16)
             if not rest:
-                raise EOFError("it ends before its contents do")
-        if piece := member.decompress(rest, PIECE_BYTES):
+                raise _Damaged("gzip file: it ends before its contents do")
+        before = member.copy() if partial else None
+        try:
+            piece = member.decompress(rest, PIECE_BYTES)
+        except zlib.error as error:
+            if before is not None:
+                yield from _byte_by_byte(before, rest)
+            raise _Damaged(f"gzip file: {error}") from None
+        if piece:
             yield piece
 
 
-def _unzstd(file: BinaryIO, origin: str) -> Iterator[bytes]:
+def _byte_by_byte(member: Any, rest: bytes) -> Iterator[bytes]:
+    """What ``rest`` decompresses to before its damage: the call of zlib that meets the damage returns nothing."""
+    with contextlib.suppress(zlib.error):
+        for at in range(len(rest)):
+            if piece := member.decompress(rest[at : at + 1]):
+                yield piece
+
+
+def _unzstd(file: BinaryIO, partial: bool) -> Iterator[bytes]:
     import zstandard
 
     # A frame that is cut off ends without an error here; the decoder then finds its JSON cut off.
     try:
         with zstandard.ZstdDecompressor(max_window_size=_LARGEST_WINDOW).stream_reader(file, read_across_frames=True) as reader:
-            while piece := reader.read(PIECE_BYTES):
+            while piece := reader.read(_SMALL_PIECE_BYTES if partial else PIECE_BYTES):
                 yield piece
     except zstandard.ZstdError as error:
-        raise TraceError(f"the trace {origin!r} is a damaged zstd file: {error}", hint="Copy or record it again.") from None
+        raise _Damaged(f"zstd file: {error}") from None
 
 
 def _measured(contents: Iterator[bytes], file: BinaryIO, origin: str) -> Iterator[bytes]:
