@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import call, environment
+from tests.traces import add, kernel, launch
 
 pytestmark = pytest.mark.unit
 
@@ -158,3 +159,70 @@ def test_the_terminal_says_why_the_device_was_idle(rooflines):
     answer = rooflines("analyze", BERT)
     assert answer.code == 0
     assert "the host had launched nothing" in " ".join(answer.out.split())
+
+
+@pytest.fixture
+def cut(tmp_path):
+    """A file with the first ``fraction`` of a trace."""
+
+    def write(name, fraction, source="toy_mi250_training"):
+        text = gzip.decompress((TRACES / f"{source}.json.gz").read_bytes())
+        (tmp_path / name).write_bytes(text[: int(fraction * len(text))])
+        return tmp_path / name
+
+    return write
+
+
+def test_a_trace_that_is_cut_off_is_read_up_to_the_cut(rooflines, analyzed, cut):
+    path = cut("t.json", 0.6)
+    answer = rooflines("analyze", path)
+    assert (answer.code, "is cut off after 32,900 bytes" in answer.complaint[0], "--partial" in answer.complaint[1]) == (2, True, True)
+    found = analyzed(path, "--partial")
+    assert any("cut off after 32,900 bytes" in note and "the last step may be incomplete" in note for note in found["notes"])
+    assert found["basis"] == {"per": "trace", "steps": 1}
+
+
+def test_without_device_events_nothing_is_judged(analyzed, tmp_path):
+    whole = json.loads(gzip.decompress(BERT.read_bytes()))
+    text = json.dumps({"deviceProperties": whole["deviceProperties"], **whole})
+    (tmp_path / "t.json").write_text(text[: text.index('"kernel"')])
+    found = analyzed(tmp_path / "t.json", "--partial", "--ceilings", "spec")
+    assert found["environment"]["device"] == "cuda:0"
+    assert any("no device event was read: device time is unknown" in note for note in found["notes"])
+    assert not any("efficiency" in row for row in found["operators"])
+
+
+def test_a_complete_trace_is_the_same_with_partial(analyzed):
+    whole, partial = analyzed(BERT), analyzed(BERT, "--partial")
+    # The command and the time of the analysis.
+    assert {**partial, "command": whole["command"], "created": whole["created"]} == whole
+
+
+def test_a_gzip_that_ends_early_is_reported_and_compared(rooflines, tmp_path):
+    path = tmp_path / "t.json.gz"
+    path.write_bytes(BERT.read_bytes()[:-5_000])
+    assert "--partial" in rooflines("report", path, "--output", tmp_path / "out").complaint[1]
+    answer = rooflines("report", path, "--partial", "--output", tmp_path / "out", "--formats", "html,json")
+    assert answer.code == 0, answer.err
+    assert "it ends before its contents do" in (tmp_path / "out" / "report.html").read_text()
+    answer = rooflines("compare", path, path, "--partial")
+    assert answer.code == 0, answer.err
+
+
+def test_host_times_are_not_compared_with_device_times(rooflines, tmp_path):
+    text = json.dumps({"deviceProperties": [{"name": "GPU"}], "traceEvents": [add(0, 9), launch(1, 2, 1), kernel("k", 5, 9, 1)]})
+    (tmp_path / "whole.json").write_text(text)
+    (tmp_path / "cut.json").write_text(text[:-100])
+    answer = rooflines("compare", tmp_path / "cut.json", tmp_path / "whole.json", "--partial")
+    assert (answer.code, "times 'host' and 'device'" in answer.complaint[0]) == (2, True), answer.err
+
+
+def test_ranks_that_are_cut_off(rooflines, cut):
+    ranks = [cut("rank0.json", 1, "ddp_rank0"), cut("rank1.json", 0.8, "ddp_rank1")]
+    assert "--partial" in rooflines("analyze", *ranks, "--jobs", 1).complaint[1]
+    for jobs in (1, 2):
+        answer = rooflines("analyze", *ranks, "--jobs", jobs, "--partial", "--format", "json")
+        assert answer.code == 0, answer.err
+        assert any(note.startswith("rank 1: the trace is cut off after") for note in json.loads(answer.out)["notes"])
+    answer = rooflines("analyze", ranks[0], cut("rank1.json", 0.2, "ddp_rank1"), "--jobs", 1, "--partial")
+    assert (answer.code, "cut off before its device events" in answer.complaint[0]) == (2, True)

@@ -7,6 +7,7 @@ escaped, and where such a place lies deeper than an event the chunk does not dec
 
 from __future__ import annotations
 
+import bisect
 import json
 import re
 from collections.abc import Iterable, Iterator
@@ -105,17 +106,17 @@ _HINT = "Give a *.pt.trace.json or *.pt.trace.json.gz."
 class Document:
     """The events of a trace, in lists of some thousand; ``head`` is whole once the iteration has ended.
 
-    ``repairs`` are sentences about JSON that is none but could be read: NaN, bad escapes, bytes that are no UTF-8. With ``partial``,
+    ``repairs`` are sentences about JSON that is none but could be read: NaN, bad escapes, bytes that are no UTF-8. With ``problems``,
     a file that is cut off is read up to the cut: ``cut_bytes`` is then its length, and ``all_events`` whether the cut lies behind the
-    list of events.
+    list of events. Where ``problems`` says that the pieces end at a damage, what does not decode before it is left out, too.
     """
 
-    def __init__(self, pieces: Iterable[bytes], origin: str, partial: bool = False) -> None:
+    def __init__(self, pieces: Iterable[bytes], origin: str, problems: list[str] | None = None) -> None:
         self.head = Head()
         self.repairs: dict[str, None] = {}
         self.cut_bytes: int | None = None
         self.all_events = True
-        self._partial = partial
+        self._problems = problems
         self._pieces = iter(pieces)
         self._origin = origin
         self._before = 0  # bytes of the file in front of the buffer
@@ -211,11 +212,17 @@ class Document:
         return rest.events
 
     def _up_to_the_cut(self, opening: bytes, buffer: bytearray) -> list[Event]:
-        """The events that end before the cut; raises TraceError without ``partial``, and where the file is damaged otherwise."""
-        end, depth = _last_end(buffer) if self._partial else (0, 0)
+        """The events that end before the cut; raises TraceError without ``problems``, and where the JSON is damaged."""
+        ends, depth = _ends(buffer) if self._problems is not None else ([0], 0)
         # The list of events is closed one level up, the object around it two.
         whole = depth <= (-1 if opening == b"[" else -2)
-        events = self._decoded(b"[", buffer[:end], b"]") if self._partial and not whole else None
+        events = None
+        if self._problems or (self._problems is not None and not whole):
+            events = self._decoded(b"[", buffer[: ends[-1]], b"]")
+        if events is None and self._problems:
+            # Before zlib notices a damage it returns bytes that are wrong.
+            first = bisect.bisect_left(ends, True, key=lambda end: self._decoded(b"[", buffer[:end], b"]") is None)
+            events = self._decoded(b"[", buffer[: ends[first - 1]], b"]")
         if events is None:
             raise self._malformed(buffer, opening)
         self.cut_bytes, self.all_events = self._before + len(buffer), depth < 0
@@ -314,9 +321,9 @@ def _are_rounded(events: list[Event]) -> bool:
     return any(type(event.ts) is float and abs(event.ts) >= FLOATS_ROUND_FROM_US and not event.ts.is_integer() for event in some)
 
 
-def _last_end(buffer: bytearray) -> tuple[int, int]:
-    """Where the last whole event in ``buffer`` ends, which begins with an event, and how deep its end lies: 0 is between events."""
-    end = depth = lowest = 0
+def _ends(buffer: bytearray) -> tuple[list[int], int]:
+    """Where the whole events in ``buffer`` end, behind a 0, and below 0 how many levels around the events are closed."""
+    ends, depth, lowest = [0], 0, 0
     for token in _TOKEN.finditer(buffer):
         sign = token[0]
         if sign in (b"{", b"["):
@@ -325,8 +332,8 @@ def _last_end(buffer: bytearray) -> tuple[int, int]:
             depth -= 1
             lowest = min(lowest, depth)
             if not depth and not lowest:
-                end = token.end()
-    return end, lowest
+                ends.append(token.end())
+    return ends, lowest
 
 
 def _last_boundary(buffer: bytearray) -> int:

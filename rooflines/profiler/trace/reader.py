@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +32,7 @@ def read_trace(
     Raises TraceError when the file is missing, truncated, corrupt, too large, or no PyTorch trace.
     """
     problems: list[str] | None = [] if partial else None
-    trace = _read(pieces(path, problems), shown(path), list_dtype, memory_limit_bytes, partial)
-    return replace(trace, notes=(*problems, *trace.notes)) if problems else trace
+    return _read(pieces(path, problems), shown(path), list_dtype, memory_limit_bytes, problems)
 
 
 def parse_trace(
@@ -47,11 +45,11 @@ def parse_trace(
 ) -> Trace:
     """``read_trace`` for the JSON's bytes already in memory; ``origin`` names them in errors."""
     parts = (data[start : start + PIECE_BYTES] for start in range(0, len(data), PIECE_BYTES))
-    return _read(parts, origin, list_dtype, memory_limit_bytes, partial)
+    return _read(parts, origin, list_dtype, memory_limit_bytes, [] if partial else None)
 
 
-def _read(data: Iterable[bytes], origin: str, list_dtype: str, memory_limit_bytes: int, partial: bool = False) -> Trace:
-    document = Document(data, origin, partial)
+def _read(data: Iterable[bytes], origin: str, list_dtype: str, memory_limit_bytes: int, problems: list[str] | None = None) -> Trace:
+    document = Document(data, origin, problems)
     columns = Columns(list_dtype, memory_limit_bytes)
     with _uncollected():
         for events in document:
@@ -76,7 +74,7 @@ def _read(data: Iterable[bytes], origin: str, list_dtype: str, memory_limit_byte
         devices=_devices(document.head),
         rank=_rank(document.head),
         platform=columns.platform,
-        notes=(*_cut(document, columns.events), *document.repairs, *_left_out(columns)),
+        notes=(*(problems or ()), *_cut(document, columns.events), *document.repairs, *_left_out(columns)),
         cut_ns=cut_ns,
     )
 

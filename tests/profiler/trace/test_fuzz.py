@@ -29,6 +29,7 @@ from rooflines.errors import TraceError
 from rooflines.profiler.foreign import run_of_trace
 from rooflines.profiler.trace import document, stream
 from rooflines.profiler.trace.calls import build_calls
+from rooflines.profiler.trace.cut import whole_part
 from rooflines.profiler.trace.nesting import nest, parents
 from rooflines.profiler.trace.reader import _read, parse_trace, read_trace
 from rooflines.profiler.trace.records import Trace
@@ -145,6 +146,12 @@ def _columns(found: Trace) -> list[Any]:
     for table in (found.host, found.device, found.memory):
         columns += [getattr(table, field).tolist() for field in table.__slots__]
     return columns
+
+
+def _events(found: Trace) -> list[Any]:
+    """Those of ``_columns`` that are about events."""
+    columns = _columns(found)
+    return columns[:3] + columns[6:]
 
 
 @settings(max_examples=60, deadline=None)
@@ -443,3 +450,98 @@ def test_steps_and_modules_by_the_thousand():
     events = [span(f"ProfilerStep#{i}", i, 0.5) for i in range(2000)]
     events += [span("nn.Module: " + ".".join(f"m{i}" for i in range(j)) + " (M)", 2000 + j, 0.5) for j in range(1, 400)]
     _analysed(json.dumps([*events, add(0, 5)]).encode())
+
+
+# --- traces that are cut off ---------------------------------------------------------------------------------------------------------
+
+
+def _events_of_every_kind() -> list[dict[str, Any]]:
+    return [
+        add(0, 1), mm(2, 1, 2, 3, 4), {"ph": "s", "id": 1, "ts": 2}, launch(2.5, 0.1, 1), span("ProfilerStep#1", 0, 9),
+        kernel('é"},{\\', 3, 1.5e-1, 1), allocation(4, -40), {**add(5, 1), "other": [{"a": "}]"}, []]},
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["object", "array", "spaced"])
+def test_of_a_trace_cut_off_anywhere_every_whole_event_is_read(form):
+    events = _events_of_every_kind()
+    indent = 2 if form == "spaced" else None
+    document: Any = events if form == "array" else {"deviceProperties": [], "traceEvents": events, "tail": {"a": [1, {"b": "]}"}]}}
+    data = json.dumps(document, ensure_ascii=False, indent=indent).encode()
+    assert _columns(parse_trace(data, partial=True)) == _columns(parse_trace(data))
+    # What is read of the first so many events, and how many bytes hold them.
+    read, ends, at = [], [], 0
+    for count, event in enumerate(events, 1):
+        text = json.dumps(event, ensure_ascii=False, indent=indent)
+        pattern = (text if form != "spaced" else text.replace("\n", "\n    ")).encode()
+        at = data.index(pattern, at) + len(pattern)
+        ends.append(at)
+        read.append(_events(parse_trace(json.dumps(events[:count]).encode())))
+    for length in range(len(data)):
+        whole = sum(end <= length for end in ends)
+        if not whole:
+            with pytest.raises(TraceError):
+                parse_trace(data[:length], partial=True)
+            continue
+        found = parse_trace(data[:length], partial=True)
+        assert _events(found) == read[whole - 1], length
+        # An array needs no closing bracket: one that ends with an event looks complete.
+        if form != "array":
+            assert f"cut off after {length:,} bytes: {whole} events were read" in found.notes[0]
+        analyze(run_of_trace("t.json", whole_part(found)), _sheet(), whole_part(found))
+
+
+@pytest.mark.parametrize("chunk", [64, 200, 1000])
+def test_a_cut_behind_several_chunks(monkeypatch, chunk):
+    monkeypatch.setattr(document, "CHUNK_BYTES", chunk)
+    data = json.dumps({"traceEvents": [add(i, 1) for i in range(30)]}).encode()
+    most = 0
+    for length in (*range(300, len(data) - 1, 7), len(data) - 1):
+        parts = [data[start : min(length, start + 50)] for start in range(0, length, 50)]
+        found = len(_read(parts, "trace", "float32", 1 << 30, []).host)
+        assert most <= found <= 30
+        most = found
+    assert most == 30
+
+
+@pytest.mark.parametrize("how", ["gzip", "zstd"])
+def test_of_a_compressed_file_cut_off_anywhere_what_decompresses_is_read(tmp_path, how):
+    whole = _packed(json.dumps({"traceEvents": [add(i, 1, size=i * i) for i in range(60)]}).encode(), how)
+    path = tmp_path / "trace"
+    most = 0
+    for length in range(len(whole) + 1):
+        path.write_bytes(whole[:length])
+        try:
+            found = len(read_trace(path, partial=True).host)
+        except TraceError:
+            found = 0
+        assert found >= most
+        most = found
+    assert most == 60
+
+
+@pytest.mark.parametrize("how", ["gzip", "zstd"])
+def test_of_a_damaged_file_what_is_before_the_damage_is_read(tmp_path, how):
+    rng = random.Random(0)
+    data = json.dumps({"traceEvents": [op(rng.randbytes(20).hex(), i, 1) for i in range(20_000)]}).encode()
+    whole = bytearray(_packed(data, how))
+    path = tmp_path / "trace"
+    at = len(whole) // 2
+    whole[at : at + 64] = bytes(64)
+    path.write_bytes(whole)
+    with pytest.raises(TraceError, match=rf"(damaged {how}|damaged near|cut off).*"):
+        read_trace(path)
+    found = read_trace(path, partial=True)
+    assert 8_000 < len(found.host) < 12_000
+    assert f"the trace is a damaged {how} file" in found.notes[0]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 20_000))
+def test_a_real_trace_cut_off_anywhere_is_analysed_or_refused(length):
+    with contextlib.suppress(TraceError):
+        found = whole_part(parse_trace(json.dumps(_real("toy_mi250_training")).encode()[:length], partial=True))
+        analysis = analyze(run_of_trace("t.json", found), _sheet(), found)
+        assert analysis.basis.per == "trace"
+        assert len(found.device) or not any(row.efficiency for row in analysis.operators)
+        serial.to_json(analysis)
