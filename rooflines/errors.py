@@ -18,11 +18,14 @@ exits with ``exit_code``; from Python they are ordinary exceptions.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 
 class RooflinesError(Exception):
-    """Base class. ``hint`` is the next thing to try, or empty."""
+    """Base class. ``hint`` is the next thing to try, or empty; ``reported`` is the run whose reports were written all the same."""
 
     exit_code = 1
+    reported: Path | None = None
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
@@ -24,7 +24,10 @@ from rooflines.cli.options import (
     SequenceLength,
 )
 from rooflines.cli.output import console, progress_bar
-from rooflines.errors import UsageError
+from rooflines.errors import RooflinesError, UsageError
+
+if TYPE_CHECKING:
+    from rooflines.profiler.job import Rank
 
 
 @app.command()
@@ -35,6 +38,12 @@ def profile(
     ] = None,
     arguments: Annotated[
         Optional[list[str]], typer.Argument(help="The script's own arguments, after --.", show_default=False)  # noqa: UP045
+    ] = None,
+    module: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--module", "-m", help="A module to run as python -m does (package.train).", rich_help_panel=WHAT, show_default=False
+        ),
     ] = None,
     model: Annotated[
         Optional[str],  # noqa: UP045
@@ -86,35 +95,57 @@ def profile(
     [bold]rooflines profile --model resnet50 --mode training --batch-size 8[/bold]
 
     [bold]rooflines profile train.py -- --its --own args[/bold]
+
+    [bold]torchrun --nproc-per-node 2 -m rooflines profile train.py[/bold]
     """
     from rooflines import pipeline
+    from rooflines.profiler.job import rank_here
 
     chosen = pipeline.check_formats(name.strip() for name in formats.split(",") if name.strip())
-    is_script = target is not None and target.endswith(".py")
+    program, own = _program(target, arguments or [], module, model)
+    if program is not None:
+        _refuse_for_script(context)
+    rank = rank_here() if program is not None else None
+    silent = rank is not None and rank.number > 0  # one rank speaks for all
+    try:
+        with progress_bar(quiet or silent) as progress:
+            if program is not None:
+                run = pipeline.profile_script(
+                    program, own, module=module is not None, device=device, threads=threads, batch_size=batch_size,
+                    precision=precision.value, steps=steps, warmup=warmup, ceilings=ceilings, remeasure=remeasure, output=output,
+                    formats=chosen, to_end=to_end, progress=progress,
+                )  # fmt: skip
+            else:
+                run = pipeline.profile(
+                    model or target or "", mode=mode.value, batch_size=batch_size, image_size=image_size,
+                    sequence_length=sequence_length, precision=precision.value, device=device, threads=threads,
+                    channels_last=channels_last, compile=compile, steps=steps, warmup=warmup, ceilings=ceilings, remeasure=remeasure,
+                    output=output, formats=chosen, seed=seed, progress=progress,
+                )  # fmt: skip
+    except RooflinesError as error:
+        if error.reported is not None and not silent:
+            _print_run(error.reported, chosen, quiet, rank)
+        raise
+    if not silent:
+        _print_run(run.directory, chosen, quiet, rank)
+
+
+def _program(target: str | None, arguments: list[str], module: str | None, model: str | None) -> tuple[str | None, list[str]]:
+    """The script or module to run, None where it is neither, and its own arguments."""
+    if module is not None:
+        if model is not None:
+            raise UsageError(f"both --module {module} and --model {model} were given.", hint="Give one of them.")
+        return module, [target, *arguments] if target is not None else []
     if target is None and model is None:
         raise UsageError("nothing to profile was given.", hint="For example: rooflines profile --model resnet50")
     if target is not None and model is not None:
         raise UsageError(f"both --model {model} and {target} were given.", hint="Give one of them.")
+    is_script = target is not None and target.endswith(".py")
     if arguments and not is_script:
         raise UsageError(
             f"unexpected argument {arguments[0]!r}.", hint="Only a script (train.py) takes arguments of its own, after --."
         )
-    if is_script:
-        _refuse_for_script(context)
-    with progress_bar(quiet) as progress:
-        if is_script and target is not None:
-            run = pipeline.profile_script(
-                Path(target), list(arguments or ()), device=device, threads=threads, batch_size=batch_size, precision=precision.value,
-                steps=steps, warmup=warmup, ceilings=ceilings, remeasure=remeasure, output=output, formats=chosen, to_end=to_end,
-                progress=progress,
-            )  # fmt: skip
-        else:
-            run = pipeline.profile(
-                model or target or "", mode=mode.value, batch_size=batch_size, image_size=image_size, sequence_length=sequence_length,
-                precision=precision.value, device=device, threads=threads, channels_last=channels_last, compile=compile, steps=steps,
-                warmup=warmup, ceilings=ceilings, remeasure=remeasure, output=output, formats=chosen, seed=seed, progress=progress,
-            )  # fmt: skip
-    _print_run(run.directory, chosen, quiet)
+    return target if is_script else None, arguments
 
 
 # What a script decides for itself; batch size and precision are taken as labels.
@@ -131,7 +162,7 @@ def _refuse_for_script(context: typer.Context) -> None:
             )
 
 
-def _print_run(directory: Path, formats: tuple[str, ...], quiet: bool) -> None:
+def _print_run(directory: Path, formats: tuple[str, ...], quiet: bool, rank: Rank | None) -> None:
     from rooflines import pipeline
 
     shown = directory / ("report.html" if "html" in formats else pipeline.ANALYSIS_FILE)
@@ -145,3 +176,5 @@ def _print_run(directory: Path, formats: tuple[str, ...], quiet: bool) -> None:
     print(f"again     rooflines report {shlex.quote(str(directory))}")
     if "tensorboard" in formats:
         print(f"browse    tensorboard --logdir {shlex.quote(str(directory.parent))}")
+    if rank is not None:
+        print(f"all ranks rooflines analyze {shlex.quote(str(directory.parent))}")

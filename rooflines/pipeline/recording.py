@@ -9,18 +9,20 @@ from __future__ import annotations
 import contextlib
 import difflib
 import gc
+import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rooflines.errors import Interrupted, UsageError, WorkloadError
+from rooflines.errors import Interrupted, RooflinesError, UsageError, WorkloadError
 from rooflines.pipeline.ceilings import GivenCeilings, given_ceilings
 from rooflines.pipeline.reading import default_command
 from rooflines.pipeline.reporting import FORMATS, check_formats, report
 from rooflines.profiler.collect import Recording, collect, quiet_profiler
-from rooflines.profiler.directory import check_directory, default_directory
+from rooflines.profiler.directory import check_directory, default_directory, directory_of_rank
 from rooflines.profiler.memory_shortage import memory_shortage
 from rooflines.profiler.options import Options, check_options, find_device
 from rooflines.profiler.progress import Progress, Silent
@@ -136,9 +138,10 @@ def _generators_kept(options: Options) -> Iterator[None]:
 
 
 def profile_script(
-    script: Path,
+    script: Path | str,
     arguments: list[str],
     *,
+    module: bool = False,
     device: str = "auto",
     threads: int | None = None,
     batch_size: int | None = None,
@@ -155,32 +158,68 @@ def profile_script(
 ) -> Run:
     """Record the steps of ``script``, run with ``arguments`` as its own command line, and write its analysis and reports.
 
-    A step ends with ``optimizer.step()``, or in a script without optimizer when an outermost module returns with gradients off. The
-    script is stopped when enough is recorded, unless ``to_end``. ``device`` is the one whose clock and memory are watched;
-    ``batch_size`` and ``precision`` only label the run. Raises WorkloadError when the script raises, with its exception as
-    ``__cause__``.
+    ``script`` is a file, or with ``module`` the name of a module (``python -m``). A step ends with ``optimizer.step()``, or in a script
+    without optimizer when an outermost module returns with gradients off; a script without any step is recorded as one. It is stopped
+    when enough is recorded, unless ``to_end``. ``device`` is the one whose clock and memory are watched; ``batch_size`` and
+    ``precision`` only label the run. As one rank of a job, ``output`` is the job's directory and the run is in ``rankN`` below it.
+
+    Raises WorkloadError when the script raises or exits with an error, with its exception as ``__cause__``, and Interrupted on Ctrl-C,
+    both after what had been recorded was reported (``reported``).
     """
-    from rooflines.profiler.script import collect_script
+    from rooflines.profiler.script import Program, collect_script
 
     check_steps(steps, warmup)
     check_options(Options(batch_size=batch_size, precision=precision, device=device, threads=threads))
     formats = check_formats(formats)
-    if not script.is_file():
-        nearby = [str(path) for path in script.parent.glob("*.py")] if script.parent.is_dir() else []
-        close = difflib.get_close_matches(str(script), nearby, n=1)
-        raise WorkloadError(f"no such script: {str(script)!r}.", hint=f"Did you mean {close[0]}?" if close else "Check the path.")
-    directory = Path(output) if output is not None else default_directory(script.stem, "script")
+    name = _check_module(str(script)) if module else _check_script(Path(script))
+    directory = directory_of_rank(Path(output) if output is not None else default_directory(Path(name).stem, "script"))
     check_directory(directory)
     given = given_ceilings(ceilings, str(device))
     quiet_profiler()
     found = find_device(device)
     progress = progress or Silent()
     settings = Settings(command=command or default_command(), steps=steps, warmup=warmup, ceilings=ceilings)
-    workload = Workload(name=script.name, mode="inference", batch_size=batch_size, precision=precision, source="script")
+    workload = Workload(name=name, mode="inference", batch_size=batch_size, precision=precision, source="script")
     recording = Recording(directory, workload, found, settings=settings, progress=progress)
-    with thread_count(threads):
-        run = collect_script(script, arguments, recording, found, to_end=to_end)
-    return _finish(run, given, formats, remeasure=remeasure, progress=progress)
+    program = Program.of_module(str(script), arguments) if module else Program.of_script(Path(script), arguments)
+    failure: RooflinesError | None = None
+    try:
+        with thread_count(threads):
+            run = collect_script(program, recording, found, to_end=to_end)
+    except RooflinesError as error:
+        if recording.run is None:
+            raise
+        failure, run = error, recording.run
+    run = _finish(run, given, formats, remeasure=remeasure, progress=progress)
+    if failure is not None:
+        failure.reported = run.directory
+        raise failure
+    return run
+
+
+def _check_script(script: Path) -> str:
+    """The file's name; raises WorkloadError where there is no such file."""
+    if not script.is_file():
+        nearby = [str(path) for path in script.parent.glob("*.py")] if script.parent.is_dir() else []
+        close = difflib.get_close_matches(str(script), nearby, n=1)
+        raise WorkloadError(f"no such script: {str(script)!r}.", hint=f"Did you mean {close[0]}?" if close else "Check the path.")
+    return script.name
+
+
+def _check_module(module: str) -> str:
+    """The module's name; raises WorkloadError where ``python -m`` would not find it."""
+    import importlib.util
+
+    sys.path.insert(0, os.getcwd())
+    try:
+        found = importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        found = None
+    finally:
+        sys.path.remove(os.getcwd())
+    if found is None:
+        raise WorkloadError(f"no module named {module!r}.", hint="Give its name as for python -m, from the directory that holds it.")
+    return module
 
 
 def _finish(run: Run, given: GivenCeilings, formats: Sequence[str], *, remeasure: bool, progress: Progress) -> Run:
@@ -257,7 +296,7 @@ def record(
     formats = check_formats(formats)
     check_steps(steps, warmup)
     check_options(Options(mode=mode, batch_size=batch_size, precision=precision, device=str(device)))
-    directory = Path(output) if output is not None else default_directory(name, mode)
+    directory = directory_of_rank(Path(output) if output is not None else default_directory(name, mode))
     check_directory(directory)
     given = given_ceilings(ceilings, str(device))
     quiet_profiler()

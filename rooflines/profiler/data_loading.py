@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from rooflines.profiler.job import Agreement
 from rooflines.profiler.loader import LoaderWatch, Waited, WatchedLoader, may_begin_anew, run_alone
 from rooflines.profiler.progress import Progress
 from rooflines.profiler.records import LoaderAlone, Loading
@@ -38,6 +39,7 @@ class DataLoading:
         self._watch = LoaderWatch()
         self._timed: list[Waited] = []
         self._traced: list[Waited] = []
+        self._tracing: list[Waited] = []
         self._workers_cpu_s = 0.0
         self._clock = StepClock(device)
         self._resident_until: int | None = None
@@ -66,6 +68,7 @@ class DataLoading:
 
     def begin_timed(self) -> None:
         """The timed steps begin."""
+        self._timed = []
         self._watch.forget()
         self._workers_cpu_s = self._watch.workers_cpu_s()
 
@@ -73,8 +76,25 @@ class DataLoading:
         """A timed step has ended."""
         self._timed.append(self._watch.take())
 
-    def end_timed(self) -> None:
-        """The timed steps have ended: ``seen`` says what they waited for."""
+    def pause(self) -> None:
+        """What is loaded from here on is not for the steps."""
+        self._watch.paused = True
+
+    def resume(self) -> None:
+        """What is loaded from here on is for the next step."""
+        self._watch.paused = False
+        self._watch.take()
+
+    def restart(self) -> None:
+        """Forget the steps so far."""
+        self.seen = Loading()
+        self._timed, self._traced = [], []
+        self._watch.paused = False
+        self._watch.forget()
+
+    def end_timed(self, whole: Sequence[bool]) -> None:
+        """The timed steps have ended: ``seen`` says what those of them waited for that are ``whole``."""
+        self._timed = [waited for waited, kept in zip(self._timed, whole, strict=True) if kept]
         source = self._watch.longest
         if source is None:
             return
@@ -91,19 +111,21 @@ class DataLoading:
             workers_cpu_s=self._watch.workers_cpu_s() - self._workers_cpu_s if source.workers else None,
         )
 
-    def begin_traced(self) -> None:
-        """The traced steps begin: their batches are kept."""
+    def begin_traced(self, *, keep_batches: bool) -> None:
+        """The traced steps begin; ``keep_batches`` holds the last batch, which the program may be given again afterwards."""
         # What the program does with a batch after its step is its own business: it is held only while it may be asked for again.
-        self._watch.keep = self._watch.tracing = True
+        self._tracing = []
+        self._watch.take()
+        self._watch.keep, self._watch.tracing = keep_batches, True
 
-    def after_traced_step(self, *, probe: bool) -> None:
-        """A traced step has ended; one of the ``probe`` is not kept."""
-        waited = self._watch.take()
-        if not probe:
-            self._traced.append(waited)
+    def after_traced_step(self) -> None:
+        """A traced step has ended."""
+        self._tracing.append(self._watch.take())
 
-    def end_traced(self) -> None:
-        """The traced steps have ended."""
+    def end_traced(self, *, kept: bool) -> None:
+        """The traced steps have ended; ``kept`` says whether their trace replaces an earlier one."""
+        if kept:
+            self._traced = self._tracing
         self._watch.keep = self._watch.tracing = False
 
     def finish(self) -> None:
@@ -127,11 +149,13 @@ class DataLoading:
     def resident_step(self) -> bool:
         """To be called after a step of a program that ends with its recording: whether to make one more, on the batch that is there.
 
-        Such steps tell what the program reaches when it does not wait for its data. False where no batch was seen, and when there are
-        enough of them.
+        Such steps tell what the program reaches when it does not wait for its data. False where no batch was seen, when there are
+        enough of them, and as one of several ranks: one that made more steps than the others would wait for them forever.
         """
         if not self.is_resident:
-            if self.seen.resident_ns or not self.seen.loader or not self._watch.has_batch or _has_peers():
+            if (
+                self.seen.resident_ns or not self.seen.loader or not self._watch.has_batch or Agreement().has_peers
+            ):  # a rank that made more steps than the others would wait for them forever
                 return False
             self._progress.stage("timing the step on resident data", None)
             self._watch.resident = True
@@ -176,13 +200,6 @@ class DataLoading:
         except Exception as error:
             self._notes.append(f"the data loader could not be run alone: {_reason(error)}")
         self.seen = msgspec.structs.replace(self.seen, alone=alone)
-
-
-def _has_peers() -> bool:
-    """Whether other ranks make the same steps: one that makes more of them than the others waits for them forever."""
-    import torch.distributed as ranks
-
-    return ranks.is_available() and ranks.is_initialized() and ranks.get_world_size() > 1
 
 
 def _reason(error: Exception) -> str:

@@ -16,6 +16,7 @@ from typing import TypeVar
 import msgspec
 
 from rooflines.errors import OutputError, RunError
+from rooflines.profiler.job import launched_at, rank_here
 from rooflines.profiler.records import DeviceSample
 from rooflines.profiler.samplers.journal import Journal, read_journal
 from rooflines.profiler.samplers.storage import read_samples, write_samples
@@ -28,13 +29,26 @@ T = TypeVar("T")
 
 
 def default_directory(name: str, mode: str) -> Path:
-    """``runs/resnet50-inference-20261120-105500``: a folder per run that ``tensorboard --logdir runs`` shows side by side."""
-    first = Path("runs") / f"{file_stem(name)}-{mode}-{datetime.now():%Y%m%d-%H%M%S}"
+    """``runs/resnet50-inference-20261120-105500``: a folder per run that ``tensorboard --logdir runs`` shows side by side.
+
+    All ranks of a job get the same one.
+    """
+    rank = rank_here()
+    launched = launched_at() if rank is not None else None
+    first = Path("runs") / f"{file_stem(name)}-{mode}-{launched or datetime.now():%Y%m%d-%H%M%S}"
+    if launched is not None:
+        return first
     path, number = first, 1
     while path.exists():  # a second run within the same second
         number += 1
         path = first.with_name(f"{first.name}-{number}")
     return path
+
+
+def directory_of_rank(directory: Path) -> Path:
+    """Where this process records a run into ``directory``: there, or as one of several ranks in a directory of its own below it."""
+    rank = rank_here()
+    return directory if rank is None else directory / f"rank{rank.number}"
 
 
 def file_stem(name: str) -> str:

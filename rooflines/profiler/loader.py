@@ -41,13 +41,14 @@ class LoaderWatch:
     """Context manager: while it is open, the waiting of this thread for the batches of any torch ``DataLoader`` is added up.
 
     ``wrap`` does the same for any iterable. ``keep`` makes it hold the last batch, and ``resident`` hand that one out again at once
-    instead of the next one. ``tracing`` writes a range around waits that torch writes none for. Forked workers inherit the watch and
-    are not watched, nor are other threads: what they wait for, nobody may be waiting for.
+    instead of the next one; while it is ``paused`` nothing is added up. ``tracing`` writes a range around waits that torch writes none
+    for. Forked workers inherit the watch and are not watched, nor are other threads: what they wait for, nobody may be waiting for.
     """
 
     def __init__(self) -> None:
         self.keep = False
         self.resident = False
+        self.paused = False
         self.tracing = False
         self._on = False
         self._inside = False
@@ -166,7 +167,7 @@ class LoaderWatch:
 
     def _waited_for(self, fetch: Callable[[], Any], source: _Source | None, span: str = "") -> Any:
         """What ``fetch`` returns, its time added to the waiting; without a ``source`` it is no batch."""
-        if not self._watched() or self._inside:
+        if not self._watched() or self._inside or self.paused:
             return fetch()
         if self.resident and source is not None and source.key in self._last:
             return copied(self._last[source.key])

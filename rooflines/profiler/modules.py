@@ -64,15 +64,21 @@ class ModuleWatch:
         for handle in self._handles:
             handle.remove()
         self._quiet.close()
-        # Ctrl-C in a forward skips the hooks that would have closed these; other threads close their own.
+        self.leave_all()
+
+    def leave_all(self) -> None:
+        """Leave what is open on this thread: Ctrl-C in a forward skips the hooks that would have done it."""
         while self._threads.open:
             self.left(self._threads.open.pop())
 
-    def _before(self, module: torch.nn.Module, _: Any) -> None:
+    def _before(self, module: torch.nn.Module, inputs: Any) -> None:
         import torch
 
-        if torch.compiler.is_compiling():
-            return
+        if not torch.compiler.is_compiling():
+            self.before(module, inputs)
+
+    def before(self, module: torch.nn.Module, _: Any) -> None:
+        """A module's forward begins."""
         module = getattr(module, "_orig_mod", module)  # what torch.compile wraps keeps its name
         if not self._threads.open and id(module) not in self._roots:
             # The module itself is kept, so that its id cannot be given to another one meanwhile.
@@ -86,7 +92,12 @@ class ModuleWatch:
     def _after(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:
         import torch
 
-        if not torch.compiler.is_compiling() and self._threads.open:
+        if not torch.compiler.is_compiling():
+            self.after()
+
+    def after(self) -> None:
+        """A module's forward has ended."""
+        if self._threads.open:
             self.left(self._threads.open.pop())
 
 

@@ -68,13 +68,24 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     git_commit: str | None = None
 
 
+class TimedStretch(msgspec.Struct, frozen=True, kw_only=True):
+    """Timed steps that follow each other without a gap: when they began and ended (epoch), and how many there are."""
+
+    began_ns: int
+    ended_ns: int
+    steps: int
+
+
 class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     """Every step's duration, in the order run: warm-up, then timed with the profiler off, then under the profiler.
 
     ``settled`` says whether the warm-up ended because step times had settled and ``rule`` how that was decided. ``clock`` names what
     timed the steps (``perf_counter`` after a synchronise, or ``cuda events``). ``timed_page_faults`` and ``traced_page_faults`` are the
     pages that the process took from the system in each pass, all steps together (Linux, macOS). ``timed_began_ns`` is when the timed
-    pass began (epoch, the clock of the device samples); its steps follow each other without a gap.
+    pass began (epoch, the clock of the device samples); its steps follow each other without a gap, except where ``timed_stretch``
+    names the longest of several stretches between which the program evaluated its model. ``traced`` says what the trace holds: the
+    steps of the traced pass, one ``early`` step of a program that ended before that pass, or the ``program`` from its start to the end
+    of its first step (to its own end where it made none). The first of ``warmup_ns`` then begins with the program.
     """
 
     warmup_ns: tuple[int, ...] = ()
@@ -86,6 +97,8 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     timed_page_faults: int | None = None
     traced_page_faults: int | None = None
     timed_began_ns: int | None = None
+    timed_stretch: TimedStretch | None = None
+    traced: Literal["steps", "early", "program"] = "steps"
 
 
 class DeviceSample(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,159 +1,143 @@
-"""Recording a script that knows nothing of us: its steps are told from outside.
-
-A training step ends with ``optimizer.step()``; in a script that makes no optimizer, an inference step ends when an outermost module's
-forward returns with gradients off.
-"""
+"""Recording a program that knows nothing of us: it runs as under ``python``, and ``StepHooks`` tell where its steps end."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import runpy
 import sys
-import threading
-import types
-from collections.abc import Callable
+import time
+import traceback
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from rooflines.errors import RooflinesError, WorkloadError
+from rooflines.errors import Interrupted, RooflinesError, WorkloadError
 from rooflines.profiler.collect import Recording, interrupted, user_error
-from rooflines.profiler.modules import quiet_global_hooks
 from rooflines.profiler.records import Mode, Run
+from rooflines.profiler.step_hooks import Doing, StepHooks
+from rooflines.units import counted, seconds
 
 
 class _Enough(BaseException):
     """Everything is recorded: unwind the script. Not an Exception, so that the script's own handlers let it pass."""
 
 
-class StepHooks:
-    """Context manager that calls ``on_step(mode)`` whenever a step of the running program ends.
+class Program:
+    """A script or a module with its own command line; ``name`` is what it is called in messages."""
 
-    From the moment that the program makes an optimizer, only optimizers make steps: what it evaluates before it trains is no step.
-    Only the thread that entered is watched: forked workers of a data loader inherit the hooks, and other threads have steps of their
-    own.
-    """
+    def __init__(self, name: str, arguments: list[str], run: Callable[[], object], path: str) -> None:
+        self.name = name
+        self._argv = [name, *arguments]
+        self._run = run
+        self._path = path
 
-    def __init__(self, on_step: Callable[[Mode], None]) -> None:
-        self._on_step = on_step
-        self._owner = _here()
-        self._depth = 0
-        self._optimizer_depth = 0
-        self._trains = False
-        self._on = False
-        self._handles: list[Any] = []
-        self._make: Any = None
-        self._quiet = contextlib.ExitStack()
+    @classmethod
+    def of_script(cls, script: Path, arguments: list[str]) -> Program:
+        """``python SCRIPT ARGUMENTS``."""
+        return cls(str(script), arguments, lambda: runpy.run_path(str(script), run_name="__main__"), str(script.resolve().parent))
 
-    def __enter__(self) -> StepHooks:
-        from torch.nn.modules import module
-        from torch.optim import Optimizer
+    @classmethod
+    def of_module(cls, module: str, arguments: list[str]) -> Program:
+        """``python -m MODULE ARGUMENTS``."""
+        return cls(module, arguments, lambda: runpy.run_module(module, run_name="__main__", alter_sys=True), os.getcwd())
 
-        self._quiet.enter_context(quiet_global_hooks())
-        self._handles = [
-            module.register_module_forward_pre_hook(self._before_forward),
-            module.register_module_forward_hook(self._after_forward, always_call=True),
-        ]
-        self._make = make = Optimizer.__init__
-
-        @functools.wraps(make)
-        def made(optimizer: Any, *arguments: Any, **keywords: Any) -> None:
-            make(optimizer, *arguments, **keywords)
-            self._watch(optimizer)
-
-        Optimizer.__init__ = made  # type: ignore[method-assign, assignment]
-        self._on = True
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        from torch.optim import Optimizer
-
-        self._on = False
-        Optimizer.__init__ = self._make  # type: ignore[method-assign]
-        for handle in self._handles:
-            handle.remove()
-        self._quiet.close()
-
-    def _watch(self, optimizer: Any) -> None:
-        """Be told when ``optimizer`` has stepped.
-
-        Not by torch's own post hook: that one runs inside the profiler's range ``Optimizer.step``, and a profiler that is stopped in
-        an open range leaves a pointer to freed memory behind.
-        """
-        self._trains = True
-
-        @functools.wraps(type(optimizer).step)
-        def step(this: Any, *arguments: Any, **keywords: Any) -> Any:
-            self._optimizer_depth += 1
-            try:
-                result = type(this).step(this, *arguments, **keywords)
-            finally:
-                self._optimizer_depth -= 1
-            if self._optimizer_depth == 0 and self._watched():  # one optimizer may be made of others
-                self._on_step("training")
-            return result
-
-        # A bound method, as learning-rate schedulers expect, which wrap it once more.
-        optimizer.step = types.MethodType(step, optimizer)
-
-    def _before_forward(self, *_: Any) -> None:
-        if self._watched():
-            self._depth += 1
-
-    def _after_forward(self, *_: Any) -> None:
-        import torch
-
-        if self._watched():
-            self._depth = max(0, self._depth - 1)
-            if self._depth == 0 and not self._trains and not torch.is_grad_enabled():
-                self._on_step("inference")
-
-    def _watched(self) -> bool:
-        import torch
-
-        return self._on and not torch.compiler.is_compiling() and _here() == self._owner
+    def run(self) -> None:
+        """Run it to its end, in the directory and with the command line that it was given; both are put back."""
+        argv, path, directory = sys.argv, list(sys.path), os.getcwd()
+        sys.argv = list(self._argv)
+        sys.path.insert(0, self._path)
+        try:
+            self._run()
+        finally:
+            sys.argv, sys.path[:] = argv, path
+            with contextlib.suppress(OSError):
+                os.chdir(directory)
 
 
-def _here() -> tuple[int, int]:
-    """This process and thread: a forked child's main thread has the same identifier as ours."""
-    return os.getpid(), threading.get_ident()
+class _Driver:
+    """Passes on to a recording what the hooks see of a program, and ends the program when enough is recorded."""
 
+    def __init__(self, recording: Recording, *, to_end: bool) -> None:
+        self._recording = recording
+        self._to_end = to_end
+        self._paused_at = 0.0
+        self.evaluating_s = 0.0
+        self.before = 0  # steps that were forgotten, because others came
+        self.hooks = StepHooks(self._on_step, self._on_doing, self._may_change, lambda: recording.loading.is_under_way)
 
-def collect_script(script: Path, arguments: list[str], recording: Recording, device: Any, *, to_end: bool) -> Run:
-    """Run ``script`` with ``arguments`` as its own command line under ``recording``.
+    def _may_change(self) -> bool:
+        return not self._recording.passes.has_begun_timing
 
-    The script is stopped once everything is recorded, unless ``to_end``. Its exceptions come back as WorkloadError with the original
-    as ``__cause__``; what had been recorded is on disk.
-    """
+    def _on_doing(self, doing: Doing) -> None:
+        recording = self._recording
+        if doing == "call":
+            if recording.passes.stage == "start-up":
+                recording.passes.tell("call")
+        elif doing == "pause":
+            self._paused_at = time.perf_counter()
+            recording.pause()
+        elif doing == "resume":
+            self.evaluating_s += time.perf_counter() - self._paused_at
+            recording.resume()
+        elif self._may_change() or self.hooks.mode != recording.workload.mode:
+            self.before += recording.passes.steps
+            recording.passes.restart()
+        else:
+            recording.notes.append("the program went on to other steps before all of these had been recorded")
+            recording.passes.finish()
+            self._end()
 
-    stepped = False
-
-    def on_step(mode: Mode) -> None:
-        nonlocal stepped
-        if recording.loading.is_under_way:  # a module among the transforms of a data set
-            return
-        stepped = True
+    def _on_step(self, mode: Mode) -> None:
+        recording = self._recording
         if mode != recording.workload.mode:
             recording.workload = msgspec.structs.replace(recording.workload, mode=mode)
         if not recording.done:
             recording.step()
-        if recording.done and not to_end:
-            # The script ends here, while its data is still there: what is asked of its loader now, it will not miss.
-            if recording.loading.resident_step():
-                return
-            recording.loading.run_loader_alone(ends=True)
-            raise _Enough
+        # Inference in a program that is going to train: its training is what counts.
+        if recording.done and (mode == "training" or not self.hooks.makes_optimizers):
+            self._end()
 
-    argv, path = sys.argv, list(sys.path)
-    sys.argv = [str(script), *arguments]
-    sys.path.insert(0, str(script.resolve().parent))
+    def _end(self) -> None:
+        recording = self._recording
+        if self._to_end:
+            return
+        # The script ends here, while its data is still there: what is asked of its loader now, it will not miss.
+        if recording.loading.resident_step():
+            return
+        recording.loading.run_loader_alone(ends=True)
+        raise _Enough
+
+    def notes(self) -> Iterator[str]:
+        """What the reader must know of the steps."""
+        hooks = self.hooks
+        if hooks.several > 1:
+            what = "optimizers" if hooks.mode == "training" else "models"
+            yield f"a step is one turn of {hooks.several} {what}, and ends with the one that came last"
+        if hooks.evaluations:
+            yield (
+                f"the program evaluated its model {_times(hooks.evaluations)} between the steps ({seconds(self.evaluating_s)}): "
+                "that belongs to no step"
+            )
+        if self.before:
+            yield f"{counted(self.before, 'earlier step')} of another kind, before these began, are in no figure"
+
+
+def collect_script(program: Program, recording: Recording, device: Any, *, to_end: bool) -> Run:
+    """Run ``program`` under ``recording``.
+
+    It is stopped once everything is recorded, unless ``to_end``. Its exceptions come back as WorkloadError with the original as
+    ``__cause__`` and the exit code that it would have had; what had been recorded is on disk (``recording.run``).
+    """
+    what, owner = f"the {'script' if program.name.endswith('.py') else 'module'} {program.name!r}", os.getpid()
+    driver = _Driver(recording, to_end=to_end)
+    recording.ranges = driver.hooks.ranges
     try:
-        with recording, StepHooks(on_step):
+        with recording, driver.hooks:
             try:
-                runpy.run_path(str(script), run_name="__main__")
+                program.run()
             except _Enough:
                 pass
             except SystemExit as ending:
@@ -163,25 +147,56 @@ def collect_script(script: Path, arguments: list[str], recording: Recording, dev
                 if not recording.loading.is_resident:
                     raise
                 recording.loading.end_resident_steps(error)  # everything is recorded, and to its own data it did not object
+            if os.getpid() != owner:
+                _end_child(0)
             if recording.loading.is_resident:
                 recording.loading.end_resident_steps()
-            if not stepped:
-                raise WorkloadError(
-                    f"the script {str(script)!r} ended without a step: no optimizer stepped, no module was called with gradients off.",
-                    hint="Mark its steps yourself: with rooflines.record() as r: ... r.step()",
-                )
+            recording.notes.extend(driver.notes())
+            if not recording.passes.steps:
+                recording.passes.finish()
+                if recording.passes.trace is None:
+                    raise WorkloadError(
+                        f"{what} ended without running an operator of PyTorch.", hint="rooflines monitor watches any program."
+                    )
     except KeyboardInterrupt:
+        if recording.run is None:
+            raise Interrupted("interrupted before anything was recorded.") from None
         raise interrupted(recording.directory) from None
     except SystemExit as ending:
+        if os.getpid() != owner:
+            _end_child(ending.code)
         how = f"exited with {ending.code!r}" if isinstance(ending.code, int) else f"exited: {ending.code}"
-        raise WorkloadError(
-            f"the script {str(script)!r} {how}.", hint=f"What was recorded before is in {str(recording.directory)!r}."
-        ) from ending
+        raise _ended(WorkloadError(f"{what} {how}."), recording, ending.code if isinstance(ending.code, int) else 1) from ending
     except RooflinesError:
         raise  # as it is, with its own cause
     except Exception as error:
-        raise user_error(error, f"the script {str(script)!r}", recording, device) from error
-    finally:
-        sys.argv, sys.path[:] = argv, path
+        if os.getpid() != owner:
+            traceback.print_exc()
+            _end_child(1)
+        raise _ended(user_error(error, what, recording, device), recording, 1) from error
     assert recording.run is not None
     return recording.run
+
+
+def _ended(error: RooflinesError, recording: Recording, code: int) -> RooflinesError:
+    """``error`` with the exit code that the program would have had, and a hint that says what there is of it."""
+    error.exit_code = code
+    if recording.run is None:
+        error.hint = ""
+    elif not error.hint:
+        error.hint = f"What was recorded before is in {str(recording.directory)!r}."
+    return error
+
+
+def _end_child(code: Any) -> None:
+    """End a child that the program forked and that has come to the program's end: what follows is for the parent."""
+    if code is not None and not isinstance(code, int):
+        print(code, file=sys.stderr)  # noqa: T201 (as Python does)
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code or 0)
+
+
+def _times(count: int) -> str:
+    return {1: "once", 2: "twice"}.get(count, f"{count:,} times")

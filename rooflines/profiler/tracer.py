@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import mmap
 import os
 import shutil
 import time
@@ -21,21 +22,22 @@ if TYPE_CHECKING:
 class Tracer:
     """torch.profiler over a few steps, each in a range ``ProfilerStep#N`` that ends after a synchronise.
 
-    The one that probes traces the first step, which pays for the profiler's start, and tells how large a step's trace is. Its trace
-    is kept only until there is a better one. ``modules`` says whether modules are named in it, which takes hooks on them.
+    ``modules`` writes the modules into the trace; None leaves them out. ``has_operators`` is known once the trace is written.
     """
 
-    def __init__(self, device: torch.device, *, steps: int, probe: bool, modules: bool = True) -> None:
+    def __init__(self, device: torch.device, *, steps: int, modules: ModuleRanges | None) -> None:
         from torch.profiler import ProfilerActivity, profile
 
         activities = [ProfilerActivity.CPU]
         if device.type == "cuda":
             activities.append(ProfilerActivity.CUDA)
-        self.probe = probe
+        self.has_operators = False
         self.times_ns: list[int] = []
         self._steps = steps
-        self._profiler: Any = profile(activities=activities, record_shapes=True, profile_memory=True, acc_events=True)
-        self._modules = ModuleRanges() if modules else None
+        self._profiler: Any = profile(
+            activities=activities, record_shapes=True, profile_memory=True, experimental_config=_without_events()
+        )
+        self._modules = modules
         self._optimizers: dict[int, int] = {}
         self._hook: Any = None
         self._range: Any = None
@@ -68,7 +70,9 @@ class Tracer:
         self._open_step()
 
     def step(self) -> bool:
-        """End a step; True when it was the last one (the profiler is off then)."""
+        """End a step; True when it was the last one, or the tracer has been stopped (the profiler is off then)."""
+        if self._range is None:
+            return True
         self.times_ns.append(time.perf_counter_ns() - self._last)
         self._range.__exit__(None, None, None)
         self._range = None
@@ -88,6 +92,8 @@ class Tracer:
             with plain.open("rb") as source, gzip.open(packed, "wb", compresslevel=6) as target:
                 if not _ends_whole(source):
                     raise OSError("the profiler's file ends short")
+                with mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ) as text:
+                    self.has_operators = text.find(b'"cpu_op"') >= 0
                 if self._unfinished:  # its range is no step; this is rare enough to hold the trace in memory
                     target.write(source.read().replace(f'"{self._unfinished}"'.encode(), b'"unfinished step"'))
                 else:
@@ -108,8 +114,11 @@ class Tracer:
         self._range.__enter__()
         self._last = time.perf_counter_ns()
 
-    def stop(self) -> None:
-        """Profiler and hooks off; a step that has not ended is not counted."""
+    def stop(self, *, keep_step: bool = False) -> None:
+        """Profiler and hooks off; a step that has not ended is not counted, unless ``keep_step`` ends it here."""
+        if self._range is not None and keep_step:
+            self._steps = len(self.times_ns) + 1
+            self.step()
         if self._range is not None:
             self._unfinished = f"{STEP_PREFIX}{len(self.times_ns)}"
             self._range.__exit__(None, None, None)
@@ -125,6 +134,16 @@ class Tracer:
     def _after_optimizer(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         parameters = (p for group in optimizer.param_groups for p in group["params"])
         self._optimizers[id(optimizer)] = sum(p.numel() for p in parameters if p.grad is not None)
+
+
+def _without_events() -> Any:
+    """The profiler's setting that keeps it from making Python objects of all events, which takes longer than the steps."""
+    import torch
+
+    try:
+        return torch._C._profiler._ExperimentalConfig(trace_only=True)
+    except TypeError:  # before torch 2.12
+        return None
 
 
 def _ends_whole(trace: IO[bytes]) -> bool:

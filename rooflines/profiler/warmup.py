@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable
 
 from rooflines.units import counted, percent
 
@@ -11,28 +12,45 @@ SETTLE_WINDOW = 3
 SETTLE_LIMIT = 0.05
 WARMUP_MAX_STEPS = 50
 WARMUP_MAX_S = 30.0
+# Of ranks that make the same steps and would each see other times.
+WARMUP_RANK_STEPS = 8
 
 
 class WarmUp:
-    """Decides step by step whether to go on: ``asked`` steps, or until their times have settled.
+    """Decides step by step whether warm-up is over: after ``asked`` steps, or once step times have settled, at most ``most`` steps.
 
+    ``alike()`` says whether other ranks must decide the same, which a fixed number of steps makes sure of.
     ``settled`` is None where nobody looked; ``rule`` says in words what ended it, ``problem`` what the reader must know of it.
     """
 
-    def __init__(self, asked: int | None) -> None:
+    def __init__(self, asked: int | None, most: int = WARMUP_MAX_STEPS, alike: Callable[[], bool] = lambda: False) -> None:
         self._asked = asked
+        self._alike = alike
+        self._most = most
+        self._first = 0
         self.times_ns: list[int] = []
+        self._over = asked == 0
         self.settled: bool | None = None
         self.rule = "no warm-up, as asked" if asked == 0 else ""
         self.problem = ""
 
-    def over_after(self, step_ns: int) -> bool:
-        """Whether the step that took ``step_ns`` was the last one."""
-        times = self.times_ns
-        times.append(step_ns)
+    def first_step(self, step_ns: int) -> None:
+        """The first step took ``step_ns``, with all that happens only once; whether times have settled is told by those after it."""
+        self._first = 1
+        self.add(step_ns)
+
+    def add(self, step_ns: int) -> None:
+        """A step took ``step_ns``."""
+        self.times_ns.append(step_ns)
         if self._asked is not None:
             self.rule = f"{counted(self._asked, 'warm-up step')}, as asked"
-            return len(times) >= self._asked
+            self._over = len(self.times_ns) >= self._asked
+            return
+        times = self.times_ns[self._first :]
+        if self._alike():
+            self.rule = f"{counted(WARMUP_RANK_STEPS, 'warm-up step')}, the same on every rank"
+            self._over = len(times) >= WARMUP_RANK_STEPS
+            return
         compared = f"fewer than {2 * SETTLE_WINDOW} of them, too few to compare"
         if len(times) >= 2 * SETTLE_WINDOW:
             last = statistics.median(times[-SETTLE_WINDOW:])
@@ -40,15 +58,17 @@ class WarmUp:
             change = abs(last - before) / before if before else 0.0
             compared = f"medians of the last {SETTLE_WINDOW} steps and the {SETTLE_WINDOW} before differ by {percent(change, 1)}"
             if change < SETTLE_LIMIT:
-                self.settled = True
-                self.rule = f"settled after {len(times)} warm-up steps: {compared} (limit {percent(SETTLE_LIMIT)})"
-                return True
-        if len(times) >= WARMUP_MAX_STEPS or sum(times) >= WARMUP_MAX_S * 1e9:
-            self.settled = False
-            self.rule = f"not settled after {counted(len(times), 'warm-up step')}: {compared} (limit {percent(SETTLE_LIMIT)})"
+                self._over = self.settled = True
+                self.rule = f"settled after {len(self.times_ns)} warm-up steps: {compared} (limit {percent(SETTLE_LIMIT)})"
+                return
+        if len(times) >= self._most or sum(times) >= WARMUP_MAX_S * 1e9:
+            self._over, self.settled = True, False
+            self.rule = f"not settled after {counted(len(self.times_ns), 'warm-up step')}: {compared} (limit {percent(SETTLE_LIMIT)})"
             self.problem = f"step times had not settled when timing began: {compared}"
-            return True
-        return False
+
+    def is_over(self) -> bool:
+        """Whether no more steps are needed."""
+        return self._over
 
     @property
     def step_s(self) -> float | None:

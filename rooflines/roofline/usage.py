@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rooflines.device_specs.records import Ceilings
-from rooflines.profiler.records import Counter, DeviceSample, Run
+from rooflines.profiler.records import Counter, DeviceSample, Run, StepTimes
 from rooflines.roofline.analysis import DeviceUsage, Energy, Gauge, Series, Throttling, Unresolved, Usage
 from rooflines.roofline.energy import LIMIT, Floats, Int64s, Moments, better, by_counter, by_power
 
@@ -76,7 +76,7 @@ def usage(run: Run, flops_per_step: float | None = None, ceilings: Ceilings | No
         return None
     facts = run.facts
     window = timed_window(run)
-    steps = len(facts.steps.timed_ns) if window is not None and facts.steps is not None else None
+    steps = _steps_in_window(facts.steps) if window is not None and facts.steps is not None else None
     clock_hz = _ceilings_clock(ceilings)
     found = usage_of(run.samples, facts.counters, window, steps, facts.workload.batch_size, reference_clock_hz=clock_hz)
     own = _own(found.devices, facts.environment.device)
@@ -100,7 +100,13 @@ def timed_window(run: Run) -> Window | None:
     steps = run.facts.steps
     if steps is None or steps.timed_began_ns is None or not steps.timed_ns:
         return None
+    if steps.timed_stretch is not None:
+        return Window(steps.timed_stretch.began_ns, steps.timed_stretch.ended_ns)
     return Window(steps.timed_began_ns, steps.timed_began_ns + sum(steps.timed_ns))
+
+
+def _steps_in_window(steps: StepTimes) -> int:
+    return steps.timed_stretch.steps if steps.timed_stretch is not None else len(steps.timed_ns)
 
 
 def usage_of(
