@@ -148,12 +148,12 @@ class StepHooks:
 
         if torch.compiler.is_compiling():  # before anything else: compiled code must not depend on our state
             return
-        if self._ranges is not None:
-            self._ranges.before(module, inputs)
         if self._watched():
             self._depth += 1
             if self._depth == 1:
-                self._outermost(module)
+                self._outermost(module)  # may end a trace or begin one, which then holds the range of this module
+        if self._ranges is not None:
+            self._ranges.before(module, inputs)
 
     def _outermost(self, module: Any) -> None:
         if self._in_backward is not None:
@@ -248,10 +248,7 @@ class _Turns:
             return "end"
         self._others += 1
         if (new and may_change) or self._others > _GONE_AFTER:
-            self._between.add(self._last)
-            self._between.discard(id(one))
-            if self._others > _GONE_AFTER:
-                self._between.clear()
+            self._between.clear()  # of those so far, nobody knows which ones go on
             self.begin_with(one)
             return "change"
         self._between.add(id(one))
