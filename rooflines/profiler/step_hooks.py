@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import sys
 import threading
 import types
 import weakref
@@ -55,7 +56,7 @@ class StepHooks:
         self._optimizers: list[weakref.ref[Any]] = []
         self._turns = _Turns()
         self._evaluating = False
-        self._in_backward: Any = None  # the optimizer that stepped in a backward pass, where no step may end
+        self._pending: Any = None  # the optimizer that stepped in a backward pass or in compiled code, where no step may end
         self._is_trained: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
         self._on = False
         self._ranges: ModuleRanges | None = None
@@ -135,10 +136,10 @@ class StepHooks:
         import torch
 
         self._resume()
-        if torch._C._current_graph_task_id() != -1:
-            self._in_backward = optimizer
+        if torch._C._current_graph_task_id() != -1 or _in_compiled_code():
+            self._pending = optimizer
         else:
-            self._in_backward = None
+            self._pending = None
             self._ended("training", optimizer)
 
     # --- modules -----------------------------------------------------------------------------------------------------------------
@@ -156,8 +157,8 @@ class StepHooks:
             self._ranges.before(module, inputs)
 
     def _outermost(self, module: Any) -> None:
-        if self._in_backward is not None:
-            optimizer, self._in_backward = self._in_backward, None
+        if self._pending is not None:
+            optimizer, self._pending = self._pending, None
             self._ended("training", optimizer)
         if not self._evaluates(module):
             self._resume()
@@ -269,6 +270,16 @@ class _RangesHere(ModuleRanges):
     def __exit__(self, *_: object) -> None:
         self._hooks._ranges = None
         self.leave_all()
+
+
+def _in_compiled_code() -> bool:
+    """Whether a function of ``torch.compile`` has called us: it is a range of the profiler, which must not be stopped in it."""
+    frame = sys._getframe()
+    while frame := frame.f_back:  # type: ignore[assignment]
+        code = frame.f_code
+        if "callback" in code.co_freevars and code.co_filename.endswith("eval_frame.py"):
+            return True
+    return False
 
 
 def _here() -> tuple[int, int]:
