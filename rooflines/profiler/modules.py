@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 class ModuleWatch:
     """Context manager: while it is open, ``entered`` and ``left`` are called around every module's forward, on the thread that runs it.
 
-    Paths are those of ``named_modules()`` of the outermost module called; a module reached otherwise is named by its class. Calls
-    that ``torch.compile`` is tracing are left alone.
+    Paths are those of ``named_modules()`` of the first outermost module with parameters; those of further ones (a second network, a
+    loss, a transform) begin with their class. A module reached otherwise is named by its class. Calls that ``torch.compile`` is tracing
+    are left alone.
     """
 
     def __init__(self) -> None:
@@ -80,14 +81,23 @@ class ModuleWatch:
     def before(self, module: torch.nn.Module, _: Any) -> None:
         """A module's forward begins."""
         module = getattr(module, "_orig_mod", module)  # what torch.compile wraps keeps its name
+        kind = type(module).__name__
         if not self._threads.open and id(module) not in self._roots:
             # The module itself is kept, so that its id cannot be given to another one meanwhile.
             self._roots[id(module)] = module
+            above = "" if "" not in self._names.values() and next(module.parameters(), None) is not None else self._unused(kind)
             for path, child in module.named_modules():
-                self._names.setdefault(id(child), path.replace("_orig_mod.", "").removesuffix("_orig_mod").rstrip("."))
+                inside = path.replace("_orig_mod.", "").removesuffix("_orig_mod").rstrip(".")
+                self._names.setdefault(id(child), f"{above}.{inside}".strip("."))
             self.found_root(module)
-        kind = type(module).__name__
         self._threads.open.append(self.entered(self._names.get(id(module), kind), kind))
+
+    def _unused(self, kind: str) -> str:
+        used, name, number = set(self._names.values()), kind, 1
+        while name in used:
+            number += 1
+            name = f"{kind}-{number}"
+        return name
 
     def _after(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:
         import torch

@@ -1,0 +1,33 @@
+"""Programs of plain torch run in the process of the tests, which has loaded torch already."""
+
+from __future__ import annotations
+
+import pytest
+
+import rooflines
+from tests.commands import call
+from tests.integrations.reports import command_line
+
+MLP = """
+import torch
+from torch import nn
+
+def mlp(outputs=2):
+    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, outputs))
+
+def loss(model, size=4):
+    return model(torch.randn(size, 8)).square().mean()
+"""
+
+
+@pytest.fixture
+def profile_here(tmp_path, capsys, monkeypatch):
+    """Profile a program that may use ``MLP``; returns the run."""
+
+    def profile(source):
+        monkeypatch.chdir(tmp_path)
+        answer = call(capsys, monkeypatch, *command_line(tmp_path, MLP + source))
+        assert answer.code == 0, answer
+        return rooflines.load(tmp_path / "out")
+
+    return profile
