@@ -8,6 +8,7 @@ made during the run, and they are taken off in one place.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 import warnings
 from collections.abc import Iterator
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
 class ModuleWatch:
     """Context manager: while it is open, ``entered`` and ``left`` are called around every module's forward, on the thread that runs it.
 
-    Paths are those of ``named_modules()`` of the first outermost module with parameters; those of further ones (a second network, a
-    loss, a transform) begin with their class. A module reached otherwise is named by its class. Calls that ``torch.compile`` is tracing
-    are left alone.
+    Paths are those of ``named_modules()`` of the first outermost module with parameters or parts; those of other ones (a second
+    network, a loss, a transform) begin with their class. A module reached otherwise is named by its class. Calls that ``torch.compile``
+    is tracing are left alone.
     """
 
     def __init__(self) -> None:
@@ -85,7 +86,8 @@ class ModuleWatch:
         if not self._threads.open and id(module) not in self._roots:
             # The module itself is kept, so that its id cannot be given to another one meanwhile.
             self._roots[id(module)] = module
-            above = "" if "" not in self._names.values() and next(module.parameters(), None) is not None else self._unused(kind)
+            is_network = any(True for _ in itertools.chain(module.parameters(), module.children()))
+            above = "" if is_network and "" not in self._names.values() else self._unused(kind)
             for path, child in module.named_modules():
                 inside = path.replace("_orig_mod.", "").removesuffix("_orig_mod").rstrip(".")
                 self._names.setdefault(id(child), f"{above}.{inside}".strip("."))
