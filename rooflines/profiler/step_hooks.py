@@ -157,13 +157,17 @@ class StepHooks:
             self._ranges.before(module, inputs)
 
     def _outermost(self, module: Any) -> None:
+        import torch
+
         if self._pending is not None:
             optimizer, self._pending = self._pending, None
             self._ended("training", optimizer)
+        if self._evaluating and not torch.is_grad_enabled():
+            return  # a loss, or an average of the model
         if not self._evaluates(module):
             self._resume()
             self._on_doing("call")
-        elif self.mode == "training" and not self._evaluating:
+        elif self.mode == "training":
             self._evaluating = True
             self.evaluations += 1
             self._on_doing("pause")

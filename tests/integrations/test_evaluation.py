@@ -74,3 +74,14 @@ def test_a_program_without_a_step_is_recorded_as_a_whole(profile_here):
     analysis = check_report(run, 0, phases={"forward"}, mode="inference", modules=False)
     assert (run.facts.steps.traced, steps_taken(run)) == ("program", 0)
     assert calls(analysis)["aten::mm"] == 2
+
+
+def test_losses_and_averages_in_an_evaluation_do_not_end_it(profile_here):
+    program = EVALUATES.replace("        model(torch.randn(64, 8))", "        criterion(model(torch.randn(64, 8))), average(torch.randn(64, 8))")
+    before = "import copy\n"
+    setup = "criterion, average = nn.Identity(), copy.deepcopy(model).eval()\n"
+    run = profile_here(before + program + setup + "for i in range(100):\n    train()\n    if i % 10 == 9: test(7)")
+    analysis = check_report(run, 100)
+    assert not any("64x8" in row.shapes for row in analysis.operators)
+    (note,) = [note for note in run.facts.notes if note.startswith("the program evaluated its model")]
+    assert 5 <= int(note.split()[5]) <= 10
