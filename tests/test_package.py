@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "rooflines"
 
 # From the top down; a module imports from its own layer and from those below it.
-LAYERS = ("cli", "studies", "pipeline", "reports", "roofline", "profiler", "device_specs", "kernels")
+LAYERS = ("cli", "integrations", "studies", "pipeline", "reports", "roofline", "profiler", "device_specs", "kernels")
 FOR_ALL = ("errors", "units", "serial", "_version")
 COMMAND = "import sys; sys.argv = {}; import rooflines.cli\ntry: rooflines.cli.main()\nexcept SystemExit: pass"
 HEAVY = (
@@ -92,6 +92,7 @@ def test_imports_go_downward(path):
         "import rooflines.errors, rooflines.units",
         "import rooflines.roofline.work",
         "from rooflines.roofline.work import count",
+        "import rooflines.integrations.pytest_plugin",
         *(
             COMMAND.format(["rooflines", *arguments])
             for arguments in (

@@ -77,7 +77,9 @@ def test_a_program_without_a_step_is_recorded_as_a_whole(profile_here):
 
 
 def test_losses_and_averages_in_an_evaluation_do_not_end_it(profile_here):
-    program = EVALUATES.replace("        model(torch.randn(64, 8))", "        criterion(model(torch.randn(64, 8))), average(torch.randn(64, 8))")
+    program = EVALUATES.replace(
+        "        model(torch.randn(64, 8))", "        criterion(model(torch.randn(64, 8))), average(torch.randn(64, 8))"
+    )
     before = "import copy\n"
     setup = "criterion, average = nn.Identity(), copy.deepcopy(model).eval()\n"
     run = profile_here(before + program + setup + "for i in range(100):\n    train()\n    if i % 10 == 9: test(7)")

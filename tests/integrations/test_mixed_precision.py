@@ -1,4 +1,4 @@
-"""A loop as the trainers of detectors write it: autocast, a gradient scaler, a warm-up of the learning rate, accumulation, an average."""
+"""A loop as trainers of detectors write it: autocast, a gradient scaler, warm-up of the learning rate, accumulation, an average."""
 
 from __future__ import annotations
 

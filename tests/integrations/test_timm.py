@@ -21,7 +21,8 @@ SOURCE = """
     def loader(images, training):
         size, cpu = (3, 32, 32), torch.device("cpu")
         data = FakeData(images, size, 4)
-        return create_loader(data, size, 4, is_training=training, num_workers=0, use_prefetcher=False, device=cpu, persistent_workers=False)
+        here = {"num_workers": 0, "persistent_workers": False, "use_prefetcher": False, "device": cpu}
+        return create_loader(data, size, 4, is_training=training, **here)
 
     model = timm.create_model("resnet10t", num_classes=4)
     optimizer = create_optimizer_v2(model, opt="adamw", lr=1e-3, weight_decay=0.05)
