@@ -158,6 +158,10 @@ def collect_script(program: Program, recording: Recording, device: Any, *, to_en
                     raise WorkloadError(
                         f"{what} ended without running an operator of PyTorch.", hint="rooflines monitor watches any program."
                     )
+                recording.notes.append(
+                    "no step was recognized, because no optimizer stepped and no module was called with gradients off: the whole "
+                    "program is one step. To mark steps: with rooflines.record() as r: ... r.step()"
+                )
     except KeyboardInterrupt:
         if recording.run is None:
             raise Interrupted("interrupted before anything was recorded.") from None

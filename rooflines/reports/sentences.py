@@ -142,13 +142,17 @@ def steps_sentences(analysis: Analysis) -> list[str]:
     """The step times, how sure they are, and what the profiler cost."""
     steps = analysis.steps
     if steps is None:
-        return ["Step times were not measured: there was no timed pass, and times under the profiler are too long to stand for them."]
+        return ["Step times are not available: the trace contains profiled steps only."]
     rate = f"{significant(steps.samples_per_s)} {analysis.workload.unit}/s" if steps.samples_per_s is not None else ""
-    low, high = steps.ci95_s
-    texts = [
-        f"{seconds(steps.median_s)} a step{f' ({rate})' if rate else ''}: median of {steps.count} with the profiler off, "
-        f"95 % interval {seconds(low)} to {seconds(high)}, 10th to 90th percentile {seconds(steps.p10_s)} to {seconds(steps.p90_s)}."
-    ]
+    pace = f"{seconds(steps.median_s)} a step{f' ({rate})' if rate else ''}"
+    if steps.ci95_s is None:
+        texts = [f"{pace}: a single step with the profiler off, so its error is not known."]
+    else:
+        low, high = steps.ci95_s
+        texts = [
+            f"{pace}: median of {steps.count} with the profiler off, 95 % interval {seconds(low)} to {seconds(high)}, "
+            f"10th to 90th percentile {seconds(steps.p10_s)} to {seconds(steps.p90_s)}."
+        ]
     if steps.rule or steps.warmup_count:
         # A rule that tells the count itself is not told it again.
         counted = "Warm-up" if "warm-up" in steps.rule else f"{steps.warmup_count} warm-up steps"
