@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 import numpy as np
 import numpy.typing as npt
@@ -229,7 +231,7 @@ def _interval(timed: npt.NDArray[np.float64]) -> tuple[float, float] | None:
     if len(timed) < 2:
         return None
     if len(timed) <= len(_STUDENT) + 1:
-        half = _STUDENT[len(timed) - 2] * float(np.std(timed, ddof=1)) / np.sqrt(len(timed))
+        half = _STUDENT[len(timed) - 2] * float(np.std(timed, ddof=1)) / math.sqrt(len(timed))
         middle = float(np.median(timed))
         return max(0.0, middle - half), middle + half
     # Bootstrap percentile interval; the seed makes the same run give the same interval.
@@ -263,11 +265,7 @@ def _with_trace(base: Analysis, trace: Trace, ceilings: Ceilings | None, facts: 
     return msgspec.structs.replace(
         base,
         notes=(*base.notes, *attribution.notes),
-        basis=Basis(
-            per="step" if attribution.steps else "trace",
-            steps=count,
-            start_up=facts.steps is not None and facts.steps.traced == "program",
-        ),
+        basis=Basis(per="step" if attribution.steps else "trace", steps=count, start_up=start_up),
         totals=_totals(operators, facts),
         timeline=timeline,
         step_breakdown={kind: int(in_steps.sum()) / 1e9 / count for kind, in_steps in breakdown.items()},
