@@ -287,11 +287,13 @@ def record(
         print(r.run.directory)
 
     How long a step waits for the batches of a torch ``DataLoader`` is seen; ``r.loader(batches)`` does it for any other iterable
-    (docs/steps.md).
+    (docs/steps.md). ``r.pause()`` and ``r.resume()`` around an evaluation keep it out of the steps.
 
-    The first ``warmup`` steps are not counted, the next ``steps`` are timed with the profiler off, the four after that run under the
-    profiler (one to see how large its trace is); any further step costs nothing. The name, mode, batch size and precision only label
-    the run. On leaving, the analysis and reports are written, unless the loop raised.
+    The first ``warmup`` steps are not timed, and the first of them is traced; so is the step after it. The next ``steps`` are timed
+    with the profiler off, the three after that run under the profiler; any further step costs nothing. A loop may end after any step,
+    and without any the whole block is recorded as one. None lets the step times decide. The name, mode, batch size and precision only
+    label the run. As one rank of a job, ``output`` is the job's directory and the run is in ``rankN`` below it. On leaving, the
+    analysis and reports are written, unless the loop raised.
     """
     formats = check_formats(formats)
     check_steps(steps, warmup)
