@@ -122,7 +122,7 @@ class _Driver:
                 "that belongs to no step"
             )
         if self.before:
-            yield f"{counted(self.before, 'earlier step')} of another kind, before these began, are in no figure"
+            yield f"not counted: {counted(self.before, 'step')} before these began (an evaluation before training, or parts of a step)"
 
 
 def collect_script(program: Program, recording: Recording, device: Any, *, to_end: bool) -> Run:
