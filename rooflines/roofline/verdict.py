@@ -101,7 +101,7 @@ def _bound(analysis: Analysis) -> str:
         "input": "The device waits for data",
         "host": "Host-bound: the device is idle" if analysis.limited_by == "host" else "The device is idle",
         "latency": "Latency-bound: operators too small for the device, and calls that only dispatch, take",
-        "unmodelled": "Unclear: operators without a count take",
+        "unmodelled": "Bound unknown: operators without a work model take",
     }
     opening = names.get(bound, f"{bound.capitalize()}-bound for")
     return f"{opening} {percent(share)} of the time; {where}"
