@@ -70,8 +70,8 @@ def measure_cpu(plan: Plan, threads: int, *, full: bool = False) -> None:
         precisions: tuple[Precision, ...] = ("fp32", "fp64", "bf16", "fp16")
         for product in precisions:
             library = "oneDNN" if product in ("bf16", "fp16") else _blas()
-            gemm(plan, torch.device("cpu"), product, _SHAPES, 256, f"{library}, {_threads(threads)}")
-        _int8(plan, threads)
+            gemm(plan, torch.device("cpu"), product, _SHAPES, 256, f"{library}, {_threads(threads)}", anew=full)
+        _int8(plan, threads, full)
         _dispatch(plan, full)
         if full:
             _clock(plan, team)
@@ -96,7 +96,7 @@ def _fma(plan: Plan, team: Team, precision: _Vector, kernel: Variant, variant: s
 
     width = "scalar" if kernel == "scalar" else f"{vectors.vector_bytes() * 8}-bit"
     what = "recurrences of a multiplication and an addition" if kernel == "no FMA" else "FMA recurrences"
-    detail = f"{fma.ACCUMULATORS} independent {width} {what} (Numba), {_threads(team.size)}, per processor time"
+    detail = f"{fma.ACCUMULATORS} independent {width} {what} (Numba), {_threads(team.size)}"
     work = fma.flops(dtype, 1000, kernel) * team.size
     plan.figure(Way(detail, ready(run, work), private=True), kind="compute", name=f"FMA {precision}", unit="FLOP/s",
                 precision=precision, engine="vector", accumulate=precision, variant=variant or kernel, threads=team.size)  # fmt: skip
@@ -108,8 +108,8 @@ def _fma(plan: Plan, team: Team, precision: _Vector, kernel: Variant, variant: s
 class _Memory:
     """One array, cut into a slice per thread that this thread has written: written once, shared by all that measure memory.
 
-    Memory lies on the NUMA node of the thread that first writes it. Caches are measured on the beginning of the slices, DRAM by
-    segments: a pass over all of the array would take too long for one sample. Every sample goes on where the last one stopped, so
+    Memory lies on the NUMA node of the thread that first writes it. Caches are measured on a part of the slices, DRAM by segments:
+    a pass over all of the array would take too long for one sample. Every sample goes on where the last one stopped, so
     whatever the access, a segment is used again only after all others, when the caches have lost it.
     """
 
@@ -159,19 +159,24 @@ class _Place(NamedTuple):
 
         return run, 8 * length * len(self.slices) * _TRANSFERS[access]
 
-    def beginning(self, access: Access, size_bytes: int) -> tuple[Run, float]:
-        """A run whose every call is a pass over the first ``size_bytes`` of all threads together; its bytes."""
+    def window(self, access: Access, size_bytes: int) -> tuple[Run, float]:
+        """A run whose every call is a pass over ``size_bytes`` of all threads together; its bytes.
+
+        Each visit takes another place in memory: where a system gives out small pages, how they fall into the sets of a cache is luck.
+        """
         from rooflines.kernels.micro import stream
 
         count, step = _ARRAYS[access], stream.granule()
-        length = min(_whole(size_bytes // 8 // count // self.team.size, step), _whole(len(self.slices[0][0]) // count, step))
+        whole = len(self.slices[0][0])
+        length = min(_whole(size_bytes // 8 // count // self.team.size, step), _whole(whole // count, step))
         kernel, scalars = _kernel(access, False)
-        each = [_operands(access, [own[0][length * n : length * (n + 1)] for n in range(count)]) for own in self.slices]
 
         def run(passes: int) -> Timing:
-            return self.team.run([partial(kernel, *operands, *scalars, passes) for operands in each])
+            first = min(whole // _SEGMENTS * self.memory.next, whole - count * length) // step * step
+            each = [[own[0][first + length * n : first + length * (n + 1)] for n in range(count)] for own in self.slices]
+            return self.team.run([partial(kernel, *_operands(access, parts), *scalars, passes) for parts in each])
 
-        return run, 8 * length * len(each) * _TRANSFERS[access]
+        return run, 8 * length * len(self.slices) * _TRANSFERS[access]
 
 
 def _whole(elements: int, step: int) -> int:
@@ -211,8 +216,8 @@ def _memory(plan: Plan, place: _Place, accesses: tuple[Access, ...], variant: st
         private = cache.instances >= threads
         for access in accesses:
             ways = [
-                Way(f"{access} kernel (Numba), working set {binary_bytes(size)}{', per processor time' if private else ''},"
-                    f" {_threads(threads)}", partial(place.beginning, access, size), private=private)
+                Way(f"{access} kernel (Numba), working set {binary_bytes(size)},"
+                    f" {_threads(threads)}", partial(place.window, access, size), private=private)
                 for size in working_sets(number, threads)
             ]  # fmt: skip
             plan.figure(*ways, kind="memory", name=f"{cache.level} {access}", unit="B/s", level=cache.level, access=access,
@@ -249,7 +254,7 @@ def _check_caches(plan: Plan, team: Team) -> None:
 # --- torch, NumPy and Numba --------------------------------------------------------------------------------------------------------
 
 
-def _int8(plan: Plan, threads: int) -> None:
+def _int8(plan: Plan, threads: int, full: bool) -> None:
     """int8 products by the operators and shapes there are."""
     import torch
 
@@ -270,7 +275,7 @@ def _int8(plan: Plan, threads: int) -> None:
     free = detect.memory_available_bytes()
     plan.figure(
         *(
-            Way(f"{name} [{m}, {k}] @ [{k}, {n}] (oneDNN, {_threads(threads)})", partial(make, name, (m, n, k)))
+            Way(f"{name} [{m}, {k}] @ [{k}, {n}] (oneDNN, {_threads(threads)})", partial(make, name, (m, n, k)), anew=full)
             for m, n, k in _SHAPES if fits((m, n, k), free) for name in usable
         ),
         kind="compute", name="GEMM int8", unit="OP/s", precision="int8", engine="matrix", accumulate="int32", threads=threads,

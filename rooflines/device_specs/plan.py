@@ -100,17 +100,22 @@ class Plan:
 
     def _visit(self, figure: Figure, way: Way) -> Round | None:
         run, work = self._prepare(way)
-        if not way.calls:
-            way.calls = calls_for(self.sample_s, run)
-        elif way.calls > 1 or not self.keeps:
+        if way.calls > 1 or not self._keeps(way):
             run(1)  # fills the cache that is measured, wakes threads
         with self._watched(beside=not figure.lowest) as note:
             samples = self._samples(run, way.calls, note)
+            # the first time, and where a disturbance made the calls seem longer than they are
+            while (short := self.sample_s / max(1e-9, min(one.seconds for one in samples))) > 2:
+                way.calls = max(way.calls + 1, int(way.calls * short))
+                samples = self._samples(run, way.calls, note)
         quiet = [one for one in samples if one.busy >= BUSY]
         enough = 2 * len(quiet) > len(samples)
-        value = statistics.median(_value(one, work * way.calls, way.private, figure.lowest) for one in (quiet if enough else samples))
-        if value <= 0:  # a time too short for the clock
-            return None
+        if enough:
+            seconds = statistics.median(one.seconds for one in quiet)
+        else:  # what a thread's own core does, as far as it had it
+            seconds = statistics.median(one.seconds * one.busy if way.private else one.seconds for one in samples)
+        work *= way.calls
+        value = seconds / work if figure.lowest else work / max(seconds, 1e-9)
         self.progress(f"{figure.name}: {si(value, figure.fields['unit'])}")
         return Round(value, enough and not self.disturbed_by, None if self.watch is None else self.watch.take())
 
@@ -125,9 +130,12 @@ class Plan:
     def _prepare(self, way: Way) -> tuple[Run, float]:
         """The run and work of a way, made now or, where operands are kept, the first time."""
         prepared = way.prepared or way.make()
-        if self.keeps:
+        if self._keeps(way):
             way.prepared = prepared
         return prepared
+
+    def _keeps(self, way: Way) -> bool:
+        return self.keeps and not way.anew
 
     def _attempt(self, figure: Figure, way: Way, action: Callable[[], T]) -> T | None:
         """``action()``; where it fails in a manner that ``refuse`` knows, the way is left out, with the reason, and this is None."""
@@ -218,9 +226,3 @@ class Plan:
                 rates.append((time.perf_counter() - begin, work * calls / seconds))
         conditions = None if self.watch is None else self.watch.take()
         return [rate for end, rate in rates if end >= duration_s / 2] or [rates[-1][1]], conditions
-
-
-def _value(timing: Timing, work: float, private: bool, lowest: bool) -> float:
-    """A rate, or where the ``lowest`` is the best a time."""
-    seconds = timing.seconds * timing.busy if private else timing.seconds
-    return seconds / work if lowest else work / max(seconds, 1e-12)

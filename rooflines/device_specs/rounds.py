@@ -21,7 +21,7 @@ from rooflines.kernels.micro.repeats import Run
 AGREEMENT = 0.05  # two rounds agree when they differ by no more than this share
 ROUNDS = 4  # rounds of all figures, if the time allows
 _LEAST_ROUNDS = 2  # and if it does not: a spread needs two
-_PLANNED = 0.7  # share of the time for rounds of all figures; the rest is for those still in doubt
+_PLANNED = 0.8  # share of the time for rounds of all figures; the rest is for those still in doubt
 _BEHIND = 0.8  # a way slower than this share of the fastest is not tried any longer
 _PAUSE_S = 0.5  # between two visits of the same figure: as long as most disturbances last
 
@@ -76,16 +76,20 @@ class Way:
     """One way to measure a figure: a kind of stores, a matrix shape, an operator, a size.
 
     ``make`` prepares what is measured: a run, and the work of one call (FLOP, bytes, or for a latency the number of operations).
-    ``detail`` says in words how it is measured. Where each thread uses nothing but its own core (``private``), the rate is per
-    processor time. A way that is not the fastest is kept as the variant ``further``, where that is not empty.
+    ``detail`` says in words how it is measured. Where each thread uses nothing but its own core (``private``), a round that was
+    disturbed is taken per processor time. Operands whose place in memory matters are made ``anew`` for every visit. A way that is not
+    the fastest is kept as the variant ``further``, where that is not empty.
     """
 
-    def __init__(self, detail: str, make: Callable[[], tuple[Run, float]], *, private: bool = False, further: str = "") -> None:
+    def __init__(
+        self, detail: str, make: Callable[[], tuple[Run, float]], *, private: bool = False, anew: bool = False, further: str = ""
+    ) -> None:
         self.detail = detail
         self.make = make
         self.private = private
+        self.anew = anew
         self.further = further
-        self.calls = 0  # of one sample; not known before the first visit
+        self.calls = 1  # of one sample, which the first visit makes long enough
         self.prepared: tuple[Run, float] | None = None
         self.rounds: list[Round] = []
 
