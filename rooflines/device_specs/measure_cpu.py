@@ -70,8 +70,8 @@ def measure_cpu(plan: Plan, threads: int, *, full: bool = False) -> None:
         precisions: tuple[Precision, ...] = ("fp32", "fp64", "bf16", "fp16")
         for product in precisions:
             library = "oneDNN" if product in ("bf16", "fp16") else _blas()
-            gemm(plan, torch.device("cpu"), product, _SHAPES, 256, f"{library}, {_threads(threads)}", anew=full)
-        _int8(plan, threads, full)
+            gemm(plan, torch.device("cpu"), product, _SHAPES, 256, f"{library}, {_threads(threads)}")
+        _int8(plan, threads)
         _dispatch(plan, full)
         if full:
             _clock(plan, team)
@@ -254,7 +254,7 @@ def _check_caches(plan: Plan, team: Team) -> None:
 # --- torch, NumPy and Numba --------------------------------------------------------------------------------------------------------
 
 
-def _int8(plan: Plan, threads: int, full: bool) -> None:
+def _int8(plan: Plan, threads: int) -> None:
     """int8 products by the operators and shapes there are."""
     import torch
 
@@ -275,7 +275,7 @@ def _int8(plan: Plan, threads: int, full: bool) -> None:
     free = detect.memory_available_bytes()
     plan.figure(
         *(
-            Way(f"{name} [{m}, {k}] @ [{k}, {n}] (oneDNN, {_threads(threads)})", partial(make, name, (m, n, k)), anew=full)
+            Way(f"{name} [{m}, {k}] @ [{k}, {n}] (oneDNN, {_threads(threads)})", partial(make, name, (m, n, k)), anew=True)
             for m, n, k in _SHAPES if fits((m, n, k), free) for name in usable
         ),
         kind="compute", name="GEMM int8", unit="OP/s", precision="int8", engine="matrix", accumulate="int32", threads=threads,

@@ -36,13 +36,11 @@ def gemm(
     *,
     scaling: Scaling = "tensor",
     variant: str = "",
-    anew: bool = False,
 ) -> None:
     """Plan the matrix product of ``precision`` in those of ``shapes`` [m, n, k] that fit the memory and the time.
 
     A product of ``trial_side`` cubed tells first whether the device has the precision at all; it is measured where no other fits.
-    ``scaling`` is that of fp8. A ``variant`` is a further roof below the main one. Matrices are made ``anew`` for every visit, where
-    that is asked for, so that their place in memory is not the same in all rounds.
+    ``scaling`` is that of fp8. A ``variant`` is a further roof below the main one.
     """
     from rooflines.kernels.micro import clock, matmul
 
@@ -74,7 +72,7 @@ def gemm(
     free = free_bytes(device)
     tried = [shape for shape in shapes if fits(shape, free) and matmul.flops(shape) / rate < _LONGEST_CALL_S] or [small]
     ways = [
-        Way(f"{matmul.operator(precision)} [{m}, {k}] @ [{k}, {n}] ({detail})", partial(make, (m, n, k)), anew=anew)
+        Way(f"{matmul.operator(precision)} [{m}, {k}] @ [{k}, {n}] ({detail})", partial(make, (m, n, k)), anew=True)
         for m, n, k in tried
     ]
     plan.figure(*ways, kind="compute", name=f"GEMM {precision}", unit="OP/s" if precision == "int8" else "FLOP/s",

@@ -27,6 +27,8 @@ BUSY = 0.95  # share of its cores below which a sample was disturbed
 _SAMPLE_S = 0.015  # one sample lasts long enough for the threads' start and the clock's resolution not to matter
 _SAMPLES = 3  # of a visit; their median is its round
 _VISITS = 200  # samples for which a budget has to suffice: a small one makes them shorter
+_ROUNDS_IN_PLACE = 3  # after which operands that are made anew are
+_GROWTH = 16  # of a sample's calls at once: the first calls may be slow, or too short for the clock
 _SUSTAINED_SAMPLE_S = 0.25
 
 
@@ -99,14 +101,15 @@ class Plan:
         return self._attempt(figure, way, lambda: self._visit(figure, way))
 
     def _visit(self, figure: Figure, way: Way) -> Round | None:
+        made = way.prepared
         run, work = self._prepare(way)
-        if way.calls > 1 or not self._keeps(way):
+        if way.calls > 1 or made is None:
             run(1)  # fills the cache that is measured, wakes threads
         with self._watched(beside=not figure.lowest) as note:
             samples = self._samples(run, way.calls, note)
             # the first time, and where a disturbance made the calls seem longer than they are
             while (short := self.sample_s / max(1e-9, min(one.seconds for one in samples))) > 2:
-                way.calls = max(way.calls + 1, int(way.calls * short))
+                way.calls = max(way.calls + 1, int(way.calls * min(short, _GROWTH)))
                 samples = self._samples(run, way.calls, note)
         quiet = [one for one in samples if one.busy >= BUSY]
         enough = 2 * len(quiet) > len(samples)
@@ -130,12 +133,9 @@ class Plan:
     def _prepare(self, way: Way) -> tuple[Run, float]:
         """The run and work of a way, made now or, where operands are kept, the first time."""
         prepared = way.prepared or way.make()
-        if self._keeps(way):
-            way.prepared = prepared
+        last = way.anew and len(way.rounds) % _ROUNDS_IN_PLACE == _ROUNDS_IN_PLACE - 1
+        way.prepared = prepared if self.keeps and not last else None
         return prepared
-
-    def _keeps(self, way: Way) -> bool:
-        return self.keeps and not way.anew
 
     def _attempt(self, figure: Figure, way: Way, action: Callable[[], T]) -> T | None:
         """``action()``; where it fails in a manner that ``refuse`` knows, the way is left out, with the reason, and this is None."""

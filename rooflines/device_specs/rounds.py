@@ -77,7 +77,7 @@ class Way:
 
     ``make`` prepares what is measured: a run, and the work of one call (FLOP, bytes, or for a latency the number of operations).
     ``detail`` says in words how it is measured. Where each thread uses nothing but its own core (``private``), a round that was
-    disturbed is taken per processor time. Operands whose place in memory matters are made ``anew`` for every visit. A way that is not
+    disturbed is taken per processor time. Operands whose place in memory matters are made ``anew`` now and then. A way that is not
     the fastest is kept as the variant ``further``, where that is not empty.
     """
 
