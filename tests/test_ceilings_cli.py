@@ -128,7 +128,8 @@ def test_a_figure_that_breaks_a_law_is_told_with_the_law(ask, place):
     change(place, series=(half, double, *rest[1:]))
     text = " ".join(ask().out.split())
     assert "FMA fp32 230 GFLOP/s ! 0.0 4/4" in text
-    assert "! contradicts: FMA fp32 is 50 % of 2 x FMA fp64 (230 GFLOP/s): it breaks a law" in text
+    assert "! contradicts: FMA fp32 is 50 % of 2 x FMA fp32 (1 thread) (230 GFLOP/s)" in text
+    assert "and 50 % of 2 x FMA fp64 (230 GFLOP/s): it breaks a law" in text
 
 
 def test_figures_of_another_day_and_conditions_are_told(ask, place):
