@@ -15,12 +15,13 @@ import contextlib
 import json
 import os
 import random
+import re
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,62 +78,61 @@ def name_of(one: Ceiling) -> str:
     return f"{one.name} ({one.variant})" if one.variant else one.name
 
 
-def one_run(condition: str, seed: int) -> dict[str, Any]:
-    """A measurement as it is kept in the results."""
+def one_run(condition: str, seed: int) -> tuple[Ceilings, float]:
+    """A measurement under a condition, and the seconds it took."""
     with burner(seed) if condition == "burner" else contextlib.nullcontext():
-        found, seconds = measured()
+        return measured()
+
+
+def judged(runs: Sequence[tuple[Ceilings, float]]) -> dict[str, Any]:
+    """Every main figure in all runs with the worst relative to the best, the figures that failed, marks, and broken laws."""
+    figures: dict[str, Any] = {}
+    for name, unit in {one.name: one.unit for found, _ in runs for one in found.ceilings if not one.variant}.items():
+        own = [next((one for one in found.ceilings if one.name == name and not one.variant), None) for found, _ in runs]
+        known = [one.value for one in own if one is not None]
+        figures[name] = {
+            "unit": unit,
+            "best": min(known) if unit == "s" else max(known),
+            "worst_of_best": round(min(known) / max(known), 4),
+            "missing": own.count(None),
+            "values": [None if one is None else float(f"{one.value:.4g}") for one in own],
+            "rounds": [None if one is None else f"{one.agreeing}/{one.rounds}" for one in own],
+        }
+    named = [(number, one) for number, (found, _) in enumerate(runs, 1) for one in found.ceilings]
     return {
-        "seconds": round(seconds, 1),
-        "values": {name_of(one): one.value for one in found.ceilings},
-        "spreads": {name_of(one): round(one.spread, 4) for one in found.ceilings if one.spread is not None},
-        "rounds": {name_of(one): f"{one.agreeing}/{one.rounds}" for one in found.ceilings if one.rounds},
-        "marks": {name_of(one): marks_of(one) for one in found.ceilings if marks_of(one)},
-        "broken_laws": {name_of(one): marked(one, CONTRADICTS) for one in found.ceilings if CONTRADICTS in marks_of(one)},
-        "units": {one.name: one.unit for one in found.ceilings if not one.variant},
+        "seconds": [round(seconds, 1) for _, seconds in runs],
+        "failed": [name for name, one in figures.items() if one["worst_of_best"] < WITHIN or one["missing"]],
+        "broken_laws": [
+            f"run {number}: {name_of(one)} is {marked(one, CONTRADICTS)}" for number, one in named if CONTRADICTS in marks_of(one)
+        ],
+        "marks": [f"run {number}: {name_of(one)}: {', '.join(marks_of(one))}" for number, one in named if marks_of(one)],
+        "figures": figures,
     }
-
-
-def judged(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """The worst run of every main figure relative to the best, what failed, and the laws that were broken."""
-    units = runs[0].pop("units")
-    for run in runs[1:]:
-        units |= run.pop("units")
-    figures = {}
-    for name, unit in units.items():
-        values = [run["values"].get(name) for run in runs]
-        known = [value for value in values if value is not None]
-        best, worst = (min(known), max(known)) if unit == "s" else (max(known), min(known))
-        share = min(best, worst) / max(best, worst)
-        figures[name] = {"best": best, "unit": unit, "worst_of_best": round(share, 4), "missing": values.count(None)}
-    failed = [name for name, one in figures.items() if one["worst_of_best"] < WITHIN or one["missing"]]
-    laws = [f"run {number}: {name} is {law}" for number, run in enumerate(runs, 1) for name, law in run["broken_laws"].items()]
-    return {"figures": figures, "failed": failed, "broken_laws": laws, "runs": runs}
 
 
 def show(condition: str, result: dict[str, Any]) -> None:
     """Print one condition: a line a figure, the worst first, then what failed."""
-    runs = result["runs"]
-    seconds = [run["seconds"] for run in runs]
-    print(f"\n{condition}: {len(runs)} runs, {statistics.median(seconds):.0f} s each ({min(seconds):.0f} to {max(seconds):.0f} s)")
+    seconds, failed, laws = result["seconds"], result["failed"], result["broken_laws"]
+    print(f"\n{condition}: {len(seconds)} runs, {statistics.median(seconds):.0f} s each ({min(seconds):.0f} to {max(seconds):.0f} s)")
     for name, one in sorted(result["figures"].items(), key=lambda item: item[1]["worst_of_best"]):
-        word = "FAILED" if name in result["failed"] else ""
+        word = "FAILED" if name in failed else ""
         print(
             f"  {name:20} best {si(one['best'], one['unit']):>14}  worst {percent(one['worst_of_best'], 1):>7} of it  {word}".rstrip()
         )
-    for law in result["broken_laws"]:
-        print(f"  broken law: {law}")
-    marks = sum(len(run["marks"]) for run in runs)
-    print(
-        f"  {marks} marks in all runs"
-        + (f"; laws broken: {len(result['broken_laws'])}" if result["broken_laws"] else "; every law holds")
-    )
-    failed = result["failed"]
+    for mark in result["marks"]:
+        print(f"  marked in {mark}")
+    print(f"  FAILED: {len(laws)} broken laws: {'; '.join(laws)}" if laws else "  every law holds in every run")
     within = percent(1 - WITHIN)
     print(
         f"  FAILED: {len(failed)} figures are not within {within}: {', '.join(failed)}"
         if failed
         else f"  every main figure is within {within}"
     )
+
+
+def text_of(result: dict[str, Any]) -> str:
+    """``result`` as JSON with every list of plain values on one line."""
+    return re.sub(r"\[[^\[\]{}]*\]", lambda found: " ".join(found[0].split()), json.dumps(result, indent=1)) + "\n"
 
 
 def main() -> int:
@@ -154,7 +154,7 @@ def main() -> int:
         runs = []
         for number in range(options.runs):
             runs.append(one_run(condition, seed=number))
-            print(f"{condition} {number + 1}/{options.runs}: {runs[-1]['seconds']:.0f} s, {len(runs[-1]['marks'])} marks", flush=True)
+            print(f"{condition} {number + 1}/{options.runs}: {runs[-1][1]:.0f} s", flush=True)
         conditions[condition] = {**judged(runs), "load_after": os.getloadavg()[0] if hasattr(os, "getloadavg") else None}
         show(condition, conditions[condition])
         result = {
@@ -164,7 +164,7 @@ def main() -> int:
             "conditions": conditions,
             "environment": to_plain(collect_environment("cpu")),
         }
-        RESULTS.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        RESULTS.write_text(text_of(result), encoding="utf-8")
     return int(any(conditions[one]["failed"] or conditions[one]["broken_laws"] for one in chosen))
 
 
