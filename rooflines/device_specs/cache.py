@@ -115,6 +115,9 @@ def answering(empty: History, *, full: bool, sustained_s: float | None) -> Ceili
     if sustained_s is not None and not any(one.sustained_s == sustained_s for one in history.sessions):
         return None
     ceilings = history.ceilings(sustained_s)
-    disturbed = any(DISTURBED in marks_of(one) for one in ceilings.ceilings)
+    # what such a request would measure again: a quick one has no variants of memory to make better
+    alike = [one for one in history.sessions if one.full == full] or history.sessions
+    measured = {series.ceiling.key for session in alike for series in session.series}
+    disturbed = any(DISTURBED in marks_of(one) for one in ceilings.ceilings if one.key in measured)
     since = age(ceilings)
     return None if not ceilings.ceilings or (disturbed and (since is None or since > _DISTURBED_AGE)) else ceilings

@@ -222,6 +222,25 @@ def test_disturbed_measurement_is_made_again_after_an_hour(cache, instant):
 
 
 @pytest.mark.unit
+def test_what_only_a_full_set_has_is_not_measured_again_for_a_quick_request(cache, instant):
+    first = measure.measure("cpu", threads=2)
+    path = cache / f"cpu-{first.fingerprint}.json"
+    (quick,) = measure.sessions(first)
+    then = (datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(hours=2)).isoformat()
+    alone = msgspec.structs.replace(quick.series[0].ceiling, variant="1 thread")
+    noisy = msgspec.structs.replace(quick.series[0], ceiling=alone, quiet=(False, False))
+    both = (
+        msgspec.structs.replace(quick, series=(noisy, *quick.series), full=True, measured_at=then),
+        msgspec.structs.replace(quick, measured_at=f"{then[:-6]}1+00:00"),
+    )
+    write_json(path, msgspec.structs.replace(read_json(path, History), sessions=both))
+    measure.measure("cpu", threads=2)
+    assert instant == [2]
+    measure.measure("cpu", threads=2, full=True)
+    assert instant == [2, (2, "full")]
+
+
+@pytest.mark.unit
 def test_what_others_measured_meanwhile_is_kept(cache, instant, monkeypatch):
     fake = measure.measure_cpu
 
