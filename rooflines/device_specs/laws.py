@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from rooflines.device_specs.marks import DISTURBED, marks_of
 from rooflines.device_specs.records import Ceiling
 from rooflines.units import percent, si
 
@@ -39,7 +40,8 @@ def broken(ceilings: Sequence[Ceiling], cores: int | None = None) -> tuple[Broke
 
     ``cores`` is how many physical cores the threads of a CPU run on, at most one a thread; without it one for every thread.
     """
-    measured = [one for one in ceilings if one.source.kind == "measured"]
+    # A disturbed figure is marked anyway, and per processor time it may be too high: it accuses no other.
+    measured = [one for one in ceilings if one.source.kind == "measured" and DISTURBED not in marks_of(one)]
     laws = (_threads(measured, cores), _precisions(measured), _units(measured), _products(measured), _levels(measured),
             _updates(measured), _sustained(measured), _links(measured))  # fmt: skip
     return tuple(found for law in laws for found in law)

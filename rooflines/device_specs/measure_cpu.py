@@ -34,6 +34,7 @@ _ALONE = "1 thread"
 _SMALLEST_DRAM = 256 << 20
 _CACHES_PER_DRAM = 4  # STREAM's rule: at least four times the last cache
 _SEGMENTS = 48  # of the array in DRAM: a multiple of the arrays that any access works on
+_PAGE = 4096 // 8  # elements: a part of memory starts on a page, so that its lines always fall into the same sets of an L1 cache
 _INNER_PER_OUTER = 3  # a working set of so many inner caches lies in the next level for certain
 # The last: a 3x3 convolution of ResNet-50 as a product.
 _SHAPES = ((1024, 1024, 1024), (2048, 2048, 2048), (3136, 256, 2304))
@@ -172,7 +173,7 @@ class _Place(NamedTuple):
         kernel, scalars = _kernel(access, False)
 
         def run(passes: int) -> Timing:
-            first = min(whole // _SEGMENTS * self.memory.next, whole - count * length) // step * step
+            first = min(whole // _SEGMENTS * self.memory.next, whole - count * length) // _PAGE * _PAGE
             each = [[own[0][first + length * n : first + length * (n + 1)] for n in range(count)] for own in self.slices]
             return self.team.run([partial(kernel, *_operands(access, parts), *scalars, passes) for parts in each])
 

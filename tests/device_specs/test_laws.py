@@ -144,6 +144,13 @@ def test_laws_of_a_gpu():
     assert suspects([compute(name, value, threads=None) for name, value in rates]) == set()
 
 
+def test_a_disturbed_figure_accuses_no_other():
+    # a rate per processor time may come out too high
+    assert suspects(changed("L2 read", 1.2)) == {("L2 read", "1 thread")}
+    disturbed = [one.noted(", disturbed: other processes") if one.name == "L2 read" and not one.variant else one for one in MACHINE]
+    assert suspects(changed("L2 read", 1.2, ceilings=disturbed)) == set()
+
+
 def test_what_was_not_measured_breaks_nothing():
     derived = Source(kind="derived", detail="multiprocessors x rate x clock")
     assert broken([msgspec.structs.replace(compute("FMA fp32", 1), source=derived), compute("FMA fp64", 100)]) == ()
