@@ -108,9 +108,9 @@ def best_of(sessions: Sequence[Session], sustained_s: float | None = None) -> tu
     notes = {level: note for session in sessions for level, note in session.notes.items()}
     found: list[Ceiling] = []
     for ways in figures.values():
-        whole = [found[-1] for found in ways.values() if not found[-1][1].values]
-        if whole:  # not measured in rounds: the latest stands
-            found.append(whole[-1][1].ceiling)
+        fixed = [way[-1][1] for way in ways.values() if not way[-1][1].values]
+        if fixed:  # not measured in rounds: the latest stands
+            found.append(fixed[-1].ceiling)
             continue
         lowest = next(iter(ways.values()))[0][1].ceiling.kind == "latency"
         best = fastest([(way, _rounds(way)) for way in ways.values()], lowest=lowest)

@@ -111,7 +111,7 @@ class _Memory:
 
     Memory lies on the NUMA node of the thread that first writes it. Caches are measured on a part of the slices, DRAM by segments:
     a pass over all of the array would take too long for one sample. Every sample goes on where the last one stopped, so
-    whatever the access, a segment is used again only after all others, when the caches have lost it.
+    for any access a segment is used again only after all others, when the caches have lost it.
     """
 
     def __init__(self, team: Team) -> None:
@@ -276,7 +276,7 @@ def _int8(plan: Plan, threads: int) -> None:
     free = detect.memory_available_bytes()
     plan.figure(
         *(
-            Way(f"{name} [{m}, {k}] @ [{k}, {n}] (oneDNN, {_threads(threads)})", partial(make, name, (m, n, k)), anew=True)
+            Way(f"{name} [{m}, {k}] @ [{k}, {n}] (oneDNN, {_threads(threads)})", partial(make, name, (m, n, k)), renewed=True)
             for m, n, k in _SHAPES if fits((m, n, k), free) for name in usable
         ),
         kind="compute", name="GEMM int8", unit="OP/s", precision="int8", engine="matrix", accumulate="int32", threads=threads,

@@ -72,7 +72,7 @@ def gemm(
     free = free_bytes(device)
     tried = [shape for shape in shapes if fits(shape, free) and matmul.flops(shape) / rate < _LONGEST_CALL_S] or [small]
     ways = [
-        Way(f"{matmul.operator(precision)} [{m}, {k}] @ [{k}, {n}] ({detail})", partial(make, (m, n, k)), anew=True)
+        Way(f"{matmul.operator(precision)} [{m}, {k}] @ [{k}, {n}] ({detail})", partial(make, (m, n, k)), renewed=True)
         for m, n, k in tried
     ]
     plan.figure(*ways, kind="compute", name=f"GEMM {precision}", unit="OP/s" if precision == "int8" else "FLOP/s",

@@ -27,7 +27,7 @@ BUSY = 0.95  # share of its cores below which a sample was disturbed
 _SAMPLE_S = 0.015  # one sample lasts long enough for the threads' start and the clock's resolution not to matter
 _SAMPLES = 3  # of a visit; their median is its round
 _VISITS = 200  # samples for which a budget has to suffice: a small one makes them shorter
-_ROUNDS_IN_PLACE = 3  # after which operands that are made anew are
+_ROUNDS_IN_PLACE = 3  # after which operands that are renewed are made again
 _GROWTH = 16  # of a sample's calls at once: the first calls may be slow, or too short for the clock
 _SUSTAINED_SAMPLE_S = 0.25
 
@@ -133,7 +133,7 @@ class Plan:
     def _prepare(self, way: Way) -> tuple[Run, float]:
         """The run and work of a way, made now or, where operands are kept, the first time."""
         prepared = way.prepared or way.make()
-        last = way.anew and len(way.rounds) % _ROUNDS_IN_PLACE == _ROUNDS_IN_PLACE - 1
+        last = way.renewed and len(way.rounds) % _ROUNDS_IN_PLACE == _ROUNDS_IN_PLACE - 1
         way.prepared = prepared if self.keeps and not last else None
         return prepared
 

@@ -2,7 +2,7 @@
 
 A virtual machine may run two of its processors on one core for half a second, and another process may take a core for as long. Repeats
 taken within such a moment agree perfectly, at half the true rate. Rounds lie seconds apart, so the best of them is what the machine
-sustains: whatever disturbs a measurement only makes a rate lower and a time longer.
+sustains: a disturbance only makes a rate lower and a time longer.
 
 A round is *quiet* where the threads had their cores. That is not known of what the hypervisor does, so a best round counts as
 *confirmed* only when a second quiet round agrees with it.
@@ -77,17 +77,17 @@ class Way:
 
     ``make`` prepares what is measured: a run, and the work of one call (FLOP, bytes, or for a latency the number of operations).
     ``detail`` says in words how it is measured. Where each thread uses nothing but its own core (``private``), a round that was
-    disturbed is taken per processor time. Operands whose place in memory matters are made ``anew`` now and then. A way that is not
+    disturbed is taken per processor time. Operands whose place in memory matters are ``renewed`` now and then. A way that is not
     the fastest is kept as the variant ``further``, where that is not empty.
     """
 
     def __init__(
-        self, detail: str, make: Callable[[], tuple[Run, float]], *, private: bool = False, anew: bool = False, further: str = ""
+        self, detail: str, make: Callable[[], tuple[Run, float]], *, private: bool = False, renewed: bool = False, further: str = ""
     ) -> None:
         self.detail = detail
         self.make = make
         self.private = private
-        self.anew = anew
+        self.renewed = renewed
         self.further = further
         self.calls = 1  # of one sample, which the first visit makes long enough
         self.prepared: tuple[Run, float] | None = None

@@ -144,7 +144,7 @@ def test_laws_of_a_gpu():
     assert suspects([compute(name, value, threads=None) for name, value in rates]) == set()
 
 
-def test_a_disturbed_figure_accuses_no_other():
+def test_a_disturbed_figure_is_no_evidence_against_another():
     # a rate per processor time may come out too high
     assert suspects(changed("L2 read", 1.2)) == {("L2 read", "1 thread")}
     disturbed = [one.noted(", disturbed: other processes") if one.name == "L2 read" and not one.variant else one for one in MACHINE]

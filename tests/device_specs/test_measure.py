@@ -420,16 +420,16 @@ def test_samples_are_long_enough_though_the_first_call_was_held_up():
 
 
 @pytest.mark.unit
-def test_operands_made_anew_change_their_place_now_and_then():
+def test_renewed_operands_change_their_place_now_and_then():
     plan, made = Plan(0.0, lambda _: None), []
 
     def make():
         made.append(1)
         return (lambda calls: Timing(1.0)), 1.0
 
-    for anew, times in ((False, 1), (True, 4)):
+    for renewed, times in ((False, 1), (True, 4)):
         made.clear()
-        way = Way("kernel", make, anew=anew)
+        way = Way("kernel", make, renewed=renewed)
         figure = plan.figure(way, kind="compute", name="a", unit="FLOP/s")
         for _ in range(12):
             way.rounds.append(plan.visit(figure, way))
