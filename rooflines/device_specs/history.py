@@ -24,17 +24,20 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
     """The rounds of one way to measure a figure, in the order in which they were taken.
 
     ``ceiling`` has the figure's fields, and the best value of these rounds. Without ``values`` it was not measured in rounds
-    (derived, sustained) and stands as it is. ``further`` is the variant that this way is kept as where another way is faster.
+    (derived, sustained) and stands as it is. ``further`` is the variant that this way is kept as where another way is faster. Where
+    it is ``private``, values that are not quiet are per processor time.
     """
 
     ceiling: Ceiling
     values: tuple[float, ...] = ()
     quiet: tuple[bool, ...] = ()
     further: str = ""
+    private: bool = False
 
     @property
     def rounds(self) -> list[Round]:
-        return [Round(value, quiet) for value, quiet in zip(self.values, self.quiet, strict=True)]
+        found = zip(self.values, self.quiet, strict=True)
+        return [Round(value, quiet, corrected=self.private and not quiet) for value, quiet in found]
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ THROTTLED = "throttled"
 # What each of them means.
 MARKS = {
     UNCONFIRMED: "no second round came within 5 % of the best",
-    DISTURBED: "other processes used the same cores in every round, so it may be too low",
+    DISTURBED: "other processes used the same cores, so it may be too low",
     CONTRADICTS: "it breaks a law that holds between figures, so it may be too low",
     THROTTLED: "the device ran below the clock that it was asked for",
 }

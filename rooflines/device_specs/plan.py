@@ -120,7 +120,8 @@ class Plan:
         work *= way.calls
         value = seconds / work if figure.lowest else work / max(seconds, 1e-9)
         self.progress(f"{figure.name}: {si(value, figure.fields['unit'])}")
-        return Round(value, enough and not self.disturbed_by, None if self.watch is None else self.watch.take())
+        conditions = None if self.watch is None else self.watch.take()
+        return Round(value, enough and not self.disturbed_by, conditions, corrected=way.private and not enough)
 
     def _samples(self, run: Run, calls: int, note: Callable[[], None]) -> list[Timing]:
         samples: list[Timing] = []
@@ -174,6 +175,7 @@ class Plan:
                 yield Series(
                     ceiling=Ceiling(value=best.value, source=source, conditions=best.conditions, **figure.fields),
                     values=tuple(one.value for one in way.rounds), quiet=tuple(one.quiet for one in way.rounds), further=way.further,
+                    private=way.private,
                 )  # fmt: skip
 
     def _keep_rounds(self, figure: Figure) -> None:

@@ -27,17 +27,22 @@ _PAUSE_S = 0.5  # between two visits of the same figure: as long as most disturb
 
 
 class Round(NamedTuple):
-    """What one visit found: a rate or a time, whether the threads had their cores, and the state of a GPU meanwhile."""
+    """What one visit found: a rate or a time, whether the threads had their cores, and the state of a GPU meanwhile.
+
+    A rate that is ``corrected``, per processor time instead of the time that passed, may be too high.
+    """
 
     value: float
     quiet: bool = True
     conditions: Conditions | None = None
+    corrected: bool = False
 
 
 class Summary(NamedTuple):
     """What several rounds say: the best one, the coefficient of variation between them, and how many agree with the best.
 
-    Quiet rounds count; ``disturbed`` where there is none, so that the others had to count.
+    ``rounds`` and ``agreeing`` count quiet rounds, or all where there is none. ``disturbed`` where no quiet round agrees with a best
+    one that was not quiet.
     """
 
     best: Round
@@ -53,17 +58,21 @@ class Summary(NamedTuple):
 
 
 def summary(rounds: Sequence[Round], *, lowest: bool = False) -> Summary:
-    """Sum up ``rounds``, at least one; the best is the highest, or the ``lowest`` for a time."""
+    """Sum up ``rounds``, at least one; the best is the highest, or the ``lowest`` for a time.
+
+    A disturbed round counts too, for the true rate is not lower; but not a corrected one, unless there is no other.
+    """
     quiet = [one for one in rounds if one.quiet]
-    counted = quiet or rounds
-    best = (min if lowest else max)(counted, key=lambda one: one.value)
+    sound = [one for one in rounds if not one.corrected] or rounds
+    best = (min if lowest else max)(sound, key=lambda one: one.value)
     values = [one.value for one in (quiet if len(quiet) > 1 else rounds)]
+    agreeing = sum(agree(one.value, best.value) for one in quiet or rounds)
     return Summary(
         best=best,
         spread=statistics.stdev(values) / statistics.mean(values) if len(values) > 1 else None,
-        rounds=len(counted),
-        agreeing=sum(agree(one.value, best.value) for one in counted),
-        disturbed=not quiet,
+        rounds=len(quiet or rounds),
+        agreeing=agreeing,
+        disturbed=not quiet or not agreeing,
     )
 
 
@@ -157,11 +166,11 @@ class Figure:
 
 
 def fastest(ways: Sequence[tuple[Any, Sequence[Round]]], *, lowest: bool = False) -> Any:
-    """The way with the best round, quiet ones before all others; None where there is no way."""
+    """The way with the best round; None where there is no way."""
 
-    def place(found: tuple[Any, Sequence[Round]]) -> tuple[bool, float]:
-        said = summary(found[1], lowest=lowest)
-        return not said.disturbed, -said.best.value if lowest else said.best.value
+    def place(found: tuple[Any, Sequence[Round]]) -> float:
+        best = summary(found[1], lowest=lowest).best.value
+        return -best if lowest else best
 
     return max(ways, key=place)[0] if ways else None
 

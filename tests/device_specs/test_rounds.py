@@ -103,9 +103,17 @@ def test_a_machine_that_is_never_quiet_is_said_to_be():
     assert not a.confirmed
 
 
-def test_a_quiet_round_counts_before_a_faster_disturbed_one():
-    # a rate per processor time may come out too high where the core was shared
+def test_a_disturbed_round_that_is_faster_than_all_quiet_ones_counts_with_a_mark():
+    # a disturbance makes no rate higher
     said = summary([Round(110.0, quiet=False), Round(100.0), Round(99.0)])
+    assert (said.best.value, said.rounds, said.agreeing, said.disturbed, said.confirmed) == (110.0, 2, 0, True, False)
+    said = summary([Round(101.0, quiet=False), Round(100.0), Round(99.0)])
+    assert (said.best.value, said.rounds, said.agreeing, said.disturbed, said.confirmed) == (101.0, 2, 2, False, True)
+
+
+def test_a_quiet_round_counts_before_a_faster_corrected_one():
+    # a rate per processor time may come out too high where the core was shared
+    said = summary([Round(110.0, quiet=False, corrected=True), Round(100.0), Round(99.0)])
     assert (said.best.value, said.rounds, said.agreeing, said.disturbed) == (100.0, 2, 2, False)
     assert said.spread == pytest.approx(statistics.stdev([100.0, 99.0]) / 99.5)
 
