@@ -12,13 +12,6 @@ from rooflines.reports.tables import INFERRED_MARK, operator_module, operator_na
 from rooflines.roofline.analysis import Analysis, OperatorRow
 from rooflines.units import binary_bytes, counted, percent, seconds, si, significant
 
-# What a ceiling's source says when it should be read with care, and why.
-DOUBTS = {
-    "unstable": "its repeats differ by more than 5 %, even on a second try",
-    "disturbed": "other processes used the same cores, so it is perhaps too low",
-    "slower than": "it came out below the next level outwards, twice",
-    "throttled": "the device ran below the clock that it was asked for",
-}
 _SOURCES = {"measured": "measured", "spec": "data sheet", "derived": "derived", "user": "given"}
 
 # A space between a number and its unit, at which no line should end.
@@ -271,12 +264,6 @@ def source_and_age(roof: Ceiling, created: str) -> str:
     if roof.source.kind != "measured":
         return kind
     return ", ".join(part for part in (f"{kind} {roof.source.date}".strip(), age_before(roof.source.date, created)) if part)
-
-
-def marks_of(roof: Ceiling) -> list[str]:
-    """The words of warning (``DOUBTS``) that belong to a ceiling."""
-    found = [word for word in DOUBTS if word in roof.source.detail]
-    return [*found, "throttled"] if roof.conditions and roof.conditions.throttled and "throttled" not in found else found
 
 
 def conditions_words(conditions: Conditions | None) -> str:

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from rooflines.device_specs.meter import DISTURBED
+from rooflines.device_specs.marks import CONTRADICTS, DISTURBED, UNCONFIRMED, marked, marks_of
 from rooflines.device_specs.records import Ceilings
 from rooflines.profiler.compiled import CompiledCode, read_compiled
 from rooflines.profiler.records import Run, RunFile, StepTimes, Workload
@@ -181,13 +181,19 @@ def _paging(facts: RunFile) -> list[str]:
 
 
 def _doubtful(ceilings: Ceilings | None) -> list[str]:
-    """A sentence when ceilings that judge were taken while other programs used the same cores: they may be too low."""
-    names = [one.name for one in ceilings.ceilings if DISTURBED in one.source.detail and not one.variant] if ceilings else []
-    if not names:
-        return []
-    return [
-        f"measured while other programs used the same cores, so perhaps too low: {', '.join(names)}; --remeasure on a quiet machine"
-    ]
+    """A sentence for every reason to doubt ceilings that judge: other programs, a best round that stands alone, a broken law."""
+    reasons = {
+        DISTURBED: "ceilings measured while other programs used the same cores, so perhaps too low",
+        UNCONFIRMED: "ceilings whose best round no other round reached within 5 %",
+        CONTRADICTS: "ceilings that contradict other ceilings, so perhaps too low",
+    }
+    notes = []
+    for word, why in reasons.items():
+        doubtful = [one for one in ceilings.ceilings if word in marks_of(one) and not one.variant] if ceilings else []
+        names = [f"{one.name} ({marked(one, word)})" if word == CONTRADICTS else one.name for one in doubtful]
+        if names:
+            notes.append(f"{why}: {', '.join(names)}; --remeasure on a quiet machine")
+    return notes
 
 
 def _list_dtype(workload: Workload) -> str:

@@ -214,11 +214,19 @@ def test_a_run_says_when_it_was_not_alone(tmp_path, mine, said):
     assert any("other programs kept 1.0 of 2 processors busy" in note for note in found.notes) == said
 
 
-def test_ceilings_taken_on_a_busy_machine_are_named(tmp_path):
+@pytest.mark.parametrize(
+    ("mark", "said"),
+    [
+        ("disturbed: other processes", "other programs used the same cores"),
+        ("unconfirmed", "no other round reached"),
+        ("contradicts: 50 % of 2 x FMA fp64 (230 GFLOP/s)", "(50 % of 2 x FMA fp64 (230 GFLOP/s))"),
+    ],
+)
+def test_doubtful_ceilings_are_named_with_the_reason(tmp_path, mark, said):
     first, *rest = ceilings()
-    doubtful = msgspec.structs.replace(first, source=msgspec.structs.replace(first.source, detail="kernel, disturbed: other processes"))
-    found = analyze(run_of(tmp_path), Ceilings(device="cpu", kind="cpu", ceilings=(doubtful, *rest)))
-    assert any(first.name in note and "--remeasure" in note for note in found.notes)
+    doubtful = first.noted(f", {mark}")
+    notes = analyze(run_of(tmp_path), Ceilings(device="cpu", kind="cpu", ceilings=(doubtful, *rest))).notes
+    assert any(first.name in note and said in note and "--remeasure" in note for note in notes)
     assert not any("--remeasure" in note for note in analyze(run_of(tmp_path)).notes)
 
 
