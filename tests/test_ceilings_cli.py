@@ -14,7 +14,8 @@ import torch
 
 from rooflines import pipeline
 from rooflines.device_specs import detect, measure
-from rooflines.device_specs.records import Ceilings, Conditions
+from rooflines.device_specs.history import History, Series, Session
+from rooflines.device_specs.records import Conditions
 from rooflines.errors import UsageError
 from rooflines.profiler.records import Environment, Run, RunFile, Workload
 from rooflines.serial import read_json, write_json
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.unit
 
 FURTHER = msgspec.structs.replace(
     samples.ceilings()[0], variant="1 thread", threads=1, value=230e9,
-    source=msgspec.structs.replace(samples.MEASURED, detail="FMA kernel, 1 thread, median of the last 5 of 9 repeats, unstable"),
+    source=msgspec.structs.replace(samples.MEASURED, detail="FMA kernel, 1 thread"),
 )  # fmt: skip
 
 
@@ -38,16 +39,20 @@ def place(tmp_path, monkeypatch):
 
 @pytest.fixture
 def instant(monkeypatch):
-    """A measurement that takes no time and finds the sample's ceilings and a further one. Returns what it was asked for."""
+    """A measurement that takes no time: four rounds of the sample's ceilings and of a further one, which no second round confirms.
+
+    Returns what it was asked for.
+    """
     asked = []
 
-    def found(meter, threads, *, full=False):
+    def found(plan, threads, *, full=False):
         asked.append((threads, full))
+        plan.clock_hz = 3e9
         for ceiling in (*samples.ceilings(), FURTHER):
-            meter.keep(ceiling)
+            others = 0.8 if ceiling is FURTHER else 1.0
+            plan.series.append(Series(ceiling=ceiling, values=(ceiling.value, *[others * ceiling.value] * 3), quiet=(True,) * 4))
 
     monkeypatch.setattr(measure, "measure_cpu", found)
-    monkeypatch.setattr(measure, "sustained_clock_hz", lambda threads: 3e9)
     return asked
 
 
@@ -62,6 +67,13 @@ def cached(place):
     return path
 
 
+def change(place, **fields):
+    """Store the only measurement in the cache with other ``fields``."""
+    history = read_json(cached(place), History)
+    (session,) = history.sessions
+    write_json(cached(place), msgspec.structs.replace(history, sessions=(msgspec.structs.replace(session, **fields),)))
+
+
 def test_the_table_has_value_spread_scope_age_and_how_in_80_columns(ask, instant):
     answer = ask("--threads", "2")
     assert answer.code == 0
@@ -70,24 +82,24 @@ def test_the_table_has_value_spread_scope_age_and_how_in_80_columns(ask, instant
     text = " ".join(answer.out.split())
     assert "2 threads · 3.00 GHz sustained · every figure measured just now" in text
     assert f"method {measure.METHOD}, torch {torch.__version__.split('+')[0]}" in text
-    assert "FMA fp32 460 GFLOP/s 0.4 1" in text
-    assert "GEMM bf16 sums in fp32 900 GFLOP/s 1.1" in text
-    assert "L2 read up to 2.00 MiB 410 GB/s 1.0" in text
-    assert "further arithmetic FMA fp32 (1 thread) 230 GFLOP/s ! 0.4" in text
+    assert "FMA fp32 460 GFLOP/s 0.0 4/4 1" in text
+    assert "GEMM bf16 sums in fp32 900 GFLOP/s 0.0 4/4" in text
+    assert "L2 read up to 2.00 MiB 410 GB/s 0.0 4/4" in text
+    assert "further arithmetic FMA fp32 (1 thread) 230 GFLOP/s ! 11.8 1/4" in text
     assert text.index("FMA fp64") < text.index("further arithmetic") < text.index("L2 read")
-    assert "! unstable: FMA fp32 (1 thread): its repeats differ by more than 5 %" in text
-    assert "repeats, unstable" not in text  # what is told below the table is not told again
+    assert "! unconfirmed: FMA fp32 (1 thread): no second round came within 5 % of the best." in text
+    assert "kernel, unconfirmed" not in text  # what is told below the table is not told again
 
 
 def test_nothing_is_said_on_the_way_in_a_pipe(place):
     """The cached set of a real process answers a second one, which prints the table and nothing else."""
-    record = Ceilings(device="x", kind="cpu", ceilings=samples.ceilings())
     facts = measure._facts(torch.device("cpu"), 1, None)
     fingerprint = measure.hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
     then = datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(days=3, minutes=5)
-    path = place / "cache" / "ceilings" / f"cpu-{fingerprint}-full.json"
+    stored = Session(measured_at=then.isoformat(), series=tuple(Series(ceiling=one) for one in samples.ceilings()), full=True)
+    path = place / "cache" / "ceilings" / f"cpu-{fingerprint}.json"
     path.parent.mkdir(parents=True)
-    write_json(path, msgspec.structs.replace(record, fingerprint=fingerprint, measured_at=then.isoformat(), full=True, method=3))
+    write_json(path, History(device="x", kind="cpu", fingerprint=fingerprint, method=4, sessions=(stored,)))
     answer = run("ceilings", "--device", "cpu", "--threads", "1", cwd=place)
     assert (answer.code, answer.err) == (0, "")
     assert "measured 3 days ago" in answer.out
@@ -95,27 +107,42 @@ def test_nothing_is_said_on_the_way_in_a_pipe(place):
 
 def test_the_second_call_is_answered_from_the_cache_with_its_age(ask, instant, place):
     ask()
-    stored = read_json(cached(place), Ceilings)
     then = datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(hours=5, minutes=1)
-    write_json(cached(place), msgspec.structs.replace(stored, measured_at=then.isoformat()))
+    change(place, measured_at=then.isoformat())
     assert "measured 5 hours ago" in ask().out
     assert len(instant) == 1
-    assert "measured just now" in ask("--remeasure").out
+    text = " ".join(ask("--remeasure").out.split())
+    assert "measured just now" in text
+    assert f"best of 2 measurements since {then.date()}" in text
     assert len(instant) == 2
+
+
+def test_a_figure_that_breaks_a_law_is_told_with_the_law(ask, place):
+    ask()
+    first, *rest = read_json(cached(place), History).sessions[0].series
+    threads = {"threads": 2}
+    half = msgspec.structs.replace(
+        first, ceiling=msgspec.structs.replace(first.ceiling, **threads), values=(230e9,) * 4
+    )  # GFLOP/s of fp32, no more than fp64
+    double = msgspec.structs.replace(rest[0], ceiling=msgspec.structs.replace(rest[0].ceiling, **threads))
+    change(place, series=(half, double, *rest[1:]))
+    text = " ".join(ask().out.split())
+    assert "FMA fp32 230 GFLOP/s ! 0.0 4/4" in text
+    assert "! contradicts: FMA fp32 is 50 % of 2 x FMA fp32 (1 thread) (230 GFLOP/s)" in text
+    assert "and 50 % of 2 x FMA fp64 (230 GFLOP/s): it breaks a law" in text
 
 
 def test_figures_of_another_day_and_conditions_are_told(ask, place):
     ask()
-    stored = read_json(cached(place), Ceilings)
-    first = stored.ceilings[0]
+    first, *rest = read_json(cached(place), History).sessions[0].series
     other = msgspec.structs.replace(
-        first,
-        source=msgspec.structs.replace(first.source, date="2026-11-18"),
+        first.ceiling,
+        source=msgspec.structs.replace(first.ceiling.source, date="2026-11-18"),
         conditions=Conditions(clock_hz=1.98e9, power_w=690.4, temperature_c=64, throttled=("power cap",)),
     )
-    write_json(cached(place), msgspec.structs.replace(stored, ceilings=(other, *stored.ceilings[1:])))
+    change(place, series=(msgspec.structs.replace(first, ceiling=other), *rest))
     text = " ".join(ask().out.split())
-    assert "FMA fp32 460 GFLOP/s ! 0.4 1.98 690 64 1" in text
+    assert "FMA fp32 460 GFLOP/s ! 0.0 4/4 1.98 690 64 1" in text
     assert "1 numba FMA kernel, median of 7, 2026-11-18" in text
     assert "! throttled: FMA fp32: the device ran below the clock that it was asked for (power cap)." in text
 
@@ -125,8 +152,10 @@ def test_json_is_a_file_for_ceilings(ask, place):
     assert ask("-o", "mine.json").out == ""
     assert (place / "mine.json").read_text() == answer.out
     found = measure.load_file(place / "mine.json")
-    assert found.ceilings == (*samples.ceilings(), FURTHER)
+    assert [(one.key, one.value) for one in found.ceilings] == [(one.key, one.value) for one in (*samples.ceilings(), FURTHER)]
     assert found.full
+    (session,) = json.loads(answer.out)["sessions"]
+    assert session["series"][0]["values"] == [460e9] * 4
 
 
 def test_csv_has_a_row_a_ceiling(ask):
@@ -163,7 +192,7 @@ def test_measured_beside_the_sheet(ask, place, monkeypatch):
     first = next(csv.DictReader(io.StringIO(ask("--threads", "1", "--compare", "--format", "csv").out)))
     assert float(first["fraction"]) == pytest.approx(row["fraction"])
     assert ask("--threads", "1", "--compare", "-o", "both.json").code == 0
-    assert measure.load_file(place / "both.json").ceilings == (*samples.ceilings(), FURTHER)
+    assert len(measure.load_file(place / "both.json").ceilings) == len(samples.ceilings()) + 1
 
 
 def test_without_a_sheet_it_says_so(ask, monkeypatch):
@@ -230,8 +259,8 @@ def test_ctrl_c_leaves_the_cache_as_it_was(ask, place, monkeypatch):
     ask()
     before = cached(place).read_bytes()
 
-    def stopped(meter, threads, *, full=False):
-        meter.keep(samples.ceilings()[0])
+    def stopped(plan, threads, *, full=False):
+        plan.keep(samples.ceilings()[0])
         raise KeyboardInterrupt
 
     monkeypatch.setattr(measure, "measure_cpu", stopped)

@@ -42,7 +42,7 @@ def analyze(
     ceilings: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
-            help="measured, spec, or a JSON file: judge by these.",
+            help="Ceilings to use: measured, spec, or a JSON file.",
             show_default="the run's own; for a trace the data sheet of the device it names",
         ),
     ] = None,

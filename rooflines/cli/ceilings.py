@@ -24,13 +24,15 @@ def ceilings(
     ] = None,
     sustained: Annotated[
         Optional[float],  # noqa: UP045
-        typer.Option(help="Hold every rate for so many seconds, too (CUDA).", min=1, rich_help_panel=MEASURE, metavar="SECONDS"),
+        typer.Option(
+            help="Also measure sustained rates over this many seconds (CUDA).", min=1, rich_help_panel=MEASURE, metavar="SECONDS"
+        ),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Measure though other processes keep the GPU busy.", rich_help_panel=MEASURE)
+        bool, typer.Option("--force", help="Measure even if other processes are using the GPU.", rich_help_panel=MEASURE)
     ] = False,
     remeasure: Annotated[
-        bool, typer.Option("--remeasure", help="Measure now instead of showing what is cached.", rich_help_panel=MEASURE)
+        bool, typer.Option("--remeasure", help="Measure once more; the best of all measurements counts.", rich_help_panel=MEASURE)
     ] = False,
     compare: Annotated[
         bool,
@@ -38,7 +40,7 @@ def ceilings(
     ] = False,
     chart: Annotated[
         Optional[Path],  # noqa: UP045
-        typer.Option(help="Draw it, too: FILE.html, .png or .svg.", rich_help_panel=OUTPUT, metavar="FILE"),
+        typer.Option(help="Also write a chart (.html, .png or .svg).", rich_help_panel=OUTPUT, metavar="FILE"),
     ] = None,
     format: Annotated[
         Optional[TableFormat],  # noqa: UP045
@@ -49,7 +51,7 @@ def ceilings(
         typer.Option("--output", "-o", help="Write it there instead of printing.", rich_help_panel=OUTPUT, metavar="FILE"),
     ] = None,
 ) -> None:
-    """Measure what this device can do, each roof with its spread and its source; the results are cached and shown with their age.
+    """Measure what this device can do: each ceiling with its spread, the rounds that agree, and its source. Results are cached.
 
     [bold]rooflines ceilings --compare --chart ceilings.html[/bold]
 
@@ -66,7 +68,7 @@ def ceilings(
         check_writable(path)
     from rooflines.device_specs.compare import compare as put_beside
     from rooflines.device_specs.compare import references
-    from rooflines.device_specs.measure import measure
+    from rooflines.device_specs.measure import measure, sessions
     from rooflines.profiler.options import find_device
 
     found = str(find_device(device))
@@ -85,7 +87,7 @@ def ceilings(
     if chart is not None:
         write(chart, ceilings_chart.draw(measured, rows, beside, chart.suffix))
     if chosen is TableFormat.json:
-        text = show.ceilings_json(measured, rows if compare else None)
+        text = show.ceilings_json(measured, sessions(measured), rows if compare else None)
     elif chosen is TableFormat.csv:
         text = show.comparison_csv(rows) if compare else show.ceilings_csv(measured)
     else:

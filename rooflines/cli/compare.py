@@ -28,8 +28,8 @@ def compare(
     sources: Annotated[
         list[str], typer.Argument(help="Run directories, traces (files or URLs) or analysis.json files; the first is the baseline.")
     ],
-    by: Annotated[CompareBy, typer.Option(help="What a row is.")] = CompareBy.operator,
-    top: Annotated[int, typer.Option(help="Most rows of a kind: slower, faster, new, gone.", min=1)] = 5,
+    by: Annotated[CompareBy, typer.Option(help="Group rows by operator or module.")] = CompareBy.operator,
+    top: Annotated[int, typer.Option(help="Maximum number of rows for slower, faster, new and gone each.", min=1)] = 5,
     format: Annotated[
         Optional[TableFormat],  # noqa: UP045
         typer.Option(help="What to print.", show_default="table, or what --output ends in"),

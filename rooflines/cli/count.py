@@ -51,9 +51,9 @@ def count(
     sequence_length: SequenceLength = 128,
     precision: PrecisionOption = Precision.fp32,
     channels_last: ChannelsLast = False,
-    by: Annotated[CountBy, typer.Option(help="What a row is.", rich_help_panel=OUTPUT)] = CountBy.operator,
+    by: Annotated[CountBy, typer.Option(help="Group rows by operator or module.", rich_help_panel=OUTPUT)] = CountBy.operator,
     format: Annotated[TableFormat, typer.Option(help="What to print.", rich_help_panel=OUTPUT)] = TableFormat.table,
-    rows: Annotated[int, typer.Option(help="Most rows of the table.", min=1, rich_help_panel=OUTPUT)] = 20,
+    rows: Annotated[int, typer.Option(help="Maximum number of rows.", min=1, rich_help_panel=OUTPUT)] = 20,
     against: Annotated[
         str,
         typer.Option(

@@ -55,7 +55,7 @@ def devices(
     ] = "",
     precision: Annotated[
         Optional[SheetPrecision],  # noqa: UP045
-        typer.Option(help="Those that have a rate for it.", rich_help_panel=_WHICH),
+        typer.Option(help="Only devices with a rate for this precision.", rich_help_panel=_WHICH),
     ] = None,
     min_bandwidth: Annotated[
         Optional[float],  # noqa: UP045

@@ -36,7 +36,10 @@ def monitor(
     ] = None,
     duration: Annotated[
         Optional[float],  # noqa: UP045
-        typer.Option(help="With --pid: for so long.", rich_help_panel=WHAT, metavar="SECONDS", show_default="until it ends"),
+        typer.Option(
+            help="Stop after this many seconds (requires --pid).", rich_help_panel=WHAT, metavar="SECONDS",
+            show_default="until it ends",
+        ),
     ] = None,
     gpus: Annotated[
         str, typer.Option(help="all, none, or numbers or UUIDs as nvidia-smi -L lists them: 0,2", rich_help_panel=WHAT)

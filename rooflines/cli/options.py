@@ -39,15 +39,17 @@ class Precision(str, Enum):
 
 
 BatchSize = Annotated[
-    Optional[int], typer.Option(help="Samples a step.", rich_help_panel=WHAT, show_default="1")  # noqa: UP045
+    Optional[int], typer.Option(help="Samples per step.", rich_help_panel=WHAT, show_default="1")  # noqa: UP045
 ]
 ImageSize = Annotated[
     Optional[int],  # noqa: UP045
     typer.Option(help="Height and width in pixels.", rich_help_panel=WHAT, show_default="that of the model's published weights"),
 ]
-SequenceLength = Annotated[int, typer.Option(help="Tokens a sequence, for language models.", rich_help_panel=WHAT)]
-PrecisionOption = Annotated[Precision, typer.Option(help="Of the whole network, or of autocast (amp-*).", rich_help_panel=HOW)]
-MemoryLimit = Annotated[str, typer.Option(help="Most that is kept of a trace in memory.", metavar="SIZE")]
+SequenceLength = Annotated[int, typer.Option(help="Tokens per sequence (language models).", rich_help_panel=WHAT)]
+PrecisionOption = Annotated[
+    Precision, typer.Option(help="Precision of the whole network, or of autocast (amp-*).", rich_help_panel=HOW)
+]
+MemoryLimit = Annotated[str, typer.Option(help="Maximum memory for trace data.", metavar="SIZE")]
 Partial = Annotated[bool, typer.Option("--partial", help="Read a trace that is cut off up to the cut.")]
 ChannelsLast = Annotated[bool, typer.Option("--channels-last", help="Store images as NHWC.", rich_help_panel=HOW)]
 

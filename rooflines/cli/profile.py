@@ -64,7 +64,7 @@ def profile(
     ] = None,
     channels_last: ChannelsLast = False,
     compile: Annotated[bool, typer.Option("--compile", help="Run through torch.compile.", rich_help_panel=HOW)] = False,
-    seed: Annotated[int, typer.Option(help="Of weights and inputs.", rich_help_panel=HOW)] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed for weights and inputs.", rich_help_panel=HOW)] = 0,
     to_end: Annotated[
         bool,
         typer.Option(

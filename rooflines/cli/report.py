@@ -38,7 +38,7 @@ def report(
     ] = None,
     ceilings: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(help="measured, spec, or a JSON file: judge by these.", show_default="as rooflines analyze"),
+        typer.Option(help="Ceilings to use: measured, spec, or a JSON file.", show_default="as rooflines analyze"),
     ] = None,
     jobs: Jobs = None,
     dask: DaskAddress = None,

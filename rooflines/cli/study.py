@@ -68,7 +68,7 @@ def backends(
         Optional[int],  # noqa: UP045
         typer.Option(help="Of the training that times are taken from.", min=1, rich_help_panel=WHAT, show_default="10; 3 with --quick"),
     ] = None,
-    batch_size: Annotated[int, typer.Option(help="Samples a step.", min=1, rich_help_panel=WHAT)] = 512,
+    batch_size: Annotated[int, typer.Option(help="Samples per step.", min=1, rich_help_panel=WHAT)] = 512,
     samples: Annotated[
         Optional[int],  # noqa: UP045
         typer.Option(

@@ -5,17 +5,23 @@ from __future__ import annotations
 import datetime
 import math
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
-from rooflines.device_specs.meter import DISTURBED
+from rooflines.device_specs.history import History, Session
+from rooflines.device_specs.marks import DISTURBED, marks_of
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import DataError
-from rooflines.serial import from_plain, read_json
+from rooflines.serial import from_plain, read_json, write_json
 
-# A measurement that other processes disturbed serves the session it was made in; after this it is made anew.
+# Ceilings that other processes disturbed serve for this long; then they are measured again.
 _DISTURBED_AGE = datetime.timedelta(hours=1)
+# Histories that could not be written: they serve this process.
+_unwritten: dict[str, History] = {}
+
+Progress = Callable[[str], None]
 
 
 def load_file(path: Path) -> Ceilings:
@@ -71,26 +77,47 @@ def cache_directory() -> Path:
     return Path(os.environ.get("ROOFLINES_CACHE_DIR") or platformdirs.user_cache_dir("rooflines")) / "ceilings"
 
 
-def cache_path(name: str, full: bool) -> Path:
-    """The file of a set of ceilings: those that judge a run and the full set lie beside each other."""
-    return cache_directory() / f"{name}{'-full' if full else ''}.json"
+def cache_path(kind: str, fingerprint: str) -> Path:
+    """The file that holds every measurement of one device."""
+    return cache_directory() / f"{kind}-{fingerprint}.json"
 
 
-def newest(name: str, fingerprint: str, *, full: bool, sustained_s: float | None) -> Ceilings | None:
-    """The latest stored set that answers the request, or None: a full set has everything that a smaller request asks for."""
-    sets = [cached(cache_path(name, True), fingerprint), None if full else cached(cache_path(name, False), fingerprint)]
-    known = [one for one in sets if one is not None and sustained_s in (None, one.sustained_s)]
-    return max(known, key=lambda one: (one.measured_at, one.full), default=None)
-
-
-def cached(path: Path, fingerprint: str) -> Ceilings | None:
-    """The ceilings stored at ``path``, or None where there are none that can be read and belong to ``fingerprint``."""
+def read_history(kind: str, fingerprint: str) -> History | None:
+    """The measurements of a device, or None where there are none that can be read and belong to ``fingerprint``."""
     try:
-        ceilings = read_json(path, Ceilings)
+        history = read_json(cache_path(kind, fingerprint), History)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return _unwritten.get(fingerprint)
+    return history if history.fingerprint == fingerprint and history.sessions else None
+
+
+def add_session(empty: History, session: Session, progress: Progress) -> History:
+    """``session`` with those that are stored by now, in the cache; where that cannot be written, they still serve this process.
+
+    The file is replaced as a whole. Of two processes that write in the same moment one loses its session.
+    """
+    history = (read_history(empty.kind, empty.fingerprint) or empty).joined([session])
+    path = cache_path(empty.kind, empty.fingerprint)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, history)
+    except OSError as error:
+        _unwritten[empty.fingerprint] = history
+        progress(f"ceilings not cached: {error}")
+    return history
+
+
+def answering(empty: History, *, full: bool, sustained_s: float | None) -> Ceilings | None:
+    """The stored ceilings that answer a request, or None: a full set has everything that a smaller request asks for."""
+    history = read_history(empty.kind, empty.fingerprint)
+    if history is None or (full and not any(one.full for one in history.sessions)):
         return None
-    if ceilings.fingerprint != fingerprint or not ceilings.ceilings:
+    if sustained_s is not None and not any(one.sustained_s == sustained_s for one in history.sessions):
         return None
-    disturbed = any(DISTURBED in ceiling.source.detail for ceiling in ceilings.ceilings)
+    ceilings = history.ceilings(sustained_s)
+    # what such a request would measure again: a quick one has no variants of memory to make better
+    alike = [one for one in history.sessions if one.full == full] or history.sessions
+    measured = {series.ceiling.key for session in alike for series in session.series}
+    disturbed = any(DISTURBED in marks_of(one) for one in ceilings.ceilings if one.key in measured)
     since = age(ceilings)
-    return None if disturbed and (since is None or since > _DISTURBED_AGE) else ceilings
+    return None if not ceilings.ceilings or (disturbed and (since is None or since > _DISTURBED_AGE)) else ceilings

@@ -1,40 +1,38 @@
 """Ceilings measured on this machine: runs the micro-benchmarks of ``rooflines.kernels.micro`` and remembers what they found.
 
-Every figure is the median of repeats after the clock has settled, with their coefficient of variation as its spread; its source says
-which kernel, how many threads and how many repeats. Measuring takes seconds, so the result is kept in the user's cache directory
-under a fingerprint of everything that could change it.
+Every figure is the best of several rounds, with the coefficient of variation between them as its spread (``rounds.py``); its source
+says which kernel and how many threads. Measuring takes seconds, so the rounds are kept in the user's cache directory under a
+fingerprint of everything that could change them, and the best of all measurements counts (``history.py``).
 """
 
 from __future__ import annotations
 
 import contextlib
-import datetime
 import hashlib
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from rooflines.device_specs import detect
-from rooflines.device_specs.cache import age, cache_path, load_file, newest
-from rooflines.device_specs.measure_clock import sustained_clock_hz
+from rooflines.device_specs.cache import add_session, age, answering, load_file, read_history
+from rooflines.device_specs.history import History, Session
 from rooflines.device_specs.measure_cpu import measure_cpu
 from rooflines.device_specs.measure_gpu import measure_cuda, measure_mps
-from rooflines.device_specs.meter import Meter, Progress
-from rooflines.device_specs.records import Ceiling, Ceilings
+from rooflines.device_specs.plan import Plan, Progress
+from rooflines.device_specs.records import Ceilings
 from rooflines.errors import DeviceError, UsageError
-from rooflines.serial import to_plain, write_json
+from rooflines.serial import to_plain
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["BUDGET_S", "FULL_BUDGET_S", "METHOD", "age", "load_file", "measure", "measure_again"]
+__all__ = ["BUDGET_S", "FULL_BUDGET_S", "METHOD", "age", "load_file", "measure", "sessions"]
 
 # Part of the fingerprint: raise it when a kernel or the way it is timed changes, so that older cached figures are measured again.
-METHOD = 3
-# Seconds that the repeats of all figures may take: of those that judge a run, and of every figure there is.
-BUDGET_S = 12.0
-FULL_BUDGET_S = 40.0
+METHOD = 4
+# Seconds that the rounds of all figures may take: of those that judge a run, and of every figure there is.
+BUDGET_S = 9.0
+FULL_BUDGET_S = 34.0
 
 
 def measure(
@@ -48,14 +46,15 @@ def measure(
     progress: Progress | None = None,
     budget_s: float | None = None,
 ) -> Ceilings:
-    """Ceilings of ``device`` (``cpu``, ``cuda:0``, ``mps``), from the user's cache where it has them, else measured now and cached.
+    """Return the ceilings of ``device`` (``cpu``, ``cuda:0``, ``mps``), from the user's cache where it has them, else measured now.
 
-    What judges a run is measured in some twelve seconds; ``full`` adds the further roofs (variants, links) and takes up to a minute.
+    What judges a run is measured in about twelve seconds; ``full`` adds the further roofs (variants, links) and takes up to a minute.
     ``sustained_s`` holds every rate of a CUDA device for so many seconds as well. The cache is asked for the same device, driver,
-    thread count (``threads``, on a CPU; torch's own by default), packages and ``budget_s``, the seconds that repeats may take in all;
-    a full set answers for the figures that judge a run, but not the other way round. ``progress`` is told each figure as it is found.
-    Nothing is cached before the last figure. Raises DeviceError for a device that is not there, or that other processes keep busy
-    (unless ``force``), and UsageError for ``sustained_s`` on a device that has no such figures.
+    thread count (``threads``, on a CPU; torch's own by default), packages and ``budget_s``, the seconds that the rounds may take in
+    all; a full set answers for the figures that judge a run, but not the other way round. With ``remeasure`` the device is measured
+    once more, and of every figure the best of all measurements counts. ``progress`` is told each round of each figure. Nothing is
+    cached before the last figure. Raises DeviceError for a device that is not there, or that other processes keep busy (unless
+    ``force``), and UsageError for ``sustained_s`` on a device that has no such figures.
     """
     import torch
 
@@ -66,81 +65,30 @@ def measure(
     full = full or sustained_s is not None
     threads = max(1, threads or torch.get_num_threads()) if target.type == "cpu" else None
     facts = _facts(target, threads, budget_s)
-    fingerprint = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+    empty = History(
+        device=facts["name"], kind=target.type, method=METHOD, packages=facts["packages"], driver=facts.get("gpu", {}).get("driver"),
+        threads=threads, fingerprint=hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16],
+    )  # fmt: skip
     if not remeasure:
-        known = newest(f"{target.type}-{fingerprint}", fingerprint, full=full, sustained_s=sustained_s)
+        known = answering(empty, full=full, sustained_s=sustained_s)
         if known is not None:
             return known
-    found: list[Ceiling] = []
-    meter = Meter(budget_s or (FULL_BUDGET_S if full else BUDGET_S), found, progress)
-    clock_hz = None
+    begin = time.perf_counter()
+    plan = Plan(budget_s or (FULL_BUDGET_S if full else BUDGET_S), progress, threads)
     with torch.no_grad():
         if target.type == "cpu":
-            measure_cpu(meter, threads or 1, full=full)
-            clock_hz = sustained_clock_hz(threads or 1) if full else None
+            measure_cpu(plan, threads or 1, full=full)
         elif target.type == "cuda":
-            measure_cuda(meter, target, full=full, sustained_s=sustained_s, force=force)
+            measure_cuda(plan, target, full=full, sustained_s=sustained_s, force=force)
         else:
-            measure_mps(meter, target, full=full)
-    ceilings = Ceilings(
-        device=facts["name"],
-        kind=target.type,
-        ceilings=tuple(found),
-        fingerprint=fingerprint,
-        measured_at=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        full=full,
-        sustained_s=sustained_s,
-        method=METHOD,
-        packages=facts["packages"],
-        driver=facts.get("gpu", {}).get("driver"),
-        threads=threads,
-        clock_hz=clock_hz,
-    )
-    _keep(ceilings, progress)
-    return ceilings
+            measure_mps(plan, target, full=full)
+    return add_session(empty, plan.session(full=full, seconds=time.perf_counter() - begin), progress).ceilings(sustained_s)
 
 
-def measure_again(
-    known: Ceilings,
-    device: str = "cpu",
-    *,
-    threads: int | None = None,
-    progress: Progress | None = None,
-    budget_s: float | None = None,
-) -> Ceilings:
-    """``known`` after another measurement of ``device``: of every figure the better one, cached like ``measure`` does.
-
-    For when an operator was faster than a ceiling allows. What holds a machine back for a while, another guest on the same core or the
-    same memory, only ever makes a ceiling too low, and evenly so that no spread shows it.
-    """
-    progress = progress or _silent
-    anew = measure(device, threads=threads, force=True, remeasure=True, progress=progress, budget_s=budget_s)
-    found = {one.key: one for one in known.ceilings if one.source.kind in ("measured", "derived")}
-    for one in anew.ceilings:
-        before = found.get(one.key)
-        better = before is None or (one.value < before.value if one.kind == "latency" else one.value > before.value)
-        if better:
-            found[one.key] = one
-    best = msgspec.structs.replace(
-        anew,
-        ceilings=tuple(found.values()),
-        measurements=known.measurements + 1,
-        full=known.full,
-        sustained_s=known.sustained_s,
-        clock_hz=known.clock_hz,
-    )
-    _keep(best, progress)
-    return best
-
-
-def _keep(ceilings: Ceilings, progress: Progress) -> None:
-    """Into the cache; where that cannot be written, the figures still serve this run."""
-    path = cache_path(f"{ceilings.kind}-{ceilings.fingerprint}", ceilings.full)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, ceilings)
-    except OSError as error:
-        progress(f"ceilings not cached: {error}")
+def sessions(ceilings: Ceilings) -> tuple[Session, ...]:
+    """Return the measurements in the user's cache that ``ceilings`` are the best of, with every round."""
+    known = read_history(ceilings.kind, ceilings.fingerprint)
+    return known.sessions if known else ()
 
 
 def _device(name: str) -> torch.device:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from rooflines.device_specs import detect, measure_kernels
 from rooflines.device_specs.conditions import GpuState, Watch, refuse_if_busy
 from rooflines.device_specs.derive import FP32_PER_SM_CYCLE
-from rooflines.device_specs.measure_kernels import keep_above
 from rooflines.device_specs.measure_links import host_links, peer_links
 from rooflines.device_specs.measure_torch import free_bytes, gemm, transfers
-from rooflines.device_specs.meter import Meter
+from rooflines.device_specs.plan import Plan
 from rooflines.device_specs.records import Precision
+from rooflines.device_specs.rounds import Way
 from rooflines.errors import DeviceError
 from rooflines.units import binary_bytes, si
 
@@ -23,14 +23,15 @@ if TYPE_CHECKING:
     import torch
 
     from rooflines.kernels.micro.matmul import Scaling, Shape
+    from rooflines.kernels.micro.repeats import Run, Timing
 
 _LARGEST_MPS = 256 << 20  # bytes a tensor at most
 
 
 def measure_cuda(
-    meter: Meter, device: torch.device, *, full: bool = False, sustained_s: float | None = None, force: bool = False
+    plan: Plan, device: torch.device, *, full: bool = False, sustained_s: float | None = None, force: bool = False
 ) -> None:
-    """Every figure of one GPU that judges a run; what its memory has no room for is left out.
+    """Measure every figure of one GPU that judges a run; what its memory has no room for is left out.
 
     ``full`` adds more shapes of products, the two slower ways to multiply fp8, shared memory and the links to the host and to other
     GPUs. With ``sustained_s`` every compute and memory figure is held for so many seconds as well. Raises DeviceError where other
@@ -44,76 +45,68 @@ def measure_cuda(
         torch.cuda.synchronize(device)
         facts = detect.gpu(device.index)
         if state is not None:
-            meter.disturbed_by = refuse_if_busy(state, f"{facts.name} ({device})", force=force)
-            meter.watch = Watch(state.read)
-        meter.sustained_s = sustained_s
+            plan.disturbed_by = refuse_if_busy(state, f"{facts.name} ({device})", force=force)
+            plan.watch = Watch(state.read)
+        plan.sustained_s = sustained_s
+        plan.keeps = False  # the largest products alone may fill the memory
+        plan.refuse = partial(_why, device)
         try:
-            ours = _ours(meter, device, facts)
-            _products(meter, device, facts, full)
-            _memory(meter, device, facts, ours)
-            _kernel_launch(meter, device)
+            ours = _ours(plan, device, facts)
+            _products(plan, device, facts, full)
+            _memory(plan, device, facts, ours)
+            _kernel_launch(plan, device)
             if full:
                 if ours:
-                    with _left_out(meter, "shared memory read", device):
-                        measure_kernels.shared(meter, device)
-                with _left_out(meter, "links to the host", device):
-                    host_links(meter, device)
-                peer_links(meter, device)
+                    measure_kernels.shared(plan, device)
+                with _left_out(plan, "links to the host", device):
+                    host_links(plan, device)
+                peer_links(plan, device)
+            plan.measure()
         finally:
             torch.cuda.empty_cache()
-            meter.watch = None
 
 
-def _ours(meter: Meter, device: torch.device, facts: detect.Gpu) -> bool:
-    """The FMA peaks where our own kernels can be compiled, else one that is derived; whether they can."""
+def _ours(plan: Plan, device: torch.device, facts: detect.Gpu) -> bool:
+    """Plan the FMA peaks where our own kernels can be compiled, else one that is derived; whether they can."""
     import torch
 
     why_not = measure_kernels.unusable(device)
     if not why_not:
         units: tuple[measure_kernels.Fma, ...] = ("fp32", "fp64", "fp16") if facts.compute_capability >= (5, 3) else ("fp32", "fp64")
         for precision in units:
-            with _left_out(meter, f"FMA {precision}", device):
-                measure_kernels.fma(meter, device, precision)
+            measure_kernels.fma(plan, device, precision)
     elif torch.version.hip is None:
         extra = f"cuda{(torch.version.cuda or '12').split('.')[0]}"
-        meter.progress(f"CUDA kernels: left out ({why_not}); memory by torch. pip install 'rooflines[{extra}]' may help")
-        derived_fp32(meter, facts)
+        plan.progress(f"CUDA kernels: left out ({why_not}); memory by torch. pip install 'rooflines[{extra}]' may help")
+        derived_fp32(plan, facts)
     return not why_not
 
 
-def _products(meter: Meter, device: torch.device, facts: detect.Gpu, full: bool) -> None:
-    """Matrix products in every precision the device may have."""
+def _products(plan: Plan, device: torch.device, facts: detect.Gpu, full: bool) -> None:
+    """Plan matrix products in every precision the device may have."""
     import torch
 
     nvidia = torch.version.hip is None
     library = "cuBLAS" if nvidia else "hipBLAS"
     for precision in product_precisions(facts.compute_capability if nvidia else None):
-        with _left_out(meter, f"GEMM {precision}", device):
-            gemm(meter, device, precision, product_shapes(full), 1024, library)
-        torch.cuda.empty_cache()
+        with _left_out(plan, f"GEMM {precision}", device):
+            gemm(plan, device, precision, product_shapes(full), 1024, library)
         if precision == "fp8" and full:
             scalings: dict[str, Scaling] = {"a scale per row": "row", "slow accumulation": "tensor, slow accumulation"}
             for variant, scaling in scalings.items():
-                with _left_out(meter, f"GEMM fp8 ({variant})", device):
-                    gemm(meter, device, "fp8", _CUBES, 1024, library, scaling=scaling, variant=variant)
-                torch.cuda.empty_cache()
+                with _left_out(plan, f"GEMM fp8 ({variant})", device):
+                    gemm(plan, device, "fp8", _CUBES, 1024, library, scaling=scaling, variant=variant)
 
 
-def _memory(meter: Meter, device: torch.device, facts: detect.Gpu, ours: bool) -> None:
-    """Device memory and the L2 cache, by our own kernels or by torch."""
-    import torch
-
-    with _left_out(meter, "memory", device):
-        if ours:
-            measure_kernels.streams(meter, device, facts.l2_bytes)
-        else:
-            size = max(min(1 << 30, free_bytes(device) // 8), 1 << 20)
-            transfers(meter, device, "HBM", size, ("read", "write", "copy", "triad"))
-    torch.cuda.empty_cache()
+def _memory(plan: Plan, device: torch.device, facts: detect.Gpu, ours: bool) -> None:
+    """Plan device memory and the L2 cache, by our own kernels or by torch."""
+    if ours:
+        measure_kernels.streams(plan, device, facts.l2_bytes)
+    else:
+        size = max(min(1 << 30, free_bytes(device) // 8), 1 << 20)
+        transfers(plan, device, "HBM", size, ("read", "write", "copy", "triad"))
     if facts.l2_bytes:
-        with _left_out(meter, "L2 read", device):
-            (measure_kernels.l2 if ours else _gpu_l2)(meter, device, facts.l2_bytes)
-        torch.cuda.empty_cache()
+        (measure_kernels.l2 if ours else _gpu_l2)(plan, device, facts.l2_bytes)
 
 
 # Multiples of every tile that cuBLAS has, from where a device fills up to where its memory ends.
@@ -162,26 +155,31 @@ def _state(device: torch.device) -> Iterator[GpuState | None]:
 
 
 @contextlib.contextmanager
-def _left_out(meter: Meter, what: str, device: torch.device) -> Iterator[None]:
-    """Leave a figure out, and say so, where it cannot be measured: memory that another process holds, a kernel that does not compile.
+def _left_out(plan: Plan, what: str, device: torch.device) -> Iterator[None]:
+    """Leave a figure out, and say so, where it cannot be planned."""
+    try:
+        yield
+    except Exception as error:  # every version of Numba, toolkit and driver fails in its own way
+        plan.progress(f"{what}: {_why(device, error)}")
 
-    Not where the device itself has failed: then nothing after it could be measured either, and the error is raised.
+
+def _why(device: torch.device, error: Exception) -> str:
+    """Why a figure is left out: memory that another process holds, a kernel that does not compile.
+
+    Raises ``error`` where the device itself has failed: then nothing after it could be measured either.
     """
     import torch
 
+    if isinstance(error, torch.cuda.OutOfMemoryError):
+        return "not enough free memory on the device"
     try:
-        yield
-    except torch.cuda.OutOfMemoryError:
-        meter.progress(f"{what}: not enough free memory on the device")
-    except Exception as error:  # every version of Numba, toolkit and driver fails in its own way
-        try:
-            torch.cuda.synchronize(device)
-        except RuntimeError:
-            raise error from None
-        meter.progress(f"{what}: left out ({(str(error).strip().splitlines() or [type(error).__name__])[0]})")
+        torch.cuda.synchronize(device)
+    except RuntimeError:
+        raise error from None
+    return f"left out ({(str(error).splitlines() or [type(error).__name__])[0]})"
 
 
-def derived_fp32(meter: Meter, gpu: detect.Gpu) -> None:
+def derived_fp32(plan: Plan, gpu: detect.Gpu) -> None:
     """Vector FP32 as multiprocessors x rate x highest clock, where all three are known exactly.
 
     Not for the H20, whose advertised rate does not follow from its multiprocessors and clock.
@@ -194,65 +192,75 @@ def derived_fp32(meter: Meter, gpu: detect.Gpu) -> None:
         f"{gpu.multiprocessors} multiprocessors x {rate} FLOP per cycle (compute capability {major}.{minor}) x"
         f" {si(gpu.sm_clock_hz, 'Hz', 4)}, the driver's highest clock"
     )
-    meter.derive(detail, kind="compute", name="FMA fp32", value=gpu.multiprocessors * rate * gpu.sm_clock_hz, unit="FLOP/s",
+    plan.derive(detail, kind="compute", name="FMA fp32", value=gpu.multiprocessors * rate * gpu.sm_clock_hz, unit="FLOP/s",
                  precision="fp32", engine="vector", accumulate="fp32")  # fmt: skip
 
 
-def _gpu_l2(meter: Meter, device: torch.device, l2_bytes: int) -> None:
-    """Read bandwidth of the L2 cache; left out where it does not come out above the memory behind it."""
+def _gpu_l2(plan: Plan, device: torch.device, l2_bytes: int) -> None:
+    """Plan the read bandwidth of the L2 cache by torch."""
     import torch
 
     from rooflines.kernels.micro import clock, transfer
 
-    source = torch.ones(l2_bytes // 2 // 4, device=device)
-    call, work = transfer.repeated_read(source, 64)
-    call()
-    keep_above(
-        meter, "HBM", work, partial(clock.timed, device, call), f"torch.sum 64 times over {binary_bytes(source.nbytes)} in one kernel",
-        kind="memory", name="L2 read", unit="B/s", level="L2", access="read", capacity_bytes=l2_bytes,
-    )  # fmt: skip
+    size = l2_bytes // 2 // 4 * 4
+
+    def make() -> tuple[Run, float]:
+        call, work = transfer.repeated_read(torch.ones(size // 4, device=device), 64)
+        return partial(clock.timed, device, call), work
+
+    plan.figure(Way(f"torch.sum 64 times over {binary_bytes(size)} in one kernel", make), above="HBM", kind="memory", name="L2 read",
+                unit="B/s", level="L2", access="read", capacity_bytes=l2_bytes)  # fmt: skip
 
 
-def _kernel_launch(meter: Meter, device: torch.device) -> None:
-    """Two latencies: of a kernel among kernels already queued on the device, and of an eager operator sent by the host.
+def _kernel_launch(plan: Plan, device: torch.device) -> None:
+    """Plan two latencies: of a kernel among kernels already queued on the device, and of an eager operator sent by the host.
 
     The first is the lower bound of a kernel's duration, the second the pace at which Python can feed the device.
     """
+    from rooflines.kernels.micro import clock, dispatch
+
+    launches = 1000
+
+    def graph() -> tuple[Run, float]:
+        return partial(clock.timed, device, dispatch.launch_graph(device, launches)), launches
+
+    plan.figure(Way(f"aten::add_ on one element, {launches} times in a CUDA graph", graph), kind="latency", name="kernel launch",
+                unit="s")  # fmt: skip
+    _dispatch(plan, device)
+
+
+def _dispatch(plan: Plan, device: torch.device) -> None:
+    """Plan the pace of eager operators, many in a row, so that the host never waits for the device's answer."""
     import torch
 
     from rooflines.kernels.micro import clock, dispatch
 
     launches = 1000
-    replay = dispatch.launch_graph(device, launches)
-    replay()
-    repeats = meter.latency(5, partial(clock.timed, device, replay))
-    repeats = repeats._replace(median=repeats.median / launches)
-    meter.add(repeats, f"aten::add_ on one element, {launches} times in a CUDA graph", kind="latency", name="kernel launch", unit="s")
-    with torch.inference_mode():
+
+    def make() -> tuple[Run, float]:
         tensor = dispatch.smallest_kernel(device)
-        clock.timed(device, tensor.zero_, 100)
-        repeats = meter.latency(launches, partial(clock.timed, device, tensor.zero_))
-    meter.add(repeats, f"aten::zero_ on one element, {launches} times in a row", kind="latency", name="operator dispatch", unit="s")
+
+        def run(calls: int) -> Timing:
+            with torch.inference_mode():
+                return clock.timed(device, tensor.zero_, launches * calls)
+
+        return run, launches
+
+    plan.figure(Way(f"aten::zero_ on one element, {launches} times in a row", make), kind="latency", name="operator dispatch", unit="s")
 
 
 # --- MPS ---------------------------------------------------------------------------------------------------------------------------
 
 
-def measure_mps(meter: Meter, device: torch.device, *, full: bool = False) -> None:
-    """Every figure of an Apple GPU that judges a run; ``full`` adds bf16 and the copies from and to the host."""
-    import torch
-
-    from rooflines.kernels.micro import clock, dispatch
-
+def measure_mps(plan: Plan, device: torch.device, *, full: bool = False) -> None:
+    """Measure every figure of an Apple GPU that judges a run; ``full`` adds bf16 and the copies from and to the host."""
     precisions: tuple[Precision, ...] = ("fp32", "fp16", "bf16") if full else ("fp32", "fp16")
     for precision in precisions:
-        gemm(meter, device, precision, ((2048,) * 3, (4096,) * 3), 512, "Metal")
+        gemm(plan, device, precision, ((2048,) * 3, (4096,) * 3), 512, "Metal")
     size = max(min(_LARGEST_MPS, detect.memory_available_bytes() // 8), 1 << 20)
-    transfers(meter, device, "DRAM", size, ("read", "write", "copy", "triad"))
-    with torch.inference_mode():
-        tensor = dispatch.smallest_kernel(device)
-        clock.timed(device, tensor.zero_, 100)
-        repeats = meter.latency(1000, partial(clock.timed, device, tensor.zero_))
-    meter.add(repeats, "aten::zero_ on one element, 1000 times in a row", kind="latency", name="operator dispatch", unit="s")
+    transfers(plan, device, "DRAM", size, ("read", "write", "copy", "triad"))
+    _dispatch(plan, device)
     if full:
-        host_links(meter, device)
+        host_links(plan, device)
+    plan.keeps = False
+    plan.measure()

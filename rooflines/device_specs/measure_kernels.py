@@ -6,17 +6,18 @@ Numba needs NVVM, a part of the CUDA toolkit that torch does not bring along. Wh
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from rooflines.device_specs.measure_torch import free_bytes, quickest
-from rooflines.device_specs.meter import Meter
-from rooflines.device_specs.records import Ceiling
-from rooflines.units import binary_bytes, si, significant
+from rooflines.device_specs.measure_torch import free_bytes
+from rooflines.device_specs.plan import Plan
+from rooflines.device_specs.rounds import Way
+from rooflines.units import binary_bytes, significant
 
 if TYPE_CHECKING:
     import torch
+
+    from rooflines.kernels.micro.repeats import Run
 
 Fma = Literal["fp64", "fp32", "fp16"]
 
@@ -53,8 +54,8 @@ def unusable(device: torch.device) -> str:
     return ""
 
 
-def fma(meter: Meter, device: torch.device, precision: Fma) -> None:
-    """The FMA peak of the vector units, all threads that the device holds at once."""
+def fma(plan: Plan, device: torch.device, precision: Fma) -> None:
+    """Plan the FMA peak of the vector units, all threads that the device holds at once."""
     import numpy as np
     import torch
 
@@ -63,25 +64,28 @@ def fma(meter: Meter, device: torch.device, precision: Fma) -> None:
 
     blocks = _fill(device, THREADS)
     threads = blocks * THREADS
-    kernel, lanes = cuda_fma.recur, 1
-    if precision == "fp16":
-        kernel, lanes = cuda_fma.recur_half2, 2
-        values = torch.ones(2 * threads, dtype=torch.float16, device=device).view(torch.int32)
-        scale, shift = (np.full(2, number, np.float16).view(np.int32)[0] for number in (0.5, 1.0))
-    else:
-        torch_type, numpy_type = {"fp32": (torch.float32, np.float32), "fp64": (torch.float64, np.float64)}[precision]
-        values = torch.ones(threads, dtype=torch_type, device=device)
-        scale, shift = numpy_type(0.5), numpy_type(1.0)
-    call = launcher(kernel, blocks, THREADS, _array(values), scale, shift, _FMA_ITERATIONS)
-    call()
-    work = cuda_fma.flops(threads, _FMA_ITERATIONS, lanes)
+    lanes = 2 if precision == "fp16" else 1
+
+    def make() -> tuple[Run, float]:
+        kernel = cuda_fma.recur
+        if precision == "fp16":
+            kernel = cuda_fma.recur_half2
+            values = torch.ones(2 * threads, dtype=torch.float16, device=device).view(torch.int32)
+            scale, shift = (np.full(2, number, np.float16).view(np.int32)[0] for number in (0.5, 1.0))
+        else:
+            torch_type, numpy_type = {"fp32": (torch.float32, np.float32), "fp64": (torch.float64, np.float64)}[precision]
+            values = torch.ones(threads, dtype=torch_type, device=device)
+            scale, shift = numpy_type(0.5), numpy_type(1.0)
+        call = launcher(kernel, blocks, THREADS, _array(values), scale, shift, _FMA_ITERATIONS)
+        return _keeping(partial(clock.timed, device, call), values), cuda_fma.flops(threads, _FMA_ITERATIONS, lanes)
+
     recurrences = f"{cuda_fma.RECURRENCES} independent recurrences{' of pairs' if lanes == 2 else ''} a thread"
-    meter.figure(work, partial(clock.timed, device, call), f"{recurrences}, {_grid(device, blocks, THREADS)}", kind="compute",
-                 name=f"FMA {precision}", unit="FLOP/s", precision=precision, engine="vector", accumulate=precision)  # fmt: skip
+    plan.figure(Way(f"{recurrences}, {_grid(device, blocks, THREADS)}", make), kind="compute", name=f"FMA {precision}", unit="FLOP/s",
+                precision=precision, engine="vector", accumulate=precision)  # fmt: skip
 
 
-def streams(meter: Meter, device: torch.device, l2_bytes: int | None) -> None:
-    """Read, write, copy and triad of device memory: of our kernel with several grids and torch's operator, what is fastest here."""
+def streams(plan: Plan, device: torch.device, l2_bytes: int | None) -> None:
+    """Plan read, write, copy and triad of device memory, by our kernel with several grids and by torch's operator."""
     import numpy as np
     import torch
 
@@ -89,40 +93,42 @@ def streams(meter: Meter, device: torch.device, l2_bytes: int | None) -> None:
     from rooflines.kernels.micro.cuda_vectors import THREADS, launcher
 
     size = cuda_stream.array_bytes(free_bytes(device), l2_bytes)
-    first, second, target = transfer.operands(size, device)
     vectors, fill = size // 16, _fill(device, THREADS)
-    one, two, three = (_array(tensor) for tensor in (first, second, target))
-    sums = _array(torch.empty(max(reading_grids(fill)) * THREADS, device=device))
 
-    def candidates(access: cuda_stream.Access) -> dict[str, Callable[[], object]]:
+    def ours(access: cuda_stream.Access, blocks: int) -> tuple[Run, float]:
+        first, second, target = transfer.operands(size, device)
+        one, two, three = (_array(tensor) for tensor in (first, second, target))
+        sums = _array(torch.empty(blocks * THREADS, device=device))
         kernel, arguments = {
             "read": (cuda_stream.read, (one, sums, vectors)),
             "write": (cuda_stream.write, (three, np.float32(1), vectors)),
             "copy": (cuda_stream.copy, (one, three, vectors)),
             "triad": (cuda_stream.triad, (one, two, three, np.float32(3), vectors)),
         }[access]
-        grids = reading_grids(fill) if access == "read" else cuda_stream.grids(fill, vectors)
-        found: dict[str, Callable[[], object]] = {
-            f"{access} kernel, {_grid(device, blocks, THREADS)}": launcher(kernel, blocks, THREADS, *arguments) for blocks in grids
+        call = launcher(kernel, blocks, THREADS, *arguments)
+        return _keeping(partial(clock.timed, device, call), first, second, target, sums), cuda_stream.moved_bytes(access, size)
+
+    def torchs(access: cuda_stream.Access) -> tuple[Run, float]:
+        first, second, target = transfer.operands(size, device)
+        calls = {
+            "write": lambda: transfer.write(target),
+            "copy": lambda: transfer.copy(first, target),
+            "triad": lambda: transfer.triad(first, second, target),
         }
-        if access == "write":
-            found["Tensor.fill_"] = transfer.write(target)[0]
-        elif access == "copy":
-            found["Tensor.copy_"] = transfer.copy(first, target)[0]
-        elif access == "triad":
-            found["torch.add(alpha=)"] = transfer.triad(first, second, target)[0]
-        return found
+        return partial(clock.timed, device, calls[access]()[0]), cuda_stream.moved_bytes(access, size)
 
+    operator = {"write": "Tensor.fill_", "copy": "Tensor.copy_", "triad": "torch.add(alpha=)"}
+    arrays = f"arrays of {binary_bytes(size)}"
     for access in cuda_stream.TRANSFERS:
-        calls = candidates(access)
-        label = min(calls, key=lambda name: quickest(meter, device, calls[name]))
-        work = cuda_stream.moved_bytes(access, size)
-        meter.figure(work, partial(clock.timed, device, calls[label]), f"{label}, arrays of {binary_bytes(size)}", kind="memory",
-                     name=f"HBM {access}", unit="B/s", level="HBM", access=access)  # fmt: skip
+        grids = reading_grids(fill) if access == "read" else cuda_stream.grids(fill, vectors)
+        ways = [Way(f"{access} kernel, {_grid(device, blocks, THREADS)}, {arrays}", partial(ours, access, blocks)) for blocks in grids]
+        if access in operator:
+            ways.append(Way(f"{operator[access]}, {arrays}", partial(torchs, access)))
+        plan.figure(*ways, kind="memory", name=f"HBM {access}", unit="B/s", level="HBM", access=access)
 
 
-def l2(meter: Meter, device: torch.device, l2_bytes: int) -> None:
-    """Read bandwidth of the L2 cache by working sets of an eighth to a half of it; left out where it is not above device memory.
+def l2(plan: Plan, device: torch.device, l2_bytes: int) -> None:
+    """Plan the read bandwidth of the L2 cache by working sets of an eighth to a half of it.
 
     Not more, because large L2 caches are in two parts and may keep a line that both read in each of them.
     """
@@ -132,46 +138,41 @@ def l2(meter: Meter, device: torch.device, l2_bytes: int) -> None:
     from rooflines.kernels.micro.cuda_vectors import THREADS, launcher
 
     blocks = _fill(device, THREADS)
-    source = torch.ones(l2_bytes // 2 // 16 * 4, device=device)
-    sums = torch.empty(blocks * THREADS, device=device)
-    calls: dict[int, tuple[Callable[[], object], int]] = {}
-    for part in (2, 4, 8):
+
+    def make(part: int) -> tuple[Run, float]:
         vectors = l2_bytes // part // 16
+        source, sums = torch.ones(vectors * 4, device=device), torch.empty(blocks * THREADS, device=device)
         passes = max(1, _L2_BYTES // (vectors * 16))
         call = launcher(cuda_stream.read_again, blocks, THREADS, _array(source), _array(sums), vectors, passes)
-        calls[part] = (call, vectors * 16 * passes)
-    best = max(calls, key=lambda part: calls[part][1] / quickest(meter, device, calls[part][0]))
-    call, work = calls[best]
-    keep_above(meter, "HBM", work, partial(clock.timed, device, call),
-               f"read kernel past L1, working set {binary_bytes(l2_bytes // best)}, {_grid(device, blocks, THREADS)}", kind="memory",
-               name="L2 read", unit="B/s", level="L2", access="read", capacity_bytes=l2_bytes)  # fmt: skip
+        return _keeping(partial(clock.timed, device, call), source, sums), vectors * 16 * passes
+
+    plan.figure(
+        *(
+            Way(f"read kernel past L1, working set {binary_bytes(l2_bytes // part)}, {_grid(device, blocks, THREADS)}",
+                partial(make, part))
+            for part in (2, 4, 8)
+        ),
+        above="HBM", kind="memory", name="L2 read", unit="B/s", level="L2", access="read", capacity_bytes=l2_bytes,
+    )  # fmt: skip
 
 
-def shared(meter: Meter, device: torch.device) -> None:
-    """Read bandwidth of all shared memories together: a variant, because nothing stays in them from one kernel to the next."""
+def shared(plan: Plan, device: torch.device) -> None:
+    """Plan the read bandwidth of all shared memories together: a variant, because nothing stays there from one kernel to the next."""
     import torch
 
     from rooflines.kernels.micro import clock, cuda_shared
     from rooflines.kernels.micro.cuda_vectors import launcher
 
     blocks = _fill(device, cuda_shared.THREADS)
-    source = torch.ones(cuda_shared.VECTORS * 4, device=device)
-    sums = torch.empty(blocks * cuda_shared.THREADS, device=device)
-    call = launcher(cuda_shared.read, blocks, cuda_shared.THREADS, _array(source), _array(sums), _SHARED_PASSES)
-    call()
-    meter.figure(cuda_shared.read_bytes(blocks, _SHARED_PASSES), partial(clock.timed, device, call),
-                 f"read kernel, {_grid(device, blocks, cuda_shared.THREADS)}", kind="memory", name="shared memory read", unit="B/s",
-                 level="shared", access="read", variant="within a block")  # fmt: skip
 
+    def make() -> tuple[Run, float]:
+        source = torch.ones(cuda_shared.VECTORS * 4, device=device)
+        sums = torch.empty(blocks * cuda_shared.THREADS, device=device)
+        call = launcher(cuda_shared.read, blocks, cuda_shared.THREADS, _array(source), _array(sums), _SHARED_PASSES)
+        return _keeping(partial(clock.timed, device, call), source, sums), cuda_shared.read_bytes(blocks, _SHARED_PASSES)
 
-def keep_above(meter: Meter, behind: str, work: float, run: Any, detail: str, **fields: Any) -> Ceiling | None:
-    """``meter.figure`` for a cache: left out where it does not come out above the level ``behind`` it."""
-    repeats = meter.rate(work, run)
-    slowest = max((one.value for one in meter.found if one.level == behind and not one.variant), default=0.0)
-    if repeats.median <= slowest:
-        meter.progress(f"{fields['name']}: left out, {si(repeats.median, 'B/s')} is not above {behind}")
-        return None
-    return meter.add(repeats, detail, **fields)
+    plan.figure(Way(f"read kernel, {_grid(device, blocks, cuda_shared.THREADS)}", make), kind="memory", name="shared memory read",
+                unit="B/s", level="shared", access="read", variant="within a block")  # fmt: skip
 
 
 def reading_grids(fill: int) -> tuple[int, ...]:
@@ -202,3 +203,8 @@ def _array(tensor: torch.Tensor) -> Any:
     from numba import cuda
 
     return cuda.as_cuda_array(tensor)
+
+
+def _keeping(run: Run, *operands: Any) -> Run:
+    """``run``, which keeps ``operands`` alive: Numba's view of a tensor does not."""
+    return lambda calls: (run(calls), operands)[0]

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rooflines.device_specs import detect
 from rooflines.device_specs.measure_torch import free_bytes
-from rooflines.device_specs.meter import Meter
 from rooflines.device_specs.nvml import find_gpu, start_nvml
+from rooflines.device_specs.plan import Plan
+from rooflines.device_specs.rounds import Way, ready
 from rooflines.errors import DeviceError
 from rooflines.units import binary_bytes
 
@@ -20,8 +21,8 @@ Peer = Literal["NVLink", "peer", "PCIe"]
 _LARGEST = 256 << 20  # bytes of one copy: milliseconds on any link
 
 
-def host_links(meter: Meter, device: torch.device) -> None:
-    """Copies from the host (H2D) and to it (D2H), out of pinned memory, which the device reads by itself, and out of pageable memory.
+def host_links(plan: Plan, device: torch.device) -> None:
+    """Plan copies from the host (H2D) and to it (D2H), by pinned memory, which the device reads by itself, and by pageable memory.
 
     The pageable ones are variants: the driver copies them through pinned memory of its own.
     """
@@ -36,16 +37,15 @@ def host_links(meter: Meter, device: torch.device) -> None:
         # written once: pages that were never touched all lie on one page of zeros
         host = torch.ones(size // 4, pin_memory=pinned)
         for name, source, target in (("H2D", host, here), ("D2H", here, host)):
-            call, work = transfer.crossing(source, target)
-            call()
+            call, crossed = transfer.crossing(source, target)
+            made = ready(partial(clock.timed, device, call), crossed)
             kind = "pinned" if pinned else "pageable"
-            repeats = meter.rate(work, partial(clock.timed, device, call))
-            meter.add(repeats, f"Tensor.copy_ of {binary_bytes(size)}, {kind} host memory", kind="link", name=name, unit="B/s",
-                      level="host", variant="pageable" if device.type == "cuda" and not pinned else "")  # fmt: skip
+            plan.figure(Way(f"Tensor.copy_ of {binary_bytes(size)}, {kind} host memory", made), kind="link", name=name, unit="B/s",
+                        level="host", variant="pageable" if device.type == "cuda" and not pinned else "")  # fmt: skip
 
 
-def peer_links(meter: Meter, device: torch.device) -> None:
-    """Copies between ``device`` and every other GPU that torch sees, each way."""
+def peer_links(plan: Plan, device: torch.device) -> None:
+    """Plan copies between ``device`` and every other GPU that torch sees, each way."""
     import torch
 
     from rooflines.kernels.micro import clock, transfer
@@ -59,14 +59,12 @@ def peer_links(meter: Meter, device: torch.device) -> None:
             size = copy_bytes(free_bytes(device), free_bytes(other))
             here, there = (torch.ones(size // 4, device=end) for end in (device, other))
             for source, target in ((here, there), (there, here)):
-                call, work = transfer.crossing(source, target)
-                call()
-                # torch copies on the stream of the source
-                repeats = meter.rate(work, partial(clock.timed, source.device, call))
-                meter.add(repeats, f"Tensor.copy_ of {binary_bytes(size)}, {_route(level)}", kind="link",
-                          name=f"{source.device} to {target.device}", unit="B/s", level=level)  # fmt: skip
+                call, crossed = transfer.crossing(source, target)
+                made = ready(partial(clock.timed, source.device, call), crossed)  # torch copies on the stream of the source
+                plan.figure(Way(f"Tensor.copy_ of {binary_bytes(size)}, {_route(level)}", made), kind="link",
+                            name=f"{source.device} to {target.device}", unit="B/s", level=level)  # fmt: skip
         except RuntimeError as error:  # the other one is out of memory, or in exclusive use by another process
-            meter.progress(f"{device} and {other}: left out ({str(error).splitlines()[0]})")
+            plan.progress(f"{device} and {other}: left out ({str(error).splitlines()[0]})")
 
 
 def copy_bytes(*free: int) -> int:

@@ -40,10 +40,11 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
 class Ceiling(msgspec.Struct, frozen=True, kw_only=True):
     """One roof of a device.
 
-    ``value`` is in ``unit``: FLOP/s for compute (OP/s when ``precision`` is int8), B/s for memory and links, s for latency.
-    ``spread`` is the coefficient of variation over the repeats of a measurement, absent for a figure that was not measured. A ``link``
-    leaves the device (to the host, to another device) and bounds no operator. ``variant`` marks a further roof below the main one of
-    its kind ("scalar", "1 thread", "sustained", "pinned"); empty for the main one. ``threads`` is how many threads of a CPU it takes.
+    ``unit`` is FLOP/s for compute (OP/s when ``precision`` is int8), B/s for memory and links, s for latency.
+    ``value`` is the best of ``rounds`` rounds, ``spread`` the coefficient of variation between them, and ``agreeing`` the number of
+    rounds within 5 % of the best; absent for a figure that was not measured. A ``link`` leaves the device (to the host, to another
+    device) and bounds no operator. ``variant`` marks a further roof below the main one of its kind ("scalar", "1 thread", "sustained",
+    "pageable"); empty for the main one. ``threads`` is how many threads of a CPU it takes.
     """
 
     kind: Literal["compute", "memory", "latency", "link"]
@@ -58,6 +59,8 @@ class Ceiling(msgspec.Struct, frozen=True, kw_only=True):
     access: Literal["read", "write", "update", "copy", "triad"] | None = None
     capacity_bytes: int | None = None
     spread: float | None = None
+    rounds: int | None = None
+    agreeing: int | None = None
     variant: str = ""
     threads: int | None = None
     conditions: Conditions | None = None
@@ -67,16 +70,20 @@ class Ceiling(msgspec.Struct, frozen=True, kw_only=True):
         """What makes it the same figure in two measurements."""
         return self.kind, self.name, self.variant, self.threads
 
+    def noted(self, note: str) -> Ceiling:
+        """The same with ``note`` at the end of its source's detail."""
+        return msgspec.structs.replace(self, source=msgspec.structs.replace(self.source, detail=self.source.detail + note))
+
 
 class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
     """All roofs of one device.
 
     ``device`` is the name as the driver prints it, ``kind`` the torch device type (cpu, cuda, mps), ``fingerprint`` identifies
-    device, driver and package versions for the cache, ``measured_at`` is an ISO time and ``measurements`` how
-    many measurements the figures are the best of. ``full`` says that every figure was measured and not only those that judge a run,
-    ``sustained_s`` for how many seconds the sustained ones were held, ``method`` which version of the kernels and their timing it was,
-    ``packages`` the versions that took part, ``threads`` how many threads of a CPU and ``clock_hz`` the clock that their cores
-    sustained on integers.
+    device, driver and package versions for the cache, ``measured_at`` is the ISO time of the latest measurement, ``measurements`` how
+    many measurements the figures are the best of and ``since`` the time of the first. ``full`` says that every figure was measured and
+    not only those that judge a run, ``sustained_s`` for how many seconds the sustained ones were held, ``method`` which version of the
+    kernels and their timing it was, ``packages`` the versions that took part, ``threads`` how many threads of a CPU and ``clock_hz``
+    the clock that their cores sustained on integers.
 
     The questions below are answered by main roofs alone: a variant lies below the main roof of its kind, and a link bounds no operator.
     """
@@ -87,6 +94,7 @@ class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
     fingerprint: str = ""
     measured_at: str = ""
     measurements: int = 1
+    since: str = ""
     full: bool = False
     sustained_s: float | None = None
     method: int | None = None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rooflines.device_specs.records import Ceilings
@@ -10,6 +11,9 @@ from rooflines.errors import UsageError
 from rooflines.profiler.options import find_device
 from rooflines.profiler.progress import Progress
 from rooflines.profiler.records import Environment, Run
+
+# A full set of figures takes less than a minute, and eight GPUs one after the other eight.
+_PATIENCE_S = 600
 
 GivenCeilings = Callable[[Run, bool, Progress], Ceilings]
 
@@ -44,7 +48,30 @@ def measured_ceilings(device: str, threads: int | None, *, remeasure: bool, prog
 
     progress.stage("measuring this device's ceilings (cached afterwards)", None)
     # The run was made on the device as it is: what keeps it busy is said of the ceilings and does not refuse the run.
-    return measure(device, threads=threads, force=True, remeasure=remeasure, progress=lambda text: progress.stage(text, None))
+    with _alone():
+        return measure(device, threads=threads, force=True, remeasure=remeasure, progress=lambda text: progress.stage(text, None))
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """Inside, no other process of this user measures ceilings: the ranks of a job end together and would measure each other's load.
+
+    Whoever waited finds the figures in the cache. Where there can be no lock, measurements may overlap.
+    """
+    import filelock
+
+    from rooflines.device_specs.cache import cache_directory
+
+    lock = None
+    with contextlib.suppress(OSError, filelock.Timeout):
+        cache_directory().mkdir(parents=True, exist_ok=True)
+        lock = filelock.FileLock(cache_directory() / ".measuring")
+        lock.acquire(timeout=_PATIENCE_S)
+    try:
+        yield
+    finally:
+        if lock is not None:
+            lock.release()
 
 
 def ceilings_of_device(choice: str, device: str, threads: int | None, progress: Progress) -> Ceilings:

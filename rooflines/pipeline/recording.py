@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rooflines.errors import Interrupted, RooflinesError, UsageError, WorkloadError
-from rooflines.pipeline.ceilings import GivenCeilings, given_ceilings
+from rooflines.pipeline.ceilings import GivenCeilings, given_ceilings, measured_ceilings
 from rooflines.pipeline.reading import default_command
 from rooflines.pipeline.reporting import FORMATS, check_formats, report
 from rooflines.profiler.collect import Recording, collect, quiet_profiler
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 # How often the ceilings of a device may be measured in all because operators beat them; each time takes as long as the first.
 MEASUREMENTS_MOST = 3
+# A measurement that raised the roof by less than this factor ends them.
+_RAISED = 1.01
 
 
 MEASURED_AGAIN = (
@@ -237,28 +239,34 @@ def _finish(run: Run, given: GivenCeilings, formats: Sequence[str], *, remeasure
 
 
 def _settle_ceilings(run: Run, progress: Progress) -> tuple[Run, Analysis]:
-    """The run and its analysis, after measuring the ceilings again where an operator was faster than they allow."""
+    """The run and its analysis, after measuring the ceilings again where an operator was faster than they allow.
+
+    A convolution may well do less than its formula (Winograd), and then no measurement helps: where the roof that was beaten by most
+    rose by less than ``_RAISED``, it stands.
+    """
     analysis = _analyze(run)
     environment, settings = run.facts.environment, run.facts.settings
-    while True:
+    excess = _most_beaten(analysis)
+    for _ in range(MEASUREMENTS_MOST - 1):
         ceilings = run.facts.ceilings
-        # Only memory: a convolution above the compute roof may well do less than its formula (Winograd), and no measurement helps.
-        beaten = any(
-            row.efficiency is not None and row.efficiency > IMPLAUSIBLE and row.bound == "memory" for row in analysis.operators
-        )
-        if settings.ceilings != "measured" or ceilings is None or ceilings.measurements >= MEASUREMENTS_MOST or not beaten:
+        if settings.ceilings != "measured" or ceilings is None or ceilings.measurements >= MEASUREMENTS_MOST or not excess:
             break
-        from rooflines.device_specs.measure import measure_again
-
         progress.stage("operators beat the ceilings: measuring these again", None)
-        better = measure_again(
-            ceilings, environment.device, threads=environment.threads, progress=lambda text: progress.stage(text, None)
-        )
+        better = measured_ceilings(environment.device, environment.threads, remeasure=True, progress=progress)
         notes = tuple(dict.fromkeys((*run.facts.notes, MEASURED_AGAIN)))
         facts = msgspec.structs.replace(run.facts, ceilings=better, notes=notes)
         run = msgspec.structs.replace(save(run.directory, facts), samples=run.samples)
         analysis = _analyze(run)
+        before, excess = excess, _most_beaten(analysis)
+        if excess * _RAISED > before:
+            break
     return run, analysis
+
+
+def _most_beaten(analysis: Analysis) -> float:
+    """The highest implausible efficiency of an operator that a ceiling of arithmetic or memory bounds; 0 where there is none."""
+    found = (row.efficiency for row in analysis.operators if row.bound in ("compute", "memory") and row.efficiency is not None)
+    return max((efficiency for efficiency in found if efficiency > IMPLAUSIBLE), default=0.0)
 
 
 @contextlib.contextmanager
@@ -287,11 +295,13 @@ def record(
         print(r.run.directory)
 
     How long a step waits for the batches of a torch ``DataLoader`` is seen; ``r.loader(batches)`` does it for any other iterable
-    (docs/steps.md).
+    (docs/steps.md). ``r.pause()`` and ``r.resume()`` around an evaluation keep it out of the steps.
 
-    The first ``warmup`` steps are not counted, the next ``steps`` are timed with the profiler off, the four after that run under the
-    profiler (one to see how large its trace is); any further step costs nothing. The name, mode, batch size and precision only label
-    the run. On leaving, the analysis and reports are written, unless the loop raised.
+    The first ``warmup`` steps are not timed, and the first of them is traced; so is the step after it. The next ``steps`` are timed
+    with the profiler off, the three after that run under the profiler; any further step costs nothing. A loop may end after any step,
+    and without any the whole block is recorded as one. None lets the step times decide. The name, mode, batch size and precision only
+    label the run. As one rank of a job, ``output`` is the job's directory and the run is in ``rankN`` below it. On leaving, the
+    analysis and reports are written, unless the loop raised.
     """
     formats = check_formats(formats)
     check_steps(steps, warmup)

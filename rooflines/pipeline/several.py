@@ -27,14 +27,16 @@ RANKS_FORMATS = ("html", "json", "csv")
 
 
 def find_sources(sources: Sequence[Path | str]) -> list[str]:
-    """What ``sources`` (files, directories of traces, patterns, URLs, runs) stand for: one run or trace, which ``analyze`` takes, or
-    the traces of several ranks, which ``analyze_ranks`` takes. Raises UsageError for a pattern without traces, and for such a directory
-    where more than it is given."""
+    """What ``sources`` stand for: one run or trace, for ``analyze``, or the traces of several ranks, for ``analyze_ranks``.
+
+    A source is a file, a directory of traces, a pattern, a URL, a run, or the directory of a job with a run for each rank. Raises
+    UsageError for a pattern without traces, and for such a directory where more than it is given.
+    """
     from rooflines.profiler.trace.sources import find_traces
 
     if len(sources) == 1 and is_directory(sources[0]):
-        # A directory without traces is a run or nothing; loading it says which.
-        found = [] if _is_run(sources[0]) else find_traces(sources, may_be_empty=True)
+        # A directory without traces is a run, a job or nothing; loading it says which.
+        found = [] if _is_run(sources[0]) else find_traces(sources, may_be_empty=True) or _ranks_of_job(Path(sources[0]))
         return found or [str(sources[0])]
     return [trace for source in sources for trace in ([_trace_of_run(source)] if _is_run(source) else find_traces([source]))]
 
@@ -108,6 +110,13 @@ def check_ranks_formats(formats: Iterable[str]) -> tuple[str, ...]:
 
 def _is_run(source: Path | str) -> bool:
     return is_directory(source) and os.path.isfile(os.path.join(source, RUN_FILE))
+
+
+def _ranks_of_job(directory: Path) -> list[str]:
+    """The traces of the ranks recorded below ``directory``, or the run of the only one that has a trace."""
+    runs = [path.parent for path in directory.glob(f"rank*/{RUN_FILE}") if path.parent.name[4:].isdigit()]
+    traced = sorted((run for run in runs if load(run).trace_path is not None), key=lambda run: int(run.name[4:]))
+    return list(map(str, traced or runs[:1])) if len(traced) < 2 else list(map(_trace_of_run, traced))
 
 
 def _trace_of_run(source: Path | str) -> str:

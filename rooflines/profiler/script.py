@@ -65,7 +65,8 @@ class _Driver:
         self._to_end = to_end
         self._paused_at = 0.0
         self.evaluating_s = 0.0
-        self.before = 0  # steps that were forgotten, because others came
+        self._made = 0  # steps of the present kind
+        self.before = 0  # and of the kinds before, which were forgotten
         self.hooks = StepHooks(self._on_step, self._on_doing, self._may_change, lambda: recording.loading.is_under_way)
 
     def _may_change(self) -> bool:
@@ -83,7 +84,7 @@ class _Driver:
             self.evaluating_s += time.perf_counter() - self._paused_at
             recording.resume()
         elif self._may_change() or self.hooks.mode != recording.workload.mode:
-            self.before += recording.passes.steps
+            self.before, self._made = self.before + self._made, 0
             recording.passes.restart()
         else:
             recording.notes.append("the program went on to other steps before all of these had been recorded")
@@ -92,6 +93,7 @@ class _Driver:
 
     def _on_step(self, mode: Mode) -> None:
         recording = self._recording
+        self._made += 1
         if mode != recording.workload.mode:
             recording.workload = msgspec.structs.replace(recording.workload, mode=mode)
         if not recording.done:
@@ -122,7 +124,7 @@ class _Driver:
                 "that belongs to no step"
             )
         if self.before:
-            yield f"{counted(self.before, 'earlier step')} of another kind, before these began, are in no figure"
+            yield f"not counted: {counted(self.before, 'step')} before these began (an evaluation before training, or parts of a step)"
 
 
 def collect_script(program: Program, recording: Recording, device: Any, *, to_end: bool) -> Run:
@@ -158,6 +160,10 @@ def collect_script(program: Program, recording: Recording, device: Any, *, to_en
                     raise WorkloadError(
                         f"{what} ended without running an operator of PyTorch.", hint="rooflines monitor watches any program."
                     )
+                recording.notes.append(
+                    "no step was recognized, because no optimizer stepped and no module was called with gradients off: the whole "
+                    "program is one step. To mark steps: with rooflines.record() as r: ... r.step()"
+                )
     except KeyboardInterrupt:
         if recording.run is None:
             raise Interrupted("interrupted before anything was recorded.") from None

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from rooflines.device_specs.cache import age
 from rooflines.device_specs.compare import Compared, References, without_reference
+from rooflines.device_specs.history import Session
+from rooflines.device_specs.marks import CONTRADICTS, MARKS, THROTTLED, marked, marks_of
 from rooflines.device_specs.records import Ceiling, Ceilings
-from rooflines.reports.sentences import DOUBTS, ago, ceiling_name, listed, marks_of, roof_order
+from rooflines.reports.sentences import ago, ceiling_name, listed, roof_order
 from rooflines.serial import to_json, to_plain
 from rooflines.units import binary_bytes, counted, percent, si
 
@@ -24,8 +26,11 @@ if TYPE_CHECKING:
 
 # Above this a measured rate beats its reference by more than noise.
 ABOVE = 1.02
+ROUNDS = (
+    "A measured value is the best of several rounds, ± the coefficient of variation between them. Rounds: how many came within 5 % "
+    "of the best, of all in which the threads had their cores. All rates are dense."
+)
 _GROUPS = {"compute": "arithmetic", "memory": "memory", "latency": "latency", "link": "links"}
-_REPEATS = re.compile(r", median of the last \d+ of \d+ repeats")
 _THREADS = re.compile(r", \d+ threads?\b")
 _ACCESS = re.compile(r"^(read|write|update|copy|triad) kernel\b")
 _DASH = "–"
@@ -103,9 +108,10 @@ def comparison_sentences(rows: Sequence[Compared], references: References, measu
         yield f"measured only, with nothing to hold it against: {', '.join(dict.fromkeys(reversed(alone)))}."
 
 
-def ceilings_json(ceilings: Ceilings, rows: Sequence[Compared] | None = None) -> str:
-    """The ceilings as ``--ceilings FILE`` reads them, with the comparison beside them where there is one."""
-    return to_json({**to_plain(ceilings), **({} if rows is None else {"compare": comparison_plain(rows)})})
+def ceilings_json(ceilings: Ceilings, sessions: Sequence[Session] = (), rows: Sequence[Compared] | None = None) -> str:
+    """The ceilings as ``--ceilings FILE`` reads them, with every round of all measurements, and the comparison where there is one."""
+    compared = {} if rows is None else {"compare": comparison_plain(rows)}
+    return to_json({**to_plain(ceilings), "sessions": to_plain(sessions), **compared})
 
 
 def ceilings_csv(ceilings: Ceilings) -> str:
@@ -161,7 +167,7 @@ def heading(ceilings: Ceilings, now: datetime | None = None) -> list[str]:
     held = f"sustained for {ceilings.sustained_s:g} s" if ceilings.sustained_s else ""
     since = age(ceilings, now)
     when = f"measured {ago(since)} ({ceilings.measured_at[:16].replace('T', ' ')} UTC)" if since is not None else "of unknown age"
-    again = f"best of {ceilings.measurements} measurements" if ceilings.measurements > 1 else ""
+    again = f"best of {ceilings.measurements} measurements since {ceilings.since[:10]}" if ceilings.measurements > 1 else ""
     method = f"method {ceilings.method}" if ceilings.method is not None else ""
     driver = f"driver {ceilings.driver}" if ceilings.driver else ""
     packages = [f"{name} {ceilings.packages[name]}" for name in ("torch", "numba") if name in ceilings.packages]
@@ -172,7 +178,7 @@ def heading(ceilings: Ceilings, now: datetime | None = None) -> list[str]:
 
 
 def _columns(roofs: Sequence[Ceiling]) -> list[tuple[str, str]]:
-    columns = [("", "left"), ("for", "left"), ("value", "right"), ("± %", "right")]
+    columns = [("", "left"), ("for", "left"), ("value", "right"), ("± %", "right"), ("rounds", "right")]
     if _has_state(roofs):
         columns += [("GHz", "right"), ("W", "right"), ("°C", "right")]
     return [*columns, ("how", "right")]
@@ -191,6 +197,7 @@ def _cells(roof: Ceiling, roofs: Sequence[Ceiling], how: int) -> list[Text]:
         Text(_scope(roof)),
         Text(si(roof.value, roof.unit)),
         Text(f"! {spread}", style="bold red") if marks_of(roof) else Text(spread),
+        Text(_DASH if roof.rounds is None else f"{roof.agreeing}/{roof.rounds}"),
     ]
     if _has_state(roofs):
         state = roof.conditions
@@ -214,8 +221,8 @@ def _how(roof: Ceiling, ceilings: Ceilings, dated: bool) -> str:
 
     ``dated`` adds the day, where not all are of one.
     """
-    detail = _REPEATS.sub("", roof.source.detail)
-    for word in DOUBTS:
+    detail = roof.source.detail
+    for word in MARKS:
         detail = re.sub(rf", {word}[^,]*", "", detail)
     if not roof.variant and ceilings.threads:
         detail = _THREADS.sub("", detail)
@@ -225,14 +232,19 @@ def _how(roof: Ceiling, ceilings: Ceilings, dated: bool) -> str:
 
 
 def _remarks(roofs: Sequence[Ceiling]) -> Iterator[str]:
-    if any(roof.source.kind == "measured" for roof in roofs):
-        yield "A measured value is the median of the last repeats, ± their coefficient of variation. All rates are dense."
-    for word, why in DOUBTS.items():
+    if any(roof.rounds for roof in roofs):
+        yield ROUNDS
+    for word, why in MARKS.items():
+        if word == CONTRADICTS:  # each with the law that it breaks
+            for roof in roofs:
+                if word in marks_of(roof):
+                    yield f"! {word}: {ceiling_name(roof)} is {marked(roof, word)}: {why}."
+            continue
         names = [ceiling_name(roof) for roof in roofs if word in marks_of(roof)]
         if names:
             reasons = sorted({reason for roof in roofs if roof.conditions for reason in roof.conditions.throttled})
-            told = f" ({', '.join(reasons)})" if word == "throttled" and reasons else ""
-            yield f"! {'slower than an outer level' if word == 'slower than' else word}: {listed(names)}: {why}{told}."
+            told = f" ({', '.join(reasons)})" if word == THROTTLED and reasons else ""
+            yield f"! {word}: {listed(names)}: {why}{told}."
 
 
 def _compared_cells(row: Compared, *, star: bool) -> list[Text]:

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rooflines.device_specs.compare import Compared, References
+from rooflines.device_specs.marks import marks_of
 from rooflines.device_specs.records import Ceiling, Ceilings
 from rooflines.errors import UsageError
-from rooflines.reports.ceilings import ABOVE, comparison_sentences, heading
+from rooflines.reports.ceilings import ABOVE, ROUNDS, comparison_sentences, heading
 from rooflines.reports.figure import SANS, as_svg
 from rooflines.reports.page import fill
 from rooflines.reports.palette import INK, THEMES, Theme
-from rooflines.reports.sentences import ceiling_name, ceiling_scope, conditions_words, marks_of, roof_order
+from rooflines.reports.sentences import ceiling_name, ceiling_scope, conditions_words, roof_order
 from rooflines.units import percent, scale, si
 
 if TYPE_CHECKING:
@@ -217,6 +218,7 @@ def _page(measured: Ceilings, rows: Sequence[Compared], references: References |
         ink=INK,
         figures={theme: start + rest for theme, (_, start, rest) in figures.items()},
         compared=references is not None,
+        rounds=ROUNDS,
         rows=[_table_row(roof, compared) for roof, compared in found],
         sentences=list(comparison_sentences(rows, references, measured)) if references is not None else [],
     )
@@ -230,6 +232,7 @@ def _table_row(roof: Ceiling, compared: Compared) -> dict[str, Any]:
         "further": bool(roof.variant),
         "value": si(measured.value, measured.unit) if measured else dash,
         "spread": dash if measured is None or measured.spread is None else f"{measured.spread * 100:.1f}",
+        "rounds": dash if measured is None or measured.rounds is None else f"{measured.agreeing}/{measured.rounds}",
         "spec": si(compared.spec.value, compared.spec.unit) if compared.spec else dash,
         "derived": si(compared.derived.value, compared.derived.unit) if compared.derived else dash,
         "reached": dash if compared.fraction is None else percent(compared.fraction) + (" *" if compared.against == "derived" else ""),

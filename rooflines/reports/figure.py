@@ -123,7 +123,8 @@ def steps_figure(analysis: Analysis, *, width_in: float = 7, height_in: float = 
     axes.set_xlim(limits.x_low, limits.x_high)
     axes.set_ylim(limits.y_low, limits.y_high)
     axes.axhspan(steps.p10_s / factor, steps.p90_s / factor, color=ink.band, linewidth=0)
-    axes.axhspan(steps.ci95_s[0] / factor, steps.ci95_s[1] / factor, color=ink.line, linewidth=0)
+    if steps.ci95_s is not None:
+        axes.axhspan(steps.ci95_s[0] / factor, steps.ci95_s[1] / factor, color=ink.line, linewidth=0)
     axes.axhline(steps.median_s / factor, color=ink.roof, linewidth=0.9)
     axes.plot(range(1, len(values) + 1), values, "o", markersize=3.2 if len(values) < 200 else 1.6, color=ink.accent, markeredgewidth=0)
     plot = _Plot(axes, limits, width, height, family, ink)

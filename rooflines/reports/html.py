@@ -236,7 +236,8 @@ def step_plot(analysis: Analysis) -> StepPlot | None:
         return None
     durations = steps.durations_s
     every = -(-len(durations) // _MOST_STEP_MARKS)
-    low, high = min(*durations, steps.ci95_s[0], steps.median_s), max(*durations, steps.ci95_s[1], steps.median_s)
+    sure = steps.ci95_s or (steps.median_s, steps.median_s)
+    low, high = min(*durations, sure[0], steps.median_s), max(*durations, sure[1], steps.median_s)
     room = (high - low) * 0.08 or high * 0.01 or 1.0
     bottom, span = low - room, high - low + 2 * room
 
@@ -252,8 +253,8 @@ def step_plot(analysis: Analysis) -> StepPlot | None:
         marks=marks,
         median_bottom=up(steps.median_s),
         median_text=f"median {seconds(steps.median_s)}",
-        band_bottom=up(steps.ci95_s[0]),
-        band_height=round(up(steps.ci95_s[1]) - up(steps.ci95_s[0]), 2),
+        band_bottom=up(sure[0]),
+        band_height=round(up(sure[1]) - up(sure[0]), 2),
         low_text=seconds(low),
         high_text=seconds(high),
         note=f"every {every}th of {len(durations)} steps is drawn" if every > 1 else "",

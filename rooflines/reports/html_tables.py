@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from rooflines.device_specs.marks import marks_of
 from rooflines.reports.chart import count_text, shorten_left, warning
 from rooflines.reports.division import division_rows
 from rooflines.reports.palette import bound_style
@@ -12,7 +13,6 @@ from rooflines.reports.sentences import (
     ceiling_name,
     ceiling_scope,
     conditions_words,
-    marks_of,
     roof_order,
     source_and_age,
     source_words,
@@ -329,7 +329,7 @@ def ceilings_table(analysis: Analysis) -> Table | None:
         Column("kind", numeric=False),
         Column("for", numeric=False),
         Column("value"),
-        Column("spread", "± %", title_long="coefficient of variation over the repeats"),
+        Column("spread", "± %", title_long="coefficient of variation between the rounds"),
         Column("source", numeric=False, title_long="with its date, and its age when the run was made"),
         Column("how", numeric=False),
     )

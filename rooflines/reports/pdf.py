@@ -274,9 +274,10 @@ def _steps(analysis: Analysis) -> dict[str, Any]:
     if steps is not None and steps.durations_s:
         svg = as_svg(steps_figure(analysis, width_in=6.85, height_in=1.6, family=SERIF), _FACE)
         slowest = steps.p90_s / steps.median_s - 1 if steps.median_s > 0 else 0.0
-        sure = (steps.ci95_s[1] - steps.ci95_s[0]) / 2 / steps.median_s if steps.median_s > 0 else 0.0
         caption = f"The slowest tenth of the steps takes at least {percent(slowest)} longer than the median"
-        caption += f", which is known to ±{percent(sure)}."
+        if steps.ci95_s is not None and steps.median_s > 0:
+            caption += f", which is known to ±{percent((steps.ci95_s[1] - steps.ci95_s[0]) / 2 / steps.median_s)}"
+        caption += "."
     return {"svg": svg, "caption": caption, "sentences": (*device_sentences(analysis), *steps_sentences(analysis))}
 
 

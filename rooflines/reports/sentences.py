@@ -12,13 +12,6 @@ from rooflines.reports.tables import INFERRED_MARK, operator_module, operator_na
 from rooflines.roofline.analysis import Analysis, OperatorRow
 from rooflines.units import binary_bytes, counted, percent, seconds, si, significant
 
-# What a ceiling's source says when it should be read with care, and why.
-DOUBTS = {
-    "unstable": "its repeats differ by more than 5 %, even on a second try",
-    "disturbed": "other processes used the same cores, so it is perhaps too low",
-    "slower than": "it came out below the next level outwards, twice",
-    "throttled": "the device ran below the clock that it was asked for",
-}
 _SOURCES = {"measured": "measured", "spec": "data sheet", "derived": "derived", "user": "given"}
 
 # A space between a number and its unit, at which no line should end.
@@ -142,13 +135,17 @@ def steps_sentences(analysis: Analysis) -> list[str]:
     """The step times, how sure they are, and what the profiler cost."""
     steps = analysis.steps
     if steps is None:
-        return ["Step times were not measured: there was no timed pass, and times under the profiler are too long to stand for them."]
+        return ["Step times are not available: the trace contains profiled steps only."]
     rate = f"{significant(steps.samples_per_s)} {analysis.workload.unit}/s" if steps.samples_per_s is not None else ""
-    low, high = steps.ci95_s
-    texts = [
-        f"{seconds(steps.median_s)} a step{f' ({rate})' if rate else ''}: median of {steps.count} with the profiler off, "
-        f"95 % interval {seconds(low)} to {seconds(high)}, 10th to 90th percentile {seconds(steps.p10_s)} to {seconds(steps.p90_s)}."
-    ]
+    pace = f"{seconds(steps.median_s)} a step{f' ({rate})' if rate else ''}"
+    if steps.ci95_s is None:
+        texts = [f"{pace}: a single step with the profiler off, so its error is not known."]
+    else:
+        low, high = steps.ci95_s
+        texts = [
+            f"{pace}: median of {steps.count} with the profiler off, 95 % interval {seconds(low)} to {seconds(high)}, "
+            f"10th to 90th percentile {seconds(steps.p10_s)} to {seconds(steps.p90_s)}."
+        ]
     if steps.rule or steps.warmup_count:
         # A rule that tells the count itself is not told it again.
         counted = "Warm-up" if "warm-up" in steps.rule else f"{steps.warmup_count} warm-up steps"
@@ -267,12 +264,6 @@ def source_and_age(roof: Ceiling, created: str) -> str:
     if roof.source.kind != "measured":
         return kind
     return ", ".join(part for part in (f"{kind} {roof.source.date}".strip(), age_before(roof.source.date, created)) if part)
-
-
-def marks_of(roof: Ceiling) -> list[str]:
-    """The words of warning (``DOUBTS``) that belong to a ceiling."""
-    found = [word for word in DOUBTS if word in roof.source.detail]
-    return [*found, "throttled"] if roof.conditions and roof.conditions.throttled and "throttled" not in found else found
 
 
 def conditions_words(conditions: Conditions | None) -> str:

@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from rooflines.device_specs.marks import MARKS, marks_of
 from rooflines.device_specs.records import Ceiling
 from rooflines.reports.chart import clip
 from rooflines.reports.division import division_rows, division_title, input_sentences
 from rooflines.reports.sentences import (
-    DOUBTS,
     NUMBER_AND_UNIT,
     age_before,
     breakdown_title,
@@ -22,7 +22,6 @@ from rooflines.reports.sentences import (
     inferred_sentence,
     listed,
     made,
-    marks_of,
     missing_bounds,
     missing_ceilings,
     missing_findings,
@@ -270,10 +269,10 @@ def _ceilings(page: _Page, analysis: Analysis) -> None:
             style = "bold red" if marks_of(roof) and column.title == "±" else column.style
             parts += [(column.padded(column.cells[index]), style), "  "]
         page.row(*parts)
-    for word, why in DOUBTS.items():
+    for word, why in MARKS.items():
         names = [ceiling_name(roof) for roof in roofs if word in marks_of(roof)]
         if names:
-            page.line(("! ", "bold red"), f"{word.removesuffix(' than')}: {listed(names)}: {why}", indent=2, hang=4)
+            page.line(("! ", "bold red"), f"{word}: {listed(names)}: {why}", indent=2, hang=4)
 
 
 def _source(roof: Ceiling, analysis: Analysis) -> str:

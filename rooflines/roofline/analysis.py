@@ -25,15 +25,21 @@ CATEGORIES = (
 
 
 class Basis(msgspec.Struct, frozen=True, kw_only=True):
-    """What the figures are per, and how many traced steps they come from."""
+    """What the figures are per, and how many traced steps they come from.
+
+    ``start_up`` says that the one step is a whole program from its start, or up to the end of its first step: imports, building the
+    model and all first calls are in its times.
+    """
 
     per: Literal["step", "trace"] = "step"
     steps: int = 1
+    start_up: bool = False
 
 
 class Steps(msgspec.Struct, frozen=True, kw_only=True):
-    """Step times of the timed pass, profiler off. ``ci95_s`` is the bootstrap interval of the median.
+    """Step times of the timed pass, profiler off.
 
+    ``ci95_s`` is the 95 % interval of the median: by bootstrap, of two to five steps by Student's t, of one step absent.
     ``profiler_dilation`` is traced median / timed median: what the profiler cost, 1.08 is 8 % slower.
     """
 
@@ -41,7 +47,7 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
     median_s: float
     p10_s: float
     p90_s: float
-    ci95_s: tuple[float, float]
+    ci95_s: tuple[float, float] | None = None
     samples_per_s: float | None = None
     profiler_dilation: float | None = None
     warmup_count: int = 0

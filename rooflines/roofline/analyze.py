@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
-from rooflines.device_specs.meter import DISTURBED
+from rooflines.device_specs.marks import CONTRADICTS, DISTURBED, UNCONFIRMED, marked, marks_of
 from rooflines.device_specs.records import Ceilings
 from rooflines.profiler.compiled import CompiledCode, read_compiled
 from rooflines.profiler.records import Run, RunFile, StepTimes, Workload
@@ -178,13 +181,19 @@ def _paging(facts: RunFile) -> list[str]:
 
 
 def _doubtful(ceilings: Ceilings | None) -> list[str]:
-    """A sentence when ceilings that judge were taken while other programs used the same cores: they may be too low."""
-    names = [one.name for one in ceilings.ceilings if DISTURBED in one.source.detail and not one.variant] if ceilings else []
-    if not names:
-        return []
-    return [
-        f"measured while other programs used the same cores, so perhaps too low: {', '.join(names)}; --remeasure on a quiet machine"
-    ]
+    """A sentence for every reason to doubt ceilings that judge: other programs, a best round that stands alone, a broken law."""
+    reasons = {
+        DISTURBED: "ceilings measured while other programs used the same cores, so perhaps too low",
+        UNCONFIRMED: "ceilings whose best round no other round reached within 5 %",
+        CONTRADICTS: "ceilings that contradict other ceilings, so perhaps too low",
+    }
+    notes = []
+    for word, why in reasons.items():
+        doubtful = [one for one in ceilings.ceilings if word in marks_of(one) and not one.variant] if ceilings else []
+        names = [f"{one.name} ({marked(one, word)})" if word == CONTRADICTS else one.name for one in doubtful]
+        if names:
+            notes.append(f"{why}: {', '.join(names)}; --remeasure on a quiet machine")
+    return notes
 
 
 def _list_dtype(workload: Workload) -> str:
@@ -200,23 +209,41 @@ def _steps(times: StepTimes, workload: Workload) -> Steps | None:
         return None
     timed = np.array(times.timed_ns) / 1e9
     median = float(np.median(timed))
-    # Bootstrap percentile interval of the median; the seed makes the same run give the same interval.
-    resampled = np.random.default_rng(0).choice(timed, (BOOTSTRAP_RESAMPLES, len(timed)))
-    low, high = np.percentile(np.median(resampled, axis=1), (2.5, 97.5))
     return Steps(
         count=len(timed),
         median_s=median,
         p10_s=float(np.percentile(timed, 10)),
         p90_s=float(np.percentile(timed, 90)),
-        ci95_s=(float(low), float(high)),
+        ci95_s=_interval(timed),
         samples_per_s=workload.batch_size / median if workload.batch_size else None,
-        profiler_dilation=float(np.median(times.traced_ns)) / 1e9 / median if times.traced_ns else None,
+        profiler_dilation=float(np.median(times.traced_ns)) / 1e9 / median if times.traced_ns and times.traced != "program" else None,
         warmup_count=len(times.warmup_ns),
         settled=times.settled,
         rule=times.rule,
         clock=times.clock,
         durations_s=tuple(timed.tolist()),
     )
+
+
+# The 97.5 % quantile of Student's t for one to four degrees of freedom.
+_STUDENT = (12.706, 4.303, 3.182, 2.776)
+
+
+def _interval(timed: npt.NDArray[np.float64]) -> tuple[float, float] | None:
+    """The 95 % interval of the median; None for a single step, of which nobody knows how far others would lie.
+
+    Few values resampled stay between the least and the most of them, which is too narrow, so a bootstrap begins at six.
+    """
+    if len(timed) < 2:
+        return None
+    if len(timed) <= len(_STUDENT) + 1:
+        half = _STUDENT[len(timed) - 2] * float(np.std(timed, ddof=1)) / math.sqrt(len(timed))
+        middle = float(np.median(timed))
+        return max(0.0, middle - half), middle + half
+    # Bootstrap percentile interval; the seed makes the same run give the same interval.
+    resampled = np.random.default_rng(0).choice(timed, (BOOTSTRAP_RESAMPLES, len(timed)))
+    low, high = np.percentile(np.median(resampled, axis=1), (2.5, 97.5))
+    return float(low), float(high)
 
 
 # --- the trace ---------------------------------------------------------------------------------------------------------------------
@@ -239,11 +266,12 @@ def _with_trace(base: Analysis, trace: Trace, ceilings: Ceilings | None, facts: 
     timeline = _timeline(trace, attribution, count)
     breakdown = step_breakdown(trace, calls, attribution.windows)
     division = divide(trace, calls, attribution)
+    start_up = facts.steps is not None and facts.steps.traced == "program"
     modelled_s, missing_s = sum(row.time_s for row in operators), sum(item.time_s for item in unmodelled)
     return msgspec.structs.replace(
         base,
         notes=(*base.notes, *attribution.notes),
-        basis=Basis(per="step" if attribution.steps else "trace", steps=count),
+        basis=Basis(per="step" if attribution.steps else "trace", steps=count, start_up=start_up),
         totals=_totals(operators, facts),
         timeline=timeline,
         step_breakdown={kind: int(in_steps.sum()) / 1e9 / count for kind, in_steps in breakdown.items()},

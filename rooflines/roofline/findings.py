@@ -29,7 +29,9 @@ def find(analysis: Analysis) -> tuple[Finding, ...]:
     span = analysis.timeline.span_s
     # The trace divides the step, the timed pass says how long it is.
     scale = min(1.0, analysis.steps.median_s / span) if analysis.steps and span else 1.0
-    found = [finding for rule in _RULES if (finding := rule(analysis, scale)) is not None and finding.saves_s >= WORTH * span * scale]
+    # What happens only once is no advice for a step.
+    rules = (load_faster,) if analysis.basis.start_up else _RULES
+    found = [finding for rule in rules if (finding := rule(analysis, scale)) is not None and finding.saves_s >= WORTH * span * scale]
     return tuple(sorted(found, key=lambda finding: -finding.saves_s)[:MOST])
 
 

@@ -177,11 +177,16 @@ def read_rank(source: str, memory_limit_bytes: int = MEMORY_LIMIT_BYTES, partial
     analysis = analyze(run, None, trace)
     if analysis.timeline is None:
         raise TraceError(f"the trace {shown(source)!r} holds nothing that took time.")
+    timeline, division = analysis.timeline, analysis.division
+    if division is not None and division.of == "host" and division.communication_s:
+        # Processors exchange from the host, where no kernel shows it.
+        exchanged_s = division.communication_s
+        timeline = msgspec.structs.replace(timeline, communication_s=exchanged_s, exposed_communication_s=exchanged_s)
     return RankPart(
         source=shown(source),
         place=trace.rank,
         device_name=run.facts.environment.device_name,
-        timeline=analysis.timeline,
+        timeline=timeline,
         per=analysis.basis.per,
         steps=analysis.basis.steps,
         collectives=read_collectives(trace),

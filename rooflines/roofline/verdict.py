@@ -26,6 +26,8 @@ _PLURAL = {
 def verdict(analysis: Analysis) -> str:
     """A few sentences, each only as sure as what was measured."""
     sentences = [_speed(analysis.steps, analysis.workload.unit)] if analysis.steps else []
+    if analysis.basis.start_up and analysis.division is not None:
+        sentences.append(f"The whole program is one traced step of {seconds(analysis.division.step_s)}, start-up included.")
     if analysis.operators and analysis.timeline is not None:
         sentences.append(_bound(analysis))
     elif analysis.steps is None:
@@ -65,11 +67,14 @@ def efficiency_of(operators: tuple[OperatorRow, ...]) -> float | None:
 
 
 def _speed(steps: Steps, unit: str) -> str:
-    low, high = steps.ci95_s
-    spread = percent(max(high - steps.median_s, steps.median_s - low) / steps.median_s)
+    if steps.ci95_s is None:
+        error = "one step"
+    else:
+        low, high = steps.ci95_s
+        error = f"±{percent(max(high - steps.median_s, steps.median_s - low) / steps.median_s)}"
     if steps.samples_per_s is None:
-        return f"{seconds(steps.median_s)} a step (±{spread})."
-    return f"{significant(steps.samples_per_s)} {unit}/s ({seconds(steps.median_s)} a step, ±{spread})."
+        return f"{seconds(steps.median_s)} a step ({error})."
+    return f"{significant(steps.samples_per_s)} {unit}/s ({seconds(steps.median_s)} a step, {error})."
 
 
 def _bound(analysis: Analysis) -> str:
@@ -96,7 +101,7 @@ def _bound(analysis: Analysis) -> str:
         "input": "The device waits for data",
         "host": "Host-bound: the device is idle" if analysis.limited_by == "host" else "The device is idle",
         "latency": "Latency-bound: operators too small for the device, and calls that only dispatch, take",
-        "unmodelled": "Unclear: operators without a count take",
+        "unmodelled": "Bound unknown: operators without a work model take",
     }
     opening = names.get(bound, f"{bound.capitalize()}-bound for")
     return f"{opening} {percent(share)} of the time; {where}"

@@ -17,9 +17,10 @@ import torch
 from numba import cuda
 
 from rooflines.device_specs import detect, measure_gpu, measure_kernels, measure_links, measure_torch
+from rooflines.device_specs.history import best_of
 from rooflines.device_specs.measure_torch import gemm
-from rooflines.device_specs.meter import Meter
-from rooflines.kernels.micro import clock, cuda_shared, cuda_stream, cuda_vectors, dispatch
+from rooflines.device_specs.plan import Plan
+from rooflines.kernels.micro import cuda_shared, cuda_stream, cuda_vectors, dispatch
 
 FACTS = detect.Gpu(name="stand-in", index=0, compute_capability=(9, 0), multiprocessors=2, memory_bytes=1 << 26, l2_bytes=4096)
 PROPERTIES = SimpleNamespace(uuid="none", multi_processor_count=2, max_threads_per_multi_processor=8)
@@ -44,19 +45,18 @@ def rehearse(full, sustained_s, kernels):
     measure_links._LARGEST = 4096
     measure_gpu._CUBES = ((32, 32, 32), (64, 64, 64))
     measure_gpu._MORE_SHAPES = ((32, 64, 32),)
-    measure_gpu.gemm = lambda meter, device, precision, shapes, _, *rest, **more: gemm(
-        meter, device, precision, shapes, 32, *rest, **more
+    measure_gpu.gemm = lambda plan, device, precision, shapes, _, *rest, **more: gemm(
+        plan, device, precision, shapes, 32, *rest, **more
     )
     dispatch.launch_graph = lambda device, launches: lambda: None
     dispatch.smallest_kernel = lambda device: torch.ones(1)
     ones = torch.ones
     torch.ones = lambda *sizes, pin_memory=False, **options: ones(*sizes, **options)
 
-    measure_kernels.quickest = lambda meter, device, call: clock.timed(device, call, 1).seconds
-    found, said = [], []
-    meter = Meter(0.0, found, said.append)  # no time at all: five samples of one call each
-    measure_gpu.measure_cuda(meter, device, full=full, sustained_s=sustained_s)
-    return {"ceilings": msgspec.to_builtins(found), "said": said}
+    said = []
+    plan = Plan(0.0, said.append)  # no time at all: two rounds of samples of one call each
+    measure_gpu.measure_cuda(plan, device, full=full, sustained_s=sustained_s)
+    return {"ceilings": msgspec.to_builtins(best_of([plan.session(full=full, seconds=0.0)], sustained_s)), "said": said}
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 from types import SimpleNamespace
@@ -12,10 +13,12 @@ import pytest
 
 from rooflines.device_specs import conditions
 from rooflines.device_specs.conditions import GpuState, Watch, busy, reasons, refuse_if_busy, strangers, summary
-from rooflines.device_specs.meter import Meter
+from rooflines.device_specs.history import best_of
+from rooflines.device_specs.plan import Plan
 from rooflines.device_specs.records import Conditions
+from rooflines.device_specs.rounds import Way, ready
 from rooflines.errors import DeviceError
-from rooflines.kernels.micro.repeats import Sample, Timing
+from rooflines.kernels.micro.repeats import Timing
 
 pytestmark = pytest.mark.unit
 
@@ -130,15 +133,26 @@ def test_watch_reads_beside_and_starts_anew():
     assert watch.take().clock_hz >= 4
 
 
-def test_figures_carry_the_state_they_were_measured_in():
-    found = []
-    meter = Meter(0.0, found, lambda _: None)
-    meter.add(meter.settle(lambda: Sample(1.0)), "x", kind="compute", name="before", unit="FLOP/s")
-    clocks = iter([*[1e9] * 5, *[2e9] * 500])
-    meter.watch = Watch(lambda: Conditions(clock_hz=next(clocks)), period_s=60)
-    meter.add(meter.latency(1, lambda calls: Timing(1e-6)), "x", kind="latency", name="between", unit="s")
-    meter.add(meter.rate(1.0, lambda calls: Timing(1.0)), "x", kind="compute", name="beside", unit="FLOP/s")
-    assert [one.conditions and one.conditions.clock_hz for one in found] == [None, 1e9, 2e9]
+def plan_of(run, *, kind="compute", budget_s=0.0, **options):
+    """A plan of one figure of 1 FLOP or operation a call."""
+    plan = Plan(budget_s, lambda _: None)
+    for name, value in options.items():
+        setattr(plan, name, value)
+    unit = "s" if kind == "latency" else "FLOP/s"
+    engine = {"precision": "bf16"} if kind == "compute" else {}
+    plan.figure(Way("kernel", ready(run, 1.0)), kind=kind, name="GEMM bf16", unit=unit, **engine)
+    return plan
+
+
+@pytest.mark.parametrize("kind", ["compute", "latency"])
+def test_figures_carry_the_state_of_their_best_round(kind):
+    # GIVEN a device whose clock falls, and with it the rate
+    clocks, times = itertools.chain([2e9], itertools.repeat(1e9)), itertools.chain([1.0] * 2, itertools.repeat(2.0))
+    plan = plan_of(lambda calls: Timing(next(times)), kind=kind, watch=Watch(lambda: Conditions(clock_hz=next(clocks)), period_s=60))
+    plan.measure()
+    (series,) = plan.series
+    assert series.values == ((1.0, 0.5) if kind == "compute" else (1.0, 2.0))
+    assert series.ceiling.conditions.clock_hz == 2e9
 
 
 def test_sustained_is_the_second_half(monkeypatch):
@@ -151,19 +165,19 @@ def test_sustained_is_the_second_half(monkeypatch):
         now[0] += seconds
         return Timing(seconds)
 
-    found = []
-    meter = Meter(100.0, found, lambda _: None)
-    meter.sustained_s = 10.0
-    meter.figure(1.0, run, "kernel", kind="compute", name="GEMM bf16", unit="FLOP/s")
-    burst, held = found
-    assert (burst.variant, held.variant) == ("", "sustained")
+    plan = plan_of(run, sustained_s=10.0)
+    plan.figure(Way("kernel", ready(run, 1.0)), kind="compute", name="GEMM fp8", unit="FLOP/s", variant="slow accumulation")
+    plan.measure()
+    burst, slow, held = (one.ceiling for one in plan.series)
+    assert (burst.variant, slow.variant, held.variant) == (
+        "",
+        "slow accumulation",
+        "sustained",
+    )  # what is a variant already is not held
     assert burst.value == pytest.approx(100)
     assert held.value == pytest.approx(50)
     assert held.name == "GEMM bf16"
     assert "held for 10 s" in held.source.detail
-    # AND what is a variant already is not held
-    meter.figure(1.0, run, "kernel", kind="compute", name="GEMM fp8", unit="FLOP/s", variant="slow accumulation")
-    assert [one.variant for one in found[2:]] == ["slow accumulation"]
 
 
 def test_our_own_processes_keep_nothing_busy(gpu):
@@ -186,11 +200,10 @@ def test_a_busy_gpu_is_refused_with_the_name_of_who_keeps_it_busy(gpu, stranger)
 
 
 def test_a_forced_measurement_says_disturbed():
-    found = []
-    meter = Meter(0.0, found, lambda _: None)
-    meter.disturbed_by = "python train.py (pid 7) holds 3.00 GiB"
-    meter.add(meter.settle(lambda: Sample(1.0)), "kernel", kind="compute", name="a", unit="FLOP/s")
-    assert found[0].source.detail.endswith("disturbed: python train.py (pid 7) holds 3.00 GiB")
+    plan = plan_of(lambda calls: Timing(1.0), disturbed_by="python train.py (pid 7) holds 3.00 GiB")
+    plan.measure()
+    (found,) = best_of([plan.session(full=False, seconds=1.0)])
+    assert found.source.detail.endswith("disturbed: python train.py (pid 7) holds 3.00 GiB")
 
 
 def test_in_a_container_one_unknown_process_is_ourselves(monkeypatch):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 
 import pytest
@@ -10,31 +9,28 @@ import torch
 
 from rooflines.device_specs import detect, measure_cpu
 from rooflines.device_specs.detect import Cache
-from rooflines.device_specs.meter import Meter
+from rooflines.device_specs.history import best_of
+from rooflines.device_specs.plan import Plan
 from rooflines.device_specs.records import Ceilings
-from rooflines.kernels.micro import ladder
-from rooflines.kernels.micro.repeats import Repeats, Timing
+from rooflines.device_specs.rounds import Way, ready
+from rooflines.kernels.micro import ladder, stream
+from rooflines.kernels.micro.repeats import Timing
 from rooflines.kernels.micro.team import Team
 
 pytestmark = pytest.mark.alone
 
 MIB = 1 << 20
-REPEATS = Repeats(1e9, 0.01, 5)
 LEVELS = [cache.level for cache in detect.cpu().caches] + ["DRAM"]
 
 
-@pytest.fixture
-def meter():
-    return Meter(0.05, [], lambda _: None)
-
-
 @pytest.mark.slow
-def test_the_full_set_has_every_further_roof(meter):
+def test_the_full_set_has_every_further_roof():
+    plan = Plan(0.05, lambda _: None, 2)
     threads_before = torch.get_num_threads()
     affinity_before = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
     with torch.no_grad():
-        measure_cpu.measure_cpu(meter, 2, full=True)
-    found = Ceilings(device="", kind="cpu", ceilings=tuple(meter.found))
+        measure_cpu.measure_cpu(plan, 2, full=True)
+    found = Ceilings(device="", kind="cpu", ceilings=best_of([plan.session(full=True, seconds=1.0)]))
     keys = {(one.name, one.variant) for one in found.ceilings}
     assert len(keys) == len({one.key for one in found.ceilings}) == len(found.ceilings)
     for precision in ("fp32", "fp64"):
@@ -53,6 +49,8 @@ def test_the_full_set_has_every_further_roof(meter):
         assert one.unit == ("OP/s" if one.precision == "int8" else {"compute": "FLOP/s", "memory": "B/s", "latency": "s"}[one.kind])
         if one.kind == "memory":
             assert one.threads == (1 if one.variant == "1 thread" else 2)
+        assert 1 <= one.agreeing <= one.rounds
+    assert plan.clock_hz is None or plan.clock_hz > 0
     assert found.latency().name == "operator dispatch"
     assert found.latency().variant == ""
     # SIMD is what a scalar kernel lacks: one lane instead of four or more
@@ -66,60 +64,109 @@ def test_the_full_set_has_every_further_roof(meter):
 
 @pytest.fixture
 def machine(monkeypatch):
-    """Pretend that this machine has caches of these sizes, and a read bandwidth for each working set."""
+    """Pretend that this machine has private caches of these sizes."""
 
-    def pretend(sizes, rates):
+    def pretend(*sizes):
         caches = tuple(Cache(level=f"L{number}", size_bytes=size, instances=1) for number, size in enumerate(sizes, start=1))
         monkeypatch.setattr(detect, "cpu", lambda: detect.Cpu(name="", machine="x86_64", caches=caches))
-
-        def kernel(team, arrays, access, past_caches=False):
-            size = arrays[0][0].nbytes
-
-            def run(passes):
-                seconds = passes * size / next(rate for end, rate in rates if size <= end)
-                return Timing(seconds)
-
-            return run, size
-
-        monkeypatch.setattr(measure_cpu, "_kernel", kernel)
 
     return pretend
 
 
 @pytest.mark.unit
 @pytest.mark.parametrize(
-    ("sizes", "ends_at", "working_set"),
+    ("sizes", "working_sets"),
     [
-        ((1 * MIB, 32 * MIB), 32 * MIB, 16 * MIB),  # all ours: half of it
-        ((1 * MIB, 32 * MIB), 8 * MIB, 3 * MIB),  # a part of it: three times L1, which fits
-        ((1 * MIB, 4 * MIB), 1 * MIB, 2 * MIB),  # too small to leave room for a choice
-        ((4 * MIB,), 1 * MIB, 2 * MIB),
+        ((1 * MIB, 32 * MIB), (16 * MIB, 3 * MIB)),  # half of it, and three times L1, which is there even if strangers share the rest
+        ((1 * MIB, 4 * MIB), (2 * MIB,)),  # too small to leave room for a choice
+        ((4 * MIB,), (2 * MIB,)),
     ],
-    ids=["private", "shared with strangers", "small", "only one"],
+    ids=["large", "small", "only one"],
 )
-def test_working_set_of_the_last_cache(machine, meter, sizes, ends_at, working_set):
-    machine(sizes, ((ends_at, 40e9), (math.inf, 10e9)))
-    with Team(1) as team:
-        level = measure_cpu._level(meter, team, len(sizes) - 1)
-    assert level.working_set_bytes == working_set
-    assert level.capacity_bytes == sizes[-1]
-    assert ("reads are slower" in level.detail) == (ends_at == 8 * MIB)
+def test_working_sets_of_the_last_cache(machine, sizes, working_sets):
+    machine(*sizes)
+    assert measure_cpu.working_sets(len(sizes) - 1, 1) == working_sets
+    assert measure_cpu.working_sets(0, 1) == (sizes[0] // 2,)
+
+
+@pytest.fixture
+def arrays(machine, monkeypatch):
+    """The memory of two threads on a small machine, and what the kernels were called with: positions in 8-byte elements."""
+    machine(32 << 10, 1 * MIB)
+    monkeypatch.setattr(measure_cpu, "_SMALLEST_DRAM", 4 * MIB)
+    with Team(2) as team:
+        yield measure_cpu._Memory(team), team
+
+
+def starts(monkeypatch, slices, run, calls):
+    """Where in their slice the operands of each kernel call of the first thread started."""
+    seen = []
+    first = slices[0].ctypes.data
+
+    def kernel(*arguments):
+        operands = [one.ctypes.data for one in arguments if hasattr(one, "ctypes")]
+        if first <= operands[0] < first + slices[0].nbytes:
+            seen.append([(one - first) // 8 for one in operands])
+
+    for name in ("read", "copy", "triad"):
+        monkeypatch.setattr(stream, name, kernel)
+    run()(calls)
+    return seen
 
 
 @pytest.mark.unit
-def test_a_cache_that_ends_elsewhere_is_said_to(machine, meter, monkeypatch):
-    machine((32 << 10, 64 * MIB), ())
+def test_memory_is_walked_by_segments_and_none_twice_before_all_others(arrays, monkeypatch):
+    memory, team = arrays
+    place = memory.of(team, [[0], [1]])
+    segment = len(memory.slices[0]) // measure_cpu._SEGMENTS
+    reads = starts(monkeypatch, memory.slices, lambda: place.segments("read", False)[0], 30)
+    triads = starts(monkeypatch, memory.slices, lambda: place.segments("triad", False)[0], 8)
+    used = [start // segment for call in (*reads, *triads) for start in call]
+    assert used == [number % measure_cpu._SEGMENTS for number in range(30 + 24)]
+    # 8 bytes an element and thread; a triad moves three arrays
+    assert place.segments("read", False)[1] == 8 * segment * 2
+    assert place.segments("triad", False)[1] == 3 * 8 * segment * 2
+
+
+@pytest.mark.unit
+def test_one_thread_alone_walks_the_slices_of_its_node_by_turns(arrays):
+    memory, _ = arrays
+    with Team(1) as alone:
+        run, moved = memory.of(alone, [[0, 1]]).segments("copy", False)
+        assert run(4).seconds > 0
+    assert memory.next == 2 * 2  # two turns of two slices, each of two segments
+    assert moved == 2 * 8 * (len(memory.slices[0]) // measure_cpu._SEGMENTS)
+
+
+@pytest.mark.unit
+def test_a_cache_is_measured_in_another_place_after_memory_was(arrays, monkeypatch):
+    memory, team = arrays
+    place = memory.of(team, [[0], [1]])
+    assert place.window("copy", 64 << 10)[1] == 64 << 10  # half of it read and half written
+    found = []
+    for _ in range(3):
+        found += starts(monkeypatch, memory.slices, lambda: place.window("copy", 64 << 10)[0], 1)
+        memory.next += 7
+    assert len({call[0] for call in found}) == 3
+    assert all(second - first == (64 << 10) // 8 // 2 // 2 for first, second in found)
+    memory.next = measure_cpu._SEGMENTS - 1  # the last place has room for all of it
+    assert place.window("copy", 4 * MIB)[0](1).seconds > 0
+
+
+@pytest.mark.unit
+def test_a_cache_that_ends_elsewhere_is_said_to(machine, monkeypatch):
+    machine(32 << 10, 64 * MIB)
     said = []
-    meter.progress = said.append
+    plan = Plan(0.0, said.append)
     sizes = [round((8 << 10) * 2 ** (number / 2)) for number in range(30)]
     points = [ladder.Point(size, 400e9 if size <= 32 << 10 else 40e9 if size <= 8 * MIB else 10e9) for size in sizes]
     monkeypatch.setattr(ladder, "curve", lambda team, largest: points)
-    for level in ("L1", "L2", "DRAM"):
-        meter.add(REPEATS, "read kernel", kind="memory", name=f"{level} read", unit="B/s", level=level)
-    said.clear()
     with Team(1) as team:
-        measure_cpu._check_caches(meter, team)
-    noted = {one.level: one.source.detail for one in meter.found if "slow down beyond" in one.source.detail}
-    assert list(noted) == ["L2"]
-    assert noted["L2"].endswith("but reads slow down beyond 8.00 MiB, not 64.0 MiB as stated")
-    assert said == ["L2, but reads slow down beyond 8.00 MiB, not 64.0 MiB as stated"]
+        measure_cpu._check_caches(plan, team)
+    for level in ("L1", "L2", "DRAM"):
+        plan.figure(Way("kernel", ready(lambda calls: Timing(1.0), 1.0)), kind="memory", name=f"{level} read", unit="B/s", level=level)
+    plan.measure()
+    found = best_of([plan.session(full=True, seconds=1.0)])
+    noted = {one.level: one.source.detail for one in found if "slow down beyond" in one.source.detail}
+    assert noted == {"L2": "kernel, but reads slow down beyond 8.00 MiB, not 64.0 MiB as stated"}
+    assert said[0] == "L2, but reads slow down beyond 8.00 MiB, not 64.0 MiB as stated"

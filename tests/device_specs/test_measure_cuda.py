@@ -12,10 +12,11 @@ import torch
 
 from rooflines.device_specs import measure, measure_kernels
 from rooflines.device_specs.measure_gpu import product_precisions, product_shapes
-from rooflines.device_specs.measure_kernels import keep_above, reading_grids
+from rooflines.device_specs.measure_kernels import reading_grids
 from rooflines.device_specs.measure_links import copy_bytes
 from rooflines.device_specs.measure_torch import fits
-from rooflines.device_specs.meter import Meter
+from rooflines.device_specs.plan import Plan
+from rooflines.device_specs.rounds import Way, ready
 from rooflines.kernels.micro import transfer
 from rooflines.kernels.micro.repeats import Timing
 
@@ -94,12 +95,34 @@ def test_a_read_writes_few_sums():
 @pytest.mark.unit
 @pytest.mark.parametrize(("rate", "kept"), [(300.0, True), (200.0, False)])
 def test_a_cache_is_kept_only_above_the_memory_behind_it(rate, kept):
-    found, said = [], []
-    meter = Meter(0.0, found, said.append)
-    meter.figure(200.0, lambda calls: Timing(calls * 1.0), "x", kind="memory", name="HBM read", unit="B/s", level="HBM")
-    keep_above(meter, "HBM", rate, lambda calls: Timing(calls * 1.0), "x", kind="memory", name="L2 read", unit="B/s", level="L2")
-    assert [one.name for one in found] == (["HBM read", "L2 read"] if kept else ["HBM read"])
+    said = []
+    plan = Plan(0.0, said.append)
+    run = ready(lambda calls: Timing(calls * 1.0), 200.0)
+    plan.figure(Way("x", run), kind="memory", name="HBM read", unit="B/s", level="HBM")
+    cache = ready(lambda calls: Timing(calls * 1.0), rate)
+    plan.figure(Way("x", cache), above="HBM", kind="memory", name="L2 read", unit="B/s", level="L2")
+    plan.measure()
+    assert [one.ceiling.name for one in plan.series] == (["HBM read", "L2 read"] if kept else ["HBM read"])
     assert any("left out" in line for line in said) == (not kept)
+
+
+@pytest.mark.unit
+def test_a_way_that_fails_is_left_out_and_the_others_go_on():
+    said = []
+    plan = Plan(0.0, said.append)
+
+    def fails(calls):
+        raise RuntimeError("no kernel image")
+
+    ways = Way("bad", ready(fails, 1.0)), Way("good", ready(lambda calls: Timing(calls * 1.0), 1.0))
+    plan.figure(*ways, kind="memory", name="HBM read", unit="B/s")
+    plan.figure(Way("bad", ready(fails, 1.0)), kind="memory", name="HBM copy", unit="B/s")
+    with pytest.raises(RuntimeError):
+        plan.measure()
+    plan.refuse = lambda error: f"left out ({error})"
+    plan.measure()
+    assert [(one.ceiling.name, one.ceiling.source.detail) for one in plan.series] == [("HBM read", "good")]
+    assert said.count("HBM copy: left out (no kernel image)") == 1
 
 
 @pytest.mark.unit

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import threading
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -13,7 +15,7 @@ from torch import nn
 from torch.nn.modules import module as hooks
 
 from rooflines.errors import UsageError, WorkloadError
-from rooflines.profiler import collect as collector
+from rooflines.profiler import passes
 from rooflines.profiler.collect import Recording, collect
 from rooflines.profiler.modules import ModuleRanges
 from rooflines.profiler.records import Settings, Workload
@@ -195,7 +197,7 @@ def test_a_trace_that_would_be_too_large_gets_fewer_steps_and_a_note(tmp_path, m
     first = collect(forward, tmp_path / "first", WORKLOAD, CPU, settings=Settings(steps=1, warmup=1))
     with gzip.open(first.trace_path) as file:
         size = len(file.read()) / 3
-    monkeypatch.setattr(collector, "TRACE_LIMIT_BYTES", int(size * steps_that_fit * 1.1))
+    monkeypatch.setattr(passes, "TRACE_LIMIT_BYTES", int(size * steps_that_fit * 1.1))
     run = collect(forward, tmp_path / "run", WORKLOAD, CPU, settings=Settings(steps=1, warmup=1))
     assert len(run.facts.steps.traced_ns) == traced
     assert len(ranges(run, "ProfilerStep#")) == traced
@@ -206,9 +208,12 @@ def test_a_trace_that_would_be_too_large_gets_fewer_steps_and_a_note(tmp_path, m
 # --- ends that nobody planned ------------------------------------------------------------------------------------------------------
 
 
-def loop(directory, steps, **settings):
-    with Recording(directory, WORKLOAD, CPU, settings=Settings(**{"steps": 2, "warmup": 1, **settings})) as recording:
-        for _ in range(steps):
+LOOP = msgspec.structs.replace(WORKLOAD, source="loop")
+
+
+def loop(directory, taken, workload=LOOP, **settings):
+    with Recording(directory, workload, CPU, settings=Settings(**{"steps": 2, "warmup": 1, **settings})) as recording:
+        for _ in range(taken):
             forward()
             recording.step()
     return recording.run
@@ -216,29 +221,149 @@ def loop(directory, steps, **settings):
 
 @pytest.mark.unit
 @pytest.mark.parametrize(
-    ("taken", "timed", "traced", "note"),
+    ("taken", "warmup", "timed", "traced", "kind", "note"),
     [
-        (0, 0, 0, "the steps ended in the warm-up pass (0 warm-up steps, 0 timed, 0 traced): no operators were traced."),
-        (1, 0, 0, "the steps ended in the timed pass (1 warm-up step, 0 timed, 0 traced): no operators were traced."),
-        (2, 1, 0, "the steps ended in the timed pass (1 warm-up step, 1 timed, 0 traced): no operators were traced."),
-        (3, 2, 0, "the steps ended in the traced pass (1 warm-up step, 2 timed, 0 traced): no operators were traced."),
-        (4, 2, 1, "the steps ended in the traced pass (1 warm-up step, 2 timed, 1 traced): its operators are those of fewer steps"),
-        (6, 2, 2, "the steps ended in the traced pass (1 warm-up step, 2 timed, 2 traced): its operators are those of fewer steps"),
-        (7, 2, 3, ""),
-        (20, 2, 3, ""),
+        (0, 0, 0, 0, "program", "the program ended early (0 warm-up steps, 0 timed, 0 traced): no operators were traced."),
+        (1, 1, 0, 1, "program", "the program ended early (1 warm-up step, 0 timed, 1 traced): its operators are those of the whole"),
+        (
+            2,
+            1,
+            0,
+            1,
+            "early",
+            "the program ended early (1 warm-up step, 0 timed, 1 traced): its operators are those of its second step.",
+        ),
+        (
+            3,
+            1,
+            1,
+            1,
+            "early",
+            "the program ended early (1 warm-up step, 1 timed, 1 traced): its operators are those of its second step.",
+        ),
+        (
+            4,
+            1,
+            2,
+            1,
+            "early",
+            "the program ended early (1 warm-up step, 2 timed, 1 traced): its operators are those of its second step.",
+        ),
+        (6, 1, 2, 2, "steps", "the program ended early (1 warm-up step, 2 timed, 2 traced): its operators are those of fewer steps"),
+        (7, 1, 2, 3, "steps", ""),
+        (20, 1, 2, 3, "steps", ""),
     ],
 )
-def test_a_loop_that_is_too_short_says_so_and_keeps_what_it_has(tmp_path, taken, timed, traced, note):
+def test_after_any_number_of_steps_there_is_the_best_report_that_they_allow(tmp_path, taken, warmup, timed, traced, kind, note):
     run = loop(tmp_path / "run", taken)
     facts = run.facts
+    steps = facts.steps
     assert facts.status == "complete"
-    assert (len(facts.steps.timed_ns), len(facts.steps.traced_ns)) == (timed, traced)
+    assert (len(steps.warmup_ns), len(steps.timed_ns), len(steps.traced_ns)) == (warmup, timed, traced)
     assert [text.startswith(note) for text in facts.notes] == [True] * bool(note)
     assert (run.trace_path is not None) == (traced > 0)
     if traced:
+        assert steps.traced == kind
+        assert facts.peak_memory_bytes > 10 << 20
         assert len(ranges(run, "ProfilerStep#")) == traced
+        assert len([event for event in events(run) if event["name"] == "aten::linear"]) == traced * 4
     assert not profiler_is_on()
     assert not hooks_are_on()
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize(("taken", "stand_in"), [(3, 1), (4, 2), (5, 2), (7, 4)])
+def test_steps_of_a_warm_up_that_the_program_ends_stand_for_timed_ones(tmp_path, taken, stand_in):
+    run = loop(tmp_path / "run", taken, steps=None, warmup=None)
+    steps = run.facts.steps
+    # the first step, the early traced one, and the one behind it where there are enough
+    assert (len(steps.warmup_ns), len(steps.timed_ns), len(steps.traced_ns)) == (taken - 1 - stand_in, stand_in, 1)
+    assert steps.rule == f"the program ended during warm-up; its last {stand_in} step{'s' * (stand_in > 1)} stand for timed ones"
+
+
+@pytest.mark.unit
+def test_a_loop_without_warm_up_is_timed_from_its_first_step_on(tmp_path):
+    steps = loop(tmp_path / "run", 7, warmup=0).facts.steps
+    assert (len(steps.warmup_ns), len(steps.timed_ns), len(steps.traced_ns), steps.traced) == (0, 2, 3, "steps")
+
+
+@pytest.mark.unit
+def test_what_lies_between_a_pause_and_the_resumption_is_in_no_step(tmp_path):
+    """Four timed steps, an evaluation before the third: that one has lost its beginning and does not count."""
+    with Recording(tmp_path / "run", LOOP, CPU, settings=Settings(steps=4, warmup=2)) as recording:
+        for number in range(10):
+            if number in (1, 5, 8):  # before the early traced step, in the timed pass, in the traced pass
+                recording.pause()
+                for _ in range(5):
+                    forward()
+                recording.resume()
+            forward()
+            recording.step()
+    run = recording.run
+    steps = run.facts.steps
+    assert (len(steps.warmup_ns), len(steps.timed_ns), len(steps.traced_ns)) == (2, 3, 1)
+    assert steps.timed_stretch.steps == 2
+    linears = [event for event in events(run) if event["name"] == "aten::linear"]
+    assert len(linears) == len(steps.traced_ns) * 4, "the evaluation is not in the trace"
+    assert recording.done
+
+
+@pytest.mark.unit
+def test_where_every_step_follows_an_evaluation_all_of_them_count(tmp_path):
+    with Recording(tmp_path / "run", LOOP, CPU, settings=Settings(steps=3, warmup=2)) as recording:
+        for _ in range(9):
+            forward()
+            recording.step()
+            recording.pause()
+            forward()
+            recording.resume()
+    steps = recording.run.facts.steps
+    assert (len(steps.warmup_ns), len(steps.timed_ns), len(steps.traced_ns)) == (2, 3, 1)
+
+
+@pytest.mark.unit
+def test_a_program_may_change_its_directory_and_delete_ours(tmp_path, monkeypatch):
+    import shutil
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    with Recording(Path("run"), LOOP, CPU, settings=Settings(steps=2, warmup=1)) as recording:
+        for number in range(7):
+            if number == 3:
+                shutil.rmtree(tmp_path / "run")
+            forward()
+            recording.step()
+        os.chdir(tmp_path / "elsewhere")
+    assert recording.run.directory == tmp_path / "run"
+    assert load(tmp_path / "run").facts.status == "complete"
+    assert recording.run.trace_path.is_file()
+
+
+@pytest.mark.unit
+def test_a_process_that_is_killed_leaves_what_had_been_recorded(tmp_path):
+    """The early trace is on disk as soon as there is one, and run.json names it."""
+    with Recording(tmp_path / "run", LOOP, CPU, settings=Settings(steps=5, warmup=1)) as recording:
+        for _ in range(3):
+            forward()
+            recording.step()
+        facts = load(tmp_path / "run").facts
+        assert (facts.status, facts.steps.traced, len(facts.steps.warmup_ns)) == ("running", "early", 1)
+        assert (tmp_path / "run" / facts.trace).is_file()
+
+
+@pytest.mark.unit
+def test_steps_of_another_kind_begin_the_recording_again(tmp_path):
+    with Recording(tmp_path / "run", LOOP, CPU, settings=Settings(steps=2, warmup=1)) as recording:
+        for _ in range(6):
+            forward()
+            recording.step()
+        recording.passes.restart()
+        for _ in range(6):
+            NETWORK.inner(X)
+            recording.step()
+    run = recording.run
+    assert (len(run.facts.steps.timed_ns), len(run.facts.steps.traced_ns)) == (2, 2)
+    assert len([event for event in events(run) if event["name"] == "aten::linear"]) == 2
 
 
 class Broken(nn.Module):
@@ -294,7 +419,7 @@ def test_a_recording_in_a_recording_is_refused_and_the_outer_one_goes_on(tmp_pat
             outer.step()
     assert outer.run.facts.status == "complete"
     assert not (tmp_path / "inner").exists()
-    assert loop(tmp_path / "next", 7).facts.status == "complete"
+    assert loop(tmp_path / "next", 7).facts.notes == ()
 
 
 @pytest.mark.unit

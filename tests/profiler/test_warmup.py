@@ -13,7 +13,8 @@ def warm(durations_ns, asked=None):
     """After steps of these lengths: how many it took, whether they had settled, and what is said of it."""
     warmup = WarmUp(asked)
     for duration_ns in durations_ns:
-        if warmup.over_after(duration_ns):
+        warmup.add(duration_ns)
+        if warmup.is_over():
             break
     return len(warmup.times_ns), warmup.settled, warmup.rule, warmup.problem
 
@@ -27,7 +28,7 @@ def test_a_step_takes_what_the_last_three_took():
     warmup = WarmUp(None)
     assert warmup.step_s is None
     for duration_ns in (9_000_000_000, 3_000_000_000, 1_000_000_000, 2_000_000_000):
-        warmup.over_after(duration_ns)
+        warmup.add(duration_ns)
     assert warmup.step_s == 2.0
 
 
@@ -48,3 +49,28 @@ def test_warm_up_that_does_not_settle_ends_after_fifty_steps_and_says_so():
 
 def test_warm_up_that_does_not_settle_ends_after_thirty_seconds():
     assert warm([10**9 * 2**i for i in range(20)])[:2] == (5, False)  # 1 + 2 + 4 + 8 + 16 s
+
+
+def test_the_first_step_does_not_count_for_settling_and_counts_as_a_step():
+    warmup = WarmUp(None, most=20)
+    warmup.first_step(10**9)
+    for _ in range(5):
+        warmup.add(100)
+    assert not warmup.is_over()
+    warmup.add(100)
+    assert warmup.is_over()
+    assert len(warmup.times_ns) == 7
+    asked = WarmUp(1)
+    asked.first_step(10**9)
+    assert asked.is_over()
+
+
+def test_ranks_of_a_job_take_the_same_number_of_steps_whatever_they_see():
+    for times in ([100] * 30, [2**i for i in range(30)]):
+        warmup = WarmUp(None, alike=lambda: True)
+        warmup.first_step(5)
+        taken = 0
+        while not warmup.is_over():
+            warmup.add(times[taken])
+            taken += 1
+        assert (taken, warmup.rule, warmup.settled) == (8, "8 warm-up steps, the same on every rank", None)

@@ -90,6 +90,35 @@ def test_steps_come_from_the_timed_pass_and_dilation_from_both(tmp_path):
     assert steps.ci95_s[0] <= steps.median_s <= steps.ci95_s[1]
 
 
+def interval_of(tmp_path, *durations_ns):
+    run = run_of(tmp_path, *step(0))
+    times = msgspec.structs.replace(run.facts.steps, timed_ns=durations_ns)
+    return analyze(msgspec.structs.replace(run, facts=msgspec.structs.replace(run.facts, steps=times))).steps.ci95_s
+
+
+def test_the_error_of_few_steps_is_not_made_smaller_than_it_is(tmp_path):
+    assert interval_of(tmp_path, 100) is None
+    # Two steps: t(0.975, 1) = 12.706 times the standard error, here 10 / sqrt(2) / sqrt(2) = 5 ns around 105 ns.
+    assert interval_of(tmp_path, 1100, 1110) == pytest.approx((1105e-9 - 12.706 * 5e-9, 1105e-9 + 12.706 * 5e-9))
+    # Three: t(0.975, 2) = 4.303, the standard deviation of 90, 100, 110 is 10.
+    half = 4.303 * 10e-9 / 3**0.5
+    assert interval_of(tmp_path, 90, 100, 110) == pytest.approx((100e-9 - half, 100e-9 + half))
+    assert interval_of(tmp_path, 1, 100)[0] == 0.0, "no step takes less than no time"
+    low, high = interval_of(tmp_path, *range(95, 106))
+    assert 95e-9 <= low < 100e-9 < high <= 105e-9
+
+
+def test_a_program_traced_as_one_step_says_so_and_gives_no_advice_on_what_happens_once(tmp_path):
+    run = run_of(tmp_path, *step(0))
+    times = msgspec.structs.replace(run.facts.steps, timed_ns=(), warmup_ns=(), traced="program")
+    found = analyze(msgspec.structs.replace(run, facts=msgspec.structs.replace(run.facts, steps=times)))
+    assert found.basis.start_up
+    assert found.verdict.startswith("The whole program is one traced step of")
+    assert found.steps is None
+    assert found.findings == ()
+    assert analyze(run).findings != ()
+
+
 def test_efficiency_is_bound_over_time_and_headroom_the_rest(tmp_path):
     for row in analyze(run_of(tmp_path, *step(0))).operators:
         if row.efficiency is not None:
@@ -185,11 +214,19 @@ def test_a_run_says_when_it_was_not_alone(tmp_path, mine, said):
     assert any("other programs kept 1.0 of 2 processors busy" in note for note in found.notes) == said
 
 
-def test_ceilings_taken_on_a_busy_machine_are_named(tmp_path):
+@pytest.mark.parametrize(
+    ("mark", "said"),
+    [
+        ("disturbed: other processes", "other programs used the same cores"),
+        ("unconfirmed", "no other round reached"),
+        ("contradicts: 50 % of 2 x FMA fp64 (230 GFLOP/s)", "(50 % of 2 x FMA fp64 (230 GFLOP/s))"),
+    ],
+)
+def test_doubtful_ceilings_are_named_with_the_reason(tmp_path, mark, said):
     first, *rest = ceilings()
-    doubtful = msgspec.structs.replace(first, source=msgspec.structs.replace(first.source, detail="kernel, disturbed: other processes"))
-    found = analyze(run_of(tmp_path), Ceilings(device="cpu", kind="cpu", ceilings=(doubtful, *rest)))
-    assert any(first.name in note and "--remeasure" in note for note in found.notes)
+    doubtful = first.noted(f", {mark}")
+    notes = analyze(run_of(tmp_path), Ceilings(device="cpu", kind="cpu", ceilings=(doubtful, *rest))).notes
+    assert any(first.name in note and said in note and "--remeasure" in note for note in notes)
     assert not any("--remeasure" in note for note in analyze(run_of(tmp_path)).notes)
 
 

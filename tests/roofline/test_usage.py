@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rooflines.device_specs.records import Ceilings, Conditions
-from rooflines.profiler.records import Counter, DeviceSample, Environment, Run, RunFile, StepTimes, Workload
+from rooflines.profiler.records import Counter, DeviceSample, Environment, Run, RunFile, StepTimes, TimedStretch, Workload
 from rooflines.reports.usage_sentences import power_text, usage_sentences
 from rooflines.roofline.analysis import Analysis, ModuleRow
 from rooflines.roofline.analyze import analyze
@@ -134,6 +134,14 @@ def test_a_run_that_does_not_say_when_its_steps_began_has_no_energy_a_step():
     assert found.window == "samples"
     assert found.of("cuda:0").energy is not None
     assert found.energy_per_step_j is None
+
+
+def test_where_steps_were_interrupted_the_longest_stretch_is_the_window():
+    run = run_of(gpu_samples())
+    stretch = TimedStretch(began_ns=BEGAN_NS + int(1e9), ended_ns=BEGAN_NS + int(3e9), steps=5)
+    steps = msgspec.structs.replace(run.facts.steps, timed_stretch=stretch)
+    found = usage(msgspec.structs.replace(run, facts=msgspec.structs.replace(run.facts, steps=steps)))
+    assert (found.began_ns, found.window_s, found.steps) == (stretch.began_ns, 2.0, 5)
 
 
 def test_a_device_whose_samples_end_is_said_to_have_ended():

@@ -9,6 +9,7 @@ For comparison, the same of what else runs kernels from Python: one ufunc of Num
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Callable
 from functools import partial
@@ -17,32 +18,38 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rooflines.kernels.micro.repeats import Sample, Timing, share
+from rooflines.kernels.micro.repeats import Run, Timing, share
 from rooflines.kernels.micro.vectors import compiled
 
 
-def operator_seconds(calls: int) -> Sample:
-    """Time of one ``aten::zero_`` on a CPU tensor of one element, in seconds, without the loop and the Python call around it.
+def operator() -> Run:
+    """A run of ``aten::zero_`` on a CPU tensor of one element: the time without the loop and the Python call around it.
 
     The same loop over ``Tensor.dim``, a method call that runs no operator, is subtracted: what remains is what a trace of operators
     would show. In processor time, so that a thread that lost its core in between does not look like a slow operator.
     """
     with torch.inference_mode():
         tensor = torch.ones(1)
-        return _beyond(tensor.zero_, tensor.dim, calls)
+
+    def run(calls: int) -> Timing:
+        with torch.inference_mode():
+            return beyond(calls)
+
+    beyond = _beyond(tensor.zero_, tensor.dim)
+    return run
 
 
-def ufunc_seconds(calls: int) -> Sample:
-    """Time of one NumPy ufunc (``negative`` in place) on an array of one element, in seconds, as above less an empty method call."""
+def ufunc() -> Run:
+    """A run of one NumPy ufunc (``negative`` in place) on an array of one element, as above less an empty method call."""
     array = np.ones(1)
-    return _beyond(partial(np.negative, array, array), partial(len, array), calls)
+    return _beyond(partial(np.negative, array, array), partial(len, array))
 
 
-def compiled_seconds(calls: int) -> Sample:
-    """Time of one call of a function compiled by Numba that negates an array of one element, in seconds, as above."""
+def compiled_function() -> Run:
+    """A run of a function compiled by Numba that negates an array of one element, as above."""
     array = np.ones(1)
     _negate(array)  # compiles
-    return _beyond(partial(_negate, array), partial(len, array), calls)
+    return _beyond(partial(_negate, array), partial(len, array))
 
 
 @compiled
@@ -50,10 +57,20 @@ def _negate(values: NDArray[np.float64]) -> None:
     values[0] = -values[0]
 
 
-def _beyond(call: Callable[[], object], nothing: Callable[[], object], calls: int) -> Sample:
-    """What ``call`` takes beyond ``nothing``, in seconds of processor time per call."""
-    whole, empty = _loop(call, calls), _loop(nothing, calls)
-    return Sample(max(0.0, whole.seconds * whole.busy - empty.seconds * empty.busy) / calls)
+def _beyond(call: Callable[[], object], nothing: Callable[[], object]) -> Run:
+    """A run that returns the processor time of its calls beyond that of as many calls of ``nothing``.
+
+    The shortest that ``nothing`` ever took is subtracted: subtracting a disturbed one would make the operator too fast.
+    """
+    shortest = math.inf
+
+    def run(calls: int) -> Timing:
+        nonlocal shortest
+        empty, whole = _loop(nothing, calls), _loop(call, calls)
+        shortest = min(shortest, empty.seconds * empty.busy / calls)
+        return Timing(max(0.0, whole.seconds * whole.busy - shortest * calls), whole.busy)
+
+    return run
 
 
 def _loop(call: Callable[[], object], calls: int) -> Timing:

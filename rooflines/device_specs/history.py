@@ -1,0 +1,157 @@
+"""The rounds of every measurement of one device, as they are kept, and the ceilings that follow from them.
+
+Nothing but what was measured is stored: which round is the best, how far the rounds are apart and which laws are broken is derived
+each time, from all measurements of the same device, driver, threads, packages and method.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from rooflines.device_specs import detect, laws
+from rooflines.device_specs.marks import CONTRADICTS, DISTURBED, UNCONFIRMED
+from rooflines.device_specs.records import Ceiling, Ceilings
+from rooflines.device_specs.rounds import Round, fastest, summary
+
+# Older measurements are dropped, so that the file stays small.
+MOST_SESSIONS = 32
+
+
+class Series(msgspec.Struct, frozen=True, kw_only=True):
+    """The rounds of one way to measure a figure, in the order in which they were taken.
+
+    ``ceiling`` has the figure's fields, and the best value of these rounds. Without ``values`` it was not measured in rounds
+    (derived, sustained) and stands as it is. ``further`` is the variant that this way is kept as where another way is faster. Where
+    it is ``private``, values that are not quiet are per processor time.
+    """
+
+    ceiling: Ceiling
+    values: tuple[float, ...] = ()
+    quiet: tuple[bool, ...] = ()
+    further: str = ""
+    private: bool = False
+
+    @property
+    def rounds(self) -> list[Round]:
+        found = zip(self.values, self.quiet, strict=True)
+        return [Round(value, quiet, corrected=self.private and not quiet) for value, quiet in found]
+
+
+class Session(msgspec.Struct, frozen=True, kw_only=True):
+    """One measurement: when it ended, how many ``seconds`` it took, and what it found.
+
+    ``notes`` are remarks on a memory level, ``disturbed_by`` says who else used the device all the time.
+    """
+
+    measured_at: str
+    series: tuple[Series, ...]
+    full: bool = False
+    sustained_s: float | None = None
+    seconds: float | None = None
+    clock_hz: float | None = None
+    disturbed_by: str = ""
+    notes: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class History(msgspec.Struct, frozen=True, kw_only=True):
+    """Every measurement of one device; the fields before ``sessions`` are those of ``Ceilings``."""
+
+    device: str
+    kind: str
+    fingerprint: str
+    method: int
+    packages: dict[str, str] = msgspec.field(default_factory=dict)
+    driver: str | None = None
+    threads: int | None = None
+    sessions: tuple[Session, ...] = ()
+
+    def ceilings(self, sustained_s: float | None = None) -> Ceilings:
+        """The best of all measurements.
+
+        Figures held for ``sustained_s`` seconds, or for as long as in the last measurement that held any: the longer, the lower.
+        """
+        sessions = self.sessions
+        held = sustained_s or next((one.sustained_s for one in reversed(sessions) if one.sustained_s), None)
+        clocks = [one.clock_hz for one in sessions if one.clock_hz is not None]
+        return Ceilings(
+            device=self.device,
+            kind=self.kind,
+            ceilings=lawful(best_of(sessions, held), self.threads),
+            fingerprint=self.fingerprint,
+            measured_at=sessions[-1].measured_at,
+            measurements=len(sessions),
+            since=sessions[0].measured_at,
+            full=any(one.full for one in sessions),
+            sustained_s=held,
+            method=self.method,
+            packages=self.packages,
+            driver=self.driver,
+            threads=self.threads,
+            clock_hz=max(clocks, default=None),
+        )
+
+    def joined(self, sessions: Iterable[Session]) -> History:
+        """With further measurements, each once, in the order of time."""
+        every = {one.measured_at: one for one in (*self.sessions, *sessions)}
+        kept = sorted(every.values(), key=lambda one: datetime.datetime.fromisoformat(one.measured_at))
+        return msgspec.structs.replace(self, sessions=tuple(kept[-MOST_SESSIONS:]))
+
+
+def best_of(sessions: Sequence[Session], sustained_s: float | None = None) -> tuple[Ceiling, ...]:
+    """Every figure of ``sessions`` once: its fastest way, the best round of that, and marks where no other round agrees."""
+    figures: dict[laws.Key, dict[str, list[tuple[Session, Series]]]] = {}
+    for session in sessions:
+        for series in session.series:
+            if series.ceiling.variant == "sustained" and session.sustained_s != sustained_s:
+                continue
+            figures.setdefault(series.ceiling.key, {}).setdefault(series.ceiling.source.detail, []).append((session, series))
+    notes = {level: note for session in sessions for level, note in session.notes.items()}
+    found: list[Ceiling] = []
+    for ways in figures.values():
+        fixed = [way[-1][1] for way in ways.values() if not way[-1][1].values]
+        if fixed:  # not measured in rounds: the latest stands
+            found.append(fixed[-1].ceiling)
+            continue
+        lowest = next(iter(ways.values()))[0][1].ceiling.kind == "latency"
+        best = fastest([(way, _rounds(way)) for way in ways.values()], lowest=lowest)
+        found.append(_ceiling(best, lowest, notes))
+        for way in ways.values():
+            further = way[-1][1].further
+            if way is not best and further:
+                found.append(msgspec.structs.replace(_ceiling(way, lowest, notes), variant=further))
+    return tuple(found)
+
+
+def _rounds(way: Sequence[tuple[Session, Series]]) -> list[Round]:
+    return [one for _, series in way for one in series.rounds]
+
+
+def _ceiling(way: Sequence[tuple[Session, Series]], lowest: bool, notes: dict[str, str]) -> Ceiling:
+    """The ceiling of one way; date and conditions are those of the measurement that had the best round."""
+    said = summary(_rounds(way), lowest=lowest)
+    session, series = next((session, series) for session, series in way if said.best.value in series.values)
+    note = notes.get(series.ceiling.level or "", "")
+    if said.disturbed:
+        note += f", {DISTURBED}: {session.disturbed_by or 'other processes used the same cores'}"
+    elif not said.confirmed:
+        note += f", {UNCONFIRMED}"
+    return msgspec.structs.replace(
+        series.ceiling.noted(note), value=said.best.value, spread=said.spread, rounds=said.rounds, agreeing=said.agreeing
+    )
+
+
+def lawful(ceilings: Sequence[Ceiling], threads: int | None) -> tuple[Ceiling, ...]:
+    """``ceilings``, with a mark on each that breaks a law."""
+    laws_of: dict[laws.Key, list[str]] = {}
+    for one in broken_laws(ceilings, threads):
+        laws_of.setdefault(one.suspect, []).append(one.law)
+    return tuple(one.noted(f", {CONTRADICTS}: {' and '.join(laws_of[one.key])}") if one.key in laws_of else one for one in ceilings)
+
+
+def broken_laws(ceilings: Sequence[Ceiling], threads: int | None) -> tuple[laws.Broken, ...]:
+    """The laws that ``ceilings`` measured with ``threads`` threads break here."""
+    cores = detect.physical_cores() if threads else None
+    return laws.broken(ceilings, min(threads, cores) if threads and cores else None)

@@ -1,0 +1,32 @@
+"""The words in a ceiling's source that say why the figure should be read with care."""
+
+from __future__ import annotations
+
+from rooflines.device_specs.records import Ceiling
+
+DISTURBED = "disturbed"
+UNCONFIRMED = "unconfirmed"
+CONTRADICTS = "contradicts"
+THROTTLED = "throttled"
+
+# What each of them means.
+MARKS = {
+    UNCONFIRMED: "no second round came within 5 % of the best",
+    DISTURBED: "other processes used the same cores, so it may be too low",
+    CONTRADICTS: "it breaks a law that holds between figures, so it may be too low",
+    THROTTLED: "the device ran below the clock that it was asked for",
+}
+
+
+def marks_of(ceiling: Ceiling) -> list[str]:
+    """The words of ``MARKS`` that belong to a ceiling."""
+    found = [word for word in MARKS if f", {word}" in ceiling.source.detail]
+    return [*found, THROTTLED] if ceiling.conditions and ceiling.conditions.throttled else found
+
+
+def marked(ceiling: Ceiling, word: str) -> str:
+    """What the source of ``ceiling`` says after one of these words; empty where it does not have it."""
+    for part in ceiling.source.detail.split(", "):
+        if part.startswith(word):
+            return part.removeprefix(word).lstrip(": ")
+    return ""

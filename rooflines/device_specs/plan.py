@@ -1,0 +1,230 @@
+"""The plan of a measurement: every figure with the ways to measure it, and what one visit of the rounds does."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from rooflines.device_specs.history import Series, Session, best_of, broken_laws
+from rooflines.device_specs.marks import DISTURBED
+from rooflines.device_specs.records import Ceiling, Source
+from rooflines.device_specs.rounds import Figure, Round, Way, summary, take
+from rooflines.kernels.micro.repeats import Run, Timing, calls_for
+from rooflines.units import si
+
+if TYPE_CHECKING:
+    from rooflines.device_specs.conditions import Watch
+
+Progress = Callable[[str], None]
+T = TypeVar("T")
+
+BUSY = 0.95  # share of its cores below which a sample was disturbed
+_SAMPLE_S = 0.015  # one sample lasts long enough for the threads' start and the clock's resolution not to matter
+_SAMPLES = 3  # of a visit; their median is its round
+_VISITS = 200  # samples for which a budget has to suffice: a small one makes them shorter
+_ROUNDS_IN_PLACE = 3  # after which operands that are renewed are made again
+_GROWTH = 16  # of a sample's calls at once: the first calls may be slow, or too short for the clock
+_SUSTAINED_SAMPLE_S = 0.25
+
+
+class Plan:
+    """Collects figures, measures them in rounds with ``measure``, and keeps the rounds as ``series``.
+
+    What fills it may set: ``watch``, which reads the state of the device meanwhile; ``sustained_s``, the seconds for which main rates
+    are held as well; ``disturbed_by``, who else uses the device, in words; ``refuse``, which says why a figure that failed is left out,
+    or raises; ``keeps``, False where operands are made for each visit because memory does not hold those of all figures; and ``notes``
+    on a memory level.
+    """
+
+    def __init__(self, budget_s: float, progress: Progress, threads: int | None = None) -> None:
+        self.budget_s = budget_s
+        self.sample_s = min(_SAMPLE_S, budget_s / _VISITS)
+        self.progress = progress
+        self.threads = threads
+        self.figures: list[Figure] = []
+        self.series: list[Series] = []
+        self.clock_hz: float | None = None
+        self.watch: Watch | None = None
+        self.sustained_s: float | None = None
+        self.disturbed_by = ""
+        self.keeps = True
+        self.refuse: Callable[[Exception], str] | None = None
+        self.notes: dict[str, str] = {}
+        self._date = datetime.date.today().isoformat()
+
+    def figure(self, *ways: Way, above: str = "", **fields: Any) -> Figure:
+        """Add the figure with the ``fields`` of a ceiling, measured in each of ``ways``."""
+        self.figures.append(Figure(fields, ways, above=above))
+        return self.figures[-1]
+
+    def derive(self, detail: str, **fields: Any) -> None:
+        """Keep a figure that was computed, not measured."""
+        self.keep(Ceiling(source=Source(kind="derived", detail=detail, date=self._date), **fields))
+
+    def keep(self, ceiling: Ceiling) -> None:
+        """Keep a ceiling as it is."""
+        self.series.append(Series(ceiling=ceiling))
+        self.progress(f"{ceiling.name}: {si(ceiling.value, ceiling.unit)}")
+
+    def measure(self) -> None:
+        """Measure every figure in rounds; the budget begins once all are prepared (code compiled, memory written)."""
+        for figure in self.figures:
+            for way in tuple(figure.ways):
+                self._attempt(figure, way, partial(self._warm_up, way))
+        take(self.figures, self.visit, self._suspects, self.budget_s)
+        for figure in self.figures:
+            self._keep_rounds(figure)
+        if self.sustained_s:
+            for figure in self.figures:
+                self._hold(figure, self.sustained_s)
+
+    def _warm_up(self, way: Way) -> None:
+        """Prepare ``way`` and call it once, which compiles and loads what it needs."""
+        run, _ = self._prepare(way)
+        run(1)
+
+    def session(self, *, full: bool, seconds: float) -> Session:
+        """What was measured, as it is stored."""
+        return Session(
+            measured_at=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds"), series=tuple(self.series),
+            full=full, sustained_s=self.sustained_s, seconds=round(seconds, 1), clock_hz=self.clock_hz, disturbed_by=self.disturbed_by,
+            notes=self.notes,
+        )  # fmt: skip
+
+    def visit(self, figure: Figure, way: Way) -> Round | None:
+        """The median of a few samples; None where the figure cannot be measured here."""
+        return self._attempt(figure, way, lambda: self._visit(figure, way))
+
+    def _visit(self, figure: Figure, way: Way) -> Round | None:
+        made = way.prepared
+        run, work = self._prepare(way)
+        if way.calls > 1 or made is None:
+            run(1)  # fills the cache that is measured, wakes threads
+        with self._watched(beside=not figure.lowest) as note:
+            samples = self._samples(run, way.calls, note)
+            # the first time, and where a disturbance made the calls seem longer than they are
+            while (short := self.sample_s / max(1e-9, min(one.seconds for one in samples))) > 2:
+                way.calls = max(way.calls + 1, int(way.calls * min(short, _GROWTH)))
+                samples = self._samples(run, way.calls, note)
+        quiet = [one for one in samples if one.busy >= BUSY]
+        enough = 2 * len(quiet) > len(samples)
+        if enough:
+            seconds = statistics.median(one.seconds for one in quiet)
+        else:  # what a thread's own core does, as far as it had it
+            seconds = statistics.median(one.seconds * one.busy if way.private else one.seconds for one in samples)
+        work *= way.calls
+        value = seconds / work if figure.lowest else work / max(seconds, 1e-9)
+        self.progress(f"{figure.name}: {si(value, figure.fields['unit'])}")
+        conditions = None if self.watch is None else self.watch.take()
+        return Round(value, enough and not self.disturbed_by, conditions, corrected=way.private and not enough)
+
+    def _samples(self, run: Run, calls: int, note: Callable[[], None]) -> list[Timing]:
+        samples: list[Timing] = []
+        begin = time.perf_counter()
+        while len(samples) < _SAMPLES and (not samples or time.perf_counter() - begin < _SAMPLES * self.sample_s):
+            samples.append(run(calls))
+            note()
+        return samples
+
+    def _prepare(self, way: Way) -> tuple[Run, float]:
+        """The run and work of a way, made now or, where operands are kept, the first time."""
+        prepared = way.prepared or way.make()
+        last = way.renewed and len(way.rounds) % _ROUNDS_IN_PLACE == _ROUNDS_IN_PLACE - 1
+        way.prepared = prepared if self.keeps and not last else None
+        return prepared
+
+    def _attempt(self, figure: Figure, way: Way, action: Callable[[], T]) -> T | None:
+        """``action()``; where it fails in a manner that ``refuse`` knows, the way is left out, with the reason, and this is None."""
+        try:
+            return action()
+        except Exception as error:
+            if self.refuse is None:
+                raise
+            self.progress(f"{figure.name}: {self.refuse(error)}")
+            if way in figure.ways:
+                figure.ways.remove(way)
+            return None
+
+    @contextlib.contextmanager
+    def _watched(self, beside: bool) -> Iterator[Callable[[], None]]:
+        """Inside, the state of the device is read: ``beside`` what is measured, or with each call of what this yields."""
+        if self.watch is None:
+            yield lambda: None
+            return
+        self.watch.take()  # what was read before belongs to another figure
+        with self.watch.beside() if beside else contextlib.nullcontext():
+            yield (lambda: None) if beside else self.watch.note
+
+    def _suspects(self) -> set[tuple[Any, ...]]:
+        """The keys of the figures that contradict others."""
+        series = [one for figure in self.figures for one in self._series(figure)]
+        found = best_of([Session(measured_at="", series=tuple(series))])
+        return {one.suspect for one in broken_laws(found, self.threads)}
+
+    def _series(self, figure: Figure) -> Iterator[Series]:
+        """The rounds of a figure as they are stored; not of a clock, which is no ceiling."""
+        for way in figure.ways:
+            if way.rounds and figure.fields["kind"] != "clock":
+                best = summary(way.rounds, lowest=figure.lowest).best
+                source = Source(kind="measured", detail=way.detail, date=self._date)
+                yield Series(
+                    ceiling=Ceiling(value=best.value, source=source, conditions=best.conditions, **figure.fields),
+                    values=tuple(one.value for one in way.rounds), quiet=tuple(one.quiet for one in way.rounds), further=way.further,
+                    private=way.private,
+                )  # fmt: skip
+
+    def _keep_rounds(self, figure: Figure) -> None:
+        leader = figure.leader()
+        if leader is None:
+            return
+        said = summary(leader.rounds, lowest=figure.lowest)
+        if figure.fields["kind"] == "clock":
+            self.clock_hz = said.best.value if said.confirmed else None
+        elif figure.above and said.best.value <= max((one.ceiling.value for one in self._of_level(figure.above)), default=0.0):
+            self.progress(f"{figure.name}: left out, {si(said.best.value, figure.fields['unit'])} is not above {figure.above}")
+        else:
+            self.series += self._series(figure)
+
+    def _of_level(self, level: str) -> list[Series]:
+        return [one for one in self.series if one.ceiling.level == level and not one.ceiling.variant]
+
+    def _hold(self, figure: Figure, duration_s: float) -> None:
+        """Hold a main rate of arithmetic or of the outermost memory for ``duration_s`` seconds, and keep what is left of it."""
+        fields, leader = figure.fields, figure.leader()
+        rate = fields["kind"] == "compute" or (fields["kind"] == "memory" and not fields.get("capacity_bytes"))
+        if leader is None or not rate or fields.get("variant"):
+            return
+        held = self._attempt(figure, leader, lambda: self._sustained(*self._prepare(leader), duration_s))
+        if held is None:
+            return
+        rates, conditions = held
+        detail = f"{leader.detail}, held for {duration_s:g} s: median of the {len(rates)} samples in its second half"
+        if self.disturbed_by:
+            detail += f", {DISTURBED}: {self.disturbed_by}"
+        spread = statistics.stdev(rates) / statistics.mean(rates) if len(rates) > 1 else 0.0
+        self.keep(
+            Ceiling(value=statistics.median(rates), spread=spread, conditions=conditions,
+                    source=Source(kind="measured", detail=detail, date=self._date), **fields | {"variant": "sustained"})
+        )  # fmt: skip
+
+    def _sustained(self, run: Run, work: float, duration_s: float) -> tuple[list[float], Any]:
+        """The rates in the second half of ``duration_s`` seconds, and the state of the device in that time.
+
+        Power and temperature take seconds to reach their limits, and the clock follows them down.
+        """
+        calls = calls_for(min(_SUSTAINED_SAMPLE_S, duration_s / 10), run)
+        rates: list[tuple[float, float]] = []  # when each sample ended, and what it was
+        with self._watched(beside=True):
+            begin = time.perf_counter()
+            while (elapsed := time.perf_counter() - begin) < duration_s or len(rates) < 2:
+                if elapsed >= duration_s / 2 and self.watch is not None and not any(end >= duration_s / 2 for end, _ in rates):
+                    self.watch.take()  # what was read before belongs to the first half
+                seconds = run(calls).seconds
+                rates.append((time.perf_counter() - begin, work * calls / seconds))
+        conditions = None if self.watch is None else self.watch.take()
+        return [rate for end, rate in rates if end >= duration_s / 2] or [rates[-1][1]], conditions

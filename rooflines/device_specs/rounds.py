@@ -1,0 +1,216 @@
+"""Figures measured in rounds: every figure is visited once a round, so that no disturbance falls on all repeats of one figure.
+
+A virtual machine may run two of its processors on one core for half a second, and another process may take a core for as long. Repeats
+taken within such a moment agree perfectly, at half the true rate. Rounds lie seconds apart, so the best of them is what the machine
+sustains: a disturbance only makes a rate lower and a time longer.
+
+A round is *quiet* where the threads had their cores. That is not known of what the hypervisor does, so a best round counts as
+*confirmed* only when a second quiet round agrees with it.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from rooflines.device_specs.records import Conditions
+from rooflines.kernels.micro.repeats import Run
+
+AGREEMENT = 0.05  # two rounds agree when they differ by no more than this share
+ROUNDS = 4  # rounds of all figures, if the time allows
+_LEAST_ROUNDS = 2  # and if it does not: a spread needs two
+_PLANNED = 0.8  # share of the time for rounds of all figures; the rest is for those still in doubt
+_BEHIND = 0.8  # a way slower than this share of the fastest is not tried any longer
+_PAUSE_S = 0.5  # between two visits of the same figure: as long as most disturbances last
+
+
+class Round(NamedTuple):
+    """What one visit found: a rate or a time, whether the threads had their cores, and the state of a GPU meanwhile.
+
+    A rate that is ``corrected``, per processor time instead of the time that passed, may be too high.
+    """
+
+    value: float
+    quiet: bool = True
+    conditions: Conditions | None = None
+    corrected: bool = False
+
+
+class Summary(NamedTuple):
+    """What several rounds say: the best one, the coefficient of variation between them, and how many agree with the best.
+
+    ``rounds`` and ``agreeing`` count quiet rounds, or all where there is none. ``disturbed`` where no quiet round agrees with a best
+    one that was not quiet.
+    """
+
+    best: Round
+    spread: float | None
+    rounds: int
+    agreeing: int
+    disturbed: bool
+
+    @property
+    def confirmed(self) -> bool:
+        """True where a second quiet round agrees with the best."""
+        return self.agreeing > 1 and not self.disturbed
+
+
+def summary(rounds: Sequence[Round], *, lowest: bool = False) -> Summary:
+    """Sum up ``rounds``, at least one; the best is the highest, or the ``lowest`` for a time.
+
+    A disturbed round counts too, for the true rate is not lower; but not a corrected one, unless there is no other.
+    """
+    quiet = [one for one in rounds if one.quiet]
+    sound = [one for one in rounds if not one.corrected] or rounds
+    best = (min if lowest else max)(sound, key=lambda one: one.value)
+    values = [one.value for one in (quiet if len(quiet) > 1 else rounds)]
+    agreeing = sum(agree(one.value, best.value) for one in quiet or rounds)
+    return Summary(
+        best=best,
+        spread=statistics.stdev(values) / statistics.mean(values) if len(values) > 1 else None,
+        rounds=len(quiet or rounds),
+        agreeing=agreeing,
+        disturbed=not quiet or not agreeing,
+    )
+
+
+def agree(one: float, other: float) -> bool:
+    """True where two values differ by no more than ``AGREEMENT`` of the larger."""
+    return min(one, other) >= (1 - AGREEMENT) * max(one, other)
+
+
+class Way:
+    """One way to measure a figure: a kind of stores, a matrix shape, an operator, a size.
+
+    ``make`` prepares what is measured: a run, and the work of one call (FLOP, bytes, or for a latency the number of operations).
+    ``detail`` says in words how it is measured. Where each thread uses nothing but its own core (``private``), a round that was
+    disturbed is taken per processor time. Operands whose place in memory matters are ``renewed`` now and then. A way that is not
+    the fastest is kept as the variant ``further``, where that is not empty.
+    """
+
+    def __init__(
+        self, detail: str, make: Callable[[], tuple[Run, float]], *, private: bool = False, renewed: bool = False, further: str = ""
+    ) -> None:
+        self.detail = detail
+        self.make = make
+        self.private = private
+        self.renewed = renewed
+        self.further = further
+        self.calls = 1  # of one sample, which the first visit makes long enough
+        self.prepared: tuple[Run, float] | None = None
+        self.rounds: list[Round] = []
+
+
+def ready(run: Run, work: float) -> Callable[[], tuple[Run, float]]:
+    """What makes a ``Way`` whose run needs no preparation."""
+    return lambda: (run, work)
+
+
+class Figure:
+    """One figure of the plan: the ``fields`` of its ceiling and the ways to measure it, of which the fastest counts.
+
+    A cache whose rate does not come out above that of the level ``above`` is left out.
+    """
+
+    def __init__(self, fields: dict[str, Any], ways: Iterable[Way], *, above: str = "") -> None:
+        self.fields = fields
+        self.ways = list(ways)
+        self.above = above
+        self._behind: list[Way] = []
+
+    @property
+    def name(self) -> str:
+        variant = self.fields.get("variant")
+        return f"{self.fields['name']} ({variant})" if variant else str(self.fields["name"])
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """The key of its ceiling."""
+        return self.fields["kind"], self.fields["name"], self.fields.get("variant", ""), self.fields.get("threads")
+
+    @property
+    def lowest(self) -> bool:
+        """True for a time, of which the shortest is the best."""
+        return bool(self.fields["kind"] == "latency")
+
+    def tried(self) -> list[Way]:
+        """The ways that are still tried."""
+        return [way for way in self.ways if way not in self._behind]
+
+    def leader(self) -> Way | None:
+        """The fastest way so far; None before the first round."""
+        found: Way | None = fastest([(way, way.rounds) for way in self.ways if way.rounds], lowest=self.lowest)
+        return found
+
+    @property
+    def confirmed(self) -> bool:
+        leader = self.leader()
+        return leader is not None and summary(leader.rounds, lowest=self.lowest).confirmed
+
+    def drop_slow_ways(self) -> None:
+        """Stop trying ways that were clearly behind in two quiet rounds: one disturbed round must not choose for good."""
+        leader = self.leader()
+        if leader is None:
+            return
+        best = summary(leader.rounds, lowest=self.lowest).best.value
+        for way in self.tried():
+            quiet = [one for one in way.rounds if one.quiet]
+            if way is leader or way.further or len(quiet) < 2:
+                continue
+            own = summary(quiet, lowest=self.lowest).best.value
+            if min(own, best) < _BEHIND * max(own, best):
+                self._behind.append(way)
+                way.prepared = None
+
+
+def fastest(ways: Sequence[tuple[Any, Sequence[Round]]], *, lowest: bool = False) -> Any:
+    """The way with the best round; None where there is no way."""
+
+    def place(found: tuple[Any, Sequence[Round]]) -> float:
+        best = summary(found[1], lowest=lowest).best.value
+        return -best if lowest else best
+
+    return max(ways, key=place)[0] if ways else None
+
+
+def take(
+    figures: Sequence[Figure],
+    visit: Callable[[Figure, Way], Round | None],
+    suspects: Callable[[], set[tuple[Any, ...]]],
+    seconds: float,
+    *,
+    clock: Callable[[], float] = time.perf_counter,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Visit ``figures`` in rounds for at most ``seconds``, and add what ``visit`` finds to the rounds of each way.
+
+    First rounds of all figures; then, until the time is over, only of those whose best round is not confirmed and of the ``suspects``,
+    the keys of figures that contradict others. ``visit`` returns None where nothing could be measured.
+    """
+    begin = clock()
+
+    def go(chosen: Iterable[Figure]) -> Iterator[None]:
+        for figure in chosen:
+            for way in figure.tried():
+                found = visit(figure, way)
+                if found is not None:
+                    way.rounds.append(found)
+                yield
+            figure.drop_slow_ways()
+
+    number, elapsed = 0, 0.0
+    while number < _LEAST_ROUNDS or elapsed < (_PLANNED if number >= ROUNDS else 1.0) * seconds:
+        for _ in go(figures):
+            pass
+        number, elapsed = number + 1, clock() - begin
+    while (started := clock()) - begin < seconds:
+        in_doubt = suspects()
+        chosen = [figure for figure in figures if figure.ways and (not figure.confirmed or figure.key in in_doubt)]
+        if not chosen:
+            return
+        for _ in go(chosen):
+            if clock() - begin >= seconds:
+                return
+        sleep(max(0.0, _PAUSE_S - (clock() - started)))

@@ -1,0 +1,177 @@
+"""How figures are measured in rounds: exact, with a clock and rates made by hand."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+
+import pytest
+
+from rooflines.device_specs.rounds import Figure, Round, Way, ready, summary, take
+
+pytestmark = pytest.mark.unit
+
+VISIT_S = 0.06
+
+
+class Machine:
+    """Figures with known rates, a clock that a visit advances, and disturbances: (begin, end, factor, whether it is seen)."""
+
+    def __init__(self, rates, disturbances=()):
+        self.now = 0.0
+        self.rates = rates  # by the detail of a way
+        self.disturbances = disturbances
+        self.visits = []
+
+    def clock(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+    def visit(self, figure, way):
+        self.visits.append((self.now, way.detail))
+        value, quiet = self.rates[way.detail], True
+        for begin, end, factor, seen in self.disturbances:
+            if begin <= self.now < end:
+                value, quiet = value * factor, quiet and not seen
+        self.now += VISIT_S
+        return Round(value, quiet)
+
+    def take(self, figures, seconds, suspects=set):
+        take(figures, self.visit, suspects, seconds, clock=self.clock, sleep=self.sleep)
+
+
+def figure(name, *details, kind="compute", **more):
+    fields = {"kind": kind, "name": name, "unit": "s" if kind == "latency" else "FLOP/s"}
+    return Figure(fields, [Way(detail, ready(None, 1.0), **more) for detail in details or (name,)])
+
+
+def found(one):
+    return summary(one.leader().rounds, lowest=one.lowest)
+
+
+NAMES = [f"figure {number}" for number in range(10)]
+
+
+def test_the_best_of_rounds_is_right_where_one_moment_would_be_wrong():
+    # GIVEN two processors on one core for half a second, which halves every rate and which no thread can see
+    machine = Machine(dict.fromkeys(NAMES, 100.0), [(0.1, 0.6, 0.5, False)])
+    figures = [figure(name) for name in NAMES]
+    machine.take(figures, 6.0)
+    # THEN repeats in one moment would have agreed at half the rate of this figure
+    hit = [one for one in figures if min(found.value for found in one.ways[0].rounds) == 50]
+    assert len(hit) == 8
+    # AND the best round is right for all, and others confirm it
+    assert [found(one).best.value for one in figures] == [100.0] * 10
+    assert all(one.confirmed for one in figures)
+
+
+def test_rounds_are_spread_over_the_time():
+    machine = Machine(dict.fromkeys(NAMES, 1.0))
+    machine.take([figure(name) for name in NAMES], 6.0)
+    of_first = [when for when, name in machine.visits if name == NAMES[0]]
+    assert len(of_first) >= 4
+    assert min(later - earlier for earlier, later in itertools.pairwise(of_first)) >= 10 * VISIT_S - 1e-9
+    assert machine.now <= 6.0 + 10 * VISIT_S
+
+
+def test_it_ends_early_when_every_figure_is_confirmed():
+    machine = Machine(dict.fromkeys(NAMES, 1.0))
+    machine.take([figure(name) for name in NAMES], 100.0)
+    assert machine.now < 85
+
+
+def test_what_is_not_confirmed_is_visited_again_with_pauses():
+    # GIVEN a figure whose threads have their cores only after 8.5 of 10 seconds
+    machine = Machine({"a": 100.0, "b": 100.0}, [(0.0, 8.5, 0.5, True)])
+    a, b = figure("a"), figure("b")
+    machine.take([a, b], 10.0)
+    assert found(a).best == Round(100.0)
+    assert a.confirmed
+    assert b.confirmed
+    late = [when for when, name in machine.visits if name == "a" and when > 8.1]
+    assert all(later - earlier >= 0.5 - 1e-9 for earlier, later in itertools.pairwise(late))
+
+
+def test_a_machine_that_is_never_quiet_is_said_to_be():
+    machine = Machine({"a": 100.0}, [(0.0, 99.0, 0.5, True)])
+    a = figure("a")
+    machine.take([a], 2.0)
+    assert found(a).best.value == 50
+    assert found(a).disturbed
+    assert not a.confirmed
+
+
+def test_a_disturbed_round_that_is_faster_than_all_quiet_ones_counts_with_a_mark():
+    # a disturbance makes no rate higher
+    said = summary([Round(110.0, quiet=False), Round(100.0), Round(99.0)])
+    assert (said.best.value, said.rounds, said.agreeing, said.disturbed, said.confirmed) == (110.0, 2, 0, True, False)
+    said = summary([Round(101.0, quiet=False), Round(100.0), Round(99.0)])
+    assert (said.best.value, said.rounds, said.agreeing, said.disturbed, said.confirmed) == (101.0, 2, 2, False, True)
+
+
+def test_a_quiet_round_counts_before_a_faster_corrected_one():
+    # a rate per processor time may come out too high where the core was shared
+    said = summary([Round(110.0, quiet=False, corrected=True), Round(100.0), Round(99.0)])
+    assert (said.best.value, said.rounds, said.agreeing, said.disturbed) == (100.0, 2, 2, False)
+    assert said.spread == pytest.approx(statistics.stdev([100.0, 99.0]) / 99.5)
+
+
+def test_a_best_round_that_stands_alone_is_not_confirmed():
+    said = summary([Round(100.0), Round(90.0), Round(91.0)])
+    assert (said.best.value, said.agreeing, said.confirmed) == (100.0, 1, False)
+    assert summary([Round(100.0), Round(95.0)]).confirmed
+    assert summary([Round(100.0)]).spread is None
+
+
+def test_of_times_the_shortest_is_the_best():
+    said = summary([Round(2.0), Round(1.0), Round(1.04)], lowest=True)
+    assert (said.best.value, said.agreeing) == (1.0, 2)
+    machine = Machine({"slow": 2.0, "fast": 1.0})
+    one = figure("dispatch", "slow", "fast", kind="latency")
+    machine.take([one], 3.0)
+    assert one.leader().detail == "fast"
+
+
+def test_one_disturbed_round_does_not_choose_the_way():
+    # GIVEN the faster way disturbed in the first round, seen or not
+    for seen in (False, True):
+        machine = Machine({"ordinary": 60.0, "non-temporal": 100.0, "other": 1.0}, [(0.05, 0.1, 0.5, seen)])
+        one, other = figure("write", "ordinary", "non-temporal"), figure("other")
+        machine.take([one, other], 6.0)
+        assert machine.visits[1][1] == "non-temporal"
+        assert one.leader().detail == "non-temporal"
+        assert found(one).best.value == 100
+
+
+def test_a_way_clearly_behind_is_dropped_after_two_quiet_rounds_unless_it_is_kept_as_a_variant():
+    rates = {"fast": 100.0, "close": 85.0, "slow": 70.0}
+    one, kept = figure("a", *rates), figure("b", *rates, further="slower")
+    machine = Machine(rates)
+    machine.take([one, kept], 6.0)
+    counts = {way.detail: len(way.rounds) for way in one.ways}
+    assert counts["slow"] == 2
+    assert counts["close"] == counts["fast"] > 4
+    assert len({len(way.rounds) for way in kept.ways}) == 1
+
+
+def test_figures_that_contradict_others_are_visited_till_the_end():
+    machine = Machine({"a": 100.0, "b": 100.0})
+    a, b = figure("a"), figure("b")
+    machine.take([a, b], 10.0, lambda: {a.key})
+    assert len(a.ways[0].rounds) > len(b.ways[0].rounds)
+    assert machine.now >= 10.0
+
+
+def test_without_time_there_are_two_rounds():
+    machine = Machine({"a": 1.0})
+    a = figure("a")
+    machine.take([a], 0.0)
+    assert len(a.ways[0].rounds) == 2
+
+
+def test_what_cannot_be_measured_has_no_rounds():
+    a = figure("a")
+    take([a], lambda *_: None, set, 0.0)
+    assert a.leader() is None
