@@ -78,7 +78,6 @@ def callback(tmp_path):
 def test_the_callback_records_updates_and_stops_the_training(fit, callback):
     recorder = callback(steps=5, warmup=3, stop=True)
     trainer = fit(max_steps=200, accumulate_grad_batches=2, callbacks=[recorder])
-    # Of an epoch of ten updates: three of warm-up (the first one traced), one more traced, five timed; three traced in the second epoch.
     assert trainer.global_step < 200
     analysis = check_report(recorder.run, trainer.global_step)
     facts = recorder.run.facts

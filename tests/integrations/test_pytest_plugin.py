@@ -32,7 +32,8 @@ def test_a_step(rooflines):
 def test_a_module(rooflines, inputs):
     import torch
     x = torch.randn(4, 8)
-    rooflines(torch.nn.Linear(8, 8), {{"tensor": x, "tuple": (x,), "dict": {{"input": x}}}}[inputs], ceilings={ceilings!r}, steps=2, warmup=1)
+    given = {{"tensor": x, "tuple": (x,), "dict": {{"input": x}}}}[inputs]
+    rooflines(torch.nn.Linear(8, 8), given, ceilings={ceilings!r}, steps=2, warmup=1)
 """
 
 
