@@ -226,37 +226,33 @@ class StepHooks:
 
 
 class _Turns:
-    """Which of the optimizers, or modules, that take turns ends a step: the one that was the last to come for the first time."""
+    """Which of the optimizers, or modules, that take turns ends a step: the one that was the last to come for the first time.
+
+    ``taking`` is how many took turns in a step that has ended.
+    """
 
     def __init__(self) -> None:
+        self.taking = 1
         self._last: int | None = None
         self._seen: dict[int, Any] = {}  # held, so that no id is given again
-        self._others = 0
-        self._between: set[int] = set()
-
-    @property
-    def taking(self) -> int:
-        """How many take turns."""
-        return len(self._between) + 1
+        self._between: list[int] = []  # since the last step ended
 
     def begin_with(self, one: Any) -> None:
         """``one`` ends the steps."""
         self._seen[id(one)] = one
-        self._last, self._others = id(one), 0
+        self._last, self.taking, self._between = id(one), 1, []
 
     def take(self, one: Any, *, may_change: bool) -> Literal["end", "inside", "change"]:
         """It is the turn of ``one``: whether that ends a step, lies inside one, or another kind of step begins behind it."""
         new = id(one) not in self._seen
         self._seen[id(one)] = one
         if self._last is None or id(one) == self._last:
-            self.begin_with(one)
+            self._last, self.taking, self._between = id(one), max(self.taking, len({*self._between}) + 1), []
             return "end"
-        self._others += 1
-        if (new and may_change) or self._others > _GONE_AFTER:
-            self._between.clear()  # of those so far, nobody knows which ones go on
+        self._between.append(id(one))
+        if (new and may_change) or len(self._between) > _GONE_AFTER:
             self.begin_with(one)
             return "change"
-        self._between.add(id(one))
         return "inside"
 
 
