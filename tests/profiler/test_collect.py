@@ -452,7 +452,7 @@ def test_a_module_that_no_root_knows_is_named_by_its_class():
         def forward(self, x):
             return lost(x)
 
-    assert named(lambda: Hides()(X)) == [" (Hides)", "Linear (Linear)"]
+    assert named(lambda: Hides()(X)) == ["Hides (Hides)", "Linear (Linear)"]
 
 
 @pytest.mark.slow
@@ -472,7 +472,8 @@ def test_ranges_close_when_a_forward_raises():
         NETWORK.inner(X)
 
     # had one stayed open, the next module would not have been a root
-    assert named(work) == [" (Broken)", "inner (Sequential)", "inner.0 (Linear)", "inner.1 (Linear)", " (Inner)", "layer (Linear)"]
+    ranges = [" (Broken)", "inner (Sequential)", "inner.0 (Linear)", "inner.1 (Linear)", "Inner (Inner)", "Inner.layer (Linear)"]
+    assert named(work) == ranges
 
 
 @pytest.mark.unit
@@ -491,5 +492,5 @@ def test_threads_have_ranges_of_their_own():
         nn.Sequential(Forks())(X)
         NETWORK.inner(X)
 
-    assert named(work)[-2:] == [" (Inner)", "layer (Linear)"]
+    assert named(work)[-2:] == ["Inner (Inner)", "Inner.layer (Linear)"]
     assert not hooks_are_on()
