@@ -545,7 +545,7 @@ def test_a_killed_run_says_that_it_was_running_and_its_sampler_ends(place):
     process.communicate(timeout=60)
     facts = rooflines.load(place / "out").facts
     assert facts.status == "running"
-    assert facts.steps is None
+    assert facts.steps.warmup_ns, "what had been recorded is there"
     assert not psutil.wait_procs(children, timeout=10)[1], "the sampler outlived a killed run"
     assert rooflines.analyze(place / "out").operators == ()
 

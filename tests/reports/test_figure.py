@@ -150,7 +150,7 @@ def test_steps_are_drawn_with_their_median():
 
 
 def test_without_steps_the_figure_says_so():
-    assert texts(steps_figure(replace(samples.analysis(), steps=None)))[0].startswith("Step times were not measured")
+    assert texts(steps_figure(replace(samples.analysis(), steps=None)))[0].startswith("Step times are not available")
 
 
 def test_no_window_system_is_touched():

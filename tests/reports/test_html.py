@@ -109,7 +109,7 @@ def test_what_is_missing_is_said_in_place():
     assert "ended before its traced pass" in steps_only
     assert "84.0 ms a step" in steps_only
     assert "No ceilings are known" in Page(render(PARTIAL["no ceilings"])).text
-    assert "Step times were not measured" in Page(render(PARTIAL["no steps"])).text
+    assert "Step times are not available" in Page(render(PARTIAL["no steps"])).text
     assert "Peak memory was not measured" in Page(render(PARTIAL["empty"])).text
     assert "whole trace" in Page(render(PARTIAL["no steps"])).text
 

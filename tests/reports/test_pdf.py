@@ -108,7 +108,7 @@ def test_an_interrupted_run_without_ceilings_or_steps_is_set(tmp_path):
     text = read(bare, tmp_path)
     assert "This run was interrupted" in text
     assert "No ceilings are known for this device" in text
-    assert "Step times were not measured" in text
+    assert "Step times are not available" in text
     assert "The command of this run was not recorded." in text
 
 

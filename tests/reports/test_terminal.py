@@ -151,7 +151,7 @@ def test_an_interrupted_run_says_so():
     text = flat(shown(replace(samples.analysis(), status="interrupted", steps=None, verdict="")))
     assert "No verdict: this run has no step times." in text
     assert "This run was interrupted" in text
-    assert "Step times were not measured" in text
+    assert "Step times are not available" in text
 
 
 def test_a_whole_trace_is_not_called_a_step():
