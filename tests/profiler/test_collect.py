@@ -494,3 +494,18 @@ def test_threads_have_ranges_of_their_own():
 
     assert named(work)[-2:] == ["Inner (Inner)", "Inner.layer (Linear)"]
     assert not hooks_are_on()
+
+
+@pytest.mark.unit
+def test_further_networks_losses_and_transforms_are_named_by_their_class():
+    def work():
+        nn.Flatten()(X)
+        for network in (nn.Sequential(nn.Linear(8, 8)), nn.Sequential(nn.Linear(8, 8)), nn.Sequential(nn.Linear(8, 8))):
+            network(X)
+
+    assert named(work) == [
+        "Flatten (Flatten)",
+        *(" (Sequential)", "0 (Linear)"),
+        *("Sequential (Sequential)", "Sequential.0 (Linear)"),
+        *("Sequential-2 (Sequential)", "Sequential-2.0 (Linear)"),
+    ]
