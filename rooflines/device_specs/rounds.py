@@ -5,11 +5,14 @@ taken within such a moment agree perfectly, at half the true rate. Rounds lie se
 sustains: a disturbance only makes a rate lower and a time longer.
 
 A round is *quiet* where the threads had their cores. That is not known of what the hypervisor does, so a best round counts as
-*confirmed* only when a second quiet round agrees with it.
+*confirmed* only when a second quiet round agrees with it. A single round a little above all others is a burst (a moment at a higher
+clock, a lucky place in memory), which the machine does not sustain: there the best two quiet rounds that agree count. A disturbance
+costs more than a burst gains, so a single round far above the others stays the best.
 """
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,6 +22,7 @@ from rooflines.device_specs.records import Conditions
 from rooflines.kernels.micro.repeats import Run
 
 AGREEMENT = 0.05  # two rounds agree when they differ by no more than this share
+_BURST = 0.15  # by no more than this share a single best round lies above what is sustained; two threads on one core lose half
 ROUNDS = 4  # rounds of all figures, if the time allows
 _LEAST_ROUNDS = 2  # and if it does not: a spread needs two
 _PLANNED = 0.8  # share of the time for rounds of all figures; the rest is for those still in doubt
@@ -58,13 +62,12 @@ class Summary(NamedTuple):
 
 
 def summary(rounds: Sequence[Round], *, lowest: bool = False) -> Summary:
-    """Sum up ``rounds``, at least one; the best is the highest, or the ``lowest`` for a time.
+    """Sum up ``rounds``, at least one; the best is the highest, or the ``lowest`` for a time, less a burst.
 
     A disturbed round counts too, for the true rate is not lower; but not a corrected one, unless there is no other.
     """
     quiet = [one for one in rounds if one.quiet]
-    sound = [one for one in rounds if not one.corrected] or rounds
-    best = (min if lowest else max)(sound, key=lambda one: one.value)
+    best = _sustained(sorted([one for one in rounds if not one.corrected] or rounds, key=lambda one: one.value, reverse=not lowest))
     values = [one.value for one in (quiet if len(quiet) > 1 else rounds)]
     agreeing = sum(agree(one.value, best.value) for one in quiet or rounds)
     return Summary(
@@ -76,9 +79,20 @@ def summary(rounds: Sequence[Round], *, lowest: bool = False) -> Summary:
     )
 
 
-def agree(one: float, other: float) -> bool:
-    """True where two values differ by no more than ``AGREEMENT`` of the larger."""
-    return min(one, other) >= (1 - AGREEMENT) * max(one, other)
+def _sustained(ordered: Sequence[Round]) -> Round:
+    """The first of ``ordered`` (best first); where no other agrees with it, the first of two quiet ones a little behind that agree."""
+    best = ordered[0]
+    if len(ordered) > 1 and agree(best.value, ordered[1].value):
+        return best
+    for one, other in itertools.pairwise(one for one in ordered[1:] if one.quiet):
+        if agree(one.value, other.value):
+            return one if agree(one.value, best.value, _BURST) else best
+    return best
+
+
+def agree(one: float, other: float, by: float = AGREEMENT) -> bool:
+    """True where two values differ by no more than the share ``by`` of the larger."""
+    return min(one, other) >= (1 - by) * max(one, other)
 
 
 class Way:

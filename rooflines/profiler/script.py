@@ -155,6 +155,8 @@ def collect_script(program: Program, recording: Recording, device: Any, *, to_en
                 recording.loading.end_resident_steps()
             recording.notes.extend(driver.notes())
             if not recording.passes.steps:
+                if driver.hooks.makes_optimizers:
+                    recording.workload = msgspec.structs.replace(recording.workload, mode="training")
                 recording.passes.finish()
                 if recording.passes.trace is None:
                     raise WorkloadError(

@@ -105,8 +105,8 @@ def test_a_machine_that_is_never_quiet_is_said_to_be():
 
 def test_a_disturbed_round_that_is_faster_than_all_quiet_ones_counts_with_a_mark():
     # a disturbance makes no rate higher
-    said = summary([Round(110.0, quiet=False), Round(100.0), Round(99.0)])
-    assert (said.best.value, said.rounds, said.agreeing, said.disturbed, said.confirmed) == (110.0, 2, 0, True, False)
+    said = summary([Round(130.0, quiet=False), Round(100.0), Round(99.0)])
+    assert (said.best.value, said.rounds, said.agreeing, said.disturbed, said.confirmed) == (130.0, 2, 0, True, False)
     said = summary([Round(101.0, quiet=False), Round(100.0), Round(99.0)])
     assert (said.best.value, said.rounds, said.agreeing, said.disturbed, said.confirmed) == (101.0, 2, 2, False, True)
 
@@ -119,10 +119,21 @@ def test_a_quiet_round_counts_before_a_faster_corrected_one():
 
 
 def test_a_best_round_that_stands_alone_is_not_confirmed():
-    said = summary([Round(100.0), Round(90.0), Round(91.0)])
+    said = summary([Round(100.0), Round(80.0), Round(81.0)])
     assert (said.best.value, said.agreeing, said.confirmed) == (100.0, 1, False)
     assert summary([Round(100.0), Round(95.0)]).confirmed
     assert summary([Round(100.0)]).spread is None
+
+
+def test_a_single_round_a_little_above_all_others_is_a_burst():
+    said = summary([Round(90.0), Round(100.0), Round(91.0), Round(89.0)])
+    assert (said.best.value, said.agreeing, said.confirmed) == (91.0, 3, True)
+    # two of its kind are sustained, and half the rate is a disturbance however many rounds agree on it
+    assert summary([Round(90.0), Round(100.0), Round(91.0), Round(99.0)]).best.value == 100.0
+    assert summary([Round(50.0), Round(100.0), Round(51.0), Round(50.0)]).best.value == 100.0
+    # rounds that agree with nothing prove nothing
+    assert summary([Round(100.0), Round(93.0), Round(87.0)]).best.value == 100.0
+    assert summary([Round(1.0), Round(1.1), Round(1.11)], lowest=True).best.value == 1.1
 
 
 def test_of_times_the_shortest_is_the_best():

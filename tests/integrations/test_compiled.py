@@ -59,6 +59,6 @@ def test_a_compiled_optimizer(profile_here):
 
 def test_a_step_that_is_compiled_as_a_whole_is_seen_as_one_program(tmp_path):
     run = profile(tmp_path, "import torch\nfrom torch import nn\n" + textwrap.dedent(WHOLE_STEP))
-    analysis = check_report(run, 0, phases={"forward", "backward"}, mode="inference")
+    analysis = check_report(run, 0, phases={"forward", "backward"})
     assert (run.facts.steps.traced, steps_taken(run)) == ("program", 0)
     assert [count for name, count in calls(analysis).items() if "fused_mean" in name] == [10]
