@@ -298,7 +298,7 @@ class Recording:
         taken = f"{counted(len(times.warmup_ns), 'warm-up step')}, {len(times.timed_ns)} timed, {len(times.traced_ns)} traced"
         whose = {
             "program": "its operators are those of the whole program, start-up included",
-            "early": "its operators are those of its second step",
+            "early": "its operators are those of one step before the timed ones",
             "steps": "its operators are those of fewer steps than planned",
         }[times.traced]
         return f"the program ended early ({taken}): {whose if times.traced_ns else 'no operators were traced'}."

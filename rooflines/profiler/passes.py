@@ -273,6 +273,8 @@ class Passes:
                     self.warmup.add(time.perf_counter_ns() - last)
                 if event in ("step", "resume"):
                     last = time.perf_counter_ns()
+            if self._early and asked is None:
+                yield from self._traced_when_warm()
         except GeneratorExit:
             if self._early:
                 self._let_warmup_stand_in(began)
@@ -280,11 +282,20 @@ class Passes:
         if self.warmup.problem:
             self._notes.append(self.warmup.problem)
 
+    def _traced_when_warm(self) -> Plan:
+        """One step under the profiler, because the program's second step may take much longer than its later ones, and one after it."""
+        yield from self._traced_pass(1, "early")
+        last = time.perf_counter_ns()
+        while (event := (yield)) != "step":
+            last = time.perf_counter_ns() if event == "resume" else last
+        synchronise(self._device)
+        self.warmup.times_ns.append(time.perf_counter_ns() - last)
+
     def _let_warmup_stand_in(self, began: list[int]) -> None:
         """The program ended before the timed pass: its last untraced steps are the best that is known of its pace."""
-        times = self.warmup.times_ns
         if not began:
             return
+        times = self.warmup.times_ns
         kept = len(began) - (len(began) > 2)  # the one after a traced step may be slower
         self.timed_ns = times[-kept:]
         del times[-kept:]

@@ -84,8 +84,9 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     pages that the process took from the system in each pass, all steps together (Linux, macOS). ``timed_began_ns`` is when the timed
     pass began (epoch, the clock of the device samples); its steps follow each other without a gap, except where ``timed_stretch``
     names the longest of several stretches between which the program evaluated its model. ``traced`` says what the trace holds: the
-    steps of the traced pass, one ``early`` step of a program that ended before that pass, or the ``program`` from its start to the end
-    of its first step (to its own end where it made none). The first of ``warmup_ns`` then begins with the program.
+    steps of the traced pass, one ``early`` step (before the timed ones) of a program that ended before that pass, or the ``program``
+    from its start to the end of its first step (to its own end where it made none). The first of ``warmup_ns`` then begins with the
+    program.
     """
 
     warmup_ns: tuple[int, ...] = ()

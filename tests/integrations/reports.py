@@ -60,7 +60,8 @@ def check_report(
 def steps_taken(run: rooflines.Run) -> int:
     """Return how many steps of the program were recorded.
 
-    A trace of the whole program holds the first warm-up step, or none. The trace of the second step is replaced by a later one.
+    A trace of the whole program holds the first warm-up step, or none. The trace of the second step is replaced by a later one,
+    which may be one of a single step after warm-up: then the second step is not counted.
     """
     steps = run.facts.steps
     assert steps is not None

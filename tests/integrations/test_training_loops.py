@@ -197,7 +197,8 @@ def test_slow_data_gives_advice_on_data_loading(profile_here):
         """)
     )
     analysis = check_report(run, 16)
-    assert steps_taken(run) == 16
+    # where warm-up is over in time, a traced step takes the place of the second one
+    assert steps_taken(run) in (15, 16)
     assert analysis.limited_by == "input"
     assert "data" in analysis.findings[0].title.lower()
 

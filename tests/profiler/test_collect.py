@@ -231,7 +231,7 @@ def loop(directory, taken, workload=LOOP, **settings):
             0,
             1,
             "early",
-            "the program ended early (1 warm-up step, 0 timed, 1 traced): its operators are those of its second step.",
+            "the program ended early (1 warm-up step, 0 timed, 1 traced): its operators are those of one step before",
         ),
         (
             3,
@@ -239,7 +239,7 @@ def loop(directory, taken, workload=LOOP, **settings):
             1,
             1,
             "early",
-            "the program ended early (1 warm-up step, 1 timed, 1 traced): its operators are those of its second step.",
+            "the program ended early (1 warm-up step, 1 timed, 1 traced): its operators are those of one step before",
         ),
         (
             4,
@@ -247,7 +247,7 @@ def loop(directory, taken, workload=LOOP, **settings):
             2,
             1,
             "early",
-            "the program ended early (1 warm-up step, 2 timed, 1 traced): its operators are those of its second step.",
+            "the program ended early (1 warm-up step, 2 timed, 1 traced): its operators are those of one step before",
         ),
         (6, 1, 2, 2, "steps", "the program ended early (1 warm-up step, 2 timed, 2 traced): its operators are those of fewer steps"),
         (7, 1, 2, 3, "steps", ""),
@@ -279,6 +279,22 @@ def test_steps_of_a_warm_up_that_the_program_ends_stand_for_timed_ones(tmp_path,
     # the first step, the early traced one, and the one behind it where there are enough
     assert (len(steps.warmup_ns), len(steps.timed_ns), len(steps.traced_ns)) == (taken - 1 - stand_in, stand_in, 1)
     assert steps.rule == f"the program ended during warm-up; its last {stand_in} step{'s' * (stand_in > 1)} stand for timed ones"
+
+
+@pytest.mark.unit
+def test_when_warm_up_is_over_another_step_is_traced_and_the_one_behind_it_is_not_timed(tmp_path, monkeypatch):
+    monkeypatch.setattr("rooflines.profiler.warmup.SETTLE_LIMIT", 1e9)  # settled as soon as there are enough to compare
+    marked = []
+    with Recording(tmp_path / "run", LOOP, CPU, settings=Settings()) as recording:
+        for number in range(12):
+            marked.append(profiler_is_on())
+            (forward if number != 8 else lambda: NETWORK.inner(X))()
+            recording.step()
+    # the first step, the second, the one after six of warm-up
+    assert marked == [True, True, *[False] * 6, True, *[False] * 3]
+    steps = recording.run.facts.steps
+    assert (len(steps.warmup_ns), len(steps.timed_ns), steps.traced) == (8, 2, "early")
+    assert len([event for event in events(recording.run) if event["name"] == "aten::linear"]) == 1, "the later one is kept"
 
 
 @pytest.mark.unit
