@@ -77,5 +77,5 @@ class Agreement:
                 return number
             store.wait([key], datetime.timedelta(seconds=_PATIENCE_S))
             return int(store.get(key))
-        except (RuntimeError, ValueError):  # the store is gone, or nothing came in time
+        except (RuntimeError, ValueError, AttributeError):  # there is no store, it is gone, or nothing came in time
             return otherwise
