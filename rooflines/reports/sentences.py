@@ -199,7 +199,7 @@ def headline(analysis: Analysis) -> str:
 def saving(saves_s: float, analysis: Analysis) -> str:
     """What a finding could save: ``up to 21.0 ms a step (26 %)``; where nobody can tell, that."""
     if saves_s <= 0:
-        return "no seconds to state"
+        return "saving not quantified"
     share = share_of_saving(saves_s, analysis)
     return f"up to {seconds(saves_s)} {per(analysis)}" + (f" ({percent(share)})" if share else "")
 

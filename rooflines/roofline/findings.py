@@ -32,7 +32,16 @@ def find(analysis: Analysis) -> tuple[Finding, ...]:
     # What happens only once is no advice for a step.
     rules = (load_faster,) if analysis.basis.start_up else _RULES
     found = [finding for rule in rules if (finding := rule(analysis, scale)) is not None and finding.saves_s >= WORTH * span * scale]
-    return tuple(sorted(found, key=lambda finding: -finding.saves_s)[:MOST])
+    more = [_MORE_STEPS] if analysis.basis.start_up else []
+    return (*sorted(found, key=lambda finding: -finding.saves_s)[:MOST], *more)
+
+
+_MORE_STEPS = Finding(
+    title="Record more steps",
+    saves_s=0.0,
+    evidence="the only step contains start-up, so its times do not show what a step takes",
+    suggestion="a program that makes at least five steps",
+)
 
 
 # What a repeated run should not take over: its directory, its formats, its silence.

@@ -175,7 +175,7 @@ def test_without_samples_each_report_says_so_or_nothing():
 
 
 def test_a_finding_without_seconds_promises_none():
-    assert saving(0.0, samples.analysis()) == "no seconds to state"
+    assert saving(0.0, samples.analysis()) == "saving not quantified"
 
 
 def test_samples_as_csv_hold_every_field_that_was_read(tmp_path):
