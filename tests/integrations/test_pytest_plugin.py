@@ -46,8 +46,11 @@ def folder(tmp_path_factory):
 
 
 def pytest_of_its_own(folder, *options):
-    command = [sys.executable, "-m", "pytest", "-p", "rooflines.integrations.pytest_plugin", "-p", "no:cacheprovider", *options]
-    done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True)
+    # the plugins are named, so that it does not matter whether this environment has our entry point
+    plugins = ["-p", "rooflines.integrations.pytest_plugin", "-p", "xdist.plugin", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", *plugins, *options]
+    alone = {**environment(), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    done = subprocess.run(command, cwd=folder, env=alone, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
     return done.stdout
 
