@@ -52,7 +52,7 @@ def measure(
     ``sustained_s`` holds every rate of a CUDA device for so many seconds as well. The cache is asked for the same device, driver,
     thread count (``threads``, on a CPU; torch's own by default), packages and ``budget_s``, the seconds that the rounds may take in
     all; a full set answers for the figures that judge a run, but not the other way round. With ``remeasure`` the device is measured
-    once more, and of every figure the best of all measurements counts. ``progress`` is told each round of each figure. Nothing is
+    once more, and of every figure the best of all measurements counts. ``progress`` is called for each round of each figure. Nothing is
     cached before the last figure. Raises DeviceError for a device that is not there, or that other processes keep busy (unless
     ``force``), and UsageError for ``sustained_s`` on a device that has no such figures.
     """

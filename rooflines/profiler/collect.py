@@ -1,6 +1,6 @@
-"""Recording a run: what is written down of it, however it ends.
+"""Recording a run and writing it to its directory, however it ends.
 
-``Recording`` is told when a step ends and runs its passes (``passes``) accordingly. A model, a loop that the user owns and a script
+Call ``Recording.step()`` when a step ends; it drives the passes (``passes``). A model, a loop that the user owns and a script
 all drive the same one; they differ only in who calls ``step()``.
 """
 

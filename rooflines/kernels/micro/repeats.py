@@ -14,7 +14,7 @@ class Timing(NamedTuple):
     busy: float = 1.0
 
 
-Run = Callable[[int], Timing]  # makes so many calls and returns how long all of them took
+Run = Callable[[int], Timing]  # makes this number of calls and returns how long they took together
 
 
 def share(processor_ns: int, elapsed_ns: int) -> float:
