@@ -1,9 +1,11 @@
-"""How well the measured ceilings repeat: fresh measurements of this CPU, first as it is, then while a burner takes a core.
+"""How well the measured ceilings repeat: this CPU measured again and again, first as it is, then while a burner takes a core.
 
-Each run is ``rooflines ceilings --remeasure`` in a process of its own with an empty cache. The burner is busy for half a second, then
-idle for a random 0.2 to 1.5 s. For every main figure the worst run is compared with the best one of the same condition: at least
-``WITHIN`` of it, or the figure has failed. Writes ``results/ceilings_repeat.json`` with the machine's facts, and exits with 1 where a
-figure failed or a law between figures was broken.
+Each run is ``rooflines ceilings --remeasure`` in a process of its own. The runs of a condition share one cache, empty before the first
+of them, as the user's runs do: a roof is the best of all rounds in it. The burner is busy for half a second, then idle for a random
+0.2 to 1.5 s. For every main figure the worst run is compared with the best one of the same condition: at least ``WITHIN`` of it, or the
+figure has failed. What each measurement found by itself, without the rounds of those before it, is held to the same limit and listed
+beside it (``alone``). Writes ``results/ceilings_repeat.json`` with the machine's facts, and exits with 1 where a figure failed or a law
+between figures was broken.
 
     python benchmarks/ceilings_repeat.py [--runs 10] [--only quiet|burner]
 """
@@ -25,9 +27,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from rooflines.device_specs.history import History, best_of
 from rooflines.device_specs.marks import CONTRADICTS, marked, marks_of
 from rooflines.device_specs.measure import load_file
 from rooflines.device_specs.records import Ceiling, Ceilings
+from rooflines.serial import read_json
 from rooflines.units import percent, si
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -64,24 +68,34 @@ def environment(**more: str) -> dict[str, str]:
     return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))), **more}
 
 
-def measured() -> tuple[Ceilings, float]:
-    """One measurement with an empty cache, by the command line, and the seconds it took."""
-    with tempfile.TemporaryDirectory() as folder:
-        into = Path(folder) / "ceilings.json"
-        command = [sys.executable, "-m", "rooflines", "ceilings", "--device", "cpu", "--remeasure", "--output", str(into)]
-        begin = time.perf_counter()
-        subprocess.run(command, check=True, env=environment(ROOFLINES_CACHE_DIR=folder), stderr=subprocess.DEVNULL)
-        return load_file(into), time.perf_counter() - begin
+def measured(cache: Path) -> tuple[Ceilings, float]:
+    """One measurement by the command line, and the seconds it took."""
+    into = cache / "ceilings.json"
+    command = [sys.executable, "-m", "rooflines", "ceilings", "--device", "cpu", "--remeasure", "--output", str(into)]
+    begin = time.perf_counter()
+    subprocess.run(command, check=True, env=environment(ROOFLINES_CACHE_DIR=str(cache)), stderr=subprocess.DEVNULL)
+    return load_file(into), time.perf_counter() - begin
+
+
+def alone(cache: Path) -> dict[str, list[float]]:
+    """Every main figure as each measurement in ``cache`` found it by itself."""
+    (file,) = (cache / "ceilings").glob("cpu-*.json")
+    found: dict[str, list[float]] = {}
+    for session in read_json(file, History).sessions:
+        for one in best_of([session]):
+            if not one.variant:
+                found.setdefault(one.name, []).append(float(f"{one.value:.4g}"))
+    return found
 
 
 def name_of(one: Ceiling) -> str:
     return f"{one.name} ({one.variant})" if one.variant else one.name
 
 
-def one_run(condition: str, seed: int) -> tuple[Ceilings, float]:
+def one_run(condition: str, seed: int, cache: Path) -> tuple[Ceilings, float]:
     """A measurement under a condition, and the seconds it took."""
     with burner(seed) if condition == "burner" else contextlib.nullcontext():
-        return measured()
+        return measured(cache)
 
 
 def judged(runs: Sequence[tuple[Ceilings, float]]) -> dict[str, Any]:
@@ -123,6 +137,14 @@ def show(condition: str, result: dict[str, Any]) -> None:
         print(f"  marked in {mark}")
     print(f"  FAILED: {len(laws)} broken laws: {'; '.join(laws)}" if laws else "  every law holds in every run")
     within = percent(1 - WITHIN)
+    shares = {name: min(values) / max(values) for name, values in result.get("alone", {}).items()}
+    if shares:
+        below = sorted((name for name in shares if shares[name] < WITHIN), key=lambda name: shares[name])
+        worst = min(shares, key=lambda name: shares[name])
+        print(
+            f"  each measurement alone: {len(below)} of {len(shares)} figures are not within {within}, the worst {worst} at "
+            f"{percent(shares[worst], 1)}"
+        )
     print(
         f"  FAILED: {len(failed)} figures are not within {within}: {', '.join(failed)}"
         if failed
@@ -152,10 +174,13 @@ def main() -> int:
     chosen = [options.only] if options.only else list(CONDITIONS)
     for condition in chosen:
         runs = []
-        for number in range(options.runs):
-            runs.append(one_run(condition, seed=number))
-            print(f"{condition} {number + 1}/{options.runs}: {runs[-1][1]:.0f} s", flush=True)
-        conditions[condition] = {**judged(runs), "load_after": os.getloadavg()[0] if hasattr(os, "getloadavg") else None}
+        with tempfile.TemporaryDirectory() as folder:
+            for number in range(options.runs):
+                runs.append(one_run(condition, number, Path(folder)))
+                print(f"{condition} {number + 1}/{options.runs}: {runs[-1][1]:.0f} s", flush=True)
+            separate = alone(Path(folder))
+        load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+        conditions[condition] = {**judged(runs), "alone": separate, "load_after": load}
         show(condition, conditions[condition])
         result = {
             "benchmark": "ceilings_repeat",

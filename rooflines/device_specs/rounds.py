@@ -24,6 +24,7 @@ from rooflines.kernels.micro.repeats import Run
 AGREEMENT = 0.05  # two rounds agree when they differ by no more than this share
 _BURST = 0.15  # by no more than this share a single best round lies above what is sustained; two threads on one core lose half
 ROUNDS = 4  # rounds of all figures, if the time allows
+_REACHED = 3  # rounds that agree with a best one for it not to be the top of a few
 _LEAST_ROUNDS = 2  # and if it does not: a spread needs two
 _PLANNED = 0.8  # share of the time for rounds of all figures; the rest is for those still in doubt
 _BEHIND = 0.8  # a way slower than this share of the fastest is not tried any longer
@@ -163,6 +164,12 @@ class Figure:
         leader = self.leader()
         return leader is not None and summary(leader.rounds, lowest=self.lowest).confirmed
 
+    @property
+    def is_thin(self) -> bool:
+        """True where so few rounds reach the best one that a further round may well exceed it."""
+        leader = self.leader()
+        return leader is not None and summary(leader.rounds, lowest=self.lowest).agreeing < _REACHED
+
     def drop_slow_ways(self) -> None:
         """Stop trying ways that were clearly behind in two quiet rounds: one disturbed round must not choose for good."""
         leader = self.leader()
@@ -201,7 +208,8 @@ def take(
     """Visit ``figures`` in rounds for at most ``seconds``, and add what ``visit`` finds to the rounds of each way.
 
     First rounds of all figures; then, until the time is over, only of those whose best round is not confirmed and of the ``suspects``,
-    the keys of figures that contradict others. ``visit`` returns None where nothing could be measured.
+    the keys of figures that contradict others, and then of those whose best round few others reach. ``visit`` returns None where
+    nothing could be measured.
     """
     begin = clock()
 
@@ -222,6 +230,7 @@ def take(
     while (started := clock()) - begin < seconds:
         in_doubt = suspects()
         chosen = [figure for figure in figures if figure.ways and (not figure.confirmed or figure.key in in_doubt)]
+        chosen = chosen or [figure for figure in figures if figure.ways and figure.is_thin]
         if not chosen:
             return
         for _ in go(chosen):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rooflines.roofline.analysis import PARTS, Analysis, Input, StepDivision
+from rooflines.roofline.feeding import input_fraction
 from rooflines.roofline.input_advice import WAITS
-from rooflines.roofline.step_division import input_fraction
 from rooflines.roofline.verdict import rates_sentence
 from rooflines.units import counted, percent, seconds
 

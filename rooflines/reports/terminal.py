@@ -64,7 +64,7 @@ _KEPT_WIDTH = {"operator": 16, "module": 13, "shapes": 11, "bound": 5, "ceiling"
 # A class is told by its fill and not by a hue, so that a pipe, a log and a grayscale print say the same (palette.py on bound classes).
 _FILLS = {
     "compute": ("█", "#"), "memory": ("▓", "="), "latency": ("▒", ":"), "communication": ("╳", "x"), "host": ("░", "."),
-    "input": ("▚", "%"),
+    "input": ("▚", "%"), "far": ("◩", "/"), "transfer": ("▞", "\\"), "idle": (" ", " "),
     "unknown": ("?", "?"), "unmodelled": ("·", "-"),
 }  # fmt: skip
 # One character for one character, so that the styles of a line keep their places on a console that cannot show more than ASCII.

@@ -16,7 +16,8 @@ from rooflines.profiler.records import Environment, MemoryAtPeak, Workload
 from rooflines.serial import from_plain, to_plain
 
 ANALYSIS_SCHEMA = "rooflines.analysis/1"
-Bound = Literal["compute", "memory", "latency", "communication", "host", "unknown"]
+# ``transfer`` is a copy between host and device, judged by the link; ``far`` is work that stays below a third of every roof.
+Bound = Literal["compute", "memory", "far", "latency", "transfer", "communication", "unknown"]
 Limit = Literal["input", "host"]
 Phase = Literal["forward", "backward", "optimizer", ""]
 CATEGORIES = (
@@ -58,22 +59,30 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True):
-    """Sums over the operators. ``efficiency`` is lower bound / time of the operators with a bound."""
+    """Sums over the operators: ``lower_bound_s + headroom_s + unjudged_s = time_s``.
+
+    An operator faster than its bound counts with its time. ``unjudged_s`` is the time of those without a bound. ``efficiency`` is lower
+    bound / time of the operators with a bound.
+    """
 
     flops: int | float
     matrix_flops: int | float
     bytes: int | float
     time_s: float
     lower_bound_s: float
+    headroom_s: float = 0.0
+    unjudged_s: float = 0.0
     efficiency: float | None = None
     energy_j: float | None = None
     peak_memory_bytes: int | None = None
 
 
 class Timeline(msgspec.Struct, frozen=True, kw_only=True):
-    """One device's time: ``span = busy + idle``. ``overlap_s`` is device time that ran beside other device time.
+    """One device's time: ``span = busy + idle`` and ``busy = compute + exposed memcpy + exposed communication``.
 
+    ``memcpy_s`` and ``communication_s`` count hidden time as well. ``overlap_s`` is device time that ran beside other device time.
     The invariant of the whole analysis: operators + unmodelled + idle - overlap = span.
+    ``earlier_s`` is device time of work that was launched before the recording began, in the timeline of a whole trace.
     """
 
     span_s: float
@@ -85,6 +94,7 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     exposed_memcpy_s: float = 0.0
     exposed_communication_s: float = 0.0
     overlap_s: float = 0.0
+    earlier_s: float | None = None
 
 
 class TracedStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,11 +111,11 @@ class TracedStep(msgspec.Struct, frozen=True, kw_only=True):
 class StepDivision(msgspec.Struct, frozen=True, kw_only=True):
     """Where the time goes by what it is for: the parts sum to ``step_s``, and one that the trace does not show is absent.
 
-    ``of`` is whose time it is. Of a ``device``: the work of forward, backward and optimizer by what launched it, communication and
-    copies from the host that no such work hides, and idle time while the host was loading data, while it had launched nothing for
+    ``of`` is whose time it is. Of a ``device``: the work of forward, backward and optimizer by what launched it, then copies from the
+    host and communication that no such work hides, then idle time: while the host was loading data, while it had launched nothing for
     another reason (``host_s``), and the rest (``idle_s``). ``other_s`` is device work whose launch the trace does not show. Of a
-    ``host`` that computes itself: its data loader, its operators by phase (the optimizer with its own Python), and as ``host_s`` all
-    that runs outside of these. ``loader_s`` is how long the host was in the data loader, hidden or not.
+    ``host`` that computes itself: its data loader, its operators by phase, and as ``host_s`` all that runs outside of operators.
+    ``loader_s`` is how long the host was in the data loader in a traced step, hidden or not.
     """
 
     of: Literal["device", "host"]
@@ -176,13 +186,35 @@ class Launches(msgspec.Struct, frozen=True, kw_only=True):
     queue_empty_fraction: float
 
 
+class Kernel(msgspec.Struct, frozen=True, kw_only=True):
+    """What an operator ran on the device, by name: a kernel, a copy (``Memcpy HtoD (Pageable -> Device)``) or a memset.
+
+    ``grid`` and ``block`` are the launch shape where the trace records it and all of the calls have the same one.
+    """
+
+    name: str
+    calls: int | float
+    time_s: float
+    streams: tuple[int, ...] = ()
+    grid: tuple[int, int, int] | None = None
+    block: tuple[int, int, int] | None = None
+
+
 class Unmodelled(msgspec.Struct, frozen=True, kw_only=True):
-    """An operator without a count, with the reason: no formula, a shape that the trace does not hold, no operator at all."""
+    """An operator without a count in one module and phase, with the reason: no formula, a shape that the trace does not hold.
+
+    A kernel that no operator launched stands for itself.
+    """
 
     name: str
     calls: int | float
     time_s: float
     reason: str
+    module: str = ""
+    phase: Phase = ""
+    shapes: str = ""
+    exposed_s: float | None = None
+    kernels: tuple[Kernel, ...] = ()
 
 
 class Coverage(msgspec.Struct, frozen=True, kw_only=True):
@@ -198,7 +230,9 @@ class OperatorRow(msgspec.Struct, frozen=True, kw_only=True):
     """All calls of one signature in one module and phase.
 
     ``engine`` is the unit whose roof judges it, ``memory_level`` the level its bytes are judged against, ``flag`` why an efficiency
-    above 1 should not be believed. ``inferred`` says what of the call the trace left out and other calls in it told.
+    above 1 should not be believed. ``inferred`` says what was inferred from other calls in the trace. ``nearest_roof`` is the roof
+    that a row far from any roof is closest to, and ``exposed_s`` the part of a copy's or a collective's time that no computation hides.
+    ``kernels`` are what it ran on the device, longest first.
     """
 
     name: str
@@ -220,10 +254,13 @@ class OperatorRow(msgspec.Struct, frozen=True, kw_only=True):
     efficiency: float | None = None
     headroom_s: float | None = None
     bound: Bound = "unknown"
+    nearest_roof: Literal["compute", "memory"] | None = None
+    exposed_s: float | None = None
     memory_level: str | None = None
     engine: str | None = None
     flag: str | None = None
     inferred: str | None = None
+    kernels: tuple[Kernel, ...] = ()
 
 
 class ModuleRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -378,8 +415,10 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     """The whole analysis of a run or a trace. ``verdict`` is the one sentence that every report opens with.
 
     ``limited_by`` names what bounds the step as a whole where that is not the device: the ``input``, or the ``host``.
-    ``step_breakdown`` is the mean of ``traced_steps``, or of the whole trace where it has no steps. ``idle_breakdown`` divides the idle
-    time of a device by cause and, like the timeline, is per ``basis``.
+    ``timeline``, ``bound_breakdown``, ``category_breakdown`` (its busy part), ``division`` and ``idle_breakdown`` (the idle part of a
+    device) divide the same step, ``division.step_s``; ``roofline/partition.py`` has the rules. Where steps were timed without the
+    profiler, its idle time is what the timed step leaves. ``trace_timeline`` is the trace as recorded, from the first to the last
+    device event. ``step_breakdown`` is the mean of ``traced_steps``, or of the whole trace where it has no steps.
     """
 
     schema: str = ANALYSIS_SCHEMA
@@ -394,8 +433,10 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     steps: Steps | None = None
     totals: Totals | None = None
     timeline: Timeline | None = None
+    trace_timeline: Timeline | None = None
     step_breakdown: dict[str, float] | None = None
     bound_breakdown: dict[str, float] | None = None
+    category_breakdown: dict[str, float] | None = None
     division: StepDivision | None = None
     input: Input | None = None
     limited_by: Limit | None = None

@@ -12,35 +12,36 @@ from rooflines.device_specs.marks import CONTRADICTS, DISTURBED, UNCONFIRMED, ma
 from rooflines.device_specs.records import Ceilings
 from rooflines.profiler.compiled import CompiledCode, read_compiled
 from rooflines.profiler.records import Run, RunFile, StepTimes, Workload
-from rooflines.profiler.trace import intervals
-from rooflines.profiler.trace.breakdown import device_intervals, step_breakdown
+from rooflines.profiler.trace.breakdown import step_breakdown
 from rooflines.profiler.trace.calls import PHASES, Calls, build_calls
 from rooflines.profiler.trace.cut import whole_part
-from rooflines.profiler.trace.idle import idle_breakdown
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.launches import launches
 from rooflines.profiler.trace.reader import read_trace
-from rooflines.profiler.trace.records import COMMUNICATION, KERNEL, MEMCPY, Int64s, Trace
+from rooflines.profiler.trace.records import Int64s, Trace
 from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.analysis import (
     Analysis,
     Basis,
     Coverage,
+    Input,
+    Kernel,
     Launches,
     Memory,
     ModuleRow,
     OperatorRow,
     Steps,
-    Timeline,
     Totals,
     TracedStep,
     Unmodelled,
 )
-from rooflines.roofline.attribution import Attribution, Row, attribute
+from rooflines.roofline.attribution import Attribution, Gap, Row, attribute
+from rooflines.roofline.attribution import Kernel as Ran
 from rooflines.roofline.compiled import place_compiled
+from rooflines.roofline.feeding import delayed, feeding, limited_by
 from rooflines.roofline.findings import find
 from rooflines.roofline.model import place
-from rooflines.roofline.step_division import divide, feeding, limited_by
+from rooflines.roofline.partition import Label, Partition, partition, whole_trace
 from rooflines.roofline.usage import usage
 from rooflines.roofline.usage_findings import find_in_usage, ranked
 from rooflines.roofline.verdict import verdict
@@ -89,7 +90,8 @@ def analyze(run: Run, ceilings: Ceilings | None = None, trace: Trace | None = No
         devices = len(np.unique(trace.device.device))
         if devices > 1:
             base = msgspec.structs.replace(base, notes=(*base.notes, _several_devices(devices)))
-    base = msgspec.structs.replace(base, input=feeding(facts, base.division))
+    if base.input is None:
+        base = msgspec.structs.replace(base, input=feeding(facts, None))
     base = _with_usage(msgspec.structs.replace(base, limited_by=limited_by(base)), run, ceilings)
     analysis = msgspec.structs.replace(base, findings=ranked((*find(base), *find_in_usage(base))))
     return msgspec.structs.replace(analysis, verdict=verdict(analysis))
@@ -259,27 +261,28 @@ def _with_trace(base: Analysis, trace: Trace, ceilings: Ceilings | None, facts: 
     count = attribution.steps or 1
     judged = [_operator(row, calls, ceilings, count, facts) for row in attribution.rows]
     operators = tuple(sorted(judged, key=lambda row: (-row.time_s, row.name, row.module)))
-    unmodelled = tuple(
-        Unmodelled(name=gap.name, calls=per(gap.calls, count), time_s=gap.time_ns / 1e9 / count, reason=gap.reason)
-        for gap in sorted(attribution.gaps, key=lambda gap: -gap.time_ns)
-    )
-    timeline = _timeline(trace, attribution, count)
-    breakdown = step_breakdown(trace, calls, attribution.windows)
-    division = divide(trace, calls, attribution)
+    unmodelled = tuple(_unmodelled(gap, calls, count) for gap in sorted(attribution.gaps, key=lambda gap: -gap.time_ns))
     start_up = facts.steps is not None and facts.steps.traced == "program"
+    labels = [Label(row.bound, row.category) for row in judged]
+    divided, fed = _divided(partition(trace, calls, attribution, labels), base, facts, start_up)
+    breakdown = step_breakdown(attribution.trace, calls, attribution.windows)
     modelled_s, missing_s = sum(row.time_s for row in operators), sum(item.time_s for item in unmodelled)
+    on_device = len(trace.device) > 0
     return msgspec.structs.replace(
         base,
         notes=(*base.notes, *attribution.notes),
         basis=Basis(per="step" if attribution.steps else "trace", steps=count, start_up=start_up),
         totals=_totals(operators, facts),
-        timeline=timeline,
+        timeline=divided.timeline,
+        trace_timeline=whole_trace(attribution.trace, attribution.earlier_ns),
         step_breakdown={kind: int(in_steps.sum()) / 1e9 / count for kind, in_steps in breakdown.items()},
         traced_steps=_traced_steps(calls, attribution.windows, breakdown) if attribution.steps else (),
-        idle_breakdown=_idle(trace, calls, attribution, count) if len(trace.device) else None,
+        idle_breakdown={f"{cause}_s": time_s for cause, time_s in divided.idle.items()} if on_device else None,
         launches=_launches(trace, attribution),
-        bound_breakdown=_bound_breakdown(operators, missing_s, timeline.idle_s, division.idle_loading_s),
-        division=division.record,
+        bound_breakdown=divided.bounds(),
+        category_breakdown=divided.categories(),
+        division=divided.division(),
+        input=fed,
         coverage=Coverage(
             modelled_time_fraction=modelled_s / (modelled_s + missing_s) if modelled_s + missing_s > 0 else None,
             unmodelled=unmodelled,
@@ -291,17 +294,41 @@ def _with_trace(base: Analysis, trace: Trace, ceilings: Ceilings | None, facts: 
     )
 
 
+def _divided(traced: Partition, base: Analysis, facts: RunFile, start_up: bool) -> tuple[Partition, Input | None]:
+    """The step's parts, as long as the timed step where there is one, and how it was fed."""
+    fed = feeding(facts, traced.division())
+    if base.steps is None or start_up:
+        return traced, fed
+    divided = traced.timed(base.steps.median_s, fed.delay_s if fed is not None else None)
+    return divided, delayed(fed, divided.division()) if fed is not None else None
+
+
+def _unmodelled(gap: Gap, calls: Calls, steps: int) -> Unmodelled:
+    return Unmodelled(
+        name=gap.name,
+        calls=per(gap.calls, steps),
+        time_s=gap.time_ns / 1e9 / steps,
+        reason=gap.reason,
+        module=calls.modules[gap.module].path if gap.module >= 0 else "",
+        phase=PHASES[gap.phase],  # type: ignore[arg-type]
+        shapes=gap.signature.shapes() if gap.signature is not None else "",
+        exposed_s=None if gap.exposed_ns is None else gap.exposed_ns / 1e9 / steps,
+        kernels=_kernels(gap.kernels, steps),
+    )
+
+
+def _kernels(ran: tuple[Ran, ...], steps: int) -> tuple[Kernel, ...]:
+    return tuple(
+        Kernel(name=one.name, calls=per(one.calls, steps), time_s=one.time_ns / 1e9 / steps, streams=one.streams) for one in ran
+    )
+
+
 def _traced_steps(calls: Calls, windows: Intervals, breakdown: dict[str, Int64s]) -> tuple[TracedStep, ...]:
     lengths = (windows[:, 1] - windows[:, 0]).tolist()
     return tuple(
         TracedStep(name=name, duration_s=length / 1e9, breakdown={kind: int(in_steps[i]) / 1e9 for kind, in_steps in breakdown.items()})
         for i, (name, length) in enumerate(zip(calls.step_names, lengths, strict=True))
     )
-
-
-def _idle(trace: Trace, calls: Calls, attribution: Attribution, steps: int) -> dict[str, float]:
-    found = idle_breakdown(trace, calls, attribution.launch, attribution.busy)
-    return {cause: seconds / steps for cause, seconds in found.items() if seconds > 0}
 
 
 def _launches(trace: Trace, attribution: Attribution) -> Launches | None:
@@ -363,6 +390,8 @@ def _operator(row: Row, calls: Calls, ceilings: Ceilings | None, steps: int, fac
         engine=placement.engine if placement else None,
         flag=_flag(efficiency, placement.bound if placement else None, placement.memory_level if placement else None, time_s),
         inferred=row.inferred,
+        exposed_s=None if row.exposed_ns is None else row.exposed_ns / 1e9 / steps,
+        kernels=_kernels(row.kernels, steps),
     )
 
 
@@ -401,54 +430,21 @@ def _flag(efficiency: float | None, bound: str | None, level: str | None, time_s
 
 
 def _totals(operators: tuple[OperatorRow, ...], facts: RunFile) -> Totals:
-    bounded = [row for row in operators if row.lower_bound_s is not None]
-    lower, time_s = sum(row.lower_bound_s or 0.0 for row in bounded), sum(row.time_s for row in bounded)
+    # What is faster than its bound counts with its time, so that bound, headroom and the rest add up to the whole.
+    bounded = [(row.time_s, min(row.lower_bound_s, row.time_s)) for row in operators if row.lower_bound_s is not None]
+    time_s = sum(row.time_s for row in operators)
+    judged_s, lower_s = sum(time_s for time_s, _ in bounded), sum(lower_s for _, lower_s in bounded)
     return Totals(
         flops=sum(row.flops for row in operators),
         matrix_flops=sum(row.matrix_flops for row in operators),
         bytes=sum(row.bytes for row in operators),
-        time_s=sum(row.time_s for row in operators),
-        lower_bound_s=lower,
-        efficiency=lower / time_s if time_s > 0 and lower > 0 else None,
+        time_s=time_s,
+        lower_bound_s=lower_s,
+        headroom_s=judged_s - lower_s,
+        unjudged_s=time_s - judged_s,
+        efficiency=lower_s / judged_s if judged_s > 0 and lower_s > 0 else None,
         peak_memory_bytes=facts.peak_memory_bytes,
     )
-
-
-def _timeline(trace: Trace, attribution: Attribution, steps: int) -> Timeline:
-    def seconds(found: Intervals) -> float:
-        return intervals.length(found) / 1e9 / steps
-
-    busy = attribution.busy
-    if len(trace.device):
-        compute = intervals.intersect(busy, device_intervals(trace, KERNEL))
-        memcpy = intervals.intersect(busy, device_intervals(trace, MEMCPY))
-        communication = intervals.intersect(busy, device_intervals(trace, COMMUNICATION))
-    else:
-        compute, memcpy, communication = busy, np.empty((0, 2), np.int64), np.empty((0, 2), np.int64)
-    return Timeline(
-        span_s=attribution.span_ns / 1e9 / steps,
-        busy_s=seconds(busy),
-        idle_s=attribution.idle_ns / 1e9 / steps,
-        compute_s=seconds(compute),
-        memcpy_s=seconds(memcpy),
-        communication_s=seconds(communication),
-        exposed_memcpy_s=seconds(intervals.subtract(memcpy, intervals.merge(compute, communication))),
-        exposed_communication_s=seconds(intervals.subtract(communication, compute)),
-        overlap_s=attribution.overlap_ns / 1e9 / steps,
-    )
-
-
-def _bound_breakdown(operators: tuple[OperatorRow, ...], unmodelled_s: float, idle_s: float, idle_loading_s: float) -> dict[str, float]:
-    """Seconds by what bounds the operator; idle time is the input's or the host's, operators without a count are unmodelled."""
-    seconds: dict[str, float] = {}
-    for row in operators:
-        seconds[row.bound] = seconds.get(row.bound, 0.0) + row.time_s
-    if unmodelled_s:
-        seconds["unmodelled"] = unmodelled_s
-    if idle_loading_s:
-        seconds["input"] = idle_loading_s
-    seconds["host"] = seconds.get("host", 0.0) + max(0.0, idle_s - idle_loading_s)
-    return dict(sorted(seconds.items(), key=lambda item: -item[1]))
 
 
 # --- modules -----------------------------------------------------------------------------------------------------------------------
@@ -471,7 +467,7 @@ def _modules(rows: tuple[Row, ...], judged: list[OperatorRow], calls: Calls, ste
                 for k, value in enumerate((work.flops, work.matrix_flops, work.bytes)):
                     exact[at][k] += value * row.calls
             bounded = operator.lower_bound_s is not None
-            sums[at] += (operator.time_s, operator.lower_bound_s or 0.0, operator.time_s if bounded else 0.0)
+            sums[at] += (operator.time_s, min(operator.lower_bound_s or 0.0, operator.time_s), operator.time_s if bounded else 0.0)
     result = []
     for at, module in enumerate(calls.modules):
         if index[module.path] != at:

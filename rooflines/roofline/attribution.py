@@ -12,23 +12,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from rooflines.profiler.noted import NotedCall
 from rooflines.profiler.trace import intervals
-from rooflines.profiler.trace.calls import OPTIMIZER, Calls
+from rooflines.profiler.trace.breakdown import device_intervals
+from rooflines.profiler.trace.calls import FORWARD, Calls
+from rooflines.profiler.trace.collectives import launched_by_collectives
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.launches import launching
-from rooflines.profiler.trace.records import OPERATOR, RUNTIME, Int64s, Trace
-from rooflines.profiler.trace.signature import Signature, TensorArg
+from rooflines.profiler.trace.nesting import covered, exclusive
+from rooflines.profiler.trace.records import COMMUNICATION, KERNEL, MEMCPY, MEMSET, OPERATOR, RUNTIME, Int64s, Trace
+from rooflines.profiler.trace.signature import Signature
+from rooflines.profiler.trace.windows import at_launch, belonging, earlier, lasting, step_window, whole_window
+from rooflines.profiler.trace.windows import inside as in_windows
 from rooflines.roofline.compiled import CompiledCalls
-from rooflines.roofline.inferred import infer
-from rooflines.roofline.work import CallCount, Work, count
-from rooflines.roofline.work.decomposed import SOMETIMES_DECOMPOSED
-from rooflines.units import seconds
+from rooflines.roofline.counts import Counts
+from rooflines.roofline.work import CallCount, Work
+from rooflines.units import counted, seconds
 
 Mask = npt.NDArray[np.bool_]
 
@@ -41,10 +44,21 @@ _WORTH_A_NOTE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
+class Kernel:
+    """What an operator ran on the device, by name: calls and nanoseconds, each event's duration, and the streams that it ran on."""
+
+    name: str
+    calls: int
+    time_ns: int
+    streams: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
     """All calls of one counted (or composite) signature in one module and phase: nanoseconds and calls over the window.
 
-    ``inferred`` says what of the call the trace left out and other calls told, None where nothing.
+    ``inferred`` says what was inferred from other calls in the trace, None where nothing. ``exposed_ns`` is the time of its copies and
+    collectives that nothing of a higher priority hides, None where it has none (``partition.py`` on the priority).
     """
 
     signature: Signature
@@ -54,32 +68,58 @@ class Row:
     calls: int
     time_ns: int
     inferred: str | None = None
+    kernels: tuple[Kernel, ...] = ()
+    exposed_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Time without a count: an operator's or a kernel's, with the reason."""
+    """Time without a count: an operator's or a kernel's, with the reason.
+
+    ``signature`` is None and ``module`` -1 where no operator launched it.
+    """
 
     name: str
     reason: str
     calls: int
     time_ns: int
+    module: int = -1
+    phase: int = FORWARD
+    signature: Signature | None = None
+    kernels: tuple[Kernel, ...] = ()
+    exposed_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """The busy time of the window in pieces: which event ran from when to when, and the index of its row (-1: a gap's).
+
+    ``event`` indexes the device events, or on a CPU the host events. Pieces of one thread of a CPU do not overlap; those of
+    streams may.
+    """
+
+    event: Int64s
+    start_ns: Int64s
+    end_ns: Int64s
+    row: Int64s
 
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """The window's time, divided. ``overlap_ns`` is time counted in two rows because both ran: rows + gaps + idle - overlap = span.
+    """The divided time of the window: rows + gaps + idle - overlap = span, where ``overlap_ns`` is time counted in two rows.
 
-    The span of a device is that from the first to the last event of what the steps launched, and what else ran in it is among the gaps;
-    the span of a CPU are the steps themselves.
-    ``windows`` has a row for each profiler step, or one for the whole trace: on a device a step lasts until what it launched has ended,
-    and the next one begins there. ``steps`` is the number of profiler steps, 0 when there are none; ``graphs_ns`` the device time of
-    what was launched as a graph. ``launch`` is the host event that launched each device event (-1: not in the trace). ``notes`` are
-    sentences about what was left out or told with doubt.
+    ``windows`` has a row for each profiler step, or one for the whole trace, and ``span_ns`` is their length: that of the steps
+    (``trace/windows.py``), or from the first to the last event. What else ran meanwhile is among the gaps. ``steps`` is the number of
+    profiler steps, 0 when there are none; ``graphs_ns`` the device time of what was launched as a graph. ``launch`` is the host event
+    that launched each device event (-1: not in the trace), ``earlier_ns`` the device time of work launched before the recording, which
+    is in no step. ``trace`` is the trace with all that a collective launched marked as communication. ``notes`` are sentences about
+    what was left out or inferred with doubt.
     """
 
+    trace: Trace
     rows: tuple[Row, ...]
     gaps: tuple[Gap, ...]
+    pieces: Pieces
     windows: Intervals
     steps: int
     span_ns: int
@@ -87,7 +127,13 @@ class Attribution:
     launch: Int64s
     orphans: int
     graphs_ns: int
+    earlier_ns: int = 0
     notes: tuple[str, ...] = ()
+
+    @property
+    def window(self) -> Intervals:
+        """The windows as one set of intervals."""
+        return intervals.union(self.windows[:, 0], self.windows[:, 1])
 
     @property
     def busy_ns(self) -> int:
@@ -116,50 +162,44 @@ def attribute(
     """Divide the time of the trace's steps, or of the whole trace when it has none; of the device when the trace has device events,
     else of the CPU. ``parameter_elements`` is what the optimizers of one step update together, and ``noted`` the calls of one step
     whose arguments the trace leaves out, where somebody noted them. ``compiled`` knows the kernels of compiled code."""
-    counts = _Counts(trace, calls, parameter_elements, parameter_dtype, noted)
+    counts = Counts(trace, calls, parameter_elements, parameter_dtype, noted)
     if compiled is not None:
         counts.take(compiled)
     ownership = _own(trace, calls, counts)
     steps = step_window(trace, calls)
     window = whole_window(trace, calls) if steps is None else steps
-    inside = np.ones(len(trace.host), bool) if steps is None else _inside(trace.host.start_ns, steps)
-    on_device = len(trace.device) > 0
+    inside = np.ones(len(trace.host), bool) if steps is None else in_windows(trace.host.start_ns, steps)
     launch, doubtful = launching(trace)
-    belongs = _belonging(trace, window, inside, launch)
-    if on_device:
-        rows, gaps, busy, orphans, graphs_ns = _attribute_device(trace, calls, counts, ownership, inside, launch, belongs)
-        span_ns = int(busy[-1, 1] - busy[0, 0]) if len(busy) else 0
+    windows, earlier_ns, notes = window if steps is None else calls.steps, 0, (*calls.notes, *_ambiguous(doubtful))
+    if len(trace.device):
+        trace = launched_by_collectives(trace, calls, launch)
+        before = earlier(trace, launch) if steps is not None else np.zeros(len(trace.device), bool)
+        belongs = belonging(trace, window, inside, launch, before)
+        if steps is not None:
+            windows = lasting(windows, trace, launch, belongs, before)
+        window = intervals.union(windows[:, 0], windows[:, 1])
+        found = _attribute_device(trace, calls, counts, ownership, inside, launch, belongs, window)
+        rows, gaps, pieces, busy, orphans, graphs_ns = found
+        earlier_ns = intervals.length(intervals.union(trace.device.start_ns[before], trace.device.end_ns[before]))
+        notes += (*_earlier_work(int(before.sum()), earlier_ns), *_left_out(trace, before, window))
     else:
-        rows, gaps, busy = _attribute_host(trace, calls, window, counts, ownership, inside)
-        orphans, graphs_ns, span_ns = 0, 0, intervals.length(window)
-    windows = window if steps is None else calls.steps
+        rows, gaps, pieces, busy = _attribute_host(trace, calls, window, counts, ownership, inside)
+        orphans, graphs_ns = 0, 0
     return Attribution(
+        trace=trace,
         rows=rows,
         gaps=gaps,
-        windows=_lasting(windows, trace, launch, belongs) if on_device and steps is not None else windows,
+        pieces=pieces,
+        windows=windows,
         steps=0 if steps is None else len(calls.steps),
-        span_ns=span_ns,
+        span_ns=intervals.length(window),
         busy=busy,
         launch=launch,
         orphans=orphans,
         graphs_ns=graphs_ns,
-        notes=(*calls.notes, *_ambiguous(doubtful), *_left_out(trace, busy if on_device else None)),
+        earlier_ns=earlier_ns,
+        notes=notes,
     )
-
-
-def _belonging(trace: Trace, window: Intervals, inside: Mask, launch: Int64s) -> Mask:
-    """Which device events are those of the window: work launched in a step is that step's, whenever it runs.
-
-    Of what has no launch in the trace only the begin is known, and the device runs behind the host: it is taken for the steps' from the
-    begin of the first one until the device comes to what was launched behind the last one.
-    """
-    device, known = trace.device, launch >= 0
-    if not len(window):
-        return np.zeros(len(device), bool)
-    behind = device.start_ns[known & (_of(trace.host.start_ns, launch) >= window[-1, 1])]
-    orphans = (device.start_ns >= window[0, 0]) & (device.start_ns < behind.min() if len(behind) else True)
-    belongs: Mask = np.where(known, _of(inside, launch), orphans)
-    return belongs
 
 
 def _ambiguous(ids: int) -> tuple[str, ...]:
@@ -169,181 +209,25 @@ def _ambiguous(ids: int) -> tuple[str, ...]:
     return (f"Correlation ids with several launches, of which the times told which launched what: {ids:,}.",)
 
 
-def _left_out(trace: Trace, busy: Intervals | None) -> tuple[str, ...]:
-    """A note on the device's time before and behind that of the steps, where it is worth one; ``busy`` is None for a CPU."""
-    if busy is None:
+def _earlier_work(events: int, time_ns: int) -> tuple[str, ...]:
+    """A note on work that was launched before the recording began."""
+    if not events:
         return ()
-    left_ns = intervals.length(intervals.union(trace.device.start_ns, trace.device.end_ns)) - intervals.length(busy)
-    if left_ns <= _WORTH_A_NOTE * intervals.length(busy):
-        return ()
-    return (f"{seconds(left_ns / 1e9)} of device time lie before or behind the work of the steps and are not counted.",)
+    return (
+        f"{seconds(time_ns / 1e9)} of device time ({counted(events, 'event')}) was launched before the recording began and is in no "
+        "step.",
+    )
 
 
-def _lasting(steps: Intervals, trace: Trace, launch: Int64s, belongs: Mask) -> Intervals:
-    """The steps, each from the end of the one before to the end of what it launched (as PyTorch's TensorBoard profiler draws them)."""
+def _left_out(trace: Trace, before: Mask, window: Intervals) -> tuple[str, ...]:
+    """A note on other device time outside of the steps, where it is worth one."""
     device = trace.device
-    began = np.where(launch >= 0, _of(trace.host.start_ns, launch), device.start_ns)
-    number = np.searchsorted(steps[:, 0], began, side="right") - 1
-    ends = steps[:, 1].copy()
-    of_step = belongs & (number >= 0)
-    np.maximum.at(ends, number[of_step], device.end_ns[of_step])
-    before = device.end_ns[number < 0]
-    ends = np.maximum.accumulate(ends)
-    starts = np.maximum(steps[:, 0], np.concatenate(([before.max() if len(before) else steps[0, 0]], ends[:-1])))
-    return np.stack((np.minimum(starts, ends), ends), axis=1)
-
-
-class _Counts:
-    """The count of every operator event, worked out once per distinct signature.
-
-    Where the inputs do not determine the work (``aten::index``, lists of tensors whose dtype the trace lacks) the bytes that the call
-    allocated and kept are its output, and calls that kept different amounts are different variants of the signature. Lists of more
-    than 30 tensors are left out of traces; in the optimizer they are the parameters, shared among the calls that a step makes. Under
-    autocast an operator casts its arguments and calls itself with them: the outer call only dispatches.
-    """
-
-    def __init__(
-        self, trace: Trace, calls: Calls, parameter_elements: int | None, parameter_dtype: str, noted: tuple[NotedCall, ...]
-    ) -> None:
-        self.variants: list[tuple[Signature, CallCount]] = [(signature, count(signature)) for signature in trace.signatures]
-        self.of_event = trace.host.signature.astype(np.int64)
-        self.inferred: dict[int, str] = {}
-        self._known: dict[tuple[int, int | None, int | None], int] = {}
-        self._trace = trace
-        self._calls = calls
-        self._from_allocations()
-        self._from_other_calls()
-        if parameter_elements is not None:
-            self._from_parameters(parameter_elements, parameter_dtype)
-        self._from_notes(noted)
-        self._pass_through_to_itself()
-
-    def __getitem__(self, event: int) -> CallCount:
-        return self.variants[int(self.of_event[event])][1]
-
-    def take(self, compiled: CompiledCalls) -> None:
-        """What compiled code's kernels count takes the place of what their names say."""
-        known = compiled.of_event >= 0
-        self.of_event[known] = compiled.of_event[known] + len(self.variants)
-        self.variants += compiled.variants
-
-    def _variant(
-        self, code: int, output_bytes: int | None = None, parameter_elements: int | None = None, parameter_dtype: str = "float32"
-    ) -> int:
-        """The index of the signature ``code`` counted with these hints."""
-        key = (code, output_bytes, parameter_elements)
-        if key not in self._known:
-            self._known[key] = len(self.variants)
-            signature = self._trace.signatures[code]
-            self.variants.append((signature, count(signature, output_bytes, parameter_elements, parameter_dtype)))
-        return self._known[key]
-
-    def _from_allocations(self) -> None:
-        unclear = [code for code, (signature, found) in enumerate(self.variants) if _needs_output(signature, found)]
-        host, memory = self._trace.host, self._trace.memory
-        # Of the device whose time is divided: a call may allocate on the host as well.
-        ours = (memory.device_type != 0) == bool(len(self._trace.device))
-        if not unclear or not ours.any():
-            return
-        order = np.flatnonzero(ours)
-        order = order[np.argsort(memory.thread[order], kind="stable")]
-        threads, first = np.unique(memory.thread[order], return_index=True)
-        by_thread = {
-            thread: (memory.time_ns[part], np.cumsum(memory.size_bytes[part]))
-            for thread, part in zip(threads.tolist(), np.split(order, first[1:]), strict=True)
-        }
-        for event in np.flatnonzero(np.isin(host.signature, unclear)).tolist():
-            thread = int(host.thread[event])
-            if thread not in by_thread:
-                continue
-            times, total = by_thread[thread]
-            first, last = np.searchsorted(times, (host.start_ns[event], self._calls.end_ns[event]))
-            kept = int(total[last - 1] if last else 0) - int(total[first - 1] if first else 0)
-            if kept > 0:
-                self.of_event[event] = self._variant(int(host.signature[event]), output_bytes=kept)
-
-    def _from_other_calls(self) -> None:
-        """Old traces hold shapes and nothing else; ``inferred.py`` knows where in the trace the rest stands."""
-        unknown = np.array([*(found.kind == "unknown" for _, found in self.variants), False])
-        for events, clues in infer(self._trace, self._calls, unknown[self.of_event]):
-            signature = self._trace.signatures[int(self._trace.host.signature[events[0]])]
-            outputs = None
-            for clue in clues:
-                signature, outputs = clue.fill(signature), clue.outputs or outputs
-            found = count(signature, outputs=outputs)
-            if found.kind != "unknown":
-                self.inferred[len(self.variants)] = "; ".join(dict.fromkeys(clue.source for clue in clues))
-                self.of_event[events] = len(self.variants)
-                self.variants.append((signature, found))
-
-    def _from_parameters(self, elements: int, dtype: str) -> None:
-        host, calls = self._trace.host, self._calls
-        steps = max(1, len(calls.steps))
-        for code, signature in enumerate(self._trace.signatures):
-            if signature.arg(0) != () or not signature.name.startswith(("aten::_foreach_", "aten::_fused_", "aten::_amp_foreach_")):
-                continue
-            events = np.flatnonzero((host.signature == code) & (calls.phase == OPTIMIZER))
-            if len(events):
-                self.of_event[events] = self._variant(code, None, elements * steps // len(events), dtype)
-
-    def _from_notes(self, noted: tuple[NotedCall, ...]) -> None:
-        """Every step makes the noted calls in the noted order; where the trace has another number of them, nothing is concluded."""
-        host, calls = self._trace.host, self._calls
-        if not noted or not len(host):
-            return
-        steps = step_window(self._trace, calls)
-        inside = (host.kind == OPERATOR) & (True if steps is None else _inside(host.start_ns, steps))
-        explicit = np.array([*(found.kind == "counted" and not found.decomposes for _, found in self.variants), False])
-        names = sorted({call.name for call in noted})
-        codes = np.array([names.index(name) if name in names else -1 for name in self._trace.names])[host.name]
-        # The calls that a dispatch mode sees: not those that another operator makes for itself.
-        seen = inside & (codes >= 0) & ~_covered(inside & ((codes >= 0) | explicit[self.of_event]), calls.after)
-        for code, name in enumerate(names):
-            listed = [call for call in noted if call.name == name]
-            events = np.flatnonzero(seen & (codes == code))
-            events = events[np.argsort(host.start_ns[events], kind="stable")]
-            if len(events) != len(listed) * (1 if steps is None else len(calls.steps)):
-                continue
-            for place, call in enumerate(listed):
-                self.of_event[events[place :: len(listed)]] = len(self.variants)
-                signature = call.signature
-                self.variants.append((signature, count(signature, outputs=call.results)))
-
-    def pass_through(self, events: Int64s) -> None:
-        """These operators only dispatch: their work is that of operators below them."""
-        codes, place = np.unique(self.of_event[events], return_inverse=True)
-        self.of_event[events] = len(self.variants) + place.reshape(-1)
-        for code in codes.tolist():
-            self.variants.append((self.variants[code][0], CallCount("composite", None, "other")))
-
-    def _pass_through_to_itself(self) -> None:
-        """What calls an operator of its own name: under autocast the same call with other dtypes, else the overload with a kernel."""
-        host, calls, signatures = self._trace.host, self._calls, self._trace.signatures
-        above = np.where(calls.parent >= 0, calls.operator[np.maximum(calls.parent, 0)], -1) if len(host) else calls.parent
-        itself = (host.kind == OPERATOR) & (above >= 0)
-        if len(host):
-            itself &= host.name == host.name[np.maximum(above, 0)]
-        pairs, pair_of = np.unique(
-            np.stack((host.signature[above[itself]], host.signature[itself]), axis=1), axis=0, return_inverse=True
-        )
-        passed = np.array([_hands_on(signatures[outer], signatures[inner]) for outer, inner in pairs.tolist()], bool)
-        self.pass_through(np.unique(above[itself][passed[pair_of.reshape(-1)]]) if len(pairs) else np.empty(0, np.int64))
-
-
-def _hands_on(outer: Signature, inner: Signature) -> bool:
-    """Whether a call only hands its arguments on to another of the same name."""
-    if outer.name.removeprefix("aten::") in SOMETIMES_DECOMPOSED:
-        return True
-    before, after = outer.tensors, inner.tensors
-    cast = [tensor.dtype for tensor in before] != [tensor.dtype for tensor in after]
-    return cast and [tensor.shape for tensor in before] == [tensor.shape for tensor in after]
-
-
-def _needs_output(signature: Signature, found: CallCount) -> bool:
-    """Whether what the call allocated says more than its signature: the dtype of a list, a result whose size the device decides."""
-    if found.kind == "unknown" or any(isinstance(arg, tuple) and arg and isinstance(arg[0], TensorArg) for arg in signature.args):
-        return True
-    return count(signature, output_bytes=1) != found
+    every = intervals.union(device.start_ns[~before], device.end_ns[~before])
+    inside_ns = intervals.length(intervals.intersect(every, window))
+    left_ns = intervals.length(every) - inside_ns
+    if left_ns <= _WORTH_A_NOTE * inside_ns:
+        return ()
+    return (f"{seconds(left_ns / 1e9)} of device time lies outside the steps and is not counted.",)
 
 
 # --- ownership ---------------------------------------------------------------------------------------------------------------------
@@ -359,7 +243,7 @@ class _Ownership:
     saved: Int64s
 
 
-def _own(trace: Trace, calls: Calls, counts: _Counts) -> _Ownership:
+def _own(trace: Trace, calls: Calls, counts: Counts) -> _Ownership:
     """Who owns each host event, by the rule at the top of this file."""
     after = calls.after
 
@@ -371,20 +255,20 @@ def _own(trace: Trace, calls: Calls, counts: _Counts) -> _Ownership:
     counted = where(lambda _, found: found.kind == "counted")
     working = counted & where(lambda _, found: found.work != Work())
     decomposes = counted & where(lambda _, found: found.decomposes)
-    hidden = _covered(counted & ~decomposes, after)
+    hidden = covered(counted & ~decomposes, after)
     passed = decomposes & (_below(working & ~hidden, after) > 0)
     counts.pass_through(np.flatnonzero(passed))
     owning = counted & ~passed
-    free = ~_covered(owning, after)
+    free = ~covered(owning, after)
     owning &= free
 
     # A wrapper hides what it wraps: where something below it has no count, that is to be seen.
     unknown = free & where(lambda _, found: found.kind == "unknown")
     wrapping = where(lambda signature, found: found.kind != "unknown" and signature.name.startswith("aten::")) & free & ~owning
     wrapping &= (_below(owning & working, after) == 1) & (_below(unknown, after) == 0)
-    wrapping &= ~_covered(wrapping, after)
+    wrapping &= ~covered(wrapping, after)
 
-    outermost = np.flatnonzero(wrapping | (owning & ~_covered(wrapping, after)))
+    outermost = np.flatnonzero(wrapping | (owning & ~covered(wrapping, after)))
     workers = np.flatnonzero(owning & working)
     whose = outermost.copy()
     wrappers = wrapping[outermost]
@@ -418,32 +302,18 @@ def _changes(signature: Signature, operand: object) -> bool:
     return signature.name.endswith("_") and not signature.name.endswith("__") and signature.arg(0) == operand
 
 
-def _covered(chosen: Mask, after: Int64s) -> Mask:
-    """Which events a chosen one encloses."""
-    reach = np.maximum.accumulate(np.where(chosen, after, 0))
-    covered = np.zeros(len(after), bool)
-    covered[1:] = reach[:-1] > np.arange(1, len(after))
-    return covered
-
-
 def _below(chosen: Mask, after: Int64s) -> Int64s:
     """How many chosen events each event encloses."""
     total = np.concatenate(([0], np.cumsum(chosen)))
     return total[after] - total[1:]
 
 
-def _inside(times_ns: Int64s, window: Intervals) -> Mask:
-    """Which of ``times_ns`` lie in the window."""
-    at = np.searchsorted(window[:, 0], times_ns, side="right") - 1
-    return (at >= 0) & (times_ns < window[np.maximum(at, 0), 1]) if len(window) else np.zeros(len(times_ns), bool)
-
-
 # --- CPU ---------------------------------------------------------------------------------------------------------------------------
 
 
 def _attribute_host(
-    trace: Trace, calls: Calls, window: Intervals, counts: _Counts, ownership: _Ownership, inside: Mask
-) -> tuple[tuple[Row, ...], tuple[Gap, ...], Intervals]:
+    trace: Trace, calls: Calls, window: Intervals, counts: Counts, ownership: _Ownership, inside: Mask
+) -> tuple[tuple[Row, ...], tuple[Gap, ...], Pieces, Intervals]:
     host, owner = trace.host, ownership.owner
     until = _window_end(host.start_ns, window)
     duration = np.minimum(calls.end_ns, until) - host.start_ns
@@ -462,10 +332,13 @@ def _attribute_host(
     events = np.concatenate((owner[owned], saved, passed_through))
     time = np.concatenate((duration[owned], duration[saved], own[passed_through]))
     np.subtract.at(time, np.searchsorted(owned, saved, side="right") - 1, duration[saved])
-    rows, gaps = _rows_and_gaps(trace, calls, counts, events, time)
+    rows, gaps, row = _rows_and_gaps(trace, calls, counts, events, time)
     counted = np.concatenate((owned, passed_through))
     busy = intervals.union(host.start_ns[counted], host.start_ns[counted] + duration[counted])
-    return rows, gaps, busy
+    order = np.argsort(events, kind="stable")
+    events, row = events[order], row[order]
+    which, starts, ends = exclusive(host.thread[events], host.start_ns[events], host.start_ns[events] + duration[events])
+    return rows, gaps, Pieces(events[which], starts, ends, row[which]), busy
 
 
 def _window_end(times_ns: Int64s, window: Intervals) -> Int64s:
@@ -481,12 +354,20 @@ def _window_end(times_ns: Int64s, window: Intervals) -> Int64s:
 
 
 def _attribute_device(
-    trace: Trace, calls: Calls, counts: _Counts, ownership: _Ownership, inside: Mask, launch: Int64s, belongs: Mask
-) -> tuple[tuple[Row, ...], tuple[Gap, ...], Intervals, int, int]:
+    trace: Trace,
+    calls: Calls,
+    counts: Counts,
+    ownership: _Ownership,
+    inside: Mask,
+    launch: Int64s,
+    belongs: Mask,
+    window: Intervals,
+) -> tuple[tuple[Row, ...], tuple[Gap, ...], Pieces, Intervals, int, int]:
     host, device, owner = trace.host, trace.device, ownership.owner
     known = launch >= 0
-    owning = np.where(known, _of(owner, launch), -1)
-    innermost = np.where(known, _of(calls.operator, launch), -1)
+    owning = np.where(known, at_launch(owner, launch), -1)
+    innermost = np.where(known, at_launch(calls.operator, launch), -1)
+    exposed = _exposed(trace)
 
     owned = np.flatnonzero(belongs & (owning >= 0))
     owners, position = np.unique(owning[owned], return_inverse=True)
@@ -496,64 +377,124 @@ def _attribute_device(
     silent = np.setdiff1d(silent, owners)
     events = np.concatenate((owners, silent)).astype(np.int64)
     keys, group = _group(calls, counts.of_event, events)
-    busy_ns = intervals.lengths_by_group(group[position], device.start_ns[owned], device.end_ns[owned], len(keys))
+    group_of = group[position]
+    busy_ns = intervals.lengths_by_group(group_of, device.start_ns[owned], device.end_ns[owned], len(keys))
     numbers = np.bincount(group, minlength=len(keys))
+    ran, hidden = _kernels(trace, owned, group_of, len(keys)), _sums(exposed[owned], group_of, len(keys))
     rows = tuple(
-        Row(counts.variants[variant][0], counts.variants[variant][1], module, phase, number, time_ns, counts.inferred.get(variant))
-        for (variant, module, phase), number, time_ns in zip(keys.tolist(), numbers.tolist(), busy_ns.tolist(), strict=True)
+        Row(
+            counts.variants[variant][0],
+            counts.variants[variant][1],
+            module,
+            phase,
+            number,
+            time_ns,
+            counts.inferred.get(variant),
+            kernels,
+            exposed_ns,
+        )
+        for (variant, module, phase), number, time_ns, kernels, exposed_ns in zip(
+            keys.tolist(), numbers.tolist(), busy_ns.tolist(), ran, hidden, strict=True
+        )
     )
-    gaps = _device_gaps(trace, counts, np.flatnonzero(belongs & (owning < 0)), innermost, known)
-    busy = intervals.union(device.start_ns[belongs], device.end_ns[belongs])
-    graphs = belongs & known & _of(_is_graph(trace), launch)
+    gaps = _device_gaps(trace, calls, counts, np.flatnonzero(belongs & (owning < 0)), innermost, known, exposed)
+    graphs = belongs & known & at_launch(_is_graph(trace), launch)
     graphs_ns = intervals.length(intervals.union(device.start_ns[graphs], device.end_ns[graphs]))
-    if len(busy):
-        # Beside what others launched the device is not idle, and its time is not the steps'.
-        low, high = int(busy[0, 0]), int(busy[-1, 1])
-        others = np.flatnonzero(~belongs & (device.start_ns < high) & (device.end_ns > low))
-        starts, ends = np.maximum(device.start_ns[others], low), np.minimum(device.end_ns[others], high)
-        gaps += _other_gaps(trace, others, starts, ends)
-        busy = intervals.merge(busy, intervals.union(starts, ends))
-    return rows, gaps, busy, int((belongs & ~known).sum()), graphs_ns
+
+    row_of = np.full(len(device), -1, np.int64)
+    row_of[owned] = group_of
+    event, starts, ends = intervals.split(device.start_ns, device.end_ns, window)
+    # Beside what others launched the device is not idle, and its time is not the steps'.
+    others = ~belongs[event]
+    gaps += _other_gaps(trace, event[others], starts[others], ends[others])
+    busy = intervals.union(starts, ends)
+    return rows, gaps, Pieces(event, starts, ends, row_of[event]), busy, int((belongs & ~known).sum()), graphs_ns
 
 
-def _device_gaps(trace: Trace, counts: _Counts, events: Int64s, innermost: Int64s, known: Mask) -> tuple[Gap, ...]:
+def _exposed(trace: Trace) -> Int64s:
+    """Of each copy and collective the time in which nothing of a higher priority runs; -1 for everything else."""
+    device = trace.device
+    found = np.full(len(device), -1, np.int64)
+    hiding = device_intervals(trace, KERNEL, MEMSET)
+    for kind in (MEMCPY, COMMUNICATION):
+        chosen = device.kind == kind
+        if not chosen.any():
+            continue
+        alone = intervals.subtract(device_intervals(trace, kind), hiding)
+        found[chosen] = intervals.covered(alone, np.stack((device.start_ns[chosen], device.end_ns[chosen]), axis=1))
+        hiding = intervals.merge(hiding, device_intervals(trace, kind))
+    return found
+
+
+def _sums(exposed: Int64s, group: Int64s, groups: int) -> list[int | None]:
+    """The sum of ``exposed`` in each group, None where none of its events has any such figure."""
+    has = exposed >= 0
+    total = np.bincount(group[has], weights=exposed[has], minlength=groups)
+    numbers = np.bincount(group[has], minlength=groups)
+    return [round(value) if number else None for value, number in zip(total.tolist(), numbers.tolist(), strict=True)]
+
+
+def _kernels(trace: Trace, events: Int64s, group: Int64s, groups: int) -> list[tuple[Kernel, ...]]:
+    """The device events of each group by name, longest first."""
+    device = trace.device
+    found: list[list[Kernel]] = [[] for _ in range(groups)]
+    if not len(events):
+        return [tuple(one) for one in found]
+    keys, which = np.unique(np.stack((group, device.name[events].astype(np.int64))), axis=1, return_inverse=True)
+    which = which.reshape(-1)
+    numbers = np.bincount(which)
+    times = np.zeros(keys.shape[1], np.int64)
+    np.add.at(times, which, device.end_ns[events] - device.start_ns[events])
+    streams: list[list[int]] = [[] for _ in range(keys.shape[1])]
+    for place, stream in np.unique(np.stack((which, device.stream[events])), axis=1).T.tolist():
+        streams[place].append(stream)
+    for (at, name), number, time_ns, ran_on in zip(keys.T.tolist(), numbers.tolist(), times.tolist(), streams, strict=True):
+        found[at].append(Kernel(trace.names[name], number, time_ns, tuple(ran_on)))
+    return [tuple(sorted(one, key=lambda kernel: (-kernel.time_ns, kernel.name))) for one in found]
+
+
+def _device_gaps(
+    trace: Trace, calls: Calls, counts: Counts, events: Int64s, innermost: Int64s, known: Mask, exposed: Int64s
+) -> tuple[Gap, ...]:
     """The device events that no counted operator owns, by the operator around their launch, or by kernel where there is none."""
+    if not len(events):
+        return ()
     host, device = trace.host, trace.device
     operator = innermost[events]
     inside = operator >= 0
-    # What decides the name and the reason: the operator's name and variant, or the kernel's name and whether its launch is known.
-    name = np.where(inside, _of(host.name, operator), device.name[events])
-    variant = np.where(inside, _of(counts.of_event, operator), np.where(known[events], -1, -2))
-    kinds, kind_of = np.unique(np.stack((name, variant, inside), axis=1), axis=0, return_inverse=True)
-    labels: dict[tuple[str, str], int] = {}
-    label_of_kind = []
-    for code, which, operated in kinds.tolist():
-        reason = (counts.variants[which][1].reason or "no formula") if operated else NO_OPERATOR if which == -1 else NO_LAUNCH
-        label_of_kind.append(labels.setdefault((trace.names[code], reason), len(labels)))
-    group = np.array(label_of_kind, np.int64)[kind_of.reshape(-1)]
-    busy_ns = intervals.lengths_by_group(group, device.start_ns[events], device.end_ns[events], len(labels))
+    # What decides: the operator's variant, module and phase, or the kernel's name and whether its launch is known.
+    variant = np.where(inside, at_launch(counts.of_event, operator), np.where(known[events], -1, -2))
+    name = np.where(inside, at_launch(host.name, operator), device.name[events])
+    module = np.where(inside, at_launch(calls.module, operator), -1)
+    phase = np.where(inside, at_launch(calls.phase, operator), FORWARD)
+    keys, group = np.unique(np.stack((name, variant, module, phase), axis=1), axis=0, return_inverse=True)
+    group = group.reshape(-1)
+    busy_ns = intervals.lengths_by_group(group, device.start_ns[events], device.end_ns[events], len(keys))
     # A call is one of the operator; where there is none, one of the kernel.
     callers = np.unique(np.stack((group, np.where(inside, operator, -1 - events)), axis=1), axis=0)
-    numbers = np.bincount(callers[:, 0], minlength=len(labels))
-    return tuple(
-        Gap(*label, number, time_ns) for label, number, time_ns in zip(labels, numbers.tolist(), busy_ns.tolist(), strict=True)
-    )
+    numbers = np.bincount(callers[:, 0], minlength=len(keys))
+    ran, hidden = _kernels(trace, events, group, len(keys)), _sums(exposed[events], group, len(keys))
+    gaps = []
+    for place, (code, which, at, during) in enumerate(keys.tolist()):
+        signature, reason = None, NO_OPERATOR if which == -1 else NO_LAUNCH
+        if which >= 0:
+            signature, reason = counts.variants[which][0], counts.variants[which][1].reason or "no formula"
+        gaps.append(
+            Gap(trace.names[code], reason, int(numbers[place]), int(busy_ns[place]), at, during, signature, ran[place], hidden[place])
+        )
+    return tuple(gaps)
 
 
 def _other_gaps(trace: Trace, events: Int64s, starts: Int64s, ends: Int64s) -> tuple[Gap, ...]:
     """These device events, which are no step's, by name; ``starts`` and ``ends`` are those of their parts in the span."""
     names, group = np.unique(trace.device.name[events], return_inverse=True)
-    busy_ns = intervals.lengths_by_group(group.astype(np.int64), starts, ends, len(names))
+    group = group.reshape(-1).astype(np.int64)
+    busy_ns = intervals.lengths_by_group(group, starts, ends, len(names))
     numbers = np.bincount(group, minlength=len(names))
     return tuple(
         Gap(trace.names[code], OUTSIDE_STEPS, number, time_ns)
         for code, number, time_ns in zip(names.tolist(), numbers.tolist(), busy_ns.tolist(), strict=True)
     )
-
-
-def _of(host_column: npt.NDArray[Any], launch: Int64s) -> npt.NDArray[Any]:
-    """``host_column`` at every device event's launch; anything at all where there is none (-1), also in a trace without host events."""
-    return host_column[launch] if len(host_column) else np.zeros(len(launch), host_column.dtype)
 
 
 def _is_graph(trace: Trace) -> Mask:
@@ -576,47 +517,23 @@ def _group(calls: Calls, variants: Int64s, events: Int64s) -> tuple[Int64s, Int6
 
 
 def _rows_and_gaps(
-    trace: Trace, calls: Calls, counts: _Counts, events: Int64s, time_ns: Int64s
-) -> tuple[tuple[Row, ...], tuple[Gap, ...]]:
+    trace: Trace, calls: Calls, counts: Counts, events: Int64s, time_ns: Int64s
+) -> tuple[tuple[Row, ...], tuple[Gap, ...], Int64s]:
+    """The rows and gaps of these events, and the row of each event (-1: a gap)."""
     keys, group = _group(calls, counts.of_event, events)
     times = np.zeros(len(keys), np.int64)
     np.add.at(times, group, time_ns)
     numbers = np.bincount(group, minlength=len(keys)) if len(group) else np.empty(0, np.int64)
     rows: list[Row] = []
-    gaps: dict[tuple[str, str], Gap] = {}
-    for (variant, module, phase), total, number in zip(keys.tolist(), times.tolist(), numbers.tolist(), strict=True):
+    gaps: list[Gap] = []
+    row_of_key = np.full(len(keys), -1, np.int64)
+    for place, ((variant, module, phase), total, number) in enumerate(
+        zip(keys.tolist(), times.tolist(), numbers.tolist(), strict=True)
+    ):
         signature, found = counts.variants[variant]
         if found.kind == "unknown":
-            key = (signature.name, found.reason)
-            before = gaps.get(key, Gap(*key, 0, 0))
-            gaps[key] = Gap(*key, before.calls + number, before.time_ns + total)
+            gaps.append(Gap(signature.name, found.reason, number, total, module, phase, signature))
         else:
+            row_of_key[place] = len(rows)
             rows.append(Row(signature, found, module, phase, number, total, counts.inferred.get(variant)))
-    return tuple(rows), tuple(gaps.values())
-
-
-def step_window(trace: Trace, calls: Calls) -> Intervals | None:
-    """The profiler steps of the trace as intervals; None when it has none, or when most of its operators lie outside them.
-
-    The latter happens when the profiler was stepped without a schedule: the only mark is the sliver between the last step and the end.
-    """
-    if not len(calls.steps):
-        return None
-    steps = intervals.union(calls.steps[:, 0], calls.steps[:, 1])
-    if not len(steps):
-        return None
-    operators = trace.host.kind == OPERATOR
-    every = intervals.union(trace.host.start_ns[operators], calls.end_ns[operators])
-    return steps if 2 * intervals.length(intervals.intersect(every, steps)) >= intervals.length(every) else None
-
-
-def whole_window(trace: Trace, calls: Calls) -> Intervals:
-    """From the first to the last event: of the device where the trace has device events, else of the operators."""
-    if len(trace.device):
-        starts, ends = trace.device.start_ns, trace.device.end_ns
-    else:
-        operators = trace.host.kind == OPERATOR
-        starts, ends = trace.host.start_ns[operators], calls.end_ns[operators]
-    if not len(starts):
-        return np.empty((0, 2), np.int64)
-    return np.array([[starts.min(), ends.max()]], np.int64)
+    return tuple(rows), tuple(gaps), row_of_key[group]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from rooflines.roofline.analysis import Analysis, Finding, Input
-from rooflines.roofline.step_division import input_fraction, loader_is_slower
+from rooflines.roofline.feeding import input_fraction, loader_is_slower
 from rooflines.roofline.verdict import rates_sentence
 from rooflines.units import percent, seconds
 

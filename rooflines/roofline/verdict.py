@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rooflines.roofline.analysis import Analysis, OperatorRow, Rate, Steps
-from rooflines.roofline.step_division import host_fraction, input_fraction
+from rooflines.roofline.feeding import host_fraction, input_fraction
 from rooflines.units import percent, seconds, significant
 
 # A rate that is known less well than this is said as the interval it lies in: one number would say more than was measured.

@@ -26,7 +26,7 @@ from rooflines.roofline.analysis import PARTS, Analysis, Input, Rate, StepDivisi
 from rooflines.roofline.attribution import attribute
 from rooflines.roofline.findings import find
 from rooflines.roofline.input_advice import load_faster
-from rooflines.roofline.step_division import divide, feeding, host_fraction, input_fraction, limited_by, loader_is_slower
+from rooflines.roofline.feeding import divide, feeding, host_fraction, input_fraction, limited_by, loader_is_slower
 from tests.commands import write_ceilings
 from tests.samples import analysis as sample
 from tests.traces import add, kernel, launch, op, span, trace

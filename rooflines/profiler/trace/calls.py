@@ -13,8 +13,19 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from rooflines.profiler.trace.launches import LAUNCHING
 from rooflines.profiler.trace.nesting import Mask, innermost, nest, parents
-from rooflines.profiler.trace.records import ANNOTATION, MODULE_PREFIX, OPERATOR, PYTHON, STEP_PREFIX, HostEvents, Int64s, Trace
+from rooflines.profiler.trace.records import (
+    ANNOTATION,
+    MODULE_PREFIX,
+    OPERATOR,
+    PYTHON,
+    RUNTIME,
+    STEP_PREFIX,
+    HostEvents,
+    Int64s,
+    Trace,
+)
 
 FORWARD, BACKWARD, OPTIMIZER, OUTSIDE = 0, 1, 2, 3
 PHASES = ("forward", "backward", "optimizer", "")
@@ -22,6 +33,7 @@ PHASES = ("forward", "backward", "optimizer", "")
 _NODE_PREFIX = "autograd::engine::evaluate_function: "
 _OLD_NODE = re.compile(r"[A-Z]\w*Backward\d*")
 _OVERLAPPING = "Marks of steps that are not counted, because an earlier step was not over: {:,}."
+_EMPTY = "Marks of steps that are not counted, because no operator ran in them: {:,}."
 # Old traces know whole microseconds: so much may a step begin before the one before it ends.
 _RESOLUTION_NS = 1_000
 _MODULE = re.compile(re.escape(MODULE_PREFIX) + r"(?P<path>.*) \((?P<type>[^()]*)\)\Z")
@@ -79,7 +91,9 @@ def build_calls(trace: Trace) -> Calls:
     begin = _begins(host, end, innermost(is_node, after), forward, marks)
     phase = _phases(host, after, is_node, marks, begin)
     phase[is_step] = FORWARD
-    steps, bounds, left_out = _steps(host, np.flatnonzero(is_step))
+    steps, bounds, overlapping = _steps(host, np.flatnonzero(is_step))
+    launches = np.array([any(word in name for word in LAUNCHING) for name in trace.names], bool)[host.name]
+    steps, bounds, empty = _with_work(host.start_ns[is_operator | ((host.kind == RUNTIME) & launches)], steps, bounds)
     return Calls(
         parent=np.where(is_step, -1, parents(after)),
         operator=innermost(is_operator, after),
@@ -92,7 +106,7 @@ def build_calls(trace: Trace) -> Calls:
         module_calls=np.bincount(marked[marked >= 0], minlength=len(marks.modules)).astype(np.int64),
         steps=bounds,
         step_names=tuple(trace.names[code] for code in host.name[steps].tolist()),
-        notes=(_OVERLAPPING.format(left_out),) if left_out else (),
+        notes=tuple(text.format(number) for text, number in ((_OVERLAPPING, overlapping), (_EMPTY, empty)) if number),
     )
 
 
@@ -123,6 +137,19 @@ def _steps(host: HostEvents, marks: Int64s) -> tuple[Int64s, Int64s, int]:
             kept.append(mark)
             bounds.append((over, end))
     return np.array(kept, np.int64), np.array(bounds, np.int64).reshape(-1, 2), len(marks) - len(kept)
+
+
+def _with_work(began: Int64s, steps: Int64s, bounds: Int64s) -> tuple[Int64s, Int64s, int]:
+    """The steps without those in which no operator or launch ``began``, and how many these were.
+
+    ``prof.step()`` before the profiler stops leaves such a mark. Where no step has any, as in a trace of the device alone, all
+    are kept.
+    """
+    began = np.sort(began)
+    works = np.searchsorted(began, bounds[:, 1], side="left") > np.searchsorted(began, bounds[:, 0], side="left")
+    if not works.any():
+        return steps, bounds, 0
+    return steps[works], bounds[works], int((~works).sum())
 
 
 def _begins(host: HostEvents, end: Int64s, node: Int64s, forward: Int64s, marks: _Marks) -> Int64s:

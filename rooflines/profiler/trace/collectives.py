@@ -8,12 +8,13 @@ size nor the group, and calls every exchange between pairs ``SendRecv``.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from rooflines.profiler.trace.calls import Calls, build_calls
 from rooflines.profiler.trace.launches import launching
+from rooflines.profiler.trace.nesting import covered
 from rooflines.profiler.trace.records import COMMUNICATION, OPERATOR, Collective, Int32s, Int64s, Trace
 from rooflines.profiler.trace.signature import COLLECTIVE_DTYPES, DTYPE_BYTES, SCALAR_TYPES, Signature
 
@@ -22,6 +23,8 @@ _KINDS = (
     "allreduce", "allgather", "reducescatter", "alltoall", "sendrecv", "broadcast", "reduce", "gather", "scatter", "send", "recv",
     "barrier",
 )  # fmt: skip
+# How the names of operators and ranges begin that exchange data; all that is launched inside of one is communication.
+_EXCHANGING = ("c10d::", "_c10d_functional::", "c10d_functional::", "nccl:", "record_param_comms", "symm_mem::")
 _NO_LETTERS = re.compile(r"[^a-z]+")
 
 
@@ -78,6 +81,21 @@ def read_collectives(trace: Trace, calls: Calls | None = None) -> Collectives:
             what[i] = numbers.setdefault(told.of(int(kernels[i])), len(numbers))
     device = trace.device
     return Collectives(what, device.stream[kernels], device.start_ns[kernels], device.end_ns[kernels], tuple(numbers))
+
+
+def launched_by_collectives(trace: Trace, calls: Calls, launch: Int64s) -> Trace:
+    """``trace`` with the kernels and copies that a collective launched marked as communication, whatever their names.
+
+    ``launch`` is the host event that launched each device event, -1 where it is not in the trace.
+    """
+    host, device = trace.host, trace.device
+    named = np.array([name.startswith(_EXCHANGING) for name in trace.names], bool)
+    if not named.any() or not len(host):
+        return trace
+    exchanging = named[host.name]
+    exchanging |= covered(exchanging, calls.after)
+    kind = np.where((launch >= 0) & exchanging[launch], COMMUNICATION, device.kind).astype(device.kind.dtype)
+    return replace(trace, device=replace(device, kind=kind))
 
 
 def kind_of(name: str) -> str:

@@ -2,7 +2,8 @@
 
 A gap ends when the next piece of work begins. Until the host began to launch that work the device had nothing to do: the host was
 loading data, waiting for the device itself, or too slow. From then on the device had work and did not begin it: it waited for the
-launch to arrive, or for other streams.
+launch to arrive. A launch arrives within microseconds; a longer wait is for something that this trace does not hold, such as work
+launched before the recording began or work of another process.
 """
 
 from __future__ import annotations
@@ -18,15 +19,8 @@ from rooflines.profiler.trace.records import ANNOTATION, RUNTIME, Int64s, Trace
 # Calls in which the host waits for the device, of CUDA, HIP, SYCL and Level Zero; a copy without Async waits until it is done.
 _WAITS = ("Synchronize", "cudaMemcpy", "hipMemcpy", "urEventWait", "urQueueFinish")
 _DOES_NOT_WAIT = ("Async", "MemcpyBatch")
-
-
-def idle_breakdown(trace: Trace, calls: Calls, launch: Int64s, busy: Intervals) -> dict[str, float]:
-    """Seconds of the gaps in ``busy`` by cause; the values sum to the device's idle time.
-
-    ``launch`` is the host event that launched each device event (-1: not in the trace, which makes the gap before it ``unknown_s``).
-    """
-    gaps = np.stack((busy[:-1, 1], busy[1:, 0]), axis=1) if len(busy) > 1 else np.empty((0, 2), np.int64)
-    return {f"{cause}_s": intervals.length(found) / 1e9 for cause, found in idle_causes(trace, calls, launch, gaps).items()}
+# No launch takes longer to arrive; a call that lasts longer was at other work, such as loading the kernel.
+_LONGEST_ARRIVAL_NS = 1_000_000
 
 
 def idle_causes(trace: Trace, calls: Calls, launch: Int64s, gaps: Intervals) -> dict[str, Intervals]:
@@ -40,18 +34,35 @@ def idle_causes(trace: Trace, calls: Calls, launch: Int64s, gaps: Intervals) -> 
     launched_by = np.where(ended, launch[first] if len(launch) else -1, -1)
     known = (launched_by >= 0) | ~ended
     began = np.where(ended & known & (len(trace.host) > 0), _start_of(trace, launched_by), gaps[:, 1])[known]
+    began = np.where((launched_by >= 0)[known], _working_until(trace, launched_by[known], began), began)
     waiting_from = np.clip(began, gaps[known, 0], gaps[known, 1])
+    waiting = intervals.union(waiting_from, gaps[known, 1])
+    long = waiting[:, 1] - waiting[:, 0] > _LONGEST_ARRIVAL_NS
     without_work = intervals.union(gaps[known, 0], waiting_from)
     loading = intervals.intersect(without_work, data_loading(trace, calls))
     rest = intervals.subtract(without_work, loading)
     synchronising = intervals.intersect(rest, _synchronisation(trace, calls))
     return {
         "host_bound": intervals.subtract(rest, synchronising),
-        "kernel_wait": intervals.union(waiting_from, gaps[known, 1]),
+        "kernel_wait": waiting[~long],
+        "outside": waiting[long],
         "synchronisation": synchronising,
         "data_loading": loading,
         "unknown": intervals.union(gaps[~known, 0], gaps[~known, 1]),
     }
+
+
+def _working_until(trace: Trace, calls: Int64s, began: Int64s) -> Int64s:
+    """When each launching call handed its work over: at its begin, a long one that does not wait for the device at its end."""
+    if not len(trace.host):
+        return began
+    ends = trace.host.end_ns[calls]
+    waits = np.array([_is_wait(name) for name in trace.names], bool)[trace.host.name[calls]]
+    return np.where(~waits & (ends - began > _LONGEST_ARRIVAL_NS), ends, began)
+
+
+def _is_wait(name: str) -> bool:
+    return any(word in name for word in _WAITS) and not any(word in name for word in _DOES_NOT_WAIT)
 
 
 def _start_of(trace: Trace, events: Int64s) -> Int64s:
@@ -70,7 +81,5 @@ def data_loading(trace: Trace, calls: Calls) -> Intervals:
 
 
 def _synchronisation(trace: Trace, calls: Calls) -> Intervals:
-    waits = [
-        any(word in name for word in _WAITS) and not any(word in name for word in _DOES_NOT_WAIT) for name in trace.names
-    ]  # fmt: skip
-    return host_intervals(trace, calls, (trace.host.kind == RUNTIME) & np.array(waits, bool)[trace.host.name])
+    waits = np.array([_is_wait(name) for name in trace.names], bool)
+    return host_intervals(trace, calls, (trace.host.kind == RUNTIME) & waits[trace.host.name])

@@ -68,6 +68,18 @@ def covered(intervals: Intervals, windows: Intervals) -> npt.NDArray[np.int64]:
     return found
 
 
+def split(
+    starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], windows: Intervals
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The parts of ``[starts[i], ends[i])`` that lie in the disjoint ``windows``: the ``i`` of each part, its start and its end."""
+    begin = np.searchsorted(windows[:, 1], starts, side="right")
+    stop = np.searchsorted(windows[:, 0], ends, side="left")
+    counts = np.maximum(stop - begin, 0) * (ends > starts)
+    index = np.repeat(np.arange(len(starts)), counts)
+    at = begin[index] + np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    return index, np.maximum(starts[index], windows[at, 0]), np.minimum(ends[index], windows[at, 1])
+
+
 def clip(intervals: Intervals, start: int, end: int) -> Intervals:
     """The part of ``intervals`` inside ``[start, end)``."""
     return union(np.maximum(intervals[:, 0], start), np.minimum(intervals[:, 1], end))

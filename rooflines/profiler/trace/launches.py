@@ -13,7 +13,7 @@ from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.records import RUNTIME, Int64s, Trace
 
 # Runtime and driver calls that launch work, of CUDA, HIP and Level Zero; others have correlation ids as well.
-_LAUNCHING = ("Launch", "Memcpy", "Memset", "Enqueue")
+LAUNCHING = ("Launch", "Memcpy", "Memset", "Enqueue")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ def launching(trace: Trace) -> tuple[Int64s, int]:
     if not len(calls) or not len(device):
         return np.full(len(device), -1, np.int64), 0
     # By id; of one id those that launch, each in the order of time.
-    other = ~np.array([any(word in name for word in _LAUNCHING) for name in trace.names], bool)[host.name[calls]]
+    other = ~np.array([any(word in name for word in LAUNCHING) for name in trace.names], bool)[host.name[calls]]
     order = np.lexsort((host.start_ns[calls], other, host.correlation[calls]))
     calls, other = calls[order], other[order]
     ids, first, several = np.unique(host.correlation[calls], return_index=True, return_counts=True)

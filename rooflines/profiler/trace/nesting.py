@@ -59,6 +59,33 @@ def innermost(chosen: Mask, after: Int64s) -> Int64s:
     return _innermost(np.flatnonzero(chosen), after, itself=True)
 
 
+def covered(chosen: Mask, after: Int64s) -> Mask:
+    """Which events a chosen one encloses."""
+    reach = np.maximum.accumulate(np.where(chosen, after, 0))
+    covered = np.zeros(len(after), bool)
+    covered[1:] = reach[:-1] > np.arange(1, len(after))
+    return covered
+
+
+def exclusive(thread: npt.NDArray[np.integer], start: Int64s, end: Int64s) -> tuple[Int64s, Int64s, Int64s]:
+    """The time of nested events in pieces that belong to one event each, the innermost: the event, start and end of every piece.
+
+    Events are in the order of ``HostEvents``. Pieces of one thread do not overlap.
+    """
+    lasting = np.flatnonzero(end > start)
+    after, ends = nest(thread[lasting], start[lasting], end[lasting])
+    number = np.arange(len(lasting))
+    # What runs from each edge on: an event from its start, what is around it from its end. Of edges at one time inner ends come first,
+    # inner starts last, and the last one counts.
+    threads = np.concatenate((thread[lasting], thread[lasting]))
+    times = np.concatenate((start[lasting], ends))
+    runs = np.concatenate((number, parents(after)))
+    order = np.lexsort((np.concatenate((number, -number)), np.repeat((1, 0), len(lasting)), times, threads))
+    threads, times, runs = threads[order], times[order], runs[order]
+    kept = np.flatnonzero((threads[1:] == threads[:-1]) & (times[1:] > times[:-1]) & (runs[:-1] >= 0))
+    return lasting[runs[kept]], times[kept], times[kept + 1]
+
+
 def _innermost(chosen: Int64s, after: Int64s, *, itself: bool) -> Int64s:
     count = len(after)
     if not len(chosen):
