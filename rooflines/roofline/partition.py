@@ -33,6 +33,7 @@ BOUND_ORDER = ("compute", "memory", "far", "latency", "unknown", "unmodelled", "
 # The class of idle time, by its cause, in the breakdown by bound and in the division.
 _OF_CAUSE = {"data_loading": "input", "host_bound": "host", "synchronisation": "host", "communication": "communication"}
 _PART_OF_CLASS = {"input": "data_loading", "host": "host", "communication": "communication", "idle": "idle"}
+_PART_ORDER = ("optimizer", "backward", "forward", "other", "host_to_device", "communication", "data_loading")
 _PHASES = {FORWARD: "forward", BACKWARD: "backward", OPTIMIZER: "optimizer", OUTSIDE: "data_loading"}
 _FROM_HOST = ("HtoD", "Host -> Device", "HostToDevice", "H2D", "M2D")
 _TO_HOST = ("DtoH", "Device -> Host", "DeviceToHost", "D2H", "D2M")
@@ -179,8 +180,10 @@ def _exclusive(starts: Int64s, ends: Int64s, ranks: Int64s, window: Intervals) -
 def _ranked(found: Sequence[Key], which: Int64s) -> tuple[list[Key], Int64s]:
     """The distinct keys in the order in which they count, and the place of each piece's key in it."""
 
-    def order(key: Key) -> tuple[int, str, str]:
-        return (BOUND_ORDER.index(key[0]) if key[0] in BOUND_ORDER else len(BOUND_ORDER), key[1], key[2])
+    def order(key: Key) -> tuple[bool, int, int, str]:
+        bound, part, category = key
+        # What a thread computes that loads data ahead is last: nobody waits for it.
+        return part == "data_loading", BOUND_ORDER.index(bound), _PART_ORDER.index(part), category
 
     keys = sorted(set(found), key=order)
     place = {key: number for number, key in enumerate(keys)}

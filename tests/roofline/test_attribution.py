@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.calls import build_calls, module_annotation
-from rooflines.profiler.trace.idle import idle_breakdown
 from rooflines.profiler.trace.records import OPERATOR
 from rooflines.roofline.attribution import attribute
 from tests.traces import add, allocation, kernel, launch, mm, op, span, trace
@@ -289,7 +288,8 @@ def test_any_call_tree_is_divided_as_a_walk_of_it_divides_it(roots):
         # One that is passed through has no count left; all that are have one name.
         label = f"{name} {first}" if name in ("aten::mm", "aten::linear") else name
         found[label] = found.get(label, 0) + row.time_ns
-    found |= {gap.name: gap.time_ns for gap in result.gaps}
+    for gap in result.gaps:  # one a phase
+        found[gap.name] = found.get(gap.name, 0) + gap.time_ns
     assert found == expected
     flops = sum(row.count.work.matrix_flops * row.calls for row in result.rows if row.count.work)
     workers = [worker for root in roots for worker in root.workers()]
@@ -300,9 +300,9 @@ def test_what_lies_outside_the_steps_is_not_counted():
     result = divide(
         mm(0, 5, 8, 8, 8),
         span("ProfilerStep#0", 20, 50), mm(30, 10, 8, 8, 8), mm(75, 2, 8, 8, 8),
-        span("ProfilerStep#1", 80, 20),
+        span("ProfilerStep#1", 80, 20), add(90, 5),
     )  # fmt: skip
-    assert times(result) == ({"aten::mm": 10_000}, {})
+    assert times(result) == ({"aten::mm": 10_000, "aten::add": 5_000}, {})
     assert result.span_ns == 70_000
 
 
@@ -445,7 +445,7 @@ TWO_STEPS = (span("ProfilerStep#0", 0, 100), span("ProfilerStep#1", 100, 100), m
 
 def test_orphans_are_the_steps_also_when_the_device_runs_behind_the_host():
     result = divide(*TWO_STEPS, kernel("a", 50, 100, 1), kernel("b", 150, 40, 2), kernel("c", 210, 300, 3))
-    assert (result.orphans, result.span_ns, result.busy_ns) == (3, 460_000, 440_000)
+    assert (result.orphans, result.span_ns, result.busy_ns) == (3, 510_000, 440_000)
     assert result.windows.tolist() == [[0, 150_000], [150_000, 510_000]]
     assert result.notes == ()
 
@@ -453,12 +453,12 @@ def test_orphans_are_the_steps_also_when_the_device_runs_behind_the_host():
 def test_orphans_behind_what_was_launched_behind_the_steps_are_not_the_steps():
     later = (launch(205, 2, 9), kernel("behind", 300, 10, 9), kernel("orphan", 320, 30, 8))
     result = divide(*TWO_STEPS, launch(6, 2, 1), kernel("a", 50, 100, 1), kernel("b", 210, 80, 2), *later)
-    assert (result.orphans, result.span_ns, result.busy_ns) == (1, 240_000, 180_000)
+    assert (result.orphans, result.span_ns, result.busy_ns) == (1, 290_000, 180_000)
     (note,) = result.notes
     assert note.startswith("40.0 µs of device time")
 
 
-def test_beside_what_no_step_launched_the_device_is_not_idle():
+def test_a_step_begins_when_the_work_before_it_has_ended():
     found = trace(
         mm(-50, 5, 8, 8, 8), launch(-49, 2, 1), kernel("before", -40, 120, 1, stream=9),
         span("ProfilerStep#0", 0, 200), mm(5, 5, 8, 8, 8), launch(6, 2, 2), add(40, 5), launch(41, 2, 3),
@@ -466,15 +466,37 @@ def test_beside_what_no_step_launched_the_device_is_not_idle():
     )  # fmt: skip
     calls = build_calls(found)
     result = attribute(found, calls)
-    # The span is 10 to 100; nothing ran from 80 to 85 alone, when b had been launched.
-    assert (result.span_ns, result.busy_ns) == (90_000, 85_000)
-    assert times(result) == ({"aten::mm": 20_000, "aten::add": 15_000}, {"before": 70_000})
+    # The step lasts from 80 to 200, and "a" ran beside the work of another one.
+    assert result.windows.tolist() == [[80_000, 200_000]]
+    assert (result.span_ns, result.busy_ns) == (120_000, 15_000)
+    assert times(result) == ({"aten::mm": 20_000, "aten::add": 15_000}, {})
     assert result.overlap_ns == 20_000
-    assert idle_breakdown(found, calls, result.launch, result.busy) == {
-        "host_bound_s": 0.0, "kernel_wait_s": pytest.approx(5e-6), "synchronisation_s": 0.0, "data_loading_s": 0.0, "unknown_s": 0.0,
-    }  # fmt: skip
-    (note,) = result.notes  # from -40 to 10
-    assert note.startswith("50.0 µs of device time")
+    (note,) = result.notes  # from -40 to 80
+    assert note == "120 µs of device time lies outside the steps and is not counted."
+
+
+def test_work_launched_before_the_recording_is_in_no_step():
+    """Kernels without a launch run into the first step, whose host waits for them."""
+    found = trace(
+        *(kernel("before", 10 * number, 10, number + 1) for number in range(5)),
+        span("ProfilerStep#0", 0, 60), mm(40, 5, 8, 8, 8), launch(41, 2, 100), kernel("a", 60, 20, 100),
+        span("ProfilerStep#1", 60, 10), mm(60, 5, 8, 8, 8), launch(61, 2, 101), kernel("a", 80, 20, 101),
+        kernel("late", 90, 5, 102, stream=9),
+    )  # fmt: skip
+    result = attribute(found, build_calls(found))
+    assert result.windows.tolist() == [[50_000, 80_000], [80_000, 100_000]]
+    assert (result.earlier_ns, result.orphans) == (50_000, 1)
+    assert times(result) == ({"aten::mm": 40_000}, {"late": 5_000})
+    assert result.notes == ("50.0 µs of device time (5 events) was launched before the recording began and is in no step.",)
+
+
+def test_a_mark_of_a_step_without_work_is_no_step():
+    found = trace(
+        span("ProfilerStep#0", 0, 100), mm(5, 5, 8, 8, 8), launch(6, 2, 1), kernel("a", 10, 50, 1), span("ProfilerStep#1", 100, 49)
+    )
+    result = attribute(found, build_calls(found))
+    assert (result.steps, result.span_ns) == (1, 100_000)
+    assert result.notes == ("Marks of steps that are not counted, because no operator ran in them: 1.",)
 
 
 def test_the_optimizer_s_long_lists_are_the_parameters():

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.breakdown import step_breakdown
 from rooflines.profiler.trace.calls import build_calls
-from rooflines.profiler.trace.idle import idle_breakdown
+from rooflines.profiler.trace.idle import idle_causes
 from rooflines.profiler.trace.launches import launches
 from rooflines.profiler.trace.reader import read_trace
 from rooflines.roofline.attribution import attribute
@@ -28,9 +29,10 @@ def idle(*events):
     found = trace(*events)
     calls = build_calls(found)
     divided = attribute(found, calls)
-    causes = idle_breakdown(found, calls, divided.launch, divided.busy)
-    assert sum(causes.values()) == pytest.approx(divided.idle_ns / 1e9)
-    return {cause: round(seconds * 1e6, 3) for cause, seconds in causes.items() if seconds}
+    causes = idle_causes(found, calls, divided.launch, intervals.subtract(divided.window, divided.busy))
+    times = {cause: intervals.length(gaps) for cause, gaps in causes.items()}
+    assert sum(times.values()) == divided.idle_ns
+    return {f"{cause}_s": time_ns / 1e3 for cause, time_ns in times.items() if time_ns}
 
 
 def queue(*events):
@@ -80,6 +82,21 @@ def test_a_gap_before_work_without_a_launch_has_no_known_cause():
     assert idle(launch(0, 2, 1), kernel("a", 5, 10, 1), kernel("b", 40, 10, 99)) == {"unknown_s": 25.0}
 
 
+def test_work_that_waits_for_longer_than_a_launch_takes_waits_for_something_outside_of_the_trace():
+    """A blocking copy waits for work that was launched before the recording began."""
+    blocked = (runtime("cudaMemcpy", 20, 493_000), launch(20, 493_000, 2) | {"name": "cudaMemcpy"})
+    assert idle(launch(0, 2, 1), kernel("a", 5, 5, 1), *blocked, kernel("Memcpy HtoD", 490_020, 2_980, 2, cat="gpu_memcpy")) == {
+        "host_bound_s": 10.0, "outside_s": 490_000.0,
+    }  # fmt: skip
+
+
+def test_a_launch_that_lasts_long_is_the_hosts_time():
+    """The first launch of a kernel loads it."""
+    assert idle(launch(0, 2, 1), kernel("a", 5, 5, 1), launch(20, 5_000, 2), kernel("b", 5_030, 10, 2)) == {
+        "host_bound_s": 5_010.0, "kernel_wait_s": 10.0,
+    }  # fmt: skip
+
+
 def test_overlapping_streams_leave_no_gap():
     assert idle(launch(0, 1, 1), launch(1, 1, 2), kernel("a", 5, 10, 1), kernel("b", 12, 10, 2, stream=8)) == {}
 
@@ -114,4 +131,4 @@ def test_a_step_on_a_device_lasts_until_what_it_launched_has_ended():
     breakdown = step_breakdown(found, calls, divided.windows)
     assert breakdown["kernel_s"].tolist() == [30_000, 10_000]
     assert sum(breakdown.values()).tolist() == [40_000, 20_000]
-    assert divided.span_ns == 50_000
+    assert divided.span_ns == 60_000
