@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from rooflines.roofline.analysis import PARTS, Analysis, Input, StepDivision
+from rooflines.roofline.analysis import PARTS, Analysis, StepDivision
 from rooflines.roofline.feeding import input_fraction
 from rooflines.roofline.input_advice import WAITS
 from rooflines.roofline.verdict import rates_sentence
@@ -73,14 +73,15 @@ def input_sentences(analysis: Analysis) -> list[str]:
     if found is None:
         return []
     who = found.loader if found.workers is None else f"{found.loader}, {counted(found.workers, 'worker')}"
-    text = f"Waiting for data ({who}) takes {seconds(found.wait_s)} of a timed step, {percent(found.wait_fraction)} of it"
-    if division is not None and division.loader_s is not None and division.step_s > 0:
-        text += f"; in a traced step {seconds(division.loader_s)}, {_against(division.loader_s / division.step_s, found)}"
+    text = f"The program waits {seconds(found.wait_s)} of a timed step for its data ({who})"
+    if division is not None and division.loader_s is not None:
+        ready = ", for which batches were ready" if division.loader_s < found.wait_s and found.ready_batches else ""
+        text += f", and {seconds(division.loader_s)} of a traced one{ready}"
     texts = [f"{text}."]
     if found.is_lower_bound:
         texts.append(f"{found.ready_batches} batches were ready when the timed pass began: with more steps the share would be larger.")
     if division is not None and division.of == "device" and found.delay_s is not None:
-        texts.append(f"Of that the device has nothing to do for {seconds(found.delay_s)}; the rest is hidden behind its work.")
+        texts.append(f"It delays the device by {seconds(found.delay_s)}; the rest is hidden behind the device's work.")
     rates = rates_sentence(analysis)
     if rates and input_fraction(analysis) < WAITS:  # else the advice says them
         texts.append(f"{rates[0].upper()}{rates[1:]}.")
@@ -91,13 +92,3 @@ def input_sentences(analysis: Analysis) -> list[str]:
     if found.workers_busy_fraction is not None:
         texts.append(f"The workers computed for {percent(min(1.0, found.workers_busy_fraction))} of their time.")
     return texts
-
-
-def _against(traced: float, found: Input) -> str:
-    """The traced share of waiting, and by how much it differs from the timed one."""
-    points = round((traced - found.wait_fraction) * 100)
-    if not points:
-        return f"{percent(traced)} (the same)"
-    differs = f"{abs(points)} point{'' if abs(points) == 1 else 's'} {'more' if points > 0 else 'less'}"
-    ready = ": batches were ready when tracing began" if points < 0 and found.ready_batches else ""
-    return f"{percent(traced)} ({differs}{ready})"

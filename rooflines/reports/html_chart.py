@@ -64,7 +64,7 @@ def chart_caption(analysis: Analysis) -> str:
     """What to see in the chart: the categories that take the most time and how near to their bound they run."""
     judged = [one for one in category_summaries(analysis) if one.efficiency is not None]
     without = "Operators by intensity and speed." if analysis.operators else "The roofs of this device."
-    return categories_sentence(judged[:2]) or without
+    return categories_sentence(judged[:2], analysis.basis.per) or without
 
 
 def off_chart_sentences(chart: Chart | None) -> str:

@@ -137,7 +137,9 @@ def roofline_caption(analysis: Analysis) -> str:
     categories = category_summaries(analysis)
     if not any(one.time_s > 0 for one in categories):
         return "No operators to draw."
-    return f"{categories_sentence(categories[:3])} A point on the roof does what the device can; its area is its time."
+    return (
+        f"{categories_sentence(categories[:3], analysis.basis.per)} A point on the roof does what the device can; its area is its time."
+    )
 
 
 def _date(analysis: Analysis) -> list[int] | None:

@@ -17,8 +17,8 @@ from rooflines.units import percent, seconds
 
 # What a bar is made of: its name, the pattern that it is drawn with, and what it says.
 PARTS = (
-    ("compute", "compute", "kernels ran, perhaps beside communication"),
-    ("copies", "memory", "only copies and fills ran"),
+    ("compute", "compute", "kernels and fills ran, possibly with copies and communication"),
+    ("copies", "transfer", "copies ran and no kernel"),
     ("exposed communication", "communication", "only communication ran: the wait for other ranks and the transfer"),
     ("idle", "host", "nothing ran"),
 )

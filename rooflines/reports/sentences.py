@@ -15,6 +15,10 @@ from rooflines.units import binary_bytes, counted, percent, seconds, si, signifi
 _SOURCES = {"measured": "measured", "spec": "data sheet", "derived": "derived", "user": "given"}
 
 # A space between a number and its unit, at which no line should end.
+# A launch queue that is empty for less of the time is that of a host which runs ahead.
+_AHEAD = 0.2
+# Hidden time below this share of the step is not worth a sentence.
+_WORTH_SAYING = 0.01
 NUMBER_AND_UNIT = re.compile(r"(?<=\d) (?=(?:%|[mµn]?s|min|[kMGTP]?(?:FLOP|OP|B)/s|[KMGTP]?i?B|[mkM]?J|[mkM]?W|[kMG]?Hz|°C)(?:\W|$))")
 
 
@@ -84,18 +88,20 @@ def missing_findings(analysis: Analysis) -> str:
 
 
 def coverage_sentence(analysis: Analysis) -> str | None:
-    """How much of the operator time has a count, and what has none: None when nothing was traced."""
-    coverage = analysis.coverage
+    """How much of the step is in operators without a work model, and which; None when nothing was traced."""
+    coverage, breakdown = analysis.coverage, analysis.bound_breakdown
     if coverage is None or coverage.modelled_time_fraction is None:
         return None
-    # 99.96 % must not be printed as "100 %" beside a list of what is missing.
-    fraction = min(coverage.modelled_time_fraction, 0.999) if coverage.unmodelled else coverage.modelled_time_fraction
-    text = f"{percent(fraction, 1)} of operator time has a count"
     if not coverage.unmodelled:
-        return f"{text}; nothing is left out." if fraction < 0.9995 else "All of the operator time has a count."
-    named = [f"{item.name} ({seconds(item.time_s)}, {item.reason})" for item in coverage.unmodelled[:3]]
-    more = len(coverage.unmodelled) - len(named)
-    return f"{text}; not modelled: {', '.join(named)}{f' and {more} more' if more else ''}."
+        return "Every operator has a work model."
+    times: dict[tuple[str, str], float] = {}
+    for item in coverage.unmodelled:
+        times[item.name, item.reason] = times.get((item.name, item.reason), 0.0) + item.time_s
+    longest = sorted(times.items(), key=lambda one: -one[1])
+    named = ", ".join(f"{name} ({seconds(time_s)}, {reason})" for (name, reason), time_s in longest[:3])
+    more = f" and {len(longest) - 3} more" if len(longest) > 3 else ""
+    share = (breakdown or {}).get("unmodelled", 0.0) / whole if breakdown and (whole := sum(breakdown.values())) else 0.0
+    return f"Operators without a work model take {percent(share)} of the {analysis.basis.per}: {named}{more}."
 
 
 def memory_sentence(peak: PeakMemory | None) -> str:
@@ -105,12 +111,12 @@ def memory_sentence(peak: PeakMemory | None) -> str:
     return f"Peak {binary_bytes(peak.peak_bytes)}{f' ({peak.kind})' if peak.kind else ''}."
 
 
-def categories_sentence(categories: Iterable[CategorySummary]) -> str:
+def categories_sentence(categories: Iterable[CategorySummary], whole: str = "step") -> str:
     """How long categories take and how near to their bound they run; empty without any."""
     parts = []
     for one in categories:
         reached = "" if one.efficiency is None else f" at {percent(one.efficiency)} of its bound"
-        parts.append(f"{one.category} takes {percent(one.share)} of the operator time{reached}")
+        parts.append(f"{one.category} takes {percent(one.share)} of the {whole}{reached}")
     sentence = "; ".join(parts)
     return f"{sentence[0].upper()}{sentence[1:]}." if sentence else ""
 
@@ -164,29 +170,48 @@ _IDLE = {
     "data_loading_s": "the host was loading data",
     "synchronisation_s": "the host was waiting for the device",
     "kernel_wait_s": "launched work had not begun",
+    "outside_s": "launched work was waiting for work outside this trace",
     "unknown_s": "the launch that ended it is not in the trace",
 }
 
 
 def device_sentences(analysis: Analysis) -> list[str]:
-    """What a trace tells of a device beside its operators: why it was idle, how long launched work waits, how long the steps lasted."""
+    """What a trace says of a device: why it was idle, what is hidden, how long launched work waits, how long the steps lasted."""
     texts = []
     causes = sorted((analysis.idle_breakdown or {}).items(), key=lambda cause: -cause[1])
     if causes:
         parts = [f"{seconds(value)} {_IDLE[cause]}" for cause, value in causes]
         listed = f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else parts[0]
         texts.append(f"The device was idle for {seconds(sum(value for _, value in causes))} {per(analysis)}: {listed}.")
+    texts += _hidden(analysis)
     queue = analysis.launches
     if queue is not None:
+        ahead = ": the host runs ahead of the device, as it should" if queue.queue_empty_fraction < _AHEAD else ""
         texts.append(
-            f"From its launch until it begins, work takes {seconds(queue.delay_median_s)} (median; nine in ten "
-            f"{seconds(queue.delay_p90_s)} or less). On average {significant(queue.queue_mean)} launches wait in the queue, at most "
-            f"{queue.queue_max:,}; for {percent(queue.queue_empty_fraction)} of the time it is empty."
+            f"Launched work waits {seconds(queue.delay_median_s)} until it begins (median; 90 % wait {seconds(queue.delay_p90_s)} or "
+            f"less){ahead}. Launch queue: {significant(queue.queue_mean)} launches on average, {queue.queue_max:,} at most, empty "
+            f"{percent(queue.queue_empty_fraction)} of the device's time."
         )
     lasted = [step.duration_s for step in analysis.traced_steps]
     if len(lasted) > 1 and analysis.steps is None:
         texts.append(f"Under the profiler the {len(lasted)} steps lasted {seconds(min(lasted))} to {seconds(max(lasted))}.")
     return texts
+
+
+def _hidden(analysis: Analysis) -> list[str]:
+    """How much of the communication and of the copies computation hides."""
+    timeline = analysis.timeline
+    if timeline is None:
+        return []
+    found = (
+        ("Communication takes", timeline.communication_s, timeline.exposed_communication_s),
+        ("Copies take", timeline.memcpy_s, timeline.exposed_memcpy_s),
+    )
+    return [
+        f"{what} {seconds(whole_s)} {per(analysis)}, of which other work hides {seconds(whole_s - exposed_s)}."
+        for what, whole_s, exposed_s in found
+        if whole_s - exposed_s > _WORTH_SAYING * timeline.span_s
+    ]
 
 
 def headline(analysis: Analysis) -> str:

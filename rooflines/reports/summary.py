@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rooflines.roofline.analysis import Analysis, OperatorRow
+from rooflines.roofline.verdict import efficiency_of
 
 
 class OperatorsSummary(NamedTuple):
@@ -40,7 +41,7 @@ class PeakMemory(NamedTuple):
 
 
 def step_time(analysis: Analysis) -> float:
-    """The time that shares are shares of: the whole span, idle included; the sum of the operators where no span is known."""
+    """The time that shares are shares of: the step, idle time included; the sum of the operators where no span is known."""
     if analysis.timeline is not None and analysis.timeline.span_s > 0:
         return analysis.timeline.span_s
     if analysis.bound_breakdown:
@@ -49,14 +50,8 @@ def step_time(analysis: Analysis) -> float:
 
 
 def share_of_saving(saves_s: float, analysis: Analysis) -> float:
-    """A finding's saving as a share of the step. Findings are in seconds of the timed step, which the traced one may be slower than."""
-    whole = step_time(analysis)
-    if analysis.steps is not None and analysis.input is not None and analysis.steps.durations_s:
-        # Steps that wait differ from one another and from the traced ones: what they wait on average is a share of their average.
-        whole = sum(analysis.steps.durations_s) / len(analysis.steps.durations_s)
-    elif analysis.steps is not None and analysis.basis.per == "step":
-        whole = min(whole, analysis.steps.median_s)
-    return saves_s / whole if whole > 0 else 0.0
+    """A finding's saving as a share of the step."""
+    return share_of_step(saves_s, analysis)
 
 
 def share_of_step(time_s: float, analysis: Analysis) -> float:
@@ -71,8 +66,8 @@ def bound_times(analysis: Analysis) -> dict[str, float]:
 
 
 def operators_summary(analysis: Analysis) -> OperatorsSummary:
-    """The sums below a table of operators and in the bar against the bound."""
-    judged = [(row.time_s, row.lower_bound_s) for row in analysis.operators if row.lower_bound_s is not None]
+    """The sums below a table of operators and in the bar against the bound; one faster than its bound counts with its time."""
+    judged = [(row.time_s, min(row.lower_bound_s, row.time_s)) for row in analysis.operators if row.lower_bound_s is not None]
     return OperatorsSummary(
         time_s=sum(row.time_s for row in analysis.operators),
         is_judged=bool(judged),
@@ -83,17 +78,19 @@ def operators_summary(analysis: Analysis) -> OperatorsSummary:
 
 
 def category_summaries(analysis: Analysis) -> list[CategorySummary]:
-    """The categories that operators are in, longest first."""
-    whole = sum(row.time_s for row in analysis.operators)
-    rows_of: dict[str, list[OperatorRow]] = {}
+    """The categories that operators are in, longest first, with their share of the step."""
+    whole = step_time(analysis)
+    times: dict[str, float] = {}
     for row in analysis.operators:
-        rows_of.setdefault(row.category, []).append(row)
-    summaries = []
-    for category, rows in rows_of.items():
-        judged = [(row.time_s, row.lower_bound_s) for row in rows if row.lower_bound_s is not None]
-        time_s, judged_s = sum(row.time_s for row in rows), sum(time_s for time_s, _ in judged)
-        efficiency = sum(lower_s for _, lower_s in judged) / judged_s if judged_s > 0 else None
-        summaries.append(CategorySummary(category, time_s, time_s / whole if whole > 0 else 0.0, efficiency))
+        times[row.category] = times.get(row.category, 0.0) + row.time_s
+    times |= {name: time_s for name, time_s in (analysis.category_breakdown or {}).items() if name in times}
+    summaries = [
+        CategorySummary(
+            category, time_s, time_s / whole if whole > 0 else 0.0,
+            efficiency_of(tuple(row for row in analysis.operators if row.category == category)),
+        )
+        for category, time_s in times.items()
+    ]  # fmt: skip
     return sorted(summaries, key=lambda summary: -summary.time_s)
 
 

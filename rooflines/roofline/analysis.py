@@ -218,7 +218,7 @@ class Unmodelled(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Coverage(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of the busy time has a FLOP and byte count; what has none is listed, longest first."""
+    """How much of the busy time has a work model or is communication or copies; what has no model is listed, longest first."""
 
     modelled_time_fraction: float | None
     unmodelled: tuple[Unmodelled, ...] = ()

@@ -266,7 +266,7 @@ def _with_trace(base: Analysis, trace: Trace, ceilings: Ceilings | None, facts: 
     labels = [Label(row.bound, row.category) for row in judged]
     divided, fed = _divided(partition(trace, calls, attribution, labels), base, facts, start_up)
     breakdown = step_breakdown(attribution.trace, calls, attribution.windows)
-    modelled_s, missing_s = sum(row.time_s for row in operators), sum(item.time_s for item in unmodelled)
+    missing_s = divided.categories().get("unmodelled", 0.0)
     on_device = len(trace.device) > 0
     return msgspec.structs.replace(
         base,
@@ -284,7 +284,7 @@ def _with_trace(base: Analysis, trace: Trace, ceilings: Ceilings | None, facts: 
         division=divided.division(),
         input=fed,
         coverage=Coverage(
-            modelled_time_fraction=modelled_s / (modelled_s + missing_s) if modelled_s + missing_s > 0 else None,
+            modelled_time_fraction=1 - missing_s / divided.timeline.busy_s if divided.timeline.busy_s > 0 else None,
             unmodelled=unmodelled,
             orphan_device_events=attribution.orphans,
             graph_launch_time_s=attribution.graphs_ns / 1e9 / count,

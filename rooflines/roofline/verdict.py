@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rooflines.roofline.analysis import Analysis, OperatorRow, Rate, Steps
-from rooflines.roofline.feeding import host_fraction, input_fraction
+from rooflines.roofline.feeding import input_fraction
 from rooflines.units import percent, seconds, significant
 
 # A rate that is known less well than this is said as the interval it lies in: one number would say more than was measured.
@@ -28,7 +28,7 @@ def verdict(analysis: Analysis) -> str:
     sentences = [_speed(analysis.steps, analysis.workload.unit)] if analysis.steps else []
     if analysis.basis.start_up and analysis.division is not None:
         sentences.append(f"The whole program is one traced step of {seconds(analysis.division.step_s)}, start-up included.")
-    if analysis.operators and analysis.timeline is not None:
+    if analysis.timeline is not None and analysis.timeline.busy_s > 0:
         sentences.append(_bound(analysis))
     elif analysis.steps is None:
         sentences.append("The run ended before a step was timed.")
@@ -36,8 +36,9 @@ def verdict(analysis: Analysis) -> str:
         sentences.append("No operators were traced, so nothing can be said about where the time goes.")
     best = max(analysis.findings, key=lambda finding: finding.saves_s, default=None)
     if best is not None and best.saves_s > 0:
-        sentences.append(f"The largest gain in sight: {_lower_first(best.title)}, up to {seconds(best.saves_s, 2)} a step.")
-    return " ".join(sentences)
+        per = "a step" if analysis.basis.per == "step" else "of the trace"
+        sentences.append(f"The largest gain in sight: {_lower_first(best.title)}, up to {seconds(best.saves_s, 2)} {per}.")
+    return " ".join(text for text in sentences if text)
 
 
 def plural(category: str) -> str:
@@ -50,20 +51,20 @@ def runs(category: str) -> str:
     return "runs" if category in ("attention", "normalisation", "communication", "optimizer") else "run"
 
 
-def largest_category(operators: tuple[OperatorRow, ...]) -> tuple[str, float, float | None]:
-    """The category with the most time: its name, its seconds, and the efficiency of those of its operators that have a bound."""
-    times: dict[str, float] = {}
-    for row in operators:
-        times[row.category] = times.get(row.category, 0.0) + row.time_s
+def largest_category(analysis: Analysis, without: str = "") -> tuple[str, float, float | None] | None:
+    """The category of operators with the most of the step, ``without`` one: its name, seconds, and efficiency where it has bounds."""
+    times = {name: time_s for name, time_s in (analysis.category_breakdown or {}).items() if name in _PLURAL and name != without}
+    if not times:
+        return None
     name = max(times, key=lambda key: times[key])
-    return name, times[name], efficiency_of(tuple(row for row in operators if row.category == name))
+    return name, times[name], efficiency_of(tuple(row for row in analysis.operators if row.category == name))
 
 
 def efficiency_of(operators: tuple[OperatorRow, ...]) -> float | None:
-    """Lower bound over time of those that have a bound; None when none has."""
+    """Lower bound over time of those that have a bound, none of them faster than it; None when none has."""
     bounded = [row for row in operators if row.efficiency is not None]
     time_s = sum(row.time_s for row in bounded)
-    return sum(row.lower_bound_s or 0.0 for row in bounded) / time_s if time_s > 0 else None
+    return sum(min(row.lower_bound_s or 0.0, row.time_s) for row in bounded) / time_s if time_s > 0 else None
 
 
 def _speed(steps: Steps, unit: str) -> str:
@@ -77,40 +78,61 @@ def _speed(steps: Steps, unit: str) -> str:
     return f"{significant(steps.samples_per_s)} {unit}/s ({seconds(steps.median_s)} a step, {error})."
 
 
+# How a sentence begins that names what takes the largest share of the step; the share and "of the step" follow.
+_OPENINGS = {
+    "compute": "Compute-bound for {}",
+    "memory": "Memory-bound for {}",
+    "far": "Far from any roof for {}: operators that are too small, badly shaped or on a slow kernel",
+    "latency": "Launch-bound: operators too small for the device, and calls that only dispatch, take {}",
+    "transfer": "Transfer-bound: copies between host and device take {}",
+    "communication": "Communication-bound: communication that no computation hides takes {}",
+    "unmodelled": "Bound unknown: {} is in operators without a work model",
+    "host": "Host-bound: the device is idle for {}, because the host has launched nothing",
+    "idle": "The device is idle for {}, although work was launched or for an unknown reason",
+}
+
+
 def _bound(analysis: Analysis) -> str:
-    breakdown, timeline = analysis.bound_breakdown or {}, analysis.timeline
-    assert timeline is not None
+    """What takes the most of the step, as a share of it, and the category of operators that does."""
+    breakdown = analysis.bound_breakdown or {}
     total = sum(breakdown.values())
-    bound = max(breakdown, key=lambda key: breakdown[key], default="unknown")
-    share = breakdown.get(bound, 0.0) / total if total else 0.0
-    category, time_s, efficiency = largest_category(analysis.operators)
-    of_step = percent(time_s / total) if total else "?"
+    shares = {name: time_s / total for name, time_s in breakdown.items()} if total else {}
+    # Without ceilings nothing tells what bounds the operators, and their classes are one.
+    longest = max(shares, key=lambda name: shares[name], default="unknown")
+    bound: str = analysis.limited_by or longest
+    whole = "the step" if analysis.basis.per == "step" else "the trace"
+    where = _largest(analysis, total, whole, without="communication" if bound == "communication" else "")
+    if analysis.limited_by == "input":
+        return " ".join(text for text in (_input_bound(analysis), _sentence(where)) if text)
+    if bound == "input":
+        opening = f"The device waits for data for {percent(shares[bound])} of {whole}"
+    elif bound in _OPENINGS and (analysis.ceilings or bound not in ("compute", "memory", "far", "latency")):
+        opening = _OPENINGS[bound].format(f"{percent(shares[bound])} of {whole}")
+        if bound == "host" and analysis.idle_breakdown is None:
+            opening = f"Host-bound: for {percent(shares[bound])} of {whole} no operator runs"
+    else:
+        return _sentence(where)
+    return _sentence(f"{opening}; {where}" if where else opening)
+
+
+def _largest(analysis: Analysis, total_s: float, whole: str, without: str) -> str:
+    found = largest_category(analysis, without)
+    if found is None or not total_s:
+        return ""
+    category, time_s, efficiency = found
     reach = f", at {percent(efficiency)} of what this device could do" if efficiency is not None else ""
     take = "takes" if runs(category) == "runs" else "take"
-    where = f"{plural(category)} {take} {of_step} of the step{reach}."
-    if analysis.limited_by == "input":
-        return f"{_input_bound(analysis)} {where[0].upper()}{where[1:]}"
-    if (bound == "unknown" or not analysis.ceilings) and analysis.limited_by is None:
-        return where[0].upper() + where[1:]
-    if analysis.limited_by == "host":
-        bound = "host"
-        share = host_fraction(analysis) if analysis.input is not None else breakdown["host"] / total
-    elif bound == "input":
-        share = input_fraction(analysis)
-    names = {
-        "input": "The device waits for data",
-        "host": "Host-bound: the device is idle" if analysis.limited_by == "host" else "The device is idle",
-        "latency": "Latency-bound: operators too small for the device, and calls that only dispatch, take",
-        "unmodelled": "Bound unknown: operators without a work model take",
-    }
-    opening = names.get(bound, f"{bound.capitalize()}-bound for")
-    return f"{opening} {percent(share)} of the time; {where}"
+    return f"{plural(category)} {take} {percent(time_s / total_s)} of {whole}{reach}"
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}." if text else ""
 
 
 def _input_bound(analysis: Analysis) -> str:
     share = percent(input_fraction(analysis))
     rates = rates_sentence(analysis)
-    return f"Input-bound: for {share} of the step it waits for its data{f'; {rates}' if rates else ''}."
+    return f"Input-bound: for {share} of the {analysis.basis.per} it waits for its data{f'; {rates}' if rates else ''}."
 
 
 def rates_sentence(analysis: Analysis) -> str:
