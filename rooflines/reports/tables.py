@@ -20,6 +20,7 @@ ELLIPSIS = "…"
 # The columns that hold words; every other column holds a number.
 _WORDS = {
     "name", "module", "phase", "shapes", "precision", "category", "bound", "memory_level", "engine", "flag", "inferred", "path", "type",
+    "nearest_roof", "kernels",
 }  # fmt: skip
 # Behind the name of an operator whose work the trace does not tell by itself.
 INFERRED_MARK = "*"
@@ -133,6 +134,7 @@ def operators_frame(analysis: Analysis) -> pd.DataFrame:
     """One row an operator in the analysis's order, a column for every field of ``OperatorRow`` and ``time_share`` in front.
 
     The columns and their types do not depend on what was measured: words are strings, numbers are floats, absent is missing.
+    ``kernels`` are their names, longest first, with semicolons between.
     """
     frame = _frame(analysis.operators, OperatorRow)
     whole = step_time(analysis)
@@ -184,6 +186,8 @@ def _frame(rows: Sequence[OperatorRow] | Sequence[ModuleRow], kind: type[Operato
     columns: dict[str, Any] = {}
     for field in kind.__struct_fields__:
         values = [getattr(row, field) for row in rows]
+        if field == "kernels":
+            values = ["; ".join(kernel.name for kernel in ran) for ran in values]
         columns[field] = pd.Series(values, dtype="string" if field in _WORDS else "float64")
     return pd.DataFrame(columns)
 

@@ -67,7 +67,7 @@ def test_an_operator_above_its_bound_is_flagged_though_it_is_not_among_the_ten()
 
 def test_how_sure_it_is():
     text = flat(shown(samples.analysis()))
-    assert "99.1 % of operator time has a count; not modelled: mylib::secret_op (600 µs, no formula)." in text
+    assert "Operators without a work model take 1 % of the step: mylib::secret_op (600 µs, no formula)." in text
     assert "median of 12 with the profiler off, 95 % interval 83.2 ms to 85.1 ms" in text
     assert "Under the profiler steps ran 6 % slower than the timed ones" in text
     assert "FMA fp32 460 GFLOP/s 0.4 measured 2026-11-20 fp32 vector" in text
@@ -82,8 +82,10 @@ def test_a_profiler_that_made_steps_faster_is_doubted():
 
 def test_coverage_is_never_rounded_up_to_everything():
     item = Unmodelled(name="a", calls=1, time_s=1e-9, reason="no formula")
-    analysis = replace(samples.analysis(), coverage=Coverage(modelled_time_fraction=0.99999, unmodelled=(item,)))
-    assert sentences.coverage_sentence(analysis) == "99.9 % of operator time has a count; not modelled: a (1.00 ns, no formula)."
+    breakdown = {"compute": 0.1, "unmodelled": 1e-9}
+    coverage = Coverage(modelled_time_fraction=0.99999, unmodelled=(item,))
+    analysis = replace(samples.analysis(), coverage=coverage, bound_breakdown=breakdown)
+    assert sentences.coverage_sentence(analysis) == "Operators without a work model take <1 % of the step: a (1.00 ns, no formula)."
 
 
 @pytest.mark.parametrize("width", [60, 66, 80, 100, 120, 200])
