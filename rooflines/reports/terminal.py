@@ -64,7 +64,7 @@ _KEPT_WIDTH = {"operator": 16, "module": 13, "shapes": 11, "bound": 5, "ceiling"
 # A class is told by its fill and not by a hue, so that a pipe, a log and a grayscale print say the same (palette.py on bound classes).
 _FILLS = {
     "compute": ("█", "#"), "memory": ("▓", "="), "latency": ("▒", ":"), "communication": ("╳", "x"), "host": ("░", "."),
-    "input": ("▚", "%"), "far": ("◩", "/"), "transfer": ("▞", "\\"), "idle": (" ", " "),
+    "input": ("▚", "%"), "far": ("◩", "/"), "transfer": ("▞", "\\"), "idle": ("┈", "_"),
     "unknown": ("?", "?"), "unmodelled": ("·", "-"),
 }  # fmt: skip
 # One character for one character, so that the styles of a line keep their places on a console that cannot show more than ASCII.
@@ -149,7 +149,8 @@ def _title(page: _Page, analysis: Analysis) -> None:
 
 def _where_a_step_goes(page: _Page, analysis: Analysis) -> None:
     whole = step_time(analysis)
-    long = f"{seconds(whole)} {'a traced step' if analysis.basis.per == 'step' else 'traced'}" if whole > 0 else ""
+    of = "traced" if analysis.basis.per == "trace" else "a step" if analysis.steps is not None else "a traced step"
+    long = f"{seconds(whole)} {of}" if whole > 0 else ""
     page.heading(breakdown_title(analysis), long)
     shares = bound_times(analysis)
     if not shares or whole <= 0:
