@@ -88,7 +88,13 @@ _OPENINGS = {
     "communication": "Communication-bound: communication that no computation hides takes {}",
     "unmodelled": "Bound unknown: {} is in operators without a work model",
     "host": "Host-bound: the device is idle for {}, because the host has launched nothing",
-    "idle": "The device is idle for {}, although work was launched or for an unknown reason",
+    "idle": "The device is idle for {}, ",
+}
+# Why a device was idle that the host does not keep waiting.
+_IDLE_CAUSES = {
+    "outside_s": "mostly waiting for work outside this trace",
+    "kernel_wait_s": "mostly between a launch and the start of its work",
+    "unknown_s": "mostly before work whose launch is not in the trace",
 }
 
 
@@ -108,6 +114,9 @@ def _bound(analysis: Analysis) -> str:
         opening = f"The device waits for data for {percent(shares[bound])} of {whole}"
     elif bound in _OPENINGS and (analysis.ceilings or bound not in ("compute", "memory", "far", "latency")):
         opening = _OPENINGS[bound].format(f"{percent(shares[bound])} of {whole}")
+        if bound == "idle":
+            causes = {cause: time_s for cause, time_s in (analysis.idle_breakdown or {}).items() if cause in _IDLE_CAUSES}
+            opening += _IDLE_CAUSES[max(causes, key=lambda cause: causes[cause], default="unknown_s")]
         if bound == "host" and analysis.idle_breakdown is None:
             opening = f"Host-bound: for {percent(shares[bound])} of {whole} no operator runs"
     else:
