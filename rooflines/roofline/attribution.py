@@ -335,9 +335,11 @@ def _attribute_host(
     rows, gaps, row = _rows_and_gaps(trace, calls, counts, events, time)
     counted = np.concatenate((owned, passed_through))
     busy = intervals.union(host.start_ns[counted], host.start_ns[counted] + duration[counted])
-    order = np.argsort(events, kind="stable")
-    events, row = events[order], row[order]
-    which, starts, ends = exclusive(host.thread[events], host.start_ns[events], host.start_ns[events] + duration[events])
+    # A wrapper's time is that of the operator in it.
+    lasting = np.concatenate((owned, saved, passed_through))
+    order = np.argsort(lasting, kind="stable")
+    events, lasting, row = events[order], lasting[order], row[order]
+    which, starts, ends = exclusive(host.thread[lasting], host.start_ns[lasting], host.start_ns[lasting] + duration[lasting])
     return rows, gaps, Pieces(events[which], starts, ends, row[which]), busy
 
 
