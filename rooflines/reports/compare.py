@@ -229,9 +229,7 @@ def _sum(page: _Page, comparison: Comparison) -> None:
         if row.kind in ("idle", "overlap"):
             why = "what ran beside other work" if row.kind == "overlap" else row.cause
             lines.append((row.kind, row.difference_s, why))
-    lines.append(
-        ("together", comparison.span_difference_s or 0.0, "the step" if comparison.basis == "step" else "the trace")
-    )
+    lines.append(("together", comparison.span_difference_s or 0.0, "the step" if comparison.basis == "step" else "the trace"))
     page.row("What the difference is made of", "bold")
     named, valued = max(len(name) for name, *_ in lines), max(len(signed_seconds(value)) for _, value, _ in lines)
     for name, value, why in lines:

@@ -149,7 +149,8 @@ def _title(page: _Page, analysis: Analysis) -> None:
 
 def _where_a_step_goes(page: _Page, analysis: Analysis) -> None:
     whole = step_time(analysis)
-    of = "traced" if analysis.basis.per == "trace" else "a step" if analysis.steps is not None else "a traced step"
+    timed = analysis.steps is not None and analysis.division is not None and analysis.division.of == "device"
+    of = "traced" if analysis.basis.per == "trace" else "a step" if timed else "a traced step"
     long = f"{seconds(whole)} {of}" if whole > 0 else ""
     page.heading(breakdown_title(analysis), long)
     shares = bound_times(analysis)

@@ -299,7 +299,7 @@ def _divided(traced: Partition, base: Analysis, facts: RunFile, start_up: bool) 
     fed = feeding(facts, traced.division())
     if base.steps is None or start_up:
         return traced, fed
-    divided = traced.timed(base.steps.median_s, fed.delay_s if fed is not None else None)
+    divided = traced.timed(base.steps.median_s, fed.delay_fraction if fed is not None else None)
     return divided, delayed(fed, divided.division()) if fed is not None else None
 
 

@@ -65,8 +65,8 @@ def feeding(facts: RunFile, division: StepDivision | None) -> Input | None:
 
 
 def delayed(found: Input, division: StepDivision) -> Input:
-    """``found`` with the delay that ``division`` has for the same step."""
-    if found.delay_s is None:
+    """``found`` with the delay of a device that ``division`` has; a processor is delayed for as long as it waits."""
+    if found.delay_s is None or division.of == "host":
         return found
     delay_s = division.data_loading_s or 0.0
     return msgspec.structs.replace(found, delay_s=delay_s, delay_fraction=delay_s / division.step_s if division.step_s else 0.0)

@@ -6,7 +6,8 @@ kernels that run at once the first class in the order of ``BOUND_ORDER`` counts.
 (``trace/idle.py``).
 
 The profiler makes the host slower, not the device. Where steps were timed without it, the busy time of a device counts as traced, and
-idle is what the timed step leaves: ``max(0, timed - busy)``, its causes in the proportion of the traced ones.
+idle is what the timed step leaves: ``max(0, timed - busy)``, its causes in the proportion of the traced ones. Of a processor, whose
+operators are slower under the profiler as well, the timed steps say how much of the step waits for data and nothing else.
 """
 
 from __future__ import annotations
@@ -38,6 +39,9 @@ _PHASES = {FORWARD: "forward", BACKWARD: "backward", OPTIMIZER: "optimizer", OUT
 _FROM_HOST = ("HtoD", "Host -> Device", "HostToDevice", "H2D", "M2D")
 _TO_HOST = ("DtoH", "Device -> Host", "DeviceToHost", "D2H", "D2M")
 _COMMUNICATES = ("c10d::", "record_param_comms", "nccl:", "gloo:", "mpi:")
+
+# A step that waits for more of its time than this has no work to measure it by.
+_MOST_WAITING = 0.999
 
 Mask = npt.NDArray[np.bool_]
 Key = tuple[str, str, str]  # bound class, part of the step, category
@@ -95,23 +99,27 @@ class Partition(NamedTuple):
         parts = {f"{part}_s": found[part] for part in PARTS if found.get(part)}
         return StepDivision(of="host" if self.of == "cpu" else "device", step_s=self.step_s, loader_s=self.loader_s, **parts)
 
-    def timed(self, step_s: float, loading_s: float | None = None) -> Partition:
-        """The partition of a step that takes ``step_s`` without the profiler and waits ``loading_s`` of it for its data, where known.
+    def timed(self, step_s: float, waits: float | None = None) -> Partition:
+        """The partition of a step that takes ``step_s`` without the profiler and waits for its data for the share ``waits`` of it.
 
-        Operators of a CPU are slower under the profiler as well, so there the host's own time never grows.
+        Of a processor only the waiting is taken over: its operators are slower under the profiler as well, so that the rest keeps its
+        proportions, and its traced length.
         """
         inside_s = sum(time_s for (_, part, _), time_s in self.busy.items() if part == "data_loading")
         traced_s = self.idle.get("data_loading", 0.0)
         rest = {cause: time_s for cause, time_s in self.idle.items() if cause != "data_loading"}
         rest_s = sum(rest.values())
-        idle_s = max(0.0, step_s - self.timeline.busy_s)
         if self.of == "cpu":
-            waits_s = traced_s if loading_s is None else max(0.0, loading_s - inside_s)
-            left_s = min(rest_s, max(0.0, idle_s - waits_s))
-        else:
-            share_s = traced_s * idle_s / (traced_s + rest_s) if traced_s + rest_s > 0 else 0.0
-            waits_s = min(idle_s, share_s if loading_s is None else loading_s)
-            left_s = idle_s - waits_s
+            if waits is None:
+                return self
+            works_s = self.timeline.busy_s - inside_s + rest_s
+            waits = min(waits, _MOST_WAITING)
+            waits_s = max(0.0, works_s * waits / (1 - waits) - inside_s)
+            return self._with_idle({"data_loading": waits_s, **rest} if waits_s > 0 else rest)
+        idle_s = max(0.0, step_s - self.timeline.busy_s)
+        share_s = traced_s * idle_s / (traced_s + rest_s) if traced_s + rest_s > 0 else 0.0
+        waits_s = min(idle_s, share_s if waits is None else waits * step_s)
+        left_s = idle_s - waits_s
         idle = {cause: time_s * left_s / rest_s for cause, time_s in rest.items()} if rest_s > 0 else {"host_bound": left_s}
         return self._with_idle({cause: time_s for cause, time_s in {"data_loading": waits_s, **idle}.items() if time_s > 0})
 
