@@ -286,23 +286,26 @@ def _device(analysis: Analysis) -> tuple[tuple[str, str], ...]:
 
 
 def _timeline(analysis: Analysis) -> tuple[tuple[str, str, str], ...]:
-    """The device's time and what the profiler saw it spent on: name, time, share."""
+    """The step of the device and, without shares, the trace as recorded: name, time, share of the step."""
     timeline = analysis.timeline
     if timeline is None:
         return ()
     facts = [("span", timeline.span_s), ("busy", timeline.busy_s), ("idle", timeline.idle_s), ("compute", timeline.compute_s)]
     optional = (
         ("memory copies", timeline.memcpy_s),
-        ("copies not hidden by compute", timeline.exposed_memcpy_s),
+        ("copies that no kernel hides", timeline.exposed_memcpy_s),
         ("communication", timeline.communication_s),
-        ("communication not hidden by compute", timeline.exposed_communication_s),
+        ("communication that nothing hides", timeline.exposed_communication_s),
         ("overlap", timeline.overlap_s),
     )
     facts += [(name, value) for name, value in optional if value > 0]
-    facts += [
-        (f"{name.removesuffix('_s')} (step breakdown)", value) for name, value in (analysis.step_breakdown or {}).items() if value > 0
-    ]
-    return tuple((name, seconds(value), percent(share_of_step(value, analysis))) for name, value in facts)
+    recorded, whole = [], analysis.trace_timeline
+    if whole is not None:
+        recorded = [("trace as recorded", whole.span_s), ("busy in it", whole.busy_s), ("launched before it", whole.earlier_s or 0.0)]
+    return (
+        *((name, seconds(value), percent(share_of_step(value, analysis))) for name, value in facts),
+        *((name, seconds(value), "") for name, value in recorded if value > 0),
+    )
 
 
 def _usage_table(analysis: Analysis) -> Table | None:
