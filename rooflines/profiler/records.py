@@ -43,7 +43,8 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     """Where it ran. ``device`` is torch's name (``cpu``, ``cuda:0``), ``device_name`` the driver's, empty where a trace has none.
 
     ``cpu_cores`` are physical cores, ``cpu_threads`` the hardware threads that the system schedules on, ``threads`` those of torch,
-    ``device_units`` the multiprocessors of a GPU, of a slice its own.
+    ``device_units`` the multiprocessors of a GPU, of a slice its own. ``device_inferred`` says what the name was inferred from, where
+    a trace does not tell it.
     """
 
     rooflines: str
@@ -65,6 +66,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     cudnn: str | None = None
     device_memory_bytes: int | None = None
     device_units: int | None = None
+    device_inferred: str | None = None
     git_commit: str | None = None
 
 

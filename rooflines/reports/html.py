@@ -265,6 +265,7 @@ def _device(analysis: Analysis) -> tuple[tuple[str, str], ...]:
     environment = analysis.environment
     facts: tuple[tuple[str, str | None], ...] = (
         ("device", f"{environment.device_name} ({environment.device})" if environment.device_name else environment.device),
+        ("device inferred from", environment.device_inferred),
         ("device memory", size_text(environment.device_memory_bytes)),
         ("driver", environment.driver),
         ("CUDA", environment.cuda),

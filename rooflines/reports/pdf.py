@@ -308,6 +308,7 @@ def _environment(analysis: Analysis) -> list[tuple[str, str]]:
         ("compiled", "torch.compile" if workload.compiled else None),
         ("optimizer", workload.optimizer),
         ("device", f"{environment.device_name} ({environment.device})" if environment.device_name else environment.device),
+        ("device inferred from", environment.device_inferred),
         ("device memory", size_text(environment.device_memory_bytes)),
         ("processor", environment.cpu if environment.cpu != environment.device_name else None),
         ("cores", environment.cpu_cores),

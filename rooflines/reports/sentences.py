@@ -25,7 +25,7 @@ NUMBER_AND_UNIT = re.compile(r"(?<=\d) (?=(?:%|[mµn]?s|min|[kMGTP]?(?:FLOP|OP|B
 def subject(analysis: Analysis) -> str:
     """What was run, in one line: ``resnet50 · training · batch 4 · fp32 · SGD · 2-core AMD EPYC (Zen 5)``."""
     workload, environment = analysis.workload, analysis.environment
-    device = environment.device_name
+    device = environment.device_name + (" (inferred)" if environment.device_inferred else "")
     if environment.device.startswith("cpu") and environment.cpu_cores:
         device = f"{environment.cpu_cores}-core {device}"
     parts = [workload.name, workload.mode]

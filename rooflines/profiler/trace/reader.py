@@ -121,14 +121,19 @@ def _left_out(columns: Columns) -> list[str]:
 def _devices(head: Head) -> tuple[TracedDevice, ...]:
     if not isinstance(head.devices, list):
         return ()
-    return tuple(
-        TracedDevice(
-            name=" ".join(showable(fields["name"][: 10 * _NAME_LENGTH]).split())[:_NAME_LENGTH],
-            memory_bytes=_whole(fields.get("totalGlobalMem")),
-            multiprocessors=_whole(fields.get("numSms")),
-        )
-        for fields in head.devices[:1024]
-        if isinstance(fields, dict) and isinstance(fields.get("name"), str)
+    return tuple(_device(fields) for fields in head.devices[:1024] if isinstance(fields, dict))
+
+
+def _device(fields: dict[str, Any]) -> TracedDevice:
+    name = fields.get("name")
+    major, minor = _whole(fields.get("computeMajor")), _whole(fields.get("computeMinor"))
+    return TracedDevice(
+        name=" ".join(showable(name[: 10 * _NAME_LENGTH]).split())[:_NAME_LENGTH] if isinstance(name, str) else "",
+        memory_bytes=_whole(fields.get("totalGlobalMem")),
+        multiprocessors=_whole(fields.get("numSms")),
+        ordinal=_whole(fields.get("id")),
+        capability=f"{major}.{minor}" if major is not None and minor is not None else "",
+        warp=_whole(fields.get("warpSize")),
     )
 
 

@@ -98,11 +98,22 @@ class MemoryEvents:
 
 @dataclass(frozen=True, slots=True)
 class TracedDevice:
-    """A device as the file describes it (``deviceProperties``); None for what it leaves out."""
+    """A device as the file describes it (``deviceProperties``); None or empty for what it leaves out.
+
+    ``ordinal`` is its number (``id``), ``capability`` the compute capability ("9.0"), ``warp`` the threads of a warp or wavefront.
+    """
 
     name: str
     memory_bytes: int | None = None
     multiprocessors: int | None = None
+    ordinal: int | None = None
+    capability: str = ""
+    warp: int | None = None
+
+    @property
+    def model(self) -> tuple[str, int | None, int | None, str]:
+        """What entries of one model have in common."""
+        return self.name, self.memory_bytes, self.multiprocessors, self.capability
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,132 @@
+"""Which device it was, where no driver's name says so: by compute capability, number of units, memory and names of kernels.
+
+Some recorders leave the name empty, and ROCm prints "AMD Radeon Graphics" for a device that it has no name for. What is known beside
+the name often fits one data sheet only, or several whose roofs hardly differ. The answer is a guess, and is shown as one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import msgspec
+
+from rooflines.device_specs import catalog
+from rooflines.device_specs.catalog import Facts
+from rooflines.device_specs.sheet import Sheet
+from rooflines.units import si
+
+# Names that a driver prints for many devices.
+_SHARED = ("", "amd radeon graphics", "radeon graphics", "amd instinct", "graphics device", "nvidia graphics device", "gpu", "cuda")
+# Devices whose roofs lie within this factor of each other are taken for the fastest of them.
+_ALIKE = 1.25
+_GFX = re.compile(r"gfx([0-9]{1,2}[0-9][0-9a-f])(?![0-9a-z])|_ISA([0-9]{1,2}[0-9][0-9a-f])(?=_|$)")
+_PRODUCT = re.compile(r"(?<![0-9a-zA-Z])(MI(?:100|210|250X?|300[AX]|308X|325X|350X|355X))(?![0-9a-zA-Z])")
+# From Hopper on, libraries have kernels for one compute capability alone; older ones run on newer devices as well.
+_SM = re.compile(r"(?<![0-9a-zA-Z])sm_?(90|100|103|120)a?(?![0-9a-z])")
+
+
+class Clues(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a device beside its name; None or empty for what is not.
+
+    ``capability`` is the compute capability ("9.0"; ROCm's for gfx942 is "9.4"), ``warp`` the threads of a warp or wavefront.
+    ``architectures`` are capabilities and ``products`` device names that its kernels' names contain.
+    """
+
+    capability: str = ""
+    units: int | None = None
+    memory_bytes: int | None = None
+    warp: int | None = None
+    architectures: tuple[str, ...] = ()
+    products: tuple[str, ...] = ()
+
+    def words(self) -> str:
+        """The clues as a list in words."""
+        parts = [
+            f"compute capability {self.capability}" if self.capability else "",
+            f"{self.units} units" if self.units else "",
+            f"{si(self.memory_bytes, 'B')} of memory" if self.memory_bytes else "",
+            *(f"kernels of {name}" for name in (*self.architectures, *self.products)),
+        ]
+        return ", ".join(part for part in parts if part)
+
+
+class Guess(msgspec.Struct, frozen=True, kw_only=True):
+    """The device that the clues fit, None where they fit none or several that differ; ``others`` are the sheets that fit as well."""
+
+    sheet: Sheet | None
+    others: tuple[Sheet, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The device as its driver prints it."""
+        return "" if self.sheet is None else (self.sheet.names or (self.sheet.name,))[0]
+
+
+def is_shared_name(name: str) -> bool:
+    """Whether ``name`` is empty or one that a driver prints for many devices."""
+    return " ".join(name.casefold().replace("(tm)", " ").split()) in _SHARED
+
+
+def clues_in_kernels(names: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The architectures (``gfx942``, ``sm90``) and the products (``MI300X``) that names of kernels contain, sorted."""
+    architectures: set[str] = set()
+    products: set[str] = set()
+    for name in names:
+        architectures.update(f"gfx{one or other}" for one, other in _GFX.findall(name))
+        architectures.update(f"sm{found}" for found in _SM.findall(name))
+        products.update(_PRODUCT.findall(name))
+    return tuple(sorted(architectures)), tuple(sorted(products))
+
+
+def guess(clues: Clues) -> Guess:
+    """The GPU that all of ``clues`` fit: the fastest of several where they differ by less than a quarter."""
+    if not (clues.capability or clues.architectures or clues.products):
+        return Guess(sheet=None)
+    fitting = [sheet for sheet in catalog.sheets() if sheet.kind == "cuda" and sheet.names and _fits(sheet, clues)]
+    if not fitting:
+        return Guess(sheet=None)
+    fastest = max(fitting, key=_speed)
+    others = tuple(sheet for sheet in fitting if sheet is not fastest)
+    alike = all(_within(mine, other) for sheet in others for mine, other in zip(_speed(fastest), _speed(sheet), strict=True))
+    return Guess(sheet=fastest, others=others) if alike else Guess(sheet=None, others=tuple(fitting))
+
+
+def _fits(sheet: Sheet, clues: Clues) -> bool:
+    own = _capability(sheet)
+    amd = sheet.vendor == "AMD"
+    if clues.warp == 64 and not amd:
+        return False
+    if clues.capability and (clues.capability != own or (amd and clues.warp == 32 and own.startswith("9."))):
+        return False
+    if clues.architectures and not any(_is_architecture(sheet, one) for one in clues.architectures):
+        return False
+    if clues.products and not any(one in sheet.name.split() for one in clues.products):
+        return False
+    facts = Facts(kind="cuda", units=clues.units, memory_bytes=clues.memory_bytes)
+    return any(match.sheet == sheet for match in catalog.matching(sheet.names[0], facts))
+
+
+def _capability(sheet: Sheet) -> str:
+    """The compute capability that torch reports: gfx90a is 9.0, gfx942 is 9.4, gfx1100 is 11.0."""
+    if not sheet.compute_capability.startswith("gfx"):
+        return sheet.compute_capability
+    digits = sheet.compute_capability.removeprefix("gfx")
+    return f"{digits[:-2]}.{digits[-2]}"
+
+
+def _is_architecture(sheet: Sheet, name: str) -> bool:
+    if name.startswith("gfx"):
+        return sheet.compute_capability == name
+    return sheet.compute_capability == f"{name.removeprefix('sm')[:-1]}.{name[-1]}"
+
+
+def _speed(sheet: Sheet) -> tuple[float, float]:
+    """The bandwidth of the memory, and the fastest rate of half-precision products, else of fp32."""
+    rates = [rate for precision, engine in (("fp16", "matrix"), ("fp32", "vector")) if (rate := sheet.rate(precision, engine))]
+    return sheet.memory.bytes_per_second, rates[0].per_second if rates else 0.0
+
+
+def _within(one: float, other: float) -> bool:
+    low, high = sorted((one, other))
+    return high <= _ALIKE * low
