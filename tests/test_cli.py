@@ -124,6 +124,7 @@ REFUSED = [
     (["--model", "squeezenet1_1", "--warmup", "-1"], "--warmup must not be negative, got -1", "Leave it out"),
     (["--model", "squeezenet1_1", "--formats", "html,doc"], "unknown report format 'doc'", "html, pdf, json"),
     (["--model", "squeezenet1_1", "--ceilings", "none.json"], "'none.json' is no file", "measured, spec"),
+    (["--model", "squeezenet1_1", "--ceilings", "MI3000X"], "'MI3000X' is no file and names no", "Nearest: Instinct MI300X"),
     (["--model", "squeezenet1_1", "--ceilings", "models.py"], '"models.py" is not JSON', "ceilings"),
     (["--modle", "squeezenet1_1"], "no such option: --modle", "rooflines profile --help"),
     (["--model", "squeezenet1_1", "train.py"], "both --model squeezenet1_1 and train.py", "one of them"),

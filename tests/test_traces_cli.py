@@ -111,6 +111,24 @@ def test_a_device_without_a_sheet_is_named_with_the_nearest_and_nothing_is_judge
     assert (answer.code, "no data sheet" in answer.err) == (2, True)
 
 
+def test_ceilings_by_the_name_of_a_device(rooflines, analyzed):
+    """As its driver prints it, or some words of it; what the trace says of its device tells devices of one name apart."""
+    found = analyzed(BERT, "--ceilings", "MI300X")
+    assert next(c["value"] for c in found["ceilings"] if c["name"] == "HBM HBM3") == 5.3e12
+    assert analyzed(BERT, "--ceilings", "H100")["ceilings"] == analyzed(BERT)["ceilings"]
+    answer = rooflines("analyze", BERT, "--ceilings", "MI3000X")
+    assert (answer.code, "'MI3000X' is no file" in answer.err, "Instinct MI300X" in answer.err) == (2, True, True)
+    answer = rooflines("analyze", BERT, "--ceilings", "RTX 3060")
+    assert (answer.code, "may be GeForce RTX 3060" in answer.err) == (2, True)
+
+
+@pytest.mark.parametrize("command", ["analyze", "report", "compare", "profile", "study backends", "study from-scratch"])
+def test_every_command_with_ceilings_says_what_they_may_be(rooflines, command):
+    answer = rooflines(*command.split(), "--help")
+    said = " ".join("".join(letter if letter not in "│┃" else " " for letter in answer.out).split())
+    assert "Ceilings to use: `measured`, `spec`, a device name or a JSON file." in said
+
+
 @pytest.mark.parametrize(("content", "says"), [
     (b"{}", "has no list of 'traceEvents'"),
     (b"[]", "it is an empty array"),

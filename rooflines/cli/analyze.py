@@ -11,7 +11,7 @@ import typer
 
 from rooflines.cli.app import app
 from rooflines.cli.monitored import refuse_for_monitored
-from rooflines.cli.options import MemoryLimit, Partial, size
+from rooflines.cli.options import CEILINGS_HELP, MemoryLimit, Partial, size
 from rooflines.cli.output import console, progress_bar
 from rooflines.cli.ranks import DaskAddress, Jobs, refuse_for_one, refuse_for_several
 from rooflines.errors import OutputError
@@ -42,7 +42,7 @@ def analyze(
     ceilings: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
-            help="Ceilings to use: measured, spec, or a JSON file.",
+            help=CEILINGS_HELP,
             show_default="the run's own; for a trace the data sheet of the device it names",
         ),
     ] = None,

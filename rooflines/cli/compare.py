@@ -11,7 +11,7 @@ from typing import Annotated, Optional
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import MemoryLimit, Partial, TableFormat, size
+from rooflines.cli.options import CEILINGS_HELP, MemoryLimit, Partial, TableFormat, size
 from rooflines.cli.output import check_writable, console, progress_bar, write
 from rooflines.errors import RooflinesError, UsageError
 
@@ -40,7 +40,7 @@ def compare(
     ] = None,
     ceilings: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(help="measured, spec, or a JSON file: judge all by these.", show_default="as rooflines analyze"),
+        typer.Option(help=CEILINGS_HELP, show_default="as rooflines analyze"),
     ] = None,
     anyway: Annotated[
         bool, typer.Option("--anyway", help="Compare though device, threads or mode differ.")

@@ -49,6 +49,7 @@ SequenceLength = Annotated[int, typer.Option(help="Tokens per sequence (language
 PrecisionOption = Annotated[
     Precision, typer.Option(help="Precision of the whole network, or of autocast (amp-*).", rich_help_panel=HOW)
 ]
+CEILINGS_HELP = "Ceilings to use: `measured`, `spec`, a device name or a JSON file."
 MemoryLimit = Annotated[str, typer.Option(help="Maximum memory for trace data.", metavar="SIZE")]
 Partial = Annotated[bool, typer.Option("--partial", help="Read a trace that is cut off up to the cut.")]
 ChannelsLast = Annotated[bool, typer.Option("--channels-last", help="Store images as NHWC.", rich_help_panel=HOW)]

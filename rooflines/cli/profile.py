@@ -11,6 +11,7 @@ import typer
 
 from rooflines.cli.app import app
 from rooflines.cli.options import (
+    CEILINGS_HELP,
     HOW,
     MEASURE,
     OUTPUT,
@@ -77,7 +78,7 @@ def profile(
     warmup: Annotated[
         Optional[int], typer.Option(help="Warm-up steps.", rich_help_panel=MEASURE, show_default="until step times settle")  # noqa: UP045
     ] = None,
-    ceilings: Annotated[str, typer.Option(help="measured, spec, or a JSON file with ceilings.", rich_help_panel=MEASURE)] = "measured",
+    ceilings: Annotated[str, typer.Option(help=CEILINGS_HELP, rich_help_panel=MEASURE)] = "measured",
     remeasure: Annotated[
         bool, typer.Option("--remeasure", help="Measure the ceilings again instead of using the cached ones.", rich_help_panel=MEASURE)
     ] = False,

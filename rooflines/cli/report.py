@@ -10,7 +10,7 @@ import typer
 
 from rooflines.cli.app import app
 from rooflines.cli.monitored import refuse_for_monitored
-from rooflines.cli.options import MemoryLimit, Partial, size
+from rooflines.cli.options import CEILINGS_HELP, MemoryLimit, Partial, size
 from rooflines.cli.output import progress_bar
 from rooflines.cli.ranks import DaskAddress, Jobs, refuse_for_one, refuse_for_several
 
@@ -38,7 +38,7 @@ def report(
     ] = None,
     ceilings: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(help="Ceilings to use: measured, spec, or a JSON file.", show_default="as rooflines analyze"),
+        typer.Option(help=CEILINGS_HELP, show_default="as rooflines analyze"),
     ] = None,
     jobs: Jobs = None,
     dask: DaskAddress = None,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import HOW, MEASURE, OUTPUT, WHAT
+from rooflines.cli.options import CEILINGS_HELP, HOW, MEASURE, OUTPUT, WHAT
 from rooflines.cli.output import console, progress_bar
 from rooflines.errors import Interrupted
 
@@ -44,7 +44,7 @@ Output = Annotated[
     Optional[Path],  # noqa: UP045
     typer.Option("--output", "-o", help="The directory to make.", rich_help_panel=OUTPUT, show_default="runs/STUDY-study-TIME"),
 ]
-Ceilings = Annotated[str, typer.Option(help="measured, spec, or a JSON file with ceilings.", rich_help_panel=MEASURE)]
+Ceilings = Annotated[str, typer.Option(help=CEILINGS_HELP, rich_help_panel=MEASURE)]
 Threads = Annotated[
     Optional[int],  # noqa: UP045
     typer.Option(help="CPU threads of every backend.", min=1, rich_help_panel=HOW, show_default="each library's choice"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from rooflines.device_specs import catalog
-from rooflines.device_specs.catalog import Match
+from rooflines.device_specs.catalog import Facts, Match
 from rooflines.device_specs.sheet import Sheet
 from rooflines.device_specs.user_sheets import user_sheets
 from rooflines.errors import UsageError
@@ -46,6 +46,23 @@ def search(
     if not found:
         raise UsageError("no device fits all of that.", hint=_hint(vendor, architecture))
     return tuple(found)
+
+
+def only(name: str, facts: Facts | None = None) -> Match:
+    """The one sheet that ``name`` is of: a name as a driver prints it, the sheet's own, or some words of it.
+
+    ``facts`` tell those apart that share it. Raises UsageError with what looks alike where there is none, or more than one.
+    """
+    found = _named(name)
+    if len(found) > 1 and facts is not None:
+        found = tuple(match for match in found if any(match.sheet == one.sheet for one in _of_sheet(match, facts))) or found
+    if len(found) > 1:
+        raise UsageError(f"{name!r} may be {', '.join(match.sheet.name for match in found)}.", hint="Give one of these names.")
+    return found[0]
+
+
+def _of_sheet(match: Match, facts: Facts) -> tuple[Match, ...]:
+    return catalog.matching(match.sheet.names[0], facts) if match.sheet.names else ()
 
 
 def _named(name: str) -> tuple[Match, ...]:

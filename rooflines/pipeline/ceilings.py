@@ -1,4 +1,4 @@
-"""Which ceilings judge a run or a trace: measured here, of a data sheet, from a file, or of the device that a trace names."""
+"""Which ceilings judge a run or a trace: measured here, of a data sheet, from a file, or of a device by its name."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from rooflines.profiler.records import Environment, Run
 # A full set of figures takes less than a minute, and eight GPUs one after the other eight.
 _PATIENCE_S = 600
 
+_CHOICES = "Choices: measured, spec, a device name (rooflines devices lists them), or a JSON file with ceilings."
+
 GivenCeilings = Callable[[Run, bool, Progress], Ceilings]
 
 
 def given_ceilings(choice: str, device: str, recorded: Environment | None = None) -> GivenCeilings:
     """How to get the ceilings asked for, for ``device`` here or for the device that a run was ``recorded`` on.
 
-    A file or a data sheet is read at once, so that a bad one is refused before anything runs.
+    ``choice`` is ``measured``, ``spec``, a file or the name of a device. A file or a data sheet is read at once, so that a bad one is refused before anything runs.
     """
     if choice == "measured":
 
@@ -33,13 +35,35 @@ def given_ceilings(choice: str, device: str, recorded: Environment | None = None
     if choice == "spec":
         sheet = known_ceilings(device, recorded)
         return lambda *_: sheet
-    path = Path(choice)
-    if not path.is_file():
-        raise UsageError(f"--ceilings {choice!r} is no file.", hint="Give measured, spec, or a JSON file with ceilings.")
-    from rooflines.device_specs.measure import load_file
+    given = file_or_device(choice, recorded)
+    return lambda *_: given
 
-    loaded = load_file(path)
-    return lambda *_: loaded
+
+def file_or_device(choice: str, recorded: Environment | None = None) -> Ceilings:
+    """The ceilings in the file ``choice``, or those of the data sheet of the device with that name: of the whole device.
+
+    What is known of a ``recorded`` run's device tells devices of one name apart. Raises UsageError with names that look alike where
+    ``choice`` is neither, DataError for a file that holds something else.
+    """
+    path = Path(choice)
+    if path.is_file():
+        from rooflines.device_specs.measure import load_file
+
+        return load_file(path)
+    if path.suffix == ".json" or len(path.parts) > 1:
+        raise UsageError(f"--ceilings {choice!r} is no file.", hint=_CHOICES)
+    from rooflines.device_specs import catalog, search
+
+    units, memory = (recorded.device_units, recorded.device_memory_bytes) if recorded is not None else (None, None)
+    try:
+        match = search.only(choice, catalog.Facts(units=units, memory_bytes=memory))
+        if match.mig is not None:
+            return catalog.look_up(choice, multiprocessors=units)
+    except UsageError as error:
+        raise UsageError(
+            f"--ceilings {choice!r} is no file and names no single device: {error.message}", hint=f"{error.hint} {_CHOICES}"
+        ) from None
+    return catalog.ceilings_of(match.sheet, match.sheet.name, user=match.user)
 
 
 def measured_ceilings(device: str, threads: int | None, *, remeasure: bool, progress: Progress) -> Ceilings:
@@ -75,14 +99,12 @@ def _alone() -> Iterator[None]:
 
 
 def ceilings_of_device(choice: str, device: str, threads: int | None, progress: Progress) -> Ceilings:
-    """What ``choice`` (``measured``, ``spec`` or a file) says of ``device``, for those who have no run."""
+    """What ``choice`` (``measured``, ``spec``, a file or the name of a device) says of ``device``, for those who have no run."""
     if choice == "measured":
         return measured_ceilings(device, threads, remeasure=False, progress=progress)
     if choice == "spec":
         return known_ceilings(device, None)
-    from rooflines.device_specs.measure import load_file
-
-    return load_file(Path(choice))
+    return file_or_device(choice)
 
 
 def known_ceilings(device: str, recorded: Environment | None) -> Ceilings:
@@ -104,8 +126,8 @@ def known_ceilings(device: str, recorded: Environment | None) -> Ceilings:
 def sheet_of(environment: Environment) -> tuple[Ceilings | None, str]:
     """The data sheet's ceilings of the device that a trace names, or why there are none."""
     if not environment.device_name:
-        return None, "the trace does not name the device that it was recorded on, so nothing is judged: give its --ceilings"
+        return None, "the trace does not name the device that it was recorded on, so nothing is judged: give its name as --ceilings"
     try:
         return known_ceilings(environment.device, environment), ""
     except UsageError as error:
-        return None, f"{error.message.removesuffix('.')}, so nothing is judged: give its --ceilings"
+        return None, f"{error.message.removesuffix('.')}, so nothing is judged: give a device or a file as --ceilings"

@@ -76,9 +76,9 @@ def profile(
     ``model`` is a module, called with ``inputs`` (a tensor, a tuple, or a dict of keywords), a function that runs one step, or a
     name: a torchvision model, ``timm:NAME``, ``hf:NAME``, or ``path/to/file.py:factory``. ``batch_size`` is samples a step; for a
     module it is read off the inputs. ``steps`` and ``warmup`` are numbers of timed and warm-up steps, chosen from the step times when
-    None. ``ceilings`` is ``measured``, ``spec`` or the path of a file. A module is given back as it was: device, precision, memory
-    format, training flags, gradients and, after training, its values; so are torch's thread count and its random generators. Raises
-    UsageError (bad input), OutOfMemoryError, Interrupted; a run that had begun stays on disk and loads.
+    None. ``ceilings`` is ``measured``, ``spec``, the path of a file or the name of a device. A module is given back as it was: device,
+    precision, memory format, training flags, gradients and, after training, its values; so are torch's thread count and its random
+    generators. Raises UsageError (bad input), OutOfMemoryError, Interrupted; a run that had begun stays on disk and loads.
     """
     options = Options(
         mode=mode, batch_size=batch_size, image_size=image_size, sequence_length=sequence_length, precision=precision,

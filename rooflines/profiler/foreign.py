@@ -88,10 +88,7 @@ def _properties(trace: Trace, ordinal: int) -> tuple[TracedDevice | None, tuple[
     if not models:
         return None, ()
     listed = ", ".join(sorted({device.name or "a device without a name" for device in trace.devices}))
-    return None, (
-        f"The kernels ran on device {ordinal}, which the trace does not describe; it lists several models ({listed}), so nothing is "
-        "judged: give one of them as --ceilings.",
-    )
+    return None, (f"The kernels ran on device {ordinal}, which the trace does not describe, and it lists several models: {listed}.",)
 
 
 def _clues(trace: Trace, device: TracedDevice | None) -> Clues:
@@ -116,7 +113,7 @@ def _inferred(environment: Environment, clues: Clues) -> tuple[Environment, tupl
     called = environment.device_name
     printed = f"The trace calls its device {called!r}" if called else "The trace does not name its device"
     if found.sheet is None:
-        note = f"{printed}. Its {clues.words()} fit several: {others}. Give one of them as --ceilings."
+        note = f"{printed}. Its {clues.words()} fit several: {others}."
         return environment, (note,) if others else ()
     also = f"; {others} would fit as well" if others else ""
     note = f"{printed}. It is taken for {found.name}, inferred from {clues.words()}{also}."

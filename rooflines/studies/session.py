@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from rooflines.device_specs.records import Ceilings
-from rooflines.errors import RooflinesError, UsageError
+from rooflines.errors import RooflinesError
 from rooflines.profiler.progress import Progress
 from rooflines.serial import write_json, write_text
 from rooflines.studies import data
@@ -36,11 +36,9 @@ def directory_for(name: str, output: Path | None) -> Path:
 def check_ceilings(choice: str) -> None:
     """Refuse ``--ceilings`` that are nowhere before anything runs."""
     if choice not in ("measured", "spec"):
-        from rooflines.device_specs.measure import load_file
+        from rooflines.pipeline.ceilings import file_or_device
 
-        if not Path(choice).is_file():
-            raise UsageError(f"--ceilings {choice!r} is no file.", hint="Give measured, spec, or a JSON file with ceilings.")
-        load_file(Path(choice))
+        file_or_device(choice)
 
 
 def machine() -> str:

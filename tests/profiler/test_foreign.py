@@ -53,7 +53,7 @@ def test_several_models_and_an_unknown_device_are_said():
     assert found.environment.device_name == ""
     (note,) = found.notes
     assert "ran on device 9, which the trace does not describe" in note
-    assert "(AMD Instinct MI300X, NVIDIA H100 80GB HBM3)" in note
+    assert "several models: AMD Instinct MI300X, NVIDIA H100 80GB HBM3" in note
 
 
 @pytest.mark.parametrize(("properties", "kernels", "name", "clue"), [
