@@ -284,7 +284,7 @@ def test_a_recorded_slice_of_a_gpu_is_judged_by_its_share_of_the_sheet(tmp_path)
     of_whole = {one.name: one.value for one in whole.ceilings}
     assert of_whole
     for one in part.ceilings:
-        share = 1 / 8 if one.kind == "memory" else 16 / 132
+        share = {"memory": 1 / 8, "compute": 16 / 132, "link": 1}[one.kind]
         assert one.value == pytest.approx(share * of_whole[one.name])
         assert one.source.kind == "derived"
 

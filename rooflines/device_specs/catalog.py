@@ -159,6 +159,7 @@ def ceilings_of(sheet: Sheet, name: str = "", *, user: bool = False) -> Ceilings
         found.append(_compute(rate, rate.per_second, Source(kind=_source(rate.derived, user), detail=detail)))
     source = Source(kind=_source(sheet.memory.derived, user), detail=sheet.cited(sheet.memory))
     found.append(_memory(sheet, sheet.memory.bytes_per_second, source))
+    found += _links(sheet, user)
     return Ceilings(device=name or sheet.name, kind=sheet.kind, ceilings=tuple(found))
 
 
@@ -334,6 +335,18 @@ def _compute(rate: Rate, value: float, source: Source) -> Ceiling:
 def _memory(sheet: Sheet, value: float, source: Source) -> Ceiling:
     level = sheet.memory.level
     return Ceiling(kind="memory", name=f"{level} {sheet.memory.technology}", value=value, unit="B/s", level=level, source=source)
+
+
+def _links(sheet: Sheet, user: bool) -> list[Ceiling]:
+    """From the host to the device and back, of a GPU with a bus or link of its own to the host."""
+    bus, link = sheet.pcie, sheet.host_link
+    if link is not None:
+        value, source = link.bytes_per_second, Source(kind=_source(False, user), detail=f"{link.technology}; {sheet.cited(link)}")
+    elif bus is not None and bus.to_host and sheet.kind != "cpu":
+        value, source = bus.bytes_per_second, Source(kind=_source(True, user), detail=f"{bus.words()}; {sheet.cited(bus)}")
+    else:
+        return []
+    return [Ceiling(kind="link", name=name, value=value, unit="B/s", level="host", source=source) for name in ("H2D", "D2H")]
 
 
 def _speed(sheet: Sheet, rate: Rate) -> str:

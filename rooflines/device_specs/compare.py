@@ -84,13 +84,14 @@ def compare(measured: Ceilings | None, references: References) -> tuple[Compared
     """A row for every measured rate that a sheet or a derivation has too, and one for each of theirs that was not measured.
 
     Compute goes by precision, engine and accumulate type; a matrix product without a matrix figure of its own is held against the
-    vector units that it runs on. Memory goes by level, every access pattern on its own. Latency and links have no sheet.
+    vector units that it runs on. Memory goes by level, every access pattern on its own, a link to the host by its
+    direction. Latency has no sheet.
     """
     spec, derived = references.spec, references.derived
     rows = [
         Compared(measured=one, spec=_counterpart(one, spec), derived=_counterpart(one, derived))
         for one in (measured.ceilings if measured else ())
-        if one.kind in ("compute", "memory") and (not one.variant or one.variant.startswith(_SUSTAINED))
+        if one.kind in ("compute", "memory", "link") and (not one.variant or one.variant.startswith(_SUSTAINED))
     ]
     rows = [row for row in rows if row.reference is not None]
     for one in spec.ceilings if spec else ():
@@ -118,6 +119,8 @@ def _counterpart(one: Ceiling, others: Ceilings | None) -> Ceiling | None:
         return None
     if one.kind == "memory":
         return next((other for other in others.memory_levels() if _same_level(one, other)), None)
+    if one.kind == "link":
+        return next((other for other in others.main("link") if other.name == one.name), None)
     same = [other for other in others.main("compute") if other.precision == one.precision]
     own = [other for other in same if other.engine == one.engine]
     exact = [other for other in own if one.accumulate is None or other.accumulate in (None, one.accumulate)]

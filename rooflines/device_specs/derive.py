@@ -157,6 +157,8 @@ def partition(name: str, whole: Ceilings, compute_share: float, compute_words: s
     """``whole``'s roofs scaled to a part of the device; the words say to which, and stand in front of each source."""
     found = []
     for ceiling in whole.ceilings:
+        if ceiling.kind == "link":  # every part may have all of it
+            found.append(ceiling)
         if ceiling.kind not in ("compute", "memory"):
             continue
         share, words = (compute_share, compute_words) if ceiling.kind == "compute" else (memory_share, memory_words)

@@ -13,11 +13,11 @@ import msgspec
 
 Precision = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8"]
 Engine = Literal["vector", "matrix"]
-SourceKind = Literal["measured", "spec", "derived", "user"]
+SourceKind = Literal["measured", "spec", "derived", "user", "trace"]
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a figure comes from: the kind, how or from which document, and when (ISO date)."""
+    """Where a figure comes from: the kind, how or from which document, and when (ISO date). ``trace`` is the trace that it judges."""
 
     kind: SourceKind
     detail: str
@@ -42,9 +42,9 @@ class Ceiling(msgspec.Struct, frozen=True, kw_only=True):
 
     ``unit`` is FLOP/s for compute (OP/s when ``precision`` is int8), B/s for memory and links, s for latency.
     ``value`` is the best of ``rounds`` rounds, ``spread`` the coefficient of variation between them, and ``agreeing`` the number of
-    rounds within 5 % of the best; absent for a figure that was not measured. A ``link`` leaves the device (to the host, to another
-    device) and bounds no operator. ``variant`` marks a further roof below the main one of its kind ("scalar", "1 thread", "sustained",
-    "pageable"); empty for the main one. ``threads`` is how many threads of a CPU it takes.
+    rounds within 5 % of the best; absent for a figure that was not measured. A ``link`` leaves the device: one from or to the host
+    (``H2D``, ``D2H``) bounds copies, one to another device bounds no operator. ``variant`` marks a further roof below the main one of
+    its kind ("scalar", "1 thread", "sustained", "pageable"); empty for the main one. ``threads`` is how many threads of a CPU it takes.
     """
 
     kind: Literal["compute", "memory", "latency", "link"]
@@ -85,7 +85,7 @@ class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
     kernels and their timing it was, ``packages`` the versions that took part, ``threads`` how many threads of a CPU and ``clock_hz``
     the clock that their cores sustained on integers.
 
-    The questions below are answered by main roofs alone: a variant lies below the main roof of its kind, and a link bounds no operator.
+    The questions below are answered by main roofs alone: a variant lies below the main roof of its kind.
     """
 
     device: str

@@ -138,9 +138,43 @@ class Link(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Bus(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The generation of PCI Express."""
+    """PCI Express: its generation and lanes. ``to_host`` is false where copies from and to the host take another way."""
 
-    generation: Annotated[int, msgspec.Meta(ge=1, le=9)]
+    generation: Annotated[int, msgspec.Meta(ge=1, le=7)]
+    lanes: Literal[1, 2, 4, 8, 16] = 16
+    to_host: bool = True
+
+    @property
+    def bytes_per_second(self) -> float:
+        """The rate of one direction, after the coding of the line and before the headers of packets."""
+        transfers, payload = _PCIE[self.generation]
+        return transfers * 1e9 * self.lanes / 8 * payload
+
+    def words(self) -> str:
+        """The rate as a calculation: ``PCIe 4.0 x16: 16 GT/s x 16 lanes / 8 x 0.985 (line coding)``."""
+        transfers, payload = _PCIE[self.generation]
+        return (
+            f"PCIe {self.generation}.0 x{self.lanes}: {transfers:g} GT/s x {self.lanes} lanes / 8 x {payload:.3f} (line coding), "
+            "before the headers of packets"
+        )
+
+
+# Transfers a second of a lane (GT/s), and the share of them that is payload: 8 of 10 bits, 128 of 130, 236 of 256 bytes of a flit.
+_PCIE = {
+    1: (2.5, 8 / 10), 2: (5.0, 8 / 10), 3: (8.0, 128 / 130), 4: (16.0, 128 / 130), 5: (32.0, 128 / 130),
+    6: (64.0, 236 / 256), 7: (128.0, 236 / 256),
+}  # fmt: skip
+
+
+class HostLink(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What connects the device with the host where that is not PCI Express, as in NVLink-C2C; GB/s of each direction."""
+
+    technology: _Text
+    gb_per_s: _Positive
+
+    @property
+    def bytes_per_second(self) -> float:
+        return _base(self.gb_per_s, 1e9)
 
 
 class Sheet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -171,6 +205,7 @@ class Sheet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     power: Power | None = None
     nvlink: Link | None = None
     pcie: Bus | None = None
+    host_link: HostLink | None = None
 
     def __post_init__(self) -> None:
         for name in self.names:
@@ -188,7 +223,7 @@ class Sheet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     def figures(self) -> tuple[Figure, ...]:
         """Every figure of the sheet that it gives."""
-        optional = (self.l2, self.power, self.nvlink, self.pcie)
+        optional = (self.l2, self.power, self.nvlink, self.pcie, self.host_link)
         return (*self.compute, self.memory, self.units, *self.clocks.values(), *(figure for figure in optional if figure is not None))
 
     def rate(self, precision: str, engine: str) -> Rate | None:

@@ -23,7 +23,8 @@ GivenCeilings = Callable[[Run, bool, Progress], Ceilings]
 def given_ceilings(choice: str, device: str, recorded: Environment | None = None) -> GivenCeilings:
     """How to get the ceilings asked for, for ``device`` here or for the device that a run was ``recorded`` on.
 
-    ``choice`` is ``measured``, ``spec``, a file or the name of a device. A file or a data sheet is read at once, so that a bad one is refused before anything runs.
+    ``choice`` is ``measured``, ``spec``, a file or the name of a device. A file or a data sheet is read at once, so that a bad one is
+    refused before anything runs.
     """
     if choice == "measured":
 

@@ -36,9 +36,9 @@ def analyze(
     """The analysis of a run, of a run directory, derived anew from its raw files, or of anybody's PyTorch trace; nothing is written.
 
     ``source`` may be a URL that fsspec opens when it is a trace. ``ceilings`` replaces those stored with the run: ``measured`` (on this
-    machine, now), ``spec``, a file or the name of a device; a trace is judged by the data sheet of the device that it names, if there is one. What is kept
-    of a trace takes at most ``memory_limit_bytes``. With ``partial``, a trace that is cut off is read up to the cut, and the notes
-    say what is missing. Raises RunError and TraceError for what cannot be read.
+    machine, now), ``spec``, a file or the name of a device; a trace is judged by the data sheet of the device that it names, if there
+    is one. What is kept of a trace takes at most ``memory_limit_bytes``. With ``partial``, a trace that is cut off is read up to the
+    cut, and the notes say what is missing. Raises RunError and TraceError for what cannot be read.
     """
     if not isinstance(source, Run) and not is_directory(source):
         return analyze_trace(source, ceilings=ceilings, partial=partial, memory_limit_bytes=memory_limit_bytes)[1]

@@ -30,8 +30,8 @@ from rooflines.profiler.records import Mode, Run, Settings, Workload
 from rooflines.profiler.run import save
 from rooflines.profiler.workloads import Prepared, from_module, from_step, prepare, thread_count
 from rooflines.roofline.analysis import Analysis
-from rooflines.roofline.analyze import IMPLAUSIBLE
 from rooflines.roofline.analyze import analyze as _analyze
+from rooflines.roofline.judging import IMPLAUSIBLE
 
 if TYPE_CHECKING:
     import torch

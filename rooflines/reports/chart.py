@@ -36,7 +36,7 @@ _OUTLIER_SHARE = 0.01
 # The share of the time that has the largest area.
 _FULL_SHARE = 0.15
 
-SOURCE_WORDS = {"measured": "measured", "spec": "data sheet", "derived": "derived", "user": "given"}
+SOURCE_WORDS = {"measured": "measured", "spec": "data sheet", "derived": "derived", "user": "given", "trace": "this trace"}
 
 
 class Roof(msgspec.Struct, frozen=True, kw_only=True):

@@ -225,7 +225,9 @@ def _others(sheet: Sheet) -> Iterator[tuple[str, str, Figure]]:
     if sheet.nvlink:
         yield "NVLink", f"{sheet.nvlink.gb_per_s:g} GB/s, both directions together", sheet.nvlink
     if sheet.pcie:
-        yield "PCIe", f"generation {sheet.pcie.generation}", sheet.pcie
+        yield "PCIe", f"generation {sheet.pcie.generation}, {sheet.pcie.lanes} lanes", sheet.pcie
+    if sheet.host_link:
+        yield "host link", f"{sheet.host_link.technology}, {sheet.host_link.gb_per_s:g} GB/s each direction", sheet.host_link
 
 
 def _figures(sheet: Sheet) -> Iterator[tuple[str, Rate | None, Any, str, Figure]]:
@@ -245,3 +247,5 @@ def _figures(sheet: Sheet) -> Iterator[tuple[str, Rate | None, Any, str, Figure]
         yield "NVLink", None, sheet.nvlink.gb_per_s * 1e9, "B/s", sheet.nvlink
     if sheet.pcie:
         yield "PCIe", None, sheet.pcie.generation, "generation", sheet.pcie
+    if sheet.host_link:
+        yield "host link", None, sheet.host_link.bytes_per_second, "B/s", sheet.host_link

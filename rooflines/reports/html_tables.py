@@ -18,7 +18,7 @@ from rooflines.reports.sentences import (
     source_words,
 )
 from rooflines.reports.summary import operators_summary, share_of_step
-from rooflines.reports.tables import marked_name, operator_module, shorten_name, shorten_shapes
+from rooflines.reports.tables import bound_words, marked_name, operator_module, shorten_name, shorten_shapes
 from rooflines.roofline.analysis import CATEGORIES, Analysis, ModuleRow, OperatorRow
 from rooflines.units import percent, scale, seconds, si, significant
 
@@ -125,7 +125,7 @@ def operator_table(analysis: Analysis) -> Table | None:
                 title=warning(row),
                 warning=warning(row),
             ),
-            Cell(row.bound, row.bound, title=_bound_title(row), bound=row.bound),
+            Cell(bound_words(row), row.bound, title=_bound_title(row), bound=row.bound),
             Cell(rates.texts[index], _sortable(row.flop_per_s)),
             Cell(rates.texts[len(rows) + index], _sortable(row.attainable_flop_per_s)),
             Cell(intensities.texts[index], _sortable(row.intensity_flop_per_byte)),
@@ -173,8 +173,9 @@ def _operator_title(row: OperatorRow) -> str:
 
 
 def _bound_title(row: OperatorRow) -> str:
+    nearest = f"; the nearest is the {row.nearest_roof} roof" if row.nearest_roof else ""
     level = f"; its bytes are judged against {row.memory_level}" if row.memory_level else ""
-    return f"{bound_style(row.bound).meaning}{level}"
+    return f"{bound_style(row.bound).meaning}{nearest}{level}"
 
 
 # --- modules ----------------------------------------------------------------------------------------------------------------------

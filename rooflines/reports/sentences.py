@@ -10,9 +10,10 @@ from rooflines.device_specs.records import Ceiling, Ceilings, Conditions
 from rooflines.reports.summary import CategorySummary, PeakMemory, share_of_saving
 from rooflines.reports.tables import INFERRED_MARK, operator_module, operator_name
 from rooflines.roofline.analysis import Analysis, OperatorRow
+from rooflines.roofline.transfers import way_of
 from rooflines.units import binary_bytes, counted, percent, seconds, si, significant
 
-_SOURCES = {"measured": "measured", "spec": "data sheet", "derived": "derived", "user": "given"}
+_SOURCES = {"measured": "measured", "spec": "data sheet", "derived": "derived", "user": "given", "trace": "this trace"}
 
 # A space between a number and its unit, at which no line should end.
 # A launch queue that is empty for less of the time is that of a host which runs ahead.
@@ -230,7 +231,8 @@ def saving(saves_s: float, analysis: Analysis) -> str:
 
 
 def roofs_of_run(analysis: Analysis) -> list[Ceiling]:
-    """The roofs that judge this run: those of its precisions, on the engine that did the work, every level of memory, the latency.
+    """The roofs that judge this run: those of its precisions, on the engine that did the work, every level of memory, the latency, and
+    the link to the host of each direction in which it copied.
 
     A precision that a hundredth of the time is spent in is worth a roof here; a counter in fp64 is not.
     """
@@ -244,7 +246,9 @@ def roofs_of_run(analysis: Analysis) -> list[Ceiling]:
     whole = sum(time_of.values())
     compute = [roof for roof in sorted(time_of, key=lambda roof: -time_of[roof]) if time_of[roof] >= 0.01 * whole]
     latency = device.latency()
-    return [*compute, *device.memory_levels(), *([latency] if latency else [])]
+    ways = {way_of(kernel.name) for row in analysis.operators if row.bound == "transfer" for kernel in row.kernels}
+    links = [roof for roof in device.main("link") if roof.name in ways]
+    return [*compute, *device.memory_levels(), *([latency] if latency else []), *links]
 
 
 def source_words(roof: Ceiling, created: str = "") -> str:
@@ -257,10 +261,13 @@ def source_words(roof: Ceiling, created: str = "") -> str:
         parts = [f"measured {source.date}".rstrip(), age_before(source.date, created)]
         parts += [f"±{percent(roof.spread, 1)}"] if roof.spread is not None else []
         return ", ".join(part for part in parts if part)
+    if source.kind == "derived" and roof.kind == "link":
+        return "derived from the generation and lanes of PCI Express, not measured"
     return {
         "spec": "from the data sheet, not measured",
         "derived": "derived from cores, clock and vector width, not measured",
         "user": "given by the user",
+        "trace": source.detail,
     }[source.kind]
 
 

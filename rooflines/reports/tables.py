@@ -44,6 +44,11 @@ def marked_name(row: OperatorRow) -> str:
     return f"{operator_name(row)} {INFERRED_MARK}" if row.inferred else operator_name(row)
 
 
+def bound_words(row: OperatorRow) -> str:
+    """The class of a row: ``memory``, or ``far (memory)`` with the nearest roof of one that is far from all."""
+    return f"{row.bound} ({row.nearest_roof})" if row.nearest_roof else row.bound
+
+
 def operator_module(row: OperatorRow) -> str:
     """The module path; what ran outside every module is named after its phase."""
     return row.module or (f"({row.phase})" if row.phase else "")

@@ -35,6 +35,7 @@ from rooflines.reports.sentences import (
 )
 from rooflines.reports.summary import bound_times, flagged_operators, operators_summary, step_time
 from rooflines.reports.tables import (
+    bound_words,
     column_scale,
     efficiency_text,
     marked_name,
@@ -335,7 +336,7 @@ def _columns(analysis: Analysis, rows: Sequence[OperatorRow], width: int) -> lis
         _numbers("rate", rates.unit, [rates.text(row.flop_per_s) for row in rows]),
         _numbers("intensity", "FLOP/byte", [_or_dash(row.intensity_flop_per_byte) for row in rows]),
         _numbers("eff.", "%", [efficiency_text(row.efficiency) for row in rows], reached),
-        _words("bound", [row.bound for row in rows], shorten_middle),
+        _words("bound", [bound_words(row) for row in rows], shorten_middle),
         _numbers("headroom", headroom.unit, [headroom.text(row.headroom_s) for row in rows], gained),
     ]
     # Columns that have to wait for room, by their place above: module, shapes, calls, time, rate, intensity, bound.

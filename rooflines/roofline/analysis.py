@@ -61,8 +61,8 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
 class Totals(msgspec.Struct, frozen=True, kw_only=True):
     """Sums over the operators: ``lower_bound_s + headroom_s + unjudged_s = time_s``.
 
-    An operator faster than its bound counts with its time. ``unjudged_s`` is the time of those without a bound. ``efficiency`` is lower
-    bound / time of the operators with a bound.
+    An operator faster than its bound counts with its time. ``unjudged_s`` is the time of those without a bound, and of copies that
+    computation hides. ``efficiency`` is lower bound / (lower bound + headroom).
     """
 
     flops: int | float

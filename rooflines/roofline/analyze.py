@@ -19,7 +19,6 @@ from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.launches import launches
 from rooflines.profiler.trace.reader import read_trace
 from rooflines.profiler.trace.records import Int64s, Trace
-from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.analysis import (
     Analysis,
     Basis,
@@ -40,17 +39,14 @@ from rooflines.roofline.attribution import Kernel as Ran
 from rooflines.roofline.compiled import place_compiled
 from rooflines.roofline.feeding import delayed, feeding, limited_by
 from rooflines.roofline.findings import find
-from rooflines.roofline.model import place
+from rooflines.roofline.judging import judge, with_shortest_kernel
 from rooflines.roofline.partition import Label, Partition, partition, whole_trace
 from rooflines.roofline.usage import usage
 from rooflines.roofline.usage_findings import find_in_usage, ranked
 from rooflines.roofline.verdict import verdict
-from rooflines.roofline.work import Work
 from rooflines.units import significant
 
 BOOTSTRAP_RESAMPLES = 2000
-# An efficiency above this is flagged: past the noise of a time and of a ceiling.
-IMPLAUSIBLE = 1.05
 # From this many processors' worth of other programs on, a run says that it was not alone. The sampler itself takes about 0.01.
 COMPANY_CORES = 0.2
 # Page faults a step worth a sentence: 16 MiB of pages of 4 KiB, taken from the system and given back in every step.
@@ -257,6 +253,9 @@ def _with_trace(base: Analysis, trace: Trace, ceilings: Ceilings | None, facts: 
     if code and compiled:
         calls = compiled.calls
         base = msgspec.structs.replace(base, notes=(*base.notes, *code.problems))
+    if ceilings is not None and len(trace.device):
+        ceilings = with_shortest_kernel(ceilings, trace)
+        base = msgspec.structs.replace(base, ceilings=ceilings.ceilings)
     attribution = attribute(trace, calls, facts.parameter_elements, _list_dtype(facts.workload), facts.noted_calls, compiled)
     count = attribution.steps or 1
     judged = [_operator(row, calls, ceilings, count, facts) for row in attribution.rows]
@@ -356,15 +355,7 @@ def _operator(row: Row, calls: Calls, ceilings: Ceilings | None, steps: int, fac
     flops, matrix, size = (work.flops, work.matrix_flops, work.bytes) if work else (0, 0, 0)
     time_s = row.time_ns / 1e9
     precision = _judged_precision(row, facts, ceilings)
-    placement = None
-    # What a collective moves goes over the link to other devices, which no ceiling of this one bounds.
-    communicates = row.count.category == "communication"
-    if work is not None and ceilings is not None and (flops or size) and not communicates:
-        placement = place(work, ceilings, footprint_bytes=_footprint(row.signature, work), precision=precision)
-    lower_s = placement.lower_bound_s * row.calls if placement else None
-    efficiency = lower_s / time_s if lower_s is not None and time_s > 0 else None
-    # A view or a dispatcher does no work at all: its time is what calling it costs.
-    idle_call = not (flops or size or communicates)
+    judged = judge(row, ceilings, precision)
     phase = PHASES[row.phase]
     return OperatorRow(
         name=row.signature.name,
@@ -381,24 +372,19 @@ def _operator(row: Row, calls: Calls, ceilings: Ceilings | None, steps: int, fac
         intensity_flop_per_byte=flops / size if flops and size else None,
         flop_per_s=flops * row.calls / time_s if flops and time_s > 0 else None,
         byte_per_s=size * row.calls / time_s if size and time_s > 0 else None,
-        attainable_flop_per_s=placement.attainable_flop_per_s if placement else None,
-        lower_bound_s=0.0 if idle_call else lower_s / steps if lower_s is not None else None,
-        efficiency=efficiency,
-        headroom_s=time_s / steps if idle_call else max(0.0, time_s - lower_s) / steps if lower_s is not None else None,
-        bound="latency" if idle_call else placement.bound if placement else "communication" if communicates else "unknown",
-        memory_level=placement.memory_level if placement else None,
-        engine=placement.engine if placement else None,
-        flag=_flag(efficiency, placement.bound if placement else None, placement.memory_level if placement else None, time_s),
+        attainable_flop_per_s=judged.attainable_flop_per_s,
+        lower_bound_s=None if judged.lower_bound_s is None else judged.lower_bound_s / steps,
+        efficiency=judged.efficiency,
+        headroom_s=None if judged.headroom_s is None else judged.headroom_s / steps,
+        bound=judged.bound,
+        nearest_roof=judged.nearest_roof,
+        memory_level=judged.memory_level,
+        engine=judged.engine,
+        flag=judged.flag,
         inferred=row.inferred,
         exposed_s=None if row.exposed_ns is None else row.exposed_ns / 1e9 / steps,
         kernels=_kernels(row.kernels, steps),
     )
-
-
-def _footprint(signature: Signature, work: Work) -> int:
-    """The memory that a call's bytes lie in: an operator in place (``add_``, ``_foreach_mul_``) writes what it has read."""
-    in_place = signature.name.partition(".")[0].endswith("_") and not signature.name.endswith("__")
-    return max(work.bytes_read, work.bytes_written) if in_place else work.bytes
 
 
 def _judged_precision(row: Row, facts: RunFile, ceilings: Ceilings | None) -> str | None:
@@ -417,32 +403,27 @@ def _judged_precision(row: Row, facts: RunFile, ceilings: Ceilings | None) -> st
     return work.precision
 
 
-def _flag(efficiency: float | None, bound: str | None, level: str | None, time_s: float) -> str | None:
-    if time_s <= 0 and efficiency is None:
-        return "its counted work has no time on the device"
-    if efficiency is None or efficiency <= IMPLAUSIBLE:
-        return None
-    if bound == "memory":
-        return f"faster than the {level} ceiling allows: its data was in a nearer cache, or the ceiling is too low"
-    if bound == "compute":
-        return "faster than the compute ceiling allows: an algorithm that does less (Winograd, FFT), or the ceiling is too low"
-    return "faster than the shortest operator that was measured: the latency ceiling is too high"
+def _bounded(row: OperatorRow) -> tuple[float, float]:
+    """The row's bound and what could be saved of it: what is faster than its bound counts with its time.
+
+    They add up to the row's time, but for copies that computation hides.
+    """
+    return min(row.lower_bound_s or 0.0, row.time_s), row.headroom_s or 0.0
 
 
 def _totals(operators: tuple[OperatorRow, ...], facts: RunFile) -> Totals:
-    # What is faster than its bound counts with its time, so that bound, headroom and the rest add up to the whole.
-    bounded = [(row.time_s, min(row.lower_bound_s, row.time_s)) for row in operators if row.lower_bound_s is not None]
-    time_s = sum(row.time_s for row in operators)
-    judged_s, lower_s = sum(time_s for time_s, _ in bounded), sum(lower_s for _, lower_s in bounded)
+    bounded = [_bounded(row) for row in operators if row.lower_bound_s is not None]
+    time_s, lower_s, headroom_s = sum(row.time_s for row in operators), sum(one for one, _ in bounded), sum(one for _, one in bounded)
+    unjudged_s = sum(row.time_s - sum(_bounded(row)) for row in operators if row.lower_bound_s is None or row.bound == "transfer")
     return Totals(
         flops=sum(row.flops for row in operators),
         matrix_flops=sum(row.matrix_flops for row in operators),
         bytes=sum(row.bytes for row in operators),
         time_s=time_s,
         lower_bound_s=lower_s,
-        headroom_s=judged_s - lower_s,
-        unjudged_s=time_s - judged_s,
-        efficiency=lower_s / judged_s if judged_s > 0 and lower_s > 0 else None,
+        headroom_s=headroom_s,
+        unjudged_s=unjudged_s,
+        efficiency=lower_s / (lower_s + headroom_s) if lower_s > 0 else None,
         peak_memory_bytes=facts.peak_memory_bytes,
     )
 
@@ -453,7 +434,7 @@ def _totals(operators: tuple[OperatorRow, ...], facts: RunFile) -> Totals:
 def _modules(rows: tuple[Row, ...], judged: list[OperatorRow], calls: Calls, steps: int, has_ceilings: bool) -> tuple[ModuleRow, ...]:
     """Every module with all that runs below it, forward and backward, in the order of first call; ``judged`` goes with ``rows``."""
     index = {module.path: i for i, module in reversed(list(enumerate(calls.modules)))}
-    sums = np.zeros((len(calls.modules), 3))  # time, lower bound, time of what has a bound
+    sums = np.zeros((len(calls.modules), 3))  # time, lower bound, lower bound and headroom
     exact = [[0, 0, 0] for _ in calls.modules]
     for row, operator in zip(rows, judged, strict=True):
         if row.module < 0:
@@ -466,8 +447,8 @@ def _modules(rows: tuple[Row, ...], judged: list[OperatorRow], calls: Calls, ste
             if work is not None:
                 for k, value in enumerate((work.flops, work.matrix_flops, work.bytes)):
                     exact[at][k] += value * row.calls
-            bounded = operator.lower_bound_s is not None
-            sums[at] += (operator.time_s, min(operator.lower_bound_s or 0.0, operator.time_s), operator.time_s if bounded else 0.0)
+            lower_s, headroom_s = _bounded(operator)
+            sums[at] += (operator.time_s, lower_s, lower_s + headroom_s)
     result = []
     for at, module in enumerate(calls.modules):
         if index[module.path] != at:

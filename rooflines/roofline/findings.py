@@ -118,7 +118,9 @@ def _slow_category(category: str) -> Callable[[Analysis, float], Finding | None]
 
     def rule(analysis: Analysis, scale: float) -> Finding | None:
         rows = [
-            row for row in analysis.operators if row.category == category and row.headroom_s is not None and row.efficiency is not None
+            row
+            for row in analysis.operators
+            if row.category == category and row.headroom_s is not None and row.efficiency is not None and row.bound != "transfer"
         ]
         headroom = sum(row.headroom_s or 0.0 for row in rows)
         efficiency = efficiency_of(tuple(rows))

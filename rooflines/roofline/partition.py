@@ -28,6 +28,7 @@ from rooflines.profiler.trace.records import ANNOTATION, COMMUNICATION, KERNEL, 
 from rooflines.profiler.trace.windows import at_launch
 from rooflines.roofline.analysis import PARTS, StepDivision, Timeline
 from rooflines.roofline.attribution import Attribution
+from rooflines.roofline.transfers import FROM_HOST, TO_HOST
 
 # Classes by what bounds them, those of the busy time in the order in which they count where several run at once.
 BOUND_ORDER = ("compute", "memory", "far", "latency", "unknown", "unmodelled", "transfer", "communication", "input", "host", "idle")
@@ -36,8 +37,6 @@ _OF_CAUSE = {"data_loading": "input", "host_bound": "host", "synchronisation": "
 _PART_OF_CLASS = {"input": "data_loading", "host": "host", "communication": "communication", "idle": "idle"}
 _PART_ORDER = ("optimizer", "backward", "forward", "other", "host_to_device", "communication", "data_loading")
 _PHASES = {FORWARD: "forward", BACKWARD: "backward", OPTIMIZER: "optimizer", OUTSIDE: "data_loading"}
-_FROM_HOST = ("HtoD", "Host -> Device", "HostToDevice", "H2D", "M2D")
-_TO_HOST = ("DtoH", "Device -> Host", "DeviceToHost", "D2H", "D2M")
 _COMMUNICATES = ("c10d::", "record_param_comms", "nccl:", "gloo:", "mpi:")
 
 # A step that waits for more of its time than this has no work to measure it by.
@@ -201,7 +200,7 @@ def _ranked(found: Sequence[Key], which: Int64s) -> tuple[list[Key], Int64s]:
 def _device_keys(trace: Trace, calls: Calls, attribution: Attribution, labels: Sequence[Label]) -> tuple[list[Key], Int64s]:
     device, launch, pieces = trace.device, attribution.launch, attribution.pieces
     phase = np.where(launch >= 0, at_launch(calls.phase, launch), -1)
-    direction = np.array([2 * _says(name, _FROM_HOST) + _says(name, _TO_HOST) for name in trace.names], np.int64)
+    direction = np.array([2 * _says(name, FROM_HOST) + _says(name, TO_HOST) for name in trace.names], np.int64)
     way = np.where(device.kind == MEMCPY, direction[device.name], 0)
     columns = np.stack((pieces.row, device.kind[pieces.event], phase[pieces.event], way[pieces.event]), axis=1)
     distinct, which = np.unique(columns, axis=0, return_inverse=True)

@@ -194,8 +194,37 @@ def test_ceilings_of_an_h100():
     assert (found.compute("int8", "matrix").value, found.compute("int8", "matrix").unit) == (1978.9e12, "OP/s")
     memory = found.outermost_memory()
     assert (memory.level, memory.value, memory.capacity_bytes) == ("HBM", 3350e9, None)
-    assert {one.source.kind for one in found.ceilings} == {"spec"}
+    assert {one.source.kind for one in found.ceilings if one.kind != "link"} == {"spec"}
     assert found.latency() is None
+
+
+@pytest.mark.parametrize(("device", "gb_per_s", "kind", "detail"), [
+    ("NVIDIA H100 80GB HBM3", 63.0, "derived", "PCIe 5.0 x16: 32 GT/s x 16 lanes / 8 x 0.985 (line coding), before the headers"),
+    ("Tesla V100-SXM2-32GB", 15.75, "derived", "PCIe 3.0 x16: 8 GT/s"),
+    ("NVIDIA GeForce RTX 4060", 15.75, "derived", "PCIe 4.0 x8: 16 GT/s x 8 lanes"),
+    ("NVIDIA GH200 480GB", 450, "spec", "NVLink-C2C; glennklockwood.com"),
+])  # fmt: skip
+def test_the_link_to_the_host(device, gb_per_s, kind, detail):
+    links = {one.name: one for one in catalog.look_up(device).main("link")}
+    assert set(links) == {"H2D", "D2H"}
+    for link in links.values():
+        assert link.value == pytest.approx(gb_per_s * 1e9, rel=1e-3)
+        assert (link.unit, link.level, link.source.kind) == ("B/s", "host", kind)
+        assert link.source.detail.startswith(detail)
+
+
+@pytest.mark.parametrize("name", ["NVIDIA GB200", "NVIDIA GB10", "AMD Instinct MI300A", "Apple M2"])
+def test_a_device_beside_the_host_has_no_link_unless_its_sheet_says_how_fast(name):
+    units = 10 if name == "Apple M2" else None
+    assert catalog.look_up(name, multiprocessors=units).main("link") == ()
+
+
+def test_a_slice_may_have_all_of_the_link():
+    whole, part = (
+        catalog.look_up(f"NVIDIA A100-SXM4-40GB{mig}", multiprocessors=units) for mig, units in (("", None), (" MIG 1g.5gb", 14))
+    )
+    assert part.main("link") == whole.main("link")
+    assert part.main("link")
 
 
 def test_geforce_matrix_roof_is_the_fp32_accumulate_rate():

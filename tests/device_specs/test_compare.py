@@ -72,6 +72,15 @@ def test_memory_goes_by_level_and_every_access_is_held_against_the_one_figure():
     assert held([memory(820e9, "L2", 1 << 20)])["L2 read"].fraction == pytest.approx(0.5)
 
 
+def test_a_link_goes_by_its_direction():
+    def link(name, value, **more):
+        return Ceiling(kind="link", name=name, value=value, unit="B/s", level="host", source=SHEET, **more)
+
+    measured = of(link("H2D", 26e9), link("H2D", 11e9, variant="pageable"), link("cuda:0 to cuda:1", 200e9))
+    rows = held([link("H2D", 32e9), link("D2H", 32e9)], measured)
+    assert {name: row.fraction for name, row in rows.items()} == {"H2D": pytest.approx(26 / 32)}
+
+
 def test_further_roofs_are_not_compared_but_sustained_ones_are():
     single = msgspec.structs.replace(samples.ceilings()[0], variant="1 thread", value=230e9)
     held_long = msgspec.structs.replace(samples.ceilings()[0], variant="sustained", value=450e9)
