@@ -55,7 +55,7 @@ def test_the_analysis_of_a_trace_is_that_of_a_run(analyzed, tmp_path):
     assert found["environment"]["device_name"] == "NVIDIA H100 80GB HBM3"
     assert found["workload"] == {"name": BERT.name, "mode": "inference", "precision": "bf16", "unit": "samples",
                                  "channels_last": False, "compiled": False, "source": "trace"}  # fmt: skip
-    assert {ceiling["source"]["kind"] for ceiling in found["ceilings"]} == {"spec"}
+    assert {ceiling["source"]["kind"] for ceiling in found["ceilings"]} == {"spec", "derived", "trace"}  # derived: the link to the host
     assert found["coverage"]["modelled_time_fraction"] == 1.0
     timeline = found["timeline"]
     assert timeline["busy_s"] + timeline["idle_s"] == pytest.approx(timeline["span_s"])

@@ -174,6 +174,10 @@ def _operator_title(row: OperatorRow) -> str:
 
 def _bound_title(row: OperatorRow) -> str:
     nearest = f"; the nearest is the {row.nearest_roof} roof" if row.nearest_roof else ""
+    if row.bound == "transfer":
+        pageable = any("pageable" in kernel.name.lower() for kernel in row.kernels)
+        staged = "; from or to pageable memory, which the host copies through a pinned buffer" if pageable else ""
+        return f"{bound_style(row.bound).meaning}, judged by the link{staged}"
     level = f"; its bytes are judged against {row.memory_level}" if row.memory_level else ""
     return f"{bound_style(row.bound).meaning}{nearest}{level}"
 

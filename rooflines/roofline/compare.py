@@ -328,7 +328,10 @@ def _notes(before: Analysis, after: Analysis, *, by_module: bool) -> tuple[str, 
     if len(dilations) == 2 and abs(dilations[0] - dilations[1]) > NOTABLE_DILATION:
         longer = [f"{significant(dilation)} ({name})" for name, dilation in zip(sides, dilations, strict=True)]
         notes.append(f"the traced steps took {' and '.join(longer)} times as long as the timed ones, and the rows are traced")
-    ours, theirs = ({(one.name, one.variant, one.value) for one in side.ceilings} for side in (before, after))
+    # The shortest kernel is each trace's own, and says little about the device where it differs.
+    ours, theirs = (
+        {(one.name, one.variant, one.value) for one in side.ceilings if one.source.kind != "trace"} for side in (before, after)
+    )
     if ours and theirs and ours != theirs:
         notes.append("the two were judged by different ceilings: compare times rather than efficiencies, or give --ceilings")
     for name, side in sides.items():

@@ -43,7 +43,7 @@ def test_the_device_is_the_one_that_worked():
 
 def test_a_device_without_properties_takes_those_of_the_only_model():
     """As in traces of ROCm, whose kernels carry the number of an agent."""
-    for properties in ([MI300X], [MI300X, {**MI300X, "id": 1}]):
+    for properties in ([MI300X], [MI300X, {**MI300X, "id": 1, "totalGlobalMem": 205571227648 - 4096}]):
         found = facts(on_device(9), deviceProperties=properties).environment
         assert (found.device, found.device_name, found.device_units) == ("cuda:9", "AMD Instinct MI300X", 304)
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from rooflines import pipeline
 from rooflines.device_specs.records import Ceiling, Ceilings, Source
 from rooflines.profiler.foreign import run_of_trace
+from rooflines.reports.html_tables import operator_table
+from rooflines.reports.sentences import roofs_of_run
+from rooflines.reports.tables import bound_words
 from rooflines.roofline.analyze import analyze
+from rooflines.roofline.compare import compare
 from rooflines.roofline.judging import bound_class, with_shortest_kernel
 from tests.traces import add, kernel, launch, op, trace
 
@@ -226,3 +231,26 @@ def test_laws_of_the_classes(judged, name):
             assert row.headroom_s <= row.time_s
     totals = analysis.totals
     assert totals.lower_bound_s + totals.headroom_s + totals.unjudged_s == pytest.approx(totals.time_s, rel=1e-9)
+
+
+# --- reports -----------------------------------------------------------------------------------------------------------------------
+
+
+def test_reports_name_the_nearest_roof_and_the_link(judged):
+    analysis = judged("resnet50_v100_training_2021_schema")
+    far = next(row for row in analysis.operators if row.bound == "far")
+    assert bound_words(far) == f"far ({far.nearest_roof})"
+    assert [roof.name for roof in roofs_of_run(analysis)] == ["fp32 vector", "HBM HBM2", "shortest kernel", "H2D"]
+    titles = {cell.title for row in operator_table(analysis).rows for cell in row if cell.bound == "transfer"}
+    assert any("judged by the link; from or to pageable memory" in title for title in titles)
+
+
+def test_two_traces_of_one_device_are_judged_by_the_same_ceilings():
+    """The shortest kernel is each trace's own."""
+    source = Source(kind="trace", detail="")
+    sides = []
+    for value in (1e-6, 2e-6):
+        floor = Ceiling(kind="latency", name="shortest kernel", value=value, unit="s", source=source)
+        analysis = analyzed(uploading(hidden_us=100), ceilings_with())
+        sides.append(msgspec.structs.replace(analysis, ceilings=(*analysis.ceilings, floor)))
+    assert not any("different ceilings" in note for note in compare(*sides).notes)

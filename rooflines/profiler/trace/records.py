@@ -111,9 +111,9 @@ class TracedDevice:
     warp: int | None = None
 
     @property
-    def model(self) -> tuple[str, int | None, int | None, str]:
-        """What entries of one model have in common."""
-        return self.name, self.memory_bytes, self.multiprocessors, self.capability
+    def model(self) -> tuple[object, ...]:
+        """What entries of one model have in common: the name, else all that is known."""
+        return (self.name,) if self.name else (self.memory_bytes, self.multiprocessors, self.capability)
 
 
 @dataclass(frozen=True, slots=True)
