@@ -33,8 +33,8 @@ def measure_cuda(
 ) -> None:
     """Measure every figure of one GPU that judges a run; what its memory has no room for is left out.
 
-    ``full`` adds more shapes of products, the two slower ways to multiply fp8, shared memory and the links to the host and to other
-    GPUs. With ``sustained_s`` every compute and memory figure is held for so many seconds as well. Raises DeviceError where other
+    ``full`` adds more shapes of products, the two slower ways to multiply fp8, shared memory, pageable copies and the links to
+    other GPUs. With ``sustained_s`` every compute and memory figure is held for so many seconds as well. Raises DeviceError where other
     processes keep the device busy, naming them; with ``force`` it is measured all the same and every figure says "disturbed".
     """
     import torch
@@ -55,11 +55,11 @@ def measure_cuda(
             _products(plan, device, facts, full)
             _memory(plan, device, facts, ours)
             _kernel_launch(plan, device)
+            with _left_out(plan, "links to the host", device):
+                host_links(plan, device, pageable=full)
             if full:
                 if ours:
                     measure_kernels.shared(plan, device)
-                with _left_out(plan, "links to the host", device):
-                    host_links(plan, device)
                 peer_links(plan, device)
             plan.measure()
         finally:
@@ -261,6 +261,6 @@ def measure_mps(plan: Plan, device: torch.device, *, full: bool = False) -> None
     transfers(plan, device, "DRAM", size, ("read", "write", "copy", "triad"))
     _dispatch(plan, device)
     if full:
-        host_links(plan, device)
+        host_links(plan, device, pageable=True)
     plan.keeps = False
     plan.measure()

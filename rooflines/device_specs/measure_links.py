@@ -21,10 +21,10 @@ Peer = Literal["NVLink", "peer", "PCIe"]
 _LARGEST = 256 << 20  # bytes of one copy: milliseconds on any link
 
 
-def host_links(plan: Plan, device: torch.device) -> None:
-    """Plan copies from the host (H2D) and to it (D2H), by pinned memory, which the device reads by itself, and by pageable memory.
+def host_links(plan: Plan, device: torch.device, *, pageable: bool) -> None:
+    """Plan copies from the host (H2D) and to it (D2H), by pinned memory, which the device reads by itself.
 
-    The pageable ones are variants: the driver copies them through pinned memory of its own.
+    With ``pageable`` also by pageable memory: variants, because the driver copies them through pinned memory of its own.
     """
     import torch
 
@@ -33,7 +33,8 @@ def host_links(plan: Plan, device: torch.device) -> None:
     size = copy_bytes(free_bytes(device), detect.memory_available_bytes())
     here = torch.empty(size // 4, device=device)
     # an Apple GPU shares the host's memory, and torch pins none of it there
-    for pinned in (True, False) if device.type == "cuda" else (False,):
+    kinds = (False,) if device.type != "cuda" else (True, False) if pageable else (True,)
+    for pinned in kinds:
         # written once: pages that were never touched all lie on one page of zeros
         host = torch.ones(size // 4, pin_memory=pinned)
         for name, source, target in (("H2D", host, here), ("D2H", here, host)):

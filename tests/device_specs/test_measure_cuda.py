@@ -29,13 +29,13 @@ QUICK = {
     *(("memory", f"HBM {access}", "") for access in ("read", "write", "copy", "triad")),
     ("latency", "kernel launch", ""),
     ("latency", "operator dispatch", ""),
+    ("link", "H2D", ""),
+    ("link", "D2H", ""),
 }
 FULL = {
     ("compute", "GEMM fp8", "a scale per row"),
     ("compute", "GEMM fp8", "slow accumulation"),
     ("memory", "shared memory read", "within a block"),
-    ("link", "H2D", ""),
-    ("link", "D2H", ""),
 }
 
 
