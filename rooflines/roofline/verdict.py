@@ -90,6 +90,16 @@ _OPENINGS = {
     "host": "Host-bound: the device is idle for {}, because the host has launched nothing",
     "idle": "The device is idle for {}, ",
 }
+# What takes less than this share of the step does not bound it alone.
+_MAIN_SHARE = 0.3
+# A category below this share is not worth its words.
+_LEAST_SHARE = 0.01
+_CLASSES = {
+    "compute": "compute-bound operators", "memory": "memory-bound operators", "far": "operators far from any roof",
+    "latency": "launch-bound operators", "transfer": "copies between host and device", "communication": "communication",
+    "unmodelled": "operators without a work model", "host": "idle time for the host", "idle": "other idle time",
+    "input": "idle time for data",
+}  # fmt: skip
 # Why a device was idle that the host does not keep waiting.
 _IDLE_CAUSES = {
     "outside_s": "mostly waiting for work outside this trace",
@@ -108,11 +118,14 @@ def _bound(analysis: Analysis) -> str:
     bound: str = analysis.limited_by or longest
     whole = "the step" if analysis.basis.per == "step" else "the trace"
     where = _largest(analysis, total, whole, without="communication" if bound == "communication" else "")
+    judged = bool(analysis.ceilings)
+    if analysis.limited_by is None and judged and 0 < shares.get(bound, 0.0) < _MAIN_SHARE:
+        return _several(shares, whole) or _sentence(where)
     if analysis.limited_by == "input":
         return " ".join(text for text in (_input_bound(analysis), _sentence(where)) if text)
     if bound == "input":
         opening = f"The device waits for data for {percent(shares[bound])} of {whole}"
-    elif bound in _OPENINGS and (analysis.ceilings or bound not in ("compute", "memory", "far", "latency")):
+    elif bound in _OPENINGS and (judged or bound not in ("compute", "memory", "far", "latency")):
         opening = _OPENINGS[bound].format(f"{percent(shares[bound])} of {whole}")
         if bound == "idle":
             causes = {cause: time_s for cause, time_s in (analysis.idle_breakdown or {}).items() if cause in _IDLE_CAUSES}
@@ -124,9 +137,20 @@ def _bound(analysis: Analysis) -> str:
     return _sentence(f"{opening}; {where}" if where else opening)
 
 
+def _several(shares: dict[str, float], whole: str) -> str:
+    """The three largest classes of a step that no single one bounds."""
+    named = sorted((name for name in shares if name in _CLASSES and shares[name] >= _LEAST_SHARE), key=lambda name: -shares[name])
+    if len(named) < 3:
+        return ""
+    first = _CLASSES[named[0]]
+    take = "takes" if first.startswith(("communication", "idle", "other")) else "take"
+    rest = " and ".join(f"{_CLASSES[name]} {percent(shares[name])}" for name in named[1:3])
+    return f"No single bound: {first} {take} {percent(shares[named[0]])} of {whole}, {rest}."
+
+
 def _largest(analysis: Analysis, total_s: float, whole: str, without: str) -> str:
     found = largest_category(analysis, without)
-    if found is None or not total_s:
+    if found is None or not total_s or found[1] < _LEAST_SHARE * total_s:
         return ""
     category, time_s, efficiency = found
     reach = f", at {percent(efficiency)} of what this device could do" if efficiency is not None else ""

@@ -1,0 +1,84 @@
+"""The first sentences of every report: what bounds the step, by the partition of it."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from rooflines.roofline.analysis import Basis
+from rooflines.roofline.verdict import verdict
+from tests.samples import analysis as sample
+
+pytestmark = pytest.mark.unit
+
+
+def said(breakdown, categories=None, **more):
+    """The verdict on a step of a device with these classes, without its speed and findings."""
+    whole = sum(breakdown.values())
+    timeline = replace(sample().timeline, span_s=whole, busy_s=whole, idle_s=0.0)
+    changes = {"idle_breakdown": {}, "findings": (), "steps": None, **more}
+    return verdict(
+        replace(sample(), bound_breakdown=breakdown, category_breakdown=categories or {}, timeline=timeline, operators=(), **changes)
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "opening"),
+    [
+        ("compute", "Compute-bound for 90 % of the step."),
+        ("memory", "Memory-bound for 90 % of the step."),
+        ("far", "Far from any roof for 90 % of the step: operators that are too small, badly shaped or on a slow kernel."),
+        ("latency", "Launch-bound: operators too small for the device, and calls that only dispatch, take 90 % of the step."),
+        ("transfer", "Transfer-bound: copies between host and device take 90 % of the step."),
+        ("communication", "Communication-bound: communication that no computation hides takes 90 % of the step."),
+        ("unmodelled", "Bound unknown: 90 % of the step is in operators without a work model."),
+    ],
+)
+def test_what_takes_the_most_of_the_step_is_its_bound(name, opening):
+    assert said({name: 0.9, "host": 0.1}) == opening
+
+
+def test_a_step_without_a_large_class_has_no_single_bound():
+    assert said({"memory": 0.22, "communication": 0.2, "host": 0.19, "compute": 0.15, "far": 0.12, "latency": 0.12}) == (
+        "No single bound: memory-bound operators take 22 % of the step, communication 20 % and idle time for the host 19 %."
+    )
+
+
+def test_a_host_that_takes_the_most_is_the_bound():
+    assert said({"host": 0.6, "memory": 0.4}, limited_by="host") == (
+        "Host-bound: the device is idle for 60 % of the step, because the host has launched nothing."
+    )
+    assert said({"host": 0.6, "memory": 0.4}, limited_by="host", idle_breakdown=None) == (
+        "Host-bound: for 60 % of the step no operator runs."
+    )
+
+
+@pytest.mark.parametrize(
+    ("cause", "words"),
+    [
+        ("outside_s", "mostly waiting for work outside this trace"),
+        ("kernel_wait_s", "mostly between a launch and the start of its work"),
+        ("unknown_s", "mostly before work whose launch is not in the trace"),
+    ],
+)
+def test_other_idle_time_has_its_main_cause(cause, words):
+    idle = {"outside_s": 0.01, "kernel_wait_s": 0.01, "unknown_s": 0.01, cause: 0.5}
+    assert said({"idle": 0.6, "memory": 0.4}, idle_breakdown=idle) == f"The device is idle for 60 % of the step, {words}."
+
+
+def test_the_largest_category_is_a_share_of_the_same_step():
+    breakdown, categories = {"communication": 0.5, "memory": 0.5}, {"communication": 0.5, "matmul": 0.3, "copy": 0.2}
+    assert said(breakdown, categories) == (
+        "Communication-bound: communication that no computation hides takes 50 % of the step; matrix products take 30 % of the step."
+    )
+    assert "copies" not in said({"memory": 1.0}, {"copy": 0.005}), "what is not worth its words"
+
+
+def test_without_ceilings_only_the_category_is_said():
+    assert said({"unknown": 0.9, "host": 0.1}, {"convolution": 0.7}, ceilings=()) == "Convolutions take 70 % of the step."
+
+
+def test_a_trace_without_steps_is_the_trace():
+    assert said({"memory": 1.0}, {"matmul": 0.5}, basis=Basis(per="trace")) == (
+        "Memory-bound for 100 % of the trace; matrix products take 50 % of the trace."
+    )
