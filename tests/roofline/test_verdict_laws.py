@@ -1,0 +1,293 @@
+"""Laws that every report keeps, checked on every real trace at hand: one step, one sum, one figure for a quantity.
+
+``ROOFLINES_TRACES`` names a directory with further traces (``*.json``, ``*.json.gz``) to check.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import os
+import re
+from html import unescape
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+import rooflines
+from rooflines.reports.html import render
+from rooflines.reports.terminal import print_analysis
+from rooflines.roofline.analysis import PARTS, Analysis
+from rooflines.roofline.verdict import plural
+
+pytestmark = pytest.mark.unit
+
+DATA = Path(__file__).parent.parent / "data" / "traces"
+TRACES = sorted(DATA.rglob("*.json.gz"))
+if "ROOFLINES_TRACES" in os.environ:
+    TRACES += sorted(
+        path for path in Path(os.environ["ROOFLINES_TRACES"]).rglob("*.json*") if path.name.endswith((".json", ".json.gz"))
+    )
+
+# Parts add up to the whole within this share of it.
+SUM = 1e-3
+# A share that is printed in whole percent is right to half a point.
+ROUNDED = 0.0051
+SHARE = r"(<?\d+(?:\.\d+)?) %"
+TIME = r"(\d+(?:\.\d+)?) (min|s|ms|µs|ns)\b"
+WHOLE = r"(?:a|the)(?: traced| timed)? (?:step|trace|time)"
+SECONDS = {"min": 60.0, "s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}
+
+every_trace = pytest.mark.parametrize(
+    "path", TRACES, ids=[str(path.relative_to(path.parents[1])).removesuffix(".gz") for path in TRACES]
+)
+
+
+@functools.lru_cache(maxsize=None)
+def analysis_of(path: Path) -> Analysis:
+    return rooflines.analyze(path)
+
+
+@functools.lru_cache(maxsize=None)
+def terminal_of(path: Path) -> str:
+    file = io.StringIO()
+    print_analysis(analysis_of(path), Console(file=file, width=100))
+    return file.getvalue()
+
+
+@functools.lru_cache(maxsize=None)
+def page_of(path: Path) -> str:
+    """The HTML page without scripts and styles, and without the section that explains the words."""
+    text = re.sub(r"<(script|style)\b.*?</\1>", "", render(analysis_of(path)), flags=re.DOTALL)
+    return re.sub(r'<section id="method".*?</section>', "", text, flags=re.DOTALL)
+
+
+def sentences_of(path: Path) -> str:
+    """What both reports say, without line breaks and tags."""
+    page = unescape(re.sub(r"<[^>]*>", " ", page_of(path)))
+    return " ".join(f"{terminal_of(path)}\n{page}".split())
+
+
+def share(text: str) -> float:
+    """A printed share as a fraction; ``<1`` is half of it."""
+    return float(text.removeprefix("<")) / (200 if text.startswith("<") else 100)
+
+
+def timed(number: str, unit: str) -> float:
+    return float(number) * SECONDS[unit]
+
+
+def whole_of(analysis: Analysis) -> float:
+    return analysis.timeline.span_s if analysis.timeline else 0.0
+
+
+def parts_of(analysis: Analysis) -> dict[str, float]:
+    found = {part: getattr(analysis.division, f"{part}_s") for part in PARTS}
+    return {part: time_s for part, time_s in found.items() if time_s is not None}
+
+
+# --- the analysis ------------------------------------------------------------------------------------------------------------------
+
+
+@every_trace
+def test_every_division_of_the_step_adds_up_to_it(path):
+    analysis = analysis_of(path)
+    timeline = analysis.timeline
+    assert timeline is not None and analysis.division is not None and analysis.bound_breakdown is not None
+    assert analysis.category_breakdown is not None
+    step = timeline.span_s
+    near = functools.partial(pytest.approx, abs=SUM * step)
+    assert timeline.compute_s + timeline.exposed_memcpy_s + timeline.exposed_communication_s == near(timeline.busy_s)
+    assert timeline.busy_s + timeline.idle_s == near(step)
+    assert analysis.division.step_s == near(step)
+    assert sum(parts_of(analysis).values()) == near(step)
+    assert sum(analysis.bound_breakdown.values()) == near(step)
+    assert sum(analysis.category_breakdown.values()) + timeline.idle_s == near(step)
+    if analysis.idle_breakdown is not None:
+        assert sum(analysis.idle_breakdown.values()) == near(timeline.idle_s)
+    if analysis.step_breakdown is not None:
+        assert sum(analysis.step_breakdown.values()) == near(step)
+
+
+@every_trace
+def test_no_part_is_negative_or_longer_than_the_step(path):
+    analysis = analysis_of(path)
+    step = whole_of(analysis)
+    found = {**parts_of(analysis), **(analysis.bound_breakdown or {}), **(analysis.category_breakdown or {})}
+    assert {name: time_s for name, time_s in found.items() if not 0 <= time_s <= step * (1 + SUM)} == {}
+
+
+@every_trace
+def test_communication_and_copies_are_the_same_in_every_division(path):
+    """Exposed communication and copies of the timeline are those of the division by bound and of the parts."""
+    analysis = analysis_of(path)
+    timeline, bounds, parts = analysis.timeline, analysis.bound_breakdown, parts_of(analysis)
+    assert timeline is not None and bounds is not None and analysis.category_breakdown is not None
+    near = functools.partial(pytest.approx, abs=SUM * timeline.span_s)
+    assert parts.get("communication", 0.0) == near(bounds.get("communication", 0.0))
+    if analysis.idle_breakdown is not None:
+        assert bounds.get("communication", 0.0) == near(timeline.exposed_communication_s)
+        assert analysis.category_breakdown.get("communication", 0.0) == near(timeline.exposed_communication_s)
+    assert bounds.get("transfer", 0.0) <= timeline.exposed_memcpy_s + SUM * timeline.span_s
+    assert timeline.exposed_memcpy_s <= timeline.memcpy_s + SUM * timeline.span_s
+    assert timeline.exposed_communication_s <= timeline.communication_s + SUM * timeline.span_s
+
+
+@every_trace
+def test_bound_headroom_and_unjudged_add_up_to_the_operators(path):
+    analysis = analysis_of(path)
+    totals, timeline = analysis.totals, analysis.timeline
+    assert totals is not None and timeline is not None and analysis.coverage is not None
+    near = functools.partial(pytest.approx, abs=SUM * timeline.span_s)
+    assert totals.lower_bound_s + totals.headroom_s + totals.unjudged_s == near(totals.time_s)
+    assert sum(row.time_s for row in analysis.operators) == near(totals.time_s)
+    unmodelled = sum(one.time_s for one in analysis.coverage.unmodelled)
+    assert totals.time_s + unmodelled + timeline.idle_s - timeline.overlap_s == near(timeline.span_s)
+
+
+@every_trace
+def test_steps_neither_overlap_nor_leave_work_of_another(path):
+    """The mean of the traced steps is the step, and earlier work is in none of them."""
+    analysis = analysis_of(path)
+    if analysis.basis.per == "step":
+        mean = sum(step.duration_s for step in analysis.traced_steps) / len(analysis.traced_steps)
+        assert mean == pytest.approx(whole_of(analysis), rel=SUM)
+
+
+@every_trace
+def test_no_advice_saves_more_than_the_time_that_it_names(path):
+    analysis = analysis_of(path)
+    for finding in analysis.findings:
+        named = [timed(*found) for found in re.findall(TIME, f"{finding.title} {finding.evidence}")]
+        assert finding.saves_s <= whole_of(analysis) * (1 + SUM), finding.title
+        assert not finding.saves_s or named, f"{finding.title}: no time is named"
+        assert finding.saves_s <= max(named, default=0.0) * 1.01, f"{finding.title}: {finding.evidence}"
+
+
+@every_trace
+def test_waiting_for_work_outside_the_trace_gets_no_advice(path):
+    analysis = analysis_of(path)
+    idle = analysis.idle_breakdown or {}
+    for finding in analysis.findings:
+        text = f"{finding.title} {finding.evidence}"
+        assert "outside this trace" not in text
+        if "idle" in text or "ran nothing" in text:
+            assert finding.saves_s <= (sum(idle.values()) or whole_of(analysis)) - idle.get("outside_s", 0.0) + SUM * whole_of(
+                analysis
+            ), text
+
+
+# --- what the reports say ----------------------------------------------------------------------------------------------------------
+
+
+def paragraph(text: str, *titles: str) -> list[str]:
+    """The lines of a terminal report below the first of these headings that is there, up to the next empty line."""
+    lines = text.splitlines()
+    first = next((number for number, line in enumerate(lines) if line.startswith(titles)), len(lines))
+    below = lines[first + 1 :]
+    return below[: below.index("")] if "" in below else below
+
+
+def bars(path: Path) -> list[tuple[str, dict[str, float]]]:
+    """The lists of shares that both reports show, by where they stand."""
+    terminal, page = terminal_of(path), page_of(path)
+    legend = "\n".join(paragraph(terminal, "Where a step goes", "Where the time goes"))
+    parts = "\n".join(paragraph(terminal, "A step by what it is for", "The time by what it is for"))
+    found = [
+        ("terminal, bounds", re.findall(rf"([a-z]+) {SHARE}", legend)),
+        ("terminal, parts", re.findall(rf"^\s*([a-z ]+?) +{SHARE}", parts, re.MULTILINE)),
+    ]
+    for label, drawn in re.findall(r'class="stack" role="img" aria-label="([^:"]*): ([^"]*)"', page):
+        found.append((f"page, {label}", re.findall(rf"([a-z ]+) {SHARE}", unescape(drawn))))
+    return [(where, {name.strip(): share(value) for name, value in shares}) for where, shares in found if shares]
+
+
+@every_trace
+def test_shares_in_a_list_are_those_of_the_whole(path):
+    analysis = analysis_of(path)
+    found = bars(path)
+    assert {where for where, _ in found} >= {"terminal, bounds", "page, Time by what bounds it"}
+    for where, shares in found:
+        assert sum(shares.values()) == pytest.approx(1, abs=ROUNDED * (len(shares) + 1)), (where, shares)
+    expected = {name: time_s / whole_of(analysis) for name, time_s in (analysis.bound_breakdown or {}).items() if time_s > 0}
+    for where in ("terminal, bounds", "page, Time by what bounds it"):
+        assert dict(found)[where] == pytest.approx(expected, abs=ROUNDED), where
+
+
+@every_trace
+def test_no_share_exceeds_the_whole(path):
+    """Only an efficiency may, where it says that it is one."""
+    text = sentences_of(path)
+    above = [
+        text[max(0, found.start() - 60) : found.end() + 30]
+        for found in re.finditer(SHARE, text)
+        if share(found[1]) > 1 and not re.match(r" (?:of (?:its|the) (?:bound|link|roof)|slower|the count)", text[found.end() :])
+    ]
+    assert above == []
+    total = re.search(r"^ +(\d+\.\d) +all \d+", terminal_of(path), re.MULTILINE)
+    assert total is None or float(total[1]) <= 100.1, "operators take more than the step"
+
+
+def stated(analysis: Analysis) -> list[tuple[str, float]]:
+    """Patterns of sentences that state a share, with the share that the analysis has for what they state."""
+    whole = whole_of(analysis)
+    bounds = {name: time_s / whole for name, time_s in (analysis.bound_breakdown or {}).items()}
+    idle = analysis.timeline.idle_s / whole if analysis.timeline else 0.0
+    patterns = [(rf"\b{name}-bound for {SHARE} of", bounds.get(name, 0.0)) for name in ("compute", "memory", "latency")]
+    patterns += [
+        (rf"\b{plural(name)} takes? {SHARE} of {WHOLE}", time_s / whole) for name, time_s in (analysis.category_breakdown or {}).items()
+    ]
+    communication, unmodelled, data = (bounds.get(name, 0.0) for name in ("communication", "unmodelled", "input"))
+    return [
+        *patterns,
+        (rf"communication(?: that no computation hides)? takes {SHARE} of {WHOLE}", communication),
+        (rf"communication-bound for {SHARE} of {WHOLE}", communication),
+        (rf"host-bound: (?:the device is idle(?: for)? |for ){SHARE} of {WHOLE}", bounds.get("host", 0.0)),
+        (rf"(?<!host-bound: )the device is idle(?: for)? {SHARE} of {WHOLE}(?=,? although|;)", bounds.get("idle", 0.0)),
+        (rf"\bbusy (?:\S+ \S+ )?{SHARE}", 1 - idle),
+        (rf"operators without a (?:work model|count) take {SHARE} of", unmodelled),
+        (rf"{SHARE} of {WHOLE} is in operators without a (?:work model|count)", unmodelled),
+        (rf"{SHARE} of {WHOLE} it waits for its data", data),
+        (rf"waits for (?:its )?data for {SHARE} of", data),
+        (rf"idle for {SHARE} of {WHOLE}[^.]{{0,30}}while the host (?:waits for|is in) the data loader", data),
+    ]
+
+
+@every_trace
+def test_no_two_sentences_give_different_figures_for_one_quantity(path):
+    """Each sentence states what the analysis holds, so that all of them state the same."""
+    analysis = analysis_of(path)
+    text = sentences_of(path).lower()
+    for pattern, expected in stated(analysis):
+        for found in re.finditer(pattern, text):
+            assert share(found[1]) == pytest.approx(expected, abs=ROUNDED), found[0]
+
+
+@every_trace
+def test_a_share_beside_a_time_is_that_time_over_the_step(path):
+    """``up to 223 ms a step (58 %)``, ``58 % of the step (223 ms)``."""
+    analysis = analysis_of(path)
+    text = sentences_of(path)
+    found = [
+        (share(p), timed(t, unit), f"{t} {unit}, {p} %")
+        for t, unit, p in re.findall(rf"up to {TIME} (?:a step|in the trace|of the trace) \({SHARE}\)", text)
+    ]
+    found += [(share(p), timed(t, unit), f"{p} %, {t} {unit}") for p, t, unit in re.findall(rf"{SHARE} of {WHOLE} \({TIME}\)", text)]
+    for fraction, time_s, said in found:
+        assert fraction == pytest.approx(time_s / whole_of(analysis), abs=ROUNDED + 0.005 * fraction), said
+
+
+@every_trace
+def test_a_trace_without_steps_speaks_of_the_trace(path):
+    if analysis_of(path).basis.per == "trace":
+        text = sentences_of(path)
+        said = [
+            text[max(0, one.start() - 60) : one.end() + 20]
+            for one in re.finditer(
+                rf"\b(?:a|per|each) (?:traced |timed )?step\b|% of {WHOLE.replace('|trace', '').replace('|time', '')}",
+                text,
+                re.IGNORECASE,
+            )
+        ]
+        assert said == []
