@@ -44,19 +44,19 @@ every_trace = pytest.mark.parametrize(
 )
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def analysis_of(path: Path) -> Analysis:
     return rooflines.analyze(path)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def terminal_of(path: Path) -> str:
     file = io.StringIO()
     print_analysis(analysis_of(path), Console(file=file, width=100))
     return file.getvalue()
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def page_of(path: Path) -> str:
     """The HTML page without scripts and styles, and without the section that explains the words."""
     text = re.sub(r"<(script|style)\b.*?</\1>", "", render(analysis_of(path)), flags=re.DOTALL)
@@ -94,7 +94,9 @@ def parts_of(analysis: Analysis) -> dict[str, float]:
 def test_every_division_of_the_step_adds_up_to_it(path):
     analysis = analysis_of(path)
     timeline = analysis.timeline
-    assert timeline is not None and analysis.division is not None and analysis.bound_breakdown is not None
+    assert timeline is not None
+    assert analysis.division is not None
+    assert analysis.bound_breakdown is not None
     assert analysis.category_breakdown is not None
     step = timeline.span_s
     near = functools.partial(pytest.approx, abs=SUM * step)
@@ -123,7 +125,9 @@ def test_communication_and_copies_are_the_same_in_every_division(path):
     """Exposed communication and copies of the timeline are those of the division by bound and of the parts."""
     analysis = analysis_of(path)
     timeline, bounds, parts = analysis.timeline, analysis.bound_breakdown, parts_of(analysis)
-    assert timeline is not None and bounds is not None and analysis.category_breakdown is not None
+    assert timeline is not None
+    assert bounds is not None
+    assert analysis.category_breakdown is not None
     near = functools.partial(pytest.approx, abs=SUM * timeline.span_s)
     assert parts.get("communication", 0.0) == near(bounds.get("communication", 0.0))
     if analysis.idle_breakdown is not None:
@@ -138,7 +142,9 @@ def test_communication_and_copies_are_the_same_in_every_division(path):
 def test_bound_headroom_and_unjudged_add_up_to_the_operators(path):
     analysis = analysis_of(path)
     totals, timeline = analysis.totals, analysis.timeline
-    assert totals is not None and timeline is not None and analysis.coverage is not None
+    assert totals is not None
+    assert timeline is not None
+    assert analysis.coverage is not None
     near = functools.partial(pytest.approx, abs=SUM * timeline.span_s)
     assert totals.lower_bound_s + totals.headroom_s + totals.unjudged_s == near(totals.time_s)
     assert sum(row.time_s for row in analysis.operators) == near(totals.time_s)
