@@ -94,10 +94,6 @@ def parts_of(analysis: Analysis) -> dict[str, float]:
 def test_every_division_of_the_step_adds_up_to_it(path):
     analysis = analysis_of(path)
     timeline = analysis.timeline
-    assert timeline is not None
-    assert analysis.division is not None
-    assert analysis.bound_breakdown is not None
-    assert analysis.category_breakdown is not None
     step = timeline.span_s
     near = functools.partial(pytest.approx, abs=SUM * step)
     assert timeline.compute_s + timeline.exposed_memcpy_s + timeline.exposed_communication_s == near(timeline.busy_s)
@@ -125,9 +121,6 @@ def test_communication_and_copies_are_the_same_in_every_division(path):
     """Exposed communication and copies of the timeline are those of the division by bound and of the parts."""
     analysis = analysis_of(path)
     timeline, bounds, parts = analysis.timeline, analysis.bound_breakdown, parts_of(analysis)
-    assert timeline is not None
-    assert bounds is not None
-    assert analysis.category_breakdown is not None
     near = functools.partial(pytest.approx, abs=SUM * timeline.span_s)
     assert parts.get("communication", 0.0) == near(bounds.get("communication", 0.0))
     if analysis.idle_breakdown is not None:
@@ -142,9 +135,6 @@ def test_communication_and_copies_are_the_same_in_every_division(path):
 def test_bound_headroom_and_unjudged_add_up_to_the_operators(path):
     analysis = analysis_of(path)
     totals, timeline = analysis.totals, analysis.timeline
-    assert totals is not None
-    assert timeline is not None
-    assert analysis.coverage is not None
     near = functools.partial(pytest.approx, abs=SUM * timeline.span_s)
     assert totals.lower_bound_s + totals.headroom_s + totals.unjudged_s == near(totals.time_s)
     assert sum(row.time_s for row in analysis.operators) == near(totals.time_s)
