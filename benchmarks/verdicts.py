@@ -1,0 +1,89 @@
+"""What the analysis says of traces that other people recorded: verdicts, advice, and how many different suggestions there are.
+
+``python benchmarks/verdicts.py DIR [DIR ...]`` analyzes every ``*.json`` and ``*.json.gz`` in the directories and prints a block of
+Markdown for each. With ``--page docs/verdicts.md`` it replaces the blocks of that page: what stands between ``<!-- tool: NAME -->`` and
+``<!-- end -->``, and the counts between ``<!-- counts -->`` and ``<!-- end -->``. NAME is the file's name without its ending.
+docs/verdicts.md names the traces with their sources; they are not part of the repository.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import textwrap
+from collections import Counter
+from pathlib import Path
+
+import rooflines
+from rooflines.roofline.analysis import Analysis
+from rooflines.units import percent, seconds
+
+ENDINGS = (".json.gz", ".json")
+WIDTH = 136
+
+
+def traces_in(directories: list[Path]) -> dict[str, Path]:
+    """The traces of the directories by name."""
+    found = {}
+    for path in sorted(path for directory in directories for path in directory.glob("*.json*")):
+        ending = next((ending for ending in ENDINGS if path.name.endswith(ending)), None)
+        if ending is not None:
+            found[path.name.removesuffix(ending).removesuffix(".pt.trace")] = path
+    return found
+
+
+def block(analysis: Analysis) -> str:
+    """The verdict, the division of the time and the advice as a Markdown list."""
+    per = "a step" if analysis.basis.per == "step" else "in the trace"
+    bounds = {name: time_s for name, time_s in (analysis.bound_breakdown or {}).items() if time_s > 0}
+    whole = sum(bounds.values())
+    lines = [wrapped(analysis.verdict, "> ", "> "), ""]
+    if whole > 0:
+        shares = ", ".join(f"{name} {percent(time_s / whole)}" for name, time_s in bounds.items())
+        lines.append(wrapped(f"{seconds(whole)} {per}: {shares}", "- ", "  "))
+    for finding in analysis.findings:
+        saves = f" (up to {seconds(finding.saves_s)})" if finding.saves_s > 0 else ""
+        lines.append(wrapped(f"**{finding.title}**{saves}: {finding.suggestion}", "- ", "  "))
+    if not analysis.findings:
+        lines.append("- no advice")
+    return "\n".join(lines)
+
+
+def wrapped(text: str, first: str, rest: str) -> str:
+    """A paragraph of Markdown whose first line begins with ``first`` and all others with ``rest``."""
+    return textwrap.fill(text, WIDTH, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False)
+
+
+def counts(analyses: dict[str, Analysis]) -> str:
+    """How many pieces of advice there are, and how many different suggestions among them."""
+    suggestions = Counter(finding.suggestion for analysis in analyses.values() for finding in analysis.findings)
+    return f"{len(analyses)} traces, {suggestions.total()} pieces of advice, {len(suggestions)} different suggestions"
+
+
+def filled(page: str, blocks: dict[str, str]) -> str:
+    """``page`` with the text between each mark and the next ``<!-- end -->`` replaced by the block of that name, where there is one."""
+
+    def replaced(found: re.Match[str]) -> str:
+        name = found[1]
+        return f"<!-- {name} -->\n{blocks[name]}\n<!-- end -->" if name in blocks else found[0]
+
+    return re.sub(r"<!-- (counts|tool: [^\n]*?) -->\n.*?<!-- end -->", replaced, page, flags=re.DOTALL)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("directories", nargs="+", type=Path, help="directories with traces")
+    parser.add_argument("--page", type=Path, help="page whose marked blocks are replaced")
+    options = parser.parse_args()
+    analyses = {name: rooflines.analyze(path) for name, path in traces_in(options.directories).items()}
+    blocks = {f"tool: {name}": block(analysis) for name, analysis in analyses.items()} | {"counts": counts(analyses)}
+    if options.page is not None:
+        options.page.write_text(filled(options.page.read_text(encoding="utf-8"), blocks), encoding="utf-8")
+    else:
+        for name, text in blocks.items():
+            print(f"## {name}\n\n{text}\n")
+    print(counts(analyses))
+
+
+if __name__ == "__main__":
+    main()
