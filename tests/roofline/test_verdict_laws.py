@@ -155,12 +155,14 @@ def test_steps_neither_overlap_nor_leave_work_of_another(path):
 
 @every_trace
 def test_no_advice_saves_more_than_the_time_that_it_names(path):
+    """A sentence that names two times, ``209 µs, and the device waits 250 µs``, may save both."""
     analysis = analysis_of(path)
     for finding in analysis.findings:
-        named = [timed(*found) for found in re.findall(TIME, f"{finding.title} {finding.evidence}")]
-        assert finding.saves_s <= whole_of(analysis) * (1 + SUM), finding.title
-        assert not finding.saves_s or named, f"{finding.title}: no time is named"
-        assert finding.saves_s <= max(named, default=0.0) * 1.01, f"{finding.title}: {finding.evidence}"
+        text = f"{finding.title}: {finding.evidence}"
+        named = [timed(*found) for found in re.findall(TIME, text)]
+        most = sum(named) if re.search(rf"{TIME}[^.;:]* and [^.;:]*{TIME}", text) else max(named, default=0.0)
+        assert finding.saves_s <= whole_of(analysis) * (1 + SUM), text
+        assert finding.saves_s <= most * 1.01, text
 
 
 @every_trace
