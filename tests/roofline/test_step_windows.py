@@ -126,8 +126,8 @@ def test_the_step_is_the_one_of_the_raw_events(path):
     )
     span = sum(high - low for low, high in windows)
     microseconds = {
-        "span": span, "busy": raw.lasting(windows), "compute": raw.lasting(windows, "compute"), "memcpy": raw.lasting(windows, "memcpy"),
-        "communication": raw.lasting(windows, "communication"),
+        "span": span, "busy": raw.lasting(windows), "compute": raw.lasting(windows, "compute"),
+        "memcpy": raw.lasting(windows, "memcpy"), "communication": raw.lasting(windows, "communication"),
         "exposed copies": raw.lasting(windows, "compute", "memcpy") - raw.lasting(windows, "compute"),
         "exposed communication": raw.lasting(windows) - raw.lasting(windows, "compute", "memcpy"),
     }  # fmt: skip
