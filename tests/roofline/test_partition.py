@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+from pathlib import Path
 
 import msgspec
 import pytest
 from rich.console import Console
 
+import rooflines
 from rooflines.device_specs.records import Ceiling, Ceilings, Source
 from rooflines.profiler.records import Environment, Run, RunFile, StepTimes, Workload
 from rooflines.profiler.trace.calls import build_calls
@@ -21,6 +23,7 @@ from tests.traces import add, kernel, launch, mm, op, span, trace
 
 pytestmark = pytest.mark.unit
 
+DATA = Path(__file__).parent.parent / "data" / "traces"
 SHEET = Source(kind="spec", detail="a data sheet")
 HBM = Ceiling(kind="memory", name="HBM", value=1e12, unit="B/s", source=SHEET, level="HBM", access="triad")
 VECTOR = Ceiling(kind="compute", name="fp32 vector", value=400e9, unit="FLOP/s", source=SHEET, precision="fp32", engine="vector")
@@ -56,6 +59,13 @@ def timeline(found):
 def analyzed(directory, *events, facts=FACTS):
     (directory / "t.pt.trace.json").write_text(json.dumps({"traceEvents": list(events)}))
     return analyze(Run(directory=directory, facts=msgspec.structs.replace(facts, trace="t.pt.trace.json")))
+
+
+def analyze_trace(directory, *events):
+    """The analysis of a trace that somebody else recorded."""
+    path = directory / "foreign.pt.trace.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": list(events)}))
+    return rooflines.analyze(path)
 
 
 def printed(analysis):
@@ -316,6 +326,23 @@ def test_a_timed_step_that_is_shorter_than_its_kernels_leaves_no_idle_time(tmp_p
 def test_without_timed_steps_the_traced_one_is_divided(tmp_path):
     analysis = analyzed(tmp_path, *slowed())
     assert (analysis.timeline.span_s, analysis.timeline.idle_s) == pytest.approx((9.9e-3, 4.9e-3))
+
+
+def frame(ts, dur):
+    return {**span("train.py(7): step", ts, dur), "cat": "python_function"}
+
+
+def test_a_trace_with_python_stacks_says_that_host_times_are_inflated(tmp_path):
+    """Three frames among six events."""
+    events = (add(0, 10), launch(5, 2, 1), kernel("a", 10, 20, 1))
+    note = "Host times are inflated: the profiler recorded Python stacks (3 of 6 events)"
+    assert note in printed(analyze_trace(tmp_path, *events, frame(0, 40), frame(1, 38), frame(2, 36)))
+    assert "Host times are inflated" not in printed(analyze_trace(tmp_path, *events))
+
+
+def test_a_real_trace_with_python_stacks_says_so():
+    found = rooflines.analyze(DATA / "bert-small_h100_inference.json.gz")
+    assert [note for note in found.notes if "(1,385 of 2,060 events)" in note] != []
 
 
 # --- 5: waiting for what the trace does not hold -----------------------------------------------------------------------------------

@@ -84,13 +84,18 @@ _NO_ARGS = Args()
 
 
 class Columns:
-    """Grows by lists of events; ``finish`` makes the columns of all of them."""
+    """Grows by lists of events; ``finish`` makes the columns of all of them.
+
+    ``events`` is how many there were, ``spans`` how many of them have a duration, ``stack_frames`` how many are of the Python stack.
+    """
 
     def __init__(self, list_dtype: str, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> None:
         self.names = _Codes(LONGEST_NAME, _meaning)
         self.signatures: list[Signature] = []
         self.collectives: list[Collective] = []
         self.events = 0
+        self.spans = 0
+        self.stack_frames = 0
         self.dropped = 0
         self.other_categories: dict[str, None] = {}
         self.platform = "cuda"
@@ -111,6 +116,9 @@ class Columns:
         except TypeError:  # a name, category or thread that is a list or an object
             sorted_out = self._sorted_out([event for event in events if _is_sane(event)])
         self.events += len(events)
+        categories = [event.cat for event in events if event.ph == "X"]
+        self.spans += len(categories)
+        self.stack_frames += categories.count("python_function")
         if not any(sorted_out) and len(self.other_categories) < 100:
             self.other_categories.update(dict.fromkeys(map(_label, events)))
         self._take(*sorted_out)

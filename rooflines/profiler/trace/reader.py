@@ -20,6 +20,8 @@ from rooflines.profiler.trace.stream import PIECE_BYTES, pieces
 from rooflines.profiler.trace.url import shown
 
 _NAME_LENGTH = 200
+# From this share of the events on, frames of the Python stack are said to slow the host down.
+_MANY_FRAMES = 0.1
 
 
 def read_trace(
@@ -74,7 +76,7 @@ def _read(data: Iterable[bytes], origin: str, list_dtype: str, memory_limit_byte
         devices=_devices(document.head),
         rank=_rank(document.head),
         platform=columns.platform,
-        notes=(*(problems or ()), *_cut(document, columns.events), *document.repairs, *_left_out(columns)),
+        notes=(*(problems or ()), *_cut(document, columns.events), *document.repairs, *_left_out(columns), *_slowed(columns)),
         cut_ns=cut_ns,
     )
 
@@ -116,6 +118,16 @@ def _left_out(columns: Columns) -> list[str]:
     if columns.names.replaced:
         notes.append("control characters in names were replaced")
     return notes
+
+
+def _slowed(columns: Columns) -> list[str]:
+    """A sentence about host times where the profiler noted every call of Python."""
+    if not columns.stack_frames or columns.stack_frames < _MANY_FRAMES * columns.spans:
+        return []
+    return [
+        f"Host times are inflated: the profiler recorded Python stacks ({columns.stack_frames:,} of {columns.spans:,} events), which "
+        "slows the host down, so the device is idle for longer than without them."
+    ]
 
 
 def _devices(head: Head) -> tuple[TracedDevice, ...]:
