@@ -289,7 +289,7 @@ def _with_trace(base: Analysis, trace: Trace, ceilings: Ceilings | None, facts: 
             graph_launch_time_s=attribution.graphs_ns / 1e9 / count,
         ),
         operators=operators,
-        modules=_modules(attribution.rows, judged, calls, count, ceilings is not None),
+        modules=_modules(attribution, judged, calls, count, ceilings is not None),
     )
 
 
@@ -431,12 +431,18 @@ def _totals(operators: tuple[OperatorRow, ...], facts: RunFile) -> Totals:
 # --- modules -----------------------------------------------------------------------------------------------------------------------
 
 
-def _modules(rows: tuple[Row, ...], judged: list[OperatorRow], calls: Calls, steps: int, has_ceilings: bool) -> tuple[ModuleRow, ...]:
-    """Every module with all that runs below it, forward and backward, in the order of first call; ``judged`` goes with ``rows``."""
+def _modules(
+    attribution: Attribution, judged: list[OperatorRow], calls: Calls, steps: int, has_ceilings: bool
+) -> tuple[ModuleRow, ...]:
+    """Every module with all that runs below it, forward and backward, in the order of first call; ``judged`` goes with the rows."""
     index = {module.path: i for i, module in reversed(list(enumerate(calls.modules)))}
     sums = np.zeros((len(calls.modules), 3))  # time, lower bound, lower bound and headroom
     exact = [[0, 0, 0] for _ in calls.modules]
-    for row, operator in zip(rows, judged, strict=True):
+    for gap in attribution.gaps:
+        for path in _with_ancestors(calls.modules[gap.module].path) if gap.module >= 0 else ():
+            if path in index:
+                sums[index[path], 0] += gap.time_ns / 1e9 / steps
+    for row, operator in zip(attribution.rows, judged, strict=True):
         if row.module < 0:
             continue
         work = row.count.work

@@ -1,8 +1,9 @@
 """Who called whom: the call tree of the host events, and with it the module, phase and step of every operator.
 
 Modules come from annotations ``nn.Module: layer1.0.conv2 (Conv2d)`` that our own hooks write around every forward, or from the
-profiler's Python stack (``nn.Module: Conv2d_0``) in traces of others. A backward operator has no module around it: autograd's sequence
-number ties its node to the forward operator that made the node, and so to that operator's module.
+profiler's Python stack (``nn.Module: Conv2d_0``) in traces of others. The stack names an instance and not its place, which the nesting
+of the marks gives: ``ResNet_0.Sequential_0.Conv2d_0``. A backward operator has no module around it: autograd's sequence number ties its
+node to the forward operator that made the node, and so to that operator's module.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ _OVERLAPPING = "Marks of steps that are not counted, because an earlier step was
 _EMPTY = "Marks of steps that are not counted, because no operator ran in them: {:,}."
 # Old traces know whole microseconds: so much may a step begin before the one before it ends.
 _RESOLUTION_NS = 1_000
+# A path of instances that would be longer starts again at its module: no network nests so deep.
+_LONGEST_PATH = 1024
 _MODULE = re.compile(re.escape(MODULE_PREFIX) + r"(?P<path>.*) \((?P<type>[^()]*)\)\Z")
 
 
@@ -87,6 +90,7 @@ def build_calls(trace: Trace) -> Calls:
     after, end = _nest(host, is_step)
     is_node = is_operator & marks.is_node[host.name]
     marked = np.where(is_annotation | (host.kind == PYTHON), marks.module[host.name], -1)
+    modules, marked = _placed(marks, marked, after)
     forward = _forward_operators(host)
     begin = _begins(host, end, innermost(is_node, after), forward, marks)
     phase = _phases(host, after, is_node, marks, begin)
@@ -102,8 +106,8 @@ def build_calls(trace: Trace) -> Calls:
         phase=phase,
         begin_ns=begin,
         end_ns=end,
-        modules=marks.modules,
-        module_calls=np.bincount(marked[marked >= 0], minlength=len(marks.modules)).astype(np.int64),
+        modules=modules,
+        module_calls=np.bincount(marked[marked >= 0], minlength=len(modules)).astype(np.int64),
         steps=bounds,
         step_names=tuple(trace.names[code] for code in host.name[steps].tolist()),
         notes=tuple(text.format(number) for text, number in ((_OVERLAPPING, overlapping), (_EMPTY, empty)) if number),
@@ -215,6 +219,66 @@ def _modules(host: HostEvents, after: Int64s, is_node: Mask, marked: Int64s, for
     return np.where((below >= 0) & (module < 0), of_node[below], module)
 
 
+def _placed(marks: _Marks, marked: Int64s, after: Int64s) -> tuple[list[Module], Int64s]:
+    """The modules with their paths, and the module of each mark (-1: the event is none).
+
+    The path of an instance is that of the module around it and its own name. A mark with nothing around it is at the place where the
+    same instance is first called inside of another: recomputed blocks run on the thread of the backward. Where marks with paths are in
+    the trace they name the same modules, and those of the Python stack are left out.
+    """
+    instance = np.array([*marks.is_instance, False])[marked]
+    if not instance.any():
+        return marks.modules, marked
+    if (instance != (marked >= 0)).any():
+        return marks.modules, np.where(instance, -1, marked)
+    events = np.flatnonzero(marked >= 0)
+    above = parents(after)[events]
+    around = np.where(above >= 0, innermost(marked >= 0, after)[np.maximum(above, 0)], -1)
+    names = marked[events].tolist()
+    inside = np.searchsorted(events, around).tolist()
+    nested = (around >= 0).tolist()
+    place = _Places([module.path for module in marks.modules])
+    # Callers come before what they call. The second time the place of every instance is known.
+    for _ in range(2):
+        found: list[int] = []
+        for name, at, is_nested in zip(names, inside, nested, strict=True):
+            found.append(place.of(name, found[at]) if is_nested else place.alone(name))
+    used, index = np.unique(np.array(found, np.int64), return_inverse=True)
+    modules = [Module(place.paths[at], marks.modules[place.names[at]].type) for at in used.tolist()]
+    result = marked.copy()
+    result[events] = index.reshape(-1)
+    return modules, result
+
+
+class _Places:
+    """The places at which module instances are called: each a path, and the instance (an index of ``labels``) that it ends in."""
+
+    def __init__(self, labels: list[str]) -> None:
+        self.paths: list[str] = []
+        self.names: list[int] = []
+        self._labels = labels
+        self._known: dict[tuple[int, int], int] = {}
+        self._first: dict[int, int] = {}
+
+    def of(self, name: int, around: int) -> int:
+        """The place of the instance ``name`` inside of the place ``around``."""
+        place = self._place(name, around)
+        self._first.setdefault(name, place)
+        return place
+
+    def alone(self, name: int) -> int:
+        """The place of the instance ``name`` where no module is around it."""
+        return self._first[name] if name in self._first else self._place(name, -1)
+
+    def _place(self, name: int, around: int) -> int:
+        if (name, around) not in self._known:
+            path = f"{self.paths[around]}.{self._labels[name]}" if around >= 0 else self._labels[name]
+            self._known[name, around] = len(self.paths)
+            self.paths.append(path if len(path) <= _LONGEST_PATH else self._labels[name])
+            self.names.append(name)
+        return self._known[name, around]
+
+
 def _forward_operators(host: HostEvents) -> Int64s:
     """For each event with one of autograd's sequence numbers the forward operator that made the node, -1 for none.
 
@@ -246,6 +310,7 @@ class _Marks:
 
     def __init__(self, names: list[str]) -> None:
         self.modules: list[Module] = []
+        self.is_instance: list[bool] = []
         self.module = np.full(len(names), -1, np.int64)
         self.phase = np.full(len(names), -1, np.int64)
         self.is_step = np.zeros(len(names), bool)
@@ -257,6 +322,7 @@ class _Marks:
                 label = name[len(MODULE_PREFIX) :]
                 self.module[code] = len(self.modules)
                 self.modules.append(Module(match["path"], match["type"]) if match else Module(label, label.rpartition("_")[0] or label))
+                self.is_instance.append(match is None)
             elif name.startswith(STEP_PREFIX):
                 self.is_step[code] = True
             elif is_backward_node(name):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from rooflines.profiler.trace.calls import PHASES, build_calls, module_annotation
+from rooflines.profiler.trace.records import OPERATOR
 from tests.traces import add, mm, op, span, trace
 
 pytestmark = pytest.mark.unit
@@ -162,3 +164,49 @@ def test_module_calls_are_counted_and_types_kept():
     calls = build_calls(found)
     assert [(m.path, m.type) for m in calls.modules] == [("act", "ReLU")]
     assert calls.module_calls.tolist() == [3]
+
+
+def instance(name, ts, dur, *, tid=1):
+    """A module as the profiler's Python stack marks it."""
+    return {**span(f"nn.Module: {name}", ts, dur, tid=tid), "cat": "python_function"}
+
+
+def test_module_instances_get_the_path_of_their_nesting():
+    found = trace(
+        instance("Bert_0", 0, 100), instance("Encoder_0", 5, 90), instance("Layer_0", 10, 20), op("aten::mm", 11, 5, seq=1),
+        instance("Layer_1", 40, 20), instance("Linear_0", 41, 8), op("aten::mm", 42, 5, seq=2), op("aten::add", 55, 2),
+        op("autograd::engine::evaluate_function: MmBackward0", 200, 9, tid=2, seq=2, fwd=1), op("aten::mm", 201, 5, tid=2),
+    )  # fmt: skip
+    calls = build_calls(found)
+    layer = "Bert_0.Encoder_0.Layer"
+    assert [(module.path, module.type) for module in calls.modules] == [
+        ("Bert_0", "Bert"), ("Bert_0.Encoder_0", "Encoder"), (f"{layer}_0", "Layer"), (f"{layer}_1", "Layer"),
+        (f"{layer}_1.Linear_0", "Linear"),
+    ]  # fmt: skip
+    assert calls.module_calls.tolist() == [1] * 5
+    operators = np.flatnonzero(found.host.kind == OPERATOR)
+    paths = [calls.modules[at].path for at in calls.module[operators].tolist()]
+    assert paths == [f"{layer}_0", f"{layer}_1.Linear_0", f"{layer}_1", f"{layer}_1.Linear_0", f"{layer}_1.Linear_0"]
+
+
+def test_an_instance_with_nothing_around_it_is_where_it_is_called_otherwise():
+    # A recomputed block runs on the thread of the backward; a module that two others call has two places.
+    found = trace(
+        instance("Layer_0", 500, 20, tid=0), instance("Linear_0", 501, 8, tid=0),
+        instance("Net_0", 0, 100), instance("Layer_0", 10, 20), instance("Linear_0", 11, 8), instance("Head_0", 50, 20),
+        instance("Linear_0", 51, 8),
+    )  # fmt: skip
+    calls = build_calls(found)
+    numbers = {module.path: number for module, number in zip(calls.modules, calls.module_calls.tolist(), strict=True)}
+    assert numbers == {"Net_0": 1, "Net_0.Layer_0": 2, "Net_0.Layer_0.Linear_0": 2, "Net_0.Head_0": 1, "Net_0.Head_0.Linear_0": 1}
+
+
+def test_marks_with_paths_name_the_instances_below_them():
+    calls = build_calls(trace(span(module_annotation("fc", "Linear"), 0, 20), instance("Linear_0", 1, 18), op("aten::mm", 2, 10)))
+    assert [calls.modules[at].path for at in set(calls.module.tolist())] == ["fc"]
+
+
+def test_a_deep_nesting_keeps_paths_short():
+    calls = build_calls(trace(*(instance(f"Module_{depth}", depth, 10_000 - 2 * depth) for depth in range(3000))))
+    assert max(len(module.path) for module in calls.modules) <= 1024
+    assert len(calls.modules) == 3000
