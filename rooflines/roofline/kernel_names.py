@@ -1,0 +1,237 @@
+"""Short names of device kernels: what a kernel is, in the words of an operator table (``GEMM bf16 128x128x64 (cuBLAS)``).
+
+A kernel's full name is a C++ signature or a library's code for it, often hundreds of characters long. Each family has one rule here;
+the first that knows the name says what it is. Names of no family keep their heart: the function without namespaces, template arguments and
+parameters.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+
+_LONGEST = 60
+# What a kernel is stands at the beginning of its name.
+_READ = 1024
+_PRECISIONS = (
+    (r"e4m3|e5m2|fp8", "fp8"), (r"bf16|bfloat16|BFloat16", "bf16"), (r"tf32|tfloat32", "tf32"), (r"fp16|f16|half|Half", "fp16"),
+    (r"fp64|f64|double", "fp64"), (r"int8|i8", "int8"), (r"fp32|f32|float", "fp32"),
+)  # fmt: skip
+# The letter in front of ``gemm`` and ``cudnn`` in the names of NVIDIA's libraries, and behind the indices in those of Tensile.
+_LETTERS = {"s": "fp32", "h": "fp16", "d": "fp64", "i": "int8", "c": "complex64", "z": "complex128", "b": "bf16"}
+_NVJET = {"t": "bf16", "h": "fp16", "s": "fp32", "q": "fp8", "d": "fp64"}
+_DIRECTIONS = {"fprop": "forward", "dgrad": "backward input", "wgrad": "backward weight"}
+# What stands around an element-wise functor and says nothing of it.
+_WRAPPERS = {"BinaryFunctor", "AUnaryFunctor", "BUnaryFunctor", "UnaryFunctor", "CompareFunctor", "operator", "gpu_kernel"}
+_OPERATIONS = {"plus": "add", "minus": "subtract", "multiplies": "multiply", "divides": "divide"}
+_GENERIC = {"kernel", "Kernel", "Kernel2", "globalKernel", "device_kernel", "operator"}
+
+
+@lru_cache(maxsize=4096)
+def short_kernel(name: str) -> str:
+    """What the kernel is, in at most 60 characters; never empty where ``name`` is not."""
+    found = next((text for rule in _RULES if (text := rule(name[:_READ]))), "") or _heart(name) or name.strip() or name
+    half = _LONGEST // 2
+    return found if len(found) <= _LONGEST else f"{found[: half - 1]}…{found[-half:]}"
+
+
+def _told(*parts: str) -> str:
+    return " ".join(part for part in parts if part)
+
+
+def _precision(text: str) -> str:
+    """The precision that ``text`` names first in the order of ``_PRECISIONS``; empty where it names none."""
+    return next((name for pattern, name in _PRECISIONS if re.search(pattern, text)), "")
+
+
+def _tile(name: str) -> str:
+    """The tile of a product or convolution: ``128x128x64`` from ``tilesize128x128x64``, ``128x128_ldg8_f2f_stages_64x3``."""
+    whole = re.search(r"(?:tilesize|MT|bt|_)(\d+x\d+x\d+)(?:_|$)", name)
+    if whole:
+        return whole[1]
+    part = re.search(r"_(\d+x\d+)(?:_|$)", name)
+    if part is None:
+        return ""
+    depth = re.search(r"stages_(\d+)x\d+", name) or re.match(r"(\d+)x\d+(?:_|$)", name[part.end() :])
+    return f"{part[1]}x{depth[1]}" if depth else part[1]
+
+
+# --- families ----------------------------------------------------------------------------------------------------------------------
+
+
+def _readable(name: str) -> str | None:
+    """Copies, and kernels that are named for people."""
+    return name if name.startswith(("Memcpy ", "Memset ", "triton_")) else None
+
+
+def _collective(name: str) -> str | None:
+    found = re.match(r"(nccl|rccl)(?:Dev)?Kernel_([A-Za-z]+)(\w*)", name)
+    if found is None:
+        return None
+    words = found[3].lower()
+    algorithm = next((one for one in ("ring", "tree", "collnet", "nvls") if one in words), "")
+    operation = next((one for one in ("sum", "prod", "max", "min", "avg") if f"_{one}" in words), "")
+    moves = found[2] in ("SendRecv", "AllGather", "Broadcast")
+    precision = "" if moves else _precision(words)
+    return _told(found[1].upper(), found[2], "" if moves else operation, precision, f"({algorithm})" if algorithm else "")
+
+
+def _attention(name: str) -> str | None:
+    words = name.lower()
+    if "flash_fwd" in words or "flash_bwd" in words:
+        return _told("flash attention", "forward" if "flash_fwd" in words else "backward", _precision(name))
+    found = re.search(r"fmha_cutlass([FB])", name)
+    if found:
+        return _told("memory-efficient attention", "forward" if found[1] == "F" else "backward", _precision(name), "(CUTLASS)")
+    if "cudnn" in words and "sdpa" in words:
+        return _told("attention", "backward" if "bprop" in words else "forward", _precision(name), "(cuDNN)")
+    return None
+
+
+def _convolution(name: str) -> str | None:
+    layout = re.search(r"(nchw|nhwc|nchwAddPadding)To(Nhwc|Nchw)", name)
+    if layout:
+        return f"layout {layout[1][:4].upper()} to {layout[2].upper()} (cuDNN)"
+    if re.match(r"igemm_(fwd|bwd|wrw)_|miopenSp3|ck::.*conv|gfx9_.*[Cc]onv", name):
+        way = {"fwd": "forward", "bwd": "backward input", "wrw": "backward weight"}.get(name.split("_")[1], "")
+        return _told("convolution", way, _precision(name), _tile(name), "(MIOpen)")
+    if name.startswith("batched_transpose_"):
+        return "layout transpose (MIOpen)"
+    if re.search(r"cask_cudnn\w*::compute\w*Offsets", name):
+        return "convolution offsets (cuDNN)"
+    norm = re.search(r"cudnn::(?:\w+::)*bn_(fw|bw)", name)
+    if norm:
+        return _told("batch norm", "forward" if norm[1] == "fw" else "backward", _precision(name), "(cuDNN)")
+    if "ReduceSplitK" in name:
+        return "split-K reduction (cuDNN)" if "cudnn" in name else "split-K reduction (CUTLASS)"
+    if not re.search(
+        r"[sh](?:\d+)?cudnn_|_convolve_|implicit_gemm|[Ww]inograd|fprop|dgrad|wgrad|Conv2d|cudnn::(?:\w+::)*\w*conv", name
+    ):
+        return None
+    way = next((text for word, text in _DIRECTIONS.items() if word in name.lower()), "")
+    letter = re.search(r"(?:^|_)([sh])(?:\d+)?cudnn", name)
+    precision = _precision(name) or ("fp32" if "sgemm" in name else _LETTERS[letter[1]] if letter else "")
+    method = "Winograd" if "inograd" in name else "FFT" if "fft" in name else _tile(name)
+    return _told("convolution", way, precision, method, "(cuDNN)")
+
+
+def _product(name: str) -> str | None:
+    tensile = re.match(r"(?:Custom_)?Cijk_\w{4}_\w{4}_([A-Z0-9]+)", name)
+    if tensile:
+        precision = "fp8" if tensile[1].startswith(("F8", "B8")) else _LETTERS.get(tensile[1][0].lower(), "")
+        return _told("GEMM", precision, _tile(name), "(Tensile)")
+    nvjet = re.match(r"nvjet_([a-z])", name)
+    if nvjet:
+        return _told("GEMM", _NVJET.get(nvjet[1], ""), _tile(name), "(cuBLAS)")
+    if re.search(r"gemv|dot_kernel|reduce_1Block_kernel", name):
+        return _told("GEMV" if "gemv" in name[:60] else "dot product", _precision(name), "(cuBLAS)")
+    if "splitKreduce" in name:
+        return "split-K reduction (cuBLAS)"
+    if "gemm" not in name.lower() or "fbgemm" in name:
+        return None
+    code = re.search(r"cutlass\w*_[a-z0-9_]*gemm\w*", name)
+    text = code[0] if code else name
+    letter = re.search(r"([shdicz])(?:\d+)*gemm", text)
+    tensor_cores = re.search(r"s1688gemm", text)
+    precision = _precision(text) or ("tf32" if tensor_cores else _LETTERS[letter[1]] if letter else "")
+    align = re.search(r"align([12])(?:\D|$)", text)
+    maker = "CUTLASS" if "cutlass" in name.lower() else "cuBLAS"
+    return _told("GEMM", precision, _tile(text), "SIMT" if "simt" in text else "", f"({maker}{f', align {align[1]}' if align else ''})")
+
+
+def _element_wise(name: str) -> str | None:
+    found = re.search(r"(\w*elementwise_kernel\w*)<", name)
+    if found is None or "scatter_gather" in name:
+        return None
+    size = re.match(r"\d+", name[found.end() :])
+    way = f"(vectorized x{size[0]})" if size and found[1].startswith("vectorized") else ""
+    # The functor's own name ends where its arguments begin: a lambda lies in the function that launches it.
+    return _told("element-wise", _operation(name[found.end() :]), way)
+
+
+def _of_many(name: str) -> str | None:
+    found = re.search(r"multi_tensor_apply_kernel<", name)
+    if found is None:
+        return None
+    arguments = name[found.end() :]
+    standard = re.search(r"std::(plus|minus|multiplies|divides)<", arguments)
+    return _told("foreach", _OPERATIONS[standard[1]] if standard else _operation(arguments))
+
+
+def _reduction(name: str) -> str | None:
+    found = re.search(r"(?<!\w)reduce_kernel<", name)
+    if found is None:
+        return None
+    inner = re.search(r"(sum|prod|max|min|and|or|xor)_functor|(\w+?)Ops<|(\w+?)NanFunctor", name)
+    word = next((text for text in inner.groups() if text), "") if inner else _operation(name[found.end() :])
+    return _told("reduce", {"Welford": "variance", "NormTwo": "norm"}.get(word, _lower(word)))
+
+
+_RULES: tuple[Callable[[str], str | None], ...] = (
+    _readable, _collective, _attention, _element_wise, _of_many, _reduction, _convolution, _product,
+)  # fmt: skip
+
+
+# --- names in C++ ------------------------------------------------------------------------------------------------------------------
+
+_SKIPPED = re.compile(r"^gpu_|std::array|TensorListMetadata|OffsetCalculator|TrivialOffsetCalculator|memory::|ReduceOp|func_wrapper")
+_OPERATION = re.compile(r"(\w*(?:[Ff]unctor\w*|[Kk]ernel\w*|_cuda\w*|_impl|launch_\w+))")
+
+
+def _operation(arguments: str) -> str:
+    """The operation in a kernel's template arguments: ``fill`` from ``4, at::native::FillFunctor<float>``; empty if none is named."""
+    for found in _OPERATION.finditer(arguments):
+        word = found[1]
+        if word not in _WRAPPERS and not _SKIPPED.search(word):
+            cleaned = re.sub(
+                r"CUDAFunctor(OnSelf|OnOther)?_|^launch_|_?[Ff]unctor|_?(CUDA)?[Kk]ernel(_?[Ii]mpl)?|_cuda|_impl|_out$|_scalar$",
+                "",
+                word,
+            )
+            cleaned = re.sub(r"^(bfloat16|float8|float16|direct|gpu)_(?=copy)", "", cleaned)
+            if cleaned.strip("_"):
+                return _lower(cleaned.strip("_"))
+    return ""
+
+
+def _lower(word: str) -> str:
+    """``FusedAdamMath`` as words: ``fused adam math``."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", word).replace("_", " ").lower().strip()
+
+
+def _heart(name: str) -> str:
+    """The function's own name: without its type, namespaces, template arguments and parameters."""
+    if name.startswith("_Z"):
+        return _mangled_heart(name)
+    text = _without_brackets(name.replace("(anonymous namespace)::", "")).strip()
+    words = text.split()
+    path = [part for part in (words[-1] if words else "").split("::") if part]
+    if len(path) > 1 and path[-1] in _GENERIC:
+        return "::".join(path[-2:])
+    return path[-1] if path else ""
+
+
+def _without_brackets(name: str) -> str:
+    """``name`` without what stands in brackets of any kind."""
+    kept, depth = [], 0
+    for character in name:
+        if character in "<({":
+            depth += 1
+        elif character in ">)}":
+            depth = max(0, depth - 1)
+        elif not depth:
+            kept.append(character)
+    return "".join(kept)
+
+
+def _mangled_heart(name: str) -> str:
+    """The last identifier of the outermost name: ``Kernel`` of ``_ZN7cutlass6KernelI...``."""
+    at = 3 if name.startswith("_ZN") else 2
+    path: list[str] = []
+    while found := re.match(r"[KLS]?t?(\d{1,3})", name[at:]):
+        start = at + found.end()
+        at = start + int(found[1])
+        path.append(name[start:at])
+    path = [part for part in path if part and part != "_GLOBAL__N_1"]
+    return "::".join(path[-2:]) if path and path[-1] in _GENERIC else path[-1] if path else name
