@@ -6,23 +6,27 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from rooflines.device_specs.marks import marks_of
-from rooflines.reports.chart import count_text, shorten_left, warning
+from rooflines.reports.chart import count_text, warning
 from rooflines.reports.division import division_rows
 from rooflines.reports.palette import bound_style
+from rooflines.reports.rows import TableRow, bound_text, flagged, module_text, table_order, table_rows
 from rooflines.reports.sentences import (
     ceiling_name,
     ceiling_scope,
     conditions_words,
+    flag_sentence,
     roof_order,
     source_and_age,
     source_words,
 )
 from rooflines.reports.summary import operators_summary, share_of_step
-from rooflines.reports.tables import bound_words, marked_name, operator_module, shorten_name, shorten_shapes
+from rooflines.reports.tables import is_kernel, marked_name, shorten_name, shorten_path, shorten_shapes
 from rooflines.roofline.analysis import CATEGORIES, Analysis, ModuleRow, OperatorRow
+from rooflines.roofline.kernel_names import short_kernel
 from rooflines.units import percent, scale, seconds, si, significant
 
 _MODULES_OPEN = 40
+_MOST_KERNELS = 20
 _MOST_DECIMALS = 3
 _DASH = "–"
 # A figure space and a punctuation space are as wide as a digit and a point: they keep a column on its decimal point.
@@ -70,6 +74,25 @@ class Table(NamedTuple):
     totals: tuple[str, ...] = ()
 
 
+class Detail(NamedTuple):
+    """What opens below a row of the operator table: remarks, the modules it stands for, and the kernels that it ran."""
+
+    remarks: tuple[str, ...]
+    modules: Table | None
+    kernels: Table | None
+
+
+class OperatorTable(NamedTuple):
+    """The operator table with what opens below its rows (None: nothing), its order in words and the column that it is sorted by."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    totals: tuple[str, ...]
+    details: tuple[Detail | None, ...]
+    order: str
+    sorted_by: int
+
+
 class TreeRow(NamedTuple):
     """A module in its tree: how deep, whether it has children and is open, whether its parents are."""
 
@@ -83,11 +106,12 @@ class TreeRow(NamedTuple):
 # --- operators --------------------------------------------------------------------------------------------------------------------
 
 
-def operator_table(analysis: Analysis) -> Table | None:
-    """All operators, longest first, with their totals."""
-    rows = sorted(analysis.operators, key=lambda row: row.time_s, reverse=True)
-    if not rows:
+def operator_table(analysis: Analysis) -> OperatorTable | None:
+    """All operators in the order of ``table_rows``, with their totals."""
+    everything = table_rows(analysis)
+    if not everything:
         return None
+    rows = [one.row for one in everything]
     times = _numbers([row.time_s for row in rows], "s")
     flops = _numbers([row.flops for row in rows], "FLOP")
     traffic = _numbers([row.bytes for row in rows], "B")
@@ -96,12 +120,13 @@ def operator_table(analysis: Analysis) -> Table | None:
     intensities = Numbers("FLOP/B", 1.0, tuple(_aligned([_known(row.intensity_flop_per_byte) for row in rows])))
     most_time = max(row.time_s for row in rows) or 1.0
     most_headroom = max((row.headroom_s or 0.0 for row in rows), default=0.0) or 1.0
+    judged = any(row.headroom_s is not None for row in rows)
     columns = (
         Column("share", "%", title_long="share of the step's time"),
         Column("operator", numeric=False),
         Column("module", numeric=False),
         Column("time", times.unit),
-        Column("headroom", headrooms.unit, title_long="time − lower bound"),
+        Column("headroom", headrooms.unit, title_long="time − lower bound; a row without a bound is sorted by its time"),
         Column("eff.", "%", title_long="efficiency: lower bound / time"),
         Column("bound", numeric=False),
         Column("achieved", rates.unit),
@@ -116,16 +141,16 @@ def operator_table(analysis: Analysis) -> Table | None:
         (
             Cell(f"{share_of_step(row.time_s, analysis) * 100:.1f}", row.time_s, bar=row.time_s / most_time),
             Cell(shorten_name(marked_name(row), 28), row.name, title=_operator_title(row), swatch=category_slug(row.category)),
-            Cell(shorten_left(operator_module(row), 24), row.module, title=row.module),
+            Cell(shorten_path(module_text(one), 26), row.module, title=module_text(one)),
             Cell(times.texts[index], row.time_s, title=seconds(row.time_s)),
-            Cell(headrooms.texts[index], _sortable(row.headroom_s), bar=max(0.0, (row.headroom_s or 0.0) / most_headroom)),
+            Cell(headrooms.texts[index], one.gain_s if judged else "", bar=max(0.0, (row.headroom_s or 0.0) / most_headroom)),
             Cell(
                 _percents(row.efficiency),
                 _sortable(row.efficiency),
                 title=warning(row),
                 warning=warning(row),
             ),
-            Cell(bound_words(row), row.bound, title=_bound_title(row), bound=row.bound),
+            Cell(bound_text(one), one.bound, title=_bound_title(one), bound=one.bound),
             Cell(rates.texts[index], _sortable(row.flop_per_s)),
             Cell(rates.texts[len(rows) + index], _sortable(row.attainable_flop_per_s)),
             Cell(intensities.texts[index], _sortable(row.intensity_flop_per_byte)),
@@ -134,9 +159,76 @@ def operator_table(analysis: Analysis) -> Table | None:
             Cell(count_text(row.calls), row.calls),
             Cell(shorten_shapes(row.shapes, 24), row.shapes, title=row.shapes),
         )
-        for index, row in enumerate(rows)
+        for index, one in enumerate(everything)
+        for row in (one.row,)
     )
-    return Table(columns, body, _operator_totals(rows, analysis, times, headrooms, intensities, flops, traffic))
+    return OperatorTable(
+        columns,
+        body,
+        _operator_totals(rows, analysis, times, headrooms, intensities, flops, traffic),
+        tuple(_detail(one, analysis) for one in everything),
+        table_order(everything),
+        sorted_by=4 if judged else 0,
+    )
+
+
+def _detail(one: TableRow, analysis: Analysis) -> Detail | None:
+    wrong = flagged(one)
+    remarks = (
+        f"No count: {one.reason}." if one.reason else "",
+        f"Work inferred from other calls in the trace: {one.row.inferred}." if one.row.inferred else "",
+        f"{flag_sentence(one)}." if wrong else "",
+    )
+    found = Detail(tuple(text for text in remarks if text), _members_table(one, analysis), _kernels_table(one.row))
+    return found if any(found) else None
+
+
+def _members_table(one: TableRow, analysis: Analysis) -> Table | None:
+    """The modules that a folded row stands for; None where it is one."""
+    if one.modules < 2:
+        return None
+    times = _numbers([row.time_s for row in one.members], "s")
+    headrooms = _numbers([row.headroom_s for row in one.members], "s")
+    columns = (
+        Column("module", numeric=False),
+        Column("share", "%"),
+        Column("time", times.unit),
+        Column("headroom", headrooms.unit),
+        Column("eff.", "%"),
+        Column("calls"),
+    )
+    rows = tuple(
+        (
+            Cell(row.module),
+            Cell(f"{share_of_step(row.time_s, analysis) * 100:.1f}"),
+            Cell(times.texts[index]),
+            Cell(headrooms.texts[index]),
+            Cell(_percents(row.efficiency), title=warning(row), warning=warning(row)),
+            Cell(count_text(row.calls)),
+        )
+        for index, row in enumerate(one.members)
+    )
+    return Table(columns, rows)
+
+
+def _kernels_table(row: OperatorRow) -> Table | None:
+    """What a row ran on the device, longest first; None where the trace does not say."""
+    if not row.kernels:
+        return None
+    times = _numbers([kernel.time_s for kernel in row.kernels], "s")
+    columns = (Column("kernel", numeric=False), Column("time", times.unit), Column("calls"), Column("stream"))
+    rows = tuple(
+        (
+            Cell(short_kernel(kernel.name), title=kernel.name),
+            Cell(time),
+            Cell(count_text(kernel.calls)),
+            Cell(", ".join(map(str, kernel.streams)) or _DASH),
+        )
+        for kernel, time in zip(row.kernels[:_MOST_KERNELS], times.texts, strict=False)
+    )
+    more = len(row.kernels) - _MOST_KERNELS
+    left_out = (Cell(f"and {more} more in analysis.json"), Cell(""), Cell(""), Cell(""))
+    return Table(columns, (*rows, left_out) if more > 0 else rows)
 
 
 def _operator_totals(
@@ -149,12 +241,12 @@ def _operator_totals(
     traffic: Numbers,
 ) -> tuple[str, ...]:
     work, size = sum(row.flops for row in rows), sum(row.bytes for row in rows)
-    everything = operators_summary(analysis)
+    everything, time_s = operators_summary(analysis), sum(row.time_s for row in rows)
     return (
-        f"{share_of_step(everything.time_s, analysis) * 100:.1f}",
+        f"{share_of_step(time_s, analysis) * 100:.1f}",
         "1 row" if len(rows) == 1 else f"all {len(rows)} rows",
         "",
-        times.total(everything.time_s),
+        times.total(time_s),
         headrooms.total(everything.headroom_s) if everything.is_judged else _DASH,
         _percents(everything.efficiency),
         "",
@@ -172,14 +264,17 @@ def _operator_title(row: OperatorRow) -> str:
     return f"{row.name} · {row.category}{f' · inferred: {row.inferred}' if row.inferred else ''}"
 
 
-def _bound_title(row: OperatorRow) -> str:
-    nearest = f"; the nearest is the {row.nearest_roof} roof" if row.nearest_roof else ""
+def _bound_title(one: TableRow) -> str:
+    row, meaning = one.row, bound_style(one.bound).meaning
+    if one.reason:
+        return f"{meaning}: {one.reason}"
     if row.bound == "transfer":
         pageable = any("pageable" in kernel.name.lower() for kernel in row.kernels)
         staged = "; from or to pageable memory, which the host copies through a pinned buffer" if pageable else ""
-        return f"{bound_style(row.bound).meaning}, judged by the link{staged}"
+        return f"{meaning}, judged by the link{staged}"
+    nearest = f"; the nearest is the {row.nearest_roof} roof" if row.nearest_roof else ""
     level = f"; its bytes are judged against {row.memory_level}" if row.memory_level else ""
-    return f"{bound_style(row.bound).meaning}{nearest}{level}"
+    return f"{meaning}{nearest}{level}"
 
 
 # --- modules ----------------------------------------------------------------------------------------------------------------------
@@ -265,26 +360,28 @@ def _parent(path: str, known: dict[str, ModuleRow]) -> str | None:
 
 def unmodelled_table(analysis: Analysis) -> Table | None:
     """The operators without a count, longest first."""
-    items = analysis.coverage.unmodelled if analysis.coverage else ()
+    items = sorted((one for one in table_rows(analysis) if one.reason), key=lambda one: -one.row.time_s)
     if not items:
         return None
-    times = _numbers([item.time_s for item in items], "s")
+    times = _numbers([one.row.time_s for one in items], "s")
     columns = (
         Column("share", "%"),
         Column("operator", numeric=False),
+        Column("module", numeric=False),
         Column("calls"),
         Column("time", times.unit),
         Column("reason", numeric=False),
     )
     rows = tuple(
         (
-            Cell(f"{share_of_step(item.time_s, analysis) * 100:.1f}"),
-            Cell(item.name),
-            Cell(count_text(item.calls)),
+            Cell(f"{share_of_step(one.row.time_s, analysis) * 100:.1f}"),
+            Cell(short_kernel(one.row.name) if is_kernel(one.row) else one.row.name, title=one.row.name),
+            Cell(shorten_path(module_text(one), 40), title=module_text(one)),
+            Cell(count_text(one.row.calls)),
             Cell(time),
-            Cell(item.reason),
+            Cell(one.reason),
         )
-        for item, time in zip(items, times.texts, strict=True)
+        for one, time in zip(items, times.texts, strict=True)
     )
     return Table(columns, rows)
 

@@ -19,6 +19,7 @@ from rooflines.reports.chart import warning
 from rooflines.reports.division import division_rows, division_title, input_sentences
 from rooflines.reports.figure import SERIF, as_svg, roofline_figure, steps_figure
 from rooflines.reports.palette import INK, bound_style, category_colour, contrast
+from rooflines.reports.rows import flagged_rows, module_text, table_order, table_rows
 from rooflines.reports.sentences import (
     NUMBER_AND_UNIT,
     breakdown_title,
@@ -42,13 +43,11 @@ from rooflines.reports.sentences import (
     steps_sentences,
     subject,
 )
-from rooflines.reports.summary import bound_times, category_summaries, flagged_operators, operators_summary, peak_memory, step_time
+from rooflines.reports.summary import bound_times, category_summaries, operators_summary, peak_memory, step_time
 from rooflines.reports.tables import (
     column_scale,
     efficiency_text,
-    operator_module,
     operator_name,
-    operators_by_headroom,
     shorten_name,
     shorten_path,
     shorten_shapes,
@@ -197,20 +196,20 @@ def _division(analysis: Analysis) -> dict[str, Any]:
 
 
 def _operators(analysis: Analysis) -> dict[str, Any]:
-    everything, whole = operators_summary(analysis), step_time(analysis) or math.nan
-    rows = operators_by_headroom(analysis)[:_OPERATORS]
-    times, rates = column_scale([row.time_s for row in rows], "s"), column_scale([row.flop_per_s for row in rows], "FLOP/s")
-    gains = column_scale([row.headroom_s for row in rows], "s")
-    longest = max((row.time_s for row in rows), default=0.0) or 1.0
-    most = max((row.headroom_s or 0.0 for row in rows), default=0.0) or 1.0
-    total_gain = gains.text(everything.headroom_s) if everything.is_judged else "–"
-    order = "most headroom first" if everything.is_judged else "longest first"
-    letters = ", ".join(f"{bound_style(name).letter}\u00a0{name}" for name in sorted({row.bound for row in rows}))
+    judged, whole = operators_summary(analysis), step_time(analysis) or math.nan
+    everything = table_rows(analysis)
+    rows = everything[:_OPERATORS]
+    time_s = sum(one.row.time_s for one in everything)
+    times, rates = column_scale([one.row.time_s for one in rows], "s"), column_scale([one.row.flop_per_s for one in rows], "FLOP/s")
+    gains = column_scale([one.row.headroom_s for one in rows], "s")
+    longest = max((one.row.time_s for one in rows), default=0.0) or 1.0
+    most = max((one.row.headroom_s or 0.0 for one in rows), default=0.0) or 1.0
+    total_gain = gains.text(judged.headroom_s) if judged.is_judged else "–"
+    letters = ", ".join(f"{bound_style(name).letter}\u00a0{name}" for name in sorted({one.bound for one in rows}))
     basis = "per step" if analysis.basis.per == "step" else "for the whole trace"
     return {
         "missing": missing_operators(analysis),
-        "caption": f"{len(rows)} of {len(analysis.operators)} operators, {order}, times {basis}. "
-        f"Bound: {letters}.",
+        "caption": f"{len(rows)} of {len(everything)} operators, {table_order(everything)}, times {basis}. Bound: {letters}.",
         "columns": [
             ("time", "%"), ("operator", ""), ("module", ""), ("shapes", ""), ("calls", ""), ("time", times.unit), ("rate", rates.unit),
             ("intensity", "FLOP/byte"), ("eff.", "%"), ("bound", ""), ("headroom", gains.unit),
@@ -222,19 +221,20 @@ def _operators(analysis: Analysis) -> dict[str, Any]:
                 "colour": category_colour(row.category),
                 "warned": bool(warning(row)),
                 "cells": [
-                    f"{row.time_s / whole * 100:.1f}", shorten_name(operator_name(row), 26), shorten_path(operator_module(row), 26),
+                    f"{row.time_s / whole * 100:.1f}", shorten_name(operator_name(row), 26), shorten_path(module_text(one), 26),
                     shorten_shapes(row.shapes, 18), f"{row.calls:.4g}", times.text(row.time_s), rates.text(row.flop_per_s),
                     "–" if row.intensity_flop_per_byte is None else significant(row.intensity_flop_per_byte),
-                    efficiency_text(row.efficiency), bound_style(row.bound).letter, gains.text(row.headroom_s),
+                    efficiency_text(row.efficiency), bound_style(one.bound).letter, gains.text(row.headroom_s),
                 ],
             }
-            for row in rows
+            for one in rows
+            for row in (one.row,)
         ],
         "total": [
-            f"{everything.time_s / whole * 100:.1f}", f"all {len(analysis.operators)}", "", "", "",
-            times.text(everything.time_s), "", "", efficiency_text(everything.efficiency), "", total_gain,
+            f"{time_s / whole * 100:.1f}", f"all {len(everything)}", "", "", "",
+            times.text(time_s), "", "", efficiency_text(judged.efficiency), "", total_gain,
         ],
-        "flags": [flag_sentence(row) for row in flagged_operators(analysis)[:_FLAGS]],
+        "flags": [flag_sentence(one) for one in flagged_rows(analysis)[:_FLAGS]],
     }  # fmt: skip
 
 
@@ -327,13 +327,14 @@ def _environment(analysis: Analysis) -> list[tuple[str, str]]:
 
 
 def _coverage(analysis: Analysis) -> dict[str, Any]:
-    coverage = analysis.coverage
-    rows = coverage.unmodelled[:_UNMODELLED] if coverage else ()
-    times = column_scale([item.time_s for item in rows], "s")
+    rows = sorted((one for one in table_rows(analysis) if one.reason), key=lambda one: -one.row.time_s)[:_UNMODELLED]
+    times = column_scale([one.row.time_s for one in rows], "s")
     return {
         "sentence": coverage_sentence(analysis) or "Nothing was traced, so there is no operator to count.",
         "columns": [("not modelled", ""), ("calls", ""), ("time", times.unit), ("reason", "")],
-        "rows": [(shorten_name(item.name, 60), f"{item.calls:.4g}", times.text(item.time_s), item.reason) for item in rows],
+        "rows": [
+            (shorten_name(operator_name(one.row), 60), f"{one.row.calls:.4g}", times.text(one.row.time_s), one.reason) for one in rows
+        ],
     }
 
 

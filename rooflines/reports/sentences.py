@@ -7,9 +7,11 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from rooflines.device_specs.records import Ceiling, Ceilings, Conditions
+from rooflines.reports.rows import TableRow, flagged, module_text, table_rows
 from rooflines.reports.summary import CategorySummary, PeakMemory, share_of_saving
-from rooflines.reports.tables import INFERRED_MARK, operator_module, operator_name
-from rooflines.roofline.analysis import Analysis, OperatorRow
+from rooflines.reports.tables import INFERRED_MARK, is_kernel, operator_name
+from rooflines.roofline.analysis import Analysis
+from rooflines.roofline.kernel_names import short_kernel
 from rooflines.roofline.transfers import way_of
 from rooflines.units import binary_bytes, counted, percent, seconds, si, significant
 
@@ -62,7 +64,7 @@ def per(analysis: Analysis) -> str:
 
 def missing_operators(analysis: Analysis) -> str | None:
     """Why there is no operator table, or None when there is one."""
-    if analysis.operators:
+    if analysis.operators or (analysis.coverage is not None and analysis.coverage.unmodelled):
         return None
     return "No operators: this run has no trace" + (
         ", because it ended before its traced pass." if analysis.status != "complete" else "; profile it again to record one."
@@ -96,8 +98,10 @@ def coverage_sentence(analysis: Analysis) -> str | None:
     if not coverage.unmodelled:
         return "Every operator has a work model."
     times: dict[tuple[str, str], float] = {}
-    for item in coverage.unmodelled:
-        times[item.name, item.reason] = times.get((item.name, item.reason), 0.0) + item.time_s
+    for one in table_rows(analysis):
+        if one.reason:
+            name = short_kernel(one.row.name) if is_kernel(one.row) else one.row.name
+            times[name, one.reason] = times.get((name, one.reason), 0.0) + one.row.time_s
     longest = sorted(times.items(), key=lambda one: -one[1])
     named = ", ".join(f"{name} ({seconds(time_s)}, {reason})" for (name, reason), time_s in longest[:3])
     more = f" and {len(longest) - 3} more" if len(longest) > 3 else ""
@@ -122,11 +126,14 @@ def categories_sentence(categories: Iterable[CategorySummary], whole: str = "ste
     return f"{sentence[0].upper()}{sentence[1:]}." if sentence else ""
 
 
-def flag_sentence(row: OperatorRow) -> str:
-    """A flagged operator with where it is, how near to its bound it runs, and why that cannot be."""
-    where = f" in {operator_module(row)}" if operator_module(row) else ""
-    reached = f" reaches {percent(row.efficiency)} of its bound" if row.efficiency is not None else ""
-    return f"{operator_name(row)}{where}{reached}: {row.flag}"
+def flag_sentence(one: TableRow) -> str:
+    """A row with flagged operators: where they are, how near to their bound they run, and why that cannot be."""
+    wrong = flagged(one)
+    where = f" in {module_text(one)}" if module_text(one) else ""
+    some = f" ({len(wrong)} of {len(one.members)})" if len(wrong) < len(one.members) else ""
+    most = max((row.efficiency for row in wrong if row.efficiency is not None), default=None)
+    reached = "" if most is None else f" reaches {'up to ' if len(wrong) > 1 else ''}{percent(most)} of its bound"
+    return f"{operator_name(one.row)}{where}{some}{reached}: {wrong[0].flag}"
 
 
 def inferred_sentence(analysis: Analysis) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from rooflines.roofline.analysis import Analysis, OperatorRow
+from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.verdict import efficiency_of
 
 
@@ -92,11 +92,6 @@ def category_summaries(analysis: Analysis) -> list[CategorySummary]:
         for category, time_s in times.items()
     ]  # fmt: skip
     return sorted(summaries, key=lambda summary: -summary.time_s)
-
-
-def flagged_operators(analysis: Analysis) -> list[OperatorRow]:
-    """The operators whose figures should not be believed, longest first."""
-    return sorted((row for row in analysis.operators if row.flag), key=lambda row: -row.time_s)
 
 
 def peak_memory(analysis: Analysis) -> PeakMemory | None:

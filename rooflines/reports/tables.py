@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rooflines.reports.chart import short_name, shorten_left
 from rooflines.reports.summary import step_time
 from rooflines.roofline.analysis import Analysis, ModuleRow, OperatorRow
+from rooflines.roofline.kernel_names import short_kernel
 from rooflines.units import binary_bytes, scale, significant
 
 if TYPE_CHECKING:
@@ -28,15 +29,20 @@ INFERRED_MARK = "*"
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
-def operators_by_headroom(analysis: Analysis) -> list[OperatorRow]:
-    """The operators with the most headroom first; those without a bound follow, longest first."""
-    return sorted(analysis.operators, key=lambda row: (row.headroom_s is None, -(row.headroom_s or 0.0), -row.time_s))
-
-
 def operator_name(row: OperatorRow) -> str:
-    """The operator's name without PyTorch's own namespace, and with the phase where the name does not tell it."""
+    """The operator's name without PyTorch's own namespace, and with the phase where the name does not tell it.
+
+    A kernel that no operator launched is named by what it is.
+    """
+    if is_kernel(row):
+        return short_kernel(row.name)
     name = short_name(row.name)
     return f"{name} (backward)" if row.phase == "backward" and "backward" not in name.lower() else name
+
+
+def is_kernel(row: OperatorRow) -> bool:
+    """Whether the row is a kernel that no operator launched."""
+    return bool(row.kernels) and row.kernels[0].name == row.name
 
 
 def marked_name(row: OperatorRow) -> str:
@@ -57,10 +63,15 @@ def operator_module(row: OperatorRow) -> str:
 def shorten_path(path: str, width: int) -> str:
     """A module path in at most ``width`` characters, cut from the left.
 
-    The number of a repeated layer is kept, because it tells rows apart whose ends are alike: ``…11…output.dense``.
+    The number of a repeated layer is kept, because it tells rows apart whose ends are alike: ``…11…output.dense``; so is the number of
+    modules that a row stands for: ``…attention ×12``.
     """
     if len(path) <= width:
         return path
+    path, times, number = path.rpartition(" ×")
+    if times:
+        return f"{shorten_path(path, max(2, width - len(number) - 2))} ×{number}"
+    path = number
     parts = path.split(".")
     for first in range(1, len(parts)):
         number = next((part for part in reversed(parts[:first]) if part.isdigit()), "")

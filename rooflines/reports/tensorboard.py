@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rooflines.profiler.records import DeviceSample
 from rooflines.reports.figure import roofline_figure, steps_figure
+from rooflines.reports.rows import module_text, table_rows
 from rooflines.reports.sentences import (
     ceiling_name,
     ceiling_scope,
@@ -28,7 +29,7 @@ from rooflines.reports.sentences import (
     subject,
 )
 from rooflines.reports.summary import step_time
-from rooflines.reports.tables import operator_module, operator_name, operators_by_headroom
+from rooflines.reports.tables import operator_name
 from rooflines.reports.usage_figure import usage_figure
 from rooflines.reports.usage_sentences import usage_sentences
 from rooflines.roofline.analysis import Analysis
@@ -200,10 +201,11 @@ def _operators(analysis: Analysis) -> str:
         "| time % | operator | module | shapes | calls | time | efficiency | bound | headroom |",
         "|--:|:--|:--|:--|--:|--:|--:|:--|--:|",
     ]
-    for row in operators_by_headroom(analysis)[:_OPERATORS]:
+    for one in table_rows(analysis)[:_OPERATORS]:
+        row = one.row
         cells = [
-            f"{row.time_s / whole * 100:.1f}", operator_name(row), operator_module(row), row.shapes, f"{row.calls:.4g}",
-            seconds(row.time_s), "–" if row.efficiency is None else percent(row.efficiency), row.bound,
+            f"{row.time_s / whole * 100:.1f}", operator_name(row), module_text(one), row.shapes, f"{row.calls:.4g}",
+            seconds(row.time_s), "–" if row.efficiency is None else percent(row.efficiency), one.bound,
             "–" if row.headroom_s is None else f"{'-' if row.headroom_s < 0 else ''}{seconds(abs(row.headroom_s))}",
         ]  # fmt: skip
         lines.append(f"| {' | '.join(_inert(cell) for cell in cells)} |")

@@ -10,6 +10,7 @@ from rooflines.device_specs.marks import MARKS, marks_of
 from rooflines.device_specs.records import Ceiling
 from rooflines.reports.chart import clip
 from rooflines.reports.division import division_rows, division_title, input_sentences
+from rooflines.reports.rows import TableRow, bound_text, dominant_kernel, flagged, flagged_rows, module_text, table_order, table_rows
 from rooflines.reports.sentences import (
     NUMBER_AND_UNIT,
     age_before,
@@ -33,14 +34,11 @@ from rooflines.reports.sentences import (
     steps_sentences,
     subject,
 )
-from rooflines.reports.summary import bound_times, flagged_operators, operators_summary, step_time
+from rooflines.reports.summary import bound_times, operators_summary, step_time
 from rooflines.reports.tables import (
-    bound_words,
     column_scale,
     efficiency_text,
     marked_name,
-    operator_module,
-    operators_by_headroom,
     shorten_middle,
     shorten_name,
     shorten_path,
@@ -48,7 +46,7 @@ from rooflines.reports.tables import (
 )
 from rooflines.reports.usage_sentences import usage_remarks, usage_title
 from rooflines.reports.usage_table import usage_table
-from rooflines.roofline.analysis import Analysis, OperatorRow
+from rooflines.roofline.analysis import Analysis
 from rooflines.units import binary_bytes, percent, seconds, si, significant
 
 if TYPE_CHECKING:
@@ -61,7 +59,7 @@ _FINDINGS = 3
 _FLAGS = 3
 _WIDEST = 160
 # What a column of words keeps when the console is narrow.
-_KEPT_WIDTH = {"operator": 16, "module": 13, "shapes": 11, "bound": 5, "ceiling": 12, "for": 6}
+_KEPT_WIDTH = {"operator": 16, "module": 13, "shapes": 11, "bound": 10, "longest kernel": 28, "ceiling": 12, "for": 6}
 # A class is told by its fill and not by a hue, so that a pipe, a log and a grayscale print say the same (palette.py on bound classes).
 _FILLS = {
     "compute": ("█", "#"), "memory": ("▓", "="), "latency": ("▒", ":"), "communication": ("╳", "x"), "host": ("░", "."),
@@ -204,30 +202,30 @@ def _findings(page: _Page, analysis: Analysis) -> None:
 
 
 def _operators(page: _Page, analysis: Analysis) -> None:
-    rows = operators_by_headroom(analysis)[:_OPERATORS]
     missing = missing_operators(analysis)
     if missing:
         page.heading("Operators")
         page.line(missing, indent=2)
         return
-    judged = any(row.headroom_s is not None for row in rows)
-    page.heading("Operators", f"{len(rows)} of {len(analysis.operators)}, {'most headroom first' if judged else 'longest first'}")
-    columns = _fitted(_columns(analysis, rows, page.width), page.width - 2)
+    everything = table_rows(analysis)
+    rows = everything[:_OPERATORS]
+    page.heading("Operators", f"{len(rows)} of {len(everything)}, {table_order(everything)}")
+    columns = _fitted(_columns(analysis, rows, everything, page.width), page.width - 2)
     page.row(("  ".join(column.padded(column.title) for column in columns), "dim"))
     page.row(("  ".join(column.padded(column.unit) for column in columns), "dim"))
-    for index, row in enumerate(rows):
+    for index, one in enumerate(rows):
         parts: list[Styled] = []
         for column in columns:
-            style = "bold red" if row.flag and column.title == "eff." else column.style
+            style = "bold red" if flagged(one) and column.title == "eff." else column.style
             parts += [(column.padded(column.cells[index]), style), "  "]
         page.row(*parts)
     page.row(("  ".join(column.padded(column.total) for column in columns), "bold"))
     # An efficiency above 1 has no headroom, so a flagged operator is rarely among the ten; the flag is for every reader all the same.
-    flagged = flagged_operators(analysis)
-    for row in flagged[:_FLAGS]:
-        page.line(("! ", "bold red"), flag_sentence(row), indent=2, hang=4)
-    if len(flagged) > _FLAGS:
-        page.line((f"{len(flagged) - _FLAGS} more are flagged in the full report", "dim"), indent=4)
+    wrong = flagged_rows(analysis)
+    for one in wrong[:_FLAGS]:
+        page.line(("! ", "bold red"), flag_sentence(one), indent=2, hang=4)
+    if len(wrong) > _FLAGS:
+        page.line((f"{len(wrong) - _FLAGS} more are flagged in the full report", "dim"), indent=4)
     inferred = inferred_sentence(analysis)
     if inferred:
         page.line((inferred, "dim"), indent=2, hang=4)
@@ -319,28 +317,35 @@ class _Column(NamedTuple):
         return self.cut(text, self.width).ljust(self.width)
 
 
-def _columns(analysis: Analysis, rows: Sequence[OperatorRow], width: int) -> list[_Column]:
+def _columns(analysis: Analysis, rows: Sequence[TableRow], everything: Sequence[TableRow], width: int) -> list[_Column]:
     whole = step_time(analysis) or math.nan
-    everything = operators_summary(analysis)
-    reached = "" if everything.efficiency is None else efficiency_text(everything.efficiency)
-    times, rates = column_scale([row.time_s for row in rows], "s"), column_scale([row.flop_per_s for row in rows], "FLOP/s")
-    headroom = column_scale([row.headroom_s for row in rows], "s")
-    gained = headroom.text(everything.headroom_s) if everything.is_judged else ""
+    judged = operators_summary(analysis)
+    time_s = sum(one.row.time_s for one in everything)
+    reached = "" if judged.efficiency is None else efficiency_text(judged.efficiency)
+    sums = [one.row for one in rows]
+    times, rates = column_scale([row.time_s for row in sums], "s"), column_scale([row.flop_per_s for row in sums], "FLOP/s")
+    headroom = column_scale([row.headroom_s for row in sums], "s")
+    gained = headroom.text(judged.headroom_s) if judged.is_judged else ""
     columns = [
-        _numbers("time", "%", [f"{row.time_s / whole * 100:.1f}" for row in rows], f"{everything.time_s / whole * 100:.1f}"),
-        _words("operator", [marked_name(row) for row in rows], shorten_name, f"all {len(analysis.operators)}"),
-        _words("module", [operator_module(row) for row in rows], shorten_path),
-        _words("shapes", [row.shapes for row in rows], shorten_shapes, style="dim"),
-        _numbers("calls", "", [f"{row.calls:.4g}" for row in rows]),
-        _numbers("time", times.unit, [times.text(row.time_s) for row in rows], times.text(everything.time_s)),
-        _numbers("rate", rates.unit, [rates.text(row.flop_per_s) for row in rows]),
-        _numbers("intensity", "FLOP/byte", [_or_dash(row.intensity_flop_per_byte) for row in rows]),
-        _numbers("eff.", "%", [efficiency_text(row.efficiency) for row in rows], reached),
-        _words("bound", [bound_words(row) for row in rows], shorten_middle),
-        _numbers("headroom", headroom.unit, [headroom.text(row.headroom_s) for row in rows], gained),
+        _numbers("time", "%", [f"{row.time_s / whole * 100:.1f}" for row in sums], f"{time_s / whole * 100:.1f}"),
+        _words("operator", [marked_name(row) for row in sums], shorten_name, f"all {len(everything)}"),
+        _words("module", [module_text(one) for one in rows], shorten_path),
+        _words("shapes", [row.shapes for row in sums], shorten_shapes, style="dim"),
+        _numbers("calls", "", [f"{row.calls:.4g}" for row in sums]),
+        _numbers("time", times.unit, [times.text(row.time_s) for row in sums], times.text(time_s)),
+        _numbers("rate", rates.unit, [rates.text(row.flop_per_s) for row in sums]),
+        _numbers("intensity", "FLOP/byte", [_or_dash(row.intensity_flop_per_byte) for row in sums]),
+        _numbers("eff.", "%", [efficiency_text(row.efficiency) for row in sums], reached),
+        _words("bound", [bound_text(one) for one in rows], shorten_middle),
+        _numbers("headroom", headroom.unit, [headroom.text(row.headroom_s) for row in sums], gained),
+        _words("longest kernel", [dominant_kernel(row) for row in sums], shorten_middle, style="dim"),
     ]
-    # Columns that have to wait for room, by their place above: module, shapes, calls, time, rate, intensity, bound.
-    from_width = {2: 58, 3: 76, 4: 100, 5: 100, 6: 120, 7: 120, 9: 66}
+    # Columns that have to wait for room, by their place above: module, shapes, calls, time, rate, intensity, bound, kernel.
+    from_width = {2: 58, 3: 76, 4: 100, 5: 100, 6: 120, 7: 120, 9: 68, 11: 140}
+    # What no row has leaves its room to the others.
+    empty = [index for index in (3, 6, 7, 8, 10, 11) if not any(text.strip("–") for text in columns[index].cells)]
+    from_width |= {4: 70, 5: 70} if 3 in empty else {}
+    from_width |= dict.fromkeys(empty, _WIDEST + 1)
     return [column for index, column in enumerate(columns) if width >= from_width.get(index, 0)]
 
 

@@ -1,8 +1,8 @@
 """Short names of device kernels: what a kernel is, in the words of an operator table (``GEMM bf16 128x128x64 (cuBLAS)``).
 
 A kernel's full name is a C++ signature or a library's code for it, often hundreds of characters long. Each family has one rule here;
-the first that knows the name says what it is. Names of no family keep their heart: the function without namespaces, template arguments and
-parameters.
+the first that knows the name says what it is. Names of no family keep their heart: the function without namespaces, template arguments
+and parameters.
 """
 
 from __future__ import annotations

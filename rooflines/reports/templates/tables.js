@@ -26,12 +26,15 @@
 
   function operators(table) {
     const body = table.tBodies[0];
-    const rows = Array.from(body.rows);
+    const rows = Array.from(body.rows).filter((row) => !row.classList.contains("detail"));
+    const details = rows.map((row) => row.nextElementSibling?.classList.contains("detail") ? row.nextElementSibling : null);
+    const openers = rows.map((row) => row.querySelector("button.opener"));
     const first = Number(table.dataset.first);
     const filter = document.getElementById("filter");
     const all = document.getElementById("all");
     const shown = document.getElementById("shown");
-    const words = rows.map((row) => Array.from(row.cells, (cell) => cell.dataset.v + " " + cell.title).join(" ").toLowerCase());
+    const words = rows.map((row, index) => (Array.from(row.cells, (cell) => cell.dataset.v + " " + cell.title).join(" ")
+      + " " + (details[index] ? details[index].textContent : "")).toLowerCase());
     let order = rows.map((_, index) => index);
 
     function show() {
@@ -42,6 +45,7 @@
         const match = wanted.every((word) => words[index].includes(word));
         if (match) matches += 1;
         rows[index].hidden = !match || matches > most;
+        if (details[index]) details[index].hidden = rows[index].hidden || openers[index].getAttribute("aria-expanded") === "false";
       }
       const visible = Math.min(matches, most);
       shown.textContent = visible + " of " + rows.length + (wanted.length ? " rows match" + (visible < matches ? " and are shown" : "") : " rows shown");
@@ -65,10 +69,16 @@
         if (x === null || y === null) return (x === null) - (y === null) || a - b;
         return (x < y ? -1 : x > y ? 1 : 0) * sign || a - b;
       });
-      body.append(...order.map((index) => rows[index]));
+      body.append(...order.flatMap((index) => details[index] ? [rows[index], details[index]] : [rows[index]]));
       show();
     }
     for (const header of table.tHead.rows[0].cells) header.querySelector("button").addEventListener("click", () => sort(header));
+    body.addEventListener("click", (event) => {
+      const opener = event.target.closest("button.opener");
+      if (!opener) return;
+      opener.setAttribute("aria-expanded", String(opener.getAttribute("aria-expanded") === "false"));
+      show();
+    });
     filter.addEventListener("input", show);
     if (all) {
       const text = all.textContent;
