@@ -59,7 +59,7 @@ _FINDINGS = 3
 _FLAGS = 3
 _WIDEST = 160
 # What a column of words keeps when the console is narrow.
-_KEPT_WIDTH = {"operator": 16, "module": 13, "shapes": 11, "bound": 10, "longest kernel": 28, "ceiling": 12, "for": 6}
+_KEPT_WIDTH = {"operator": 16, "module": 13, "shapes": 11, "bound": 8, "longest kernel": 28, "ceiling": 12, "for": 6}
 # A class is told by its fill and not by a hue, so that a pipe, a log and a grayscale print say the same (palette.py on bound classes).
 _FILLS = {
     "compute": ("█", "#"), "memory": ("▓", "="), "latency": ("▒", ":"), "communication": ("╳", "x"), "host": ("░", "."),
