@@ -9,7 +9,7 @@ from rooflines.device_specs.marks import marks_of
 from rooflines.reports.chart import count_text, warning
 from rooflines.reports.division import division_rows
 from rooflines.reports.palette import bound_style
-from rooflines.reports.rows import TableRow, bound_text, flagged, module_text, table_order, table_rows
+from rooflines.reports.rows import TableRow, bound_text, flagged, module_text, table_order, table_rows, table_time, table_title
 from rooflines.reports.sentences import (
     ceiling_name,
     ceiling_scope,
@@ -91,6 +91,7 @@ class OperatorTable(NamedTuple):
     details: tuple[Detail | None, ...]
     order: str
     sorted_by: int
+    title: str
 
 
 class TreeRow(NamedTuple):
@@ -123,7 +124,7 @@ def operator_table(analysis: Analysis) -> OperatorTable | None:
     judged = any(row.headroom_s is not None for row in rows)
     columns = (
         Column("share", "%", title_long="share of the step's time"),
-        Column("operator", numeric=False),
+        Column(table_title(everything).lower().removesuffix("s"), numeric=False),
         Column("module", numeric=False),
         Column("time", times.unit),
         Column("headroom", headrooms.unit, title_long="time − lower bound; a row without a bound is sorted by its time"),
@@ -165,10 +166,11 @@ def operator_table(analysis: Analysis) -> OperatorTable | None:
     return OperatorTable(
         columns,
         body,
-        _operator_totals(rows, analysis, times, headrooms, intensities, flops, traffic),
+        _operator_totals(rows, table_time(analysis, everything), analysis, times, headrooms, intensities, flops, traffic),
         tuple(_detail(one, analysis) for one in everything),
         table_order(everything),
         sorted_by=4 if judged else 0,
+        title=table_title(everything),
     )
 
 
@@ -233,6 +235,7 @@ def _kernels_table(row: OperatorRow) -> Table | None:
 
 def _operator_totals(
     rows: Sequence[OperatorRow],
+    time_s: float,
     analysis: Analysis,
     times: Numbers,
     headrooms: Numbers,
@@ -241,7 +244,7 @@ def _operator_totals(
     traffic: Numbers,
 ) -> tuple[str, ...]:
     work, size = sum(row.flops for row in rows), sum(row.bytes for row in rows)
-    everything, time_s = operators_summary(analysis), sum(row.time_s for row in rows)
+    everything = operators_summary(analysis)
     return (
         f"{share_of_step(time_s, analysis) * 100:.1f}",
         "1 row" if len(rows) == 1 else f"all {len(rows)} rows",

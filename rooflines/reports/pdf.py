@@ -19,7 +19,7 @@ from rooflines.reports.chart import warning
 from rooflines.reports.division import division_rows, division_title, input_sentences
 from rooflines.reports.figure import SERIF, as_svg, roofline_figure, steps_figure
 from rooflines.reports.palette import INK, bound_style, category_colour, contrast
-from rooflines.reports.rows import flagged_rows, module_text, table_order, table_rows
+from rooflines.reports.rows import flagged_rows, module_text, table_order, table_rows, table_time
 from rooflines.reports.sentences import (
     NUMBER_AND_UNIT,
     breakdown_title,
@@ -199,7 +199,7 @@ def _operators(analysis: Analysis) -> dict[str, Any]:
     judged, whole = operators_summary(analysis), step_time(analysis) or math.nan
     everything = table_rows(analysis)
     rows = everything[:_OPERATORS]
-    time_s = sum(one.row.time_s for one in everything)
+    time_s = table_time(analysis, everything)
     times, rates = column_scale([one.row.time_s for one in rows], "s"), column_scale([one.row.flop_per_s for one in rows], "FLOP/s")
     gains = column_scale([one.row.headroom_s for one in rows], "s")
     longest = max((one.row.time_s for one in rows), default=0.0) or 1.0

@@ -60,6 +60,17 @@ def table_order(rows: Sequence[TableRow]) -> str:
     return "most headroom first" + (", rows without a bound by time" if any(without) else "")
 
 
+def table_time(analysis: Analysis, rows: Sequence[TableRow]) -> float:
+    """The seconds in which any of ``rows`` ran: their sum, less what ran at once."""
+    overlap_s = analysis.timeline.overlap_s if analysis.timeline is not None else 0.0
+    return max(0.0, sum(one.row.time_s for one in rows) - overlap_s)
+
+
+def table_title(rows: Sequence[TableRow]) -> str:
+    """The heading of the table: in a trace without operators the rows are kernels."""
+    return "Kernels" if rows and all(is_kernel(one.row) for one in rows) else "Operators"
+
+
 def module_text(one: TableRow) -> str:
     """The module path of a row with the number of modules it stands for: ``layers.*.attention ×12``."""
     return f"{operator_module(one.row)} ×{one.modules}" if one.modules > 1 else operator_module(one.row)

@@ -10,7 +10,18 @@ from rooflines.device_specs.marks import MARKS, marks_of
 from rooflines.device_specs.records import Ceiling
 from rooflines.reports.chart import clip
 from rooflines.reports.division import division_rows, division_title, input_sentences
-from rooflines.reports.rows import TableRow, bound_text, dominant_kernel, flagged, flagged_rows, module_text, table_order, table_rows
+from rooflines.reports.rows import (
+    TableRow,
+    bound_text,
+    dominant_kernel,
+    flagged,
+    flagged_rows,
+    module_text,
+    table_order,
+    table_rows,
+    table_time,
+    table_title,
+)
 from rooflines.reports.sentences import (
     NUMBER_AND_UNIT,
     age_before,
@@ -59,7 +70,7 @@ _FINDINGS = 3
 _FLAGS = 3
 _WIDEST = 160
 # What a column of words keeps when the console is narrow.
-_KEPT_WIDTH = {"operator": 16, "module": 13, "shapes": 11, "bound": 8, "longest kernel": 28, "ceiling": 12, "for": 6}
+_KEPT_WIDTH = {"operator": 16, "kernel": 16, "module": 14, "shapes": 11, "bound": 8, "longest kernel": 28, "ceiling": 12, "for": 6}
 # A class is told by its fill and not by a hue, so that a pipe, a log and a grayscale print say the same (palette.py on bound classes).
 _FILLS = {
     "compute": ("█", "#"), "memory": ("▓", "="), "latency": ("▒", ":"), "communication": ("╳", "x"), "host": ("░", "."),
@@ -209,7 +220,7 @@ def _operators(page: _Page, analysis: Analysis) -> None:
         return
     everything = table_rows(analysis)
     rows = everything[:_OPERATORS]
-    page.heading("Operators", f"{len(rows)} of {len(everything)}, {table_order(everything)}")
+    page.heading(table_title(everything), f"{len(rows)} of {len(everything)}, {table_order(everything)}")
     columns = _fitted(_columns(analysis, rows, everything, page.width), page.width - 2)
     page.row(("  ".join(column.padded(column.title) for column in columns), "dim"))
     page.row(("  ".join(column.padded(column.unit) for column in columns), "dim"))
@@ -320,7 +331,7 @@ class _Column(NamedTuple):
 def _columns(analysis: Analysis, rows: Sequence[TableRow], everything: Sequence[TableRow], width: int) -> list[_Column]:
     whole = step_time(analysis) or math.nan
     judged = operators_summary(analysis)
-    time_s = sum(one.row.time_s for one in everything)
+    time_s = table_time(analysis, everything)
     reached = "" if judged.efficiency is None else efficiency_text(judged.efficiency)
     sums = [one.row for one in rows]
     times, rates = column_scale([row.time_s for row in sums], "s"), column_scale([row.flop_per_s for row in sums], "FLOP/s")
@@ -328,7 +339,12 @@ def _columns(analysis: Analysis, rows: Sequence[TableRow], everything: Sequence[
     gained = headroom.text(judged.headroom_s) if judged.is_judged else ""
     columns = [
         _numbers("time", "%", [f"{row.time_s / whole * 100:.1f}" for row in sums], f"{time_s / whole * 100:.1f}"),
-        _words("operator", [marked_name(row) for row in sums], shorten_name, f"all {len(everything)}"),
+        _words(
+            table_title(everything).lower().removesuffix("s"),
+            [marked_name(row) for row in sums],
+            shorten_name,
+            f"all {len(everything)}",
+        ),
         _words("module", [module_text(one) for one in rows], shorten_path),
         _words("shapes", [row.shapes for row in sums], shorten_shapes, style="dim"),
         _numbers("calls", "", [f"{row.calls:.4g}" for row in sums]),

@@ -218,9 +218,14 @@ class Unmodelled(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Coverage(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of the busy time has a work model or is communication or copies; what has no model is listed, longest first."""
+    """How much of the busy time has a work model or is communication or copies; what has no model is listed, longest first.
+
+    ``shapes_recorded`` says whether the trace has the shapes of its operators (``record_shapes=True``); absent in one without
+    operators.
+    """
 
     modelled_time_fraction: float | None
+    shapes_recorded: bool | None = None
     unmodelled: tuple[Unmodelled, ...] = ()
     orphan_device_events: int = 0
     graph_launch_time_s: float = 0.0

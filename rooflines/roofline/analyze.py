@@ -284,6 +284,7 @@ def _with_trace(base: Analysis, trace: Trace, ceilings: Ceilings | None, facts: 
         input=fed,
         coverage=Coverage(
             modelled_time_fraction=1 - missing_s / divided.timeline.busy_s if divided.timeline.busy_s > 0 else None,
+            shapes_recorded=trace.shapes_recorded,
             unmodelled=unmodelled,
             orphan_device_events=attribution.orphans,
             graph_launch_time_s=attribution.graphs_ns / 1e9 / count,
@@ -309,7 +310,7 @@ def _unmodelled(gap: Gap, calls: Calls, steps: int) -> Unmodelled:
         time_s=gap.time_ns / 1e9 / steps,
         reason=gap.reason,
         module=calls.modules[gap.module].path if gap.module >= 0 else "",
-        phase=PHASES[gap.phase],  # type: ignore[arg-type]
+        phase=PHASES[gap.phase] if gap.signature is not None else "",  # type: ignore[arg-type]
         shapes=gap.signature.shapes() if gap.signature is not None else "",
         exposed_s=None if gap.exposed_ns is None else gap.exposed_ns / 1e9 / steps,
         kernels=_kernels(gap.kernels, steps),

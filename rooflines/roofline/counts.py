@@ -34,7 +34,9 @@ class Counts:
         self._known: dict[tuple[int, int | None, int | None], int] = {}
         self._trace = trace
         self._calls = calls
-        self._from_allocations()
+        # Where no shapes were recorded, the few operators that allocations tell of would stand for all.
+        if trace.shapes_recorded:
+            self._from_allocations()
         self._from_other_calls()
         if parameter_elements is not None:
             self._from_parameters(parameter_elements, parameter_dtype)

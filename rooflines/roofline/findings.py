@@ -9,6 +9,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable
 
+import msgspec
+
 from rooflines.device_specs.records import Ceilings
 from rooflines.roofline.analysis import Analysis, Finding, OperatorRow
 from rooflines.roofline.input_advice import load_faster
@@ -24,9 +26,12 @@ IDLE = 0.05
 
 def find(analysis: Analysis) -> tuple[Finding, ...]:
     """The findings of ``analysis``, largest saving first, in seconds of the timed (unprofiled) step."""
-    if not analysis.operators or analysis.timeline is None:
+    span = analysis.timeline.span_s if analysis.timeline is not None else 0.0
+    if not span:
         return ()
-    span = analysis.timeline.span_s
+    if analysis.coverage is not None and analysis.coverage.shapes_recorded is False:
+        # The few operators with a count, such as views, say nothing of the others.
+        analysis = msgspec.structs.replace(analysis, operators=())
     # The trace divides the step, the timed pass says how long it is.
     scale = min(1.0, analysis.steps.median_s / span) if analysis.steps and span else 1.0
     # What happens only once is no advice for a step.

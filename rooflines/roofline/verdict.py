@@ -25,7 +25,7 @@ _PLURAL = {
 
 def verdict(analysis: Analysis) -> str:
     """A few sentences, each only as sure as what was measured."""
-    sentences = [_speed(analysis.steps, analysis.workload.unit)] if analysis.steps else []
+    sentences = [_not_recorded(analysis), _speed(analysis.steps, analysis.workload.unit) if analysis.steps else ""]
     if analysis.basis.start_up and analysis.division is not None:
         sentences.append(f"The whole program is one traced step of {seconds(analysis.division.step_s)}, start-up included.")
     if analysis.timeline is not None and analysis.timeline.busy_s > 0:
@@ -39,6 +39,25 @@ def verdict(analysis: Analysis) -> str:
         per = "a step" if analysis.basis.per == "step" else "of the trace"
         sentences.append(f"The largest gain in sight: {_lower_first(best.title)}, up to {seconds(best.saves_s, 2)} {per}.")
     return " ".join(text for text in sentences if text)
+
+
+def _not_recorded(analysis: Analysis) -> str:
+    """What the trace lacks because of how it was recorded, and what that leaves; empty where it lacks nothing."""
+    coverage, environment = analysis.coverage, analysis.environment
+    if coverage is None or not (analysis.operators or coverage.unmodelled):
+        return ""
+    if coverage.shapes_recorded is None and not analysis.operators:
+        return (
+            "The trace has no operators of the host, so its kernels are listed: ProfilerActivity.CPU in the profiler's activities "
+            "would show which operator and module launches each."
+        )
+    if coverage.shapes_recorded is False:
+        ran = "times, kernels and modules" if not environment.device.startswith("cpu") else "times and modules"
+        return (
+            "The trace was recorded without record_shapes=True, which would add FLOPs, bytes, bounds and possible savings of each "
+            f"operator; {ran} are complete."
+        )
+    return ""
 
 
 def plural(category: str) -> str:

@@ -81,6 +81,7 @@ def reports(tmp_path_factory):
         "sample": sample(),
         "machine": machine_analysis(),
         "large": variants.large(80),
+        "repeated": variants.repeated(),
         "hostile": variants.hostile(),
         **variants.partial(),
     }
@@ -171,7 +172,7 @@ def test_table_sorts_by_click_and_by_key(opened):
     page = opened().page
     first, header = page.locator("#table tbody tr:visible").first, page.locator("#table th").filter(has_text="eff.")
     before = first.inner_text()
-    assert page.locator("#table th[aria-sort]").inner_text().startswith("share")
+    assert page.locator("#table th[aria-sort]").inner_text().startswith("headroom")
     header.get_by_role("button").click()
     assert header.get_attribute("aria-sort") == "descending"
     assert first.inner_text() != before
@@ -187,11 +188,11 @@ def test_filter_filters_and_says_how_many(opened):
     page = report.page
     page.locator("#filter").fill("conv2d")
     assert page.locator("#table tbody tr:visible").count() == 2
-    assert page.locator("#shown").inner_text() == "2 of 12 rows match"
+    assert page.locator("#shown").inner_text() == "2 of 13 rows match"
     page.locator("#filter").fill("nothing is called this")
     assert page.locator("#table tbody tr:visible").count() == 0
     page.locator("#filter").fill("")
-    assert page.locator("#table tbody tr:visible").count() == 12
+    assert page.locator("#table tbody tr:visible").count() == 13
     assert page.locator("#table tfoot tr").is_visible()
     report.check()
 
@@ -199,10 +200,30 @@ def test_filter_filters_and_says_how_many(opened):
 def test_show_all(opened):
     page = opened("large").page
     assert page.locator("#table tbody tr:visible").count() == 50
-    page.get_by_role("button", name="Show all 80").click()
-    assert page.locator("#table tbody tr:visible").count() == 80
+    page.get_by_role("button", name="Show all 81").click()
+    assert page.locator("#table tbody tr:visible").count() == 81
     page.get_by_role("button", name="Show the first 50").click()
     assert page.locator("#table tbody tr:visible").count() == 50
+
+
+def test_a_row_opens_its_modules_and_kernels(opened):
+    report = opened("repeated")
+    page = report.page
+    before = page.locator("#table > tbody > tr:visible").count()
+    row = page.locator("#table > tbody > tr:visible").filter(has_text="layers.*.attention ×12")
+    assert row.count() == 1
+    row.locator("button.opener").click()
+    assert page.locator("#table > tbody > tr:visible").count() == before + 1
+    detail = page.locator("#table tr.detail:visible").inner_text()
+    assert "layers.7.attention" in detail
+    assert "GEMM bf16 128x128x64 (cuBLAS)" in detail
+    page.locator("#table th").filter(has_text="share").get_by_role("button").click()
+    assert page.locator("#table tr:visible", has_text="×12").first.evaluate("row => row.nextElementSibling.className") == "detail"
+    page.locator("#filter").fill("layers.7.attention")
+    assert page.locator("#table > tbody > tr:visible").count() == 2
+    row.locator("button.opener").click()
+    assert page.locator("#table tr.detail:visible").count() == 0
+    report.check()
 
 
 def test_modules_unfold(opened):
@@ -291,7 +312,7 @@ def test_labels_on_the_chart_do_not_overlap(opened):
 def test_page_prints_with_the_header_on_every_page_of_the_table(opened):
     pypdf = pytest.importorskip("pypdf")
     report = opened("large", color_scheme="dark")
-    report.page.get_by_role("button", name="Show all 80").click()
+    report.page.get_by_role("button", name="Show all 81").click()
     pages = pypdf.PdfReader(io.BytesIO(report.page.pdf(format="A4", print_background=False))).pages
     texts = [page.extract_text() for page in pages]
     assert "Where a step goes" in texts[0]

@@ -134,13 +134,15 @@ def test_without_ceilings_points_are_drawn_and_the_reason_is_written():
 
 
 def test_without_a_trace_the_roofs_are_drawn_and_the_reason_is_written():
-    figure = roofline_figure(replace(samples.analysis(), operators=(), totals=None))
+    figure = roofline_figure(replace(samples.analysis(), operators=(), totals=None, coverage=None))
     assert drawn(figure, "roof-") == {"roof-FMA fp32", "roof-DRAM triad", "roof-L2 read", "roof-L3 read"}
     assert any(text.startswith("No operators") for text in texts(figure))
 
 
 def test_with_nothing_the_figure_says_so():
-    assert texts(roofline_figure(replace(samples.analysis(), operators=(), ceilings=(), totals=None)))[0].startswith("No operators")
+    assert texts(roofline_figure(replace(samples.analysis(), operators=(), ceilings=(), totals=None, coverage=None)))[0].startswith(
+        "No operators"
+    )
 
 
 def test_steps_are_drawn_with_their_median():

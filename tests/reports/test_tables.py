@@ -76,14 +76,6 @@ def test_parquet_keeps_names_as_they_are(tmp_path):
     assert frame["time_s"].sum() == pytest.approx(sample.totals.time_s)
 
 
-def test_operators_by_headroom_put_those_without_a_bound_last():
-    sample = samples.analysis()
-    rows = (replace(sample.operators[2], headroom_s=None), *sample.operators)
-    ordered = tables.operators_by_headroom(replace(sample, operators=rows))
-    assert ordered[0].name == "aten::convolution_backward"
-    assert ordered[-1].headroom_s is None
-
-
 @pytest.mark.parametrize(
     ("values", "unit", "texts"),
     [

@@ -67,9 +67,9 @@ def test_every_figure_of_a_sample_is_a_curve_and_steps_are_marked_on_their_axis(
 
 
 def test_what_was_not_measured_has_no_curve(tmp_path):
-    tensorboard.write(replace(samples.analysis(), steps=None, totals=None, memory=None, operators=()), tmp_path)
+    tensorboard.write(replace(samples.analysis(), steps=None, totals=None, memory=None, operators=(), coverage=None), tmp_path)
     found = events(tmp_path)
-    assert found.Tags()["scalars"] == ["summary/idle_s", "summary/modelled_time_fraction"]
+    assert found.Tags()["scalars"] == ["summary/idle_s"]
     assert text_of(found, "operators").startswith("No operators: this run has no trace")
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from rooflines.device_specs.records import Ceiling, Source
 from rooflines.profiler.records import Environment, Workload
-from rooflines.roofline.analysis import CATEGORIES, Analysis, ModuleRow, OperatorRow
+from rooflines.roofline.analysis import CATEGORIES, Analysis, Kernel, ModuleRow, OperatorRow, Unmodelled
 from tests.samples import analysis as sample
 from tests.samples import ceilings
 
@@ -70,6 +70,25 @@ def hostile() -> Analysis:
         operators=rows, modules=modules, verdict=HOSTILE, command=f"rooflines {HOSTILE} <!-- {{{{ 7 * 7 }}}}", notes=(HOSTILE,),
         workload=msgspec.structs.replace(sample().workload, name="</title><script>alert(4)</script>"),
     )  # fmt: skip
+
+
+def repeated() -> Analysis:
+    """Twelve layers of which each has the same two operators, and a kernel that no operator launched."""
+    model = sample().operators[3]
+    product = Kernel(name="ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_64x3_tn", calls=1, time_s=1e-4, streams=(7,))
+    rows = tuple(
+        msgspec.structs.replace(
+            model, name=name, module=f"layers.{layer}.{part}", time_s=time_s + layer * 1e-6, lower_bound_s=time_s / 2, efficiency=0.5,
+            headroom_s=time_s / 2 + layer * 1e-6, flag=None, kernels=(product,) if part == "attention" else (),
+        )
+        for layer in range(12)
+        for name, part, time_s in (("aten::mm", "attention", 1e-4), ("aten::addmm", "mlp", 2e-4))
+    )  # fmt: skip
+    orphan = Kernel(
+        name="void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float> >(int)", calls=5, time_s=2e-4
+    )
+    missing = Unmodelled(name=orphan.name, calls=5, time_s=2e-4, reason="launched outside any operator", kernels=(orphan,))
+    return replaced(operators=rows, coverage=msgspec.structs.replace(sample().coverage, unmodelled=(missing,)))
 
 
 def large(count: int = 80) -> Analysis:

@@ -142,3 +142,11 @@ class Trace:
     platform: str = "cuda"
     notes: tuple[str, ...] = field(default=())
     cut_ns: int | None = None
+
+    @property
+    def shapes_recorded(self) -> bool | None:
+        """Whether the arguments of operators were recorded (``record_shapes=True``); None in a trace without operators."""
+        if not (self.host.kind == OPERATOR).any():
+            return None
+        native = [signature for signature in self.signatures if signature.name.startswith("aten::")]
+        return not native or any(signature.args for signature in native)

@@ -1,0 +1,101 @@
+"""Traces that lack shapes, or operators: the verdict says so first, and times, kernels and modules are complete."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+from rich.console import Console
+
+from rooflines.profiler.foreign import run_of_trace
+from rooflines.profiler.trace.records import Trace
+from rooflines.reports.html import render
+from rooflines.reports.rows import table_rows, table_time, table_title
+from rooflines.reports.terminal import print_analysis
+from rooflines.roofline.analysis import Analysis
+from rooflines.roofline.analyze import analyze
+from tests.traces import add, allocation, kernel, launch, op, span, trace
+
+pytestmark = pytest.mark.unit
+
+FILL = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, at::detail::Array<char*, 1> >(int)"
+
+
+def analysed(*events) -> Analysis:
+    found: Trace = trace(*events)
+    return analyze(run_of_trace("made.json", found), trace=found)
+
+
+def shown(analysis: Analysis) -> str:
+    file = io.StringIO()
+    print_analysis(analysis, Console(file=file, width=100))
+    return " ".join(file.getvalue().split())
+
+
+def test_shapes_are_seen_in_the_arguments():
+    assert trace(op("aten::mm", 0, 5)).shapes_recorded is False
+    assert trace(op("aten::mm", 0, 5), add(10, 5)).shapes_recorded is True
+    assert trace(op("mylib::mine", 0, 5)).shapes_recorded is True
+    assert trace(kernel("k", 0, 5, 1)).shapes_recorded is None
+    # What a process group notes of its collectives is there without record_shapes.
+    noted = {"Collective name": "allreduce", "In msg nelems": 8, "Out msg nelems": 8, "dtype": "Float"}
+    events = op("record_param_comms", 0, 5), op("aten::mm", 10, 5)
+    events[0]["args"].update(noted)
+    assert trace(*events).shapes_recorded is False
+
+
+def test_without_shapes_the_verdict_says_so_first_and_nothing_is_guessed():
+    # A list's allocation would make the one concatenation the only operator with a bound.
+    found = analysed(
+        span("ProfilerStep#0", 0, 1000), op("aten::mm", 1, 300), launch(5, 2, 1), op("aten::cat", 400, 300), allocation(410, 4096),
+        launch(420, 2, 2), kernel("ampere_sgemm_128x64_nn", 10, 300, 1), kernel("cat", 500, 300, 2),
+    )  # fmt: skip
+    assert found.coverage.shapes_recorded is False
+    assert found.verdict.startswith("The trace was recorded without record_shapes=True, which would add FLOPs, bytes, bounds and")
+    assert found.verdict.index("times, kernels and modules are complete") < found.verdict.index("Bound unknown")
+    assert not any("cat" in finding.title.lower() + finding.evidence.lower() for finding in found.findings)
+    rows = table_rows(found)
+    assert sorted((one.row.name, round(one.row.time_s * 1e6), one.bound) for one in rows) == [
+        ("aten::cat", 300, "unmodelled"), ("aten::mm", 300, "unmodelled"),
+    ]  # fmt: skip
+    assert all(one.row.kernels for one in rows)
+    assert "GEMM fp32 128x64 (cuBLAS)" in render(found)
+
+
+def test_a_trace_of_the_device_alone_is_reported_by_kernel():
+    found = analysed(*(kernel("ampere_sgemm_128x64_nn", 10 * i, 7, i) for i in range(5)), kernel(FILL, 100, 3, 9))
+    assert found.verdict.startswith("The trace has no operators of the host, so its kernels are listed")
+    rows = table_rows(found)
+    assert table_title(rows) == "Kernels"
+    assert [(one.row.name, one.row.calls, one.row.phase) for one in rows] == [("ampere_sgemm_128x64_nn", 5, ""), (FILL, 1, "")]
+    text = shown(found)
+    assert "GEMM fp32 128x64 (cuBLAS)" in text
+    assert "element-wise fill (vectorized x4)" in text
+    assert "this run has no trace" not in text
+    assert "this run has no trace" not in render(found)
+
+
+def test_a_trace_with_shapes_says_nothing_of_them():
+    assert "record_shapes" not in analysed(add(0, 10)).verdict
+
+
+def test_shares_of_overlapping_work_are_at_most_the_whole():
+    # Two engines of an MTIA device, each busy for 70 of 90 microseconds in a step: 156 % if they were added.
+    def engine(name: str, ts: float, dur: float, correlation: int, tid: int) -> dict:
+        return {**kernel(name, ts, dur, correlation, stream=tid), "cat": "mtia_ccp_events"}
+
+    events = []
+    for i, t in enumerate(range(0, 400, 100)):
+        events += [
+            span(f"ProfilerStep#{i}", t, 90), op("aten::linear", t + 1, 20), op("mylib::copy", t + 30, 20),
+            {**launch(t + 3, 2, 2 * i + 1), "cat": "mtia_runtime"}, {**launch(t + 33, 2, 2 * i + 2), "cat": "mtia_runtime"},
+            engine("fba_linear", t + 10, 70, 2 * i + 1, 1), engine("fba_dma", t + 34, 70, 2 * i + 2, 2),
+        ]  # fmt: skip
+    found = analysed(*events)
+    whole = found.division.step_s
+    assert sum(row.row.time_s for row in table_rows(found)) > whole
+    assert table_time(found, table_rows(found)) == pytest.approx(found.timeline.busy_s)
+    assert found.bound_breakdown["unmodelled"] <= whole
+    assert sum(found.bound_breakdown.values()) == pytest.approx(whole)
+    assert max(float(share) for share in re.findall(r"(\d+(?:\.\d+)?) %", shown(found))) <= 100
