@@ -1,16 +1,17 @@
-"""Where a step goes by what its time is for: the rows of the table, and sentences that hold the timed pass against the traced one."""
+"""The time of a step by part: the rows of the table, and sentences that hold the timed pass against the traced one."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+from rooflines.reports.palette import BOUNDS
 from rooflines.roofline.analysis import PARTS, Analysis, StepDivision
 from rooflines.roofline.feeding import input_fraction
 from rooflines.roofline.input_advice import WAITS
 from rooflines.roofline.verdict import rates_sentence
 from rooflines.units import counted, percent, seconds
 
-_NAMES = {"data_loading": "data loading", "host_to_device": "host to device", "other": "other work", "host": "other host"}
+_NAMES = {"data_loading": "data loading", "host_to_device": "host to device", "other": "other work"}
 _MEANINGS = {
     "device": {
         "data_loading": "the device had nothing to do while the host was loading data",
@@ -20,8 +21,8 @@ _MEANINGS = {
         "optimizer": "work launched by the optimizer",
         "communication": "exchange between devices that no other work hides",
         "other": "device work whose launch the trace does not show",
-        "host": "the device had nothing to do while the host was at other work",
-        "idle": "the device ran nothing: launched work had not begun, or the host waited for the device",
+        "host": BOUNDS["host"].meaning,
+        "idle": BOUNDS["idle"].meaning,
     },
     "host": {
         "data_loading": "in the data loader",
@@ -45,7 +46,7 @@ class DivisionRow(NamedTuple):
 
 def division_title(analysis: Analysis) -> str:
     """The heading of the table."""
-    return "A step by what it is for" if analysis.basis.per == "step" else "The time by what it is for"
+    return "Time per step by part" if analysis.basis.per == "step" else "Time in the trace by part"
 
 
 def division_rows(analysis: Analysis) -> list[DivisionRow]:

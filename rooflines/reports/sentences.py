@@ -45,7 +45,7 @@ def made(analysis: Analysis) -> str:
 
 def breakdown_title(analysis: Analysis) -> str:
     """The heading of the time by bound class."""
-    return "Where a step goes" if analysis.basis.per == "step" else "Where the time goes"
+    return "Time per step" if analysis.basis.per == "step" else "Time in the trace"
 
 
 def status_sentence(analysis: Analysis) -> str | None:
@@ -142,7 +142,7 @@ def inferred_sentence(analysis: Analysis) -> str:
     if not any(row.inferred for row in analysis.operators):
         return ""
     share = f" ({percent(marked / whole)} of the operator time)" if whole > 0 else ""
-    return f"{INFERRED_MARK} the trace leaves out what the count needs; other calls in it tell{share}"
+    return f"{INFERRED_MARK} work inferred from other calls in the trace, which does not record all arguments{share}"
 
 
 def steps_sentences(analysis: Analysis) -> list[str]:
@@ -173,24 +173,21 @@ def steps_sentences(analysis: Analysis) -> list[str]:
     return texts
 
 
-_IDLE = {
-    "host_bound_s": "the host had launched nothing",
-    "data_loading_s": "the host was loading data",
-    "synchronisation_s": "the host was waiting for the device",
-    "kernel_wait_s": "launched work had not begun",
-    "outside_s": "launched work was waiting for work outside this trace",
-    "unknown_s": "the launch that ended it is not in the trace",
+# Why a device runs nothing, by the class of that time: the words are those of the bar and of the table of parts.
+_RUNS_NOTHING = {
+    "input": {"data_loading_s": "the host was loading data"},
+    "host": {"host_bound_s": "the host had launched nothing", "synchronisation_s": "the host was waiting for the device"},
+    "idle": {
+        "kernel_wait_s": "launched work had not begun",
+        "outside_s": "launched work was waiting for work outside this trace",
+        "unknown_s": "the launch of the next work is not in the trace",
+    },
 }
 
 
 def device_sentences(analysis: Analysis) -> list[str]:
     """What a trace says of a device: why it was idle, what is hidden, how long launched work waits, how long the steps lasted."""
-    texts = []
-    causes = sorted((analysis.idle_breakdown or {}).items(), key=lambda cause: -cause[1])
-    if causes:
-        parts = [f"{seconds(value)} {_IDLE[cause]}" for cause, value in causes]
-        listed = f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else parts[0]
-        texts.append(f"The device was idle for {seconds(sum(value for _, value in causes))} {per(analysis)}: {listed}.")
+    texts = _runs_nothing(analysis)
     texts += _hidden(analysis)
     queue = analysis.launches
     if queue is not None:
@@ -204,6 +201,23 @@ def device_sentences(analysis: Analysis) -> list[str]:
     if len(lasted) > 1 and analysis.steps is None:
         texts.append(f"Under the profiler the {len(lasted)} steps lasted {seconds(min(lasted))} to {seconds(max(lasted))}.")
     return texts
+
+
+def _runs_nothing(analysis: Analysis) -> list[str]:
+    """How long a device runs nothing, in the classes of the bar, and why."""
+    causes = analysis.idle_breakdown or {}
+    whole = sum(causes.values())
+    if not whole:
+        return []
+    parts = []
+    for name, reasons in _RUNS_NOTHING.items():
+        found = {text: causes[cause] for cause, text in reasons.items() if causes.get(cause)}
+        if len(found) == 1:
+            parts.append(f"{name} {seconds(sum(found.values()))} ({next(iter(found))})")
+        elif found:
+            longest = sorted(found, key=lambda text: -found[text])
+            parts.append(f"{name} {seconds(sum(found.values()))} ({', '.join(f'{seconds(found[text])} {text}' for text in longest)})")
+    return [f"The device runs nothing for {seconds(whole)} {per(analysis)}: {'; '.join(parts)}."]
 
 
 def _hidden(analysis: Analysis) -> list[str]:

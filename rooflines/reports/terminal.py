@@ -200,7 +200,7 @@ def _division(page: _Page, analysis: Analysis) -> None:
 
 
 def _findings(page: _Page, analysis: Analysis) -> None:
-    page.heading("What to try")
+    page.heading("Recommendations")
     if not analysis.findings:
         page.line(missing_findings(analysis), indent=2)
     for number, finding in enumerate(analysis.findings[:_FINDINGS], start=1):
@@ -265,7 +265,7 @@ def _ceilings(page: _Page, analysis: Analysis) -> None:
         page.line(missing_ceilings(analysis) or "None of this device's ceilings judges an operator of this run.", indent=2)
         return
     more = len(analysis.ceilings) - len(roofs)
-    page.heading("Ceilings that judge this run", f"{more} more in the full report" if more else "")
+    page.heading("Ceilings used", f"{more} more in the full report" if more else "")
     columns = [
         _words("ceiling", [ceiling_name(roof) for roof in roofs], shorten_middle),
         _numbers("value", "", [si(roof.value, roof.unit) for roof in roofs]),
@@ -305,7 +305,7 @@ def _holds_for(roof: Ceiling) -> str:
 
 
 def _confidence(page: _Page, analysis: Analysis) -> None:
-    page.heading("How sure")
+    page.heading("Measurement quality")
     for text in (*device_sentences(analysis), *steps_sentences(analysis), coverage_sentence(analysis), *analysis.notes):
         if text:
             page.line(text, indent=2, hang=4)

@@ -20,7 +20,7 @@ _NAMED = 0.005
 
 def usage_title(analysis: Analysis) -> str:
     """The heading of what the devices did."""
-    return "While the steps were timed" if analysis.usage is None or analysis.usage.window == "timed pass" else "While it ran"
+    return "Device activity" + (" in the timed steps" if analysis.usage is None or analysis.usage.window == "timed pass" else "")
 
 
 def missing_usage(analysis: Analysis) -> str:

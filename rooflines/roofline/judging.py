@@ -158,7 +158,7 @@ def _footprint(signature: Signature, work: Work) -> int:
 
 def _flag(judged: Judgement, time_s: float) -> str | None:
     if time_s <= 0 and judged.efficiency is None:
-        return "its counted work has no time on the device"
+        return "no device time was recorded for its work"
     if judged.efficiency is None or judged.efficiency <= IMPLAUSIBLE:
         return None
     if judged.bound == "memory":

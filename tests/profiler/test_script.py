@@ -94,7 +94,7 @@ def test_a_script_that_raises_shows_its_traceback_and_keeps_what_was_recorded(pr
     assert "ZeroDivisionError: division by zero" in answer.err.split("rooflines: ")[0]
     assert 'train.py", line ' in answer.err
     assert "runpy" not in answer.err
-    assert "What to try" in answer.out, "what was recorded is reported"
+    assert "Recommendations" in answer.out, "what was recorded is reported"
     assert recorded.facts.status == "failed"
     assert (len(recorded.facts.steps.timed_ns), recorded.facts.steps.traced) == (1, "early")
 
@@ -244,7 +244,7 @@ def test_ctrl_c_once_gives_the_report_of_what_there_is(tmp_path):
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 130
-    assert "What to try" in out
+    assert "Recommendations" in out
     assert "rooflines: interrupted; the partial run is in 'out'." in err
     facts = rooflines.load(tmp_path / "out").facts
     assert facts.status == "interrupted"

@@ -315,7 +315,7 @@ def test_page_prints_with_the_header_on_every_page_of_the_table(opened):
     report.page.get_by_role("button", name="Show all 81").click()
     pages = pypdf.PdfReader(io.BytesIO(report.page.pdf(format="A4", print_background=False))).pages
     texts = [page.extract_text() for page in pages]
-    assert "Where a step goes" in texts[0]
+    assert "Time per step" in texts[0]
     assert sum("achieved" in text and "intensity" in text for text in texts) >= 2
     report.check()
 

@@ -1,4 +1,4 @@
-"""Where a step goes by what it is for, in every report: the table, and how the timed pass stands beside the traced one."""
+"""The time of a step by part, in every report: the table, and how the timed pass stands beside the traced one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from rich.console import Console
 
 from rooflines.reports.division import division_rows, division_title, input_sentences
 from rooflines.reports.html import render
+from rooflines.reports.palette import BOUNDS
 from rooflines.reports.pdf import content
+from rooflines.reports.sentences import device_sentences
 from rooflines.reports.terminal import print_analysis
 from rooflines.roofline.analysis import PARTS, Input, Rate, StepDivision
 from tests.samples import analysis as sample
@@ -115,3 +117,22 @@ def test_a_console_of_ascii_can_show_it():
     text = file.buffer.getvalue().decode("ascii")
     assert "% input 50 %" in text
     assert "data loading     50.0 %" in text
+
+
+def test_host_and_idle_are_the_same_words_in_the_bar_and_in_the_table():
+    idle = {"host_bound_s": 0.02, "synchronisation_s": 0.01, "kernel_wait_s": 0.004, "unknown_s": 0.001, "data_loading_s": 0.005}
+    analysis = replace(
+        sample(), division=StepDivision(of="device", step_s=0.1, forward_s=0.06, data_loading_s=0.005, host_s=0.03, idle_s=0.005),
+        bound_breakdown={"compute": 0.06, "input": 0.005, "host": 0.03, "idle": 0.005}, idle_breakdown=idle,
+    )  # fmt: skip
+    rows = {row.name: row for row in division_rows(analysis)}
+    for name in ("host", "idle"):
+        assert rows[name].time_s == analysis.bound_breakdown[name]
+        assert rows[name].meaning == BOUNDS[name].meaning
+    assert "other host" not in shown(analysis)
+    sentence = next(text for text in device_sentences(analysis) if "runs nothing" in text)
+    assert sentence == (
+        "The device runs nothing for 40.0 ms a step: input 5.00 ms (the host was loading data); host 30.0 ms (20.0 ms the host had "
+        "launched nothing, 10.0 ms the host was waiting for the device); idle 5.00 ms (4.00 ms launched work had not begun, 1.00 ms "
+        "the launch of the next work is not in the trace)."
+    )

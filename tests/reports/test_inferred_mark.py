@@ -17,7 +17,7 @@ from tests import samples
 pytestmark = pytest.mark.unit
 
 SOURCE = "output from its backward call"
-SENTENCE = "* the trace leaves out what the count needs; other calls in it tell"
+SENTENCE = "* work inferred from other calls in the trace, which does not record all arguments"
 
 
 def marked():

@@ -26,7 +26,7 @@ def read(analysis: Analysis, path) -> str:
 def test_sections_stand_in_the_order_of_the_page(tmp_path):
     text = read(samples.analysis(), tmp_path)
     parts = (
-        "47.6 images/s (84.0 ms a step", "Where a step goes", "What to try", "GFLOP/s, measured", "13 of 13 operators", "Modules",
+        "47.6 images/s (84.0 ms a step", "Time per step", "Recommendations", "GFLOP/s, measured", "13 of 13 operators", "Modules",
         "Step times", "Device and environment", "Peak 1.17 GiB (resident set)",
         "Operators without a work model take 1 % of the step", "Method",
         "Ceilings and their sources", "rooflines profile --model resnet50 --mode training --batch-size 4",

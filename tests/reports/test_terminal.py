@@ -34,7 +34,7 @@ def named(name: str, module: str = "layer1") -> Analysis:
 
 def test_the_parts_stand_in_the_order_of_the_page():
     text = flat(shown(samples.analysis()))
-    parts = ("47.6 images/s (84.0 ms a step", "Where a step goes", "What to try", "Operators", "How sure")
+    parts = ("47.6 images/s (84.0 ms a step", "Time per step", "Recommendations", "Operators", "Measurement quality")
     assert sorted(parts, key=text.index) == list(parts)
 
 
@@ -159,5 +159,5 @@ def test_an_interrupted_run_says_so():
 def test_a_whole_trace_is_not_called_a_step():
     analysis = replace(samples.analysis(), basis=replace(samples.analysis().basis, per="trace"))
     text = flat(shown(analysis))
-    assert "Where the time goes" in text
+    assert "Time in the trace" in text
     assert "up to 21.0 ms in the trace" in text

@@ -154,7 +154,13 @@ def test_every_report_says_what_the_devices_did(machine, tmp_path):
     assert page.count("throttled for 1.10 s (software power cap 22 %)") == 1
     assert 'id="usage-data"' in page
     text = " ".join(" ".join(one.extract_text() for one in PdfReader(pdf.write(machine, tmp_path / "r.pdf")).pages).split())
-    for expected in ("While the steps were timed", "33.7 J ±2 %", "44.6 J a step", "limit 350 W", "seconds since the timed pass began"):
+    for expected in (
+        "Device activity in the timed steps",
+        "33.7 J ±2 %",
+        "44.6 J a step",
+        "limit 350 W",
+        "seconds since the timed pass began",
+    ):
         assert expected in text
     assert "44.6 J a step" in terminal_text(machine)
 
@@ -171,7 +177,7 @@ def test_without_samples_each_report_says_so_or_nothing():
     assert usage_timeline(bare) is usage_table(bare) is usage_figure(bare) is None
     assert missing_usage(bare) in html.render(bare)
     assert pdf.content(bare)["usage"]["missing"] == missing_usage(bare)
-    assert "While the steps" not in terminal_text(bare)
+    assert "in the timed steps" not in terminal_text(bare)
 
 
 def test_a_finding_without_seconds_promises_none():
