@@ -42,7 +42,7 @@ def operator_name(row: OperatorRow) -> str:
 
 def is_kernel(row: OperatorRow) -> bool:
     """Whether the row is a kernel that no operator launched."""
-    return bool(row.kernels) and row.kernels[0].name == row.name
+    return not row.phase and bool(row.kernels) and row.kernels[0].name == row.name
 
 
 def marked_name(row: OperatorRow) -> str:

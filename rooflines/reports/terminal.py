@@ -352,7 +352,7 @@ def _columns(analysis: Analysis, rows: Sequence[TableRow], everything: Sequence[
         _numbers("rate", rates.unit, [rates.text(row.flop_per_s) for row in sums]),
         _numbers("intensity", "FLOP/byte", [_or_dash(row.intensity_flop_per_byte) for row in sums]),
         _numbers("eff.", "%", [efficiency_text(row.efficiency) for row in sums], reached),
-        _words("bound", [bound_text(one) for one in rows], shorten_middle),
+        _words("bound", [bound_text(one) for one in rows], clip),
         _numbers("headroom", headroom.unit, [headroom.text(row.headroom_s) for row in sums], gained),
         _words("longest kernel", [dominant_kernel(row) for row in sums], shorten_middle, style="dim"),
     ]

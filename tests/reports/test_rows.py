@@ -12,11 +12,11 @@ from rich.console import Console
 import rooflines
 from rooflines.reports import pdf, tensorboard
 from rooflines.reports.html_tables import operator_table
-from rooflines.reports.rows import dominant_kernel, flagged_rows, module_text, table_order, table_rows
+from rooflines.reports.rows import dominant_kernel, flagged_rows, module_text, table_order, table_rows, table_title
 from rooflines.reports.sentences import flag_sentence
 from rooflines.reports.tables import operator_name, shorten_path
 from rooflines.reports.terminal import print_analysis
-from rooflines.roofline.analysis import Coverage, OperatorRow
+from rooflines.roofline.analysis import Coverage, Kernel, OperatorRow
 from tests.reports import variants
 from tests.samples import analysis as sample
 
@@ -101,7 +101,7 @@ def test_operators_without_a_count_are_rows_in_every_report(tmp_path):
     analysis = variants.repeated()
     for text in (shown(analysis), tensorboard._operators(analysis)):
         assert "element-wise fill" in text or "element-w" in text
-        assert "unmodelled" in text or "unmo…" in text
+        assert "unmodel" in text
         assert "×12" in text
     assert any("element-wise" in row["cells"][1] for row in pdf.content(analysis)["operators"]["rows"])
     table = operator_table(analysis)
@@ -121,6 +121,12 @@ def test_kernels_are_short_and_their_full_name_is_kept():
     assert (cell.text, cell.title) == ("GEMM bf16 128x128x64 (cuBLAS)", one.row.kernels[0].name)
     assert len(detail.modules.rows) == 12
     assert "GEMM bf16 128x128x64 (cuBLAS)" in shown(analysis, 160)
+
+
+@pytest.mark.unit
+def test_an_operator_that_is_named_as_its_kernel_is_no_kernel():
+    (one,) = rows_of(operator("triton_poi_fused_0", kernels=(Kernel(name="triton_poi_fused_0", calls=1, time_s=1e-3),)))
+    assert table_title([one]) == "Operators"
 
 
 @pytest.mark.unit
