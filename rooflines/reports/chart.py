@@ -17,6 +17,7 @@ import msgspec
 from rooflines.device_specs.records import Ceiling, Ceilings
 from rooflines.reports.axes import Limits, Tick, limits_around, ticks
 from rooflines.reports.palette import bound_style, category_order
+from rooflines.reports.repeated import path_pattern, repeated_key
 from rooflines.roofline.analysis import Analysis, OperatorRow
 from rooflines.units import percent, scale, seconds, si, significant
 
@@ -388,7 +389,7 @@ def _points(rows: Sequence[tuple[int, OperatorRow]]) -> tuple[Point, ...]:
         Point(
             row=index,
             name=row.name,
-            label=_label_text(row),
+            label=_label_text(row, row.module),
             category=row.category,
             bound=row.bound,
             intensity=_position(row)[0],
@@ -410,12 +411,12 @@ def warning(row: OperatorRow) -> str:
     return row.flag or "faster than its bound: a wrong count, a wrong ceiling, or an algorithm that does less than the formula"
 
 
-def _label_text(row: OperatorRow) -> str:
+def _label_text(row: OperatorRow, path: str) -> str:
     name = short_name(row.name).replace("backward", "bwd")
     if len(name) > _LONGEST_NAME:
         # Long names differ at both ends: _scaled_dot_pr…attention_bwd.
         name = f"{name[: _LONGEST_NAME // 2]}…{name[-(_LONGEST_NAME // 2 - 1) :]}"
-    return f"{name} {short_path(row.module, 22)}".strip()
+    return f"{name} {short_path(path, 22)}".strip()
 
 
 def _hover(row: OperatorRow) -> tuple[tuple[str, str], ...]:
@@ -472,11 +473,20 @@ def _legend(points: Iterable[Point], rows: Iterable[OperatorRow]) -> tuple[Legen
 
 
 def _with_most_headroom(points: Iterable[Point], rows: Sequence[OperatorRow]) -> tuple[Point, ...]:
-    """The points to name, most headroom first, each by a name that no other has."""
-    ranked = sorted((p for p in points if p.headroom_s > 0), key=lambda p: p.headroom_s, reverse=True)[:MOST_LABELS]
+    """The points to name, most headroom first, each by a name that no other has; of repeated layers one stands for all."""
+    groups: dict[tuple[object, ...], list[Point]] = {}
+    for point in points:
+        if point.headroom_s > 0:
+            groups.setdefault(repeated_key(rows[point.row]), []).append(point)
+    ranked = sorted(groups.values(), key=lambda group: sum(point.headroom_s for point in group), reverse=True)[:MOST_LABELS]
     taken: set[str] = set()
     named = []
-    for point in ranked:
+    for group in ranked:
+        point = max(group, key=lambda one: one.headroom_s)
+        modules = {rows[one.row].module for one in group}
+        if len(modules) > 1:
+            pattern = path_pattern(sorted(modules))
+            point = msgspec.structs.replace(point, label=f"{_label_text(rows[point.row], pattern)} ×{len(modules)}")
         text = next(text for text in _distinguishing(point, rows[point.row]) if text not in taken)
         taken.add(text)
         named.append(msgspec.structs.replace(point, label=text))

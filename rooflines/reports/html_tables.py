@@ -21,7 +21,7 @@ from rooflines.reports.sentences import (
 )
 from rooflines.reports.summary import operators_summary, share_of_step
 from rooflines.reports.tables import is_kernel, marked_name, shorten_name, shorten_path, shorten_shapes
-from rooflines.roofline.analysis import CATEGORIES, Analysis, ModuleRow, OperatorRow
+from rooflines.roofline.analysis import CATEGORIES, Analysis, Kernel, ModuleRow, OperatorRow
 from rooflines.roofline.kernel_names import short_kernel
 from rooflines.units import percent, scale, seconds, si, significant
 
@@ -214,21 +214,25 @@ def _members_table(one: TableRow, analysis: Analysis) -> Table | None:
 
 
 def _kernels_table(row: OperatorRow) -> Table | None:
-    """What a row ran on the device, longest first; None where the trace does not say."""
+    """What a row ran on the device, longest first, by what the kernels are; None where the trace does not say."""
     if not row.kernels:
         return None
-    times = _numbers([kernel.time_s for kernel in row.kernels], "s")
+    groups: dict[str, list[Kernel]] = {}
+    for kernel in row.kernels:
+        groups.setdefault(short_kernel(kernel.name), []).append(kernel)
+    shown = sorted(groups.items(), key=lambda item: -sum(kernel.time_s for kernel in item[1]))
+    times = _numbers([sum(kernel.time_s for kernel in group) for _, group in shown], "s")
     columns = (Column("kernel", numeric=False), Column("time", times.unit), Column("calls"), Column("stream"))
     rows = tuple(
         (
-            Cell(short_kernel(kernel.name), title=kernel.name),
+            Cell(name, title="\n".join(kernel.name for kernel in group)),
             Cell(time),
-            Cell(count_text(kernel.calls)),
-            Cell(", ".join(map(str, kernel.streams)) or _DASH),
+            Cell(count_text(sum(kernel.calls for kernel in group))),
+            Cell(", ".join(str(stream) for stream in sorted({one for kernel in group for one in kernel.streams})) or _DASH),
         )
-        for kernel, time in zip(row.kernels[:_MOST_KERNELS], times.texts, strict=False)
+        for (name, group), time in zip(shown[:_MOST_KERNELS], times.texts, strict=False)
     )
-    more = len(row.kernels) - _MOST_KERNELS
+    more = len(shown) - _MOST_KERNELS
     left_out = (Cell(f"and {more} more in analysis.json"), Cell(""), Cell(""), Cell(""))
     return Table(columns, (*rows, left_out) if more > 0 else rows)
 

@@ -6,19 +6,16 @@ and ``layers.7.attention``, ``BertLayer_3`` and ``BertLayer_7``). Its figures ar
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from rooflines.reports.repeated import path_pattern, repeated_key
 from rooflines.reports.tables import bound_words, is_kernel, operator_module
 from rooflines.roofline.analysis import Analysis, Kernel, OperatorRow, Unmodelled
 from rooflines.roofline.kernel_names import short_kernel
-from rooflines.units import significant
-
-_INDEX = re.compile(r"\d+|(?P<instance>.*\D)_\d+")
 
 
 class TableRow(NamedTuple):
@@ -122,33 +119,12 @@ def _as_operator(item: Unmodelled) -> OperatorRow:
 def _folded(rows: Iterable[tuple[OperatorRow, str]]) -> list[TableRow]:
     groups: dict[tuple[str, tuple[object, ...]], list[OperatorRow]] = {}
     for row, reason in rows:
-        groups.setdefault((reason, _key(row)), []).append(row)
+        groups.setdefault((reason, repeated_key(row)), []).append(row)
     found = []
     for (why, _), members in groups.items():
         members.sort(key=lambda row: (-row.time_s, row.module))
         found.append(TableRow(_sum(members), tuple(members), why))
     return found
-
-
-def _key(row: OperatorRow) -> tuple[object, ...]:
-    """What the rows of repeated layers share. Work per call tells apart what the shapes do not show, such as an argument or a dtype."""
-    work = (significant(row.flops / row.calls, 6), significant(row.bytes / row.calls, 6)) if row.calls else (row.flops, row.bytes)
-    return (row.name, row.shapes, row.precision, row.phase, row.category, *work, _skeleton(row.module))
-
-
-def _skeleton(path: str) -> tuple[str, ...]:
-    """The parts of a module path with a star for every index."""
-    return tuple(_INDEX.sub(_starred, part) if _INDEX.fullmatch(part) else part for part in path.split("."))
-
-
-def _starred(found: re.Match[str]) -> str:
-    return f"{found['instance']}_*" if found["instance"] else "*"
-
-
-def _pattern(paths: Sequence[str]) -> str:
-    """One path for several of the same skeleton: a star where they differ."""
-    columns = list(zip(*(path.split(".") for path in paths), strict=True))
-    return ".".join(column[0] if len(set(column)) == 1 else star for column, star in zip(columns, _skeleton(paths[0]), strict=True))
 
 
 def _sum(members: Sequence[OperatorRow]) -> OperatorRow:
@@ -172,7 +148,7 @@ def _sum(members: Sequence[OperatorRow]) -> OperatorRow:
     leading = next(row for row in members if row.bound == most)
     return replace(
         leading,
-        module=_pattern([row.module for row in members]),
+        module=path_pattern([row.module for row in members]),
         calls=sum(row.calls for row in members),
         time_s=time_s,
         flops=flops,

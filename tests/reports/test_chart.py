@@ -192,7 +192,7 @@ def test_the_names_are_those_with_the_most_headroom_and_all_differ(chart):
 
 def test_equal_names_are_told_apart():
     row = sample().operators[0]
-    chart = chart_of(variants.replaced(operators=(row,) * 6))
+    chart = chart_of(variants.replaced(operators=tuple(msgspec.structs.replace(row, bytes=row.bytes + i * 10**5) for i in range(6))))
     assert len({point.label for point in chart.labelled}) == 6
 
 
@@ -239,7 +239,7 @@ def test_no_name_lies_on_a_point_a_roof_a_ridge_line_or_the_ring(chart, width, h
 
 def test_names_of_a_crowd_find_room_beside_it():
     row = sample().operators[0]
-    crowd = tuple(msgspec.structs.replace(row, module=f"layer.{n}", time_s=row.time_s * (1 + n / 50)) for n in range(8))
+    crowd = tuple(msgspec.structs.replace(row, module=f"layer.part{n}", time_s=row.time_s * (1 + n / 50)) for n in range(8))
     assert len(place_labels(chart_of(variants.replaced(operators=crowd)))) >= 6
 
 
@@ -322,3 +322,9 @@ def test_palette_has_contrast_and_no_colour_twice(theme):
         assert all(contrast(colour, ground) >= 4.5 for colour in (ink.text, ink.muted, ink.accent, ink.warning))
     assert len({category_colour(category, theme) for category in CATEGORIES}) == len(CATEGORIES)
     assert len({style.letter for style in BOUNDS.values()}) == len(BOUNDS)
+
+
+def test_of_repeated_layers_one_point_is_named():
+    names = [point.label for point in roofline_chart(variants.repeated()).labelled]
+    assert len(names) == 2
+    assert all("layers.*" in name and name.endswith("×12") for name in names)
