@@ -192,8 +192,8 @@ def paragraph(text: str, *titles: str) -> list[str]:
 def bars(path: Path) -> list[tuple[str, dict[str, float]]]:
     """The lists of shares that both reports show, by where they stand."""
     terminal, page = terminal_of(path), page_of(path)
-    legend = "\n".join(paragraph(terminal, "Where a step goes", "Where the time goes"))
-    parts = "\n".join(paragraph(terminal, "A step by what it is for", "The time by what it is for"))
+    legend = "\n".join(paragraph(terminal, "Time per step ", "Time in the trace "))
+    parts = "\n".join(paragraph(terminal, "Time per step by part", "Time in the trace by part"))
     found = [
         ("terminal, bounds", re.findall(rf"([a-z]+) {SHARE}", legend)),
         ("terminal, parts", re.findall(rf"^\s*([a-z ]+?) +{SHARE}", parts, re.MULTILINE)),
