@@ -16,10 +16,9 @@ def said(breakdown, categories=None, **more):
     """The verdict on a step of a device with these classes, without its speed and findings."""
     whole = sum(breakdown.values())
     timeline = replace(sample().timeline, span_s=whole, busy_s=whole, idle_s=0.0)
-    changes = {"idle_breakdown": {}, "findings": (), "steps": None, **more}
-    return verdict(
-        replace(sample(), bound_breakdown=breakdown, category_breakdown=categories or {}, timeline=timeline, operators=(), **changes)
-    )
+    unjudged = replace(sample().operators[0], category="other", lower_bound_s=None, efficiency=None)
+    changes = {"idle_breakdown": {}, "findings": (), "steps": None, "operators": (unjudged,), "timeline": timeline, **more}
+    return verdict(replace(sample(), bound_breakdown=breakdown, category_breakdown=categories or {}, **changes))
 
 
 @pytest.mark.parametrize(
