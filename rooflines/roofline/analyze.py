@@ -319,7 +319,15 @@ def _unmodelled(gap: Gap, calls: Calls, steps: int) -> Unmodelled:
 
 def _kernels(ran: tuple[Ran, ...], steps: int) -> tuple[Kernel, ...]:
     return tuple(
-        Kernel(name=one.name, calls=per(one.calls, steps), time_s=one.time_ns / 1e9 / steps, streams=one.streams) for one in ran
+        Kernel(
+            name=one.name,
+            calls=per(one.calls, steps),
+            time_s=one.time_ns / 1e9 / steps,
+            streams=one.streams,
+            grid=one.shape[0] if one.shape else None,
+            block=one.shape[1] if one.shape else None,
+        )
+        for one in ran
     )
 
 

@@ -24,7 +24,7 @@ from rooflines.profiler.trace.collectives import launched_by_collectives
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.launches import launching
 from rooflines.profiler.trace.nesting import covered, exclusive
-from rooflines.profiler.trace.records import COMMUNICATION, KERNEL, MEMCPY, MEMSET, OPERATOR, RUNTIME, Int64s, Trace
+from rooflines.profiler.trace.records import COMMUNICATION, KERNEL, MEMCPY, MEMSET, OPERATOR, RUNTIME, Int64s, LaunchShape, Trace
 from rooflines.profiler.trace.signature import Signature
 from rooflines.profiler.trace.windows import at_launch, belonging, earlier, lasting, step_window, whole_window
 from rooflines.profiler.trace.windows import inside as in_windows
@@ -45,12 +45,16 @@ _WORTH_A_NOTE = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """What an operator ran on the device, by name: calls and nanoseconds, each event's duration, and the streams that it ran on."""
+    """What an operator ran on the device, by name: calls and nanoseconds, each event's duration, and the streams that it ran on.
+
+    ``shape`` is the grid and the block where all of its launches have the same one.
+    """
 
     name: str
     calls: int
     time_ns: int
     streams: tuple[int, ...] = ()
+    shape: LaunchShape | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -447,11 +451,16 @@ def _kernels(trace: Trace, events: Int64s, group: Int64s, groups: int) -> list[t
     numbers = np.bincount(which)
     times = np.zeros(keys.shape[1], np.int64)
     np.add.at(times, which, device.end_ns[events] - device.start_ns[events])
+    least, most = np.full(keys.shape[1], len(trace.launch_shapes), np.int64), np.full(keys.shape[1], -1, np.int64)
+    np.minimum.at(least, which, device.shape[events])
+    np.maximum.at(most, which, device.shape[events])
+    shapes = [trace.launch_shapes[low] if low == high >= 0 else None for low, high in zip(least.tolist(), most.tolist(), strict=True)]
     streams: list[list[int]] = [[] for _ in range(keys.shape[1])]
     for place, stream in np.unique(np.stack((which, device.stream[events])), axis=1).T.tolist():
         streams[place].append(stream)
-    for (at, name), number, time_ns, ran_on in zip(keys.T.tolist(), numbers.tolist(), times.tolist(), streams, strict=True):
-        found[at].append(Kernel(trace.names[name], number, time_ns, tuple(ran_on)))
+    columns = zip(keys.T.tolist(), numbers.tolist(), times.tolist(), streams, shapes, strict=True)
+    for (at, name), number, time_ns, ran_on, shape in columns:
+        found[at].append(Kernel(trace.names[name], number, time_ns, tuple(ran_on), shape))
     return [tuple(sorted(one, key=lambda kernel: (-kernel.time_ns, kernel.name))) for one in found]
 
 

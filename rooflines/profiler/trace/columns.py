@@ -32,9 +32,11 @@ from rooflines.profiler.trace.records import (
     STEP_PREFIX,
     Collective,
     DeviceEvents,
+    Frames,
     HostEvents,
     Int32s,
     Int64s,
+    LaunchShape,
     MemoryEvents,
 )
 from rooflines.profiler.trace.signature import COLLECTIVE_DTYPES, Signature, collective, from_kineto
@@ -93,6 +95,8 @@ class Columns:
         self.names = _Codes(LONGEST_NAME, _meaning)
         self.signatures: list[Signature] = []
         self.collectives: list[Collective] = []
+        self.launch_shapes: list[LaunchShape] = []
+        self.frame_names = _Codes(LONGEST_NAME, _is_place)
         self.events = 0
         self.spans = 0
         self.stack_frames = 0
@@ -105,6 +109,8 @@ class Columns:
         self._lasting_ns = 0.0
         self._threads = _Codes(LONGEST_NAME)
         self._codes: dict[tuple[Any, ...], int] = {}
+        self._shapes: dict[tuple[bytes, bytes], int] = {}
+        self._frames: list[tuple[npt.NDArray[Any], ...]] = []
         self._host: list[tuple[npt.NDArray[Any], ...]] = []
         self._device: list[tuple[npt.NDArray[Any], ...]] = []
         self._memory: list[tuple[npt.NDArray[Any], ...]] = []
@@ -115,32 +121,38 @@ class Columns:
             sorted_out = self._sorted_out(events)
         except TypeError:  # a name, category or thread that is a list or an object
             sorted_out = self._sorted_out([event for event in events if _is_sane(event)])
+        host, device, memory, python = sorted_out
         self.events += len(events)
         categories = [event.cat for event in events if event.ph == "X"]
         self.spans += len(categories)
         self.stack_frames += categories.count("python_function")
         if not any(sorted_out) and len(self.other_categories) < 100:
             self.other_categories.update(dict.fromkeys(map(_label, events)))
-        self._take(*sorted_out)
+        self._take(host, device, memory)
+        if python:
+            self._take_frames(python)
         self._check_memory()
 
-    def _sorted_out(self, events: list[Event]) -> tuple[list[Event], list[Event], list[Event]]:
-        """The events of threads, of devices and of memory; raises TypeError for one whose labels are no text or numbers."""
+    def _sorted_out(self, events: list[Event]) -> tuple[list[Event], list[Event], list[Event], list[Event]]:
+        """The events of threads, of devices, of memory and of the Python stack; raises TypeError for one whose labels are no text or
+        numbers."""
         spans = [event for event in events if event.ph == "X"]
         host = [
             event for event in spans
             if event.cat in HOST_KINDS and (event.cat != "python_function" or str(event.name).startswith(MODULE_PREFIX))
         ]  # fmt: skip
         device = [event for event in spans if event.cat in DEVICE_KINDS]
-        for category in {event.cat for event in spans} & _PLATFORMS.keys():
+        categories = {event.cat for event in spans}
+        for category in categories & _PLATFORMS.keys():
             self.platform = _PLATFORMS[category]
+        python = [event for event in spans if event.cat == "python_function"] if "python_function" in categories else []
         memory = [event for event in events if event.ph == "i" and event.name == "[memory]" and event.args is not None]
-        if not {type(event.name) for event in (*host, *device)} <= {str}:
+        if not {type(event.name) for event in (*host, *device, *python)} <= {str}:
             raise TypeError("a name that is no text")
-        threads = (*host, *memory)
+        threads = (*host, *memory, *python)
         if ({type(event.pid) for event in threads} | {type(event.tid) for event in threads}) & {list, dict}:
             raise TypeError("a thread that is no number or text")
-        return host, device, memory
+        return host, device, memory, python
 
     def _take(self, host: list[Event], device: list[Event], memory: list[Event]) -> None:
         if host:
@@ -197,7 +209,28 @@ class Columns:
             start, end,
             _integers([found.correlation if found.correlation is not None else found.old_correlation for found in args], -1),
             noted,
+            np.array([self._shape(found) for found in args], np.int32),
         ))  # fmt: skip
+
+    def _shape(self, args: Args) -> int:
+        """The number of a launch's grid and block, -1 where they are not recorded; each distinct pair is parsed once."""
+        key = (bytes(args.grid), bytes(args.block))
+        found = self._shapes.get(key)
+        if found is None:
+            grid, block = (_extent(text) for text in key)
+            found = self._shapes[key] = len(self.launch_shapes) if grid is not None and block is not None else -1
+            if grid is not None and block is not None:
+                self.launch_shapes.append((grid, block))
+            self._held += 400 + sum(map(len, key))
+        return found
+
+    def _take_frames(self, events: list[Event]) -> None:
+        """Keep the places in source files among these events of the Python stack."""
+        codes = [self.frame_names[event.name] for event in events]
+        kept = self.frame_names.meanings[codes] > 0
+        events, start, end = self._timed([event for event, keep in zip(events, kept.tolist(), strict=True) if keep])
+        name = np.array([self.frame_names[event.name] for event in events], np.int32)
+        self._keep(self._frames, (name, self._thread_codes(events), start, end))
 
     def _take_memory(self, events: list[Event]) -> None:
         time, known = _nanoseconds([event.ts for event in events])
@@ -298,7 +331,7 @@ class Columns:
         """The end of the host event that is last in the file; 0 where there is none, and after ``finish``."""
         return int(self._host[-1][4][-1]) if self._host else 0
 
-    def finish(self) -> tuple[HostEvents, DeviceEvents, MemoryEvents]:
+    def finish(self) -> tuple[HostEvents, DeviceEvents, MemoryEvents, Frames]:
         """The columns, sorted; this object is empty afterwards."""
         kind, name, thread, start, end, signature, sequence, forward, correlation = _joined(self._host, _HOST_TYPES)
         # By thread, then start; of two that start together the longer one is the caller. The sort is stable, so that events equal in
@@ -308,21 +341,25 @@ class Columns:
             kind[order], name[order], thread[order], start[order], end[order], signature[order], sequence[order], forward[order],
             correlation[order],
         )  # fmt: skip
-        kind, name, device, stream, start, end, correlation, noted = _joined(self._device, _DEVICE_TYPES)
+        kind, name, device, stream, start, end, correlation, noted, shape = _joined(self._device, _DEVICE_TYPES)
         order = np.lexsort((end, start))
         on_device = DeviceEvents(
-            kind[order], name[order], device[order], stream[order], start[order], end[order], correlation[order], noted[order]
+            kind[order], name[order], device[order], stream[order], start[order], end[order], correlation[order], noted[order],
+            shape[order],
         )  # fmt: skip
         time, thread, size, device_type = _joined(self._memory, _MEMORY_TYPES)
         order = np.argsort(time, kind="stable")
-        return host, on_device, MemoryEvents(time[order], thread[order], size[order], device_type[order])
+        memory = MemoryEvents(time[order], thread[order], size[order], device_type[order])
+        name, thread, start, end = _joined(self._frames, _FRAME_TYPES)
+        order = np.lexsort((-end, start, thread))
+        return host, on_device, memory, Frames(name[order], thread[order], start[order], end[order])
 
     def _keep(self, table: list[tuple[npt.NDArray[Any], ...]], columns: tuple[npt.NDArray[Any], ...]) -> None:
         table.append(columns)
         self._held += sum(column.nbytes for column in columns)
 
     def _check_memory(self) -> None:
-        if self._held + self.names.held_bytes + self._threads.held_bytes > self._limit:
+        if self._held + self.names.held_bytes + self.frame_names.held_bytes + self._threads.held_bytes > self._limit:
             raise TraceError(
                 f"reading this trace takes more than the limit of {si(self._limit, 'B')} of memory, after {self.events:,} events.",
                 hint="Raise it with --memory-limit, or record fewer steps.",
@@ -330,8 +367,9 @@ class Columns:
 
 
 _HOST_TYPES = (np.int8, np.int32, np.int32, np.int64, np.int64, np.int32, np.int64, np.int64, np.int64)
-_DEVICE_TYPES = (np.int8, np.int32, np.int32, np.int64, np.int64, np.int64, np.int64, np.int32)
+_DEVICE_TYPES = (np.int8, np.int32, np.int32, np.int64, np.int64, np.int64, np.int64, np.int32, np.int32)
 _MEMORY_TYPES = (np.int64, np.int32, np.int64, np.int64)
+_FRAME_TYPES = (np.int32, np.int32, np.int64, np.int64)
 
 
 def _joined(table: list[tuple[npt.NDArray[Any], ...]], types: tuple[type[np.generic], ...]) -> list[npt.NDArray[Any]]:
@@ -391,6 +429,27 @@ def _meaning(name: str) -> int:
         | _IS_DECLARED * name.startswith(RANGE_PREFIX)
         | _COMMUNICATES * name[:16].lower().startswith(_COMMUNICATION_KERNELS)
     )
+
+
+# A function in a source file, and the package or the module of that file.
+_PLACE = re.compile(r"(?:.*/(?:site-packages|dist-packages|python3\.\d+)/)?(?P<module>[^/<]*)(?:/.*)?\.py\(\d+\): ")
+# These call what other code asked for.
+_PASS_ON = sys.stdlib_module_names | {"torch"}
+
+
+def _is_place(name: str) -> int:
+    """1 for a function of the Python stack outside of torch and of Python's own modules."""
+    found = _PLACE.match(name)
+    return int(found is not None and found["module"] not in _PASS_ON)
+
+
+def _extent(text: bytes) -> tuple[int, int, int] | None:
+    """A grid or a block; None for what is none."""
+    numbers = _from_json(text) if text else None
+    if not isinstance(numbers, list) or len(numbers) != 3:
+        return None
+    x, y, z = (_integer(number) or 0 for number in numbers)
+    return (x, y, z) if min(x, y, z) > 0 else None
 
 
 def _message(args: Args) -> tuple[str | None, int | None, int | None, str | None]:

@@ -41,6 +41,8 @@ class Args(msgspec.Struct, gc=False):
     old_correlation: Any = msgspec.field(default=None, name="correlation id")
     stream: Any = None
     device: Any = None
+    grid: _Raw = _Raw()
+    block: _Raw = _Raw()
     size: Any = msgspec.field(default=None, name="Bytes")
     device_type: Any = msgspec.field(default=None, name="Device Type")
     collective: Any = msgspec.field(default=None, name="Collective name")
@@ -364,7 +366,7 @@ def _converted(items: list[Any]) -> list[Event]:
     return events
 
 
-_RAW_FIELDS = ("Input Dims", "Input dims", "Input type", "Input Strides", "Concrete Inputs")
+_RAW_FIELDS = ("Input Dims", "Input dims", "Input type", "Input Strides", "Concrete Inputs", "grid", "block")
 
 
 def _raw_args(args: dict[str, Any]) -> dict[str, Any]:

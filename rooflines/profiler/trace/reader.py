@@ -57,7 +57,7 @@ def _read(data: Iterable[bytes], origin: str, list_dtype: str, memory_limit_byte
         for events in document:
             columns.add(events)
     cut_ns = None if document.all_events else columns.last_end_ns
-    host, device, memory = columns.finish()
+    host, device, memory, frames = columns.finish()
     if not columns.events and document.cut_bytes is not None:
         raise TraceError(f"the trace {origin!r} is cut off after {document.cut_bytes:,} bytes, before the end of its first event.")
     if not columns.events:
@@ -73,6 +73,9 @@ def _read(data: Iterable[bytes], origin: str, list_dtype: str, memory_limit_byte
         names=columns.names.listed,
         signatures=columns.signatures,
         collectives=columns.collectives,
+        launch_shapes=columns.launch_shapes,
+        frames=frames,
+        frame_names=columns.frame_names.listed,
         devices=_devices(document.head),
         rank=_rank(document.head),
         platform=columns.platform,

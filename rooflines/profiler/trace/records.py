@@ -50,7 +50,7 @@ class HostEvents:
 class DeviceEvents:
     """What accelerators did: kernels, copies, memsets, collectives; sorted by start. ``device`` is the ordinal in the trace.
 
-    ``collective`` indexes ``Trace.collectives`` (-1: none, or the trace does not say).
+    ``collective`` indexes ``Trace.collectives`` and ``shape`` indexes ``Trace.launch_shapes`` (-1: none, or the trace does not say).
     """
 
     kind: npt.NDArray[np.int8]
@@ -61,9 +61,24 @@ class DeviceEvents:
     end_ns: Int64s
     correlation: Int64s
     collective: Int32s
+    shape: Int32s
 
     def __len__(self) -> int:
         return len(self.kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Frames:
+    """Functions of the Python stack that have a file and a line, those of torch and of Python's own modules left out; sorted by
+    thread, start, longest first. ``name`` indexes ``Trace.frame_names`` (``train.py(41): step``)."""
+
+    name: Int32s
+    thread: Int32s
+    start_ns: Int64s
+    end_ns: Int64s
+
+    def __len__(self) -> int:
+        return len(self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +140,15 @@ class Rank:
     backend: str | None = None
 
 
+# The grid and the block of a launch: x, y, z.
+LaunchShape = tuple[tuple[int, int, int], tuple[int, int, int]]
+
+
+def no_frames() -> Frames:
+    """The frames of a trace without a Python stack."""
+    return Frames(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64))
+
+
 @dataclass(frozen=True, slots=True)
 class Trace:
     """A Kineto trace. ``platform`` is torch's name for the kind of device in it (``cuda`` for NVIDIA's and AMD's). ``notes`` are
@@ -137,6 +161,9 @@ class Trace:
     names: list[str]
     signatures: list[Signature]
     collectives: list[Collective]
+    launch_shapes: list[LaunchShape] = field(default_factory=list)
+    frames: Frames = field(default_factory=no_frames)
+    frame_names: list[str] = field(default_factory=list)
     devices: tuple[TracedDevice, ...] = ()
     rank: Rank | None = None
     platform: str = "cuda"
