@@ -174,6 +174,58 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
     step_rate: Rate | None = None
 
 
+class Synchronisation(msgspec.Struct, frozen=True, kw_only=True):
+    """Calls of one kind in which the host waits for the device: how often, how long, and how long the device is then idle.
+
+    ``idle_s`` is never more than ``wait_s``: a host that had not waited would have launched that much earlier. ``operator`` is the ATen
+    operator around the call (``aten::item``) and ``where`` the line in the source, where the Python stack was recorded.
+    """
+
+    call: str
+    calls: int | float
+    wait_s: float
+    idle_s: float
+    operator: str = ""
+    where: str = ""
+
+
+class HostWork(msgspec.Struct, frozen=True, kw_only=True):
+    """What the host did while the device had nothing to do: ``idle_s`` of the device's idle time.
+
+    An ``operator`` that computed on the host, a function of the ``python`` stack, the update of an ``optimizer``, or stretches of a
+    millisecond or more in which nothing was recorded (``unrecorded``). ``where`` is the line in the source around an operator.
+    """
+
+    kind: Literal["operator", "python", "optimizer", "unrecorded"]
+    name: str
+    calls: int | float
+    idle_s: float
+    shapes: str = ""
+    where: str = ""
+
+
+class Recomputation(msgspec.Struct, frozen=True, kw_only=True):
+    """Operators of the forward pass that ran again inside the backward pass, as activation checkpointing makes them."""
+
+    time_s: float
+    calls: int | float
+    operators: tuple[str, ...] = ()
+
+
+class OtherPrograms(msgspec.Struct, frozen=True, kw_only=True):
+    """How many of the processors' ``threads`` other programs kept busy while the steps were timed, on average."""
+
+    busy: float
+    threads: int
+
+
+class PageFaults(msgspec.Struct, frozen=True, kw_only=True):
+    """Pages of memory that a step takes from the system: the mean over the timed steps, and over the traced ones where counted."""
+
+    timed: float
+    traced: float | None = None
+
+
 class Launches(msgspec.Struct, frozen=True, kw_only=True):
     """The queue between host and device. A delay is the time from a launch to the begin of what it launched; the queue is what has been
     launched and has not begun, ``queue_empty_fraction`` the share of the device's span in which it is empty."""
@@ -424,6 +476,8 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     device) divide the same step, ``division.step_s``; ``roofline/partition.py`` has the rules. Where steps on a device were timed
     without the profiler, the idle time is what the timed step leaves. ``trace_timeline`` is the trace as recorded, from the first to
     the last device event. ``step_breakdown`` is the mean of ``traced_steps``, or of the whole trace where it has no steps.
+    ``synchronisations`` and ``host_work`` explain part of the idle time of a device. ``compiled`` says that code of ``torch.compile``
+    ran.
     """
 
     schema: str = ANALYSIS_SCHEMA
@@ -448,6 +502,12 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     traced_steps: tuple[TracedStep, ...] = ()
     idle_breakdown: dict[str, float] | None = None
     launches: Launches | None = None
+    synchronisations: tuple[Synchronisation, ...] = ()
+    host_work: tuple[HostWork, ...] = ()
+    recomputation: Recomputation | None = None
+    compiled: bool = False
+    other_programs: OtherPrograms | None = None
+    page_faults: PageFaults | None = None
     coverage: Coverage | None = None
     operators: tuple[OperatorRow, ...] = ()
     modules: tuple[ModuleRow, ...] = ()

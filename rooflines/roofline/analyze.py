@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -39,18 +40,15 @@ from rooflines.roofline.attribution import Kernel as Ran
 from rooflines.roofline.compiled import place_compiled
 from rooflines.roofline.feeding import delayed, feeding, limited_by
 from rooflines.roofline.findings import find
+from rooflines.roofline.host_work import host_work, is_compiled, recomputation, synchronisations
 from rooflines.roofline.judging import judge, with_shortest_kernel
+from rooflines.roofline.machine import other_programs, page_faults, shared_machine
 from rooflines.roofline.partition import Label, Partition, partition, whole_trace
 from rooflines.roofline.usage import usage
 from rooflines.roofline.usage_findings import find_in_usage, ranked
 from rooflines.roofline.verdict import verdict
-from rooflines.units import significant
 
 BOOTSTRAP_RESAMPLES = 2000
-# From this many processors' worth of other programs on, a run says that it was not alone. The sampler itself takes about 0.01.
-COMPANY_CORES = 0.2
-# Page faults a step worth a sentence: 16 MiB of pages of 4 KiB, taken from the system and given back in every step.
-PAGING_FAULTS = 4000
 
 
 def analyze(run: Run, ceilings: Ceilings | None = None, trace: Trace | None = None, *, partial: bool = False) -> Analysis:
@@ -70,8 +68,11 @@ def analyze(run: Run, ceilings: Ceilings | None = None, trace: Trace | None = No
         ceilings=ceilings.ceilings if ceilings else (),
         steps=_steps(facts.steps, facts.workload) if facts.steps else None,
         memory=_memory(facts),
-        notes=(*_notes(facts), *_company(run), *_paging(facts), *_doubtful(ceilings)),
+        other_programs=other_programs(run),
+        page_faults=page_faults(facts),
+        compiled=facts.workload.compiled,
     )
+    base = msgspec.structs.replace(base, notes=(*_notes(facts), *shared_machine(base), *_doubtful(ceilings)))
     if trace is None and run.trace_path is not None:
         trace = whole_part(read_trace(run.trace_path, _list_dtype(facts.workload), partial=partial))
         if trace.cut_ns is not None:
@@ -140,42 +141,6 @@ def _notes(facts: RunFile) -> tuple[str, ...]:
         "failed": f"this run failed: {facts.error}",
     }
     return (*([state[facts.status]] if facts.status in state else []), *facts.notes)
-
-
-def _company(run: Run) -> list[str]:
-    """A sentence when other programs kept a good part of a core busy while the steps were timed, from the samples taken meanwhile."""
-    threads = run.facts.environment.cpu_threads
-    others = [
-        sample.cpu_utilization * threads - sample.process_cpu_utilization
-        for sample in run.samples
-        if threads and sample.cpu_utilization is not None and sample.process_cpu_utilization is not None
-    ]
-    busy = float(np.mean(others)) if others else 0.0
-    if busy < COMPANY_CORES:
-        return []
-    return [
-        f"other programs kept {significant(busy, 2)} of {threads} processors busy while the steps were timed: "
-        "these are the times of a shared machine, and operators that use all threads suffer most"
-    ]
-
-
-def _paging(facts: RunFile) -> list[str]:
-    """A sentence when the steps on a CPU took thousands of pages anew: the C library gives large blocks back after every use.
-
-    The profiler's own allocations can keep that from happening, so the traced pass may well be the faster one.
-    """
-    steps = facts.steps
-    if steps is None or not steps.timed_ns or not steps.timed_page_faults or not facts.environment.device.startswith("cpu"):
-        return []
-    timed = steps.timed_page_faults / len(steps.timed_ns)
-    if timed < PAGING_FAULTS:
-        return []
-    traced = steps.traced_page_faults / len(steps.traced_ns) if steps.traced_page_faults is not None and steps.traced_ns else None
-    beside = f" (the traced ones {round(traced):,})" if traced is not None else ""
-    return [
-        f"the timed steps took {round(timed):,} pages each from the system{beside}: memory that the C library had given back. "
-        "With glibc, MALLOC_TRIM_THRESHOLD_=8000000000 MALLOC_MMAP_THRESHOLD_=8000000000 in the environment keeps it"
-    ]
 
 
 def _doubtful(ceilings: Ceilings | None) -> list[str]:
@@ -263,7 +228,8 @@ def _with_trace(base: Analysis, trace: Trace, ceilings: Ceilings | None, facts: 
     unmodelled = tuple(_unmodelled(gap, calls, count) for gap in sorted(attribution.gaps, key=lambda gap: -gap.time_ns))
     start_up = facts.steps is not None and facts.steps.traced == "program"
     labels = [Label(row.bound, row.category) for row in judged]
-    divided, fed = _divided(partition(trace, calls, attribution, labels), base, facts, start_up)
+    traced = partition(trace, calls, attribution, labels)
+    divided, fed = _divided(traced, base, facts, start_up)
     breakdown = step_breakdown(attribution.trace, calls, attribution.windows)
     missing_s = divided.categories().get("unmodelled", 0.0)
     on_device = len(trace.device) > 0
@@ -278,6 +244,9 @@ def _with_trace(base: Analysis, trace: Trace, ceilings: Ceilings | None, facts: 
         traced_steps=_traced_steps(calls, attribution.windows, breakdown) if attribution.steps else (),
         idle_breakdown={f"{cause}_s": time_s for cause, time_s in divided.idle.items()} if on_device else None,
         launches=_launches(trace, attribution),
+        **_on_host(attribution, calls, traced, divided),
+        recomputation=recomputation(attribution.trace, calls, attribution),
+        compiled=base.compiled or is_compiled(trace),
         bound_breakdown=divided.bounds(),
         category_breakdown=divided.categories(),
         division=divided.division(),
@@ -301,6 +270,19 @@ def _divided(traced: Partition, base: Analysis, facts: RunFile, start_up: bool) 
         return traced, fed
     divided = traced.timed(base.steps.median_s, fed.delay_fraction if fed is not None else None)
     return divided, delayed(fed, divided.division()) if fed is not None else None
+
+
+def _on_host(attribution: Attribution, calls: Calls, traced: Partition, divided: Partition) -> dict[str, Any]:
+    """What the host did while the device was idle, of the idle time that the step has."""
+    if traced.of != "device" or traced.causes is None or not traced.timeline.idle_s:
+        return {}
+    left = min(1.0, divided.timeline.idle_s / traced.timeline.idle_s)
+    waits = synchronisations(attribution.trace, calls, attribution, traced.causes)
+    works = host_work(attribution.trace, calls, attribution, traced.causes["host_bound"])
+    return {
+        "synchronisations": tuple(msgspec.structs.replace(one, idle_s=one.idle_s * left) for one in waits),
+        "host_work": tuple(msgspec.structs.replace(one, idle_s=one.idle_s * left) for one in works),
+    }
 
 
 def _unmodelled(gap: Gap, calls: Calls, steps: int) -> Unmodelled:

@@ -56,7 +56,8 @@ class Label(NamedTuple):
 class Partition(NamedTuple):
     """The seconds of a step, or of the trace, in disjoint classes: ``busy`` by (bound, part, category), ``idle`` by cause.
 
-    ``loader_s`` is how long the host was in the data loader, hidden or not, and ``of`` whose time it is.
+    ``loader_s`` is how long the host was in the data loader, hidden or not, and ``of`` whose time it is. ``causes`` are the traced
+    intervals of the idle time by cause.
     """
 
     of: str
@@ -64,6 +65,7 @@ class Partition(NamedTuple):
     busy: dict[Key, float]
     idle: dict[str, float]
     loader_s: float | None = None
+    causes: dict[str, Intervals] | None = None
 
     @property
     def step_s(self) -> float:
@@ -154,6 +156,7 @@ def partition(trace: Trace, calls: Calls, attribution: Attribution, labels: Sequ
         busy=found,
         idle=idle,
         loader_s=intervals.length(loading) * seconds if len(loading) else None,
+        causes=causes,
     )
 
 

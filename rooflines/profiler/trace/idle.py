@@ -57,11 +57,12 @@ def _working_until(trace: Trace, calls: Int64s, began: Int64s) -> Int64s:
     if not len(trace.host):
         return began
     ends = trace.host.end_ns[calls]
-    waits = np.array([_is_wait(name) for name in trace.names], bool)[trace.host.name[calls]]
+    waits = np.array([is_wait(name) for name in trace.names], bool)[trace.host.name[calls]]
     return np.where(~waits & (ends - began > _LONGEST_ARRIVAL_NS), ends, began)
 
 
-def _is_wait(name: str) -> bool:
+def is_wait(name: str) -> bool:
+    """Whether the host waits for the device in a runtime call of this name."""
     return any(word in name for word in _WAITS) and not any(word in name for word in _DOES_NOT_WAIT)
 
 
@@ -81,5 +82,5 @@ def data_loading(trace: Trace, calls: Calls) -> Intervals:
 
 
 def _synchronisation(trace: Trace, calls: Calls) -> Intervals:
-    waits = np.array([_is_wait(name) for name in trace.names], bool)
+    waits = np.array([is_wait(name) for name in trace.names], bool)
     return host_intervals(trace, calls, (trace.host.kind == RUNTIME) & waits[trace.host.name])
