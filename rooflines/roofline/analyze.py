@@ -20,6 +20,7 @@ from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.launches import launches
 from rooflines.profiler.trace.reader import read_trace
 from rooflines.profiler.trace.records import Int64s, Trace
+from rooflines.roofline.advice.usage import find_in_usage, ranked
 from rooflines.roofline.analysis import (
     Analysis,
     Basis,
@@ -45,7 +46,6 @@ from rooflines.roofline.judging import judge, with_shortest_kernel
 from rooflines.roofline.machine import other_programs, page_faults, shared_machine
 from rooflines.roofline.partition import Label, Partition, partition, whole_trace
 from rooflines.roofline.usage import usage
-from rooflines.roofline.usage_findings import find_in_usage, ranked
 from rooflines.roofline.verdict import verdict
 
 BOOTSTRAP_RESAMPLES = 2000

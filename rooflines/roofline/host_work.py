@@ -7,7 +7,7 @@ not waited would have been ahead by as long as the wait lasted, so no more than 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,7 @@ _LONG_OPERATOR_NS = 200_000
 _LONG_STRETCH_NS = 1_000_000
 _MOST = 12
 _COMPILED = ("triton_", "CompiledFxGraph", "## Call CompiledFxGraph", "Torch-Compiled Region")
+Kind = Literal["operator", "python", "optimizer", "unrecorded"]
 _COMMUNICATES = ("c10d::", "record_param_comms", "nccl:", "gloo:", "mpi:")
 
 
@@ -58,21 +59,24 @@ def synchronisations(trace: Trace, calls: Calls, attribution: Attribution, cause
     own = intervals.merge(causes["synchronisation"], causes["host_bound"])
     idle = np.where(follows, np.minimum(end - start, intervals.covered(own, gaps[at])), 0)
     where = _Places(trace)
-    keys = [
-        (trace.names[host.name[event]], _operator_around(trace, calls, event), where.of(int(host.thread[event]), int(host.start_ns[event])))
-        for event in waits.tolist()
-    ]
     found: dict[tuple[str, str, str], list[int]] = {}
-    for key, lasting, idle_ns in zip(keys, (end - start).tolist(), idle.tolist(), strict=True):
-        sums = found.setdefault(key, [0, 0, 0])
-        for place, value in enumerate((1, lasting, idle_ns)):
-            sums[place] += value
-    return tuple(
+    for event, lasting_ns, idle_ns in zip(waits.tolist(), (end - start).tolist(), idle.tolist(), strict=True):
+        place = where.of(int(host.thread[event]), int(host.start_ns[event]))
+        sums = found.setdefault((trace.names[host.name[event]], _operator_around(trace, calls, event), place), [0, 0, 0])
+        for at_sum, value in enumerate((1, lasting_ns, idle_ns)):
+            sums[at_sum] += value
+    made = [
         Synchronisation(
-            call=key[0], operator=key[1], where=key[2], calls=_per(number, steps), wait_s=lasting / 1e9 / steps, idle_s=idle / 1e9 / steps
+            call=call,
+            operator=operator,
+            where=place,
+            calls=_per(number, steps),
+            wait_s=wait_ns / 1e9 / steps,
+            idle_s=idle_ns / 1e9 / steps,
         )
-        for key, (number, lasting, idle) in sorted(found.items(), key=lambda item: (-item[1][2], -item[1][1], item[0]))[:_MOST]
-    )
+        for (call, operator, place), (number, wait_ns, idle_ns) in found.items()
+    ]
+    return tuple(sorted(made, key=lambda one: (-one.idle_s, -one.wait_s, one.call, one.operator, one.where)))[:_MOST]
 
 
 def host_work(trace: Trace, calls: Calls, attribution: Attribution, host_bound: Intervals) -> tuple[HostWork, ...]:
@@ -93,7 +97,7 @@ def host_work(trace: Trace, calls: Calls, attribution: Attribution, host_bound: 
 
 
 class _Idle(NamedTuple):
-    kind: str
+    kind: Kind
     name: str
     shapes: str
     idle_ns: int
@@ -101,13 +105,13 @@ class _Idle(NamedTuple):
 
 
 def _summed(pieces: Iterable[_Idle], steps: int) -> list[HostWork]:
-    sums: dict[tuple[str, str, str, str], tuple[int, int]] = {}
+    sums: dict[tuple[Kind, str, str, str], tuple[int, int]] = {}
     for one in pieces:
         key = (one.kind, one.name, one.shapes, one.where)
         number, idle_ns = sums.get(key, (0, 0))
         sums[key] = (number + 1, idle_ns + one.idle_ns)
     return [
-        HostWork(kind=kind, name=name, shapes=shapes, where=where, calls=_per(number, steps), idle_s=idle_ns / 1e9 / steps)  # type: ignore[arg-type]
+        HostWork(kind=kind, name=name, shapes=shapes, where=where, calls=_per(number, steps), idle_s=idle_ns / 1e9 / steps)
         for (kind, name, shapes, where), (number, idle_ns) in sums.items()
         if idle_ns
     ]
@@ -140,7 +144,9 @@ def _optimizers(trace: Trace, calls: Calls, host_bound: Intervals, on_launching:
     host = trace.host
     chosen = np.flatnonzero((host.kind == ANNOTATION) & on_launching & _named(trace, _is_update)[host.name])
     idle = intervals.covered(host_bound, np.stack((calls.begin_ns[chosen], calls.end_ns[chosen]), axis=1))
-    return [_Idle("optimizer", trace.names[host.name[event]], "", time_ns) for event, time_ns in zip(chosen, idle.tolist(), strict=True)]
+    return [
+        _Idle("optimizer", trace.names[host.name[event]], "", time_ns) for event, time_ns in zip(chosen, idle.tolist(), strict=True)
+    ]
 
 
 def _is_update(name: str) -> bool:
@@ -180,7 +186,9 @@ def recomputation(trace: Trace, calls: Calls, attribution: Attribution) -> Recom
     if len(trace.device):
         time_ns = _launched_below(trace, calls, attribution, events)
     else:
-        time_ns = intervals.length(intervals.intersect(intervals.union(host.start_ns[events], calls.end_ns[events]), attribution.window))
+        time_ns = intervals.length(
+            intervals.intersect(intervals.union(host.start_ns[events], calls.end_ns[events]), attribution.window)
+        )
     steps = attribution.steps or 1
     names, numbers = np.unique(host.name[events], return_counts=True)
     most = [trace.names[code] for code in names[np.argsort(-numbers, kind="stable")][:_MOST].tolist()]

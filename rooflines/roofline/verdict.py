@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rooflines.roofline.analysis import Analysis, OperatorRow, Rate, Steps
 from rooflines.roofline.feeding import input_fraction
+from rooflines.roofline.machine import unsteady
 from rooflines.units import percent, seconds, significant
 
 # A rate that is known less well than this is said as the interval it lies in: one number would say more than was measured.
@@ -25,7 +26,7 @@ _PLURAL = {
 
 def verdict(analysis: Analysis) -> str:
     """A few sentences, each only as sure as what was measured."""
-    sentences = [_not_recorded(analysis), _speed(analysis.steps, analysis.workload.unit) if analysis.steps else ""]
+    sentences = [unsteady(analysis), _not_recorded(analysis), _speed(analysis.steps, analysis.workload.unit) if analysis.steps else ""]
     if analysis.basis.start_up and analysis.division is not None:
         sentences.append(f"The whole program is one traced step of {seconds(analysis.division.step_s)}, start-up included.")
     if analysis.timeline is not None and analysis.timeline.busy_s > 0:

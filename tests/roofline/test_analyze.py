@@ -11,9 +11,9 @@ import pytest
 from rooflines.device_specs.records import Ceilings
 from rooflines.profiler.records import DeviceSample, Environment, MemoryAtPeak, Run, RunFile, Settings, StepMemory, StepTimes, Workload
 from rooflines.profiler.trace.calls import module_annotation
+from rooflines.roofline.advice.command import command as changed
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.analyze import analyze, per
-from rooflines.roofline.findings import _command
 from tests.samples import ceilings
 from tests.traces import add, mm, op, span
 
@@ -203,7 +203,7 @@ def test_findings_are_ranked_and_bounded_by_the_step(tmp_path):
 ])  # fmt: skip
 def test_the_suggested_command_is_the_run_s_own_with_one_change(tmp_path, command, option, expected):
     facts = msgspec.structs.replace(FACTS, settings=Settings(command=command))
-    assert _command(analyze(run_of(tmp_path, facts=facts)), option) == expected
+    assert changed(analyze(run_of(tmp_path, facts=facts)), option) == expected
 
 
 @pytest.mark.parametrize(("mine", "said"), [(1.9, False), (1.0, True)])

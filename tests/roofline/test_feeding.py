@@ -11,6 +11,7 @@ import msgspec
 import pytest
 import torch
 from rich.console import Console
+from rooflines.roofline.input_advice import load_faster
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
@@ -19,10 +20,17 @@ from rooflines.pipeline.recording import profile_script
 from rooflines.profiler import data_loading
 from rooflines.profiler.records import Environment, LoaderAlone, Loading, RunFile, StepTimes, Workload
 from rooflines.reports.terminal import print_analysis
+<<<<<<< HEAD:tests/roofline/test_feeding.py
 from rooflines.roofline.analysis import Analysis, Input, Rate, StepDivision
 from rooflines.roofline.feeding import feeding, host_fraction, input_fraction, limited_by, loader_is_slower
 from rooflines.roofline.findings import find
 from rooflines.roofline.input_advice import load_faster
+=======
+from rooflines.roofline.analysis import PARTS, Analysis, Input, Rate, StepDivision
+from rooflines.roofline.attribution import attribute
+from rooflines.roofline.feeding import divide, feeding, host_fraction, input_fraction, limited_by, loader_is_slower
+from rooflines.roofline.findings import find
+>>>>>>> a3e39fa (Advice: one rule a function, a family a file; special rules take their time from the general ones):tests/roofline/test_step_division.py
 from tests.commands import write_ceilings
 from tests.samples import analysis as sample
 

@@ -9,10 +9,10 @@ import pytest
 from rooflines.device_specs.records import Ceilings, Conditions
 from rooflines.profiler.records import Counter, DeviceSample, Environment, Run, RunFile, StepTimes, TimedStretch, Workload
 from rooflines.reports.usage_sentences import power_text, usage_sentences
+from rooflines.roofline.advice.usage import find_in_usage, ranked
 from rooflines.roofline.analysis import Analysis, ModuleRow
 from rooflines.roofline.analyze import analyze
 from rooflines.roofline.usage import Window, held_down, thinned, usage, usage_of
-from rooflines.roofline.usage_findings import find_in_usage, ranked
 from tests.samples import ceilings
 from tests.traces import mm, span, trace
 from tests.usage_samples import BEGAN_NS, COUNTERS, STEPS, WINDOW, gpu_samples, host_samples, run_of

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from rooflines.roofline.analysis import Analysis, Finding, Input
+from rooflines.roofline.advice.case import Advice, Case
+from rooflines.roofline.analysis import Analysis, Input
 from rooflines.roofline.feeding import input_fraction, loader_is_slower
 from rooflines.roofline.verdict import rates_sentence
 from rooflines.units import percent, seconds
@@ -15,35 +16,39 @@ WAITS = 0.05
 BUSY, WAITING = 0.8, 0.5
 
 
-def load_faster(analysis: Analysis, scale: float) -> Finding | None:
-    """A step that its input delays: the waiting is what could be saved. ``scale`` turns traced into timed seconds."""
+def load_faster(case: Case) -> Advice | None:
+    """A step that its input delays: the waiting is what could be saved."""
+    analysis = case.analysis
     found, division = analysis.input, analysis.division
     share = input_fraction(analysis)
     if share < WAITS:
         return None
+    loading_s = division.data_loading_s or 0.0 if division is not None else 0.0
     if found is None or found.delay_s is None:
-        if division is None or not division.data_loading_s:
+        if division is None or not loading_s:
             return None
-        meanwhile = "the device ran nothing: the host" if division.of == "device" else "the program"
-        return Finding(
+        meanwhile = "the device is idle" if division.of == "device" else "no operator runs"
+        return Advice(
             title=_TITLE,
-            saves_s=division.data_loading_s * scale,
-            evidence=f"for {percent(share)} of a traced step ({seconds(division.data_loading_s)}) {meanwhile} was in the data loader",
+            saves_s=loading_s,
+            evidence=f"for {case.share(loading_s)} ({seconds(loading_s)}) {meanwhile} while the host is in the data loader",
             suggestion="more workers and pinned memory: DataLoader(num_workers=..., pin_memory=True, persistent_workers=True)",
+            of={("idle", "data_loading"): loading_s},
         )
     slower = loader_is_slower(analysis)
     rates = rates_sentence(analysis)
-    traced = f"; {percent(division.data_loading_s / division.step_s)} of a traced one" if division and division.data_loading_s else ""
     workers = ""
     if found.workers and found.workers_busy_fraction is not None:
         who = "its worker" if found.workers == 1 else f"its {found.workers} workers"
         workers = f"; {who} computed for {percent(min(1.0, found.workers_busy_fraction))} of the time"
-    return Finding(
+    return Advice(
         title="Load the data faster than the step takes it" if slower else _TITLE,
         saves_s=found.delay_s,
-        evidence=f"a step waits {seconds(found.delay_s)} for its data ({percent(share)} of its time{traced})"
+        evidence=f"a step waits {seconds(found.delay_s)} for its data ({percent(share)} of its time)"
         f"{f'; {rates}' if rates else ''}{workers}",
         suggestion=_remedy(analysis, found, slower),
+        of={("idle", "data_loading"): found.delay_s},
+        timed=True,
     )
 
 

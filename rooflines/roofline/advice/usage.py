@@ -167,7 +167,7 @@ def _nearly_full(analysis: Analysis, usage: Usage) -> Finding | None:
     )
 
 
-def _paging(analysis: Analysis, usage: Usage) -> Finding | None:
+def _swapping(analysis: Analysis, usage: Usage) -> Finding | None:
     """A process that waits for its own memory to come back from a disk."""
     host = usage.of(HOST)
     if host is None or "process_major_faults" not in host.counts:
@@ -192,7 +192,7 @@ _RULES: tuple[Callable[[Analysis, Usage], Finding | None], ...] = (
     *(_throttling(cause) for cause in _CAUSES),
     _low_utilization,
     _nearly_full,
-    _paging,
+    _swapping,
 )
 
 

@@ -1,0 +1,63 @@
+"""Advice on operators of one kind that stay far below their own bound, where no other rule says why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rooflines.roofline.advice.case import Advice, Case, Ran
+from rooflines.roofline.advice.command import channels_last, larger_batch
+from rooflines.roofline.advice.small_kernels import FUSABLE, fewer_launches
+from rooflines.roofline.analysis import OperatorRow
+from rooflines.roofline.verdict import efficiency_of, plural, runs
+from rooflines.units import percent, seconds
+
+CATEGORIES = ("convolution", "matmul", "attention", "normalisation", "element-wise", "reduction", "copy", "optimizer")
+# Operators that reach more of their bound than this run well.
+GOOD = 0.8
+
+
+def slow(category: str) -> Callable[[Case], Advice | None]:
+    """The rule for one category."""
+
+    def rule(case: Case) -> Advice | None:
+        every = [row for row in case.analysis.operators if row.category == category and row.efficiency is not None]
+        found = case.ran(lambda one: one.category == category and one.headroom_s is not None and _is_judged(one))
+        rows = tuple(one.row for one in found if isinstance(one.row, OperatorRow))
+        efficiency = efficiency_of(rows)
+        if efficiency is None or efficiency > GOOD or not case.judged:
+            return None
+        headroom = {one.key: one.headroom_s or 0.0 for one in found}
+        time_s, lost_s = sum(row.time_s for row in rows), sum(row.headroom_s or 0.0 for row in rows)
+        worst = max(rows, key=lambda row: row.headroom_s or 0.0)
+        where = f"{worst.name} in {worst.module}" if worst.module else worst.name
+        name = f"{'the other ' if len(rows) < len(every) else ''}{plural(category)}".replace("other the ", "other steps of the ")
+        return Advice(
+            title=f"{name[0].upper()}{name[1:]} {runs(category)} at {percent(efficiency)} of the bound",
+            saves_s=sum(headroom.values()),
+            evidence=(
+                f"{seconds(time_s)} {case.per} where the roofline allows {seconds(time_s - lost_s)}; "
+                f"the most is lost in {where} ({worst.shapes}): {seconds(worst.time_s)}, "
+                f"{percent(worst.efficiency or 0.0)} of its bound"
+            ),
+            suggestion=_remedy(category, case, found),
+            of=headroom,
+        )
+
+    rule.__name__ = f"slow_{category.replace('-', '_')}"
+    return rule
+
+
+def _is_judged(one: Ran) -> bool:
+    """A copy between host and device is about the link, and has a rule of its own."""
+    return isinstance(one.row, OperatorRow) and one.row.efficiency is not None and one.row.bound != "transfer"
+
+
+def _remedy(category: str, case: Case, found: list[Ran]) -> str:
+    workload = case.analysis.workload
+    if category in ("convolution", "normalisation", "reduction") and not workload.channels_last and workload.image_size:
+        return channels_last(case.analysis)
+    if category == "attention":
+        return "a fused backend (torch.nn.attention.sdpa_kernel), which needs half precision and no dense mask"
+    if category == "optimizer":
+        return "torch.optim with fused=True: one pass over the parameters and their states"
+    return fewer_launches(case, found) if category in FUSABLE else larger_batch(case.analysis)

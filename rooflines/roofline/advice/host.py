@@ -1,0 +1,161 @@
+"""Advice on a device that waits for the host, and on a CPU between its operators."""
+
+from __future__ import annotations
+
+from rooflines.roofline.advice.case import Advice, Case, Key
+from rooflines.roofline.advice.command import command, larger_batch
+from rooflines.roofline.advice.small_kernels import COMPILED_GRAPH, GRAPH
+from rooflines.roofline.analysis import HostWork, Synchronisation
+from rooflines.units import seconds
+
+# A device that is idle for less of a step is as busy as one can ask.
+IDLE = 0.05
+# Kernels that are shorter than this on average are over before the host has launched the next one.
+SHORT_KERNEL_S = 20e-6
+_SYNCHRONISED = (
+    (("item", "is_nonzero", "_local_scalar_dense"), "keep the value on the device, and read it only every hundred steps (.item(), print, if)"),
+    (("nonzero", "index", "masked_select", "unique", "repeat_interleave"), "torch.where or multiplication instead of a boolean mask, "
+     "whose result has a size that the host must know"),
+    (("to", "_to_copy", "copy_", "cpu"), "copies from pinned memory with non_blocking=True, and .cpu() only after the step"),
+)  # fmt: skip
+
+
+def synchronisation(case: Case) -> Advice | None:
+    """Waits for the device after which the device waits for the host."""
+    found = [one for one in case.analysis.synchronisations if one.idle_s > 0]
+    explained_s = sum(one.idle_s for one in found)
+    waiting_s = case.idle_s("synchronisation")
+    saves_s = min(max(explained_s, waiting_s), waiting_s + case.idle_s("host_bound"))
+    if saves_s <= 0:
+        return None
+    of: dict[Key, float] = {("idle", "synchronisation"): min(waiting_s, saves_s), ("idle", "host_bound"): max(0.0, saves_s - waiting_s)}
+    listed = "; ".join(map(_wait, found[:3]))
+    return Advice(
+        title="Let the host run ahead of the device",
+        saves_s=saves_s,
+        evidence=(
+            f"the device is idle for {case.share(saves_s)} ({seconds(saves_s)}) because the host had waited for it"
+            f"{f': {listed}' if listed else ''}"
+        ),
+        suggestion=_without_waiting(found),
+        of=of,
+    )
+
+
+def _wait(one: Synchronisation) -> str:
+    where = f" in {one.where}" if one.where else ""
+    return f"{one.operator or one.call}{where}, {one.calls:,.0f} times"
+
+
+def _without_waiting(found: list[Synchronisation]) -> str:
+    operator = found[0].operator.removeprefix("aten::") if found else ""
+    default = "no .item(), .cpu(), print of a tensor or synchronize() inside the step; copies with non_blocking=True"
+    return next((advice for names, advice in _SYNCHRONISED if operator in names), default)
+
+
+def preprocessing(case: Case) -> Advice | None:
+    """Work on the host inside the step, outside of a loader, while the device has nothing to do."""
+    found = [one for one in case.analysis.host_work if one.kind in ("operator", "python")]
+    idle_s = min(case.idle_s("host_bound"), sum(one.idle_s for one in found))
+    if not found or idle_s <= 0:
+        return None
+    listed = ", ".join(map(_work, found[:3]))
+    return Advice(
+        title="Move work of the host out of the step",
+        saves_s=idle_s,
+        evidence=f"the device is idle for {case.share(idle_s)} ({seconds(idle_s)}) while the host computes: {listed}",
+        suggestion="prepare the data in workers of a DataLoader, ahead of the step, or with the same operators on the device",
+        of={("idle", "host_bound"): idle_s},
+    )
+
+
+def _work(one: HostWork) -> str:
+    shapes = f" ({one.shapes})" if one.shapes else ""
+    where = f" in {one.where}" if one.where else ""
+    return f"{one.name}{shapes}{where} {seconds(one.idle_s)}"
+
+
+def unrecorded(case: Case) -> Advice | None:
+    """Long stretches in which the host runs no operator at all."""
+    found = [one for one in case.analysis.host_work if one.kind == "unrecorded"]
+    idle_s = min(case.idle_s("host_bound"), sum(one.idle_s for one in found))
+    if idle_s < IDLE * case.step_s:
+        return None
+    return Advice(
+        title="Find out what the host does outside of PyTorch",
+        saves_s=idle_s,
+        evidence=(
+            f"the device is idle for {case.share(idle_s)} ({seconds(idle_s)}) in stretches of a millisecond or more in which the host "
+            "runs no operator: Python, input and output, or another library"
+        ),
+        suggestion="record with with_stack=True to see the lines; move data preparation, logging and checkpoints out of the step",
+        of={("idle", "host_bound"): idle_s},
+    )
+
+
+def launching(case: Case) -> Advice | None:
+    """A device that is idle because launching takes the host longer than the kernels run, or because launches take time to arrive."""
+    idle_s, arriving_s = case.idle_s("host_bound"), case.idle_s("kernel_wait")
+    if not case.on_device or idle_s + arriving_s < IDLE * case.step_s:
+        return None
+    kernels = [kernel for one in case.every() if not one.communicates for kernel in one.kernels]
+    calls = sum(kernel.calls for kernel in kernels)
+    mean_s = sum(kernel.time_s for kernel in kernels) / calls if calls else 0.0
+    each = f"; a kernel runs for {seconds(mean_s)} on average" if calls else ""
+    return Advice(
+        title="Keep the device busy",
+        saves_s=idle_s + arriving_s,
+        evidence=(
+            f"the device is idle for {case.share(idle_s + arriving_s)} ({seconds(idle_s + arriving_s)}): for {seconds(idle_s)} the "
+            f"host has not launched its next work, for {seconds(arriving_s)} launched work has not begun{each}"
+        ),
+        suggestion=_launch_less(case) if mean_s < SHORT_KERNEL_S else _longer_kernels(case),
+        of={("idle", "host_bound"): idle_s, ("idle", "kernel_wait"): arriving_s},
+    )
+
+
+def _launch_less(case: Case) -> str:
+    """Fewer launches for the same work."""
+    analysis = case.analysis
+    if analysis.compiled:
+        return COMPILED_GRAPH
+    return larger_batch(analysis) if analysis.workload.source == "model" else f"{GRAPH}; or a larger batch"
+
+
+def _longer_kernels(case: Case) -> str:
+    """Where kernels are long, it is not launching that takes the host's time."""
+    if case.analysis.workload.source == "model":
+        return larger_batch(case.analysis)
+    return "look for Python between the launches (record with with_stack=True): loops over samples, logging, checkpoints"
+
+
+def between_operators(case: Case) -> Advice | None:
+    """Python and the framework between the operators of a CPU."""
+    idle_s = case.idle_s("host_bound")
+    if case.on_device or not case.step_s or idle_s < IDLE * case.step_s:
+        return None
+    analysis = case.analysis
+    return Advice(
+        title="Keep the device busy",
+        saves_s=idle_s,
+        evidence=f"for {case.share(idle_s)} ({seconds(idle_s)}) no operator runs: Python and the framework are at work",
+        suggestion=larger_batch(analysis) if analysis.compiled else command(analysis, "--compile"),
+        of={("idle", "host_bound"): idle_s},
+    )
+
+
+def oversubscribed(case: Case) -> Advice | None:
+    """More threads than the processor has cores for."""
+    environment = case.analysis.environment
+    threads, cores = environment.threads, environment.cpu_cores
+    if not environment.device.startswith("cpu") or not threads or not cores or threads <= cores:
+        return None
+    available = environment.cpu_threads or cores
+    beyond = "hardware threads share the units of a core" if threads <= available else "they take turns"
+    return Advice(
+        title="Use one thread for each core",
+        saves_s=None,
+        evidence=f"torch runs {threads} threads on {cores} cores: {beyond}, and every operator waits for the last of them",
+        suggestion=f"OMP_NUM_THREADS={cores} or torch.set_num_threads({cores}), fewer where several processes share the machine",
+        of={},
+    )

@@ -1,0 +1,37 @@
+"""Advice on kernels that only change the layout of images."""
+
+from __future__ import annotations
+
+import re
+
+from rooflines.roofline.advice.case import Advice, Case
+from rooflines.roofline.advice.command import channels_last
+from rooflines.units import seconds
+
+_CONVERTS = re.compile(r"nchwToNhwc|nhwcToNchw|nchw2nhwc|nhwc2nchw|batched_transpose|SubTensorOp|transpose_NHWC|transpose_NCHW", re.I)
+
+
+def conversions(case: Case) -> Advice | None:
+    """Conversions between channels-first and channels-last that a library runs around its convolutions."""
+    found = {
+        one.key: (one, min(one.left_s, sum(kernel.time_s for kernel in one.kernels if _CONVERTS.search(kernel.name))))
+        for one in case.ran()
+        if any(_CONVERTS.search(kernel.name) for kernel in one.kernels)
+    }
+    if not found or case.analysis.workload.channels_last:
+        return None
+    time_s = sum(part for _, part in found.values())
+    kernels = [kernel for one, _ in found.values() for kernel in one.kernels if _CONVERTS.search(kernel.name)]
+    worst = max(kernels, key=lambda kernel: kernel.time_s)
+    around_s = sum(one.row.time_s for one, _ in found.values())
+    return Advice(
+        title="Keep the images in channels-last layout",
+        saves_s=time_s,
+        evidence=(
+            f"kernels that only change the layout take {seconds(time_s)} {case.per} ({case.share(time_s)}), part of the "
+            f"{seconds(around_s)} of the operators that call them; {sum(kernel.calls for kernel in kernels):,.0f} calls, most of the "
+            f"time in {worst.name[:60]}"
+        ),
+        suggestion=channels_last(case.analysis),
+        of={key: part for key, (_, part) in found.items()},
+    )

@@ -1,0 +1,81 @@
+"""Advice on matrix products that run on a kernel that is not the device's best."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from rooflines.roofline.advice.case import Advice, Case, Ran, total, whole
+from rooflines.roofline.analysis import OperatorRow
+from rooflines.units import seconds
+
+_PRODUCTS = re.compile(r"aten::(mm|bmm|addmm|baddbmm|addbmm|matmul|linear|einsum|_scaled_mm)$")
+_ALIGNED = re.compile(r"align([124])(?!\d)")
+_SIMT = re.compile(r"(?:^|_)sgemm|simt|gemmSN|gemv2")
+_HALF = re.compile(r"(?:^|[_<, ])(?:fp16|f16|bf16|half|h)(?=[_gs<>, ]|$)|__half|bfloat")
+_HOPPER = re.compile(r"\bG?H(?:100|200|800|20)\b")
+# Elements of 16 bytes: what tensor cores read at once in half precision.
+_MULTIPLE = 8
+# Time of which no saving can be stated is worth a sentence from this share of a step on.
+WORTH_UNKNOWN = 0.10
+
+
+def fallback(case: Case) -> Advice | None:
+    """Products on kernels for operands that are not aligned, of an older architecture or without tensor cores."""
+    hopper = _HOPPER.search(case.analysis.environment.device_name) is not None or any(
+        kernel.name.startswith("sm90_") for one in case.ran() for kernel in one.kernels
+    )
+    found = [(one, sizes) for one in case.ran(_is_product) if (sizes := _culprits(one, hopper)) is not None]
+    if not found:
+        return None
+    rows = [one for one, _ in found]
+    time_s = total(rows)
+    known = [(one, sizes) for one, sizes in found if isinstance(one.row, OperatorRow) and one.row.lower_bound_s is not None]
+    saves_s = sum(_saved(one, sizes) for one, sizes in known) if known else None
+    if saves_s is None and time_s < WORTH_UNKNOWN * case.step_s:
+        return None
+    worst, worst_sizes = max(found, key=lambda pair: pair[0].left_s)
+    sizes = sorted({size for _, each in found for size in each})
+    because = f"; sizes that are no multiple of {_MULTIPLE}: {', '.join(map(str, sizes[:4]))}" if sizes else "; shapes are not recorded"
+    where = f" in {worst.row.module}" if worst.row.module else ""
+    which = " and ".join(map(str, worst_sizes)) if worst_sizes else "each size of the products"
+    return Advice(
+        title="Pad the matrix products to aligned sizes",
+        saves_s=saves_s,
+        evidence=(
+            f"matrix products on fallback kernels take {seconds(time_s)} {case.per} ({case.share(time_s)}){because}; the "
+            f"longest is {worst.row.name}{where} ({worst.row.shapes or 'no shapes'}) on {worst.kernels[0].name[:60]}"
+        ),
+        suggestion=f"pad {which} to a multiple of {_MULTIPLE} (tokenizer pad_to_multiple_of={_MULTIPLE}, F.pad, vocabulary size)",
+        of=whole(rows),
+    )
+
+
+def _is_product(one: Ran) -> bool:
+    return bool(one.kernels) and (one.category == "matmul" or _PRODUCTS.match(one.row.name) is not None)
+
+
+def _culprits(one: Ran, hopper: bool) -> list[int] | None:
+    """The sizes that keep a product from the better kernels, empty where shapes are not recorded; None for a product that runs well."""
+    name = one.kernels[0].name
+    half = (one.row.precision in ("fp16", "bf16")) if isinstance(one.row, OperatorRow) else _HALF.search(name) is not None
+    aligned = _ALIGNED.search(name)
+    by_alignment = aligned is not None and (aligned[1] in "12" or (half and aligned[1] == "4"))
+    if not by_alignment and not (half and (_SIMT.search(name) or (hopper and "s1688" in name))):
+        return None
+    sizes = {size for tensor in one.tensors if len(tensor) > 1 for size in tensor[-2:]}
+    if not sizes:
+        return []
+    # A kernel for two elements at a time runs where a size is even and no multiple of four.
+    step = int(aligned[1]) if by_alignment and aligned is not None else 0
+    wrong = [size for size in sorted(sizes) if size % _MULTIPLE and size > 1 and (not step or size % (2 * step) == step % (2 * step))]
+    return wrong or None
+
+
+def _saved(one: Ran, sizes: list[int]) -> float:
+    """The time above the bound of the padded product."""
+    row = one.row
+    assert isinstance(row, OperatorRow)
+    assert row.lower_bound_s is not None
+    padded = math.prod(math.ceil(size / _MULTIPLE) * _MULTIPLE / size for size in sizes)
+    return max(0.0, one.left_s - row.lower_bound_s * padded)

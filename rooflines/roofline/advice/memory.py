@@ -1,0 +1,65 @@
+"""Advice on memory: pages that come and go with every step, and activations that are computed twice."""
+
+from __future__ import annotations
+
+from rooflines.roofline.advice.case import Advice, Case, Key, Ran
+from rooflines.roofline.analysis import OperatorRow
+from rooflines.units import binary_bytes, seconds
+
+# Page faults a step worth a sentence: 16 MiB of pages of 4 KiB, taken from the system and given back in every step.
+PAGING_FAULTS = 4000
+# What a page of 4 KiB costs at least: the system is entered, the page is filled with zeros.
+PAGE_S = 0.25e-6
+
+
+def page_faults(case: Case) -> Advice | None:
+    """Memory that the C library gives back to the system after use and takes again in the next step."""
+    found = case.analysis.page_faults
+    if found is None or found.timed < PAGING_FAULTS:
+        return None
+    cost_s = min(case.step_s, found.timed * PAGE_S)
+    traced = f" (the traced ones {round(found.traced):,})" if found.traced is not None else ""
+    return Advice(
+        title="Keep the memory between steps",
+        saves_s=cost_s,
+        evidence=(
+            f"the timed steps took {round(found.timed):,} pages each from the system{traced}: memory that the C library had given "
+            f"back; entering the system and clearing a page costs at least {seconds(PAGE_S)}"
+        ),
+        suggestion="MALLOC_TRIM_THRESHOLD_=8000000000 MALLOC_MMAP_THRESHOLD_=8000000000 in the environment (glibc), or jemalloc",
+        of={("idle", "page_faults"): cost_s},
+        timed=True,
+    )
+
+
+def recomputed(case: Case) -> Advice | None:
+    """Activations that checkpointing computes again in the backward pass."""
+    found = case.analysis.recomputation
+    if found is None or not found.time_s:
+        return None
+    again = _twice(case)
+    saves_s = min(found.time_s, sum(again.values()))
+    memory, room = case.analysis.memory, case.analysis.environment.device_memory_bytes
+    peak = f"; peak memory is {binary_bytes(memory.peak_bytes)}" if memory is not None and memory.peak_bytes else ""
+    of = f" of {binary_bytes(room)}" if peak and room else ""
+    return Advice(
+        title="Recompute less in the backward pass",
+        saves_s=saves_s,
+        evidence=(
+            f"operators of the forward pass run again inside the backward pass (activation checkpointing): {found.calls:,.0f} calls, "
+            f"{seconds(found.time_s)} {case.per} ({case.share(found.time_s)}){peak}{of}"
+        ),
+        suggestion="checkpoint only as many blocks as memory needs, or keep the products (selective checkpointing: context_fn)",
+        of=again,
+    )
+
+
+def _twice(case: Case) -> dict[Key, float]:
+    """The rows of the backward pass that the forward pass has as well."""
+
+    def name(one: Ran) -> tuple[str, str]:
+        return one.row.name, one.row.shapes
+
+    forward = {name(one) for one in case.ran(lambda one: one.row.phase == "forward")}
+    backward = case.ran(lambda one: one.row.phase == "backward" and isinstance(one.row, OperatorRow) and "backward" not in one.row.name)
+    return {one.key: one.left_s for one in backward if name(one) in forward}

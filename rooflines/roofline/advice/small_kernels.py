@@ -1,0 +1,95 @@
+"""Advice on kernels that are too small: fusion, CUDA graphs, a larger batch."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from rooflines.roofline.advice.case import Advice, Case, Ran, total
+from rooflines.roofline.advice.command import command, larger_batch
+from rooflines.roofline.analysis import Analysis, OperatorRow
+from rooflines.units import seconds
+
+FUSABLE = ("element-wise", "normalisation", "reduction", "copy")
+GRAPH = 'a CUDA graph where shapes do not change: torch.compile(mode="reduce-overhead") or torch.cuda.make_graphed_callables'
+COMPILED_GRAPH = 'mode="reduce-overhead" in torch.compile: the kernels are fused already, a CUDA graph launches them together'
+# A device whose kernels fill fewer of its units for this share of the busy time could do more work in the same time.
+UNDERUSED = 0.30
+
+
+def small_operators(case: Case) -> Advice | None:
+    """Operators whose work is less than the cost of starting them."""
+    found = case.ran(lambda one: isinstance(one.row, OperatorRow) and one.row.bound == "latency" and bool(one.headroom_s))
+    if not found or not case.judged:
+        return None
+    of = {one.key: one.headroom_s or 0.0 for one in found}
+    calls = sum(one.row.calls for one in found)
+    return Advice(
+        title="Fuse the small operators",
+        saves_s=sum(of.values()),
+        evidence=(
+            f"{calls:,.0f} calls {case.per} do less work than it takes to start them: {seconds(total(found))} "
+            f"({case.share(total(found))}){_most_in(found)}"
+        ),
+        suggestion=fewer_launches(case, found),
+        of=of,
+    )
+
+
+def fewer_launches(case: Case, found: list[Ran]) -> str:
+    """What makes the device do more for each launch: fusion where that is what the operators allow, else a graph or a larger batch."""
+    analysis = case.analysis
+    if analysis.workload.source == "model" and not analysis.compiled:
+        return command(analysis, "--compile") if _fusable(found) else larger_batch(analysis)
+    if analysis.compiled:
+        return COMPILED_GRAPH if case.on_device and not _has_graph(analysis) else larger_batch(analysis)
+    if _fusable(found):
+        return command(analysis, "--compile")
+    return GRAPH if case.on_device and not _has_graph(analysis) else larger_batch(analysis)
+
+
+def _fusable(found: list[Ran]) -> bool:
+    """Whether most of the time is in operators that can be fused with their neighbours."""
+    return sum(one.row.time_s for one in found if one.category in FUSABLE) > 0.5 * sum(one.row.time_s for one in found)
+
+
+def _has_graph(analysis: Analysis) -> bool:
+    return analysis.coverage is not None and analysis.coverage.graph_launch_time_s > 0
+
+
+def _most_in(found: list[Ran]) -> str:
+    calls: Counter[str] = Counter()
+    for one in found:
+        calls[one.row.module] += round(one.row.calls)
+    calls.pop("", None)
+    return f", most of them in {calls.most_common(1)[0][0]}" if calls else ""
+
+
+def larger_grids(case: Case) -> Advice | None:
+    """Kernels that occupy only some of the device's units, which a larger batch would fill."""
+    units = case.analysis.environment.device_units
+    busy = case.ran(lambda one: not one.communicates)
+    if not units or not busy:
+        return None
+    of, underused_s = {}, 0.0
+    for one in busy:
+        filled = [(kernel.time_s, _product(kernel.grid) / units) for kernel in one.kernels if kernel.grid]
+        lost = [(time_s, 1 - part) for time_s, part in filled if part < 1]
+        if lost:
+            of[one.key] = min(one.left_s, sum(time_s * part for time_s, part in lost))
+            underused_s += min(one.left_s, sum(time_s for time_s, _ in lost))
+    if underused_s < UNDERUSED * total(busy):
+        return None
+    return Advice(
+        title="Use a larger batch",
+        saves_s=sum(of.values()),
+        evidence=(
+            f"kernels with fewer blocks than the device's {units} multiprocessors take {seconds(underused_s)} {case.per} "
+            f"({case.share(underused_s)}); the saving is that of the same samples in a larger batch"
+        ),
+        suggestion=larger_batch(case.analysis),
+        of=of,
+    )
+
+
+def _product(grid: tuple[int, int, int]) -> int:
+    return grid[0] * grid[1] * grid[2]
