@@ -192,11 +192,12 @@ class Synchronisation(msgspec.Struct, frozen=True, kw_only=True):
 class HostWork(msgspec.Struct, frozen=True, kw_only=True):
     """What the host did while the device had nothing to do: ``idle_s`` of the device's idle time.
 
-    An ``operator`` that computed on the host, a function of the ``python`` stack, the update of an ``optimizer``, or stretches of a
-    millisecond or more in which nothing was recorded (``unrecorded``). ``where`` is the line in the source around an operator.
+    An ``operator`` that computed on the host, a function of the ``python`` stack that launched nothing, the ``runtime`` at a long call
+    that does not wait (an allocation, loading a kernel), the update of an ``optimizer``, or stretches of a millisecond or more in which
+    nothing was recorded (``unrecorded``). ``where`` is the line in the source around an operator.
     """
 
-    kind: Literal["operator", "python", "optimizer", "unrecorded"]
+    kind: Literal["operator", "python", "runtime", "optimizer", "unrecorded"]
     name: str
     calls: int | float
     idle_s: float

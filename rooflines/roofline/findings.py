@@ -52,6 +52,7 @@ RULES: tuple[Rule, ...] = (
     small_kernels.larger_grids,
     host.synchronisation,
     host.preprocessing,
+    host.beginning,
     host.unrecorded,
     host.launching,
     host.between_operators,
@@ -88,5 +89,5 @@ def _found(case: Case, rules: tuple[Rule, ...]) -> Iterator[Finding]:
             saves_s = min(advice.saves_s, sum(advice.of.values())) * (1.0 if advice.timed else case.scale)
             if saves_s <= 0 or saves_s < least_s:
                 continue
-        case.take(advice.of)
+        case.take(advice)
         yield Finding(title=advice.title, saves_s=saves_s, evidence=advice.evidence, suggestion=advice.suggestion)

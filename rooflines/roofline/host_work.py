@@ -6,6 +6,7 @@ not waited would have been ahead by as long as the wait lasted, so no more than 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Literal, NamedTuple
 
@@ -17,7 +18,7 @@ from rooflines.profiler.trace.calls import BACKWARD, Calls, is_backward_node
 from rooflines.profiler.trace.idle import is_wait
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.nesting import covered, exclusive, nest, parents
-from rooflines.profiler.trace.records import ANNOTATION, OPERATOR, RUNTIME, Int64s, Trace
+from rooflines.profiler.trace.records import ANNOTATION, OPERATOR, RUNTIME, Int32s, Int64s, Trace
 from rooflines.roofline.analysis import HostWork, Recomputation, Synchronisation
 from rooflines.roofline.attribution import Attribution
 
@@ -28,14 +29,14 @@ _LONG_OPERATOR_NS = 200_000
 # Between two launches of a host that is only slow there is less time than this.
 _LONG_STRETCH_NS = 1_000_000
 _MOST = 12
-_COMPILED = ("triton_", "CompiledFxGraph", "## Call CompiledFxGraph", "Torch-Compiled Region")
-Kind = Literal["operator", "python", "optimizer", "unrecorded"]
+_COMPILED = re.compile(r"triton_(?:(?:poi|red|per|tem|for|mm)_|_\d)|CompiledF|## Call CompiledFxGraph|Torch-Compiled Region")
+Kind = Literal["operator", "python", "runtime", "optimizer", "unrecorded"]
 _COMMUNICATES = ("c10d::", "record_param_comms", "nccl:", "gloo:", "mpi:")
 
 
 def is_compiled(trace: Trace) -> bool:
     """Whether code that ``torch.compile`` made ran in ``trace``, by names of kernels and ranges."""
-    return any(name.startswith(_COMPILED) for name in trace.names)
+    return any(_COMPILED.match(name) for name in trace.names)
 
 
 def synchronisations(trace: Trace, calls: Calls, attribution: Attribution, causes: dict[str, Intervals]) -> tuple[Synchronisation, ...]:
@@ -84,16 +85,18 @@ def host_work(trace: Trace, calls: Calls, attribution: Attribution, host_bound: 
     launched = attribution.launch[attribution.launch >= 0]
     if not len(launched) or not len(host_bound):
         return ()
-    on_launching = np.isin(trace.host.thread, np.unique(trace.host.thread[launched]))
-    found = _summed(
-        [
-            *_operators(trace, calls, host_bound, on_launching),
-            *_optimizers(trace, calls, host_bound, on_launching),
-            *_python(trace, host_bound, on_launching),
-        ],
-        attribution.steps or 1,
-    )
-    return tuple(sorted(found, key=lambda one: (-one.idle_s, one.name)))[:_MOST]
+    threads = np.unique(trace.host.thread[launched])
+    on_launching = np.isin(trace.host.thread, threads)
+    functions, inside = _functions(trace, host_bound, threads)
+    left = intervals.subtract(host_bound, inside)
+    found = [
+        *functions,
+        *_operators(trace, calls, left, on_launching),
+        *_optimizers(trace, calls, host_bound, on_launching),
+        *_unrecorded(trace, left, on_launching),
+    ]
+    made = _summed(found, attribution.steps or 1)
+    return tuple(sorted(made, key=lambda one: (-one.idle_s, one.name)))[:_MOST]
 
 
 class _Idle(NamedTuple):
@@ -118,24 +121,26 @@ def _summed(pieces: Iterable[_Idle], steps: int) -> list[HostWork]:
 
 
 def _operators(trace: Trace, calls: Calls, host_bound: Intervals, on_launching: Mask) -> list[_Idle]:
-    """Operators that compute on the host: with long times of their own, and no call of a device's runtime below them."""
+    """Operators that compute on the host, with no call of a device's runtime below them, and long calls of that runtime or operators
+    around them that wait for nothing: they load a library or a kernel, or allocate. All by their own time, without what they call."""
     host = trace.host
     before = np.concatenate(([0], np.cumsum(host.kind == RUNTIME)))
-    alone = (host.kind == OPERATOR) & on_launching & (before[calls.after] == before[:-1])
-    alone &= ~_named(trace, lambda name: name.startswith(_COMMUNICATES) or is_backward_node(name))[host.name]
-    chosen = np.flatnonzero(alone)
+    alone = before[calls.after] == before[:-1]
+    waits = _named(trace, lambda name: is_wait(name) or name.startswith(_COMMUNICATES) or is_backward_node(name))[host.name]
+    library = alone | (host.kind == RUNTIME) | _named(trace, lambda name: name.startswith("aten::"))[host.name]
+    chosen = np.flatnonzero(on_launching & ((host.kind == OPERATOR) | (host.kind == RUNTIME)) & ~waits & library)
     which, starts, ends = exclusive(host.thread[chosen], host.start_ns[chosen], calls.end_ns[chosen])
     own = np.bincount(which, weights=ends - starts, minlength=len(chosen))
     idle = np.bincount(which, weights=intervals.covered(host_bound, np.stack((starts, ends), axis=1)), minlength=len(chosen))
-    kept = (own >= _LONG_OPERATOR_NS) & (idle > 0)
-    chosen, idle = chosen[kept], np.rint(idle[kept]).astype(np.int64)
+    kept = (own >= np.where(alone[chosen] & (host.kind[chosen] == OPERATOR), _LONG_OPERATOR_NS, _LONG_STRETCH_NS)) & (idle > 0)
     where = _Places(trace)
     found = []
-    for event, idle_ns in zip(chosen.tolist(), idle.tolist(), strict=True):
-        signature = host.signature[event]
+    for event, idle_ns in zip(chosen[kept].tolist(), idle[kept].tolist(), strict=True):
+        kind: Kind = "operator" if alone[event] and host.kind[event] == OPERATOR else "runtime"
+        signature = int(host.signature[event])
         shapes = trace.signatures[signature].shapes() if signature >= 0 else ""
         place = where.of(int(host.thread[event]), int(host.start_ns[event]))
-        found.append(_Idle("operator", trace.names[host.name[event]], shapes, idle_ns, place))
+        found.append(_Idle(kind, trace.names[host.name[event]], shapes, round(idle_ns), place))
     return found
 
 
@@ -144,30 +149,38 @@ def _optimizers(trace: Trace, calls: Calls, host_bound: Intervals, on_launching:
     host = trace.host
     chosen = np.flatnonzero((host.kind == ANNOTATION) & on_launching & _named(trace, _is_update)[host.name])
     idle = intervals.covered(host_bound, np.stack((calls.begin_ns[chosen], calls.end_ns[chosen]), axis=1))
-    return [
-        _Idle("optimizer", trace.names[host.name[event]], "", time_ns) for event, time_ns in zip(chosen, idle.tolist(), strict=True)
-    ]
+    names = [trace.names[code] for code in host.name[chosen].tolist()]
+    return [_Idle("optimizer", name, "", idle_ns) for name, idle_ns in zip(names, idle.tolist(), strict=True)]
 
 
 def _is_update(name: str) -> bool:
     return name.startswith("Optimizer.step#")
 
 
-def _python(trace: Trace, host_bound: Intervals, on_launching: Mask) -> list[_Idle]:
-    """Time outside of operators and runtime calls: by function where the Python stack was recorded, else long stretches of it."""
-    host, frames = trace.host, trace.frames
+def _functions(trace: Trace, host_bound: Intervals, threads: Int32s) -> tuple[list[_Idle], Intervals]:
+    """Functions of the Python stack that make no call of a device's runtime, the outermost of them, and when they ran."""
+    frames, host = trace.frames, trace.host
+    silent = np.zeros(len(frames), bool)
+    for thread in threads.tolist():
+        own = np.flatnonzero(frames.thread == thread)
+        called = np.sort(host.start_ns[(host.kind == RUNTIME) & (host.thread == thread)])
+        first, behind = np.searchsorted(called, frames.start_ns[own]), np.searchsorted(called, frames.end_ns[own])
+        silent[own] = (first == behind) & (frames.end_ns[own] - frames.start_ns[own] >= _LONG_OPERATOR_NS)
+    after, _ = nest(frames.thread, frames.start_ns, frames.end_ns)
+    chosen = np.flatnonzero(silent & ~covered(silent, after))
+    idle = intervals.covered(host_bound, np.stack((frames.start_ns[chosen], frames.end_ns[chosen]), axis=1))
+    names = [trace.frame_names[code] for code in frames.name[chosen].tolist()]
+    found = [_Idle("python", name, "", idle_ns) for name, idle_ns in zip(names, idle.tolist(), strict=True)]
+    return found, intervals.union(frames.start_ns[chosen], frames.end_ns[chosen])
+
+
+def _unrecorded(trace: Trace, host_bound: Intervals, on_launching: Mask) -> list[_Idle]:
+    """Long stretches outside of operators and runtime calls."""
+    host = trace.host
     recorded = np.flatnonzero(on_launching & ((host.kind == OPERATOR) | (host.kind == RUNTIME)))
     outside = intervals.subtract(host_bound, intervals.union(host.start_ns[recorded], host.end_ns[recorded]))
-    on_thread = np.flatnonzero(np.isin(frames.thread, np.unique(host.thread[on_launching])))
-    if not len(on_thread):
-        lasting = outside[:, 1] - outside[:, 0]
-        return [_Idle("unrecorded", "", "", length_ns) for length_ns in lasting[lasting >= _LONG_STRETCH_NS].tolist()]
-    which, starts, ends = exclusive(frames.thread[on_thread], frames.start_ns[on_thread], frames.end_ns[on_thread])
-    own = np.bincount(which, weights=intervals.covered(outside, np.stack((starts, ends), axis=1)), minlength=len(on_thread))
-    return [
-        _Idle("python", trace.frame_names[frames.name[on_thread[place]]], "", round(own[place]))
-        for place in np.flatnonzero(own >= _LONG_STRETCH_NS).tolist()
-    ]
+    lasting = outside[:, 1] - outside[:, 0]
+    return [_Idle("unrecorded", "", "", length_ns) for length_ns in lasting[lasting >= _LONG_STRETCH_NS].tolist()]
 
 
 def recomputation(trace: Trace, calls: Calls, attribution: Attribution) -> Recomputation | None:

@@ -6,6 +6,7 @@ import math
 from typing import NamedTuple
 
 from rooflines.roofline.advice.case import Advice, Case, Ran, total, whole
+from rooflines.roofline.advice.matmul import MULTIPLE, culprits, is_hopper
 from rooflines.roofline.analysis import OperatorRow
 from rooflines.roofline.model import place
 from rooflines.roofline.work import Work
@@ -56,7 +57,7 @@ def hand_written(case: Case) -> Advice | None:
         saves_s=time_s - fused_s,
         evidence=(
             f"matrix products, softmax and other passes over the scores ({scores}) take {seconds(time_s)} {case.per} "
-            f"({case.share(time_s)}){_in_modules(found)}; {basis}: {seconds(fused_s)}"
+            f"({case.share(time_s)}){_in_modules(found)}; {basis}: {seconds(fused_s)}{_on_fallback(case, found)}"
         ),
         suggestion="torch.nn.functional.scaled_dot_product_attention(q, k, v), which does not write the scores to memory",
         of=whole(parts),
@@ -123,11 +124,20 @@ def _in_modules(found: list[_Written]) -> str:
     return f" in {modules[0]}" + (f" and {counted(len(modules) - 1, 'other module')}" if len(modules) > 1 else "")
 
 
+def _on_fallback(case: Case, found: list[_Written]) -> str:
+    """The part of the products that runs on kernels for sizes that are not aligned."""
+    wrong = [(one, sizes) for written in found for one in written.products if (sizes := culprits(one, is_hopper(case)))]
+    if not wrong:
+        return ""
+    time_s, size = sum(one.left_s for one, _ in wrong), max(wrong, key=lambda pair: pair[0].left_s)[1][0]
+    return f"; {seconds(time_s)} are products on fallback kernels, because {size} is no multiple of {MULTIPLE}"
+
+
 def conversions(case: Case) -> Advice | None:
     """Copies to another dtype or layout in the modules that run attention."""
     modules = {one.row.module for one in case.ran(lambda one: one.category == "attention" or one.row.name in _SOFTMAX)} - {""}
     found = case.ran(
-        lambda one: one.row.name in _CONVERSIONS and any(_related(one.row.module, module) for module in modules) and not _transfers(one)
+        lambda one: one.row.name in _CONVERSIONS and any(_related(one.row.module, module) for module in modules) and not one.transfers
     )
     if not found:
         return None
@@ -145,7 +155,3 @@ def conversions(case: Case) -> Advice | None:
         suggestion="one dtype for queries, keys and values from the projection on; views (reshape, transpose), no .contiguous()",
         of=whole(found),
     )
-
-
-def _transfers(one: Ran) -> bool:
-    return any(kernel.name.startswith("Memcpy") and "DtoD" not in kernel.name for kernel in one.kernels)

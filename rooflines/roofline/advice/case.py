@@ -66,6 +66,11 @@ class Ran(NamedTuple):
         return any(_COMMUNICATES.match(kernel.name) for kernel in self.row.kernels) or _COMMUNICATES.match(self.row.name) is not None
 
     @property
+    def transfers(self) -> bool:
+        """Whether it copies between host and device."""
+        return any(kernel.name.startswith("Memcpy") and "DtoD" not in kernel.name for kernel in self.row.kernels)
+
+    @property
     def tensors(self) -> tuple[tuple[int, ...], ...]:
         """The sizes of its tensors, as far as they were recorded."""
         return tuple(tuple(map(int, part.split("x"))) for part in self.row.shapes.split(", ") if _SHAPE.fullmatch(part))
@@ -82,6 +87,7 @@ class Case:
         self.ceilings = Ceilings(device="", kind="", ceilings=analysis.ceilings)
         self.per = "a step" if analysis.basis.per == "step" else "in this trace"
         self.of = "the step" if analysis.basis.per == "step" else "this trace"
+        self.given: list[str] = []  # what was suggested already
         self._taken: dict[Key, float] = {}
 
     @property
@@ -103,9 +109,10 @@ class Case:
         """Idle time of one cause that no advice is about yet."""
         return max(0.0, idle_of(self.analysis, cause) - self._taken.get(("idle", cause), 0.0))
 
-    def take(self, times: Mapping[Key, float]) -> None:
-        """Give these times to a piece of advice."""
-        for key, time_s in times.items():
+    def take(self, advice: Advice) -> None:
+        """Give its times to a piece of advice."""
+        self.given.append(advice.suggestion)
+        for key, time_s in advice.of.items():
             self._taken[key] = self._taken.get(key, 0.0) + time_s
 
     def share(self, time_s: float) -> str:

@@ -49,7 +49,7 @@ def slow(category: str) -> Callable[[Case], Advice | None]:
 
 def _is_judged(one: Ran) -> bool:
     """A copy between host and device is about the link, and has a rule of its own."""
-    return isinstance(one.row, OperatorRow) and one.row.efficiency is not None and one.row.bound != "transfer"
+    return isinstance(one.row, OperatorRow) and one.row.efficiency is not None and not one.transfers
 
 
 def _remedy(category: str, case: Case, found: list[Ran]) -> str:
@@ -60,4 +60,9 @@ def _remedy(category: str, case: Case, found: list[Ran]) -> str:
         return "a fused backend (torch.nn.attention.sdpa_kernel), which needs half precision and no dense mask"
     if category == "optimizer":
         return "torch.optim with fused=True: one pass over the parameters and their states"
-    return fewer_launches(case, found) if category in FUSABLE else larger_batch(case.analysis)
+    if category == "copy" and all(one.row.module.startswith("DistributedDataParallel") for one in found):
+        return "DistributedDataParallel(gradient_as_bucket_view=True, broadcast_buffers=False)"
+    fusable = category in FUSABLE and not any("batch_norm" in one.row.name for one in found)
+    if fusable and case.analysis.compiled:
+        return "graph breaks (TORCH_LOGS=graph_breaks): what they separate is not fused"
+    return fewer_launches(case, found) if fusable else larger_batch(case.analysis)

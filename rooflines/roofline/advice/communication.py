@@ -50,7 +50,7 @@ def exposed(case: Case) -> Advice | None:
     exposed_s = sum(found.values())
     if exposed_s <= 0:
         return None
-    time_s, most = total(list(found)), max(found, key=lambda one: found[one]).row
+    time_s, most = total(list(found)), max(found, key=lambda one: found[one])
     known = all(isinstance(one.row, OperatorRow) and one.row.bytes for one in found if found[one])
     unknown = "" if known else "; sizes are not recorded, so part of it may be waiting for a late rank"
     rest = "the rest of the " if time_s < sum(one.row.time_s for one in found) else ""
@@ -58,10 +58,10 @@ def exposed(case: Case) -> Advice | None:
         title="Hide the communication behind computation",
         saves_s=exposed_s,
         evidence=(
-            f"{rest}communication takes {seconds(time_s)} {case.per}, of which {seconds(exposed_s)} ({case.share(exposed_s)}) run while "
-            f"nothing is computed, most of it in {most.name}{unknown}"
+            f"{rest}communication takes {seconds(time_s)} {case.per}, of which {seconds(exposed_s)} ({case.share(exposed_s)}) run "
+            f"while nothing is computed, most of it in {most.row.name}{unknown}"
         ),
-        suggestion=f"{_overlap(most.name, most.kernels[0].name if most.kernels else '')}; rooflines analyze on the traces of all ranks",
+        suggestion=f"{_overlap(case, most)}; rooflines analyze on the traces of all ranks",
         of={one.key: part for one, part in found.items()},
     )
 
@@ -89,7 +89,9 @@ def _waited_s(one: Ran) -> float:
     return max(0.0, min(one.left_s, _exposed_s(one)) - needed_s)
 
 
-def _overlap(*names: str) -> str:
-    told = " ".join(names).lower()
+def _overlap(case: Case, most: Ran) -> str:
+    told = " ".join((most.row.name, *(kernel.name for kernel in most.kernels))).lower()
+    if case.analysis.workload.mode != "training":
+        return "fewer ranks for each replica, or two batches in turn, one of which computes meanwhile"
     default = "start it earlier, or run layers that do not need it meanwhile"
     return next((advice for word, advice in _OVERLAP.items() if word in told), default)

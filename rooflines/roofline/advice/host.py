@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rooflines.roofline.advice.case import Advice, Case, Key
+from rooflines.roofline.advice.case import Advice, Case, Key, idle_of
 from rooflines.roofline.advice.command import command, larger_batch
 from rooflines.roofline.advice.small_kernels import COMPILED_GRAPH, GRAPH
 from rooflines.roofline.analysis import HostWork, Synchronisation
@@ -10,14 +10,21 @@ from rooflines.units import seconds
 
 # A device that is idle for less of a step is as busy as one can ask.
 IDLE = 0.05
+# An allocation that lasts longer than this initialises the device.
+FIRST_CALL_S = 0.1
 # Kernels that are shorter than this on average are over before the host has launched the next one.
-SHORT_KERNEL_S = 20e-6
+SHORT_KERNEL_S = 50e-6
 _SYNCHRONISED = (
-    (("item", "is_nonzero", "_local_scalar_dense"), "keep the value on the device, and read it only every hundred steps (.item(), print, if)"),
-    (("nonzero", "index", "masked_select", "unique", "repeat_interleave"), "torch.where or multiplication instead of a boolean mask, "
-     "whose result has a size that the host must know"),
+    (
+        ("item", "is_nonzero", "_local_scalar_dense"),
+        "keep the value on the device, and read it only every hundred steps (.item(), print, if)",
+    ),
+    (
+        ("nonzero", "index", "masked_select", "unique", "repeat_interleave"),
+        "torch.where or multiplication instead of a boolean mask, whose result has a size that the host must know",
+    ),
     (("to", "_to_copy", "copy_", "cpu"), "copies from pinned memory with non_blocking=True, and .cpu() only after the step"),
-)  # fmt: skip
+)
 
 
 def synchronisation(case: Case) -> Advice | None:
@@ -93,6 +100,30 @@ def unrecorded(case: Case) -> Advice | None:
     )
 
 
+def beginning(case: Case) -> Advice | None:
+    """Long calls of the device's runtime that do not wait: libraries and kernels that are loaded, memory that is allocated."""
+    found = [one for one in case.analysis.host_work if one.kind == "runtime"]
+    idle_s = min(case.idle_s("host_bound"), sum(one.idle_s for one in found))
+    if idle_s <= 0:
+        return None
+    most = found[0]
+    allocates = ("Malloc" in most.name or "Free" in most.name) and most.idle_s < FIRST_CALL_S * most.calls
+    return Advice(
+        title="Allocate memory before the steps" if allocates else "Warm up before the recorded steps",
+        saves_s=idle_s,
+        evidence=(
+            f"the device is idle for {case.share(idle_s)} ({seconds(idle_s)}) in calls of a millisecond or more that wait for nothing: "
+            f"{', '.join(map(_work, found[:3]))}"
+        ),
+        suggestion=(
+            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, and no torch.cuda.empty_cache() in the step"
+            if allocates
+            else "a few steps before the recording: first calls load libraries and kernels and choose algorithms"
+        ),
+        of={("idle", "host_bound"): idle_s},
+    )
+
+
 def launching(case: Case) -> Advice | None:
     """A device that is idle because launching takes the host longer than the kernels run, or because launches take time to arrive."""
     idle_s, arriving_s = case.idle_s("host_bound"), case.idle_s("kernel_wait")
@@ -102,12 +133,13 @@ def launching(case: Case) -> Advice | None:
     calls = sum(kernel.calls for kernel in kernels)
     mean_s = sum(kernel.time_s for kernel in kernels) / calls if calls else 0.0
     each = f"; a kernel runs for {seconds(mean_s)} on average" if calls else ""
+    other = "another " if idle_s < idle_of(case.analysis, "host_bound") else ""
     return Advice(
         title="Keep the device busy",
         saves_s=idle_s + arriving_s,
         evidence=(
-            f"the device is idle for {case.share(idle_s + arriving_s)} ({seconds(idle_s + arriving_s)}): for {seconds(idle_s)} the "
-            f"host has not launched its next work, for {seconds(arriving_s)} launched work has not begun{each}"
+            f"the device is idle for {other}{case.share(idle_s + arriving_s)} ({seconds(idle_s + arriving_s)}): the host has not "
+            f"launched its next work for {seconds(idle_s)}, launched work has not begun for {seconds(arriving_s)}{each}"
         ),
         suggestion=_launch_less(case) if mean_s < SHORT_KERNEL_S else _longer_kernels(case),
         of={("idle", "host_bound"): idle_s, ("idle", "kernel_wait"): arriving_s},
@@ -126,7 +158,7 @@ def _longer_kernels(case: Case) -> str:
     """Where kernels are long, it is not launching that takes the host's time."""
     if case.analysis.workload.source == "model":
         return larger_batch(case.analysis)
-    return "look for Python between the launches (record with with_stack=True): loops over samples, logging, checkpoints"
+    return "look for what the host does between the launches (Python stack: with_stack=True): loops, logging, checkpoints"
 
 
 def between_operators(case: Case) -> Advice | None:

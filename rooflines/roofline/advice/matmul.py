@@ -15,17 +15,15 @@ _SIMT = re.compile(r"(?:^|_)sgemm|simt|gemmSN|gemv2")
 _HALF = re.compile(r"(?:^|[_<, ])(?:fp16|f16|bf16|half|h)(?=[_gs<>, ]|$)|__half|bfloat")
 _HOPPER = re.compile(r"\bG?H(?:100|200|800|20)\b")
 # Elements of 16 bytes: what tensor cores read at once in half precision.
-_MULTIPLE = 8
+MULTIPLE = 8
 # Time of which no saving can be stated is worth a sentence from this share of a step on.
 WORTH_UNKNOWN = 0.10
 
 
 def fallback(case: Case) -> Advice | None:
     """Products on kernels for operands that are not aligned, of an older architecture or without tensor cores."""
-    hopper = _HOPPER.search(case.analysis.environment.device_name) is not None or any(
-        kernel.name.startswith("sm90_") for one in case.ran() for kernel in one.kernels
-    )
-    found = [(one, sizes) for one in case.ran(_is_product) if (sizes := _culprits(one, hopper)) is not None]
+    hopper = is_hopper(case)
+    found = [(one, sizes) for one in case.ran(_is_product) if (sizes := culprits(one, hopper)) is not None]
     if not found:
         return None
     rows = [one for one, _ in found]
@@ -36,7 +34,7 @@ def fallback(case: Case) -> Advice | None:
         return None
     worst, worst_sizes = max(found, key=lambda pair: pair[0].left_s)
     sizes = sorted({size for _, each in found for size in each})
-    because = f"; sizes that are no multiple of {_MULTIPLE}: {', '.join(map(str, sizes[:4]))}" if sizes else "; shapes are not recorded"
+    because = f"; sizes that are no multiple of {MULTIPLE}: {', '.join(map(str, sizes[:4]))}" if sizes else "; shapes are not recorded"
     where = f" in {worst.row.module}" if worst.row.module else ""
     which = " and ".join(map(str, worst_sizes)) if worst_sizes else "each size of the products"
     return Advice(
@@ -46,8 +44,15 @@ def fallback(case: Case) -> Advice | None:
             f"matrix products on fallback kernels take {seconds(time_s)} {case.per} ({case.share(time_s)}){because}; the "
             f"longest is {worst.row.name}{where} ({worst.row.shapes or 'no shapes'}) on {worst.kernels[0].name[:60]}"
         ),
-        suggestion=f"pad {which} to a multiple of {_MULTIPLE} (tokenizer pad_to_multiple_of={_MULTIPLE}, F.pad, vocabulary size)",
+        suggestion=f"pad {which} to a multiple of {MULTIPLE} (tokenizer pad_to_multiple_of={MULTIPLE}, F.pad, vocabulary size)",
         of=whole(rows),
+    )
+
+
+def is_hopper(case: Case) -> bool:
+    """Whether the device is an H100 or one of its kind, by its name or its kernels."""
+    return _HOPPER.search(case.analysis.environment.device_name) is not None or any(
+        kernel.name.startswith("sm90_") for one in case.every() for kernel in one.kernels
     )
 
 
@@ -55,8 +60,10 @@ def _is_product(one: Ran) -> bool:
     return bool(one.kernels) and (one.category == "matmul" or _PRODUCTS.match(one.row.name) is not None)
 
 
-def _culprits(one: Ran, hopper: bool) -> list[int] | None:
+def culprits(one: Ran, hopper: bool) -> list[int] | None:
     """The sizes that keep a product from the better kernels, empty where shapes are not recorded; None for a product that runs well."""
+    if not one.kernels:
+        return None
     name = one.kernels[0].name
     half = (one.row.precision in ("fp16", "bf16")) if isinstance(one.row, OperatorRow) else _HALF.search(name) is not None
     aligned = _ALIGNED.search(name)
@@ -68,7 +75,7 @@ def _culprits(one: Ran, hopper: bool) -> list[int] | None:
         return []
     # A kernel for two elements at a time runs where a size is even and no multiple of four.
     step = int(aligned[1]) if by_alignment and aligned is not None else 0
-    wrong = [size for size in sorted(sizes) if size % _MULTIPLE and size > 1 and (not step or size % (2 * step) == step % (2 * step))]
+    wrong = [size for size in sorted(sizes) if size % MULTIPLE and size > 1 and (not step or size % (2 * step) == step % (2 * step))]
     return wrong or None
 
 
@@ -77,5 +84,5 @@ def _saved(one: Ran, sizes: list[int]) -> float:
     row = one.row
     assert isinstance(row, OperatorRow)
     assert row.lower_bound_s is not None
-    padded = math.prod(math.ceil(size / _MULTIPLE) * _MULTIPLE / size for size in sizes)
+    padded = math.prod(math.ceil(size / MULTIPLE) * MULTIPLE / size for size in sizes)
     return max(0.0, one.left_s - row.lower_bound_s * padded)
