@@ -24,7 +24,7 @@ def small_operators(case: Case) -> Advice | None:
     of = {one.key: one.headroom_s or 0.0 for one in found}
     calls = sum(one.row.calls for one in found)
     return Advice(
-        title="Fuse the small operators",
+        title="Fuse the small operators" if _fusable(found) else "Run fewer small operators",
         saves_s=sum(of.values()),
         evidence=(
             f"{calls:,.0f} calls {case.per} do less work than it takes to start them: {seconds(total(found))} "
