@@ -67,8 +67,9 @@ def culprits(one: Ran, hopper: bool) -> list[int] | None:
     name = one.kernels[0].name
     half = (one.row.precision in ("fp16", "bf16")) if isinstance(one.row, OperatorRow) else _HALF.search(name) is not None
     aligned = _ALIGNED.search(name)
-    by_alignment = aligned is not None and (aligned[1] in "12" or (half and aligned[1] == "4"))
-    if not by_alignment and not (half and (_SIMT.search(name) or (hopper and "s1688" in name))):
+    simt = half and _SIMT.search(name) is not None
+    by_alignment = aligned is not None and not simt and (aligned[1] in "12" or half)
+    if not by_alignment and not simt and not (half and hopper and "s1688" in name):
         return None
     sizes = {size for tensor in one.tensors if len(tensor) > 1 for size in tensor[-2:]}
     if not sizes:

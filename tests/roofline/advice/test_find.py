@@ -1,0 +1,81 @@
+"""All rules together: no time twice, nothing below the noise, no saving above the time it names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from rooflines.pipeline.reading import analyze_trace
+from rooflines.roofline.analysis import HostWork, OtherPrograms, Steps, Synchronisation
+from rooflines.roofline.findings import RULES, find
+from rooflines.roofline.machine import noise_s, unsteady
+from rooflines.roofline.verdict import verdict
+from tests.roofline.advice.cases import STEP_S, analysis, kernel, row
+
+pytestmark = pytest.mark.unit
+
+DATA = Path(__file__).parents[2] / "data" / "traces"
+TRACES = sorted(path.relative_to(DATA).as_posix() for path in DATA.rglob("*.json.gz") if "fuzz" not in path.parts)
+
+
+def steps(median_s=STEP_S, half_s=0.001):
+    return Steps(count=10, median_s=median_s, p10_s=median_s, p90_s=median_s, ci95_s=(median_s - half_s, median_s + half_s))
+
+
+def waiting(**more):
+    idle = {"host_bound": 0.05, "synchronisation": 0.004}
+    waits = (Synchronisation(call="cudaStreamSynchronize", calls=1, wait_s=0.1, idle_s=0.02, operator="aten::item"),)
+    work = (HostWork(kind="python", name="data.py(7): load", calls=1, idle_s=0.02),)
+    add = row("aten::add", 0.03, 0.006, category="element-wise", kernels=(kernel("add", 0.03, calls=100),))
+    return analysis(add, idle=idle, synchronisations=waits, host_work=work, **more)
+
+
+def test_every_second_is_saved_once():
+    found = find(waiting())
+    assert {finding.title: round(finding.saves_s, 6) for finding in found} == {
+        "Element-wise operators run at 20 % of the bound": 0.024,
+        "Let the host run ahead of the device": 0.02,
+        "Move work of the host out of the step": 0.02,
+        "Keep the device busy": 0.014,
+    }
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_no_two_savings_are_of_the_same_time_in_real_traces(name):
+    made = analyze_trace(DATA / name)[1]
+    findings = find(made)
+    assert sum(finding.saves_s for finding in findings) <= made.division.step_s + made.timeline.overlap_s + 1e-9
+    assert all(0 < finding.saves_s <= made.division.step_s for finding in findings)
+    assert len({finding.title for finding in findings}) == len(findings)
+
+
+def test_the_traces_get_different_advice():
+    suggestions = [finding.suggestion for name in TRACES for finding in find(analyze_trace(DATA / name)[1])]
+    assert len(set(suggestions)) >= 9
+    assert sum("torch.compile the model" in suggestion for suggestion in suggestions) <= len(suggestions) / 10
+
+
+def test_advice_within_the_noise_is_not_given_on_a_machine_that_is_not_quiet():
+    titles = [finding.title for finding in find(waiting(steps=steps(half_s=0.015)))]
+    assert "Keep the device busy" not in titles
+    assert "Let the host run ahead of the device" in titles
+    assert len(find(waiting(steps=steps(half_s=0.009)))) == 4, "an interval of 9 % is not wide"
+    company = OtherPrograms(busy=1.2, threads=2)
+    assert noise_s(waiting(steps=steps(half_s=0.009), other_programs=company)) == pytest.approx(0.009)
+
+
+def test_a_machine_that_is_not_quiet_is_said_first():
+    shared = waiting(steps=steps(), other_programs=OtherPrograms(busy=1.2, threads=2))
+    assert verdict(shared).startswith("Shared machine: other programs kept 1.2 of 2 processors busy while the steps were timed. ")
+    wide = waiting(steps=steps(half_s=0.02))
+    assert verdict(wide).startswith("Unsteady times: the median step is only known within ±20 %. ")
+    both = msgspec.structs.replace(wide, other_programs=OtherPrograms(busy=1.2, threads=2))
+    assert "while the steps were timed, and the median step is only known within ±20 %." in verdict(both)
+    assert unsteady(waiting(steps=steps())) == ""
+
+
+def test_every_rule_is_a_function_with_a_description():
+    assert all(rule.__doc__ or rule.__name__.startswith("slow_") for rule in RULES)
+    assert len({rule.__module__ + rule.__name__ for rule in RULES}) == len(RULES)

@@ -1,0 +1,117 @@
+"""Waits for the device, work of the host in the step, launching, threads."""
+
+from __future__ import annotations
+
+import pytest
+
+from rooflines.profiler.records import Environment, Workload
+from rooflines.roofline.advice import host, small_kernels
+from rooflines.roofline.analysis import HostWork, Synchronisation
+from tests.roofline.advice.cases import case, kernel, row
+
+pytestmark = pytest.mark.unit
+
+
+def wait(operator="aten::item", idle_s=0.01, where="train.py(41): step", calls=4):
+    return Synchronisation(call="cudaStreamSynchronize", calls=calls, wait_s=0.05, idle_s=idle_s, operator=operator, where=where)
+
+
+@pytest.mark.parametrize(
+    ("operator", "advice"),
+    [("aten::item", "read it only every hundred steps"), ("aten::nonzero", "torch.where"), ("aten::to", "non_blocking=True"),
+     ("", "synchronize()")],
+)  # fmt: skip
+def test_a_wait_names_its_operator_and_its_line(operator, advice):
+    idle = {"synchronisation": 0.002, "host_bound": 0.02}
+    found = host.synchronisation(case(idle=idle, synchronisations=(wait(operator),)))
+    assert found.saves_s == 0.01
+    assert found.of == {("idle", "synchronisation"): 0.002, ("idle", "host_bound"): 0.008}
+    assert f"{operator or 'cudaStreamSynchronize'} in train.py(41): step, 4 times" in found.evidence
+    assert advice in found.suggestion
+
+
+def test_waits_that_leave_no_idle_time_are_left_alone():
+    assert host.synchronisation(case(idle={"host_bound": 0.02}, synchronisations=(wait(idle_s=0.0),))) is None
+    assert host.synchronisation(case(idle={"host_bound": 0.02})) is None
+
+
+def test_work_of_the_host_in_the_step_is_named():
+    work = (
+        HostWork(kind="python", name="data.py(7): preprocess", calls=1, idle_s=0.03),
+        HostWork(kind="operator", name="aten::max", shapes="1x5184x1", calls=5, idle_s=0.01, where="boxes.py(3): nms"),
+    )
+    found = host.preprocessing(case(idle={"host_bound": 0.05}, host_work=work))
+    assert found.saves_s == pytest.approx(0.04)
+    assert "data.py(7): preprocess 30.0 ms, aten::max (1x5184x1) in boxes.py(3): nms 10.0 ms" in found.evidence
+    assert host.preprocessing(case(idle={"host_bound": 0.02}, host_work=work)).saves_s == 0.02, "no more than the idle time"
+    assert host.preprocessing(case(idle={"host_bound": 0.05})) is None
+
+
+def test_time_without_an_operator_is_to_be_looked_into():
+    stretches = (HostWork(kind="unrecorded", name="", calls=5, idle_s=0.03),)
+    found = host.unrecorded(case(idle={"host_bound": 0.05}, host_work=stretches))
+    assert found.saves_s == 0.03
+    assert "with_stack=True" in found.suggestion
+    assert host.unrecorded(case(idle={"host_bound": 0.05})) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "calls", "advice"),
+    [("cudaMalloc", 10, "expandable_segments"), ("cudaFree", 0.1, "a few steps before"), ("cudaLaunchKernel", 1, "a few steps before")],
+)
+def test_first_calls_and_allocations(name, calls, advice):
+    began = (HostWork(kind="runtime", name=name, calls=calls, idle_s=0.03),)
+    assert advice in host.beginning(case(idle={"host_bound": 0.05}, host_work=began)).suggestion
+    assert host.beginning(case(idle={"host_bound": 0.05})) is None
+
+
+def launched(time_s, **more):
+    kernels = (kernel("gemm", time_s, calls=1000),)
+    return case(row("aten::mm", time_s, kernels=kernels), idle={"host_bound": 0.04, "kernel_wait": 0.01}, **more)
+
+
+def test_short_kernels_are_launched_together():
+    found = host.launching(launched(0.01))
+    assert found.saves_s == pytest.approx(0.05)
+    assert found.suggestion.startswith(small_kernels.GRAPH)
+    assert "a kernel runs for 10.0 µs on average" in found.evidence
+    assert host.launching(launched(0.01, compiled=True)).suggestion == small_kernels.COMPILED_GRAPH
+
+
+def test_long_kernels_are_not_the_reason():
+    assert "CUDA graph" not in host.launching(launched(0.1)).suggestion
+
+
+def test_idle_time_that_is_explained_is_not_claimed_again():
+    made = launched(0.01)
+    made.take(host.Advice("", 0.03, "", "", {("idle", "host_bound"): 0.03}))
+    found = host.launching(made)
+    assert found.saves_s == pytest.approx(0.02)
+    assert "another 20 % of the step" in found.evidence
+
+
+def test_a_busy_device_and_waiting_for_others_get_no_advice():
+    assert host.launching(case(idle={"host_bound": 0.004})) is None
+    assert host.launching(case(idle={"outside": 0.09})) is None
+
+
+def test_python_between_the_operators_of_a_cpu():
+    found = host.between_operators(case(idle={"host_bound": 0.04}, device="cpu"))
+    assert found.saves_s == pytest.approx(0.04)
+    assert host.between_operators(case(idle={"host_bound": 0.04})) is None
+    compiled = Workload(name="vit", mode="inference", compiled=True)
+    assert (
+        "compile"
+        not in host.between_operators(case(idle={"host_bound": 0.04}, device="cpu", workload=compiled, compiled=True)).suggestion
+    )
+
+
+@pytest.mark.parametrize(("device", "threads", "cores", "said"), [("cpu", 8, 4, True), ("cpu", 4, 4, False), ("cuda:0", 8, 4, False),
+                                                                  ("cpu", 8, None, False)])  # fmt: skip
+def test_more_threads_than_cores(device, threads, cores, said):
+    environment = Environment(rooflines="0", device=device, device_name="", threads=threads, cpu_cores=cores, cpu_threads=8)
+    found = host.oversubscribed(case(device=device, environment=environment))
+    assert (found is not None) == said
+    if said:
+        assert "OMP_NUM_THREADS=4" in found.suggestion
+        assert found.saves_s is None

@@ -1,0 +1,115 @@
+"""Optimizer, gradients, memory, communication and input."""
+
+from __future__ import annotations
+
+import pytest
+
+from rooflines.roofline.advice import communication, input, memory, optimizer
+from rooflines.roofline.analysis import HostWork, Memory, PageFaults, Recomputation
+from tests.roofline.advice.cases import case, kernel, row, unmodelled
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.mark.parametrize("name", ["aten::zero_", "aten::_foreach_zero_", "aten::fill_"])
+def test_gradients_filled_with_zeros(name):
+    found = optimizer.zeroed_gradients(case(row(name, 0.004, phase="optimizer", calls=160), row(name, 0.01, phase="forward")))
+    assert found.saves_s == 0.004
+    assert "set_to_none=True" in found.suggestion
+    assert optimizer.zeroed_gradients(case(row("aten::zero_", 0.01, phase="backward"))) is None
+
+
+def test_an_update_in_a_loop():
+    idle = (HostWork(kind="optimizer", name="Optimizer.step#SGD.step", calls=1, idle_s=0.02),)
+    rows = (row("aten::add_", 0.01, 0.002, phase="optimizer", calls=320), unmodelled("aten::mul_", 0.01, phase="optimizer", calls=160))
+    found = optimizer.loop(case(*rows, idle={"host_bound": 0.015}, host_work=idle))
+    assert found.saves_s == pytest.approx(0.008 + 0.015)
+    assert "480 small calls a step" in found.evidence
+    assert "fused=True" in found.suggestion
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        row("aten::add_", 0.01, 0.002, phase="optimizer", calls=20),
+        row("aten::_foreach_add_", 0.01, 0.002, phase="optimizer", calls=320),
+        row("aten::add_", 0.01, 0.002, phase="backward", calls=320),
+        row("aten::add_", 0.01, 0.002, phase="optimizer", calls=320, kernels=(kernel("multi_tensor_apply_kernel", calls=4),)),
+    ],
+)
+def test_an_update_of_all_parameters_at_once(one):
+    assert optimizer.loop(case(one)) is None
+
+
+def test_memory_that_is_given_back_every_step():
+    found = memory.page_faults(case(device="cpu", page_faults=PageFaults(timed=21_000, traced=12_000)))
+    assert "took 21,000 pages each from the system (the traced ones 12,000)" in found.evidence
+    assert found.saves_s == pytest.approx(21_000 * memory.PAGE_S)
+    assert "MALLOC_TRIM_THRESHOLD_" in found.suggestion
+    assert memory.page_faults(case(device="cpu", page_faults=PageFaults(timed=300))) is None
+    assert memory.page_faults(case(device="cpu")) is None
+
+
+def test_recomputation_costs_what_runs_twice():
+    rows = (
+        row("aten::linear", 0.01, module="block.0", shapes="8x64, 64x64"),
+        row("aten::linear", 0.012, module="block.0", shapes="8x64, 64x64", phase="backward"),
+        row("aten::mm", 0.02, shapes="64x8, 8x64", phase="backward"),
+    )
+    again = Recomputation(time_s=0.011, calls=12, operators=("aten::linear",))
+    found = memory.recomputed(case(*rows, recomputation=again, memory=Memory(peak_bytes=8 << 30)))
+    assert (found.saves_s, found.of) == (0.011, {("operator", 1): 0.012})
+    assert "11.0 ms a step (11 % of the step); peak memory is 8.00 GiB" in found.evidence
+    assert memory.recomputed(case(*rows)) is None
+
+
+def collective(name="nccl:all_reduce", size=3_000_000, time_s=0.01, exposed_s=0.01, **more):
+    return row(name, time_s, category="communication", bound="communication", bytes=2 * size, exposed_s=exposed_s, **more)
+
+
+def test_a_collective_far_below_any_link_waits_for_a_rank():
+    found = communication.late_rank(case(collective(size=6_000_000, time_s=0.0069, exposed_s=0.0069)))
+    # 6 MB at 2 GB/s, and the time to begin.
+    assert found.saves_s == pytest.approx(0.0069 - 0.003 - 0.0001)
+    assert "bucket" not in found.suggestion
+    assert "all ranks" in found.suggestion
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        collective(size=100_000_000, time_s=0.01),  # 10 GB/s
+        collective(size=3000, time_s=0.0001, exposed_s=0.0001),  # as long as starting takes
+        collective(size=0, time_s=0.01),  # of a size that is not known
+        collective(size=3000, time_s=0.01, exposed_s=0.0),
+    ],
+)
+def test_a_collective_that_its_size_explains_or_that_is_hidden(one):
+    assert communication.late_rank(case(one)) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [("nccl:all_reduce", "start the all-reduce earlier"), ("c10d::alltoall_base_", "all-to-all beside"),
+     ("c10d::_allgather_base_", "FSDP"), ("nccl:broadcast", "run layers that do not need it")],
+)  # fmt: skip
+def test_exposed_communication_is_advised_by_its_kind(name, advice):
+    found = communication.exposed(case(collective(name, size=100_000_000, time_s=0.02, exposed_s=0.015)))
+    assert found.saves_s == 0.015
+    assert advice in found.suggestion
+    assert "sizes are not recorded" not in found.evidence
+
+
+def test_orphan_kernels_of_collectives_count_and_hidden_ones_cost_nothing():
+    orphan = unmodelled("ncclDevKernel_AllReduce_Sum_bf16_RING_LL", 0.02, exposed_s=0.01)
+    found = communication.exposed(case(orphan))
+    assert found.saves_s == 0.01
+    assert "sizes are not recorded" in found.evidence
+    assert communication.exposed(case(collective(exposed_s=0.0))) is None
+
+
+def test_a_loader_that_the_step_waits_for():
+    found = input.load_faster(case(idle={"data_loading": 0.03}))
+    assert found.saves_s == 0.03
+    assert "30 % of the step" in found.evidence
+    assert input.load_faster(case(idle={"data_loading": 0.003})) is None
