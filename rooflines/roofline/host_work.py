@@ -128,7 +128,11 @@ def _operators(trace: Trace, calls: Calls, host_bound: Intervals, on_launching: 
     alone = before[calls.after] == before[:-1]
     waits = _named(trace, lambda name: is_wait(name) or name.startswith(_COMMUNICATES) or is_backward_node(name))[host.name]
     library = alone | (host.kind == RUNTIME) | _named(trace, lambda name: name.startswith("aten::"))[host.name]
-    chosen = np.flatnonzero(on_launching & ((host.kind == OPERATOR) | (host.kind == RUNTIME)) & ~waits & library)
+    # What is short lies in nothing of its own that is long.
+    lasting = calls.end_ns - host.start_ns >= _LONG_OPERATOR_NS
+    chosen = np.flatnonzero(
+        on_launching & ((host.kind == OPERATOR) | (host.kind == RUNTIME)) & ~waits & library & (lasting | covered(lasting, calls.after))
+    )
     which, starts, ends = exclusive(host.thread[chosen], host.start_ns[chosen], calls.end_ns[chosen])
     own = np.bincount(which, weights=ends - starts, minlength=len(chosen))
     idle = np.bincount(which, weights=intervals.covered(host_bound, np.stack((starts, ends), axis=1)), minlength=len(chosen))

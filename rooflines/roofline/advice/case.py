@@ -7,7 +7,7 @@ see: a matrix product that padding makes faster is not counted among slow matrix
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from rooflines.device_specs.records import Ceilings
@@ -89,6 +89,7 @@ class Case:
         self.of = "the step" if analysis.basis.per == "step" else "this trace"
         self.given: list[str] = []  # what was suggested already
         self._taken: dict[Key, float] = {}
+        self._ran = {key: Ran(key, row, row.time_s) for key, row in _rows(analysis)}
 
     @property
     def on_device(self) -> bool:
@@ -103,7 +104,7 @@ class Case:
 
     def ran(self, chosen: Callable[[Ran], bool] = lambda _: True) -> list[Ran]:
         """The chosen ones of all rows and operators without a count that have time left."""
-        return [one for one in self.every() if one.left_s > 0 and chosen(one)]
+        return [one for one in self._ran.values() if one.left_s > 0 and chosen(one)]
 
     def idle_s(self, cause: str) -> float:
         """Idle time of one cause that no advice is about yet."""
@@ -114,19 +115,23 @@ class Case:
         self.given.append(advice.suggestion)
         for key, time_s in advice.of.items():
             self._taken[key] = self._taken.get(key, 0.0) + time_s
+            if key in self._ran:
+                self._ran[key] = self._ran[key]._replace(left_s=max(0.0, self._ran[key].left_s - time_s))
 
     def share(self, time_s: float) -> str:
         """``59 % of the step``."""
         return f"{percent(time_s / self.step_s) if self.step_s else '?'} of {self.of}"
 
-    def every(self) -> Iterator[Ran]:
+    def every(self) -> Iterable[Ran]:
         """All rows and operators without a count."""
-        rows: list[tuple[Key, OperatorRow | Unmodelled]] = [
-            (("operator", place), row) for place, row in enumerate(self.analysis.operators)
-        ]
-        if self.analysis.coverage is not None:
-            rows += [(("unmodelled", place), row) for place, row in enumerate(self.analysis.coverage.unmodelled)]
-        return (Ran(key, row, max(0.0, row.time_s - self._taken.get(key, 0.0))) for key, row in rows)
+        return self._ran.values()
+
+
+def _rows(analysis: Analysis) -> Iterator[tuple[Key, OperatorRow | Unmodelled]]:
+    for place, row in enumerate(analysis.operators):
+        yield ("operator", place), row
+    for place, gap in enumerate(analysis.coverage.unmodelled if analysis.coverage is not None else ()):
+        yield ("unmodelled", place), gap
 
 
 def idle_of(analysis: Analysis, cause: str) -> float:

@@ -102,12 +102,11 @@ def unrecorded(case: Case) -> Advice | None:
 
 def beginning(case: Case) -> Advice | None:
     """Long calls of the device's runtime that do not wait: libraries and kernels that are loaded, memory that is allocated."""
-    found = [one for one in case.analysis.host_work if one.kind == "runtime"]
+    found = [one for one in case.analysis.host_work if one.kind == "runtime" and (_allocates(one) or not _recurs(case, one))]
     idle_s = min(case.idle_s("host_bound"), sum(one.idle_s for one in found))
     if idle_s <= 0:
         return None
-    most = found[0]
-    allocates = ("Malloc" in most.name or "Free" in most.name) and most.idle_s < FIRST_CALL_S * most.calls
+    allocates = _allocates(found[0])
     return Advice(
         title="Allocate memory before the steps" if allocates else "Warm up before the recorded steps",
         saves_s=idle_s,
@@ -122,6 +121,15 @@ def beginning(case: Case) -> Advice | None:
         ),
         of={("idle", "host_bound"): idle_s},
     )
+
+
+def _allocates(one: HostWork) -> bool:
+    return ("Malloc" in one.name or "Free" in one.name) and one.idle_s < FIRST_CALL_S * one.calls
+
+
+def _recurs(case: Case, one: HostWork) -> bool:
+    """Whether it happens in every one of several steps, as no first call does."""
+    return case.analysis.basis.steps > 1 and one.calls >= 1
 
 
 def launching(case: Case) -> Advice | None:

@@ -6,7 +6,7 @@ import pytest
 
 from rooflines.profiler.records import Environment, Workload
 from rooflines.roofline.advice import host, small_kernels
-from rooflines.roofline.analysis import HostWork, Synchronisation
+from rooflines.roofline.analysis import Basis, HostWork, Synchronisation
 from tests.roofline.advice.cases import case, kernel, row
 
 pytestmark = pytest.mark.unit
@@ -63,6 +63,11 @@ def test_first_calls_and_allocations(name, calls, advice):
     began = (HostWork(kind="runtime", name=name, calls=calls, idle_s=0.03),)
     assert advice in host.beginning(case(idle={"host_bound": 0.05}, host_work=began)).suggestion
     assert host.beginning(case(idle={"host_bound": 0.05})) is None
+
+
+def test_what_recurs_in_every_step_is_no_first_call():
+    began = (HostWork(kind="runtime", name="aten::_foreach_add_", calls=2, idle_s=0.03),)
+    assert host.beginning(case(idle={"host_bound": 0.05}, host_work=began, basis=Basis(steps=3))) is None
 
 
 def launched(time_s, **more):
