@@ -58,6 +58,8 @@ RULES: tuple[Rule, ...] = (
     host.between_operators,
     host.oversubscribed,
 )
+# What can be said of a run without a trace.
+_UNTRACED_RULES: tuple[Rule, ...] = (memory.page_faults, host.oversubscribed)
 # What happens only once is no advice for a step.
 _START_UP_RULES: tuple[Rule, ...] = (input.load_faster,)
 
@@ -71,10 +73,9 @@ _MORE_STEPS = Finding(
 
 def find(analysis: Analysis) -> tuple[Finding, ...]:
     """The findings of ``analysis``, largest saving first, in seconds of the timed (unprofiled) step. No two are about the same time."""
-    if analysis.timeline is None or not (analysis.operators or (analysis.coverage is not None and analysis.coverage.unmodelled)):
-        return ()
     start_up = analysis.basis.start_up
-    found = sorted(_found(Case(analysis), _START_UP_RULES if start_up else RULES), key=lambda finding: -finding.saves_s)
+    rules = _UNTRACED_RULES if analysis.timeline is None else _START_UP_RULES if start_up else RULES
+    found = sorted(_found(Case(analysis), rules), key=lambda finding: -finding.saves_s)
     return (*found[:MOST], *([_MORE_STEPS] if start_up else []))
 
 

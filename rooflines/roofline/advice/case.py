@@ -85,7 +85,7 @@ class Case:
         # On a CPU operators are slower under the profiler, too.
         self.scale = min(1.0, analysis.steps.median_s / self.step_s) if analysis.steps is not None and self.step_s else 1.0
         self.ceilings = Ceilings(device="", kind="", ceilings=analysis.ceilings)
-        self.per = "a step" if analysis.basis.per == "step" else "in this trace"
+        self.per = "in this trace" if analysis.basis.per != "step" else "a step" if self.scale == 1.0 else "a traced step"
         self.of = "the step" if analysis.basis.per == "step" else "this trace"
         self.given: list[str] = []  # what was suggested already
         self._taken: dict[Key, float] = {}
@@ -158,4 +158,6 @@ def total(ran: list[Ran]) -> float:
 def _step_s(analysis: Analysis) -> float:
     if analysis.division is not None:
         return analysis.division.step_s
-    return analysis.timeline.span_s if analysis.timeline is not None else 0.0
+    if analysis.timeline is not None:
+        return analysis.timeline.span_s
+    return analysis.steps.median_s if analysis.steps is not None else 0.0
