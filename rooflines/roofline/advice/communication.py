@@ -71,7 +71,8 @@ def _communicates(one: Ran) -> bool:
 
 
 def _exposed_s(one: Ran) -> float:
-    return one.row.time_s if one.row.exposed_s is None else one.row.exposed_s
+    """The part that nothing hides; where that is not known, as on a CPU, none."""
+    return one.row.exposed_s or 0.0
 
 
 def _is_slow(one: Ran) -> bool:

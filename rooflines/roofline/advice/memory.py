@@ -8,8 +8,9 @@ from rooflines.units import binary_bytes, seconds
 
 # Page faults a step worth a sentence: 16 MiB of pages of 4 KiB, taken from the system and given back in every step.
 PAGING_FAULTS = 4000
-# What a page of 4 KiB costs at least: the system is entered, the page is filled with zeros.
-PAGE_S = 0.25e-6
+# What a page of 4 KiB costs: the system is entered, fills it with zeros, and takes it back. 0.5 us on a machine of its own, more on a
+# virtual one.
+PAGE_S = 1e-6
 
 
 def page_faults(case: Case) -> Advice | None:
@@ -24,7 +25,7 @@ def page_faults(case: Case) -> Advice | None:
         saves_s=cost_s,
         evidence=(
             f"the timed steps took {round(found.timed):,} pages each from the system{traced}: memory that the C library had given "
-            f"back; entering the system and clearing a page costs at least {seconds(PAGE_S)}"
+            f"back; to enter the system and clear a page takes about {seconds(PAGE_S)}"
         ),
         suggestion="MALLOC_TRIM_THRESHOLD_=8000000000 MALLOC_MMAP_THRESHOLD_=8000000000 in the environment (glibc), or jemalloc",
         of={("idle", "page_faults"): cost_s},
