@@ -14,6 +14,12 @@ from rooflines.units import percent, seconds
 CATEGORIES = ("convolution", "matmul", "attention", "normalisation", "element-wise", "reduction", "copy", "optimizer")
 # Operators that reach more of their bound than this run well.
 GOOD = 0.8
+# A call that takes longer than this fills the device: a larger batch makes it longer, not better.
+LARGE_S = 50e-6
+_LARGE = {
+    "convolution": "torch.backends.cudnn.benchmark = True, which measures the algorithms for each size; channels-last images",
+    "normalisation": "half precision and channels-last images, for which libraries have faster kernels",
+}
 
 
 def slow(category: str) -> Callable[[Case], Advice | None]:
@@ -53,16 +59,34 @@ def _is_judged(one: Ran) -> bool:
 
 
 def _remedy(category: str, case: Case, found: list[Ran]) -> str:
-    workload = case.analysis.workload
+    workload, batch_norm = case.analysis.workload, any("batch_norm" in one.row.name for one in found)
     if category in ("convolution", "normalisation", "reduction") and not workload.channels_last and workload.image_size:
         return channels_last(case.analysis)
     if category == "attention":
-        return "a fused backend (torch.nn.attention.sdpa_kernel), which needs half precision and no dense mask"
+        return _faster_attention(found)
     if category == "optimizer":
         return "torch.optim with fused=True: one pass over the parameters and their states"
     if category == "copy" and all(one.row.module.startswith("DistributedDataParallel") for one in found):
         return "DistributedDataParallel(gradient_as_bucket_view=True, broadcast_buffers=False)"
-    fusable = category in FUSABLE and not any("batch_norm" in one.row.name for one in found)
-    if fusable and case.analysis.compiled:
-        return "graph breaks (TORCH_LOGS=graph_breaks): what they separate is not fused"
-    return fewer_launches(case, found) if fusable else larger_batch(case.analysis)
+    if category in FUSABLE and not batch_norm:
+        return (
+            "graph breaks (TORCH_LOGS=graph_breaks): what they separate is not fused"
+            if case.analysis.compiled
+            else fewer_launches(case, found)
+        )
+    calls = sum(one.row.calls for one in found)
+    if not case.on_device or sum(one.row.time_s for one in found) < LARGE_S * calls:
+        return larger_batch(case.analysis)
+    return _LARGE.get(category, _LARGE["normalisation"]) if category != "matmul" else _faster_products(found)
+
+
+def _faster_attention(found: list[Ran]) -> str:
+    if all(any(word in one.row.name for word in ("flash", "efficient", "cudnn")) for one in found):
+        return "a newer library for fused attention (FlashAttention 3 on Hopper, AITER on AMD): it runs fused already"
+    return "a fused backend (torch.nn.attention.sdpa_kernel), which needs half precision and no dense mask"
+
+
+def _faster_products(found: list[Ran]) -> str:
+    if any(kernel.name.startswith("Cijk_") for one in found for kernel in one.kernels):
+        return "PYTORCH_TUNABLEOP_ENABLED=1, which measures the kernels of the library for each size"
+    return "sizes that are multiples of 128, for which the library has its fastest kernels, and fewer, larger products"

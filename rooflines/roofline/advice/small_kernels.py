@@ -36,15 +36,11 @@ def small_operators(case: Case) -> Advice | None:
 
 
 def fewer_launches(case: Case, found: list[Ran]) -> str:
-    """What makes the device do more for each launch: fusion where that is what the operators allow, else a graph or a larger batch."""
+    """What makes the device do more for each launch: fusion where the operators allow it, else a larger batch."""
     analysis = case.analysis
-    if analysis.workload.source == "model" and not analysis.compiled:
-        return command(analysis, "--compile") if _fusable(found) else larger_batch(analysis)
     if analysis.compiled:
         return COMPILED_GRAPH if case.on_device and not _has_graph(analysis) else larger_batch(analysis)
-    if _fusable(found):
-        return command(analysis, "--compile")
-    return GRAPH if case.on_device and not _has_graph(analysis) else larger_batch(analysis)
+    return command(analysis, "--compile") if _fusable(found) else larger_batch(analysis)
 
 
 def _fusable(found: list[Ran]) -> bool:

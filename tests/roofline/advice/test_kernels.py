@@ -61,9 +61,32 @@ def test_small_operators_that_can_be_fused_are_compiled():
     assert "most of them in block.0" in found.evidence
 
 
-def test_small_operators_that_cannot_be_fused_are_launched_by_a_graph():
+def test_small_operators_that_cannot_be_fused_want_a_larger_batch():
     found = small_kernels.small_operators(case(latency("aten::mm", "matmul")))
-    assert found.suggestion == small_kernels.GRAPH
+    assert found.suggestion == "a larger batch"
+
+
+@pytest.mark.parametrize(
+    ("category", "one", "advice"),
+    [
+        ("matmul", {"time_s": 20e-6}, "a larger batch"),
+        ("matmul", {"time_s": 0.01}, "multiples of 128"),
+        ("matmul", {"time_s": 0.01, "kernels": (kernel("Cijk_Alik_Bljk_BBS_BH_MT256x256x64"),)}, "PYTORCH_TUNABLEOP_ENABLED"),
+        ("convolution", {"time_s": 0.01}, "cudnn.benchmark"),
+        ("attention", {"time_s": 0.01, "name": "aten::_scaled_dot_product_flash_attention"}, "it runs fused already"),
+        ("attention", {"time_s": 0.01, "name": "aten::_scaled_dot_product_attention_math"}, "sdpa_kernel"),
+        ("optimizer", {"time_s": 0.01}, "fused=True"),
+        ("copy", {"time_s": 0.01, "module": "DistributedDataParallel_0"}, "gradient_as_bucket_view"),
+    ],
+)
+def test_what_helps_a_slow_category(category, one, advice):
+    found = categories.slow(category)(case(row(**{"name": "op", **one}, bound_s=one["time_s"] / 10, category=category)))
+    assert advice in found.suggestion
+
+
+def test_slow_operators_between_compiled_ones_are_graph_breaks():
+    found = categories.slow("element-wise")(case(row("aten::add", 0.01, 0.001, category="element-wise"), compiled=True))
+    assert "graph breaks" in found.suggestion
 
 
 def test_compiled_code_is_never_told_to_be_compiled():
@@ -110,7 +133,7 @@ def test_slow_normalisation_over_batches_and_products_are_not_compiled():
     batch_norm = row("aten::native_batch_norm", 0.01, 0.001, category="normalisation")
     product = row("aten::mm", 0.01, 0.001, category="matmul")
     assert "compile" not in categories.slow("normalisation")(case(batch_norm)).suggestion
-    assert "compile" not in categories.slow("matmul")(case(product)).suggestion
+    assert "torch.compile" not in categories.slow("matmul")(case(product)).suggestion
 
 
 def test_lower_precision_saves_what_the_compute_roof_explains():
