@@ -88,11 +88,16 @@ def _around(softmax: Ran, every: list[Ran]) -> _Written | None:
 
 def _uses(product: Ran, scores: tuple[int, ...]) -> bool:
     """Whether a batched product reads scores of this size or makes them."""
-    tensors = [tensor for tensor in product.tensors if len(tensor) >= 3]
-    if len(tensors) < 2 or math.prod(tensors[0][:-2]) != math.prod(scores[:-2]):
+    operands = _operands(product)
+    if len(operands) < 2 or math.prod(operands[0][:-2]) != math.prod(scores[:-2]):
         return False
-    left, right, sizes = tensors[-2], tensors[-1], scores[-2:]
+    (left, right), sizes = operands, scores[-2:]
     return sizes in (left[-2:], left[:-3:-1], right[-2:], right[:-3:-1], (left[-2], right[-1]))
+
+
+def _operands(product: Ran) -> list[tuple[int, ...]]:
+    """The two factors of a batched product; fewer where it is none."""
+    return [tensor for tensor in product.tensors if len(tensor) >= 3][-2:]
 
 
 def _related(one: str, other: str) -> bool:

@@ -85,8 +85,8 @@ class Case:
         # On a CPU operators are slower under the profiler, too.
         self.scale = min(1.0, analysis.steps.median_s / self.step_s) if analysis.steps is not None and self.step_s else 1.0
         self.ceilings = Ceilings(device="", kind="", ceilings=analysis.ceilings)
-        self.per = "in this trace" if analysis.basis.per != "step" else "a step" if self.scale == 1.0 else "a traced step"
-        self.of = "the step" if analysis.basis.per == "step" else "this trace"
+        self.per = "in the trace" if analysis.basis.per != "step" else "a step" if self.scale == 1.0 else "a traced step"
+        self.of = "the step" if analysis.basis.per == "step" else "the trace"
         self.given: list[str] = []  # what was suggested already
         self._taken: dict[Key, float] = {}
         self._ran = {key: Ran(key, row, row.time_s) for key, row in _rows(analysis)}

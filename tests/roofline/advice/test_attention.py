@@ -93,3 +93,8 @@ def test_copies_elsewhere_are_none_of_attentions():
     assert (
         attention.conversions(case(copy, row("aten::_flash_attention_forward", category="attention", module="block.attention"))) is None
     )
+
+
+def test_a_product_whose_last_argument_is_no_matrix():
+    biased = row("aten::baddbmm", 0.004, shapes="96x513x64, 96x64x513, 513", category="matmul", module="layer.0.attention")
+    assert attention.hand_written(case(biased, *written()[1:])) is not None
