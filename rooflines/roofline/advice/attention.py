@@ -71,9 +71,9 @@ def _around(softmax: Ran, every: list[Ran]) -> _Written | None:
         return None
     near = [one for one in every if one.row.phase == softmax.row.phase and _related(one.row.module, softmax.row.module)]
     products = [one for one in near if one.category == "matmul" and _uses(one, scores)]
-    makes = [one for one in products if one.tensors[-1][-1] == scores[-1] and one.tensors[-1][-2] != scores[-1]]
-    reads = [one for one in products if one.tensors[0][-2:] == scores[-2:]]
-    if not products or (len({*(one.key for one in products)}) < 2 and sum(one.row.calls for one in products) < 2 * softmax.row.calls):
+    makes = [one for one in products if _operands(one)[1][-1] == scores[-1] and _operands(one)[1][-2] != scores[-1]]
+    reads = [one for one in products if _operands(one)[0][-2:] == scores[-2:]]
+    if sum(one.row.calls for one in products) < 2 * softmax.row.calls:
         return None
     if softmax.row.phase != "backward" and not (reads and (makes or len(reads) > 1)):
         return None
