@@ -77,7 +77,7 @@ def _around(softmax: Ran, every: list[Ran]) -> _Written | None:
         return None
     if softmax.row.phase != "backward" and not (reads and (makes or len(reads) > 1)):
         return None
-    widths = [size for one in products for tensor in one.tensors for size in tensor[-2:] if size not in scores[-2:]]
+    widths = [size for one in products for factor in _operands(one) for size in factor[-2:] if size not in scores[-2:]]
     passes = [
         one
         for one in near
