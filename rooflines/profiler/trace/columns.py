@@ -209,20 +209,21 @@ class Columns:
             start, end,
             _integers([found.correlation if found.correlation is not None else found.old_correlation for found in args], -1),
             noted,
-            np.array([self._shape(found) for found in args], np.int32),
+            self._launch_shapes(args),
         ))  # fmt: skip
 
-    def _shape(self, args: Args) -> int:
-        """The number of a launch's grid and block, -1 where they are not recorded; each distinct pair is parsed once."""
-        key = (bytes(args.grid), bytes(args.block))
-        found = self._shapes.get(key)
-        if found is None:
+    def _launch_shapes(self, args: list[Args]) -> Int32s:
+        """The number of each launch's grid and block, -1 where they are not recorded; each distinct pair is parsed once."""
+        keys = [(bytes(found.grid), bytes(found.block)) for found in args]
+        for key in dict.fromkeys(keys):
+            if key in self._shapes:
+                continue
             grid, block = (_extent(text) for text in key)
-            found = self._shapes[key] = len(self.launch_shapes) if grid is not None and block is not None else -1
+            self._shapes[key] = len(self.launch_shapes) if grid is not None and block is not None else -1
             if grid is not None and block is not None:
                 self.launch_shapes.append((grid, block))
             self._held += 400 + sum(map(len, key))
-        return found
+        return np.array([self._shapes[key] for key in keys], np.int32)
 
     def _take_frames(self, events: list[Event]) -> None:
         """Keep the places in source files among these events of the Python stack."""
