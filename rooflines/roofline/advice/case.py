@@ -98,8 +98,10 @@ class Case:
 
     @property
     def judged(self) -> bool:
-        """Whether more of the busy time has a count than not, so that bounds speak for it."""
+        """Whether shapes are recorded and more of the busy time has a count than not, so that bounds speak for it."""
         coverage = self.analysis.coverage
+        if coverage is not None and coverage.shapes_recorded is False:
+            return False
         return coverage is None or coverage.modelled_time_fraction is None or coverage.modelled_time_fraction >= 0.5
 
     def ran(self, chosen: Callable[[Ran], bool] = lambda _: True) -> list[Ran]:

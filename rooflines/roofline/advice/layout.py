@@ -6,6 +6,7 @@ import re
 
 from rooflines.roofline.advice.case import Advice, Case
 from rooflines.roofline.advice.command import channels_last
+from rooflines.roofline.kernel_names import short_kernel
 from rooflines.units import seconds
 
 _CONVERTS = re.compile(r"nchwToNhwc|nhwcToNchw|nchw2nhwc|nhwc2nchw|batched_transpose|SubTensorOp|transpose_NHWC|transpose_NCHW", re.I)
@@ -30,7 +31,7 @@ def conversions(case: Case) -> Advice | None:
         evidence=(
             f"kernels that only change the layout take {seconds(time_s)} {case.per} ({case.share(time_s)}), part of the "
             f"{seconds(around_s)} of the operators that call them; {sum(kernel.calls for kernel in kernels):,.0f} calls, most of the "
-            f"time in {worst.name[:60]}"
+            f"time in {short_kernel(worst.name)}"
         ),
         suggestion=channels_last(case.analysis),
         of={key: part for key, (_, part) in found.items()},

@@ -7,6 +7,7 @@ import re
 
 from rooflines.roofline.advice.case import Advice, Case, Ran, total, whole
 from rooflines.roofline.analysis import OperatorRow
+from rooflines.roofline.kernel_names import short_kernel
 from rooflines.units import seconds
 
 _PRODUCTS = re.compile(r"aten::(mm|bmm|addmm|baddbmm|addbmm|matmul|linear|einsum|_scaled_mm)$")
@@ -42,7 +43,7 @@ def fallback(case: Case) -> Advice | None:
         saves_s=saves_s,
         evidence=(
             f"matrix products on fallback kernels take {seconds(time_s)} {case.per} ({case.share(time_s)}){because}; the "
-            f"longest is {worst.row.name}{where} ({worst.row.shapes or 'no shapes'}) on {worst.kernels[0].name[:60]}"
+            f"longest is {worst.row.name}{where} ({worst.row.shapes or 'no shapes'}) on {short_kernel(worst.kernels[0].name)}"
         ),
         suggestion=f"pad {which} to a multiple of {MULTIPLE} (tokenizer pad_to_multiple_of={MULTIPLE}, F.pad, vocabulary size)",
         of=whole(rows),
