@@ -205,6 +205,20 @@ class HostWork(msgspec.Struct, frozen=True, kw_only=True):
     where: str = ""
 
 
+class CollectiveRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Collectives of one kind and size: calls, their time, and the part of it that nothing hides.
+
+    ``bytes`` is the size of one, by which NVIDIA's nccl-tests divide; None where the trace does not hold it.
+    """
+
+    kind: str
+    bytes: int | None
+    calls: int | float
+    time_s: float
+    exposed_s: float
+    group_size: int | None = None
+
+
 class Recomputation(msgspec.Struct, frozen=True, kw_only=True):
     """Operators of the forward pass that ran again inside the backward pass, as activation checkpointing makes them."""
 
@@ -477,8 +491,8 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     device) divide the same step, ``division.step_s``; ``roofline/partition.py`` has the rules. Where steps on a device were timed
     without the profiler, the idle time is what the timed step leaves. ``trace_timeline`` is the trace as recorded, from the first to
     the last device event. ``step_breakdown`` is the mean of ``traced_steps``, or of the whole trace where it has no steps.
-    ``synchronisations`` and ``host_work`` explain part of the idle time of a device. ``compiled`` says that code of ``torch.compile``
-    ran.
+    ``synchronisations`` and ``host_work`` explain part of the idle time of a device, ``collectives`` are its collectives by size.
+    ``compiled`` says that code of ``torch.compile`` ran.
     """
 
     schema: str = ANALYSIS_SCHEMA
@@ -506,6 +520,7 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     synchronisations: tuple[Synchronisation, ...] = ()
     host_work: tuple[HostWork, ...] = ()
     recomputation: Recomputation | None = None
+    collectives: tuple[CollectiveRow, ...] = ()
     compiled: bool = False
     other_programs: OtherPrograms | None = None
     page_faults: PageFaults | None = None

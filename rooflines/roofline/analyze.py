@@ -38,6 +38,7 @@ from rooflines.roofline.analysis import (
 )
 from rooflines.roofline.attribution import Attribution, Gap, Row, attribute
 from rooflines.roofline.attribution import Kernel as Ran
+from rooflines.roofline.collective_rows import collective_rows
 from rooflines.roofline.compiled import place_compiled
 from rooflines.roofline.feeding import delayed, feeding, limited_by
 from rooflines.roofline.findings import find
@@ -246,6 +247,7 @@ def _with_trace(base: Analysis, trace: Trace, ceilings: Ceilings | None, facts: 
         launches=_launches(trace, attribution),
         **_on_host(attribution, calls, traced, divided),
         recomputation=recomputation(attribution.trace, calls, attribution),
+        collectives=collective_rows(calls, attribution),
         compiled=base.compiled or is_compiled(trace),
         bound_breakdown=divided.bounds(),
         category_breakdown=divided.categories(),

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from rooflines.roofline.advice.case import Advice, Case, Ran, total
-from rooflines.roofline.analysis import OperatorRow
+from rooflines.roofline.analysis import CollectiveRow, OperatorRow
 from rooflines.units import binary_bytes, seconds, si
 
-# Every link between devices is faster than this: PCIe, NVLink, and networks of 25 Gbit/s or more.
+# Below this rate, which every link between devices exceeds (PCIe, NVLink, networks of 25 Gbit/s or more), something else takes time.
 SLOW_BYTE_PER_S = 2e9
+# What a collective would take is put at this rate: one direction of PCIe 3.0 x16, or a network of 100 Gbit/s.
+LINK_BYTE_PER_S = 10e9
+# More all-reduces in a step than a model of any size has buckets of DistributedDataParallel (25 MB each).
+MANY_CALLS = 100
 # No collective on a link that works takes longer to begin.
 LATENCY_S = 100e-6
+_NAMES = {
+    "allreduce": "an all-reduce", "allgather": "an all-gather", "reducescatter": "a reduce-scatter", "alltoall": "an all-to-all",
+    "broadcast": "a broadcast", "sendrecv": "a send and receive", "reduce": "a reduce", "gather": "a gather", "scatter": "a scatter",
+}  # fmt: skip
 _OVERLAP = {
     "alltoall": "run the all-to-all beside layers that do not need it (a stream of its own, pipelined embeddings)",
     "all_to_all": "run the all-to-all beside layers that do not need it (a stream of its own, pipelined embeddings)",
@@ -23,24 +31,25 @@ _OVERLAP = {
 
 def late_rank(case: Case) -> Advice | None:
     """Collectives that take far longer than any link needs for their size: a rank comes late, or the fabric is slow."""
-    found = {one: _waited_s(one) for one in case.ran(_communicates) if _is_slow(one)}
-    waited_s = sum(found.values())
-    if not waited_s:
+    slow = [one for one in case.analysis.collectives if _is_slow(one)]
+    rows = {one: min(one.left_s, _exposed_s(one)) for one in case.ran(_communicates)}
+    exposed_s = sum(rows.values())
+    waited_s = min(exposed_s, sum(_waited_s(one) for one in slow))
+    if waited_s <= 0:
         return None
-    worst = max(found, key=lambda one: found[one])
-    row = worst.row
-    assert isinstance(row, OperatorRow)
-    size, each_s = row.bytes / row.calls / 2, row.time_s / row.calls
+    worst = max(slow, key=_waited_s)
+    assert worst.bytes is not None
+    each_s = worst.time_s / worst.calls
     return Advice(
         title="Find the rank that the others wait for",
         saves_s=waited_s,
         evidence=(
-            f"{row.name} moves {binary_bytes(size)} in {seconds(each_s)} ({si(size / each_s, 'B/s')}), far below what a link does; "
-            f"such collectives take {seconds(sum(one.row.time_s for one in found))} {case.per}, of which their size does not explain "
-            f"{seconds(waited_s)} ({case.share(waited_s)}) that run while nothing is computed"
+            f"{_NAMES.get(worst.kind, worst.kind)} of {binary_bytes(worst.bytes)} takes {seconds(each_s)} "
+            f"({si(worst.bytes / each_s, 'B/s')}), far below what a link does; {seconds(waited_s)} ({case.share(waited_s)}) of such "
+            "collectives, which their size does not explain, run while nothing is computed"
         ),
         suggestion="rooflines analyze on the traces of all ranks names the late rank; if none is late, measure the fabric (nccl-tests)",
-        of={one.key: part for one, part in found.items()},
+        of={one.key: waited_s * part / exposed_s for one, part in rows.items()},
     )
 
 
@@ -52,6 +61,8 @@ def exposed(case: Case) -> Advice | None:
         return None
     time_s, most = total(list(found)), max(found, key=lambda one: found[one])
     known = all(isinstance(one.row, OperatorRow) and one.row.bytes for one in found if found[one])
+    calls = _reduced(case)
+    many = f", in {calls:,.0f} all-reduces" if calls > MANY_CALLS else ""
     unknown = "" if known else "; sizes are not recorded, so part of it may be waiting for a late rank"
     rest = "the rest of the " if time_s < sum(one.row.time_s for one in found) else ""
     return Advice(
@@ -59,11 +70,16 @@ def exposed(case: Case) -> Advice | None:
         saves_s=exposed_s,
         evidence=(
             f"{rest}communication takes {seconds(time_s)} {case.per}, of which {seconds(exposed_s)} ({case.share(exposed_s)}) run "
-            f"while nothing is computed, most of it in {most.row.name}{unknown}"
+            f"while nothing is computed, most of it in {most.row.name}{many}{unknown}"
         ),
         suggestion=f"{_overlap(case, most)}; rooflines analyze on the traces of all ranks",
         of={one.key: part for one, part in found.items()},
     )
+
+
+def _reduced(case: Case) -> float:
+    """All-reduces a step."""
+    return sum(one.calls for one in case.analysis.collectives if one.kind == "allreduce")
 
 
 def _communicates(one: Ran) -> bool:
@@ -75,23 +91,19 @@ def _exposed_s(one: Ran) -> float:
     return one.row.exposed_s or 0.0
 
 
-def _is_slow(one: Ran) -> bool:
-    row = one.row
-    if not isinstance(row, OperatorRow) or not row.bytes or not row.calls or not row.time_s:
-        return False
-    return row.time_s / row.calls > LATENCY_S and row.bytes / 2 / row.time_s < SLOW_BYTE_PER_S
+def _is_slow(one: CollectiveRow) -> bool:
+    return bool(one.bytes) and one.time_s / one.calls > LATENCY_S and (one.bytes or 0) * one.calls / one.time_s < SLOW_BYTE_PER_S
 
 
-def _waited_s(one: Ran) -> float:
-    """The exposed time beyond what the slowest link would need."""
-    row = one.row
-    assert isinstance(row, OperatorRow)
-    needed_s = row.calls * LATENCY_S + row.bytes / 2 / SLOW_BYTE_PER_S
-    return max(0.0, min(one.left_s, _exposed_s(one)) - needed_s)
+def _waited_s(one: CollectiveRow) -> float:
+    """The exposed time beyond what a link would need, which carries each byte twice in a ring's all-reduce."""
+    return max(0.0, one.exposed_s - one.calls * (LATENCY_S + 2 * (one.bytes or 0) / LINK_BYTE_PER_S))
 
 
 def _overlap(case: Case, most: Ran) -> str:
     told = " ".join((most.row.name, *(kernel.name for kernel in most.kernels))).lower()
+    if _reduced(case) > MANY_CALLS:
+        return "DistributedDataParallel, which reduces the gradients in a few buckets during the backward, or one call for many tensors"
     if case.analysis.workload.mode != "training":
         return "fewer ranks for each replica, or two batches in turn, one of which computes meanwhile"
     default = "start it earlier, or run layers that do not need it meanwhile"

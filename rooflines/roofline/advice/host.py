@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rooflines.roofline.advice.case import Advice, Case, Key, idle_of
 from rooflines.roofline.advice.command import command, larger_batch
-from rooflines.roofline.advice.small_kernels import COMPILED_GRAPH, GRAPH
+from rooflines.roofline.advice.small_kernels import COMPILED_GRAPH, GRAPH, MORE_GRAPHS, has_graph
 from rooflines.roofline.analysis import HostWork, Synchronisation
 from rooflines.units import seconds
 
@@ -157,6 +157,8 @@ def launching(case: Case) -> Advice | None:
 def _launch_less(case: Case) -> str:
     """Fewer launches for the same work."""
     analysis = case.analysis
+    if has_graph(analysis):
+        return MORE_GRAPHS
     if analysis.compiled:
         return COMPILED_GRAPH
     return larger_batch(analysis) if analysis.workload.source == "model" else f"{GRAPH}; or a larger batch"

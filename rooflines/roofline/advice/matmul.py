@@ -6,7 +6,7 @@ import math
 import re
 
 from rooflines.roofline.advice.case import Advice, Case, Ran, total, whole
-from rooflines.roofline.analysis import OperatorRow
+from rooflines.roofline.analysis import Kernel, OperatorRow
 from rooflines.roofline.kernel_names import short_kernel
 from rooflines.units import seconds
 
@@ -18,7 +18,7 @@ _HOPPER = re.compile(r"\bG?H(?:100|200|800|20)\b")
 # Elements of 16 bytes: what tensor cores read at once in half precision.
 MULTIPLE = 8
 # Time of which no saving can be stated is worth a sentence from this share of a step on.
-WORTH_UNKNOWN = 0.10
+WORTH_UNKNOWN = 0.05
 
 
 def fallback(case: Case) -> Advice | None:
@@ -26,7 +26,7 @@ def fallback(case: Case) -> Advice | None:
     hopper = is_hopper(case)
     found = [(one, sizes) for one in case.ran(_is_product) if (sizes := culprits(one, hopper)) is not None]
     if not found:
-        return None
+        return _compiled(case, hopper)
     rows = [one for one, _ in found]
     time_s = total(rows)
     known = [(one, sizes) for one, sizes in found if isinstance(one.row, OperatorRow) and one.row.lower_bound_s is not None]
@@ -50,6 +50,26 @@ def fallback(case: Case) -> Advice | None:
     )
 
 
+def _compiled(case: Case, hopper: bool) -> Advice | None:
+    """Fallback kernels inside functions that have no operators of their own: the sizes are not in the trace."""
+    found = {one: kernels for one in case.ran(lambda one: not _is_product(one)) if (kernels := _in_compiled(one, hopper))}
+    of = {one.key: min(one.left_s, sum(kernel.time_s for kernel in kernels)) for one, kernels in found.items()}
+    time_s = sum(of.values())
+    if not of or time_s < WORTH_UNKNOWN * case.step_s:
+        return None
+    longest = max((kernel for kernels in found.values() for kernel in kernels), key=lambda kernel: kernel.time_s)
+    return Advice(
+        title="Pad the matrix products to aligned sizes",
+        saves_s=None,
+        evidence=(
+            f"matrix products on fallback kernels take {seconds(time_s)} {case.per} ({case.share(time_s)}); they run inside compiled "
+            f"functions, so their sizes are not recorded; the longest is {short_kernel(longest.name)}"
+        ),
+        suggestion=f"pad each size of the products to a multiple of {MULTIPLE} (F.pad, embedding and layer widths)",
+        of=of,
+    )
+
+
 def is_hopper(case: Case) -> bool:
     """Whether the device is an H100 or one of its kind, by its name or its kernels."""
     return _HOPPER.search(case.analysis.environment.device_name) is not None or any(
@@ -67,18 +87,31 @@ def culprits(one: Ran, hopper: bool) -> list[int] | None:
         return None
     name = one.kernels[0].name
     half = (one.row.precision in ("fp16", "bf16")) if isinstance(one.row, OperatorRow) else _HALF.search(name) is not None
-    aligned = _ALIGNED.search(name)
-    simt = half and _SIMT.search(name) is not None
-    by_alignment = aligned is not None and not simt and (aligned[1] in "12" or half)
-    if not by_alignment and not simt and not (half and hopper and "s1688" in name):
+    if not is_fallback(name, half=half, hopper=hopper):
         return None
+    aligned = None if half and _SIMT.search(name) else _ALIGNED.search(name)
     sizes = {size for tensor in one.tensors if len(tensor) > 1 for size in tensor[-2:]}
     if not sizes:
         return []
     # A kernel for two elements at a time runs where a size is even and no multiple of four.
-    step = int(aligned[1]) if by_alignment and aligned is not None else 0
+    step = int(aligned[1]) if aligned is not None else 0
     wrong = [size for size in sorted(sizes) if size % MULTIPLE and size > 1 and (not step or size % (2 * step) == step % (2 * step))]
     return wrong or None
+
+
+def is_fallback(name: str, *, half: bool, hopper: bool) -> bool:
+    """Whether a kernel is one for unaligned operands, without tensor cores in half precision, or of an older architecture."""
+    aligned = _ALIGNED.search(name)
+    if aligned is not None and (half or aligned[1] in "12"):
+        return True
+    return half and (_SIMT.search(name) is not None or (hopper and "s1688" in name))
+
+
+def _in_compiled(one: Ran, hopper: bool) -> list[Kernel]:
+    """The fallback kernels of a function without operators of its own, such as a compiled one."""
+    if isinstance(one.row, OperatorRow):
+        return []
+    return [kernel for kernel in one.kernels if is_fallback(kernel.name, half=_HALF.search(kernel.name) is not None, hopper=hopper)]
 
 
 def _saved(one: Ran, sizes: list[int]) -> float:

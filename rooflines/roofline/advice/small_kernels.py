@@ -11,7 +11,8 @@ from rooflines.units import seconds
 
 FUSABLE = ("element-wise", "normalisation", "reduction", "copy")
 GRAPH = 'a CUDA graph where shapes do not change: torch.compile(mode="reduce-overhead") or torch.cuda.make_graphed_callables'
-COMPILED_GRAPH = 'mode="reduce-overhead" in torch.compile: the kernels are fused already, a CUDA graph launches them together'
+COMPILED_GRAPH = 'mode="reduce-overhead" in torch.compile: a CUDA graph launches the kernels of a compiled region together'
+MORE_GRAPHS = "larger CUDA graphs (TORCH_LOGS=graph_breaks,cudagraphs names what ends or prevents one), or a larger batch"
 # A device whose kernels fill fewer of its units for this share of the busy time could do more work in the same time.
 UNDERUSED = 0.30
 
@@ -39,7 +40,7 @@ def fewer_launches(case: Case, found: list[Ran]) -> str:
     """What makes the device do more for each launch: fusion where the operators allow it, else a larger batch."""
     analysis = case.analysis
     if analysis.compiled:
-        return COMPILED_GRAPH if case.on_device and not _has_graph(analysis) else larger_batch(analysis)
+        return COMPILED_GRAPH if case.on_device and not has_graph(analysis) else larger_batch(analysis)
     return command(analysis, "--compile") if _fusable(found) else larger_batch(analysis)
 
 
@@ -48,7 +49,8 @@ def _fusable(found: list[Ran]) -> bool:
     return sum(one.row.time_s for one in found if one.category in FUSABLE) > 0.5 * sum(one.row.time_s for one in found)
 
 
-def _has_graph(analysis: Analysis) -> bool:
+def has_graph(analysis: Analysis) -> bool:
+    """Whether kernels were launched by a CUDA graph."""
     return analysis.coverage is not None and analysis.coverage.graph_launch_time_s > 0
 
 

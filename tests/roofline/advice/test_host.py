@@ -6,7 +6,7 @@ import pytest
 
 from rooflines.profiler.records import Environment, Workload
 from rooflines.roofline.advice import host, small_kernels
-from rooflines.roofline.analysis import Basis, HostWork, Synchronisation
+from rooflines.roofline.analysis import Basis, Coverage, HostWork, Synchronisation
 from tests.roofline.advice.cases import case, kernel, row
 
 pytestmark = pytest.mark.unit
@@ -81,6 +81,11 @@ def test_short_kernels_are_launched_together():
     assert found.suggestion.startswith(small_kernels.GRAPH)
     assert "a kernel runs for 10.0 µs on average" in found.evidence
     assert host.launching(launched(0.01, compiled=True)).suggestion == small_kernels.COMPILED_GRAPH
+
+
+def test_graphs_are_not_suggested_to_a_program_that_launches_graphs():
+    graphs = Coverage(modelled_time_fraction=1.0, graph_launch_time_s=0.02)
+    assert host.launching(launched(0.01, compiled=True, coverage=graphs)).suggestion == small_kernels.MORE_GRAPHS
 
 
 def test_long_kernels_are_not_the_reason():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rooflines.roofline.advice import communication, input, memory, optimizer
-from rooflines.roofline.analysis import HostWork, Memory, PageFaults, Recomputation
+from rooflines.roofline.analysis import CollectiveRow, HostWork, Memory, PageFaults, Recomputation
 from tests.roofline.advice.cases import case, kernel, row, unmodelled
 
 pytestmark = pytest.mark.unit
@@ -67,25 +67,42 @@ def collective(name="nccl:all_reduce", size=3_000_000, time_s=0.01, exposed_s=0.
     return row(name, time_s, category="communication", bound="communication", bytes=2 * size, exposed_s=exposed_s, **more)
 
 
+def exchange(size=6_000_000, time_s=0.0069, exposed_s=None, calls=1, kind="allreduce"):
+    exposed_s = time_s if exposed_s is None else exposed_s
+    return CollectiveRow(kind=kind, bytes=size, calls=calls, time_s=time_s, exposed_s=exposed_s)
+
+
 def test_a_collective_far_below_any_link_waits_for_a_rank():
-    found = communication.late_rank(case(collective(size=6_000_000, time_s=0.0069, exposed_s=0.0069)))
-    # 6 MB at 2 GB/s, and the time to begin.
-    assert found.saves_s == pytest.approx(0.0069 - 0.003 - 0.0001)
+    found = communication.late_rank(case(collective(time_s=0.0069, exposed_s=0.0069), collectives=(exchange(),)))
+    # Twice 6 MB at 10 GB/s, and the time to begin.
+    assert found.saves_s == pytest.approx(0.0069 - 0.0012 - 0.0001)
+    assert "an all-reduce of 5.72 MiB takes 6.90 ms (870 MB/s)" in found.evidence
     assert "bucket" not in found.suggestion
     assert "all ranks" in found.suggestion
+
+
+def test_a_late_rank_costs_no_more_than_the_time_that_is_left():
+    found = communication.late_rank(case(collective(time_s=0.0069, exposed_s=0.002), collectives=(exchange(),)))
+    assert (found.saves_s, found.of) == (0.002, {("operator", 0): 0.002})
 
 
 @pytest.mark.parametrize(
     "one",
     [
-        collective(size=100_000_000, time_s=0.01),  # 10 GB/s
-        collective(size=3000, time_s=0.0001, exposed_s=0.0001),  # as long as starting takes
-        collective(size=0, time_s=0.01),  # of a size that is not known
-        collective(size=3000, time_s=0.01, exposed_s=0.0),
+        exchange(size=100_000_000, time_s=0.01),  # 10 GB/s
+        exchange(size=3000, time_s=0.0001),  # as long as starting takes
+        exchange(size=None, time_s=0.01),  # of a size that is not known
+        exchange(size=3000, time_s=0.01, exposed_s=0.0),
     ],
 )
 def test_a_collective_that_its_size_explains_or_that_is_hidden(one):
-    assert communication.late_rank(case(one)) is None
+    assert communication.late_rank(case(collective(), collectives=(one,))) is None
+
+
+def test_one_reduction_for_each_parameter():
+    found = communication.exposed(case(collective(), collectives=(exchange(size=None, calls=404, time_s=0.01),)))
+    assert "in 404 all-reduces" in found.evidence
+    assert "few buckets" in found.suggestion
 
 
 @pytest.mark.parametrize(
