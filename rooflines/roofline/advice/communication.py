@@ -32,7 +32,7 @@ _OVERLAP = {
 def late_rank(case: Case) -> Advice | None:
     """Collectives that take far longer than any link needs for their size: a rank comes late, or the fabric is slow."""
     slow = [one for one in case.analysis.collectives if _is_slow(one)]
-    rows = {one: min(one.left_s, _exposed_s(one)) for one in case.ran(_communicates)}
+    rows = {one: _exposed_s(one) for one in case.ran(_communicates)}
     exposed_s = sum(rows.values())
     waited_s = min(exposed_s, sum(_waited_s(one) for one in slow))
     if waited_s <= 0:
@@ -55,7 +55,7 @@ def late_rank(case: Case) -> Advice | None:
 
 def exposed(case: Case) -> Advice | None:
     """Communication that no computation hides, as far as its size explains it, or its size is not known."""
-    found = {one: min(one.left_s, _exposed_s(one)) for one in case.ran(_communicates)}
+    found = {one: _exposed_s(one) for one in case.ran(_communicates)}
     exposed_s = sum(found.values())
     if exposed_s <= 0:
         return None
@@ -87,8 +87,9 @@ def _communicates(one: Ran) -> bool:
 
 
 def _exposed_s(one: Ran) -> float:
-    """The part that nothing hides; where that is not known, as on a CPU, none."""
-    return one.row.exposed_s or 0.0
+    """The part that nothing hides and no advice is about yet; none where it is not known, as on a CPU."""
+    taken_s = one.row.time_s - one.left_s
+    return max(0.0, (one.row.exposed_s or 0.0) - taken_s)
 
 
 def _is_slow(one: CollectiveRow) -> bool:

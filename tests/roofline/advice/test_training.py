@@ -99,6 +99,13 @@ def test_a_collective_that_its_size_explains_or_that_is_hidden(one):
     assert communication.late_rank(case(collective(), collectives=(one,))) is None
 
 
+def test_waiting_and_hiding_are_about_different_times():
+    one = case(collective(time_s=0.0069, exposed_s=0.006), collectives=(exchange(exposed_s=0.006),))
+    late = communication.late_rank(one)
+    one.take(late)
+    assert late.saves_s + communication.exposed(one).saves_s == pytest.approx(0.006)
+
+
 def test_one_reduction_for_each_parameter():
     found = communication.exposed(case(collective(), collectives=(exchange(size=None, calls=404, time_s=0.01),)))
     assert "in 404 all-reduces" in found.evidence
