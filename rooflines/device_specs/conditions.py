@@ -43,7 +43,7 @@ class GpuState:
             self._handle = find_gpu(self._nvml, uuid)
         except self._nvml.NVMLError as error:
             self._nvml.nvmlShutdown()
-            raise DeviceError(f"NVML does not know GPU {uuid!r}: {error}.") from None
+            raise DeviceError(f"GPU {uuid!r} not found by NVML: {error}.") from None
 
     def close(self) -> None:
         self._nvml.nvmlShutdown()
@@ -221,6 +221,6 @@ def refuse_if_busy(state: GpuState, device: str, *, force: bool) -> str:
     why = busy(state)
     if why and not force:
         raise DeviceError(
-            f"{device} is busy: {why}.", hint="Ceilings measured now would be too low: wait, or measure all the same with --force."
+            f"{device} is busy: {why}.", hint="Ceilings measured now would be too low. Wait, or use --force to measure anyway."
         )
     return why

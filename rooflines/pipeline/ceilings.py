@@ -52,7 +52,7 @@ def file_or_device(choice: str, recorded: Environment | None = None) -> Ceilings
 
         return load_file(path)
     if path.suffix == ".json" or len(path.parts) > 1:
-        raise UsageError(f"--ceilings {choice!r} is no file.", hint=_CHOICES)
+        raise UsageError(f"--ceilings {choice!r}: file not found.", hint=_CHOICES)
     from rooflines.device_specs import catalog, search
 
     units, memory = (recorded.device_units, recorded.device_memory_bytes) if recorded is not None else (None, None)
@@ -62,7 +62,7 @@ def file_or_device(choice: str, recorded: Environment | None = None) -> Ceilings
             return catalog.look_up(choice, multiprocessors=units)
     except UsageError as error:
         raise UsageError(
-            f"--ceilings {choice!r} is no file and names no single device: {error.message}", hint=f"{error.hint} {_CHOICES}"
+            f"--ceilings {choice!r} is neither a file nor a single device: {error.message}", hint=f"{error.hint} {_CHOICES}"
         ) from None
     return catalog.ceilings_of(match.sheet, match.sheet.name, user=match.user)
 

@@ -99,11 +99,12 @@ class Recording:
 
         if Recording._active is not None:
             raise UsageError(
-                f"a run is already being recorded into {str(Recording._active.directory)!r}.", hint="End it before starting another."
+                f"a run is already being recorded into {str(Recording._active.directory)!r}.", hint="Stop it before starting another."
             )
         if torch._C._autograd._profiler_enabled():
             raise UsageError(
-                "a torch profiler is already on: its cost would be in the step times.", hint="Stop it first; rooflines starts its own."
+                "a torch profiler is already running; its overhead would be part of the step times.",
+                hint="Stop it first. rooflines starts its own profiler.",
             )
         self._made = not self.directory.exists()
         create_directory(self.directory)
@@ -261,7 +262,7 @@ class Recording:
         trace = self.passes.trace
         if trace is None or not leaves_out(self._place / trace):
             return
-        self._progress.stage("noting arguments that traces leave out", 1)
+        self._progress.stage("recording arguments that are missing in traces", 1)
         try:
             self._noted_calls = note(step)
         except (RuntimeError, TypeError, NotImplementedError, AttributeError) as error:
@@ -274,7 +275,7 @@ class Recording:
         from rooflines.profiler.fakes import fake_tensors, needs_data
         from rooflines.profiler.memory import record_with_memory
 
-        self._progress.stage("following memory", 1)
+        self._progress.stage("tracking memory", 1)
         try:
             self._step_memory = record_with_memory(step, fake_tensors()).memory
         except Exception as error:

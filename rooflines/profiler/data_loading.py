@@ -157,7 +157,7 @@ class DataLoading:
                 self.seen.resident_ns or not self.seen.loader or not self._watch.has_batch or Agreement().has_peers
             ):  # a rank that made more steps than the others would wait for them forever
                 return False
-            self._progress.stage("timing the step on resident data", None)
+            self._progress.stage("timing the step with data in memory", None)
             self._watch.resident = True
             self._resident_until = time.perf_counter_ns() + round(RESIDENT_S * 1e9)
             synchronise(self._device)
@@ -192,7 +192,7 @@ class DataLoading:
             return
         if not ends and not may_begin_anew(source):
             return
-        self._progress.stage("running the data loader alone", None)
+        self._progress.stage("timing the data loader alone", None)
         alone: LoaderAlone | None = None
         try:
             with self._watch.looking_away():

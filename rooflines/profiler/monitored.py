@@ -165,7 +165,7 @@ def read_python_memory(path: Path) -> PythonMemory | None:
 
 def save(directory: Path, facts: MonitorFile, samples: Sequence[DeviceSample] | None = None) -> Monitored:
     """Write ``monitor.json``, and the samples where they are given, which ends the journal. Raises OutputError when they do not fit."""
-    write_record(directory / MONITOR_FILE, facts, samples or (), "what was sampled")
+    write_record(directory / MONITOR_FILE, facts, samples or (), "the samples")
     if samples is not None:
         with contextlib.suppress(OSError):  # a table beside its journal is read, and the journal is not
             (directory / JOURNAL_FILE).unlink(missing_ok=True)

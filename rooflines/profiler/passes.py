@@ -213,7 +213,7 @@ class Passes:
         if self._traced_steps < 1:
             return
         if not self._early:
-            self._progress.stage("tracing one step to see how large a trace is", None)
+            self._progress.stage("tracing one step to estimate the trace size", None)
             yield from self._traced_pass(1, "steps", probe=True)
         steps = self._agreement.on(self._affordable_steps(), 1)
         before = self.steps
@@ -308,7 +308,7 @@ class Passes:
     def _timed_pass(self) -> Plan:
         self.stage = "timed"
         planned = self._settings.steps or self._agreement.on(self._enough_steps(), TIMED_MIN_STEPS)
-        self._progress.stage("timing, profiler off", planned)
+        self._progress.stage("timing steps with the profiler off", planned)
         self._start_sampler()
         self._save()
         self._begin_stretch()

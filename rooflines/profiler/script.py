@@ -160,7 +160,7 @@ def collect_script(program: Program, recording: Recording, device: Any, *, to_en
                 recording.passes.finish()
                 if recording.passes.trace is None:
                     raise WorkloadError(
-                        f"{what} ended without running an operator of PyTorch.", hint="rooflines monitor watches any program."
+                        f"{what} ended without running a PyTorch operator.", hint="Use rooflines monitor for programs without PyTorch."
                     )
                 recording.notes.append(
                     "no step was recognized, because no optimizer stepped and no module was called with gradients off: the whole "

@@ -75,7 +75,7 @@ def test_a_gpu_with_neither_says_why_for_both(gpu):
 
 def test_a_capped_product_without_its_sheet_is_not_derived(gpu):
     gpu("NVIDIA H20-3e", (9, 0), 78, 139.8, 1980e6, 3201e6, 6144)
-    with pytest.raises(UsageError, match="capped by product"):
+    with pytest.raises(UsageError, match="limited by product"):
         live.known("cuda:0")
 
 

@@ -161,7 +161,7 @@ def test_a_record_says_what_measured_it(cache, instant):
 
 @pytest.mark.unit
 def test_sustained_figures_are_for_cuda(cache, instant):
-    with pytest.raises(UsageError, match="measured on CUDA devices, not on cpu"):
+    with pytest.raises(UsageError, match="measured on CUDA devices only; the device is cpu"):
         measure.measure("cpu", sustained_s=5)
     assert instant == []
 

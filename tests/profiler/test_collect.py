@@ -440,7 +440,7 @@ def test_a_recording_in_a_recording_is_refused_and_the_outer_one_goes_on(tmp_pat
 
 @pytest.mark.unit
 def test_a_recording_under_somebody_elses_profiler_is_refused(tmp_path):
-    with torch.profiler.profile(), pytest.raises(UsageError, match="a torch profiler is already on"):
+    with torch.profiler.profile(), pytest.raises(UsageError, match="a torch profiler is already running"):
         loop(tmp_path / "run", 1)
     assert not (tmp_path / "run").exists()
 

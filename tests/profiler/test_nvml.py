@@ -225,7 +225,7 @@ def test_gpu_that_was_lost_before_is_not_opened(stand_in_here):
     stand_in_here(with_lines(FULL, "lost 0") + with_lines(FULL).replace(UUID, "GPU-2"))
     (opened,), (problem,) = open_gpus(None)
     opened.close()
-    assert problem == "NVML does not know GPU 0 (gpu0): GPU is lost."
+    assert problem == "GPU 0 (gpu0) not found by NVML: GPU is lost."
 
 
 def test_gpu_lost_while_its_counters_are_watched_says_so(stand_in_here):
@@ -327,7 +327,7 @@ def test_uuid_is_looked_up_as_gpu_and_as_slice(stand_in_here, monkeypatch, given
     stand_in_here(FULL)
     samplers, (problem,) = open_gpus({"cuda:3": given})
     assert samplers == []
-    assert problem == f"NVML does not know GPU {given!r} (cuda:3): Not Found."
+    assert problem == f"GPU {given!r} (cuda:3) not found by NVML: Not Found."
     assert seen == asked_for
 
 

@@ -285,7 +285,7 @@ def test_without_a_gpu_the_host_is_sampled_and_the_reason_given(tmp_path):
 @pytest.mark.unit
 @pytest.mark.parametrize("period_s", [0, -1, float("nan"), float("inf"), 1e11, 3600.1])
 def test_a_period_that_nobody_can_keep_is_refused(tmp_path, period_s):
-    with pytest.raises(UsageError, match="more than 0 and at most 3600 s, not "):
+    with pytest.raises(UsageError, match="above 0 and at most 3600 s, got "):
         SamplerProcess(os.getpid(), tmp_path / "samples.jsonl", period_s=period_s)
 
 

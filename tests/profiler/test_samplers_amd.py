@@ -192,7 +192,7 @@ def test_a_gpu_without_the_package_is_one_sentence(nodes, monkeypatch):
     monkeypatch.setitem(sys.modules, "amdsmi", None)
     samplers, (problem,), left = open_amd_gpus({"cuda:0": "x"}, frozenset, nodes)
     assert (samplers, left) == ([], {"cuda:0": "x"})
-    assert problem.startswith("The AMD GPU is not sampled: the package amdsmi is not usable (")
+    assert problem.startswith("The AMD GPU is not sampled: the package amdsmi cannot be used (")
     assert open_amd_gpus({}, frozenset, nodes) == ([], [], {})
 
 

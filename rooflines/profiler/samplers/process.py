@@ -156,7 +156,7 @@ def check_period(period_s: float) -> None:
     """Raise UsageError unless it is more than 0 and at most ``LONGEST_PERIOD_S`` seconds."""
     if not 0 < period_s <= LONGEST_PERIOD_S:
         raise UsageError(
-            f"the sampling period must be more than 0 and at most {LONGEST_PERIOD_S:g} s, not {period_s:g} s.",
+            f"the sampling period must be above 0 and at most {LONGEST_PERIOD_S:g} s, got {period_s:g} s.",
             hint="For example: --period 0.1",
         )
 

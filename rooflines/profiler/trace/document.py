@@ -282,7 +282,7 @@ class Document:
             msgspec.json.decode(text, type=_Raw)
             (_EVENTS if opening == b"[" else _REST).decode(text)
         except RecursionError:
-            return TraceError(f"{self._origin!r} is not a PyTorch trace: it nests too deep.")
+            return TraceError(f"{self._origin!r} is not a PyTorch trace: its JSON is nested too deeply.")
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             if "truncated" in str(error) and not at_end:
                 return self._too_long()
@@ -306,7 +306,7 @@ class Document:
         try:
             msgspec.json.decode(text, type=_Raw)
         except RecursionError:
-            return TraceError(f"{self._origin!r} is not a PyTorch trace: it nests too deep.", hint=_HINT)
+            return TraceError(f"{self._origin!r} is not a PyTorch trace: its JSON is nested too deeply.", hint=_HINT)
         except msgspec.DecodeError as error:
             return TraceError(f"{self._origin!r} is not a PyTorch trace: {error}.", hint=_HINT)
         what = "it has no list of 'traceEvents'" if text.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") else "it is no object"

@@ -64,7 +64,7 @@ def _read(data: Iterable[bytes], origin: str, list_dtype: str, memory_limit_byte
         raise TraceError(f"{origin!r} is not a PyTorch trace: it has no events.", hint="Record at least one step.")
     if not (len(host) or len(device) or len(memory)):
         raise TraceError(
-            f"{origin!r} is a Chrome trace, but not one of PyTorch: {_instead(columns)}.", hint="Give a trace of torch.profiler."
+            f"{origin!r} is a Chrome trace, but not from PyTorch: {_instead(columns)}.", hint="Give a trace written by torch.profiler."
         )
     return Trace(
         host=host,
