@@ -223,7 +223,7 @@ REFUSED = [
     (("--sustained", "5"), "sustained rates are measured on CUDA devices only; the device is cpu"),
     (("--format", "xml"), "invalid value for '--format'"),
     (("--device", "gpu7"), "unknown device 'gpu7'"),
-    (("--chart", "roofs.pdf"), "--chart 'roofs.pdf': unknown kind of file"),
+    (("--chart", "roofs.pdf"), "--chart 'roofs.pdf': unknown file type"),
     (("--chart", "nowhere/roofs.png"), "directory not found: 'nowhere'"),
     (("--output", "nowhere/mine.json"), "directory not found: 'nowhere'"),
     (("--output", "."), "'.' is a directory"),

@@ -108,7 +108,7 @@ def test_memory_of_a_step_after_the_first(count):
 def test_what_needs_data_is_run_and_says_so(count):
     answer = count(factory="picks")
     assert answer.code == 0
-    assert "Run on real tensors, because fake ones were not enough" in answer.out
+    assert "Run on real tensors because fake tensors were not enough" in answer.out
 
 
 def test_a_transformer_given_by_its_config_without_its_memory(tmp_path, capsys, monkeypatch):

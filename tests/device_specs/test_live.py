@@ -69,7 +69,7 @@ def test_a_gpu_with_neither_says_why_for_both(gpu):
         live.known("cuda:0")
     assert caught.value.message.startswith("no data sheet for 'NVIDIA GeForce RTX 4070 Ti SUPER'; nearest: GeForce RTX 4070, ")
     assert caught.value.message.endswith(
-        " The highest clock of 'NVIDIA GeForce RTX 4070 Ti SUPER' is not known, so nothing can be derived from it."
+        " Ceilings cannot be derived for 'NVIDIA GeForce RTX 4070 Ti SUPER': its maximum clock is not known."
     )
 
 

@@ -93,7 +93,7 @@ WRONG = {
     "half a product": ('per_cycle = 1024, clock = "boost", ', "per_cycle = 1024, ", r"`per_cycle` and `clock` must be given together"),
     "no source": ('count = 100\nsource = ["sheet"]', "count = 100", r"missing required field `source` - at `\$\.units`"),
     "unknown source": ('count = 100\nsource = ["sheet"]', 'count = 100\nsource = ["page"]', r"the source 'page' is not in `sources`"),
-    "no names": ('names = ["Example Accelerator 1"]', "names = []", r"has no `names`\\."),
+    "no names": ('names = ["Example Accelerator 1"]', "names = []", r"has no `names`\."),
     "empty name": ('names = ["Example Accelerator 1"]', 'names = ["NVIDIA"]', r"`names` contains 'NVIDIA', which is not a device name"),
 }
 
@@ -122,7 +122,7 @@ def test_what_is_no_file_is_refused(tmp_path):
 def test_removing_what_is_not_there_says_what_is(tmp_path):
     with pytest.raises(UsageError) as caught:
         user_sheets.remove("nothing")
-    assert (caught.value.message, caught.value.hint) == ("no sheet of your own is called 'nothing'.", "There are none.")
+    assert (caught.value.message, caught.value.hint) == ("no user data sheet is named 'nothing'.", "There are none.")
     user_sheets.add(write(tmp_path / "a.toml"))
     with pytest.raises(UsageError, match="There are: our_accelerator"):
         user_sheets.remove("H200 SXM5")  # ours cannot be removed

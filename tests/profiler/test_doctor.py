@@ -19,7 +19,7 @@ from rooflines.serial import write_json
 
 OLD_DRIVER = Driver(version="535.183.01", cuda=(12, 2), gpus=("NVIDIA A100",))
 NEW_DRIVER = Driver(version="580.65.06", cuda=(13, 0), gpus=("NVIDIA H200",))
-NO_DRIVER = Driver(problem="NVML is not usable (NVML Shared Library Not Found).")
+NO_DRIVER = Driver(problem="NVML is not available (NVML Shared Library Not Found).")
 
 linux_only = pytest.mark.skipif(platform.system() != "Linux", reason="reads what the Linux kernel shows")
 

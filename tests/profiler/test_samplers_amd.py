@@ -108,7 +108,7 @@ def test_a_gpu_that_answers_nothing_ends_its_series(gpu):
     reader = sampler(gpu)
     reader.read()
     gpu.update(dict.fromkeys(gpu, AMDSMI_STATUS_IO))
-    with pytest.raises(DeviceError, match=r"cuda:0 ended its samples: Error code: 12 \| AMDSMI_STATUS\."):
+    with pytest.raises(DeviceError, match=r"sampling of cuda:0 stopped: Error code: 12 \| AMDSMI_STATUS\."):
         reader.read()
 
 

@@ -42,7 +42,7 @@ def test_a_folder_without_mnist_says_how_to_get_it(tmp_path):
     assert "download=True" in raised.value.hint
     with pytest.raises(DataError, match="is not a directory"):
         data.load("mnist", str(tmp_path / "absent"))
-    with pytest.raises(DataError, match="needs a folder"):
+    with pytest.raises(DataError, match="requires a folder"):
         data.load("mnist")
 
 

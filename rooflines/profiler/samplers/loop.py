@@ -113,7 +113,7 @@ class SamplingLoop:
         except DeviceError as error:
             self._write(Entry(problem=str(error)))
         except Exception as error:
-            self._write(Entry(problem=f"{type(sampler).__name__} ended its samples: {type(error).__name__}: {error}."))
+            self._write(Entry(problem=f"sampling of {type(sampler).__name__} stopped: {type(error).__name__}: {error}."))
         finally:
             sampler.close()
 

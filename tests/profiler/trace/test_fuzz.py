@@ -319,14 +319,14 @@ def _many(template: str, count: int) -> bytes:
 ], ids=["names", "threads", "signatures", "collectives"])  # fmt: skip
 def test_many_distinct_things_meet_the_memory_limit(template):
     data = _many(template, 40_000)
-    with pytest.raises(TraceError, match=r"more than the limit of 5\.00 MB of memory, after"):
+    with pytest.raises(TraceError, match=r"more than the memory limit of 5\.00 MB; [\d,]+ events were read"):
         parse_trace(data, memory_limit_bytes=5_000_000)
     assert len(parse_trace(data, memory_limit_bytes=200_000_000).names) > 0
 
 
 def test_arguments_that_are_cheap_to_write_and_dear_to_keep_meet_the_memory_limit():
     event = '{"ph":"X","cat":"cpu_op","name":"aten::cat","ts":1,"dur":1,"args":{"Input Dims":[[[%]' + ",[]" * 100_000 + "]]}}"
-    with pytest.raises(TraceError, match="of memory"):
+    with pytest.raises(TraceError, match="more than the memory limit"):
         parse_trace(_many(event, 3), memory_limit_bytes=30_000_000)
 
 

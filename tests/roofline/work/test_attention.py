@@ -382,7 +382,7 @@ def test_sequences_of_different_lengths_are_unknown():
     assert "lengths of a packed tensor not recorded" in packed(12, 10, 3, 4, 6, causal=True).reason
     used = meta(3, dtype=torch.int32)
     assert "number of keys" in packed(12, 12, 3, 4, 4, seqused_k=used).reason
-    assert "pages" in packed(12, 12, 3, 4, 4, block_table=meta(3, 2, dtype=torch.int32)).reason
+    assert "paged keys" in packed(12, 12, 3, 4, 4, block_table=meta(3, 2, dtype=torch.int32)).reason
 
 
 def test_packed_sequences_of_the_other_backends():

@@ -96,7 +96,7 @@ def test_positions_in_a_sparse_matrix():
 def test_what_no_shape_tells_is_unknown_with_the_reason(name):
     found = count(Signature(name, (TensorArg((4, 4)), TensorArg((4, 4)))))
     assert found.kind == "unknown"
-    assert found.reason.startswith(("sparse: ", "nested: "))
+    assert found.reason.startswith(("sparse tensor: ", "nested tensor: "))
 
 
 def test_half_of_a_semi_structured_matrix_is_multiplied():
