@@ -210,7 +210,7 @@ def test_an_output_that_cannot_be_used_is_refused_before_the_model_is_built(ask,
     (place / "full" / "thing").touch()
     (place / "file").touch()
     answer = ask("--model", "nonsense", "-o", output)  # would be refused too, had it been looked at
-    refused(answer, message, "Give another --output")
+    refused(answer, message, "Choose another --output")
     assert "building" not in answer.err
     assert [path.name for path in (place / "full").iterdir()] == ["thing"]
 

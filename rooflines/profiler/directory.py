@@ -64,7 +64,7 @@ def check_directory(directory: Path) -> None:
             if entries:
                 raise OutputError(
                     f"the output directory {str(directory)!r} is not empty ({entries} {'entry' if entries == 1 else 'entries'}).",
-                    hint="Give another --output, or empty the directory. Runs are never overwritten.",
+                    hint="Choose another --output or empty the directory. Runs are never overwritten.",
                 )
         elif directory.exists():
             raise OutputError(f"the output {str(directory)!r} is a file, not a directory.", hint="Choose another --output.")
