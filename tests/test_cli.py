@@ -286,7 +286,7 @@ def test_the_exception_behind_the_exception_is_shown(ask):
 @pytest.mark.parametrize(("name", "steps"), [("raising_module", 0), ("third_raises", 2)])
 def test_what_was_recorded_before_user_code_raised_stays_and_loads(ask, place, name, steps):
     answer = ask(f"models.py:{name}", "-o", "out")
-    assert "What was recorded before is in 'out'" in answer.complaint[1]
+    assert "The recording so far is in 'out'" in answer.complaint[1]
     facts = rooflines.load("out").facts
     assert facts.status == "failed"
     assert facts.error
@@ -304,7 +304,7 @@ def test_a_factory_that_exits(ask):
 def test_a_file_with_a_syntax_error_shows_where(ask, place):
     (place / "broken.py").write_text("def f(:\n")
     answer = ask("broken.py:f")
-    refused(answer, "the file 'broken.py' raised while it was imported: SyntaxError")
+    refused(answer, "the file 'broken.py' raised during import: SyntaxError")
     assert "def f(:" in answer.err
 
 

@@ -350,7 +350,7 @@ def test_python_allocations(place):
 def test_python_allocations_of_a_program_that_left_none(place):
     done = monitor("--python-memory", *python("import os; os._exit(4)"))
     assert done.returncode == 4
-    assert "Python's allocations" in done.stderr
+    assert "Python allocations" in done.stderr
 
 
 # --- interrupted and killed
@@ -522,7 +522,7 @@ def test_what_a_process_of_somebody_else_keeps_to_itself(place):
         finally:
             os.seteuid(0)
     assert name.startswith("python")
-    assert notes == (f"Process {child.pid} belongs to root: what it does not share (USS) and its I/O are not ours to read.",)
+    assert notes == (f"Process {child.pid} belongs to root: its unique memory (USS) and I/O are not readable.",)
 
 
 # --- GPUs, of a stand-in for NVIDIA's driver

@@ -210,7 +210,7 @@ def busy(state: GpuState, *, settles_s: float = _SETTLES_S, pause: Callable[[flo
     waited, step = 0.0, 0.1
     while (utilization := state.utilization()) is not None and utilization > BUSY:
         if waited >= settles_s:
-            return f"it is {utilization:.0%} utilized by processes that NVML does not name"
+            return f"it is {utilization:.0%} utilized by processes that NVML does not list"
         pause(step)
         waited += step
     return ""

@@ -15,7 +15,7 @@ from rooflines.profiler.workloads.options import find_device
 # A full set of figures takes less than a minute, and eight GPUs one after the other eight.
 _PATIENCE_S = 600
 
-_CHOICES = "Choices: measured, spec, a device name (rooflines devices lists them), or a JSON file with ceilings."
+_CHOICES = "Use measured, spec, a device name (see rooflines devices) or a JSON file with ceilings."
 
 GivenCeilings = Callable[[Run, bool, Progress], Ceilings]
 
@@ -71,7 +71,7 @@ def measured_ceilings(device: str, threads: int | None, *, remeasure: bool, prog
     """Those of ``device`` here, from the cache or measured now."""
     from rooflines.device_specs.measure import measure
 
-    progress.stage("measuring this device's ceilings (cached afterwards)", None)
+    progress.stage("measuring ceilings (cached for later runs)", None)
     # The run was made on the device as it is: what keeps it busy is said of the ceilings and does not refuse the run.
     with _alone():
         return measure(device, threads=threads, force=True, remeasure=remeasure, progress=lambda text: progress.stage(text, None))
@@ -127,8 +127,8 @@ def known_ceilings(device: str, recorded: Environment | None) -> Ceilings:
 def sheet_of(environment: Environment) -> tuple[Ceilings | None, str]:
     """The data sheet's ceilings of the device that a trace names, or why there are none."""
     if not environment.device_name:
-        return None, "the trace does not name the device that it was recorded on, so nothing is judged: give its name as --ceilings"
+        return None, "the trace does not name its device, so no ceilings apply: use --ceilings DEVICE"
     try:
         return known_ceilings(environment.device, environment), ""
     except UsageError as error:
-        return None, f"{error.message.removesuffix('.')}, so nothing is judged: give a device or a file as --ceilings"
+        return None, f"{error.message.removesuffix('.')}, so no ceilings apply: use --ceilings DEVICE or FILE"

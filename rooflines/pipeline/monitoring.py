@@ -243,9 +243,9 @@ def _finish(
     notes = [*facts.notes, *journal.problems, *([failure] if failure else [])]
     memory = read_python_memory(directory / PYTHON_MEMORY_FILE) if python_memory else None
     if python_memory and memory is None:
-        notes.append("Python's allocations are not known: the interpreter was ended before it could write them.")
+        notes.append("Python allocations are not available: the interpreter was killed before it wrote them.")
     elif memory is not None and not memory.ended:
-        notes.append("Python's allocations are those of the last look: the interpreter was ended without its exit handlers.")
+        notes.append("Python allocations are those of the last snapshot: the interpreter ended without running its exit handlers.")
     facts = msgspec.structs.replace(
         facts,
         status="complete",
@@ -288,7 +288,7 @@ def _find_process(pid: int) -> tuple[psutil.Process, str, tuple[str, ...]]:
     try:
         process.memory_full_info()
     except psutil.AccessDenied:
-        notes.append(f"Process {pid} belongs to {process.username()}: what it does not share (USS) and its I/O are not ours to read.")
+        notes.append(f"Process {pid} belongs to {process.username()}: its unique memory (USS) and I/O are not readable.")
     except psutil.NoSuchProcess:
         pass
     return process, program, tuple(notes)

@@ -43,9 +43,7 @@ MEASUREMENTS_MOST = 3
 _RAISED = 1.01
 
 
-MEASURED_AGAIN = (
-    "the ceilings were measured more than once, because operators had been faster than they allowed; the best of each counts"
-)
+MEASURED_AGAIN = "the ceilings were measured more than once because operators exceeded them; the best of each counts"
 
 
 def profile(

@@ -64,7 +64,7 @@ def analyze_ranks(
         raise UsageError(f"--jobs must be at least 1, got {jobs}.", hint="Omit it to use all processors.")
     progress = progress or Silent()
     traces = find_sources(sources)
-    progress.stage(f"reading the traces of {len(traces)} ranks", len(traces))
+    progress.stage(f"reading traces of {len(traces)} ranks", len(traces))
     parts = read_ranks(traces, jobs=jobs, dask=dask, partial=partial, memory_limit_bytes=memory_limit_bytes, done=progress.advance)
     progress.stage("matching collectives", None)
     return analyze_parts(parts)

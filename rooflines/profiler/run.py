@@ -29,7 +29,7 @@ def load(directory: Path | str) -> Run:
     """The run in ``directory``; raises RunError saying what is wrong when it is not one or is corrupt."""
     directory = Path(directory)
     path = directory / RUN_FILE
-    where = "Give the directory that 'rooflines profile' printed."
+    where = "Give the run directory that 'rooflines profile' printed."
     if not directory.exists():
         raise RunError(f"no such run: {str(directory)!r}.", hint=where)
     if not path.is_file():

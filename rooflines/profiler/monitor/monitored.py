@@ -188,7 +188,7 @@ def load(directory: Path | str) -> Monitored:
     problems = (problem for problem in stored.problems if problem not in facts.notes)
     facts = msgspec.structs.replace(facts, counters=facts.counters or stored.counters, notes=(*facts.notes, *problems))
     if facts.status == "running":
-        cut = "The monitor has not come to its end: it was killed, or still runs. This is what it had sampled when it was read."
+        cut = "The monitor has not ended: it was killed or is still running. The result covers the samples so far."
         facts = msgspec.structs.replace(facts, notes=(cut, *facts.notes))
     return Monitored(directory=directory, facts=facts, samples=since(facts.began_ns, stored.samples))
 

@@ -176,7 +176,7 @@ class DataLoading:
         self._watch.resident = False
         if error is not None:
             self._clock.drop()
-            self._notes.append(f"the step could not be run on its last batch again: {_reason(error)}")
+            self._notes.append(f"the step could not be repeated on its last batch: {_reason(error)}")
             return
         self.seen = msgspec.structs.replace(self.seen, resident_ns=tuple(self._clock.take_ns()[1:]))
 
@@ -198,7 +198,7 @@ class DataLoading:
             with self._watch.looking_away():
                 alone = run_alone(source, limit_s=ALONE_S)
         except Exception as error:
-            self._notes.append(f"the data loader could not be run alone: {_reason(error)}")
+            self._notes.append(f"the data loader could not be timed alone: {_reason(error)}")
         self.seen = msgspec.structs.replace(self.seen, alone=alone)
 
 

@@ -109,7 +109,7 @@ class NvmlDevice:
         return False
 
     def _note_denied(self, subject: str, error: Any) -> None:
-        self.problems.append(f"The {subject} of {self.name} cannot be sampled by this user ({error}).")
+        self.problems.append(f"The {subject} of {self.name} is not readable by this user ({error}).")
 
     def _lost(self, error: Any) -> DeviceError:
         return DeviceError(f"sampling of {self.name} stopped: {error}.", hint="See nvidia-smi and the kernel log.")

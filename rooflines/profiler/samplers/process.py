@@ -127,7 +127,7 @@ class SamplerProcess:
             if code is None:
                 how = "does not end, even when killed"
             else:
-                how = f"{'ended early' if ended_early else 'did not end as told'} ({_exit(code)})"
+                how = f"{'ended early' if ended_early else 'did not end when requested'} ({_exit(code)})"
             self._failure = f"Device samples may be incomplete: the sampler {how}{self._last_words()}."
         if self._errors is not None:
             self._errors.close()

@@ -66,7 +66,7 @@ def find_device(name: str) -> torch.device:
     kind, _, index = name.partition(":")
     if kind == "cuda":
         if not torch.cuda.is_available():
-            reason = "this torch is built without CUDA" if torch.version.cuda is None else "torch finds no usable NVIDIA GPU or driver"
+            reason = "torch is built without CUDA" if torch.version.cuda is None else "torch finds no usable NVIDIA GPU or driver"
             raise DeviceError(f"--device {name}: {reason}.", hint="Use --device cpu, or run 'rooflines doctor' to see what is missing.")
         count = torch.cuda.device_count()
         if int(index or 0) >= count:

@@ -82,7 +82,7 @@ def test_a_device_that_hangs_delays_neither_the_others_nor_the_end(path, monkeyp
     finally:
         forever.set()
     assert len(journal.samples) == quick.readings > 3
-    assert journal.problems == ("1 of 2 samplers did not answer in the end.",)
+    assert journal.problems == ("1 of 2 samplers did not respond at the end.",)
 
 
 def test_counters_that_take_long_do_not_hold_up_the_start(path, monkeypatch):
@@ -170,7 +170,7 @@ def test_a_sampler_that_was_kept_from_reading_says_so(path, monkeypatch):
     device = Device("one", lambda: time.sleep(0.5 if device.readings == 2 else 0))
     journal = sample(device, path=path, for_s=0.8)
     (problem,) = journal.problems
-    assert problem.startswith("Device was kept from reading for ")
+    assert problem.startswith("Device could not read for ")
 
 
 def test_replayed_samples_come_through_the_journal_as_they_were(path):

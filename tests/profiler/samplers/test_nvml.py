@@ -193,7 +193,7 @@ def test_what_may_not_be_read_is_said_once_and_the_rest_goes_on(stand_in_here, n
         readings = read(opened, 5)
     finally:
         opened.close()
-    assert problems[0] == f"The {words} of gpu0 cannot be sampled by this user (Insufficient Permissions)."
+    assert problems[0] == f"The {words} of gpu0 is not readable by this user (Insufficient Permissions)."
     assert len(problems) == (2 if "Ecc" in function else 1)
     assert {getattr(reading, field) for reading in readings} == {None}
     assert {reading.power_w for reading in readings} == {431.5}

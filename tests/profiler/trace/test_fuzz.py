@@ -427,7 +427,7 @@ def test_what_was_repaired_is_said():
         _, analysis = _analysed(data)
         assert any(said in note for note in analysis.notes), said
     _, analysis = _analysed(json.dumps([add(0, 1), 7, None, [add(1, 1)]]).encode())
-    assert "what is no event was left out" in analysis.notes
+    assert "entries that are not events were skipped" in analysis.notes
     deep = b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b',"traceEvents":' + json.dumps([add(0, 1)]).encode() + b"}"
     assert any("before the events could not be read" in note for note in _analysed(deep)[1].notes)
 
