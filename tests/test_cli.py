@@ -148,7 +148,7 @@ REFUSED = [
     (["model.py:mlp"], "no such file: 'model.py'", "path/to/file.py:factory"),
     (["model.py"], "no such script: 'model.py'", "Did you mean models.py?"),
     (["models.py:mlp", "extra"], "unexpected argument 'extra'", "after --"),
-    (["models.py", "--lr", "1"], "no such option: --lr", "rooflines profile train.py -- --its --own args"),
+    (["models.py", "--lr", "1"], "no such option: --lr", "rooflines profile train.py -- --epochs 2"),
     (["models.py", "--image-size", "64"], "--image-size does not apply to scripts", "after --"),
     (["models.py", "--mode", "training"], "--mode does not apply to scripts", "after --"),
 ]  # fmt: skip

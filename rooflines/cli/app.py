@@ -39,7 +39,7 @@ def main() -> None:
         message = " ".join(error.format_message().split())
         hint = f"See {command} --help."
         if "No such option" in message and any(argument.endswith(".py") for argument in sys.argv):
-            hint = "Give a script's own options after --: rooflines profile train.py -- --its --own args"
+            hint = "Give a script's own options after --: rooflines profile train.py -- --epochs 2"
         _fail(message[:1].lower() + message[1:], hint, UsageError.exit_code)
 
 

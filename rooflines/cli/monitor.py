@@ -61,7 +61,9 @@ def monitor(
     ] = "html,json,csv,tensorboard",
     show_command: Annotated[
         bool,
-        typer.Option("--show-command", help="Include the command's arguments in reports (possible secrets).", rich_help_panel=OUTPUT),
+        typer.Option(
+            "--show-command", help="Include the command's arguments in the reports. They may contain secrets.", rich_help_panel=OUTPUT
+        ),
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the path of the report.", rich_help_panel=OUTPUT)] = False,
 ) -> None:  # fmt: skip

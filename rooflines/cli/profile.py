@@ -91,7 +91,7 @@ def profile(
 
     [bold]rooflines profile --model resnet50 --mode training --batch-size 8[/bold]
 
-    [bold]rooflines profile train.py -- --its --own args[/bold]
+    [bold]rooflines profile train.py -- --epochs 2[/bold]
 
     [bold]torchrun --nproc-per-node 2 -m rooflines profile train.py[/bold]
     """
