@@ -27,8 +27,9 @@ from rooflines.profiler.modules import ModuleRanges
 from rooflines.profiler.noted import NotedCall, leaves_out, note
 from rooflines.profiler.passes import TRACED_STEPS, Passes
 from rooflines.profiler.progress import Progress, Silent
-from rooflines.profiler.records import DeviceSample, Run, RunFile, Settings, Status, StepMemory, Workload
+from rooflines.profiler.records import Run, RunFile, Settings, Status, StepMemory, Workload
 from rooflines.profiler.run import RUN_FILE, save
+from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.profiler.step_clock import synchronise
 from rooflines.units import counted
 
@@ -180,6 +181,7 @@ class Recording:
                 step_memory=self._step_memory,
                 compiled_code=self._write_compiled(),
                 counters=passes.counters,
+                fields=passes.fields,
                 error=None if error is None else str(error) or type(error).__name__,
             )
             self._save(status)

@@ -12,7 +12,7 @@ from pypdf import PdfReader
 from rich.console import Console
 
 from rooflines.pipeline.reporting import report
-from rooflines.profiler.records import DeviceSample
+from rooflines.profiler.samplers.fields import COLUMNS, DeviceSample
 from rooflines.reports import html, pdf
 from rooflines.reports.figure import as_svg
 from rooflines.reports.sentences import saving
@@ -70,7 +70,7 @@ def test_what_was_not_sampled_is_neither_said_nor_tabled():
     only = with_usage(usage_of(taken))
     assert usage_sentences(only) == ["cuda:0: 40 to 44 °C, 44 at most."]
     assert usage_remarks(only) == []
-    assert usage_table(only).columns == (("device", ""), ("temperature", "highest"))
+    assert usage_table(only).columns == (("device", ""), ("temperature", "peak"))
     assert [row.name for row in usage_timeline(only).rows] == ["temperature"]
 
 
@@ -118,7 +118,7 @@ def test_the_table_has_a_row_a_device(machine):
 
 def test_the_timeline_shares_its_time_with_the_steps(machine):
     timeline = usage_timeline(machine)
-    assert [row.name for row in timeline.rows] == ["power", "busy", "memory in use", "temperature", "clock"]
+    assert [row.name for row in timeline.rows] == ["power", "busy", "memory", "temperature", "clock"]
     assert timeline.marks[0] == pytest.approx(STEP_S)
     assert timeline.marks[-1] == pytest.approx(5.0)
     assert (timeline.begin, timeline.end) == (-1.5, 6.5)
@@ -189,7 +189,7 @@ def test_samples_as_csv_hold_every_field_that_was_read(tmp_path):
     with write_samples_csv(taken, tmp_path / "samples.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == len(taken)
-    assert set(rows[0]) == {name for name in DeviceSample.__struct_fields__ if any(getattr(one, name) is not None for one in taken)}
+    assert set(rows[0]) == {name for name in COLUMNS if any(getattr(one, name) is not None for one in taken)}
     assert float(rows[0]["power_limit_w"]) == 350
     host = next(row for row in rows if row["core_utilization"])
     assert host["core_utilization"] == "0.9 0.5"
