@@ -71,9 +71,8 @@ def _draw(axes: Axes, row: Row, timeline: Timeline, ink: Ink, family: str) -> No
         for held in timeline.held:
             if held.device == timeline.focus:
                 axes.axvspan(held.begin, held.end, 0, 0.07, color=ink.warning, linewidth=0)
-    axes.text(
-        -_LEFT, _ROW + 4, f"{row.name}, {row.unit}", transform=_in_points(axes), size=_TEXT, color=ink.text, va="bottom", family=family
-    )
+    heading: dict[str, Any] = {"size": _TEXT, "color": ink.text, "va": "bottom", "family": family, "parse_math": False}
+    axes.text(-_LEFT, _ROW + 4, ", ".join(filter(None, (row.name, row.unit))), transform=_in_points(axes), **heading)
     _names(axes, row, timeline, ink, family)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)

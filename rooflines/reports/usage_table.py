@@ -32,8 +32,10 @@ def usage_table(analysis: Analysis) -> UsageTable | None:
         return None
     devices = devices_apart(analysis.usage.devices)
     energy = "a step" if analysis.usage.steps else "in all"
-    columns = (*_ENERGY_COLUMNS, *_field_columns(FIELDS | analysis.usage.fields), ("throttled", "of the time", _throttled))
-    kept = [(title, remark, cell) for title, remark, cell in columns if any(cell(one) is not None for one in devices)]
+    fields = (*_field_columns(FIELDS), ("throttled", "of the time", _throttled), *_field_columns(analysis.usage.fields))
+    kept = [
+        (title, remark, cell) for title, remark, cell in (*_ENERGY_COLUMNS, *fields) if any(cell(one) is not None for one in devices)
+    ]
     return UsageTable(
         columns=(("device", ""), *((title, remark or energy) for title, remark, _ in kept)),
         rows=tuple((one.device, *(cell(one) or DASH for _, _, cell in kept)) for one in devices),

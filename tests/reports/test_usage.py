@@ -12,7 +12,7 @@ from pypdf import PdfReader
 from rich.console import Console
 
 from rooflines.pipeline.reporting import report
-from rooflines.profiler.samplers.fields import COLUMNS, DeviceSample
+from rooflines.profiler.samplers.fields import COLUMNS, DeviceSample, Field
 from rooflines.reports import html, pdf
 from rooflines.reports.figure import as_svg
 from rooflines.reports.sentences import saving
@@ -147,6 +147,22 @@ def test_names_of_devices_are_text_on_the_page_and_in_the_figure():
     texts = [text.get_text() for axes in usage_figure(hostile).axes for text in axes.texts]
     assert name in texts
     ElementTree.fromstring(as_svg(usage_figure(hostile)))
+
+
+def test_labels_and_units_of_declared_fields_are_text_on_the_page_and_in_the_figure():
+    name = f"{variants.HOSTILE}$x$"
+    samples = [DeviceSample(time_ns=BEGAN_NS + i * 10**9, source="mine", more={"fan": 900.0 + i, "load": i - 3.0}) for i in range(5)]
+    hostile = with_usage(usage_of(samples, fields={"fan": Field(name, name), "load": Field("load", "")}))
+    assert "<script>alert(1)" not in html.render(hostile)
+    first, second = timeline_data(usage_timeline(hostile))["rows"]
+    assert first["name"].startswith("&lt;script&gt;")
+    assert first["unit"].startswith("&lt;script&gt;")
+    assert second["bottom"] < -3
+    assert second["top"] > 1
+    texts = [text.get_text() for axes in usage_figure(hostile).axes for text in axes.texts]
+    assert {f"{name}, {name}", "load"} <= set(texts)
+    ElementTree.fromstring(as_svg(usage_figure(hostile)))
+    assert usage_table(hostile).rows == (("host", f"902 {name}", f"904 {name}", "-1.00", "1.00"),)
 
 
 def test_every_report_says_what_the_devices_did(machine, tmp_path):

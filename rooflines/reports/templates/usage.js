@@ -115,7 +115,7 @@
       };
       found.annotations.push({
         xref: "paper", yref: "paper", x: 0, xanchor: "left", xshift: -38, y: domain(index)[1], yanchor: "bottom", yshift: 3, showarrow: false,
-        text: `${row.name}, ${row.unit}`, font: { size: 12, color: ink.text },
+        text: row.unit ? `${row.name}, ${row.unit}` : row.name, font: { size: 12, color: ink.text },
       });
       for (const level of row.levels.filter((one) => one.device === focus)) {
         found.annotations.push({
