@@ -16,7 +16,7 @@ from typing import TypeVar
 import msgspec
 
 from rooflines.errors import OutputError, RunError
-from rooflines.profiler.job import launched_at, rank_here
+from rooflines.profiler.distributed import launched_at, rank_here
 from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.profiler.samplers.journal import Journal, read_journal
 from rooflines.profiler.samplers.storage import read_samples, write_samples

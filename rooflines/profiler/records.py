@@ -12,8 +12,8 @@ from typing import Literal
 import msgspec
 
 from rooflines.device_specs.records import Ceilings
-from rooflines.profiler.noted import NotedCall
 from rooflines.profiler.samplers.fields import Counter, DeviceSample, Field
+from rooflines.profiler.trace.stored_call import StoredCall
 
 RUN_SCHEMA = "rooflines.run/1"
 Mode = Literal["inference", "training"]
@@ -205,7 +205,7 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True):
     peak_memory_bytes: int | None = None
     peak_memory_kind: str | None = None
     parameter_elements: int | None = None
-    noted_calls: tuple[NotedCall, ...] = ()
+    noted_calls: tuple[StoredCall, ...] = ()
     step_memory: StepMemory | None = None
     compiled_code: str | None = None
     tf32: dict[str, bool] | None = None

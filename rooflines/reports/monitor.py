@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from rooflines.profiler.monitored import PythonMemory
+from rooflines.profiler.monitor.monitored import PythonMemory
 from rooflines.profiler.samplers.fields import Summary
 from rooflines.reports.chart import clip
 from rooflines.reports.usage_sentences import energy_text, peak_power, refusal_text

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from rooflines.device_specs.marks import CONTRADICTS, DISTURBED, UNCONFIRMED, marked, marks_of
 from rooflines.device_specs.records import Ceilings
-from rooflines.profiler.compiled import CompiledCode, read_compiled
+from rooflines.profiler.compiled.records import CompiledCode, read_compiled
 from rooflines.profiler.records import Run, RunFile, StepTimes, Workload
 from rooflines.profiler.trace.breakdown import step_breakdown
 from rooflines.profiler.trace.calls import PHASES, Calls, build_calls

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from rooflines.profiler.noted import NotedCall
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.breakdown import device_intervals
 from rooflines.profiler.trace.calls import FORWARD, Calls
@@ -26,6 +25,7 @@ from rooflines.profiler.trace.launches import launching
 from rooflines.profiler.trace.nesting import covered, exclusive
 from rooflines.profiler.trace.records import COMMUNICATION, KERNEL, MEMCPY, MEMSET, OPERATOR, RUNTIME, Int64s, LaunchShape, Trace
 from rooflines.profiler.trace.signature import Signature
+from rooflines.profiler.trace.stored_call import StoredCall
 from rooflines.profiler.trace.windows import at_launch, belonging, earlier, lasting, step_window, whole_window
 from rooflines.profiler.trace.windows import inside as in_windows
 from rooflines.roofline.compiled import CompiledCalls
@@ -160,7 +160,7 @@ def attribute(
     calls: Calls,
     parameter_elements: int | None = None,
     parameter_dtype: str = "float32",
-    noted: tuple[NotedCall, ...] = (),
+    noted: tuple[StoredCall, ...] = (),
     compiled: CompiledCalls | None = None,
 ) -> Attribution:
     """Divide the time of the trace's steps, or of the whole trace when it has none; of the device when the trace has device events,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from rooflines.profiler.noted import NotedCall
 from rooflines.profiler.trace.calls import OPTIMIZER, Calls
 from rooflines.profiler.trace.nesting import covered
 from rooflines.profiler.trace.records import OPERATOR, Int64s, Trace
 from rooflines.profiler.trace.signature import Signature, TensorArg
+from rooflines.profiler.trace.stored_call import StoredCall
 from rooflines.profiler.trace.windows import inside, step_window
 from rooflines.roofline.compiled import CompiledCalls
 from rooflines.roofline.inferred import infer
@@ -26,7 +26,7 @@ class Counts:
     """
 
     def __init__(
-        self, trace: Trace, calls: Calls, parameter_elements: int | None, parameter_dtype: str, noted: tuple[NotedCall, ...]
+        self, trace: Trace, calls: Calls, parameter_elements: int | None, parameter_dtype: str, noted: tuple[StoredCall, ...]
     ) -> None:
         self.variants: list[tuple[Signature, CallCount]] = [(signature, count(signature)) for signature in trace.signatures]
         self.of_event = trace.host.signature.astype(np.int64)
@@ -111,7 +111,7 @@ class Counts:
             if len(events):
                 self.of_event[events] = self._variant(code, None, elements * steps // len(events), dtype)
 
-    def _from_notes(self, noted: tuple[NotedCall, ...]) -> None:
+    def _from_notes(self, noted: tuple[StoredCall, ...]) -> None:
         """Every step makes the noted calls in the noted order; where the trace has another number of them, nothing is concluded."""
         host, calls = self._trace.host, self._calls
         if not noted or not len(host):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from rooflines.profiler.command import Ending
-from rooflines.profiler.monitored import Monitored, PythonMemory
+from rooflines.profiler.monitor.command import Ending
+from rooflines.profiler.monitor.monitored import Monitored, PythonMemory
 from rooflines.profiler.records import Environment, Status
 from rooflines.profiler.samplers.fields import Counter
 from rooflines.roofline.analysis import Usage

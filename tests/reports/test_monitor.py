@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from rooflines.profiler.command import Ending
-from rooflines.profiler.monitored import Monitored, MonitorFile, PythonMemory, PythonSite, program_name, since
+from rooflines.profiler.monitor.command import Ending
+from rooflines.profiler.monitor.monitored import Monitored, MonitorFile, PythonMemory, PythonSite, program_name, since
 from rooflines.profiler.records import Environment
 from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.reports import monitor_html, monitor_tensorboard

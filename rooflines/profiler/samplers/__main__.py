@@ -47,7 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except (psutil.Error, DeviceError):
             write_entry(file, Entry(problem=f"Process {options.pid} had ended before it could be sampled."))
             return 0
-        samplers += [PluggedInSampler(*plugin.split("=", 1), options.pid, options.period_s) for plugin in options.plugins]
+        for name, path in (plugin.split("=", 1) for plugin in options.plugins):
+            samplers.append(PluggedInSampler(name, path, options.pid, options.period_s))
         for problem in problems:
             write_entry(file, Entry(problem=problem))
         share = SPARING_SHARE if options.sparing else BUSIEST_SHARE

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rooflines.profiler.recorder import record
+from rooflines.profiler.dispatch.recorder import record
 from rooflines.roofline.work import Work, count
 from rooflines.roofline.work.optimizer import _FOREACH_NAMES
 from tests.roofline.work.by_hand import reason, tensor, work
