@@ -251,6 +251,7 @@ def _finish(
         status="complete",
         gpus={} if gpus == {} else _gpu_names(),
         counters=journal.counters,
+        fields=journal.fields,
         python_memory=memory,
         notes=tuple(notes),
     )

@@ -17,7 +17,7 @@ import msgspec
 
 from rooflines.errors import OutputError, RunError
 from rooflines.profiler.distributed import launched_at, rank_here
-from rooflines.profiler.records import DeviceSample
+from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.profiler.samplers.journal import Journal, read_journal
 from rooflines.profiler.samplers.storage import read_samples, write_samples
 from rooflines.serial import read_json, write_json
@@ -140,7 +140,7 @@ def stored_samples(directory: Path, *, what: str) -> Journal:
         except OSError as error:
             hint = f"Delete {SAMPLES_FILE}; the rest of the run stays usable."
             raise RunError(f"{what} is corrupt: {SAMPLES_FILE}: {error}.", hint=hint) from None
-        return Journal(started=True, samples=tuple(samples), counters=(), problems=())
+        return Journal(started=True, samples=tuple(samples), counters=(), fields={}, problems=())
     return read_journal(directory / JOURNAL_FILE)
 
 

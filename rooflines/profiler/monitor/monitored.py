@@ -21,7 +21,8 @@ from rooflines.device_specs import detect
 from rooflines.profiler.directory import JOURNAL_FILE, read_facts, stored_samples, write_record
 from rooflines.profiler.environment import memory_bytes, os_name
 from rooflines.profiler.monitor.command import Ending
-from rooflines.profiler.records import Counter, DeviceSample, Environment, Status
+from rooflines.profiler.records import Environment, Status
+from rooflines.profiler.samplers.fields import FIELDS, Counter, DeviceSample, Field
 from rooflines.serial import read_json
 
 MONITOR_FILE = "monitor.json"
@@ -100,6 +101,7 @@ class MonitorFile(msgspec.Struct, frozen=True, kw_only=True):
     environment: Environment
     gpus: dict[str, str] = msgspec.field(default_factory=dict)
     counters: tuple[Counter, ...] = ()
+    fields: dict[str, Field] = msgspec.field(default_factory=dict)
     python_memory: PythonMemory | None = None
     notes: tuple[str, ...] = ()
 
@@ -186,7 +188,9 @@ def load(directory: Path | str) -> Monitored:
     facts = read_facts(directory / MONITOR_FILE, MonitorFile, MONITOR_SCHEMA, what=what, again="monitor it again")
     stored = stored_samples(directory, what=what)
     problems = (problem for problem in stored.problems if problem not in facts.notes)
-    facts = msgspec.structs.replace(facts, counters=facts.counters or stored.counters, notes=(*facts.notes, *problems))
+    facts = msgspec.structs.replace(
+        facts, counters=facts.counters or stored.counters, fields=facts.fields or stored.fields, notes=(*facts.notes, *problems)
+    )
     if facts.status == "running":
         cut = "The monitor has not ended: it was killed or is still running. The result covers the samples so far."
         facts = msgspec.structs.replace(facts, notes=(cut, *facts.notes))
@@ -208,4 +212,4 @@ def since(began_ns: int | None, samples: Sequence[DeviceSample]) -> tuple[Device
     )
 
 
-_HELD = ("process_cpu_utilization", "process_rss_bytes", "process_uss_bytes", "process_threads")
+_HELD = tuple(key for key, field in FIELDS.items() if field.program and not field.is_counter)

@@ -27,8 +27,9 @@ from rooflines.profiler.recording.loader import WatchedLoader
 from rooflines.profiler.recording.passes import TRACED_STEPS, Passes
 from rooflines.profiler.recording.step_clock import synchronise
 from rooflines.profiler.recording.tracer import leaves_out_arguments
-from rooflines.profiler.records import DeviceSample, Run, RunFile, Settings, Status, StepMemory, Workload
+from rooflines.profiler.records import Run, RunFile, Settings, Status, StepMemory, Workload
 from rooflines.profiler.run import RUN_FILE, save
+from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.profiler.trace.stored_call import StoredCall
 from rooflines.profiler.workloads.memory_shortage import memory_shortage
 from rooflines.units import counted
@@ -182,6 +183,7 @@ class Recording:
                 step_memory=self._step_memory,
                 compiled_code=self._write_compiled(),
                 counters=passes.counters,
+                fields=passes.fields,
                 error=None if error is None else str(error) or type(error).__name__,
             )
             self._save(status)

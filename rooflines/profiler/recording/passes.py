@@ -26,8 +26,9 @@ from rooflines.profiler.recording.step_clock import StepClock, synchronise
 from rooflines.profiler.recording.trace_bound import TraceBound
 from rooflines.profiler.recording.tracer import Tracer
 from rooflines.profiler.recording.warmup import WARMUP_MAX_S, WARMUP_MAX_STEPS, WarmUp
-from rooflines.profiler.records import Counter, DeviceSample, Settings, StepTimes, TimedStretch
+from rooflines.profiler.records import Settings, StepTimes, TimedStretch
 from rooflines.profiler.samplers.clock import now_ns
+from rooflines.profiler.samplers.fields import Counter, DeviceSample, Field
 from rooflines.profiler.samplers.mps import MpsSampler
 from rooflines.profiler.samplers.process import SamplerProcess, gpus_in_use, torch_gpus
 from rooflines.profiler.workloads.tf32 import tf32_state
@@ -82,6 +83,7 @@ class Passes:
         self.module_names: dict[int, str] = {}
         self.samples: tuple[DeviceSample, ...] = ()
         self.counters: tuple[Counter, ...] = ()
+        self.fields: dict[str, Field] = {}
         self.tf32: dict[str, bool] | None = None
         self.parameter_elements: int | None = None
         self.trace: str | None = None
@@ -429,7 +431,7 @@ class Passes:
         sampler.stop()
         taken_here = self._mps.noted if self._mps is not None else ()
         self.samples = tuple(sorted((*sampler.samples(), *taken_here), key=lambda sample: sample.time_ns))
-        self.counters = sampler.counters()
+        self.counters, self.fields = sampler.counters(), sampler.fields()
         if sampler.problem:
             self._notes.append(f"device samples: {sampler.problem}")
         peaks = [s.process_rss_bytes for s in self.samples if s.process_rss_bytes is not None]

@@ -10,9 +10,9 @@ import time
 import pytest
 
 from rooflines.errors import DeviceError
-from rooflines.profiler.records import Counter, DeviceSample
 from rooflines.profiler.samplers import loop
 from rooflines.profiler.samplers.base import NullSampler, ReplaySampler, Sampler
+from rooflines.profiler.samplers.fields import Counter, DeviceSample
 from rooflines.profiler.samplers.journal import Journal, read_journal
 from rooflines.profiler.samplers.loop import SamplingLoop
 

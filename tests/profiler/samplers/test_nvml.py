@@ -173,7 +173,7 @@ def test_what_is_not_supported_is_absent_and_never_asked_again(stand_in_here, no
     assert {name for name in after if after[name] > before[name]} <= {"nvmlDeviceGetMemoryInfo_v2", "nvmlShutdown"}
     assert all(count == 1 for name, count in before.items() if name.startswith("field_"))
     for reading in readings:
-        present = {field for field in reading.__struct_fields__ if getattr(reading, field) is not None}
+        present = {field for field, value in reading.columns().items() if value is not None}
         assert present == {"time_ns", "source", "device", "memory_used_bytes", "memory_total_bytes"}
 
 
@@ -278,7 +278,7 @@ def test_all_gpus_and_slices_are_named_as_nvml_counts_them(stand_in_here):
 def test_slice_has_its_memory_and_nothing_of_the_gpus(stand_in_here, no_turns):
     stand_in_here(FULL + "slice MIG-1 3 20e9 5e9\nslice MIG-2 4 20e9 0\nprocess 4242 4e9 3\nprocess 4242 1e6 4\n")
     reading = first_reading(identity="MIG-1", pids=lambda: [4242])
-    present = {field for field in reading.__struct_fields__ if getattr(reading, field) is not None}
+    present = {field for field, value in reading.columns().items() if value is not None}
     assert present == {"time_ns", "source", "device", "memory_used_bytes", "memory_total_bytes", "process_memory_bytes"}
     assert (reading.memory_used_bytes, reading.memory_total_bytes) == (5_000_000_000, 20_000_000_000)
     assert reading.process_memory_bytes == 4_000_000_000
