@@ -301,7 +301,7 @@ class Passes:
         kept = len(began) - (len(began) > 2)  # the one after a traced step may be slower
         self.timed_ns = times[-kept:]
         del times[-kept:]
-        self.warmup.rule = f"the program ended during warm-up; its last {counted(kept, 'step')} are used as timed steps"
+        self.warmup.rule = f"the program ended during warm-up; timed steps are its last {counted(kept, 'step')}"
         self._stretches = [TimedStretch(began_ns=began[-kept], ended_ns=began[-1] + self.timed_ns[-1], steps=kept)]
         self._timed_began_ns = began[-kept]
         self._add_memory()

@@ -116,7 +116,7 @@ class SamplingLoop:
         except DeviceError as error:
             self._write(Entry(problem=str(error)))
         except (Exception, SystemExit) as error:
-            self._write(Entry(problem=f"sampling of {sampler} stopped: {type(error).__name__}: {error}."))
+            self._write(Entry(problem=f"{sampler} stopped: {type(error).__name__}: {error}."))
         finally:
             sampler.close()
 

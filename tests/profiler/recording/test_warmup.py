@@ -20,8 +20,8 @@ def warm(durations_ns, asked=None):
 
 
 def test_as_many_steps_as_asked_settled_or_not():
-    assert warm([100, 900, 5], asked=2) == (2, None, "2 warm-up steps, as asked", "")
-    assert WarmUp(0).rule == "no warm-up, as asked"
+    assert warm([100, 900, 5], asked=2) == (2, None, "2 warm-up steps, as requested", "")
+    assert WarmUp(0).rule == "no warm-up, as requested"
 
 
 def test_a_step_takes_what_the_last_three_took():

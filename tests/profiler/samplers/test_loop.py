@@ -100,8 +100,8 @@ def test_counters_that_take_long_do_not_hold_up_the_start(path, monkeypatch):
     ("error", "sentence"),
     [
         (DeviceError("sampling of cuda:1 stopped: GPU is lost."), "sampling of cuda:1 stopped: GPU is lost."),
-        (ZeroDivisionError("division by zero"), "sampling of Device stopped: ZeroDivisionError: division by zero."),
-        (OSError(5, "Input/output error"), "sampling of Device stopped: OSError: [Errno 5] Input/output error."),
+        (ZeroDivisionError("division by zero"), "Device stopped: ZeroDivisionError: division by zero."),
+        (OSError(5, "Input/output error"), "Device stopped: OSError: [Errno 5] Input/output error."),
     ],
 )
 def test_a_sampler_that_raises_ends_its_own_series_only(path, error, sentence):

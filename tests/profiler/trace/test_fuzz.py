@@ -396,8 +396,8 @@ def test_times_beyond_measure():
     ]).encode())  # fmt: skip
     assert len(found.host) == 2
     assert len(found.device) == 1
-    assert any("4 events without a time" in note for note in analysis.notes)
-    assert any("NaN were left out" in note for note in analysis.notes)
+    assert any("4 events with an invalid time" in note for note in analysis.notes)
+    assert any("NaN were skipped" in note for note in analysis.notes)
     with pytest.raises(TraceError, match="more than 100 years"):
         parse_trace(json.dumps([add(0, 3e15, tid=i) for i in range(4)]).encode())
 
@@ -415,7 +415,7 @@ def test_ids_of_every_kind():
 
 def test_what_was_repaired_is_said():
     cases = {
-        b'"name": "aten::\xff"': "no UTF-8",
+        b'"name": "aten::\xff"': "not UTF-8",
         b'"name": "aten::\\q"': "backslashes",
         b'"name": "aten::\\u001b"': "control characters in names were replaced",
         b'"name": "a\x01"': "JSON does not allow",
