@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from rooflines.profiler.records import Run
     from rooflines.profiler.run import load
     from rooflines.roofline.analysis import Analysis
-    from rooflines.roofline.comparison import Comparison
-    from rooflines.roofline.count import Count, count
+    from rooflines.roofline.comparison.records import Comparison
+    from rooflines.roofline.counting.count import Count, count
     from rooflines.roofline.work import formula
 
 __all__ = [
@@ -55,13 +55,13 @@ __all__ = [
 
 _HOMES = {
     "Analysis": ("rooflines.roofline.analysis", "Analysis"),
-    "Comparison": ("rooflines.roofline.comparison", "Comparison"),
-    "Count": ("rooflines.roofline.count", "Count"),
+    "Comparison": ("rooflines.roofline.comparison.records", "Comparison"),
+    "Count": ("rooflines.roofline.counting.count", "Count"),
     "RooflinesError": ("rooflines.errors", "RooflinesError"),
     "Run": ("rooflines.profiler.records", "Run"),
     "analyze": ("rooflines.pipeline", "analyze"),
     "compare": ("rooflines.pipeline", "compare"),
-    "count": ("rooflines.roofline.count", "count"),
+    "count": ("rooflines.roofline.counting.count", "count"),
     "formula": ("rooflines.roofline.work", "formula"),
     "load": ("rooflines.profiler.run", "load"),
     "measure_ceilings": ("rooflines.device_specs.measure", "measure"),

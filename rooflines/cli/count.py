@@ -74,7 +74,7 @@ def count(
     """
     from rooflines.profiler.collect import quiet_profiler
     from rooflines.profiler.options import Options
-    from rooflines.roofline.against import count_against
+    from rooflines.roofline.counting.other_counters import count_against
 
     if (model is None) == (target is None):
         raise UsageError("give one model.", hint="For example: rooflines count --model resnet50")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from rooflines.reports.tables import column_scale, inert, shorten_middle
-from rooflines.roofline.ranks import CollectiveRow, RankAnalysis, RankRow, UnmatchedRow
+from rooflines.roofline.ranks.analyze import CollectiveRow, RankAnalysis, RankRow, UnmatchedRow
 from rooflines.units import percent, seconds, si
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from itertools import accumulate
 import msgspec
 
 from rooflines.roofline.analysis import Analysis, Series, Usage
-from rooflines.roofline.usage import HOST, is_host
+from rooflines.roofline.usage.device_usage import HOST, is_host
 from rooflines.units import scale
 
 # More steps than this are a band and not single marks.

@@ -36,17 +36,17 @@ from rooflines.roofline.analysis import (
     TracedStep,
     Unmodelled,
 )
-from rooflines.roofline.attribution import Attribution, Gap, Row, attribute
-from rooflines.roofline.attribution import Kernel as Ran
-from rooflines.roofline.collective_rows import collective_rows
-from rooflines.roofline.compiled import place_compiled
-from rooflines.roofline.feeding import delayed, feeding, limited_by
+from rooflines.roofline.attribution.attribute import Attribution, Gap, Row, attribute
+from rooflines.roofline.attribution.attribute import Kernel as Ran
+from rooflines.roofline.bounds.judging import judge, with_shortest_kernel
 from rooflines.roofline.findings import find
-from rooflines.roofline.host_work import host_work, is_compiled, recomputation, synchronisations
-from rooflines.roofline.judging import judge, with_shortest_kernel
-from rooflines.roofline.machine import other_programs, page_faults, shared_machine
-from rooflines.roofline.partition import Label, Partition, partition, whole_trace
-from rooflines.roofline.usage import usage
+from rooflines.roofline.resolvers.compiled import place_compiled
+from rooflines.roofline.step.collectives import collective_rows
+from rooflines.roofline.step.host_work import host_work, is_compiled, recomputation, synchronisations
+from rooflines.roofline.step.input_pipeline import delayed, feeding, limited_by
+from rooflines.roofline.step.interference import other_programs, page_faults, shared_machine
+from rooflines.roofline.step.partition import Label, Partition, partition, whole_trace
+from rooflines.roofline.usage.device_usage import usage
 from rooflines.roofline.verdict import verdict
 
 BOOTSTRAP_RESAMPLES = 2000

@@ -16,7 +16,7 @@ from rooflines.errors import UsageError
 from rooflines.profiler.declared import PRECISIONS, RANGE_PREFIX, Declared, active, from_range_name, listening, range_name
 from rooflines.profiler.trace.calls import build_calls
 from rooflines.profiler.trace.reader import read_trace
-from rooflines.roofline.attribution import attribute
+from rooflines.roofline.attribution.attribute import attribute
 from rooflines.roofline.work import Work
 from tests.traces import kernel, launch, mm, op, span, trace
 

@@ -15,7 +15,7 @@ from rooflines.profiler.monitored import Monitored, MonitorFile, PythonMemory, P
 from rooflines.profiler.records import DeviceSample, Environment
 from rooflines.reports import monitor_html, monitor_tensorboard
 from rooflines.reports.monitor import gpu_rows, headline, host_rows, own_memory, print_monitored, title
-from rooflines.roofline.monitored import analyze_monitored
+from rooflines.roofline.usage.monitored import analyze_monitored
 from tests.usage_samples import BEGAN_NS, COUNTERS, gpu_samples, host_samples, machine_samples
 
 pytestmark = pytest.mark.unit

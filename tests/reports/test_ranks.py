@@ -12,7 +12,7 @@ from rich.console import Console
 
 from rooflines.reports.ranks import collectives_csv, print_ranks, ranks_csv
 from rooflines.reports.ranks_html import bars, render
-from rooflines.roofline.ranks import CollectiveRow, RankAnalysis, RankRow, Spread, Straggler, UnmatchedRow
+from rooflines.roofline.ranks.analyze import CollectiveRow, RankAnalysis, RankRow, Spread, Straggler, UnmatchedRow
 
 pytestmark = pytest.mark.unit
 

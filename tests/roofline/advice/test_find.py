@@ -10,7 +10,7 @@ import pytest
 from rooflines.pipeline.reading import analyze_trace
 from rooflines.roofline.analysis import HostWork, OtherPrograms, Steps, Synchronisation
 from rooflines.roofline.findings import RULES, find
-from rooflines.roofline.machine import noise_s, unsteady
+from rooflines.roofline.step.interference import noise_s, unsteady
 from rooflines.roofline.verdict import verdict
 from tests.roofline.advice.cases import STEP_S, analysis, kernel, row
 

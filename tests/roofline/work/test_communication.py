@@ -14,7 +14,7 @@ from rooflines.profiler.recorder import record
 from rooflines.profiler.trace.calls import build_calls
 from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg
 from rooflines.roofline.analyze import analyze
-from rooflines.roofline.attribution import attribute
+from rooflines.roofline.attribution.attribute import attribute
 from rooflines.roofline.work import Work, count
 from tests.roofline.test_analyze import run_of
 from tests.roofline.work.traces import operator_events

@@ -15,7 +15,7 @@ from rooflines.profiler.recorder import record
 from rooflines.profiler.trace.calls import build_calls
 from rooflines.profiler.trace.reader import read_trace
 from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.attribution import attribute
+from rooflines.roofline.attribution.attribute import attribute
 from rooflines.roofline.work import Work, count
 
 pytestmark = pytest.mark.unit

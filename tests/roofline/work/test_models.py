@@ -11,7 +11,7 @@ from torchvision.models import VisionTransformer, get_model, get_model_weights
 
 from rooflines.profiler.trace.calls import build_calls
 from rooflines.profiler.trace.reader import read_trace
-from rooflines.roofline.attribution import attribute
+from rooflines.roofline.attribution.attribute import attribute
 from rooflines.roofline.work import Work
 from tests.roofline.work.traces import record_trace
 
