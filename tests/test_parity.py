@@ -65,7 +65,7 @@ def traced(case, path) -> Figures:
             case.step(*case.inputs)
 
     trace = read_trace(record_trace(body, path / "trace.json"))
-    found = attribute(trace, build_calls(trace), noted=note(lambda: case.step(*case.inputs)))
+    found = attribute(trace, build_calls(trace), stored_calls=note(lambda: case.step(*case.inputs)))
     assert found.gaps == ()
     return summed((row.signature.name, row.count.work, row.calls) for row in found.rows if row.count.work)
 

@@ -36,11 +36,11 @@ from rooflines.roofline.analysis import (
     TracedStep,
     Unmodelled,
 )
-from rooflines.roofline.attribution.attribute import Attribution, Gap, Row, attribute
-from rooflines.roofline.attribution.attribute import Kernel as Ran
+from rooflines.roofline.attribution.attribute import Attribution, attribute
+from rooflines.roofline.attribution.rows import Gap, LaunchedKernel, Row
 from rooflines.roofline.bounds.judging import judge, with_shortest_kernel
 from rooflines.roofline.findings import find
-from rooflines.roofline.resolvers.compiled import place_compiled
+from rooflines.roofline.resolvers.compiled import find_compiled_calls
 from rooflines.roofline.step.collectives import collective_rows
 from rooflines.roofline.step.host_work import host_work, is_compiled, recomputation, synchronisations
 from rooflines.roofline.step.input_pipeline import delayed, feeding, limited_by
@@ -215,7 +215,7 @@ def _interval(timed: npt.NDArray[np.float64]) -> tuple[float, float] | None:
 
 def _with_trace(base: Analysis, trace: Trace, ceilings: Ceilings | None, facts: RunFile, code: CompiledCode | None) -> Analysis:
     calls = build_calls(trace)
-    compiled = place_compiled(trace, calls, code) if code else None
+    compiled = find_compiled_calls(trace, calls, code) if code else None
     if code and compiled:
         calls = compiled.calls
         base = msgspec.structs.replace(base, notes=(*base.notes, *code.problems))
@@ -301,7 +301,7 @@ def _unmodelled(gap: Gap, calls: Calls, steps: int) -> Unmodelled:
     )
 
 
-def _kernels(ran: tuple[Ran, ...], steps: int) -> tuple[Kernel, ...]:
+def _kernels(ran: tuple[LaunchedKernel, ...], steps: int) -> tuple[Kernel, ...]:
     return tuple(
         Kernel(
             name=one.name,

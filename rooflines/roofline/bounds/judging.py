@@ -17,7 +17,7 @@ from rooflines.device_specs.records import Ceiling, Ceilings, Source
 from rooflines.profiler.trace.records import KERNEL, Trace
 from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.analysis import Bound
-from rooflines.roofline.attribution.attribute import Row
+from rooflines.roofline.attribution.rows import Row
 from rooflines.roofline.bounds.model import Placement, place
 from rooflines.roofline.bounds.transfers import Transfer, bytes_over_link, link_of, transfer_of
 from rooflines.roofline.work import Work

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from rooflines.device_specs.records import Ceiling, Ceilings
-from rooflines.roofline.attribution.attribute import Kernel
+from rooflines.roofline.attribution.rows import LaunchedKernel
 from rooflines.roofline.work import Work
 
 Way = Literal["H2D", "D2H"]
@@ -40,7 +40,7 @@ def way_of(name: str) -> Way | None:
     return "D2H" if any(word in name for word in TO_HOST) else None
 
 
-def transfer_of(ran: Sequence[Kernel]) -> Transfer | None:
+def transfer_of(ran: Sequence[LaunchedKernel]) -> Transfer | None:
     """The transfer that a row is which ran these on the device; None where other work took most of the time."""
     copies = [(way, one) for one in ran if (way := way_of(one.name)) is not None]
     copying_ns = sum(one.time_ns for _, one in copies)

@@ -1,70 +1,70 @@
-"""The events of compiled code in a trace: which kernel each is, of which module, and which only dispatch.
+"""Compiled code in a trace: which kernel each event is, of which module, and which events only dispatch.
 
-A kernel's name is not its own: the graphs of several compilations count their kernels from 0. It is told by the range of the
+Kernel names are not unique: every compilation numbers its kernels from 0. A kernel is identified by the range of the
 compilation around it (``Torch-Compiled Region: 0/0``; for a backward the one of its forward, by autograd's sequence number), and by its
-turn among the kernels of this name in it. What was compiled outside of the recording stays unknown.
+position among the kernels of this name in it. Code compiled outside of the recording stays unknown.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
 from rooflines.profiler.compiled import CompiledCode, Graph, Kernel
 from rooflines.profiler.trace.calls import BACKWARD, Calls, Module
-from rooflines.profiler.trace.records import OPERATOR, Int64s, Trace
+from rooflines.profiler.trace.records import OPERATOR, Trace
 from rooflines.profiler.trace.signature import Signature
+from rooflines.roofline.resolvers.counts import DISPATCHES, CompiledCalls, Context, Counts, Variant
 from rooflines.roofline.work.graph import count_kernel, count_node
 from rooflines.roofline.work.table import CallCount, count
 
 _REGION: Final = re.compile(r"Torch-Compiled Region: (\S+)")
 _FORWARD: Final = "CompiledFunction"
 _BACKWARD: Final = "CompiledFunctionBackward"
-_DISPATCH: Final = CallCount("composite", None, "other")
 
 
-@dataclass(frozen=True, slots=True)
-class CompiledCalls:
-    """The calls with the modules of compiled code. ``of_event`` indexes ``variants``; -1 where an event is judged by itself."""
+def from_compiled_code(counts: Counts, context: Context) -> Counts:
+    """Count the kernels of compiled code by what they compute rather than by their names."""
+    compiled = context.compiled
+    if compiled is None:
+        return counts
+    of_event = np.where(compiled.of_event >= 0, compiled.of_event + len(counts.variants), counts.of_event)
+    return replace(counts, variants=(*counts.variants, *compiled.variants), of_event=of_event)
 
-    calls: Calls
-    variants: list[tuple[Signature, CallCount]]
-    of_event: Int64s
 
-
-def place_compiled(trace: Trace, calls: Calls, code: CompiledCode) -> CompiledCalls:
+def find_compiled_calls(trace: Trace, calls: Calls, code: CompiledCode) -> CompiledCalls:
     """Find the calls that ``code`` knows in ``trace``."""
-    return _Placing(trace, calls, code).placed()
+    return _Search(trace, calls, code).run()
 
 
-class _Placing:
+class _Search:
     def __init__(self, trace: Trace, calls: Calls, code: CompiledCode) -> None:
         self._trace = trace
         self._calls = calls
         self._code = code
         self._names = [trace.names[name] for name in trace.host.name.tolist()]
-        self._variants: dict[tuple[object, ...], int] = {}
-        self._values: list[tuple[Signature, CallCount]] = []
+        self._numbers: dict[tuple[object, ...], int] = {}
+        self._variants: list[Variant] = []
         self._of_event = np.full(len(trace.host), -1, np.int64)
         self._module = calls.module.copy()
         self._modules = list(calls.modules)
         self._module_calls = calls.module_calls.tolist()
         self._paths = {module.path: index for index, module in reversed(list(enumerate(calls.modules)))}
 
-    def placed(self) -> CompiledCalls:
+    def run(self) -> CompiledCalls:
         runs, regions = self._runs()
         known = {*(graph.region for graph in self._code.graphs), *self._code.empty}
         for event in regions:
             if regions[event] in known:
-                self._put(event, ("dispatch", self._names[event]), Signature(self._names[event]), _DISPATCH)
+                self._put(event, ("dispatch", self._names[event]), Signature(self._names[event]), DISPATCHES)
         for run, events in runs.items():
-            self._place_run(run, regions.get(run, ""), events)
+            self._find_run(run, regions.get(run, ""), events)
         calls = replace(self._calls, module=self._module, modules=self._modules, module_calls=np.array(self._module_calls, np.int64))
-        return CompiledCalls(calls, self._values, self._of_event)
+        return CompiledCalls(calls, self._variants, self._of_event)
 
     def _runs(self) -> tuple[dict[int, list[int]], dict[int, str]]:
         """The operators that compiled code calls, by the event of the compilation around them (-1: none), and the region of every event
@@ -104,7 +104,7 @@ class _Placing:
             event = int(parents[event])
         return False
 
-    def _place_run(self, run: int, region: str, events: list[int]) -> None:
+    def _find_run(self, run: int, region: str, events: list[int]) -> None:
         """Name the kernels of one run of a graph, and with them the operators between."""
         events.sort(key=lambda event: self._trace.host.start_ns[event])
         of_name = {kernel.name for graph in self._code.graphs for kernel in graph.kernels if not kernel.extern}
@@ -128,12 +128,12 @@ class _Placing:
         prefix = self._prefix(run) if graph.prefix is None else graph.prefix
         if not backward and run >= 0:
             self._enter(graph, prefix)
-        placed = list(_align([self._names[event] for event in events], graph.kernels))
-        for event, position in zip(events, placed, strict=True):
+        positions = list(_align([self._names[event] for event in events], graph.kernels))
+        for event, position in zip(events, positions, strict=True):
             if position >= 0:
-                self._place(event, graph, position, prefix)
+                self._find(event, graph, position, prefix)
 
-    def _place(self, event: int, graph: Graph, position: int, prefix: str) -> None:
+    def _find(self, event: int, graph: Graph, position: int, prefix: str) -> None:
         kernel = graph.kernels[position]
         if not kernel.extern:
             tensors = dict.fromkeys(graph.buffers[access.buffer].tensor for access in kernel.reads)
@@ -147,9 +147,9 @@ class _Placing:
             self._module[event : self._calls.after[event]] = self._number(path, graph.modules.get(kernel.module or "", ""))
 
     def _put(self, event: int, key: tuple[object, ...], signature: Signature, found: CallCount) -> None:
-        number = self._variants.setdefault(key, len(self._values))
-        if number == len(self._values):
-            self._values.append((signature, found))
+        number = self._numbers.setdefault(key, len(self._variants))
+        if number == len(self._variants):
+            self._variants.append(Variant(signature, found))
         self._of_event[event] = number
 
     def _prefix(self, run: int) -> str:

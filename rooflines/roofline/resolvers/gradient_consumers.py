@@ -1,4 +1,4 @@
-"""Which of autograd's nodes take a gradient of a given shape: how a convolution's backward call tells which gradients it makes."""
+"""Which autograd nodes consume a gradient of a given shape: this shows which gradients a convolution's backward call makes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rooflines.profiler.trace.records import OPERATOR, Int64s, Trace
 _NEVER: Final = np.iinfo(np.int64).max
 
 
-class GradientTakers:
+class GradientConsumers:
     """Autograd's nodes by the shapes of the gradients that they are given."""
 
     def __init__(self, trace: Trace) -> None:

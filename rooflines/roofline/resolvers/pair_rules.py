@@ -1,7 +1,7 @@
-"""What one call of a trace says of another beside it: the rules, each asked with a pair of signatures.
+"""What one call of a trace shows about another one: rules, each asked with a pair of signatures.
 
-A rule returns a ``Clue``, or None where the two say nothing or leave more than one possibility. Which call stands beside which is the
-business of ``inferred``.
+A rule returns ``Evidence``, or None where the two signatures show nothing or leave more than one possibility. The pairs come from
+``related_calls.py``.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _SCHEMAS: Final = FORWARD | TRANSPOSED | BACKWARD | BACKWARD_TRANSPOSED
 
 
 @dataclass(frozen=True, slots=True)
-class Clue:
-    """What other calls say of a call: an argument by its position, or the tensors that it returned. ``source`` says who, in words."""
+class Evidence:
+    """What other calls show about a call: an argument by its position, or the tensors that it returned; ``source`` in words."""
 
     source: str
     position: int = -1
@@ -62,15 +62,15 @@ def node_stem(name: str) -> str:
     return stem(name.removeprefix(_NODE_PREFIX).removeprefix("torch::autograd::").rpartition("Backward")[0])
 
 
-def gradient(call: Signature, node: Signature) -> Clue | None:
+def gradient(call: Signature, node: Signature) -> Evidence | None:
     """The shape of a result from its node, which is given the gradient of it and nothing else."""
     given = node.args
     if len(given) != 1 or not isinstance(given[0], TensorArg):
         return None
-    return Clue("output from its backward call", outputs=(TensorArg(given[0].shape, given[0].dtype),))
+    return Evidence("output from its backward call", outputs=(TensorArg(given[0].shape, given[0].dtype),))
 
 
-def written_inside(call: Signature, inner: Signature) -> Clue | None:
+def written_inside(call: Signature, inner: Signature) -> Evidence | None:
     """A joined list from the part of it that is filled inside the call, a reduction's result from the view inside."""
     result, operand = inner.arg(0), call.arg(0)
     if not isinstance(result, TensorArg):
@@ -80,10 +80,10 @@ def written_inside(call: Signature, inner: Signature) -> Clue | None:
             return None
     elif call.name not in REDUCTIONS or not isinstance(operand, TensorArg) or not _reduces(operand.shape, result.shape):
         return None
-    return Clue(f"output from {inner.name} inside it", outputs=(TensorArg(result.shape, result.dtype),))
+    return Evidence(f"output from {inner.name} inside it", outputs=(TensorArg(result.shape, result.dtype),))
 
 
-def taken(call: Signature, consumer: Signature) -> Clue | None:
+def taken(call: Signature, consumer: Signature) -> Evidence | None:
     """The operand of a norm or an activation that fits the convolution. One that looks like the convolution's own input may be that,
     unless it is a norm's: it follows what it normalises."""
     inputs, weight, result = call.arg(0), call.arg(1), consumer.arg(0)
@@ -101,20 +101,20 @@ def taken(call: Signature, consumer: Signature) -> Clue | None:
         return None
     if result.shape == inputs.shape and consumer.name not in NORMS:
         return None
-    return Clue(f"output from its consumer {consumer.name}", outputs=(TensorArg(result.shape, result.dtype),))
+    return Evidence(f"output from its consumer {consumer.name}", outputs=(TensorArg(result.shape, result.dtype),))
 
 
-def viewed(call: Signature, view: Signature) -> Clue | None:
+def viewed(call: Signature, view: Signature) -> Evidence | None:
     """A reduction's result from the view that is made of it."""
     operand, result = call.arg(0), view.arg(0)
     if view.name not in _VIEWS or not isinstance(operand, TensorArg) or not isinstance(result, TensorArg):
         return None
     if len(operand.shape) != len(result.shape) or not _reduces(operand.shape, result.shape) or result.numel == operand.numel:
         return None
-    return Clue(f"output from its consumer {view.name}", outputs=(TensorArg(result.shape, result.dtype),))
+    return Evidence(f"output from its consumer {view.name}", outputs=(TensorArg(result.shape, result.dtype),))
 
 
-def broadcast_operand(call: Signature, forward: Signature) -> Clue | None:
+def broadcast_operand(call: Signature, forward: Signature) -> Evidence | None:
     """The result of a sum in a backward call: the operand of the forward operator that was stretched to the gradient's shape."""
     grad = call.arg(0)
     if forward.name not in _BROADCASTING or not isinstance(grad, TensorArg):
@@ -122,7 +122,7 @@ def broadcast_operand(call: Signature, forward: Signature) -> Clue | None:
     shapes = {one.shape for one in forward.tensors if one.numel < grad.numel and _broadcasts(one.shape, grad.shape)}
     if len({prod(shape) for shape in shapes}) != 1:
         return None
-    return Clue(f"output from the operand of {forward.name}", outputs=(TensorArg(min(shapes), grad.dtype),))
+    return Evidence(f"output from the operand of {forward.name}", outputs=(TensorArg(min(shapes), grad.dtype),))
 
 
 def _reduces(operand: tuple[int, ...], result: tuple[int, ...]) -> bool:
@@ -139,12 +139,12 @@ def _broadcasts(operand: tuple[int, ...], result: tuple[int, ...]) -> bool:
     return len(operand) <= len(result) and all(one in (1, other) for one, other in zip(operand, aligned, strict=True))
 
 
-def filled(call: Signature, other: Signature, position: int, value: Argument, source: str) -> Clue | None:
+def filled(call: Signature, other: Signature, position: int, value: Argument, source: str) -> Evidence | None:
     """The argument, where the call did not record its own."""
-    return Clue(source, position, value) if call.arg(position) is MISSING else None
+    return Evidence(source, position, value) if call.arg(position) is MISSING else None
 
 
-def mode(call: Signature, other: Signature, value: bool, source: str) -> Clue | None:
+def mode(call: Signature, other: Signature, value: bool, source: str) -> Evidence | None:
     """A batch norm's mode. Without running statistics there is but one."""
     if call.name in BATCH_NORM_GRADIENT:
         return filled(call, other, 7, value, source)
@@ -159,7 +159,7 @@ def counts_batches(signature: Signature) -> bool:
     return signature.name in ("aten::add_", "aten::add") and counter == TensorArg((), "int64", getattr(counter, "strides", None))
 
 
-def operand_size(call: Signature, other: Signature) -> Clue | None:
+def operand_size(call: Signature, other: Signature) -> Evidence | None:
     """``self_size`` and ``weight_size`` from an operator that has the tensors."""
     ours, theirs = _SCHEMAS[call.name].split(), _SCHEMAS.get(other.name, "").split()
     theirs = [field.partition("=")[0] for field in theirs]
@@ -175,7 +175,7 @@ def operand_size(call: Signature, other: Signature) -> Clue | None:
     return filled(call, other, 0, tensor.shape, f"'{ours[0]}' from {other.name}")
 
 
-def forward_size(call: Signature, forward: Signature) -> Clue | None:
+def forward_size(call: Signature, forward: Signature) -> Evidence | None:
     """The size of the forward's operand, which backward operators of selections and embeddings are given as a number."""
     grad, operand = call.arg(0), forward.arg(0)
     if not isinstance(grad, TensorArg) or not isinstance(operand, TensorArg) or not forward.name.startswith("aten::"):
@@ -188,17 +188,17 @@ def forward_size(call: Signature, forward: Signature) -> Clue | None:
     return filled(call, forward, FORWARD_SIZES[call.name], operand.shape, source) if fits else None
 
 
-def adds(call: Signature, forward: Signature) -> Clue | None:
+def adds(call: Signature, forward: Signature) -> Evidence | None:
     """That an ``index_put_`` accumulates, where it is the gradient of a selection."""
     selects = forward.name in ("aten::index", "aten::_unsafe_index")
     return filled(call, forward, 3, True, f"that it adds from {forward.name}, whose gradient it is") if selects else None
 
 
-def parts(call: Signature, node: Signature) -> Clue | None:
+def parts(call: Signature, node: Signature) -> Evidence | None:
     """The list that a split's backward joins, from the gradients that its node is given."""
     if call.arg(0, ()) != () or not node.args or not all(isinstance(one, TensorArg) for one in node.args):
         return None
-    return Clue("its list from the node around it", 0, node.args)
+    return Evidence("its list from the node around it", 0, node.args)
 
 
 def operands(call: Signature, forward: Signature) -> tuple[TensorArg | None, ...]:

@@ -1,17 +1,16 @@
-"""What a trace leaves out of one call and says with another.
+"""Arguments and outputs that a trace leaves out of one call and records with another.
 
-Traces before 2023 hold the shapes of tensors and nothing else: no stride, no dimension, no flag, no result. Much of that stands in
-other calls of the same trace: the node that autograd made for a call is given a gradient of the shape of its result and has its
-sequence number; the operator around a call, or one inside it, records what it does not; the next operator takes the result. Only what
-leaves one possibility is used. Sources that contradict each other, or a number that two threads share, say nothing, and the call stays
-without a count.
+Traces before 2023 hold the shapes of tensors only: no strides, dimensions, flags or results. Other calls of the same trace supply many
+of these: the autograd node of a call is given a gradient of the shape of its result and has its sequence number; the operator around a
+call, or one inside it, records what the call does not; the next operator takes the result. Only what leaves one possibility is used.
+Where sources contradict each other, or two threads share a sequence number, the call stays without a count.
 
-Rules are asked once for each distinct pair of signatures; what is done for each event is done on whole columns.
+Rules (``pair_rules.py``) are asked once for each distinct pair of signatures; work for each event is done on whole columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, partial
 from typing import Final
 
@@ -21,8 +20,11 @@ from rooflines.profiler.trace.calls import Calls, is_backward_node
 from rooflines.profiler.trace.nesting import Mask, innermost
 from rooflines.profiler.trace.records import OPERATOR, Int64s, Trace
 from rooflines.profiler.trace.signature import Signature
-from rooflines.roofline.resolvers import pair_rules as clues
-from rooflines.roofline.resolvers.gradient_consumers import GradientTakers
+from rooflines.roofline.resolvers import pair_rules
+from rooflines.roofline.resolvers.counts import Context, Counts, Variant
+from rooflines.roofline.resolvers.gradient_consumers import GradientConsumers
+from rooflines.roofline.resolvers.pair_rules import Evidence
+from rooflines.roofline.work import count
 from rooflines.roofline.work.convolution import BACKWARD, BACKWARD_TRANSPOSED, FORWARD, TRANSPOSED
 from rooflines.roofline.work.normalization import BATCH_NORM
 from rooflines.roofline.work.table import aten
@@ -30,7 +32,7 @@ from rooflines.roofline.work.table import aten
 _CONVOLUTIONS: Final = frozenset(FORWARD) | frozenset(TRANSPOSED)
 _POOLS: Final = frozenset(aten("adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d mean"))
 # Operators with one result, of the shape that the gradient given to their node has.
-_ONE_RESULT: Final = _CONVOLUTIONS | clues.JOINS | clues.REDUCTIONS | frozenset(aten(
+_ONE_RESULT: Final = _CONVOLUTIONS | pair_rules.JOINS | pair_rules.REDUCTIONS | frozenset(aten(
     "index _unsafe_index masked_select adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d _adaptive_avg_pool2d"
     " _adaptive_avg_pool3d repeat_interleave"
 ))  # fmt: skip
@@ -46,46 +48,55 @@ _LIBRARY_NORMS: Final = frozenset(aten("cudnn_batch_norm miopen_batch_norm"))
 _SPLITS: Final = frozenset(("split", "splitwithsizes", "unsafesplit", "unsafesplitwithsizes", "unbind"))  # names of nodes
 _HANDLED: Final = (
     _ONE_RESULT
-    | clues.NORMS
-    | clues.BATCH_NORM_GRADIENT
+    | pair_rules.NORMS
+    | pair_rules.BATCH_NORM_GRADIENT
     | _GRADIENTS
     | _ACCUMULATES
     | _SIZED
-    | frozenset(clues.FORWARD_SIZES)
-    | frozenset(clues.TABLE_ROWS)
+    | frozenset(pair_rules.FORWARD_SIZES)
+    | frozenset(pair_rules.TABLE_ROWS)
 )
 
 
-def infer(trace: Trace, calls: Calls, unclear: Mask) -> list[tuple[Int64s, tuple[clues.Clue, ...]]]:
-    """What is known about the ``unclear`` host events beside what they record: groups of events of one signature with their clues."""
-    handled = np.array([name in _HANDLED for name in trace.names], bool)
-    wanted = unclear & (trace.host.kind == OPERATOR)
-    if len(trace.host):
-        wanted &= handled[trace.host.name]
+def from_related_calls(counts: Counts, context: Context) -> Counts:
+    """Count unknown calls with the arguments and outputs that other calls of the trace record."""
+    return counts.recounted(_groups(counts, context))
+
+
+def _groups(counts: Counts, context: Context) -> Iterator[tuple[Int64s, Variant]]:
+    trace = context.trace
+    handled = np.array([*(name in _HANDLED for name in trace.names), False])
+    wanted = counts.where(lambda variant: variant.count.kind == "unknown") & (trace.host.kind == OPERATOR) & handled[trace.host.name]
     if not wanted.any():
-        return []
-    return _Inference(trace, calls, wanted).run()
+        return
+    for events, found in _Search(trace, context.calls, wanted).run():
+        signature, outputs = trace.signatures[int(trace.host.signature[events[0]])], None
+        for evidence in found:
+            signature, outputs = evidence.fill(signature), evidence.outputs or outputs
+        counted = count(signature, outputs=outputs)
+        if counted.kind != "unknown":
+            yield events, Variant(signature, counted, "; ".join(dict.fromkeys(evidence.source for evidence in found)))
 
 
-class _Inference:
-    """The columns that the rules share. ``_outputs``, ``_arguments`` and ``_flags`` (whether a convolution is transposed) hold for each
-    event the clue about it, -1 for none."""
+class _Search:
+    """The columns that the passes share. ``_outputs``, ``_arguments`` and ``_flags`` (whether a convolution is transposed) index
+    ``_evidence`` for each event, -1 for none."""
 
     def __init__(self, trace: Trace, calls: Calls, wanted: Mask) -> None:
         self._trace = trace
         self._host = trace.host
         self._calls = calls
         self._wanted = wanted
-        self._clues: list[clues.Clue] = []
-        self._says: list[int] = []
+        self._evidence: list[Evidence] = []
+        self._values: list[int] = []
         self._known: dict[tuple[str, tuple[int, str, str]], int] = {}
-        self._values: dict[tuple[int, str, str], int] = {}
+        self._numbers: dict[tuple[int, str, str], int] = {}
         self._outputs = np.full(len(trace.host), -1, np.int64)
         self._arguments = np.full(len(trace.host), -1, np.int64)
         self._flags = np.full(len(trace.host), -1, np.int64)
 
-    def run(self) -> list[tuple[Int64s, tuple[clues.Clue, ...]]]:
-        """Every rule in turn, the surest first; then the events by what was found."""
+    def run(self) -> list[tuple[Int64s, tuple[Evidence, ...]]]:
+        """Run every pass, the most reliable first, and group the events by the evidence found."""
         self._from_nodes()
         self._from_inside()
         self._from_chain()
@@ -100,17 +111,17 @@ class _Inference:
         self._convolution_gradients()
         columns = (self._outputs, self._arguments, self._flags)
         found = np.flatnonzero(self._wanted & np.any([column >= 0 for column in columns], axis=0))
-        base = len(self._clues) + 2
+        base = len(self._evidence) + 2
         keys = self._host.signature[found].astype(np.int64)
         for column in columns:
             keys = keys * base + column[found] + 2
         order = np.argsort(keys, kind="stable")
         _, first = np.unique(keys[order], return_index=True)
-        return [(events, self._said(int(events[0]))) for events in np.split(found[order], first[1:])] if len(found) else []
+        return [(events, self._found(int(events[0]))) for events in np.split(found[order], first[1:])] if len(found) else []
 
-    def _said(self, event: int) -> tuple[clues.Clue, ...]:
+    def _found(self, event: int) -> tuple[Evidence, ...]:
         codes = (self._outputs[event], self._arguments[event], self._flags[event])
-        return tuple(self._clues[code] for code in codes if code >= 0)
+        return tuple(self._evidence[code] for code in codes if code >= 0)
 
     # --- columns -------------------------------------------------------------------------------------------------------------------
 
@@ -120,6 +131,11 @@ class _Inference:
         listed = np.array([name in chosen for name in self._trace.names], bool)
         found: Mask = listed[self._host.name] & (self._host.kind == OPERATOR)
         return found
+
+    @cached_property
+    def _node_names(self) -> Mask:
+        """Which names are those of autograd nodes."""
+        return np.array([is_backward_node(name) for name in self._trace.names], bool)
 
     @cached_property
     def _parent(self) -> Int64s:
@@ -148,15 +164,15 @@ class _Inference:
         counted by each thread for itself: one that two threads share says nothing.
         """
         host, names = self._host, self._trace.names
-        is_node = np.array([is_backward_node(name) for name in names], bool)
+        is_node = self._node_names
         stems: dict[str, int] = {}
         stem_of = np.full(len(names), -1, np.int64)
         for code, name in enumerate(names):
             if is_node[code]:
-                stem_of[code] = stems.setdefault(clues.node_stem(name), len(stems))
+                stem_of[code] = stems.setdefault(pair_rules.node_stem(name), len(stems))
         for code, name in enumerate(names):
             if name.startswith("aten::"):
-                stem_of[code] = stems.get(clues.stem(name), -1)
+                stem_of[code] = stems.get(pair_rules.stem(name), -1)
         numbered = (host.kind == OPERATOR) & (host.sequence >= 0) & (stem_of[host.name] >= 0)
         key = host.sequence * max(len(stems), 1) + stem_of[host.name]
         nodes = np.flatnonzero(numbered & is_node[host.name])
@@ -193,34 +209,34 @@ class _Inference:
             top[left] = self._parent[top[left]]
         return top
 
-    # --- what is said --------------------------------------------------------------------------------------------------------------
+    # --- evidence --------------------------------------------------------------------------------------------------------------
 
-    def _say(self, column: Int64s, events: Int64s, clues: Int64s) -> None:
-        """Note ``clues`` (-1: none) of ``events`` in ``column``. Where two say different things, neither counts."""
-        said = clues >= 0
-        events, clues = events[said], clues[said]
+    def _state(self, column: Int64s, events: Int64s, evidence: Int64s) -> None:
+        """Enter ``evidence`` (-1: none) about ``events`` in ``column``. Where two pieces contradict each other, neither counts."""
+        stated = evidence >= 0
+        events, evidence = events[stated], evidence[stated]
         if not len(events):
             return
-        says = np.array(self._says, np.int64)
         order = np.argsort(events, kind="stable")
-        events, clues = events[order], clues[order]
+        events, evidence = events[order], evidence[order]
         distinct, first = np.unique(events, return_index=True)
-        values = says[clues]
+        numbers = np.array(self._values, np.int64)
+        values = numbers[evidence]
         agreed = np.minimum.reduceat(values, first) == np.maximum.reduceat(values, first)
         before = column[distinct]
-        agreed &= (before == -1) | ((before >= 0) & (says[np.maximum(before, 0)] == values[first]))
-        column[distinct] = np.where(agreed, np.where(before >= 0, before, clues[first]), _AMBIGUOUS)
+        agreed &= (before == -1) | ((before >= 0) & (numbers[np.maximum(before, 0)] == values[first]))
+        column[distinct] = np.where(agreed, np.where(before >= 0, before, evidence[first]), _AMBIGUOUS)
 
-    def _code(self, clue: clues.Clue | None) -> int:
-        """The number of a clue; ``_says`` has the same number for clues that say the same, whatever their sources."""
-        if clue is None:
+    def _code(self, evidence: Evidence | None) -> int:
+        """The index of ``evidence`` in ``_evidence``. ``_values`` has one number for all that state the same."""
+        if evidence is None:
             return -1
-        said = (clue.position, repr(clue.value), repr(clue.outputs))
-        key = (clue.source, said)
+        stated = (evidence.position, repr(evidence.value), repr(evidence.outputs))
+        key = (evidence.source, stated)
         if key not in self._known:
-            self._known[key] = len(self._clues)
-            self._clues.append(clue)
-            self._says.append(self._values.setdefault(said, len(self._values)))
+            self._known[key] = len(self._evidence)
+            self._evidence.append(evidence)
+            self._values.append(self._numbers.setdefault(stated, len(self._numbers)))
         return self._known[key]
 
     def _pairs(self, events: Int64s, others: Int64s) -> tuple[Int64s, list[tuple[Signature, Signature]], Int64s]:
@@ -232,8 +248,8 @@ class _Inference:
         distinct, which = np.unique(first * len(signatures) + second, return_inverse=True)
         return asked, [(signatures[pair // len(signatures)], signatures[pair % len(signatures)]) for pair in distinct.tolist()], which
 
-    def _ask(self, events: Int64s, others: Int64s, rule: Callable[[Signature, Signature], clues.Clue | None]) -> Int64s:
-        """The clue that ``rule`` finds for each event beside the other one, asked once for each pair of signatures."""
+    def _ask(self, events: Int64s, others: Int64s, rule: Callable[[Signature, Signature], Evidence | None]) -> Int64s:
+        """The evidence that ``rule`` finds in each pair of an event and another, asked once for each pair of signatures."""
         answers = np.full(len(events), -1, np.int64)
         asked, pairs, which = self._pairs(events, others)
         answers[asked] = np.array([self._code(rule(*pair)) for pair in pairs], np.int64)[which] if len(asked) else -1
@@ -248,18 +264,18 @@ class _Inference:
         """A node is given the gradient of what its forward operator returned."""
         nodes, makers = self._nodes
         ours = self._wanted[makers] & self._named(_ONE_RESULT)[makers]
-        self._say(self._outputs, makers[ours], self._ask(makers[ours], nodes[ours], clues.gradient))
+        self._state(self._outputs, makers[ours], self._ask(makers[ours], nodes[ours], pair_rules.gradient))
 
     def _from_inside(self) -> None:
         """A joined list is filled part by part, and a reduction's result is viewed, by operators inside the call."""
         inner = np.flatnonzero(self._named(("aten::narrow", "aten::as_strided")) & (self._parent >= 0))
         outer = self._parent[inner]
-        ours = self._wanted[outer] & (self._named(clues.JOINS) | self._named(clues.REDUCTIONS))[outer]
-        self._say(self._outputs, outer[ours], self._ask(outer[ours], inner[ours], clues.written_inside))
+        ours = self._wanted[outer] & (self._named(pair_rules.JOINS) | self._named(pair_rules.REDUCTIONS))[outer]
+        self._state(self._outputs, outer[ours], self._ask(outer[ours], inner[ours], pair_rules.written_inside))
 
     def _from_chain(self) -> None:
         """Operators that hand the same operands on to one other return what it returns."""
-        for family in (self._named(_CONVOLUTIONS), self._named(clues.JOINS), self._named(_POOLS)):
+        for family in (self._named(_CONVOLUTIONS), self._named(pair_rules.JOINS), self._named(_POOLS)):
             inner = np.flatnonzero(family & (self._parent >= 0))
             inner = inner[family[self._parent[inner]]]
             outer = self._parent[inner]
@@ -287,14 +303,13 @@ class _Inference:
         if len(events):
             top = self._outermost(self._named(_CONVOLUTIONS))
             events = events[top[events] == events]
-            self._say(self._outputs, events, self._ask(events, self._consumer(events, behind), clues.taken))
-        events = self._missing_output(clues.REDUCTIONS)
+            self._state(self._outputs, events, self._ask(events, self._consumer(events, behind), pair_rules.taken))
+        events = self._missing_output(pair_rules.REDUCTIONS)
         if len(events):
-            is_node = np.array([is_backward_node(name) for name in self._trace.names], bool)[self._host.name]
             view = behind[events]
             around = np.stack((before[events], np.where(view >= 0, behind[np.maximum(view, 0)], -1)))
-            engine = np.all((around >= 0) & is_node[np.maximum(around, 0)], axis=0)
-            self._say(self._outputs, events, self._ask(events, np.where(engine, view, -1), clues.viewed))
+            engine = np.all((around >= 0) & self._node_names[self._host.name[np.maximum(around, 0)]], axis=0)
+            self._state(self._outputs, events, self._ask(events, np.where(engine, view, -1), pair_rules.viewed))
 
     def _consumer(self, events: Int64s, behind: Int64s) -> Int64s:
         """The next operator with a tensor, under the same operator, in the same phase, in the module around that of the event or in
@@ -316,20 +331,20 @@ class _Inference:
         """Where an operand was broadcast, its gradient is summed to its shape."""
         events = self._missing_output(("aten::sum",))
         if len(events):
-            self._say(self._outputs, events, self._ask(events, self._maker[events], clues.broadcast_operand))
+            self._state(self._outputs, events, self._ask(events, self._maker[events], pair_rules.broadcast_operand))
 
     # --- arguments -----------------------------------------------------------------------------------------------------------------
 
     def _sizes(self) -> None:
         """The shape of what a gradient belongs to: the operator around the call has the tensor, or the forward operator."""
         for names, rule in (
-            (_SIZED, clues.operand_size),
-            (frozenset(clues.FORWARD_SIZES) | frozenset(clues.TABLE_ROWS), clues.forward_size),
+            (_SIZED, pair_rules.operand_size),
+            (frozenset(pair_rules.FORWARD_SIZES) | frozenset(pair_rules.TABLE_ROWS), pair_rules.forward_size),
         ):
             events = np.flatnonzero(self._wanted & self._named(names))
             if len(events):
                 for others in (self._parent[events], self._maker[events]):
-                    self._say(self._arguments, events, self._ask(events, others, rule))
+                    self._state(self._arguments, events, self._ask(events, others, rule))
 
     def _transposed(self) -> None:
         """Whether a convolution is transposed: as the names around and inside the call say."""
@@ -341,9 +356,9 @@ class _Inference:
             of = self._maker[events] if calls is _GRADIENTS else events
             events, of = events[of >= 0], top[of[of >= 0]]
             for names, flag in ((_PLAIN, False), (TRANSPOSED, True)):
-                said = events[np.isin(of, np.unique(top[self._named(names)]))]
-                rule = partial(clues.filled, position=position, value=flag, source=f"'transposed' from {source}")
-                self._say(self._flags, said, self._ask(said, said, rule))
+                these = events[np.isin(of, np.unique(top[self._named(names)]))]
+                rule = partial(pair_rules.filled, position=position, value=flag, source=f"'transposed' from {source}")
+                self._state(self._flags, these, self._ask(these, these, rule))
 
     def _convolution_gradients(self) -> None:
         """Which gradients a convolution's backward made: each is given to a node, which comes later.
@@ -356,22 +371,22 @@ class _Inference:
         if not len(events):
             return
         events = events[~self._behind_frozen(self._maker[events])]
-        takers = GradientTakers(self._trace)
+        consumers = GradientConsumers(self._trace)
         signatures, makers, ended = self._trace.signatures, self._maker[events], self._calls.end_ns[events]
         pairs = np.stack((self._host.signature[events], self._host.signature[makers]), axis=1)
         distinct, which = np.unique(pairs, axis=0, return_inverse=True)
         made = np.zeros((len(events), 3), bool)
         for case, (code, forward) in enumerate(distinct.tolist()):
             ours = np.flatnonzero(which.reshape(-1) == case)
-            for place, operand in enumerate(clues.operands(signatures[code], signatures[forward])):
+            for place, operand in enumerate(pair_rules.operands(signatures[code], signatures[forward])):
                 if operand is not None:
-                    made[ours, place] = takers.after(operand.shape, ended[ours], self._host.sequence[makers[ours]])
+                    made[ours, place] = consumers.after(operand.shape, ended[ours], self._host.sequence[makers[ours]])
         codes = made @ np.array([4, 2, 1])
         for code in np.unique(codes).tolist():
-            said = events[codes == code]
+            these = events[codes == code]
             mask = (bool(code & 4), bool(code & 2), bool(code & 1))
-            rule = partial(clues.filled, position=10, value=mask, source="which gradients it makes from the nodes that take them")
-            self._say(self._arguments, said, self._ask(said, said, rule))
+            rule = partial(pair_rules.filled, position=10, value=mask, source="which gradients it makes from the nodes that take them")
+            self._state(self._arguments, these, self._ask(these, these, rule))
 
     def _behind_frozen(self, makers: Int64s) -> Mask:
         """Which forward operators come after a convolution that made no node, in the forward pass that they are of."""
@@ -389,42 +404,42 @@ class _Inference:
     def _training(self) -> None:
         """The mode of a batch norm: its backward call tells, or the module, which counts its batches only in training."""
         norms = self._named(BATCH_NORM)
-        events = np.flatnonzero(self._wanted & (norms | self._named(clues.BATCH_NORM_GRADIENT)))
+        events = np.flatnonzero(self._wanted & (norms | self._named(pair_rules.BATCH_NORM_GRADIENT)))
         if not len(events):
             return
         top = self._outermost(norms)
-        gradients = self._named(clues.BATCH_NORM_GRADIENT)
+        gradients = self._named(pair_rules.BATCH_NORM_GRADIENT)
         of = np.where(gradients[events], self._maker[events], top[events])
         known = (of >= 0) & norms[np.maximum(of, 0)]
         events, of = events[known], top[of[known]]
 
         def note(tops: Int64s, flag: bool, source: str) -> None:
-            said = events[np.isin(of, tops)]
-            self._say(self._arguments, said, self._ask(said, said, partial(clues.mode, value=flag, source=source)))
+            these = events[np.isin(of, tops)]
+            self._state(self._arguments, these, self._ask(these, these, partial(pair_rules.mode, value=flag, source=source)))
 
-        for names, flag in ((_TRAINED, True), (clues.BATCH_NORM_GRADIENT, False)):
+        for names, flag in ((_TRAINED, True), (pair_rules.BATCH_NORM_GRADIENT, False)):
             made = self._maker[self._named(names)]
             made = made[made >= 0]
             note(top[made[self._named(_LIBRARY_NORMS)[made]]], flag, "its mode from its backward call")
-        counters = np.array([*(clues.counts_batches(one) for one in self._trace.signatures), False])
+        counters = np.array([*(pair_rules.counts_batches(one) for one in self._trace.signatures), False])
         tops = np.unique(top[norms])
         before = self._siblings[0][tops]
         counted = (before >= 0) & counters[self._host.signature[np.maximum(before, 0)]]
         note(tops[counted], True, "training from the count of its batches")
-        if not np.any([is_backward_node(name) for name in self._trace.names]):
+        if not self._node_names.any():
             note(tops[~counted], False, "inference: its batches are not counted, and nothing in the trace has a backward")
 
     def _accumulating(self) -> None:
         """The gradient of a selection adds to what is there."""
         events = np.flatnonzero(self._wanted & self._named(_ACCUMULATES))
         if len(events):
-            self._say(self._arguments, events, self._ask(events, self._maker[events], clues.adds))
+            self._state(self._arguments, events, self._ask(events, self._maker[events], pair_rules.adds))
 
     def _split_gradients(self) -> None:
         """The gradient of a split joins the gradients of the parts, which are what its node is given."""
-        events = self._missing_output(clues.JOINS)
+        events = self._missing_output(pair_rules.JOINS)
         if len(events):
-            split = np.array([is_backward_node(name) and clues.node_stem(name) in _SPLITS for name in self._trace.names], bool)
+            split = np.array([is_backward_node(name) and pair_rules.node_stem(name) in _SPLITS for name in self._trace.names], bool)
             parent = self._parent[events]
             below = (parent >= 0) & split[self._host.name[np.maximum(parent, 0)]]
-            self._say(self._arguments, events, self._ask(events, np.where(below, parent, -1), clues.parts))
+            self._state(self._arguments, events, self._ask(events, np.where(below, parent, -1), pair_rules.parts))

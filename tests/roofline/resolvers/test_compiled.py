@@ -9,7 +9,7 @@ from rooflines.profiler.noted import noted_call
 from rooflines.profiler.trace.calls import BACKWARD, FORWARD, build_calls, module_annotation
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.attribution.attribute import attribute
-from rooflines.roofline.resolvers.compiled import place_compiled
+from rooflines.roofline.resolvers.compiled import find_compiled_calls
 from tests.traces import add, kernel, launch, mm, op, span, trace
 
 pytestmark = pytest.mark.unit
@@ -45,7 +45,7 @@ def region(ts, dur, name="0/0", **more):
 
 def divide(code, *events):
     found = trace(*events)
-    compiled = place_compiled(found, build_calls(found), code)
+    compiled = find_compiled_calls(found, build_calls(found), code)
     result = attribute(found, compiled.calls, compiled=compiled)
     parts = [row.time_ns for row in result.rows] + [gap.time_ns for gap in result.gaps]
     assert sum(parts) + result.idle_ns - result.overlap_ns == result.span_ns

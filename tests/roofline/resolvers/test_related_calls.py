@@ -7,7 +7,7 @@ import pytest
 from rooflines.profiler.trace.calls import build_calls
 from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg
 from rooflines.roofline.attribution.attribute import attribute
-from rooflines.roofline.resolvers.pair_rules import Clue
+from rooflines.roofline.resolvers.pair_rules import Evidence
 from rooflines.roofline.work import count
 from tests.traces import op, span, trace
 
@@ -239,6 +239,6 @@ def test_what_a_call_recorded_itself_is_never_replaced():
 
 
 def test_an_argument_is_filled_in_at_its_place():
-    assert Clue("", 2, True).fill(Signature("f", (1,))).args == (1, MISSING, True)
-    assert Clue("", 0, 5).fill(Signature("f", (MISSING, 2))).args == (5, 2)
-    assert Clue("", outputs=()).fill(Signature("f", (1,))).args == (1,)
+    assert Evidence("", 2, True).fill(Signature("f", (1,))).args == (1, MISSING, True)
+    assert Evidence("", 0, 5).fill(Signature("f", (MISSING, 2))).args == (5, 2)
+    assert Evidence("", outputs=()).fill(Signature("f", (1,))).args == (1,)

@@ -17,7 +17,8 @@ from rooflines.profiler.trace.calls import build_calls
 from rooflines.reports.terminal import print_analysis
 from rooflines.roofline.analysis import PARTS
 from rooflines.roofline.analyze import analyze
-from rooflines.roofline.attribution.attribute import NO_LAUNCH, attribute
+from rooflines.roofline.attribution.attribute import attribute
+from rooflines.roofline.attribution.device import NO_LAUNCH
 from rooflines.roofline.step.partition import Label, partition, whole_trace
 from tests.traces import add, kernel, launch, mm, op, span, trace
 
