@@ -7,10 +7,8 @@ from collections.abc import Iterable, Iterator
 
 import psutil
 
+from rooflines.roofline.step.interference import OTHER_PROGRAMS_CORES
 from rooflines.units import significant
-
-# From so many processors' worth on, times are called those of a shared machine; the profiler's reports say so from there, too.
-WORTH_SAYING = 0.2
 
 
 class Company:
@@ -28,7 +26,7 @@ class Company:
 
 def shared_machine(measured: Iterable[tuple[str, float | None]]) -> Iterator[str]:
     """A sentence when other programs computed beside what was timed: names with their ``cores()``."""
-    seen = {name: cores for name, cores in measured if cores is not None and cores >= WORTH_SAYING}
+    seen = {name: cores for name, cores in measured if cores is not None and cores >= OTHER_PROGRAMS_CORES}
     if seen:
         listed = ", ".join(f"{significant(cores, 2)} while {name} was timed" for name, cores in seen.items())
         yield f"These are the times of a shared machine: other programs kept processors busy, {listed}."

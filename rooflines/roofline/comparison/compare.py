@@ -10,11 +10,11 @@ import numpy as np
 
 from rooflines.errors import UsageError
 from rooflines.roofline.analysis import Analysis
+from rooflines.roofline.bootstrap import interval95, resampled_medians
 from rooflines.roofline.comparison.records import Change, Comparison, Direction, Fact, Figures, Kind, Match, Pace, Subject
 from rooflines.roofline.comparison.row_matching import Pair, match_modules, match_operators
 from rooflines.units import percent, seconds, significant
 
-BOOTSTRAP_RESAMPLES = 2000
 # Of fewer steps not even the shortest and the longest enclose the median with a probability of 95 %: 1 - 2 * 0.5^6 = 97 %.
 FEWEST_STEPS = 6
 # A time that differs by less is called the same; an operator's own noise is not known.
@@ -131,11 +131,10 @@ def _ratio_of_medians(
         return None
     interval = None
     if min(len(ours), len(theirs)) >= FEWEST_STEPS:
-        generator = np.random.default_rng(0)  # the same comparison gives the same interval
-        a, b = (np.median(generator.choice(side, (BOOTSTRAP_RESAMPLES, len(side))), axis=1) for side in (ours, theirs))
+        generator = np.random.default_rng(0)  # one for both sides, so that equal sides are resampled differently
+        a, b = (resampled_medians(side, generator) for side in (ours, theirs))
         if a.min() > 0:
-            low, high = np.percentile(b / a, (2.5, 97.5)).tolist()
-            interval = (low, high)
+            interval = interval95(b / a)
     return Pace(
         of=of,
         before_s=before_s,

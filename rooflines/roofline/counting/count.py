@@ -15,6 +15,7 @@ from rooflines.errors import UsageError, WorkloadError
 from rooflines.profiler.networks import tensors_in
 from rooflines.profiler.records import StepMemory
 from rooflines.profiler.trace.calls import PHASES
+from rooflines.roofline.module_rows import with_ancestors
 from rooflines.roofline.work import Work
 from rooflines.roofline.work import count as count_call
 from rooflines.serial import to_plain
@@ -316,7 +317,7 @@ def summarize(recording: Recording) -> Count:
             total += work
             row = _with_work(row, work)
             if call.module >= 0:
-                for ancestor in _with_ancestors(path):
+                for ancestor in with_ancestors(path):
                     if ancestor in inclusive:
                         inclusive[ancestor] = [a + b for a, b in zip(inclusive[ancestor], _figures(work), strict=True)]
         rows.append(row)
@@ -362,11 +363,6 @@ def _modules(recording: Recording, inclusive: dict[str, list[int]]) -> tuple[Mod
             path, ModuleCount(path=path, type=module.type, calls=calls, depth=depth, flops=flops, matrix_flops=matrix, bytes=size)
         )
     return tuple(rows.values())
-
-
-def _with_ancestors(path: str) -> list[str]:
-    parts = path.split(".") if path else []
-    return ["", *(".".join(parts[: i + 1]) for i in range(len(parts)))]
 
 
 def _frame(rows: tuple[Any, ...], kind: type[msgspec.Struct]) -> pd.DataFrame:

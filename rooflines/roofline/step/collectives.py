@@ -11,6 +11,7 @@ from rooflines.profiler.trace.collectives import read_collectives
 from rooflines.profiler.trace.records import COMMUNICATION, KERNEL, MEMCPY, MEMSET
 from rooflines.roofline.analysis import CollectiveRow
 from rooflines.roofline.attribution.attribute import Attribution
+from rooflines.roofline.step.times import per_step
 
 # Where the kernels do not note what they did, each is looked up among the operators around its launch: no more than so many.
 _MOST_LOOKED_UP = 20_000
@@ -36,7 +37,7 @@ def collective_rows(calls: Calls, attribution: Attribution) -> tuple[CollectiveR
             CollectiveRow(
                 kind=one.kind,
                 bytes=one.bytes,
-                calls=count // steps if count % steps == 0 else count / steps,
+                calls=per_step(count, steps),
                 time_s=int(found.duration_ns[chosen].sum()) / 1e9 / steps,
                 exposed_s=int(exposed[chosen].sum()) / 1e9 / steps,
                 group_size=one.group_size,

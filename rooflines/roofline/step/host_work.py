@@ -21,6 +21,7 @@ from rooflines.profiler.trace.nesting import covered, exclusive, nest, parents
 from rooflines.profiler.trace.records import ANNOTATION, OPERATOR, RUNTIME, Int32s, Int64s, Trace
 from rooflines.roofline.analysis import HostWork, Recomputation, Synchronisation
 from rooflines.roofline.attribution.attribute import Attribution
+from rooflines.roofline.step.times import per_step
 
 Mask = npt.NDArray[np.bool_]
 
@@ -71,7 +72,7 @@ def synchronisations(trace: Trace, calls: Calls, attribution: Attribution, cause
             call=call,
             operator=operator,
             where=place,
-            calls=_per(number, steps),
+            calls=per_step(number, steps),
             wait_s=wait_ns / 1e9 / steps,
             idle_s=idle_ns / 1e9 / steps,
         )
@@ -114,7 +115,7 @@ def _summed(pieces: Iterable[_Idle], steps: int) -> list[HostWork]:
         number, idle_ns = sums.get(key, (0, 0))
         sums[key] = (number + 1, idle_ns + one.idle_ns)
     return [
-        HostWork(kind=kind, name=name, shapes=shapes, where=where, calls=_per(number, steps), idle_s=idle_ns / 1e9 / steps)
+        HostWork(kind=kind, name=name, shapes=shapes, where=where, calls=per_step(number, steps), idle_s=idle_ns / 1e9 / steps)
         for (kind, name, shapes, where), (number, idle_ns) in sums.items()
         if idle_ns
     ]
@@ -209,7 +210,7 @@ def recomputation(trace: Trace, calls: Calls, attribution: Attribution) -> Recom
     steps = attribution.steps or 1
     names, numbers = np.unique(host.name[events], return_counts=True)
     most = [trace.names[code] for code in names[np.argsort(-numbers, kind="stable")][:_MOST].tolist()]
-    return Recomputation(time_s=time_ns / 1e9 / steps, calls=_per(len(events), steps), operators=tuple(most)) if time_ns else None
+    return Recomputation(time_s=time_ns / 1e9 / steps, calls=per_step(len(events), steps), operators=tuple(most)) if time_ns else None
 
 
 def _launched_below(trace: Trace, calls: Calls, attribution: Attribution, events: Int64s) -> int:
@@ -255,8 +256,3 @@ class _Places:
         while at >= low and self._end[at] <= time_ns:
             at = int(self._parent[at])
         return self._names[self._frames.name[at]] if at >= low else ""
-
-
-def _per(total: int, steps: int) -> int | float:
-    whole, rest = divmod(total, steps)
-    return whole if rest == 0 else total / steps

@@ -12,13 +12,12 @@ import numpy.typing as npt
 
 from rooflines.profiler.records import Loading, RunFile
 from rooflines.roofline.analysis import Analysis, Input, Limit, Rate, StepDivision
+from rooflines.roofline.bootstrap import RESAMPLES, interval95, resampled_medians
 
 # From this share of a step on that its input delays it, a loader that is slower than the step alone makes the step input-bound.
 INPUT_BOUND = 0.1
 # The same where nobody measured the two alone, and for the host.
 LARGE_SHARE = 0.25
-
-_RESAMPLES = 2000
 
 
 def feeding(facts: RunFile, division: StepDivision | None) -> Input | None:
@@ -86,9 +85,8 @@ def _loader_rate(loading: Loading, told: bool) -> Rate | None:
     times, sizes = (values[: groups * group].reshape(groups, group).sum(axis=1) for values in (times, sizes))
     interval = None
     if groups >= 3:
-        picks = np.random.default_rng(0).integers(0, groups, (_RESAMPLES, groups))
-        low, high = np.percentile(sizes[picks].sum(axis=1) / times[picks].sum(axis=1), (2.5, 97.5))
-        interval = (float(low), float(high))
+        picks = np.random.default_rng(0).integers(0, groups, (RESAMPLES, groups))
+        interval = interval95(sizes[picks].sum(axis=1) / times[picks].sum(axis=1))
     return Rate(per_s=float(sizes.sum() / times.sum()), ci95_per_s=interval)
 
 
@@ -101,9 +99,8 @@ def _step_rate(loading: Loading, without: npt.NDArray[np.float64] | None, per_st
     median = float(np.median(durations))
     if median <= 0 or per_step <= 0:
         return None
-    picks = np.random.default_rng(0).choice(durations, (_RESAMPLES, len(durations)))
-    low, high = np.percentile(np.median(picks, axis=1), (2.5, 97.5))
-    interval = (per_step / float(high), per_step / float(low)) if low > 0 and len(durations) >= 3 else None
+    low, high = interval95(resampled_medians(durations))
+    interval = (per_step / high, per_step / low) if low > 0 and len(durations) >= 3 else None
     return Rate(per_s=per_step / median, ci95_per_s=interval, how="measured" if measured else "derived")
 
 

@@ -8,8 +8,8 @@ from rooflines.profiler.records import Run, RunFile
 from rooflines.roofline.analysis import Analysis, OtherPrograms, PageFaults, Steps
 from rooflines.units import percent, significant
 
-# From this many processors' worth of other programs on, a run says that it was not alone. The sampler itself takes about 0.01.
-COMPANY_CORES = 0.2
+# Other programs that keep at least this many processors busy make a shared machine. The sampler itself takes about 0.01.
+OTHER_PROGRAMS_CORES = 0.2
 # A median that is known less well than this comes from a machine, or a program, that does not repeat itself.
 WIDE = 0.10
 
@@ -23,7 +23,7 @@ def other_programs(run: Run) -> OtherPrograms | None:
         if threads and sample.cpu_utilization is not None and sample.process_cpu_utilization is not None
     ]
     busy = float(np.mean(others)) if others else 0.0
-    return OtherPrograms(busy=busy, threads=threads) if threads and busy >= COMPANY_CORES else None
+    return OtherPrograms(busy=busy, threads=threads) if threads and busy >= OTHER_PROGRAMS_CORES else None
 
 
 def page_faults(facts: RunFile) -> PageFaults | None:
@@ -35,9 +35,8 @@ def page_faults(facts: RunFile) -> PageFaults | None:
     return PageFaults(timed=steps.timed_page_faults / len(steps.timed_ns), traced=traced)
 
 
-def shared_machine(analysis: Analysis) -> list[str]:
+def shared_machine(found: OtherPrograms | None) -> list[str]:
     """A note on other programs."""
-    found = analysis.other_programs
     if found is None:
         return []
     return [
