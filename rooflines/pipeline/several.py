@@ -17,7 +17,7 @@ from rooflines.profiler.trace.columns import MEMORY_LIMIT_BYTES
 from rooflines.serial import write_json
 
 if TYPE_CHECKING:
-    from rooflines.roofline.ranks.analyze import RankAnalysis
+    from rooflines.roofline.ranks.records import RankAnalysis
 
 
 RANKS_FILE = "ranks.json"

@@ -24,7 +24,7 @@ NOTABLE_DILATION = 0.05
 
 
 def compare(before: Analysis, after: Analysis, sources: tuple[str, str] = ("A", "B")) -> Comparison:
-    """``after`` (B) held against the baseline ``before`` (A); ``sources`` say where they came from.
+    """Compare ``after`` (B) with the baseline ``before`` (A); ``sources`` say where they came from.
 
     Unlike environments are compared, too: ``Comparison.unlike`` names the facts for which that means little. Raises UsageError where
     there is nothing to compare: one side per step and the other a whole trace, or nothing that both sides measured.

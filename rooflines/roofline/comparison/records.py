@@ -1,6 +1,6 @@
-"""Two analyses held against each other, field by field as ``rooflines compare --format json`` shows it.
+"""Two analyses compared, field by field as ``rooflines compare --format json`` shows it.
 
-A is the baseline and B what is held against it: ``before`` is A's figure, ``after`` B's, a difference is B - A and a ratio B / A. Units
+A is the baseline: ``before`` is A's figure, ``after`` B's, a difference is B - A and a ratio B / A. Units
 are SI base units and stand in the field names; times, calls, FLOPs and bytes are per ``basis``, as in the two analyses. A field that is
 None is not known and is left out of the JSON.
 """

@@ -17,7 +17,7 @@ _FIRST_DIMENSION = re.compile(r"(?:^|(?<=, ))[0-9]+(?=x)")
 _NUMBERS = re.compile(r"([0-9]+)")
 
 
-class Row(NamedTuple):
+class SideRow(NamedTuple):
     """A row of one side."""
 
     kind: Kind
@@ -29,8 +29,8 @@ class Pair(NamedTuple):
     """A row of A and the row of B that belongs to it; None where there is none."""
 
     match: Match
-    before: Row | None
-    after: Row | None
+    before: SideRow | None
+    after: SideRow | None
 
 
 def match_operators(before: Analysis, after: Analysis, *, by_module: bool = True) -> list[Pair]:
@@ -79,38 +79,38 @@ def _renamed(old: str, new: str) -> Iterator[tuple[str, str]]:
             break
 
 
-def _operators(rows: Sequence[OperatorRow], by_module: bool) -> list[Row]:
+def _operators(rows: Sequence[OperatorRow], by_module: bool) -> list[SideRow]:
     """The operators, those folded into one that a reader could not tell apart (they differ in strides or in arguments)."""
-    same: dict[Hashable, list[Row]] = defaultdict(list)
+    same: dict[Hashable, list[SideRow]] = defaultdict(list)
     for row in rows:
         figures = Figures(
             module=row.module if by_module else "", phase=row.phase, shapes=row.shapes, precision=row.precision, calls=row.calls,
             time_s=row.time_s, flops=row.flops, bytes=row.bytes, lower_bound_s=row.lower_bound_s,
             efficiency=_efficiency(row.lower_bound_s, row.time_s), bound=row.bound,
         )  # fmt: skip
-        found = Row("operator", row.name, figures)
+        found = SideRow("operator", row.name, figures)
         same[_OPERATOR_KEYS[0][1](found)].append(found)
     return [fold(group) for group in same.values()]
 
 
-def _unmodelled(analysis: Analysis) -> list[Row]:
+def _unmodelled(analysis: Analysis) -> list[SideRow]:
     rows: tuple[Unmodelled, ...] = analysis.coverage.unmodelled if analysis.coverage else ()
-    same: dict[Hashable, list[Row]] = defaultdict(list)
+    same: dict[Hashable, list[SideRow]] = defaultdict(list)
     for row in rows:
         figures = Figures(calls=row.calls, time_s=row.time_s, reason=row.reason)
-        same[row.name, row.reason].append(Row("unmodelled", row.name, figures))
+        same[row.name, row.reason].append(SideRow("unmodelled", row.name, figures))
     return [fold(group) for group in same.values()]
 
 
-def _module(row: ModuleRow) -> Row:
+def _module(row: ModuleRow) -> SideRow:
     figures = Figures(
         module=row.path, calls=row.calls, time_s=row.time_s, flops=row.flops, bytes=row.bytes, lower_bound_s=row.lower_bound_s,
         efficiency=row.efficiency,
     )  # fmt: skip
-    return Row("module", row.type, figures)
+    return SideRow("module", row.type, figures)
 
 
-def fold(rows: Sequence[Row]) -> Row:
+def fold(rows: Sequence[SideRow]) -> SideRow:
     """Rows of one name as one: sums of their figures, and of their facts those in which they agree."""
     if len(rows) == 1:
         return rows[0]
@@ -132,7 +132,7 @@ def fold(rows: Sequence[Row]) -> Row:
         bound=_agreed([side.bound for side in sides]),
         reason=_agreed([side.reason for side in sides]),
     )
-    return Row(rows[0].kind, rows[0].name, folded)
+    return SideRow(rows[0].kind, rows[0].name, folded)
 
 
 def _agreed(values: Sequence[str | None]) -> str | None:
@@ -144,7 +144,7 @@ def _efficiency(lower_s: float | None, time_s: float) -> float | None:
 
 
 # What a pair has in common, the most first.
-_OPERATOR_KEYS: tuple[tuple[Match, Callable[[Row], Hashable]], ...] = (
+_OPERATOR_KEYS: tuple[tuple[Match, Callable[[SideRow], Hashable]], ...] = (
     ("same", lambda row: (row.figures.module, row.figures.phase, row.name, row.figures.shapes, row.figures.precision)),
     ("precision", lambda row: (row.figures.module, row.figures.phase, row.name, row.figures.shapes)),
     ("batch", lambda row: (row.figures.module, row.figures.phase, row.name, _FIRST_DIMENSION.sub("", row.figures.shapes))),
@@ -152,15 +152,15 @@ _OPERATOR_KEYS: tuple[tuple[Match, Callable[[Row], Hashable]], ...] = (
     ("module", lambda row: (row.figures.phase, row.name, row.figures.shapes)),
     ("module", lambda row: (row.name, row.figures.shapes)),
 )
-_GAP_KEYS: tuple[tuple[Match, Callable[[Row], Hashable]], ...] = (
+_GAP_KEYS: tuple[tuple[Match, Callable[[SideRow], Hashable]], ...] = (
     ("same", lambda row: (row.name, row.figures.reason)),
     ("name", lambda row: row.name),
 )
 
 
 def _pair_off(
-    pairs: list[Pair], match: Match, key: Callable[[Row], Hashable], before: list[Row], after: list[Row]
-) -> tuple[list[Row], list[Row]]:
+    pairs: list[Pair], match: Match, key: Callable[[SideRow], Hashable], before: list[SideRow], after: list[SideRow]
+) -> tuple[list[SideRow], list[SideRow]]:
     """Add the pairs that agree in ``key`` to ``pairs``; returns the rows left over. Of several, the largest work goes together."""
     ours, theirs = _grouped(before, key), _grouped(after, key)
     for value in [value for value in ours if value in theirs]:
@@ -173,7 +173,9 @@ def _pair_off(
     return [row for rows in ours.values() for row in rows], [row for rows in theirs.values() for row in rows]
 
 
-def _pair_off_names(pairs: list[Pair], counted: list[Row], gaps: list[Row], *, swapped: bool) -> tuple[list[Row], list[Row]]:
+def _pair_off_names(
+    pairs: list[Pair], counted: list[SideRow], gaps: list[SideRow], *, swapped: bool
+) -> tuple[list[SideRow], list[SideRow]]:
     """The same for rows with a count and rows without one, all of a name together."""
     with_count, without = _grouped(counted, lambda row: row.name), _grouped(gaps, lambda row: row.name)
     for name in [name for name in with_count if name in without]:
@@ -182,14 +184,14 @@ def _pair_off_names(pairs: list[Pair], counted: list[Row], gaps: list[Row], *, s
     return [row for rows in with_count.values() for row in rows], [row for rows in without.values() for row in rows]
 
 
-def _grouped(rows: Iterable[Row], key: Callable[[Row], Hashable]) -> dict[Hashable, list[Row]]:
-    groups: dict[Hashable, list[Row]] = defaultdict(list)
+def _grouped(rows: Iterable[SideRow], key: Callable[[SideRow], Hashable]) -> dict[Hashable, list[SideRow]]:
+    groups: dict[Hashable, list[SideRow]] = defaultdict(list)
     for row in rows:
         groups[key(row)].append(row)
     return groups
 
 
-def _order(row: Row) -> tuple[object, ...]:
+def _order(row: SideRow) -> tuple[object, ...]:
     """The most work first; of equal work the layers in their order, 2 before 10."""
     figures = row.figures
     # A number of any length: no conversion, which Python refuses for thousands of digits.

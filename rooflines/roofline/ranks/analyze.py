@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -25,125 +25,12 @@ from rooflines.profiler.trace.records import Rank
 from rooflines.profiler.trace.url import shown
 from rooflines.roofline.analysis import Timeline
 from rooflines.roofline.analyze import analyze
-from rooflines.roofline.ranks.collective_matching import SYNCHRONISING, By, Matched, match
-from rooflines.serial import from_plain, to_plain
+from rooflines.roofline.ranks.collective_matching import SYNCHRONISING, MatchedCollectives, match_collectives
+from rooflines.roofline.ranks.records import MatchedRow, RankAnalysis, RankRow, Spread, Straggler, UnmatchedRow
 
-RANKS_SCHEMA = "rooflines.ranks/1"
 # What ranks are compared in.
 COMPARED = ("span_s", "busy_s", "idle_s", "compute_s", "communication_s", "exposed_communication_s", "memcpy_s")
 _RANK_IN_NAME = re.compile(r"rank[_\-.=]?(\d{1,7})(?!\d)", re.IGNORECASE)
-
-
-class RankRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One rank. The times down to ``memcpy_s`` are per step where ``RankAnalysis.per`` is ``step``, else of the whole trace.
-
-    ``hidden_fraction`` is the share of the communication during which the device also computed; None where nothing was communicated.
-    Over the matched collectives of the trace: ``waited_s`` is what this rank's kernels took longer than the shortest of each,
-    ``times_last`` how often its own was the shortest, and ``caused_wait_s`` what the others together waited then.
-    """
-
-    rank: int
-    source: str
-    span_s: float
-    busy_s: float
-    idle_s: float
-    compute_s: float
-    communication_s: float
-    exposed_communication_s: float
-    memcpy_s: float
-    hidden_fraction: float | None = None
-    steps: int = 1
-    collectives: int = 0
-    matched: int = 0
-    waited_s: float = 0.0
-    times_last: int = 0
-    caused_wait_s: float = 0.0
-
-
-class Spread(msgspec.Struct, frozen=True, kw_only=True):
-    """A quantity over the ranks, and who has the least and most of it. ``imbalance`` is max / mean - 1, None where the mean is 0."""
-
-    min: float
-    max: float
-    mean: float
-    min_rank: int
-    max_rank: int
-    imbalance: float | None = None
-
-
-class CollectiveRow(msgspec.Struct, frozen=True, kw_only=True):
-    """The matched collectives of one kind, group and size; seconds and byte/s.
-
-    ``ranks`` were traced of the ``group_size`` in the group; with fewer, the last to enter may be another one, and ``transfer_s`` is an
-    upper bound. ``transfer_s`` and ``skew_s`` are means over the collectives: the shortest kernel, and the longest less the shortest.
-    ``waited_s`` is the sum over ranks and collectives of what a kernel took longer than the shortest; None where ranks may leave before
-    all have entered. ``algorithm_byte_per_s`` is ``bytes`` / transfer, ``bus_byte_per_s`` that times nccl-tests' factor.
-    ``matched_by`` is ``order``, or ``time`` where only the ends showed it.
-    """
-
-    kind: str
-    count: int
-    ranks: int
-    matched_by: By
-    transfer_s: float
-    skew_s: float
-    skew_max_s: float
-    waited_s: float | None = None
-    last_rank: int | None = None
-    bytes: int | None = None
-    dtype: str | None = None
-    group: str | None = None
-    group_size: int | None = None
-    algorithm_byte_per_s: float | None = None
-    bus_byte_per_s: float | None = None
-
-
-class UnmatchedRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Communication kernels, over all ranks, that were not matched, and why; they are in no other figure about collectives."""
-
-    kind: str
-    count: int
-    reason: str
-    group: str | None = None
-
-
-class Straggler(msgspec.Struct, frozen=True, kw_only=True):
-    """The rank for which the others waited longest: last into ``times_last`` of ``of`` matched collectives, ``waited_s`` is what the
-    others waited then, summed over them, and ``share`` that of all such waiting."""
-
-    rank: int
-    times_last: int
-    of: int
-    waited_s: float
-    share: float
-
-
-class RankAnalysis(msgspec.Struct, frozen=True, kw_only=True):
-    """Several ranks of one job, each and together, as ``ranks.json`` shows it. A field that is None was not measured and is left out.
-
-    ``spread`` has a key for each quantity compared, named as in ``RankRow``. ``world_size`` is the number of ranks that the job had.
-    """
-
-    schema: Literal["rooflines.ranks/1"] = "rooflines.ranks/1"
-    per: Literal["step", "trace"] = "step"
-    world_size: int | None = None
-    device_name: str = ""
-    ranks: tuple[RankRow, ...] = ()
-    spread: dict[str, Spread] = {}
-    straggler: Straggler | None = None
-    collectives: tuple[CollectiveRow, ...] = ()
-    unmatched: tuple[UnmatchedRow, ...] = ()
-    notes: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain values, the way ``ranks.json`` holds it."""
-        plain: dict[str, Any] = to_plain(self)
-        return plain
-
-    @classmethod
-    def from_dict(cls, plain: dict[str, Any]) -> RankAnalysis:
-        """The record in ``plain``; raises msgspec.ValidationError naming the field that does not fit."""
-        return from_plain(plain, cls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +87,7 @@ def analyze_parts(parts: Sequence[RankPart]) -> RankAnalysis:
     per: Literal["step", "trace"] = "step" if all(part.per == "step" for part in parts) else "trace"
     world_size = _world_size(parts)
     collectives = {rank: part.collectives for rank, part in numbered.items()}
-    matched, left = match(collectives)
+    matched, left = match_collectives(collectives)
     waits = _Waits(numbered)
     rows = _collective_rows(matched, collectives, world_size, waits)
     ranks = tuple(_rank_row(rank, part, per, waits) for rank, part in numbered.items())
@@ -330,8 +217,8 @@ class _Waits:
 
 
 def _collective_rows(
-    matched: Sequence[Matched], collectives: dict[int, Collectives], world_size: int | None, waits: _Waits
-) -> tuple[CollectiveRow, ...]:
+    matched: Sequence[MatchedCollectives], collectives: dict[int, Collectives], world_size: int | None, waits: _Waits
+) -> tuple[MatchedRow, ...]:
     """A row a kind, group and size, those that took longest first."""
     rows = []
     for one in matched:
@@ -350,14 +237,14 @@ def _collective_rows(
     return tuple(sorted(rows, key=lambda row: -(row.transfer_s + row.skew_s) * row.count))
 
 
-def _group_size(one: Matched, noted: int | None, world_size: int | None) -> int | None:
+def _group_size(one: MatchedCollectives, noted: int | None, world_size: int | None) -> int | None:
     """The ranks in the group: noted, or all of the job where all of the job took part."""
     return noted or (world_size if world_size == len(one.ranks) else None)
 
 
 def _collective_row(
-    one: Matched, lasting_ns: np.ndarray, size: int | None, dtype: str | None, group_size: int | None, waits: _Waits
-) -> CollectiveRow:
+    one: MatchedCollectives, lasting_ns: np.ndarray, size: int | None, dtype: str | None, group_size: int | None, waits: _Waits
+) -> MatchedRow:
     transfer = lasting_ns.min(axis=1)
     skew = lasting_ns.max(axis=1) - transfer
     synchronising = one.kind in SYNCHRONISING
@@ -365,7 +252,7 @@ def _collective_row(
     total_s = int(transfer.sum()) / 1e9
     algorithm = size * len(transfer) / total_s if size and total_s > 0 else None
     factor = bus_factor(one.kind, group_size) if group_size else None
-    return CollectiveRow(
+    return MatchedRow(
         kind=one.kind,
         count=len(transfer),
         ranks=len(one.ranks),
@@ -384,7 +271,7 @@ def _collective_row(
     )
 
 
-def _notes(ranks: dict[int, RankPart], world_size: int | None, rows: Sequence[CollectiveRow]) -> tuple[str, ...]:
+def _notes(ranks: dict[int, RankPart], world_size: int | None, rows: Sequence[MatchedRow]) -> tuple[str, ...]:
     notes = []
     said = {part.place.world_size for part in ranks.values() if part.place and part.place.world_size}
     if len(said) > 1:

@@ -40,7 +40,7 @@ _Key: TypeAlias = "tuple[str, str | None, tuple[int, ...] | None, int | None, in
 
 
 @dataclass(frozen=True, slots=True)
-class Matched:
+class MatchedCollectives:
     """Collectives of one group and kind: ``calls[k, i]`` is the k-th one's index in the collectives of rank ``ranks[i]``."""
 
     kind: str
@@ -51,7 +51,7 @@ class Matched:
 
 
 @dataclass(frozen=True, slots=True)
-class NotMatched:
+class UnmatchedCollectives:
     """Kernels, over all ranks, of one group and kind that have no counterpart, and why."""
 
     kind: str
@@ -60,10 +60,10 @@ class NotMatched:
     reason: str
 
 
-def match(collectives: dict[int, Collectives]) -> tuple[list[Matched], list[NotMatched]]:
+def match_collectives(collectives: dict[int, Collectives]) -> tuple[list[MatchedCollectives], list[UnmatchedCollectives]]:
     """The collectives of each rank matched across ranks, the groups in the order in which the lowest rank first uses them."""
-    found: list[Matched] = []
-    left: list[NotMatched] = []
+    found: list[MatchedCollectives] = []
+    left: list[UnmatchedCollectives] = []
     groups = _join_streams(_by_group(collectives))
     on_streams: dict[str, set[int]] = {}
     for key, calls in groups.items():
@@ -77,17 +77,17 @@ def match(collectives: dict[int, Collectives]) -> tuple[list[Matched], list[NotM
         }
         total = sum(map(len, calls.values()))
         if kind in ("send", "recv"):
-            left.append(NotMatched(kind, group, total, _PAIRS))
+            left.append(UnmatchedCollectives(kind, group, total, _PAIRS))
             continue
         if len(calls) < 2:
             others = stream is not None and len(on_streams[kind]) > 1
-            left.append(NotMatched(kind, group, total, _STREAM_ALONE if others else _ALONE))
+            left.append(UnmatchedCollectives(kind, group, total, _STREAM_ALONE if others else _ALONE))
             continue
         together, by, reason = _together(kind, {rank: collectives[rank] for rank in calls}, calls)
         if len(together):
-            found.append(Matched(kind, group, tuple(calls), together, by))
+            found.append(MatchedCollectives(kind, group, tuple(calls), together, by))
         if total > together.size:
-            left.append(NotMatched(kind, group, total - together.size, reason))
+            left.append(UnmatchedCollectives(kind, group, total - together.size, reason))
     return found, left
 
 

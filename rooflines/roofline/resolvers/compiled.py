@@ -38,10 +38,10 @@ def from_compiled_code(counts: Counts, context: Context) -> Counts:
 
 def find_compiled_calls(trace: Trace, calls: Calls, code: CompiledCode) -> CompiledCalls:
     """Find the calls that ``code`` knows in ``trace``."""
-    return _Search(trace, calls, code).run()
+    return _KernelSearch(trace, calls, code).run()
 
 
-class _Search:
+class _KernelSearch:
     def __init__(self, trace: Trace, calls: Calls, code: CompiledCode) -> None:
         self._trace = trace
         self._calls = calls

@@ -69,7 +69,7 @@ def _groups(counts: Counts, context: Context) -> Iterator[tuple[Int64s, Variant]
     wanted = counts.where(lambda variant: variant.count.kind == "unknown") & (trace.host.kind == OPERATOR) & handled[trace.host.name]
     if not wanted.any():
         return
-    for events, found in _Search(trace, context.calls, wanted).run():
+    for events, found in _EvidenceSearch(trace, context.calls, wanted).run():
         signature, outputs = trace.signatures[int(trace.host.signature[events[0]])], None
         for evidence in found:
             signature, outputs = evidence.fill(signature), evidence.outputs or outputs
@@ -78,7 +78,7 @@ def _groups(counts: Counts, context: Context) -> Iterator[tuple[Int64s, Variant]
             yield events, Variant(signature, counted, "; ".join(dict.fromkeys(evidence.source for evidence in found)))
 
 
-class _Search:
+class _EvidenceSearch:
     """The columns that the passes share. ``_outputs``, ``_arguments`` and ``_flags`` (whether a convolution is transposed) index
     ``_evidence`` for each event, -1 for none."""
 

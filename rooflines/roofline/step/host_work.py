@@ -21,6 +21,7 @@ from rooflines.profiler.trace.nesting import covered, exclusive, nest, parents
 from rooflines.profiler.trace.records import ANNOTATION, OPERATOR, RUNTIME, Int32s, Int64s, Trace
 from rooflines.roofline.analysis import HostWork, Recomputation, Synchronisation
 from rooflines.roofline.attribution.attribute import Attribution
+from rooflines.roofline.step.partition import COMMUNICATION_CALLS
 from rooflines.roofline.step.times import per_step
 
 Mask = npt.NDArray[np.bool_]
@@ -32,7 +33,6 @@ _LONG_STRETCH_NS = 1_000_000
 _MOST = 12
 _COMPILED = re.compile(r"triton_(?:(?:poi|red|per|tem|for|mm)_|_\d)|CompiledF|## Call CompiledFxGraph|Torch-Compiled Region")
 Kind = Literal["operator", "python", "runtime", "optimizer", "unrecorded"]
-_COMMUNICATES = ("c10d::", "record_param_comms", "nccl:", "gloo:", "mpi:")
 
 
 def is_compiled(trace: Trace) -> bool:
@@ -127,7 +127,7 @@ def _operators(trace: Trace, calls: Calls, host_bound: Intervals, on_launching: 
     host = trace.host
     before = np.concatenate(([0], np.cumsum(host.kind == RUNTIME)))
     alone = before[calls.after] == before[:-1]
-    waits = _named(trace, lambda name: is_wait(name) or name.startswith(_COMMUNICATES) or is_backward_node(name))[host.name]
+    waits = _named(trace, lambda name: is_wait(name) or name.startswith(COMMUNICATION_CALLS) or is_backward_node(name))[host.name]
     library = alone | (host.kind == RUNTIME) | _named(trace, lambda name: name.startswith("aten::"))[host.name]
     # What is short lies in nothing of its own that is long.
     lasting = calls.end_ns - host.start_ns >= _LONG_OPERATOR_NS

@@ -37,7 +37,7 @@ _OF_CAUSE = {"data_loading": "input", "host_bound": "host", "synchronisation": "
 _PART_OF_CLASS = {"input": "data_loading", "host": "host", "communication": "communication", "idle": "idle"}
 _PART_ORDER = ("optimizer", "backward", "forward", "other", "host_to_device", "communication", "data_loading")
 _PHASES = {FORWARD: "forward", BACKWARD: "backward", OPTIMIZER: "optimizer", OUTSIDE: "data_loading"}
-_COMMUNICATES = ("c10d::", "record_param_comms", "nccl:", "gloo:", "mpi:")
+COMMUNICATION_CALLS = ("c10d::", "record_param_comms", "nccl:", "gloo:", "mpi:")
 
 # A step that waits for more of its time than this has no work to measure it by.
 _MOST_WAITING = 0.999
@@ -226,7 +226,7 @@ def _says(name: str, words: Sequence[str]) -> bool:
 
 def _host_keys(trace: Trace, calls: Calls, attribution: Attribution, labels: Sequence[Label]) -> tuple[list[Key], Int64s]:
     pieces = attribution.pieces
-    talks = np.array([name.startswith(_COMMUNICATES) for name in trace.names], bool)[trace.host.name[pieces.event]]
+    talks = np.array([name.startswith(COMMUNICATION_CALLS) for name in trace.names], bool)[trace.host.name[pieces.event]]
     columns = np.stack((pieces.row, calls.phase[pieces.event].astype(np.int64), talks.astype(np.int64)), axis=1)
     distinct, which = np.unique(columns, axis=0, return_inverse=True)
     found: list[Key] = []
@@ -239,7 +239,7 @@ def _host_keys(trace: Trace, calls: Calls, attribution: Attribution, labels: Seq
 def _host_causes(trace: Trace, calls: Calls, gaps: Intervals, loading: Intervals) -> dict[str, Intervals]:
     """The time of a CPU outside of operators: in the data loader, while other threads exchange data, and the rest."""
     host = trace.host
-    talks = np.array([name.startswith(_COMMUNICATES) for name in trace.names], bool)[host.name]
+    talks = np.array([name.startswith(COMMUNICATION_CALLS) for name in trace.names], bool)[host.name]
     # A thread that loads data ahead computes for nobody who waits.
     loads = np.unique(host.thread[(host.kind == ANNOTATION) & (calls.phase == OUTSIDE) & (host.thread != _main_thread(trace, calls))])
     rest = intervals.subtract(gaps, loading)

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from rooflines.errors import TraceError, UsageError
-from rooflines.roofline.ranks.analyze import RankAnalysis, analyze_parts, bus_factor, read_rank
+from rooflines.roofline.ranks.analyze import analyze_parts, bus_factor, read_rank
+from rooflines.roofline.ranks.records import RankAnalysis
 from tests.traces import kernel, launch, span
 
 pytestmark = pytest.mark.unit
