@@ -14,6 +14,7 @@ from rooflines.cli.options import (
     WHAT,
     BatchSize,
     ChannelsLast,
+    Formulas,
     ImageSize,
     Mode,
     Precision,
@@ -65,6 +66,7 @@ def count(
     memory: Annotated[
         bool, typer.Option("--memory", help="Also the most memory that a step holds, and what it is.", rich_help_panel=OUTPUT)
     ] = False,
+    formulas: Formulas = None,
 ) -> None:
     """Count FLOPs and bytes of a model, operator by operator, without data and without running it.
 

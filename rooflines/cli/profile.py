@@ -18,6 +18,7 @@ from rooflines.cli.options import (
     WHAT,
     BatchSize,
     ChannelsLast,
+    Formulas,
     ImageSize,
     Mode,
     Precision,
@@ -90,6 +91,7 @@ def profile(
         str, typer.Option(help="Reports to write, separated by commas.", rich_help_panel=OUTPUT)
     ] = "html,pdf,json,csv,tensorboard",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the report's path only.", rich_help_panel=OUTPUT)] = False,
+    formulas: Formulas = None,
 ) -> None:
     """Run a workload, measure it and this device, and write a report.
 

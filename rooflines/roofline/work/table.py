@@ -20,6 +20,7 @@ from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.work import shapes
 from rooflines.roofline.work.arguments import Dispatches, NotCounted
 from rooflines.roofline.work.decomposed import DECOMPOSED, decomposes
+from rooflines.roofline.work.plugins import load_installed
 from rooflines.roofline.work.record import Work
 
 Formula = Callable[[Signature], Work]
@@ -123,7 +124,8 @@ def hinted_formula(*names: str, category: str) -> Callable[[HintedFormula], Hint
 
 
 def registered() -> dict[str, str]:
-    """Every registered operator with its category."""
+    """Every registered operator with its category, those of installed packages included."""
+    load_installed()
     return {name: entry.category for name, entry in _FORMULAS.items()}
 
 
@@ -148,6 +150,9 @@ def count(
         return CallCount("counted", work, "other")
     name = _without_overload(signature.name)
     entry = _FORMULAS.get(name)
+    if entry is None:
+        load_installed()
+        entry = _FORMULAS.get(name)
     if entry is None:
         if name.removeprefix("aten::") in DECOMPOSED or _COMPOSITE_NAMES.match(name):
             return CallCount("composite", None, "other")
