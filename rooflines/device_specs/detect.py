@@ -34,7 +34,7 @@ _ISA = ("avx", "avx2", "fma", "avx512f", "avx512_bf16", "avx512_fp16", "avx512_v
         "asimd", "asimdhp", "sve", "sve2", "i8mm", "bf16")  # fmt: skip
 
 
-class CacheLevel(msgspec.Struct, frozen=True, kw_only=True):
+class Cache(msgspec.Struct, frozen=True, kw_only=True):
     """One level of data cache: ``size_bytes`` of one instance, ``instances`` on the CPUs this process may use."""
 
     level: str
@@ -58,9 +58,9 @@ class Cpu(msgspec.Struct, frozen=True, kw_only=True):
     physical_cores: int | None = None
     logical_cores: int | None = None
     isa: tuple[str, ...] = ()
-    caches: tuple[CacheLevel, ...] = ()
+    caches: tuple[Cache, ...] = ()
 
-    def cache(self, level: str) -> CacheLevel | None:
+    def cache(self, level: str) -> Cache | None:
         """The cache called ``level`` (L1, L2, L3), or None where the system reports none."""
         return next((cache for cache in self.caches if cache.level == level), None)
 
@@ -144,14 +144,14 @@ def isa() -> tuple[str, ...]:
     return tuple(name for name in _ISA if name in words)
 
 
-def caches(root: Path = _CPUS) -> tuple[CacheLevel, ...]:
+def caches(root: Path = _CPUS) -> tuple[Cache, ...]:
     """Data caches of the usable CPUs, from sysfs on Linux, from sysctl on macOS, empty elsewhere."""
     if platform.system() == "Darwin":
         return _caches_of_macos()
     return caches_of_sysfs(root, usable_cpus())
 
 
-def caches_of_sysfs(root: Path, cpus: tuple[int, ...]) -> tuple[CacheLevel, ...]:
+def caches_of_sysfs(root: Path, cpus: tuple[int, ...]) -> tuple[Cache, ...]:
     """Data and unified caches under ``root`` (/sys/devices/system/cpu) that belong to ``cpus``."""
     sharers: dict[str, set[str]] = {}
     sizes: dict[str, int] = {}
@@ -168,7 +168,7 @@ def caches_of_sysfs(root: Path, cpus: tuple[int, ...]) -> tuple[CacheLevel, ...]
                 sharers.setdefault(level, set()).add(shared)
                 # cores of different kinds: the smallest counts, because what is meant to fit must fit everywhere
                 sizes[level] = min(size, sizes.get(level, size))
-    return tuple(CacheLevel(level=level, size_bytes=sizes[level], instances=len(sharers[level])) for level in sorted(sizes))
+    return tuple(Cache(level=level, size_bytes=sizes[level], instances=len(sharers[level])) for level in sorted(sizes))
 
 
 def memory_available_bytes(cgroup: Path = _CGROUP) -> int:
@@ -292,7 +292,7 @@ def _size_bytes(text: str) -> int:
     return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2]]
 
 
-def _caches_of_macos() -> tuple[CacheLevel, ...]:
+def _caches_of_macos() -> tuple[Cache, ...]:
     """The performance cores' L1 data and L2 caches; Apple has no L3 that software is told about."""
     cores = _sysctl_number("hw.perflevel0.physicalcpu") or _sysctl_number("hw.physicalcpu")
     if not cores:
@@ -300,14 +300,14 @@ def _caches_of_macos() -> tuple[CacheLevel, ...]:
     found = []
     level1 = _sysctl_number("hw.perflevel0.l1dcachesize") or _sysctl_number("hw.l1dcachesize")
     if level1:
-        found.append(CacheLevel(level="L1", size_bytes=level1, instances=cores))
+        found.append(Cache(level="L1", size_bytes=level1, instances=cores))
     level2 = _sysctl_number("hw.perflevel0.l2cachesize") or _sysctl_number("hw.l2cachesize")
     if level2:
         sharing = _sysctl_number("hw.perflevel0.cpusperl2") or 1
-        found.append(CacheLevel(level="L2", size_bytes=level2, instances=max(1, cores // sharing)))
+        found.append(Cache(level="L2", size_bytes=level2, instances=max(1, cores // sharing)))
     level3 = _sysctl_number("hw.l3cachesize")
     if level3:
-        found.append(CacheLevel(level="L3", size_bytes=level3, instances=1))
+        found.append(Cache(level="L3", size_bytes=level3, instances=1))
     return tuple(found)
 
 

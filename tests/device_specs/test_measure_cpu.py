@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rooflines.device_specs import detect, measure_cpu
-from rooflines.device_specs.detect import CacheLevel
+from rooflines.device_specs.detect import Cache
 from rooflines.device_specs.history import best_of
 from rooflines.device_specs.marks import marks_of
 from rooflines.device_specs.plan import Plan
@@ -69,7 +69,7 @@ def machine(monkeypatch):
     """Pretend that this machine has private caches of these sizes."""
 
     def pretend(*sizes):
-        caches = tuple(CacheLevel(level=f"L{number}", size_bytes=size, instances=1) for number, size in enumerate(sizes, start=1))
+        caches = tuple(Cache(level=f"L{number}", size_bytes=size, instances=1) for number, size in enumerate(sizes, start=1))
         monkeypatch.setattr(detect, "cpu", lambda: detect.Cpu(name="", machine="x86_64", caches=caches))
 
     return pretend

@@ -1,4 +1,4 @@
-"""Operators against the roofs of their device, and as an analysis that the roofline chart draws."""
+"""Bounds of operators that were timed alone, and these operators as an analysis that the roofline chart draws."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from rooflines.studies.records import TimedOperator
 ROOFLINE_NOTE = "Colour and shape are the backend, area is time. Work is what a kernel executes, time the fastest of 15 rounds."
 
 
-def placed(operators: Iterable[TimedOperator], ceilings: Ceilings | None) -> tuple[TimedOperator, ...]:
+def bounded(operators: Iterable[TimedOperator], ceilings: Ceilings | None) -> tuple[TimedOperator, ...]:
     """``operators`` with the lower bound of each, what sets it, and the share of its time that this is."""
     if ceilings is None:
         return tuple(operators)
-    return tuple(_placed(one, ceilings) for one in operators)
+    return tuple(_bounded(one, ceilings) for one in operators)
 
 
-def _placed(one: TimedOperator, ceilings: Ceilings) -> TimedOperator:
+def _bounded(one: TimedOperator, ceilings: Ceilings) -> TimedOperator:
     calls = max(1, one.calls)
     executed = one.executed
     # What is left out, or done beyond the direct algorithm, is products where there are any. The record keeps traffic as one number;

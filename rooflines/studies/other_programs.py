@@ -1,4 +1,4 @@
-"""Who else computed while something was timed: how many processors other programs kept busy."""
+"""How many processors other programs kept busy while something was timed."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from rooflines.roofline.step.interference import OTHER_PROGRAMS_CORES
 from rooflines.units import significant
 
 
-class Company:
-    """Begins when it is made; ``cores()`` is the mean since then."""
+class OtherProgramsMeter:
+    """Measures from its creation on."""
 
     def __init__(self) -> None:
         self._begun, self._busy, self._own = time.monotonic(), _busy_s(), _own_s()
 
     def cores(self) -> float:
-        """Processors' worth of other programs; the clocks behind it tick every hundredth of a second."""
+        """Mean number of processors that other programs kept busy; the clocks behind it have a resolution of 10 ms."""
         passed = time.monotonic() - self._begun
         others = (_busy_s() - self._busy) - (_own_s() - self._own)
         return max(0.0, others / passed) if passed > 0 else 0.0
