@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rooflines.roofline.analysis import Analysis
     from rooflines.roofline.comparison.records import Comparison
     from rooflines.roofline.counting.count import Count, count
-    from rooflines.roofline.work import formula
+    from rooflines.roofline.formulas import formula
 
 __all__ = [
     "Analysis",
@@ -62,7 +62,7 @@ _HOMES = {
     "analyze": ("rooflines.pipeline", "analyze"),
     "compare": ("rooflines.pipeline", "compare"),
     "count": ("rooflines.roofline.counting.count", "count"),
-    "formula": ("rooflines.roofline.work", "formula"),
+    "formula": ("rooflines.roofline.formulas", "formula"),
     "load": ("rooflines.profiler.run", "load"),
     "measure_ceilings": ("rooflines.device_specs.measure", "measure"),
     "profile": ("rooflines.pipeline", "profile"),

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import rooflines
-from rooflines.roofline.work import table
+from rooflines.roofline.formulas import table
 from tests.commands import write_ceilings
 
 pytestmark = pytest.mark.unit

@@ -90,8 +90,8 @@ def test_imports_go_downward(path):
         "import rooflines",
         "import rooflines.cli",
         "import rooflines.errors, rooflines.units",
-        "import rooflines.roofline.work",
-        "from rooflines.roofline.work import count",
+        "import rooflines.roofline.formulas",
+        "from rooflines.roofline.formulas import count",
         "import rooflines.integrations.pytest_plugin",
         *(
             COMMAND.format(["rooflines", *arguments])

@@ -26,8 +26,8 @@ from rooflines.profiler.trace.calls import build_calls
 from rooflines.profiler.trace.reader import read_trace
 from rooflines.profiler.trace.records import STEP_PREFIX
 from rooflines.roofline.attribution.attribute import attribute
-from rooflines.roofline.work import count
-from tests.roofline.work.traces import record_trace
+from rooflines.roofline.formulas import count
+from tests.roofline.formulas.traces import record_trace
 
 pytestmark = pytest.mark.slow
 

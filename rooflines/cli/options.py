@@ -41,7 +41,7 @@ class Precision(str, Enum):
 
 def _load_formulas(paths: list[Path] | None) -> None:
     if paths:
-        from rooflines.roofline.work.plugins import load_file
+        from rooflines.roofline.formulas.plugins import load_file
 
         for path in paths:
             load_file(path)

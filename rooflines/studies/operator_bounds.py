@@ -11,7 +11,7 @@ from rooflines.device_specs.records import Ceilings
 from rooflines.profiler.records import Environment, Workload
 from rooflines.roofline.analysis import Analysis, OperatorRow
 from rooflines.roofline.bounds.model import place
-from rooflines.roofline.work import Work
+from rooflines.roofline.formulas import Work
 from rooflines.studies.records import TimedOperator
 
 ROOFLINE_NOTE = "Colour and shape are the backend, area is time. Work is what a kernel executes, time the fastest of 15 rounds."

@@ -22,8 +22,8 @@ from rooflines.profiler.inductor import InductorWatch
 from rooflines.profiler.inductor_graph import VARYING, GraphReader, call_of
 from rooflines.profiler.noted import noted_call
 from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg
-from rooflines.roofline.work.costs import MEAN_AND_VARIANCE, SOFTMAX
-from rooflines.roofline.work.graph import count_kernel, count_node
+from rooflines.roofline.formulas.costs import MEAN_AND_VARIANCE, SOFTMAX
+from rooflines.roofline.formulas.graph import count_kernel, count_node
 
 slow = pytest.mark.slow
 R, C = 64, 48

@@ -17,7 +17,7 @@ from rooflines.profiler.declared import PRECISIONS, RANGE_PREFIX, Declared, acti
 from rooflines.profiler.trace.calls import build_calls
 from rooflines.profiler.trace.reader import read_trace
 from rooflines.roofline.attribution.attribute import attribute
-from rooflines.roofline.work import Work
+from rooflines.roofline.formulas import Work
 from tests.traces import kernel, launch, mm, op, span, trace
 
 pytestmark = pytest.mark.unit

@@ -17,9 +17,9 @@ from rooflines.profiler.trace.calls import Calls
 from rooflines.profiler.trace.nesting import covered
 from rooflines.profiler.trace.records import OPERATOR, Int64s, Trace
 from rooflines.profiler.trace.signature import Signature
+from rooflines.roofline.formulas import Work
 from rooflines.roofline.resolvers.counts import Counts
 from rooflines.roofline.resolvers.dispatchers import enclosed
-from rooflines.roofline.work import Work
 
 
 @dataclass(frozen=True, slots=True)

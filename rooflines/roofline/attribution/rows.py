@@ -11,7 +11,7 @@ from rooflines.profiler.trace.calls import FORWARD, Calls
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.records import Int64s, LaunchShape
 from rooflines.profiler.trace.signature import Signature
-from rooflines.roofline.work import CallCount
+from rooflines.roofline.formulas import CallCount
 
 
 @dataclass(frozen=True, slots=True)

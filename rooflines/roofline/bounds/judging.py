@@ -20,7 +20,7 @@ from rooflines.roofline.analysis import Bound
 from rooflines.roofline.attribution.rows import Row
 from rooflines.roofline.bounds.model import Placement, place
 from rooflines.roofline.bounds.transfers import Transfer, bytes_over_link, link_of, transfer_of
-from rooflines.roofline.work import Work
+from rooflines.roofline.formulas import Work
 
 # An efficiency above this is flagged: past the noise of a time and of a ceiling.
 IMPLAUSIBLE = 1.05

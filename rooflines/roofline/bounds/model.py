@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from rooflines.device_specs.records import Ceiling, Ceilings
 from rooflines.roofline.analysis import Bound
-from rooflines.roofline.work import Work
+from rooflines.roofline.formulas import Work
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from rooflines.device_specs.records import Ceiling, Ceilings
 from rooflines.roofline.attribution.rows import LaunchedKernel
-from rooflines.roofline.work import Work
+from rooflines.roofline.formulas import Work
 
 Way = Literal["H2D", "D2H"]
 

@@ -15,9 +15,9 @@ from rooflines.errors import UsageError, WorkloadError
 from rooflines.profiler.networks import tensors_in
 from rooflines.profiler.records import StepMemory
 from rooflines.profiler.trace.calls import PHASES
+from rooflines.roofline.formulas import Work
+from rooflines.roofline.formulas import count as count_call
 from rooflines.roofline.module_rows import with_ancestors
-from rooflines.roofline.work import Work
-from rooflines.roofline.work import count as count_call
 from rooflines.serial import to_plain
 from rooflines.units import binary_bytes
 

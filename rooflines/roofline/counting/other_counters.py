@@ -20,8 +20,8 @@ from rooflines.errors import UsageError
 from rooflines.profiler.options import Options
 from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.counting.count import Count, NetworkRecording, record_network, summarize
-from rooflines.roofline.work import Work
-from rooflines.roofline.work import count as count_call
+from rooflines.roofline.formulas import Work
+from rooflines.roofline.formulas import count as count_call
 
 if TYPE_CHECKING:
     import torch

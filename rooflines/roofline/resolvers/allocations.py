@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from rooflines.profiler.trace.signature import TensorArg
+from rooflines.roofline.formulas import count
 from rooflines.roofline.resolvers.counts import Context, Counts, Variant
-from rooflines.roofline.work import count
 
 
 def from_allocations(counts: Counts, context: Context) -> Counts:

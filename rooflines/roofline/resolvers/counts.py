@@ -13,7 +13,7 @@ from rooflines.profiler.trace.calls import Calls
 from rooflines.profiler.trace.nesting import Mask
 from rooflines.profiler.trace.records import Int64s, Trace
 from rooflines.profiler.trace.signature import Signature
-from rooflines.roofline.work import CallCount, count
+from rooflines.roofline.formulas import CallCount, count
 
 DISPATCHES = CallCount("composite", None, "other")
 

@@ -7,9 +7,9 @@ import numpy as np
 from rooflines.profiler.trace.nesting import Mask, covered
 from rooflines.profiler.trace.records import OPERATOR, Int64s
 from rooflines.profiler.trace.signature import Signature
+from rooflines.roofline.formulas import Work
+from rooflines.roofline.formulas.decomposed import SOMETIMES_DECOMPOSED
 from rooflines.roofline.resolvers.counts import Context, Counts
-from rooflines.roofline.work import Work
-from rooflines.roofline.work.decomposed import SOMETIMES_DECOMPOSED
 
 
 def pass_repeated_calls(counts: Counts, context: Context) -> Counts:

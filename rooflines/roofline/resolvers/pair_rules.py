@@ -11,9 +11,9 @@ from math import prod
 from typing import Final
 
 from rooflines.profiler.trace.signature import MISSING, Argument, Signature, TensorArg
-from rooflines.roofline.work.convolution import BACKWARD, BACKWARD_TRANSPOSED, FORWARD, TRANSPOSED
-from rooflines.roofline.work.normalization import BATCH_NORM
-from rooflines.roofline.work.table import aten
+from rooflines.roofline.formulas.convolution import BACKWARD, BACKWARD_TRANSPOSED, FORWARD, TRANSPOSED
+from rooflines.roofline.formulas.normalization import BATCH_NORM
+from rooflines.roofline.formulas.table import aten
 
 JOINS: Final = frozenset(aten("cat _cat concat stack _stack"))
 REDUCTIONS: Final = frozenset(aten(

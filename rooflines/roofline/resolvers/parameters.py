@@ -8,8 +8,8 @@ import numpy as np
 
 from rooflines.profiler.trace.calls import OPTIMIZER
 from rooflines.profiler.trace.records import Int64s
+from rooflines.roofline.formulas import count
 from rooflines.roofline.resolvers.counts import Context, Counts, Variant
-from rooflines.roofline.work import count
 
 _OF_LISTS = ("aten::_foreach_", "aten::_fused_", "aten::_amp_foreach_")
 

@@ -20,14 +20,14 @@ from rooflines.profiler.trace.calls import Calls, is_backward_node
 from rooflines.profiler.trace.nesting import Mask, innermost
 from rooflines.profiler.trace.records import OPERATOR, Int64s, Trace
 from rooflines.profiler.trace.signature import Signature
+from rooflines.roofline.formulas import count
+from rooflines.roofline.formulas.convolution import BACKWARD, BACKWARD_TRANSPOSED, FORWARD, TRANSPOSED
+from rooflines.roofline.formulas.normalization import BATCH_NORM
+from rooflines.roofline.formulas.table import aten
 from rooflines.roofline.resolvers import pair_rules
 from rooflines.roofline.resolvers.counts import Context, Counts, Variant
 from rooflines.roofline.resolvers.gradient_consumers import GradientConsumers
 from rooflines.roofline.resolvers.pair_rules import Evidence
-from rooflines.roofline.work import count
-from rooflines.roofline.work.convolution import BACKWARD, BACKWARD_TRANSPOSED, FORWARD, TRANSPOSED
-from rooflines.roofline.work.normalization import BATCH_NORM
-from rooflines.roofline.work.table import aten
 
 _CONVOLUTIONS: Final = frozenset(FORWARD) | frozenset(TRANSPOSED)
 _POOLS: Final = frozenset(aten("adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d mean"))

@@ -9,8 +9,8 @@ import numpy as np
 from rooflines.profiler.trace.nesting import covered
 from rooflines.profiler.trace.records import OPERATOR, Int64s
 from rooflines.profiler.trace.windows import inside, step_window
+from rooflines.roofline.formulas import count
 from rooflines.roofline.resolvers.counts import Context, Counts, Variant
-from rooflines.roofline.work import count
 
 
 def from_stored_calls(counts: Counts, context: Context) -> Counts:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rooflines.device_specs.records import Ceiling, Ceilings, Source
 from rooflines.roofline.bounds.model import memory_seconds, place
-from rooflines.roofline.work import Work
+from rooflines.roofline.formulas import Work
 
 pytestmark = pytest.mark.unit
 

@@ -7,8 +7,8 @@ import pytest
 from rooflines.profiler.trace.calls import build_calls
 from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg
 from rooflines.roofline.attribution.attribute import attribute
+from rooflines.roofline.formulas import count
 from rooflines.roofline.resolvers.pair_rules import Evidence
-from rooflines.roofline.work import count
 from tests.traces import op, span, trace
 
 pytestmark = pytest.mark.unit
