@@ -11,20 +11,17 @@ from collections.abc import Callable, Iterable
 from typing import Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.calls import BACKWARD, Calls, is_backward_node
 from rooflines.profiler.trace.idle import is_wait
 from rooflines.profiler.trace.intervals import Intervals
-from rooflines.profiler.trace.nesting import covered, exclusive, nest, parents
+from rooflines.profiler.trace.nesting import Mask, covered, exclusive, nest, parents
 from rooflines.profiler.trace.records import ANNOTATION, OPERATOR, RUNTIME, Int32s, Int64s, Trace
 from rooflines.roofline.analysis import HostWork, Recomputation, Synchronisation
 from rooflines.roofline.attribution.attribute import Attribution
 from rooflines.roofline.step.partition import COMMUNICATION_CALLS
 from rooflines.roofline.step.times import per_step
-
-Mask = npt.NDArray[np.bool_]
 
 # An operator that computes on the host takes longer than one that only makes a view.
 _LONG_OPERATOR_NS = 200_000

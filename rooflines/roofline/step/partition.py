@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.breakdown import device_intervals, host_intervals
@@ -42,7 +41,6 @@ COMMUNICATION_CALLS = ("c10d::", "record_param_comms", "nccl:", "gloo:", "mpi:")
 # A step that waits for more of its time than this has no work to measure it by.
 _MOST_WAITING = 0.999
 
-Mask = npt.NDArray[np.bool_]
 Key = tuple[str, str, str]  # bound class, part of the step, category
 
 
