@@ -201,7 +201,7 @@ def attempt(data: bytes) -> str:
     be raised."""
     from rooflines import serial
     from rooflines.errors import TraceError
-    from rooflines.profiler.foreign import run_of_trace
+    from rooflines.profiler.external_trace import run_of_trace
     from rooflines.profiler.trace.calls import build_calls
     from rooflines.profiler.trace.cut import whole_part
     from rooflines.profiler.trace.reader import parse_trace

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from rooflines.device_specs.measure import measure as measure_ceilings
     from rooflines.errors import RooflinesError
     from rooflines.pipeline import analyze, compare, profile, record
-    from rooflines.profiler.declared import work
     from rooflines.profiler.records import Run
     from rooflines.profiler.run import load
+    from rooflines.profiler.work_ranges import work
     from rooflines.roofline.analysis import Analysis
     from rooflines.roofline.comparison.records import Comparison
     from rooflines.roofline.counting.count import Count, count
@@ -67,7 +67,7 @@ _HOMES = {
     "measure_ceilings": ("rooflines.device_specs.measure", "measure"),
     "profile": ("rooflines.pipeline", "profile"),
     "record": ("rooflines.pipeline", "record"),
-    "work": ("rooflines.profiler.declared", "work"),
+    "work": ("rooflines.profiler.work_ranges", "work"),
 }
 
 

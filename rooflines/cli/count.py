@@ -74,8 +74,8 @@ def count(
 
     [bold]rooflines count --model hf:path/to/config.json --mode training --by module[/bold]
     """
-    from rooflines.profiler.collect import quiet_profiler
-    from rooflines.profiler.options import Options
+    from rooflines.profiler.recording.collect import quiet_profiler
+    from rooflines.profiler.workloads.options import Options
     from rooflines.roofline.counting.other_counters import count_against
 
     if (model is None) == (target is None):

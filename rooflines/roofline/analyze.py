@@ -9,7 +9,7 @@ import numpy as np
 
 from rooflines.device_specs.marks import CONTRADICTS, DISTURBED, UNCONFIRMED, marked, marks_of
 from rooflines.device_specs.records import Ceilings
-from rooflines.profiler.compiled import read_compiled
+from rooflines.profiler.compiled.records import read_compiled
 from rooflines.profiler.records import Run, RunFile, Workload
 from rooflines.profiler.trace.breakdown import step_breakdown
 from rooflines.profiler.trace.calls import Calls, build_calls

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from rooflines.device_specs.records import Ceilings
-from rooflines.profiler.records import DeviceSample, Environment, MemoryAtPeak, Run, RunFile, Settings, StepMemory, StepTimes, Workload
+from rooflines.profiler.records import Environment, MemoryAtPeak, Run, RunFile, Settings, StepMemory, StepTimes, Workload
+from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.profiler.trace.calls import module_annotation
 from rooflines.roofline.advice.command import command as changed
 from rooflines.roofline.analysis import Analysis

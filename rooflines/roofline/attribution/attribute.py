@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rooflines.profiler.noted import NotedCall
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.calls import Calls
 from rooflines.profiler.trace.collectives import launched_by_collectives
@@ -18,6 +17,7 @@ from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.launches import launching
 from rooflines.profiler.trace.nesting import Mask
 from rooflines.profiler.trace.records import Int64s, Trace
+from rooflines.profiler.trace.stored_call import StoredCall
 from rooflines.profiler.trace.windows import belonging, earlier, lasting, step_window, whole_window
 from rooflines.profiler.trace.windows import inside as in_windows
 from rooflines.roofline.attribution.device import attribute_device
@@ -84,7 +84,7 @@ def attribute(
     calls: Calls,
     parameter_elements: int | None = None,
     parameter_dtype: str = "float32",
-    stored_calls: tuple[NotedCall, ...] = (),
+    stored_calls: tuple[StoredCall, ...] = (),
     compiled: CompiledCalls | None = None,
 ) -> Attribution:
     """Divide the time of the trace's steps, or of the whole trace when it has none: the time of the device when the trace has device

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from rooflines.errors import UsageError, WorkloadError
-from rooflines.profiler.networks import tensors_in
 from rooflines.profiler.records import StepMemory
 from rooflines.profiler.trace.calls import PHASES
+from rooflines.profiler.workloads.networks import tensors_in
 from rooflines.roofline.formulas import Work
 from rooflines.roofline.formulas import count as count_call
 from rooflines.roofline.module_rows import with_ancestors
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    from rooflines.profiler.options import Options
-    from rooflines.profiler.recorder import Recording
+    from rooflines.profiler.dispatch.recorder import StepCalls
     from rooflines.profiler.records import Workload
-    from rooflines.profiler.workloads import Prepared
+    from rooflines.profiler.workloads.options import Options
+    from rooflines.profiler.workloads.prepare import Prepared
 
 COUNT_SCHEMA = "rooflines.count/1"
 _PACKED = "run on real tensors, because quantized kernels read their packed weights"
@@ -126,10 +126,10 @@ def count(fn: Callable[..., Any], *inputs: Any, backward: bool = False, memory: 
     """
     import torch
 
-    from rooflines.profiler.fakes import fake_mode_of, fake_tensors, is_quantized, needs_data, refused_by_a_rule
-    from rooflines.profiler.known_values import as_fake
-    from rooflines.profiler.memory import record_with_memory
-    from rooflines.profiler.recorder import record as record_calls
+    from rooflines.profiler.dispatch.concrete_values import as_fake
+    from rooflines.profiler.dispatch.fakes import fake_mode_of, fake_tensors, is_quantized, needs_data, refused_by_a_rule
+    from rooflines.profiler.dispatch.memory import record_with_memory
+    from rooflines.profiler.dispatch.recorder import record as record_calls
 
     record = record_with_memory if memory else record_calls
     given = fake_mode_of(fn, inputs, keywords)
@@ -162,7 +162,7 @@ class NetworkRecording:
 
     prepared: Prepared
     mode: FakeTensorMode | None
-    recording: Recording
+    recording: StepCalls
 
 
 def count_network(name: str, options: Options, *, memory: bool = False) -> tuple[Workload, Count]:
@@ -177,11 +177,11 @@ def count_network(name: str, options: Options, *, memory: bool = False) -> tuple
 
 def record_network(name: str, options: Options, *, memory: bool = False) -> NetworkRecording:
     """The recording that ``count_network`` counts. Its ``memory`` is that of the step after it: optimizers have their state by then."""
-    from rooflines.profiler.fakes import fake_tensors, needs_data
-    from rooflines.profiler.known_values import Building
-    from rooflines.profiler.memory import record_with_memory
-    from rooflines.profiler.recorder import record
-    from rooflines.profiler.workloads import prepare
+    from rooflines.profiler.dispatch.concrete_values import Building
+    from rooflines.profiler.dispatch.fakes import fake_tensors, needs_data
+    from rooflines.profiler.dispatch.memory import record_with_memory
+    from rooflines.profiler.dispatch.recorder import record
+    from rooflines.profiler.workloads.prepare import prepare
 
     mode = fake_tensors()
     building = Building(mode)
@@ -202,9 +202,9 @@ def record_network(name: str, options: Options, *, memory: bool = False) -> Netw
             _check_room(name, building.parameter_bytes * (3 if options.mode == "training" else 1), reason)
     prepared = prepare(name, options)
     with prepared.flags():
-        recording = record(prepared.step, None, untouched=False)
+        recording = record(prepared.step, None, restore=False)
         if memory:
-            recording.memory = record_with_memory(prepared.step, None, untouched=False).memory
+            recording.memory = record_with_memory(prepared.step, None, restore=False).memory
     recording.reason = reason
     return NetworkRecording(prepared, None, recording)
 
@@ -295,7 +295,7 @@ def _why_real(error: BaseException) -> str:
     return f"run on real tensors, because fake ones were not enough ({text or type(error).__name__})"
 
 
-def summarize(recording: Recording) -> Count:
+def summarize(recording: StepCalls) -> Count:
     """The count of what a recorded step called."""
     rows: list[OperatorCount] = []
     total = Work()
@@ -353,7 +353,7 @@ def _with_work(row: OperatorCount, work: Work) -> OperatorCount:
     )  # fmt: skip
 
 
-def _modules(recording: Recording, inclusive: dict[str, list[int]]) -> tuple[ModuleCount, ...]:
+def _modules(recording: StepCalls, inclusive: dict[str, list[int]]) -> tuple[ModuleCount, ...]:
     rows: dict[str, ModuleCount] = {}
     for module, calls in zip(recording.modules, recording.module_calls, strict=True):
         path = module.path

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from rooflines.errors import UsageError
-from rooflines.profiler.options import Options
 from rooflines.profiler.trace.signature import Signature
+from rooflines.profiler.workloads.options import Options
 from rooflines.roofline.counting.count import Count, NetworkRecording, record_network, summarize
 from rooflines.roofline.formulas import Work
 from rooflines.roofline.formulas import count as count_call
@@ -26,7 +26,7 @@ from rooflines.roofline.formulas import count as count_call
 if TYPE_CHECKING:
     import torch
 
-    from rooflines.profiler.recorder import Recording
+    from rooflines.profiler.dispatch.recorder import StepCalls
     from rooflines.profiler.records import Workload
 
 COUNTERS: Final = ("torch", "fvcore", "profiler")
@@ -142,7 +142,7 @@ _TORCH_REASONS: Final[tuple[_Reason, ...]] = (
 )
 
 
-def _explained(counter: str, recording: Recording, theirs: dict[str, int], reasons: tuple[_Reason, ...]) -> OtherCount:
+def _explained(counter: str, recording: StepCalls, theirs: dict[str, int], reasons: tuple[_Reason, ...]) -> OtherCount:
     """The differences operator by operator: first the arithmetic that is not matrix products, then the products."""
     calls: dict[str, list[tuple[Signature, int]]] = {}
     ours: Counter[str] = Counter()
@@ -227,7 +227,7 @@ _FVCORE_KINDS: Final[dict[str, tuple[str, ...]]] = {
 }
 
 
-def _fvcore(recording: Recording, name: str, options: Options) -> OtherCount:
+def _fvcore(recording: StepCalls, name: str, options: Options) -> OtherCount:
     import torch
     from fvcore.nn import FlopCountAnalysis
 
@@ -248,7 +248,7 @@ def _fvcore(recording: Recording, name: str, options: Options) -> OtherCount:
     )
 
 
-def _fvcore_differences(recording: Recording, theirs: dict[str, int], missed: list[str]) -> tuple[Difference, ...]:
+def _fvcore_differences(recording: StepCalls, theirs: dict[str, int], missed: list[str]) -> tuple[Difference, ...]:
     ours: Counter[str] = Counter()
     others: Counter[str] = Counter()
     for row in summarize(recording).operator_rows:
@@ -289,7 +289,7 @@ def _fvcore_differences(recording: Recording, theirs: dict[str, int], missed: li
 def _module_and_inputs(name: str, options: Options) -> tuple[torch.nn.Module, tuple[Any, ...]]:
     import torch
 
-    from rooflines.profiler.workloads import module_and_inputs
+    from rooflines.profiler.workloads.prepare import module_and_inputs
 
     network, inputs, keywords = module_and_inputs(name, options)
 
@@ -312,10 +312,10 @@ def _module_and_inputs(name: str, options: Options) -> tuple[torch.nn.Module, tu
 # --- torch.profiler(with_flops=True) -----------------------------------------------------------------------------------------------
 
 
-def _profiler(recording: Recording, name: str, options: Options) -> OtherCount:
+def _profiler(recording: StepCalls, name: str, options: Options) -> OtherCount:
     from torch.profiler import ProfilerActivity, profile
 
-    from rooflines.profiler.workloads import prepare
+    from rooflines.profiler.workloads.prepare import prepare
 
     prepared = prepare(name, options)
     with prepared.flags(), warnings.catch_warnings():
@@ -333,7 +333,7 @@ def _profiler(recording: Recording, name: str, options: Options) -> OtherCount:
 _COMPOSED: Final = {"aten::conv2d": "aten::convolution"}
 
 
-def _explained_with_elements(counter: str, recording: Recording, theirs: dict[str, int]) -> OtherCount:
+def _explained_with_elements(counter: str, recording: StepCalls, theirs: dict[str, int]) -> OtherCount:
     """Like ``_explained``, for a counter that knows additions and multiplications of elements as well as products."""
     both: dict[str, Work] = {}
     forward: Counter[str] = Counter()

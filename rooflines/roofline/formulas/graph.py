@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Final
 
-from rooflines.profiler.compiled import Access, Buffer, Kernel
-from rooflines.profiler.noted import NotedCall
+from rooflines.profiler.compiled.records import Access, Buffer, Kernel
+from rooflines.profiler.trace.stored_call import StoredCall
 from rooflines.roofline.formulas.arguments import NotCounted, distinct, size_of
 from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.table import CallCount, count
@@ -20,7 +20,7 @@ from rooflines.roofline.formulas.table import CallCount, count
 _VIEWS: Final = frozenset({"aten::reshape"})
 
 
-def count_kernel(kernel: Kernel, buffers: Sequence[Buffer], nodes: Sequence[NotedCall]) -> CallCount:
+def count_kernel(kernel: Kernel, buffers: Sequence[Buffer], nodes: Sequence[StoredCall]) -> CallCount:
     """The work of one call of ``kernel``: unknown, with the reason, as soon as one of its operators is.
 
     Its category is that of the operators with the most FLOPs, ``copy`` where nothing is computed.
@@ -70,7 +70,7 @@ def _between(accesses: list[Access]) -> int:
     return total
 
 
-def count_node(node: NotedCall) -> CallCount:
+def count_node(node: StoredCall) -> CallCount:
     """The work of an operator call in a graph, by itself."""
     if node.name in _VIEWS:
         return CallCount("counted", Work(), "view")

@@ -42,7 +42,7 @@ def _run(operator: Any, given: tuple[Argument, ...]) -> tuple[TensorArg, ...] | 
     """The outputs under one overload; None where the arguments are not its own."""
     import torch
 
-    from rooflines.profiler.dispatched import tensor_arg
+    from rooflines.profiler.dispatch.signatures import tensor_arg
 
     # What torch refuses with is as varied as its operators; every refusal means that this overload gives no answer.
     with contextlib.suppress(Exception), torch.no_grad():

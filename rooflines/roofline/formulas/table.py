@@ -15,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from rooflines.profiler.declared import Declared
 from rooflines.profiler.trace.signature import Signature, TensorArg
+from rooflines.profiler.work_ranges import DeclaredWork
 from rooflines.roofline.formulas import shapes
 from rooflines.roofline.formulas.arguments import Dispatches, NotCounted
 from rooflines.roofline.formulas.decomposed import DECOMPOSED, decomposes
@@ -144,7 +144,7 @@ def count(
     ``parameter_elements`` is how many elements of parameters a fused or foreach optimizer call updates, of ``parameter_dtype``: its
     lists are such long ones.
     """
-    if signature.args and isinstance(signature.args[0], Declared):
+    if signature.args and isinstance(signature.args[0], DeclaredWork):
         one = signature.args[0]
         work = Work(one.matrix_flops, one.other_flops, one.bytes_read, one.bytes_written, one.precision)
         return CallCount("counted", work, "other")

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from rooflines.errors import TraceError, UsageError
-from rooflines.profiler.foreign import run_of_trace
+from rooflines.profiler.external_trace import run_of_trace
 from rooflines.profiler.trace.collectives import Collectives, read_collectives
 from rooflines.profiler.trace.columns import MEMORY_LIMIT_BYTES
 from rooflines.profiler.trace.cut import lacks_device, whole_part

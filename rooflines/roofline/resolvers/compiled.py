@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from rooflines.profiler.compiled import CompiledCode, Graph, Kernel
+from rooflines.profiler.compiled.records import CompiledCode, Graph, Kernel
 from rooflines.profiler.trace.calls import BACKWARD, Calls, Module
 from rooflines.profiler.trace.records import OPERATOR, Trace
 from rooflines.profiler.trace.signature import Signature

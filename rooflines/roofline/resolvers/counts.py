@@ -8,11 +8,11 @@ from typing import TypeAlias
 
 import numpy as np
 
-from rooflines.profiler.noted import NotedCall
 from rooflines.profiler.trace.calls import Calls
 from rooflines.profiler.trace.nesting import Mask
 from rooflines.profiler.trace.records import Int64s, Trace
 from rooflines.profiler.trace.signature import Signature
+from rooflines.profiler.trace.stored_call import StoredCall
 from rooflines.roofline.formulas import CallCount, count
 
 DISPATCHES = CallCount("composite", None, "other")
@@ -78,7 +78,7 @@ class Context:
     calls: Calls
     parameter_elements: int | None = None
     parameter_dtype: str = "float32"
-    stored_calls: tuple[NotedCall, ...] = ()
+    stored_calls: tuple[StoredCall, ...] = ()
     compiled: CompiledCalls | None = None
 
 

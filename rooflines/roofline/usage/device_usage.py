@@ -6,7 +6,7 @@ The window is the timed pass where the run says when that began. The samples lie
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -14,29 +14,20 @@ import numpy as np
 import numpy.typing as npt
 
 from rooflines.device_specs.records import Ceilings
-from rooflines.profiler.records import Counter, DeviceSample, Run, StepTimes
+from rooflines.profiler.records import Run, StepTimes
+from rooflines.profiler.samplers.fields import FIELDS, NUMBERS, Counter, DeviceSample, Field, Summary
 from rooflines.roofline.analysis import DeviceUsage, Energy, Gauge, Series, Throttling, Unresolved, Usage
 from rooflines.roofline.usage.energy import LIMIT, Floats, Int64s, Moments, better, by_counter, by_power
 
 HOST = "host"
+# The series of whether anything held the clocks down, 0 or 1.
+THROTTLED = "throttled"
 # What the host's energy counters show beside the packages: its memory and its board.
 _PARTS = ("dram", "psys")
-# Fields that go up and down, and fields that only grow.
-GAUGES = (
-    "cpu_utilization", "cpu_frequency_hz", "process_cpu_utilization", "process_rss_bytes", "process_uss_bytes", "process_threads",
-    "memory_used_bytes", "memory_total_bytes", "power_w", "power_instant_w", "power_limit_w", "temperature_c", "gpu_utilization",
-    "gpu_memory_utilization", "process_memory_bytes", "memory_temperature_c", "sm_clock_hz", "memory_clock_hz", "pcie_tx_bytes_per_s",
-    "pcie_rx_bytes_per_s",
-)  # fmt: skip
-COUNTS = (
-    "process_read_bytes", "process_written_bytes", "process_minor_faults", "process_major_faults", "nvlink_tx_bytes", "nvlink_rx_bytes",
-    "ecc_corrected", "ecc_uncorrected",
-)  # fmt: skip
-# What a timeline shows.
-DRAWN = (
-    "power_w", "power_instant_w", "power_limit_w", "gpu_utilization", "cpu_utilization", "process_cpu_utilization", "memory_used_bytes",
-    "process_rss_bytes", "process_memory_bytes", "temperature_c", "sm_clock_hz", "cpu_frequency_hz", "throttled",
-)  # fmt: skip
+# Integrated to a device's energy, which has an error and a record of its own, as has that of the counter energy_j.
+_POWER = ("power_w", "power_instant_w")
+# One of these is read of every GPU or slice of one.
+_ACCELERATOR = ("gpu_utilization", "memory_used_bytes", "process_memory_bytes", "sm_clock_hz")
 MOST_POINTS = 600
 # A device that was not read for so many of its usual pauses was not there.
 _LATE = 5.0
@@ -78,7 +69,9 @@ def usage(run: Run, flops_per_step: float | None = None, ceilings: Ceilings | No
     window = timed_window(run)
     steps = _steps_in_window(facts.steps) if window is not None and facts.steps is not None else None
     clock_hz = _ceilings_clock(ceilings)
-    found = usage_of(run.samples, facts.counters, window, steps, facts.workload.batch_size, reference_clock_hz=clock_hz)
+    found = usage_of(
+        run.samples, facts.counters, window, steps, facts.workload.batch_size, fields=facts.fields, reference_clock_hz=clock_hz
+    )
     own = _own(found.devices, facts.environment.device)
     energies = [one.energy for one in found.devices if one.device in own]
     known = [energy for energy in energies if energy is not None]
@@ -116,12 +109,16 @@ def usage_of(
     steps: int | None = None,
     batch_size: int | None = None,
     *,
+    fields: Mapping[str, Field] | None = None,
     reference_clock_hz: float | None = None,
 ) -> Usage:
     """What ``samples`` (one at least) say of each device during ``window``, without one from the first to the last of them.
 
-    ``steps`` is how many steps of ``batch_size`` the window holds. Nothing here needs a run: the samples may be of any program.
+    ``steps`` is how many steps of ``batch_size`` the window holds; ``fields`` are those that samplers of other packages declare.
+    Nothing here needs a run: the samples may be of any program.
     """
+    declared = {key: field for key, field in (fields or {}).items() if key not in FIELDS}
+    known = {key: FIELDS[key] for key in NUMBERS} | declared
     times = [sample.time_ns for sample in samples]
     whole = window is None
     window = window or Window(min(times), max(times))
@@ -129,9 +126,10 @@ def usage_of(
     devices, series = [], []
     for device in sorted({sample.device for sample in samples}, key=lambda device: (device != HOST, is_host(device), device)):
         taken = sorted((sample for sample in samples if sample.device == device), key=lambda sample: sample.time_ns)
-        fields = _fields(taken, described)
-        devices.append(_device(device, taken, fields, window, steps, batch_size, reference_clock_hz))
-        series += [_series(device, field, fields[field], window) for field in DRAWN if field in fields]
+        found = _fields(taken, described, known)
+        devices.append(_device(device, taken, found, known, window, steps, batch_size, reference_clock_hz))
+        drawn = (*(key for key, field in known.items() if "chart" in field.shown), THROTTLED)
+        series += [_series(device, key, found[key], window, known.get(key)) for key in drawn if key in found]
     return Usage(
         window="samples" if whole else "timed pass",
         began_ns=window.begin_ns,
@@ -139,12 +137,26 @@ def usage_of(
         steps=steps,
         devices=tuple(devices),
         series=tuple(series),
+        fields=declared,
     )
+
+
+def figure(one: DeviceUsage, key: str, summary: Summary) -> float | None:
+    """One of the figures that sum up the field ``key`` of a device; None where it was not read."""
+    if summary in ("difference", "integral"):
+        return one.counts.get(key)
+    gauge = one.gauges.get(key)
+    return None if gauge is None else float(getattr(gauge, summary))
 
 
 def is_host(device: str) -> bool:
     """Whether a sampled device is the host or a part of it."""
     return device == HOST or device.startswith(_PARTS)
+
+
+def is_accelerator(one: DeviceUsage) -> bool:
+    """Whether a device is a GPU: neither the host or a part of it, nor something that another package's sampler reads."""
+    return not is_host(one.device) and any(key in one.gauges for key in _ACCELERATOR)
 
 
 def held_down(reasons: str) -> tuple[str, ...]:
@@ -157,6 +169,7 @@ def _device(
     device: str,
     taken: Sequence[DeviceSample],
     fields: dict[str, Readings],
+    known: Mapping[str, Field],
     window: Window,
     steps: int | None,
     batch_size: int | None,
@@ -165,18 +178,28 @@ def _device(
     inside = [sample for sample in taken if window.begin_ns <= sample.time_ns <= window.end_ns]
     by_energy = [by_counter(*_arrays(fields, "energy_j", window))] if "energy_j" in fields else []
     moments = Moments(*fields["power_instant_w"]) if "power_instant_w" in fields else None
-    by_watts = [
-        by_power(*_arrays(fields, name, window), moments if name == "power_w" else None)
-        for name in ("power_w", "power_instant_w")
-        if name in fields
-    ]
+    by_watts = [by_power(*_arrays(fields, name, window), moments if name == "power_w" else None) for name in _POWER if name in fields]
     best = better([*by_energy, *by_watts]) if window.length_s > 0 else None
     second = better(by_watts) if window.length_s > 0 else None
     energy = best if isinstance(best, Energy) else None
     per_step_j = energy.energy_j / steps if energy is not None and steps else None
     throttled_s, throttled_fraction, throttled = _throttled(taken, window)
-    gauges = {name: gauge for name in GAUGES if name in fields and (gauge := _gauge(fields[name], window)) is not None}
-    counted = {name: count for name in COUNTS if name in fields and (count := _count(fields[name], window)) is not None}
+    gauges, counted = {}, {}
+    for name, readings in fields.items():
+        field = known.get(name)
+        if field is None or name == "energy_j":
+            continue
+        if field.is_counter:
+            total = _count(readings, window)
+        else:
+            gauge, total = _gauge(readings, window), None
+            if gauge is not None:
+                gauges[name] = gauge
+                if "integral" in field.summary and name not in _POWER:
+                    time_s = _covered(readings.times_ns, window).length_s
+                    total = gauge.mean * time_s, time_s
+        if total is not None:
+            counted[name] = total
     times = np.array([sample.time_ns for sample in taken], np.int64)
     return DeviceUsage(
         device=device,
@@ -201,18 +224,21 @@ def _device(
 # --- fields as arrays --------------------------------------------------------------------------------------------------------------
 
 
-def _fields(taken: Sequence[DeviceSample], described: dict[tuple[str, str, str], Counter]) -> dict[str, Readings]:
+def _fields(
+    taken: Sequence[DeviceSample], described: dict[tuple[str, str, str], Counter], known: Mapping[str, Field]
+) -> dict[str, Readings]:
     """Every field that was sampled, in the order of time; ``throttled`` is made of the reasons."""
     found = {}
-    for name in (*GAUGES, *COUNTS, "energy_j"):
-        given = [(sample, value) for sample in taken if (value := getattr(sample, name)) is not None and math.isfinite(value)]
+    numbers = [(sample, sample.numbers()) for sample in taken]
+    for name in known:
+        given = [(sample, read[name]) for sample, read in numbers if name in read and math.isfinite(read[name])]
         if given:
             source = given[0][0].source
             counter = described.get((source, given[0][0].device, name)) or _ASSUMED.get((source, name))
             found[name] = _readings([(sample.time_ns, value) for sample, value in given], counter)
     told = [(sample.time_ns, sample.throttle_reasons) for sample in taken if sample.throttle_reasons is not None]
     if told:
-        found["throttled"] = _readings([(time_ns, float(bool(held_down(reasons)))) for time_ns, reasons in told], None)
+        found[THROTTLED] = _readings([(time_ns, float(bool(held_down(reasons)))) for time_ns, reasons in told], None)
     return found
 
 
@@ -307,11 +333,13 @@ def _count(readings: Readings, window: Window) -> tuple[float, float] | None:
     return float(np.sum(np.where(steps < 0, part[1:], steps))), float(np.ptp(times[first:last])) / 1e9
 
 
-def _series(device: str, field: str, readings: Readings, window: Window) -> Series:
-    times, values = thinned((readings.times_ns - window.begin_ns) / 1e9, readings.values)
+def _series(device: str, key: str, readings: Readings, window: Window, field: Field | None) -> Series:
+    """A curve; that of a counter starts at zero."""
+    start = readings.values[0] if field is not None and field.is_counter else 0.0
+    times, values = thinned((readings.times_ns - window.begin_ns) / 1e9, readings.values - start)
     return Series(
         device=device,
-        field=field,
+        field=key,
         times_s=tuple(round(time, 4) for time in times.tolist()),
         values=tuple(float(f"{value:.6g}") for value in values.tolist()),
     )

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rooflines.profiler.records import Counter
+from rooflines.profiler.samplers.fields import Counter
 from rooflines.roofline.analysis import Energy, Unresolved
 from rooflines.units import percent, seconds
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from rooflines.profiler.command import Ending
-from rooflines.profiler.monitored import Monitored, PythonMemory
-from rooflines.profiler.records import Counter, Environment, Status
+from rooflines.profiler.monitor.command import Ending
+from rooflines.profiler.monitor.monitored import Monitored, PythonMemory
+from rooflines.profiler.records import Environment, Status
+from rooflines.profiler.samplers.fields import Counter
 from rooflines.roofline.analysis import Usage
 from rooflines.roofline.usage.device_usage import Window, usage_of
 
@@ -65,6 +66,6 @@ def analyze_monitored(monitored: Monitored) -> MonitorAnalysis:
 def _usage(monitored: Monitored, window: Window | None) -> Usage | None:
     if not monitored.samples or window is None:
         return None
-    found = usage_of(monitored.samples, monitored.facts.counters, window)
+    found = usage_of(monitored.samples, monitored.facts.counters, window, fields=monitored.facts.fields)
     # No pass was timed: the window is that of the samples, to the moment.
     return msgspec.structs.replace(found, window="samples")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import rooflines
-from rooflines.profiler.foreign import run_of_trace
+from rooflines.profiler.external_trace import run_of_trace
 from rooflines.roofline.analyze import analyze
 from tests.traces import kernel, launch, op, trace
 

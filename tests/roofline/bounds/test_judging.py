@@ -9,7 +9,7 @@ import pytest
 
 from rooflines import pipeline
 from rooflines.device_specs.records import Ceiling, Ceilings, Source
-from rooflines.profiler.foreign import run_of_trace
+from rooflines.profiler.external_trace import run_of_trace
 from rooflines.reports.html_tables import operator_table
 from rooflines.reports.sentences import roofs_of_run
 from rooflines.reports.tables import bound_words

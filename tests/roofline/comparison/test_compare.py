@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rooflines.errors import UsageError
-from rooflines.profiler.foreign import run_of_trace
+from rooflines.profiler.external_trace import run_of_trace
 from rooflines.profiler.records import Environment, Workload
 from rooflines.roofline.analysis import Analysis, Basis, Coverage, ModuleRow, OperatorRow, Steps, Timeline, TracedStep, Unmodelled
 from rooflines.roofline.analyze import analyze

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 from rooflines.errors import UsageError
-from rooflines.profiler.options import Options
+from rooflines.profiler.workloads.options import Options
 from rooflines.roofline.counting.other_counters import NOT_EXPLAINED, check_counters, count_against
 
 pytestmark = pytest.mark.slow

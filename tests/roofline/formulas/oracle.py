@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from rooflines.profiler.dispatched import call_signature, tensor_arg
+from rooflines.profiler.dispatch.signatures import call_signature, tensor_arg
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import count
 from rooflines.roofline.formulas.table import CallCount

@@ -11,8 +11,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.bias import CausalVariant, causal_lower_right, causal_upper_left
 
 import rooflines
-from rooflines.profiler.dispatched import call_signature, tensor_arg
-from rooflines.profiler.recorder import record
+from rooflines.profiler.dispatch.recorder import record
+from rooflines.profiler.dispatch.signatures import call_signature, tensor_arg
 from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg, from_kineto
 from rooflines.roofline.formulas import Work, count
 from rooflines.roofline.formulas.attention import pairs

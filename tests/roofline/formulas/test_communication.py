@@ -10,7 +10,7 @@ import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rooflines.profiler.recorder import record
+from rooflines.profiler.dispatch.recorder import record
 from rooflines.profiler.trace.calls import build_calls
 from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg
 from rooflines.roofline.analyze import analyze

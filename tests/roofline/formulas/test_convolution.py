@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 import rooflines
-from rooflines.profiler.dispatched import call_signature
+from rooflines.profiler.dispatch.signatures import call_signature
 from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg
 from rooflines.roofline.formulas import Work, count
 from rooflines.roofline.formulas.convolution import BACKWARD, BACKWARD_TRANSPOSED, FORWARD, TRANSPOSED, touched

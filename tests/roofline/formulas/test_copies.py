@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.ops import aten
 
-from rooflines.profiler.recorder import record
+from rooflines.profiler.dispatch.recorder import record
 from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg
 from rooflines.roofline.formulas import Work, count
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile
 
-from rooflines.profiler.recorder import record
+from rooflines.profiler.dispatch.recorder import record
 from rooflines.profiler.trace.calls import build_calls
 from rooflines.profiler.trace.reader import read_trace
 from rooflines.profiler.trace.signature import Signature, TensorArg

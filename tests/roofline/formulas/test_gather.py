@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rooflines.profiler.dispatched import tensor_arg
-from rooflines.profiler.recorder import record
+from rooflines.profiler.dispatch.recorder import record
+from rooflines.profiler.dispatch.signatures import tensor_arg
 from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg
 from rooflines.roofline.formulas import Work, count
 from tests.roofline.formulas.traces import operator_events

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rooflines.profiler.compiled import Access, Buffer, Kernel
-from rooflines.profiler.noted import noted_call
+from rooflines.profiler.compiled.records import Access, Buffer, Kernel
 from rooflines.profiler.trace.signature import Signature, TensorArg
+from rooflines.profiler.trace.stored_call import StoredCall
 from rooflines.roofline.formulas import count
 from rooflines.roofline.formulas.costs import ERF, TRANSCENDENTAL
 from rooflines.roofline.formulas.graph import count_kernel, touched
@@ -26,7 +26,7 @@ def whole(buffer, size=N, **more):
 
 
 def call(name, *args, results=(X,)):
-    return noted_call(Signature(name, args), results)
+    return StoredCall.of(Signature(name, args), results)
 
 
 def test_operators_add_up_and_only_the_edges_move():

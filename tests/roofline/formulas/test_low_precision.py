@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rooflines
-from rooflines.profiler.dispatched import call_signature, tensor_arg
+from rooflines.profiler.dispatch.signatures import call_signature, tensor_arg
 from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg, from_kineto
 from rooflines.roofline.formulas import Work, count
 from rooflines.roofline.formulas.costs import DEQUANTIZE, GELU, QUANTIZE

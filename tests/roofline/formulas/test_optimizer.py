@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rooflines.profiler.recorder import record
+from rooflines.profiler.dispatch.recorder import record
 from rooflines.roofline.formulas import Work, count
 from rooflines.roofline.formulas.optimizer import _FOREACH_NAMES
 from tests.roofline.formulas.by_hand import reason, tensor, work

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.ao.quantization.fx._decomposed  # registers the operators of exported graphs
 
-from rooflines.profiler.dispatched import call_signature, tensor_arg
+from rooflines.profiler.dispatch.signatures import call_signature, tensor_arg
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import Work, count
 from rooflines.roofline.formulas.costs import (

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch.nn.utils.rnn import pack_padded_sequence
 from torch.ops import aten
 
-from rooflines.profiler.recorder import record
+from rooflines.profiler.dispatch.recorder import record
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import Work, count
 from rooflines.roofline.formulas.ragged import NESTED

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch.nn.utils.rnn import pack_padded_sequence
 
 import rooflines
-from rooflines.profiler.dispatched import call_signature, tensor_arg
+from rooflines.profiler.dispatch.signatures import call_signature, tensor_arg
 from rooflines.profiler.trace.signature import Signature, TensorArg, from_kineto
 from rooflines.roofline.formulas import Work, count
 from rooflines.roofline.formulas.costs import (

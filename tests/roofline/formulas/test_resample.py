@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch.nn import functional
 from torch.ops import aten
 
-from rooflines.profiler.recorder import record
+from rooflines.profiler.dispatch.recorder import record
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import Work, count
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torchvision import ops
 
-from rooflines.profiler.recorder import record
+from rooflines.profiler.dispatch.recorder import record
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import Work, count
 from tests.roofline.formulas.traces import operator_events

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from rooflines.profiler.compiled import Access, Buffer, CompiledCode, Graph, Kernel
-from rooflines.profiler.noted import noted_call
+from rooflines.profiler.compiled.records import Access, Buffer, CompiledCode, Graph, Kernel
 from rooflines.profiler.trace.calls import BACKWARD, FORWARD, build_calls, module_annotation
 from rooflines.profiler.trace.signature import Signature, TensorArg
+from rooflines.profiler.trace.stored_call import StoredCall
 from rooflines.roofline.attribution.attribute import attribute
 from rooflines.roofline.resolvers.compiled import find_compiled_calls
 from tests.traces import add, kernel, launch, mm, op, span, trace
@@ -18,9 +18,9 @@ N = 100
 X = TensorArg((N,), "float32", (1,))
 # aten::relu and aten::exp of N elements, and a product
 NODES = (
-    noted_call(Signature("aten::relu", (X,)), (X,)),
-    noted_call(Signature("aten::exp", (X,)), (X,)),
-    noted_call(Signature("aten::mm", (TensorArg((4, 8)), TensorArg((8, 2)))), (TensorArg((4, 2)),)),
+    StoredCall.of(Signature("aten::relu", (X,)), (X,)),
+    StoredCall.of(Signature("aten::exp", (X,)), (X,)),
+    StoredCall.of(Signature("aten::mm", (TensorArg((4, 8)), TensorArg((8, 2)))), (TensorArg((4, 2)),)),
 )
 RELU, EXP = 1 * N, 10 * N
 BUFFERS = (Buffer((N,), "float32", (1,)), Buffer((N,), "float32", (1,)))

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import rooflines
 from rooflines.pipeline.recording import profile_script
-from rooflines.profiler import data_loading
+from rooflines.profiler.recording import data_loading
 from rooflines.profiler.records import Environment, LoaderAlone, Loading, RunFile, StepTimes, Workload
 from rooflines.reports.terminal import print_analysis
 from rooflines.roofline.advice.case import Case

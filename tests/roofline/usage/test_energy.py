@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rooflines.profiler.records import Counter
+from rooflines.profiler.samplers.fields import Counter
 from rooflines.roofline.analysis import Energy, Unresolved
 from rooflines.roofline.usage.energy import LIMIT, WRAPS_J, Moments, better, by_counter, by_power, unwrapped
 

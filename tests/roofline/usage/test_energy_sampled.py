@@ -14,7 +14,7 @@ from rooflines.profiler.samplers.process import SamplerProcess
 from rooflines.roofline.analyze import analyze
 from rooflines.roofline.usage.device_usage import Window, usage_of
 from rooflines.roofline.usage.energy import LIMIT
-from tests.profiler.nvml_driver.signals import Burst, Constant, Ramp, Square, integral, lines
+from tests.profiler.samplers.nvml_driver.signals import Burst, Constant, Ramp, Square, integral, lines
 
 pytestmark = [pytest.mark.unit, pytest.mark.alone]
 
