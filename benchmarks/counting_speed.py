@@ -25,7 +25,7 @@ _COUNT = """
 import json, sys, time
 import torch, transformers, torch._dynamo
 from rooflines.profiler.workloads.options import Options
-from rooflines.roofline.count import count_network
+from rooflines.roofline.counting.count import count_network
 started = time.perf_counter()
 workload, count = count_network("hf:" + sys.argv[1], Options(mode=sys.argv[2], sequence_length=1024, device="cpu"))
 seconds = time.perf_counter() - started

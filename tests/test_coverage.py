@@ -13,7 +13,7 @@ from torch import nn
 
 import rooflines
 from rooflines.profiler.workloads.options import Options
-from rooflines.roofline.count import count_network
+from rooflines.roofline.counting.count import count_network
 from tests.commands import write_ceilings
 
 transformers = pytest.importorskip("transformers")

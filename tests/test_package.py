@@ -150,8 +150,8 @@ def test_a_circle_is_found_between_modules_and_between_folders():
         "import rooflines",
         "import rooflines.cli",
         "import rooflines.errors, rooflines.units",
-        "import rooflines.roofline.work",
-        "from rooflines.roofline.work import count",
+        "import rooflines.roofline.formulas",
+        "from rooflines.roofline.formulas import count",
         "import rooflines.integrations.pytest_plugin",
         *(
             COMMAND.format(["rooflines", *arguments])

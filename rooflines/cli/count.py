@@ -14,6 +14,7 @@ from rooflines.cli.options import (
     WHAT,
     BatchSize,
     ChannelsLast,
+    Formulas,
     ImageSize,
     Mode,
     Precision,
@@ -65,6 +66,7 @@ def count(
     memory: Annotated[
         bool, typer.Option("--memory", help="Also show the peak memory of a step by category.", rich_help_panel=OUTPUT)
     ] = False,
+    formulas: Formulas = None,
 ) -> None:
     """Count FLOPs and bytes of a model per operator, without data and without running it.
 
@@ -74,7 +76,7 @@ def count(
     """
     from rooflines.profiler.recording.collect import quiet_profiler
     from rooflines.profiler.workloads.options import Options
-    from rooflines.roofline.against import count_against
+    from rooflines.roofline.counting.other_counters import count_against
 
     if (model is None) == (target is None):
         raise UsageError("exactly one model is required.", hint="For example: rooflines count --model resnet50")

@@ -18,6 +18,7 @@ from rooflines.cli.options import (
     WHAT,
     BatchSize,
     ChannelsLast,
+    Formulas,
     ImageSize,
     Mode,
     Precision,
@@ -86,6 +87,7 @@ def profile(
         str, typer.Option(help="Report formats, comma-separated.", rich_help_panel=OUTPUT)
     ] = "html,pdf,json,csv,tensorboard",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the path of the report.", rich_help_panel=OUTPUT)] = False,
+    formulas: Formulas = None,
 ) -> None:
     """Profile a model or script and write a roofline report.
 

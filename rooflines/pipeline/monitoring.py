@@ -39,7 +39,7 @@ from rooflines.serial import write_json
 if TYPE_CHECKING:
     import psutil
 
-    from rooflines.roofline.monitored import MonitorAnalysis
+    from rooflines.roofline.usage.monitored import MonitorAnalysis
 
 ANALYSIS_FILE = "analysis.json"
 MONITOR_FORMATS = ("html", "json", "csv", "tensorboard")
@@ -128,7 +128,7 @@ def attach(
 
 def analyze_monitored(source: Monitored | Path | str) -> MonitorAnalysis:
     """The analysis of a monitored program, or of its directory, derived anew from its samples; nothing is written."""
-    from rooflines.roofline import monitored
+    from rooflines.roofline.usage import monitored
 
     return monitored.analyze_monitored(source if isinstance(source, Monitored) else load(source))
 

@@ -31,7 +31,7 @@ from rooflines.profiler.workloads.options import Options, check_options, find_de
 from rooflines.profiler.workloads.prepare import Prepared, from_module, from_step, prepare, thread_count
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.analyze import analyze as _analyze
-from rooflines.roofline.judging import IMPLAUSIBLE
+from rooflines.roofline.bounds.judging import IMPLAUSIBLE
 
 if TYPE_CHECKING:
     import torch

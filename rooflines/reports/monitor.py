@@ -14,8 +14,8 @@ from rooflines.profiler.samplers.fields import Summary
 from rooflines.reports.chart import clip
 from rooflines.reports.usage_sentences import energy_text, peak_power, refusal_text
 from rooflines.roofline.analysis import DeviceUsage
-from rooflines.roofline.monitored import MonitorAnalysis
-from rooflines.roofline.usage import HOST, figure, is_accelerator, is_host
+from rooflines.roofline.usage.device_usage import HOST, figure, is_accelerator, is_host
+from rooflines.roofline.usage.monitored import MonitorAnalysis
 from rooflines.units import binary_bytes, percent, quantity, seconds, si, significant
 
 if TYPE_CHECKING:

@@ -29,8 +29,8 @@ from rooflines.reports.usage_html import timeline_data
 from rooflines.reports.usage_sentences import usage_sentences
 from rooflines.reports.usage_table import UsageTable, usage_table
 from rooflines.roofline.analysis import Analysis
-from rooflines.roofline.monitored import MonitorAnalysis
-from rooflines.roofline.usage import is_accelerator
+from rooflines.roofline.usage.device_usage import is_accelerator
+from rooflines.roofline.usage.monitored import MonitorAnalysis
 from rooflines.units import binary_bytes, seconds, significant
 
 # What the timeline leaves room for above its highest curve.

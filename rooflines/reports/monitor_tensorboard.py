@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rooflines.profiler.samplers.fields import DeviceSample
-from rooflines.roofline.monitored import MonitorAnalysis
+from rooflines.roofline.usage.monitored import MonitorAnalysis
 
 # Ours end in this, so that writing again replaces them and leaves others alone.
 SUFFIX = ".rooflines"

@@ -33,7 +33,7 @@ from rooflines.reports.tables import operator_name
 from rooflines.reports.usage_figure import usage_figure
 from rooflines.reports.usage_sentences import usage_sentences
 from rooflines.roofline.analysis import Analysis
-from rooflines.roofline.usage import THROTTLED, held_down
+from rooflines.roofline.usage.device_usage import THROTTLED, held_down
 from rooflines.units import percent, seconds, si
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import msgspec
 
 from rooflines.profiler.samplers.fields import FIELDS, Field
 from rooflines.roofline.analysis import Analysis, Series, Usage
-from rooflines.roofline.usage import HOST, THROTTLED, is_host
+from rooflines.roofline.usage.device_usage import HOST, THROTTLED, is_host
 from rooflines.units import UNITS, scale
 
 # More steps than this are a band and not single marks.

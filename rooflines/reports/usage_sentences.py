@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from rooflines.profiler.samplers.fields import Summary
 from rooflines.reports.sentences import listed
 from rooflines.roofline.analysis import Analysis, DeviceUsage, Energy, Gauge, Unresolved, Usage
-from rooflines.roofline.usage import HOST, figure, is_host
+from rooflines.roofline.usage.device_usage import HOST, figure, is_host
 from rooflines.units import binary_bytes, counted, percent, quantity, seconds, si, significant
 
 _METHODS = {"counter": "by its energy counter", "power": "by integrating its power"}

@@ -11,7 +11,7 @@ from rooflines.profiler.samplers.fields import FIELDS, DeviceSample, Field, Summ
 from rooflines.reports.tables import inert
 from rooflines.reports.usage_sentences import SUMMARY_WORDS, devices_apart, peak_power
 from rooflines.roofline.analysis import Analysis, DeviceUsage
-from rooflines.roofline.usage import figure
+from rooflines.roofline.usage.device_usage import figure
 from rooflines.units import percent, quantity, si
 
 DASH = "–"

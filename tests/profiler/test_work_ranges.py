@@ -16,8 +16,8 @@ from rooflines.errors import UsageError
 from rooflines.profiler.trace.calls import build_calls
 from rooflines.profiler.trace.reader import read_trace
 from rooflines.profiler.work_ranges import PRECISIONS, RANGE_PREFIX, DeclaredWork, active, from_range_name, listening, range_name
-from rooflines.roofline.attribution import attribute
-from rooflines.roofline.work import Work
+from rooflines.roofline.attribution.attribute import attribute
+from rooflines.roofline.formulas import Work
 from tests.traces import kernel, launch, mm, op, span, trace
 
 pytestmark = pytest.mark.unit

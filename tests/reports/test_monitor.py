@@ -16,7 +16,7 @@ from rooflines.profiler.records import Environment
 from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.reports import monitor_html, monitor_tensorboard
 from rooflines.reports.monitor import gpu_rows, headline, host_rows, own_memory, print_monitored, title
-from rooflines.roofline.monitored import analyze_monitored
+from rooflines.roofline.usage.monitored import analyze_monitored
 from tests.usage_samples import BEGAN_NS, COUNTERS, gpu_samples, host_samples, machine_samples
 
 pytestmark = pytest.mark.unit

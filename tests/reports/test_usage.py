@@ -22,7 +22,7 @@ from rooflines.reports.usage_figure import usage_figure
 from rooflines.reports.usage_html import timeline_data
 from rooflines.reports.usage_sentences import missing_usage, usage_remarks, usage_sentences
 from rooflines.reports.usage_table import usage_table, write_samples_csv
-from rooflines.roofline.usage import Window, usage, usage_of
+from rooflines.roofline.usage.device_usage import Window, usage, usage_of
 from tests import samples
 from tests.reports import variants
 from tests.usage_samples import BEGAN_NS, STEP_S, gpu_samples, host_samples, machine_analysis, machine_samples, run_of

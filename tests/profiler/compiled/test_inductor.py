@@ -31,8 +31,8 @@ from rooflines.profiler.compiled.records import (
 )
 from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg
 from rooflines.profiler.trace.stored_call import StoredCall
-from rooflines.roofline.work.costs import MEAN_AND_VARIANCE, SOFTMAX
-from rooflines.roofline.work.graph import count_kernel, count_node
+from rooflines.roofline.formulas.costs import MEAN_AND_VARIANCE, SOFTMAX
+from rooflines.roofline.formulas.graph import count_kernel, count_node
 
 slow = pytest.mark.slow
 R, C = 64, 48

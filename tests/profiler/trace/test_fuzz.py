@@ -36,7 +36,7 @@ from rooflines.profiler.trace.records import Trace
 from rooflines.profiler.trace.signature import MISSING, TensorArg, from_kineto
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.analyze import analyze
-from rooflines.roofline.attribution import attribute
+from rooflines.roofline.attribution.attribute import attribute
 from tests.traces import add, allocation, kernel, launch, mm, op, span, trace
 
 pytestmark = pytest.mark.unit
