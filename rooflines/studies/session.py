@@ -34,7 +34,7 @@ def directory_for(name: str, output: Path | None) -> Path:
 
 
 def check_ceilings(choice: str) -> None:
-    """Refuse ``--ceilings`` that are nowhere before anything runs."""
+    """Raise UsageError for ceilings that do not exist, before anything runs."""
     if choice not in ("measured", "spec"):
         from rooflines.pipeline.ceilings import file_or_device
 
