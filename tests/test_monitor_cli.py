@@ -21,7 +21,7 @@ from rooflines.pipeline.monitoring import _find_process, choose_gpus
 from rooflines.profiler.directory import JOURNAL_FILE
 from rooflines.profiler.monitored import load
 from rooflines.profiler.samplers.journal import read_journal
-from rooflines.reports.monitor import print_monitored
+from rooflines.reports.views.monitor import print_monitored
 from tests.commands import call, command, environment
 
 pytestmark = [pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a POSIX system"), pytest.mark.alone]

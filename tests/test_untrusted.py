@@ -164,7 +164,7 @@ def test_tensorboard_text_is_no_markup(written):
 def test_the_terminal_gets_no_control_code(tmp_path):
     from rich.console import Console
 
-    from rooflines.reports.terminal import print_analysis
+    from rooflines.reports.render.terminal import print_analysis
 
     path = tmp_path / "trace.json"
     path.write_text(json.dumps(_hostile()))
@@ -223,7 +223,7 @@ def _with_secrets() -> dict[str, Any]:
 def test_what_the_metadata_hides_is_in_no_output(tmp_path, capsys):
     from rich.console import Console
 
-    from rooflines.reports.terminal import print_analysis
+    from rooflines.reports.render.terminal import print_analysis
 
     path = tmp_path / "trace.json"
     path.write_text(json.dumps(_with_secrets()))

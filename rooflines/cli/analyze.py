@@ -77,7 +77,7 @@ def analyze(
         if quiet:
             print(text, end="")
             return
-        from rooflines.reports.ranks import print_ranks
+        from rooflines.reports.views.ranks import print_ranks
 
         print_ranks(ranks, console())
         return
@@ -95,14 +95,14 @@ def analyze(
     if quiet:
         print(text, end="")
         return
-    from rooflines.reports.terminal import print_analysis
+    from rooflines.reports.render.terminal import print_analysis
 
     print_analysis(analysis, console())
 
 
 def _analyze_monitored(source: str, quiet: bool, output: Path | None) -> None:
     from rooflines import pipeline, serial
-    from rooflines.reports.monitor import print_monitored
+    from rooflines.reports.views.monitor import print_monitored
 
     analysis = pipeline.analyze_monitored(source)
     _write(output or Path(source) / pipeline.ANALYSIS_FILE, pipeline.ANALYSIS_FILE, text := serial.to_json(analysis))

@@ -57,8 +57,8 @@ def ceilings(
 
     [bold]rooflines ceilings --output mine.json; rooflines profile --model resnet50 --ceilings mine.json[/bold]
     """
-    from rooflines.reports import ceilings as show
-    from rooflines.reports import ceilings_chart
+    from rooflines.reports.charts import ceilings as ceilings_chart
+    from rooflines.reports.views import ceilings as show
 
     suffix = output.suffix.removeprefix(".") if output is not None else ""
     chosen = format or (TableFormat(suffix) if suffix in ("json", "csv") else TableFormat.table)

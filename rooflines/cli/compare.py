@@ -71,7 +71,7 @@ def compare(
     if output is not None:
         check_writable(output)
     from rooflines import pipeline, serial
-    from rooflines.reports.compare import comparison_csv, print_comparison
+    from rooflines.reports.views.comparison import comparison_csv, print_comparison
     from rooflines.units import percent
 
     with progress_bar(not sys.stderr.isatty()) as progress:

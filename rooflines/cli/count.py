@@ -92,7 +92,7 @@ def count(
         beside = {"against": others} if others else {}
         print(serial.to_json({"workload": workload, **counted.to_dict(), **beside}), end="")
         return
-    from rooflines.reports.count import count_csv, print_against, print_count, print_memory
+    from rooflines.reports.views.count import count_csv, print_against, print_count, print_memory
 
     if format is TableFormat.csv:
         print(count_csv(counted, by.value), end="")

@@ -96,7 +96,7 @@ def devices(
         " ".join(name or ()), vendor=vendor, kind=kind.value if kind else "", architecture=architecture,
         precision=precision.value if precision else "", min_bandwidth=min_bandwidth, min_memory=min_memory,
     )  # fmt: skip
-    from rooflines.reports import devices as show
+    from rooflines.reports.views import devices as show
 
     if format is TableFormat.json:
         print(show.to_json(found), end="")

@@ -10,6 +10,6 @@ from rooflines.cli.output import console
 def doctor() -> None:
     """Say what can be measured on this machine, what is missing, and the command that would fix it."""
     from rooflines.profiler.doctor import examine
-    from rooflines.reports.doctor import print_checks
+    from rooflines.reports.views.doctor import print_checks
 
     print_checks(examine(), console())

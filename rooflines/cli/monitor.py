@@ -107,7 +107,7 @@ def _print(written: dict[str, Path], format: MonitorFormat, quiet: bool, stream:
         print(written["json"].read_text(encoding="utf-8"), end="", file=stream)
         return
     from rooflines import pipeline
-    from rooflines.reports.monitor import print_monitored
+    from rooflines.reports.views.monitor import print_monitored
 
     print_monitored(pipeline.analyze_monitored(shown.parent), console(stderr=stream is sys.stderr))
     directory = shlex.quote(str(shown.parent))

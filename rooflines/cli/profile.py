@@ -170,7 +170,7 @@ def _print_run(directory: Path, formats: tuple[str, ...], quiet: bool, rank: Ran
     if quiet:
         print(shown)
         return
-    from rooflines.reports.terminal import print_analysis
+    from rooflines.reports.render.terminal import print_analysis
 
     print_analysis(pipeline.analyze(directory), console())
     print(f"\nreport    {shown}")

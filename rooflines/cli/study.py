@@ -14,7 +14,7 @@ from rooflines.cli.output import console, progress_bar
 from rooflines.errors import Interrupted
 
 if TYPE_CHECKING:
-    from rooflines.reports.study import Page
+    from rooflines.reports.document import Page
 
 study = typer.Typer(
     name="study",
@@ -165,7 +165,7 @@ def _print(page: Page, directory: Path, quiet: bool) -> None:
     if quiet:
         print(shown)
         return
-    from rooflines.reports.study_terminal import print_page
+    from rooflines.reports.render.study_terminal import print_page
 
     print_page(page, console())
     print(f"\nreport    {shown}")

@@ -155,16 +155,16 @@ def report_monitored(
     try:
         write_json(written["json"], analysis)
         if "html" in formats:
-            from rooflines.reports import monitor_html
+            from rooflines.reports.render import monitor_html
 
             progress.stage("writing the html report", None)
             written["html"] = monitor_html.write(analysis, directory / "report.html")
         if "csv" in formats:
-            from rooflines.reports.usage_table import write_samples_csv
+            from rooflines.reports.views.usage_table import write_samples_csv
 
             written["csv"] = write_samples_csv(monitored.samples, directory / "samples.csv")
         if "tensorboard" in formats:
-            from rooflines.reports import monitor_tensorboard
+            from rooflines.reports.render import monitor_tensorboard
 
             progress.stage("writing the tensorboard report", None)
             written["tensorboard"] = monitor_tensorboard.write(analysis, monitored.samples, directory)

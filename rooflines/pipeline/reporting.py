@@ -39,7 +39,7 @@ def report(
         write_json(directory / ANALYSIS_FILE, analysis)
         written["json"] = directory / ANALYSIS_FILE
         if analysis.operators:
-            from rooflines.reports.tables import write_parquet
+            from rooflines.reports.views.frames import write_parquet
 
             write_parquet(analysis, directory / "operators.parquet")
         for name in formats:
@@ -92,20 +92,20 @@ def check_formats(formats: Iterable[str]) -> tuple[str, ...]:
 
 
 def _write_html(analysis: Analysis, run: Run) -> Path:
-    from rooflines.reports import html
+    from rooflines.reports.render import html
 
     return html.write(analysis, run.directory / "report.html")
 
 
 def _write_pdf(analysis: Analysis, run: Run) -> Path:
-    from rooflines.reports import pdf
+    from rooflines.reports.render import pdf
 
     return pdf.write(analysis, run.directory / "report.pdf")
 
 
 def _write_csv(analysis: Analysis, run: Run) -> Path:
-    from rooflines.reports.tables import write_csv
-    from rooflines.reports.usage_table import write_samples_csv
+    from rooflines.reports.views.frames import write_csv
+    from rooflines.reports.views.usage_table import write_samples_csv
 
     write_csv(analysis, run.directory)
     if run.samples:
@@ -114,7 +114,7 @@ def _write_csv(analysis: Analysis, run: Run) -> Path:
 
 
 def _write_tensorboard(analysis: Analysis, run: Run) -> Path:
-    from rooflines.reports import tensorboard
+    from rooflines.reports.render import tensorboard
 
     return tensorboard.write(analysis, run.directory, run.samples)
 

@@ -75,8 +75,8 @@ def report_ranks(
 ) -> dict[str, Path]:
     """Write the reports of several ranks into ``output``, without it into a new directory under ``runs``; returns what was written, by
     format. ``ranks.json`` is always among them. Raises UsageError for a format that there is not for several ranks."""
-    from rooflines.reports import ranks as tables
-    from rooflines.reports import ranks_html
+    from rooflines.reports.render import ranks_html
+    from rooflines.reports.views import ranks as tables
 
     formats = check_ranks_formats(formats)
     progress = progress or Silent()

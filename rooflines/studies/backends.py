@@ -11,7 +11,7 @@ from rooflines._version import __version__
 from rooflines.errors import DeviceError
 from rooflines.profiler.directory import create_directory
 from rooflines.profiler.progress import Progress, Silent
-from rooflines.reports import study_html
+from rooflines.reports.render import study_html
 from rooflines.studies import data, networks, processes, session
 from rooflines.studies.backends_findings import findings
 from rooflines.studies.backends_page import combined_rows, page

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rooflines.reports.study import Bar, Bars, Block, Column, Curves, Page, Row, Section, Series, Table
+from rooflines.reports.document import Bar, Bars, Block, Column, Curves, Page, Row, Section, Series, Table
 from rooflines.studies import papers
 from rooflines.studies.backends_findings import MNIST_TRAIN, PACES, Pace, epoch_s, pace, rate
 from rooflines.studies.data import padded

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from rooflines.reports.study import Block, Column, Curves, Page, Row, Section, Series, Table
+from rooflines.reports.document import Block, Column, Curves, Page, Row, Section, Series, Table
 from rooflines.studies import papers
 from rooflines.studies.from_scratch_findings import BIAS, GRADIENTS, MATRIX, RELU, SOFTMAX, UPDATE, grouped, learned_on
 from rooflines.studies.operators_section import operators_section

@@ -18,7 +18,7 @@ import rooflines
 from rooflines.pipeline.recording import profile_script
 from rooflines.profiler import data_loading
 from rooflines.profiler.records import Environment, LoaderAlone, Loading, RunFile, StepTimes, Workload
-from rooflines.reports.terminal import print_analysis
+from rooflines.reports.render.terminal import print_analysis
 from rooflines.roofline.advice.case import Case
 from rooflines.roofline.advice.input import load_faster
 from rooflines.roofline.analysis import Analysis, Input, Rate, StepDivision

@@ -10,9 +10,9 @@ import pytest
 from rooflines import pipeline
 from rooflines.device_specs.records import Ceiling, Ceilings, Source
 from rooflines.profiler.foreign import run_of_trace
-from rooflines.reports.html_tables import operator_table
-from rooflines.reports.sentences import roofs_of_run
-from rooflines.reports.tables import bound_words
+from rooflines.reports.views.run_tables import operator_table
+from rooflines.reports.words.sentences import roofs_of_run
+from rooflines.reports.words.text import bound_words
 from rooflines.roofline.analyze import analyze
 from rooflines.roofline.compare import compare
 from rooflines.roofline.judging import bound_class, with_shortest_kernel

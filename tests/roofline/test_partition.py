@@ -14,7 +14,7 @@ import rooflines
 from rooflines.device_specs.records import Ceiling, Ceilings, Source
 from rooflines.profiler.records import Environment, Run, RunFile, StepTimes, Workload
 from rooflines.profiler.trace.calls import build_calls
-from rooflines.reports.terminal import print_analysis
+from rooflines.reports.render.terminal import print_analysis
 from rooflines.roofline.analysis import PARTS
 from rooflines.roofline.analyze import analyze
 from rooflines.roofline.attribution import NO_LAUNCH, attribute

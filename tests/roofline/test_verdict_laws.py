@@ -17,8 +17,8 @@ import pytest
 from rich.console import Console
 
 import rooflines
-from rooflines.reports.html import render
-from rooflines.reports.terminal import print_analysis
+from rooflines.reports.render.html import render
+from rooflines.reports.render.terminal import print_analysis
 from rooflines.roofline.analysis import PARTS, Analysis
 from rooflines.roofline.verdict import plural
 
@@ -60,7 +60,7 @@ def terminal_of(path: Path) -> str:
 @functools.cache
 def page_of(path: Path) -> str:
     """The HTML page without scripts and styles, and without the section that explains the words."""
-    with mock.patch("rooflines.reports.html.chart_data", return_value={}):  # placing the names of points takes long
+    with mock.patch("rooflines.reports.render.html.chart_data", return_value={}):  # placing the names of points takes long
         text = re.sub(r"<(script|style)\b.*?</\1>", "", render(analysis_of(path)), flags=re.DOTALL)
     return re.sub(r'<section id="method".*?</section>', "", text, flags=re.DOTALL)
 

@@ -10,9 +10,9 @@ from rich.console import Console
 
 from rooflines.profiler.foreign import run_of_trace
 from rooflines.profiler.trace.records import Trace
-from rooflines.reports.html import render
-from rooflines.reports.rows import table_rows, table_time, table_title
-from rooflines.reports.terminal import print_analysis
+from rooflines.reports.render.html import render
+from rooflines.reports.render.terminal import print_analysis
+from rooflines.reports.words.rows import table_rows, table_time, table_title
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.analyze import analyze
 from tests.traces import add, allocation, kernel, launch, op, span, trace
