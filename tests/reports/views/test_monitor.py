@@ -14,6 +14,7 @@ from rooflines.profiler.command import Ending
 from rooflines.profiler.monitored import Monitored, MonitorFile, PythonMemory, PythonSite, program_name, since
 from rooflines.profiler.records import DeviceSample, Environment
 from rooflines.reports.render import monitor_html, monitor_tensorboard
+from rooflines.reports.render.page import plotly_source
 from rooflines.reports.views.monitor import gpu_rows, headline, host_rows, own_memory, print_monitored, title
 from rooflines.roofline.monitored import analyze_monitored
 from tests.usage_samples import BEGAN_NS, COUNTERS, gpu_samples, host_samples, machine_samples
@@ -186,7 +187,7 @@ def test_the_page_is_whole_and_fetches_nothing():
     page = monitor_html.render(analysis(machine_samples(), python_memory=MEMORY))
     for part in ("verdict", "host", "usage", "python", "machine", "method"):
         assert f'<section id="{part}"' in page
-    own = page.replace(monitor_html._plotly(), "")
+    own = page.replace(plotly_source(), "")
     assert not re.findall(r"(?:src|href)\s*=\s*[\"'](?!#|data:)[^\"']*", own)
     assert "url(" not in own
     assert "default-src 'none'" in own
