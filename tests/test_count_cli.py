@@ -47,10 +47,10 @@ def test_the_table_fits_80_columns_and_has_the_totals(count):
     answer = count()
     assert answer.code == 0
     assert all(len(line) <= 80 for line in answer.out.splitlines())
-    title, totals = answer.out.splitlines()[:2]
+    title, _, totals = answer.out.split("\n", 2)
     assert title == "models.py:mlp: one step of inference, batch 3, fp32"
     assert f"{FORWARD / 1e3:.2f} kFLOP in matrix products" in " ".join(answer.out.split())
-    assert "MAC" in totals
+    assert "MAC" in totals.partition("Operators")[0]
     assert "addmm" in answer.out
     assert "Every operator call has a formula." in answer.out
 
@@ -100,7 +100,7 @@ def test_memory_of_a_step_after_the_first(count):
     )
     lines = [line.split() for line in answer.out.splitlines()]
     assert [line[0] for line in lines if line and line[0] in found["at_peak"]] == list(found["at_peak"])
-    assert ["overhead", "-", "-"] in lines
+    assert ["overhead", "–", "–"] in lines
     assert "memory" not in json.loads(count("--format", "json").out)
 
 

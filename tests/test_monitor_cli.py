@@ -21,7 +21,8 @@ from rooflines.pipeline.monitoring import _find_process, choose_gpus
 from rooflines.profiler.directory import JOURNAL_FILE
 from rooflines.profiler.monitored import load
 from rooflines.profiler.samplers.journal import read_journal
-from rooflines.reports.views.monitor import print_monitored
+from rooflines.reports.render.terminal import print_page
+from rooflines.reports.views.monitor import page as page_of
 from tests.commands import call, command, environment
 
 pytestmark = [pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a POSIX system"), pytest.mark.alone]
@@ -175,7 +176,7 @@ def test_a_command_that_cannot_run(place, kind):
         (["--period", "0", "--", "touch", "ran"], "the sampling period must be more than 0 and at most 3600 s, not 0 s."),
         (["--period", "inf", "--", "touch", "ran"], "the sampling period must be more than 0 and at most 3600 s, not inf s."),
         (["--period", "1e11", "--pid", "4194305"], "the sampling period must be more than 0 and at most 3600 s, not 1e+11 s."),
-        (["--formats", "pdf", "--", "touch", "ran"], "there is no 'pdf' report of a program."),
+        (["--formats", "doc", "--", "touch", "ran"], "unknown report format 'doc'."),
         (["--python-memory", "--", "touch", "ran"], "--python-memory is for Python, and 'touch' is no interpreter of it."),
         (["--python-memory", "--", sys.executable], "--python-memory needs a script, -m or -c behind the interpreter."),
         (["--gpus", ",", "--", "touch", "ran"], "--gpus ',' names no GPU."),
@@ -273,7 +274,7 @@ def test_the_table_fits_80_columns_and_holds_no_figure_without_a_measurement(pla
     assert json.loads(done.stderr) == analysis()
     assert analysis()["schema"] == "rooflines.monitor-analysis/1"
     console = Console(width=80, record=True, file=io.StringIO())
-    print_monitored(pipeline.analyze_monitored("out"), console)
+    print_page(page_of(pipeline.analyze_monitored("out")), console)
     lines = console.export_text().splitlines()
     assert max(map(len, lines)) <= 80
     assert "cores busy" in lines[3]
@@ -299,7 +300,7 @@ def test_reports_are_written_again_and_derived_anew(place, capsys, monkeypatch):
     assert "cores busy" in call(capsys, monkeypatch, "analyze", "out").out
     assert call(capsys, monkeypatch, "report", "out", "--output", "other", "--formats", "html").code == 0
     assert sorted(os.listdir("other")) == ["analysis.json", "report.html"]
-    for refused in (["report", "out", "--formats", "pdf"], ["analyze", "out", "--ceilings", "spec"], ["analyze", "out", "out"]):
+    for refused in (["report", "out", "--formats", "doc"], ["analyze", "out", "--ceilings", "spec"], ["analyze", "out", "out"]):
         answer = call(capsys, monkeypatch, *refused)
         assert answer.code == 2, refused
         assert len(answer.err.splitlines()) == 2

@@ -10,8 +10,9 @@ from typing import Annotated, Optional
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import OUTPUT, TableFormat
-from rooflines.cli.output import console
+from rooflines.cli.options import OUTPUT, Directory, Formats, TableFormat
+from rooflines.cli.options import formats as parse_formats
+from rooflines.cli.output import print_page, write_page
 from rooflines.errors import UsageError
 
 _WHICH, _OWN = "Which devices", "Your own sheets"
@@ -66,6 +67,8 @@ def devices(
         typer.Option(help="GB of memory, at least.", rich_help_panel=_WHICH, metavar="GB"),
     ] = None,
     format: Annotated[TableFormat, typer.Option(help="What to print.", rich_help_panel=OUTPUT)] = TableFormat.table,
+    formats: Formats = None,
+    output: Directory = None,
     add: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option(help="Check a data sheet of your own and keep it.", rich_help_panel=_OWN, metavar="FILE.toml", show_default=False),
@@ -98,11 +101,14 @@ def devices(
     )  # fmt: skip
     from rooflines.reports.views import devices as show
 
-    if format is TableFormat.json:
+    reports = parse_formats(formats)
+    if reports:
+        write_page(show.device_page(found[0]) if name and len(found) == 1 else show.page(found), reports, output, "devices")
+    elif format is TableFormat.json:
         print(show.to_json(found), end="")
     elif format is TableFormat.csv:
         print(show.to_csv(found), end="")
     elif name and len(found) == 1:
-        show.print_one(found[0], console())
+        print_page(show.device_page(found[0]))
     else:
-        show.print_list(found, console())
+        print_page(show.page(found))

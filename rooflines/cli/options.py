@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from enum import Enum
+from pathlib import Path
 from typing import Annotated, Optional
 
 import typer
 
 from rooflines.errors import UsageError
+from rooflines.reports.formats import FORMATS, check_formats
 
 WHAT, HOW, MEASURE, OUTPUT = "What to run", "How to run it", "How to measure", "Output"
 
@@ -53,6 +55,26 @@ CEILINGS_HELP = "Ceilings to use: `measured`, `spec`, a device name or a JSON fi
 MemoryLimit = Annotated[str, typer.Option(help="Maximum memory for trace data.", metavar="SIZE")]
 Partial = Annotated[bool, typer.Option("--partial", help="Read a trace that is cut off up to the cut.")]
 ChannelsLast = Annotated[bool, typer.Option("--channels-last", help="Store images as NHWC.", rich_help_panel=HOW)]
+
+
+FORMATS_HELP = f"Reports to write, separated by commas, of {', '.join(FORMATS)}."
+
+
+Formats = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(help=f"{FORMATS_HELP} --output is their directory then.", rich_help_panel=OUTPUT, show_default="none"),
+]
+
+
+Directory = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option("--output", "-o", help="Directory for the reports.", rich_help_panel=OUTPUT, show_default="runs/NAME-TIME"),
+]
+
+
+def formats(text: str | None, default: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """The formats that ``--formats`` names; raises UsageError for an unknown one."""
+    return default if text is None else check_formats(name.strip() for name in text.split(",") if name.strip())
 
 
 def size(text: str) -> int:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import CEILINGS_HELP, HOW, MEASURE, OUTPUT, WHAT
-from rooflines.cli.output import console, progress_bar
+from rooflines.cli.options import CEILINGS_HELP, FORMATS_HELP, HOW, MEASURE, OUTPUT, WHAT
+from rooflines.cli.options import formats as parse_formats
+from rooflines.cli.output import print_page, progress_bar
 from rooflines.errors import Interrupted
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ Threads = Annotated[
     typer.Option(help="CPU threads of every backend.", min=1, rich_help_panel=HOW, show_default="each library's choice"),
 ]
 Seed = Annotated[int, typer.Option(help="Of parameters, order and synthetic data.", min=0, rich_help_panel=HOW)]
+Formats = Annotated[str, typer.Option(help=FORMATS_HELP, rich_help_panel=OUTPUT)]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the report's path only.", rich_help_panel=OUTPUT)]
 
 
@@ -80,6 +82,7 @@ def backends(
     seed: Seed = 0,
     ceilings: Ceilings = "measured",
     output: Output = None,
+    formats: Formats = "html",
     quiet: Quiet = False,
 ) -> None:  # fmt: skip
     """A small CNN on MNIST by hand in Numba and in PyTorch, on every device here: epochs, accuracy, memory, operators, input.
@@ -94,11 +97,11 @@ def backends(
 
     options = job.BackendsOptions(
         quick=quick, backends=backends, epochs=epochs, batch_size=batch_size, samples=samples, data_dir=data_dir, output=output,
-        ceilings=ceilings, threads=threads, seed=seed, command=pipeline.default_command(),
+        ceilings=ceilings, threads=threads, seed=seed, command=pipeline.default_command(), formats=parse_formats(formats),
     )  # fmt: skip
     with progress_bar(quiet) as progress:
         done, directory = job.run(options, progress)
-    _finish(page(done), directory, quiet, done.status)
+    _finish(page(done), directory, formats, quiet)
 
 
 @study.command("from-scratch")
@@ -129,6 +132,7 @@ def from_scratch(
     seed: Seed = 0,
     ceilings: Ceilings = "measured",
     output: Output = None,
+    formats: Formats = "html",
     quiet: Quiet = False,
 ) -> None:  # fmt: skip
     """A perceptron written once for NumPy, CuPy and PyTorch: times by operation, memory by component, convergence, other sizes.
@@ -144,28 +148,23 @@ def from_scratch(
     options = job.FromScratchOptions(
         quick=quick, backends=backends, widths=job.parse_widths(widths), samples=samples, iterations=iterations,
         sizes=None if sizes is None else job.parse_sizes(sizes), data_dir=data_dir, output=output, ceilings=ceilings, threads=threads,
-        seed=seed, command=pipeline.default_command(),
+        seed=seed, command=pipeline.default_command(), formats=parse_formats(formats),
     )  # fmt: skip
     with progress_bar(quiet) as progress:
         done, directory = job.run(options, progress)
-    _finish(page(done), directory, quiet, done.status)
+    _finish(page(done), directory, formats, quiet)
 
 
-def _finish(page: Page, directory: Path, quiet: bool, status: str) -> None:
+def _finish(page: Page, directory: Path, formats: str, quiet: bool) -> None:
     """Print what was found; an interrupted study is an error all the same."""
-    _print(page, directory, quiet)
-    if status == "interrupted":
-        raise Interrupted("interrupted; what had been measured by then is in the report.", hint=f"It is in {str(directory)!r}.")
+    from rooflines.reports.formats import FORMATS
 
-
-def _print(page: Page, directory: Path, quiet: bool) -> None:
-    from rooflines.studies.session import REPORT_FILE
-
-    shown = directory / REPORT_FILE
+    chosen = parse_formats(formats)
+    shown = directory / (FORMATS[chosen[0]].file if chosen else "study.json")
     if quiet:
         print(shown)
-        return
-    from rooflines.reports.render.study_terminal import print_page
-
-    print_page(page, console())
-    print(f"\nreport    {shown}")
+    else:
+        print_page(page)
+        print(f"\nreport    {shown}")
+    if page.status is not None:
+        raise Interrupted("interrupted; what had been measured by then is in the report.", hint=f"It is in {str(directory)!r}.")

@@ -20,7 +20,7 @@ import msgspec
 from rooflines.errors import Interrupted, RooflinesError, UsageError, WorkloadError
 from rooflines.pipeline.ceilings import GivenCeilings, given_ceilings, measured_ceilings
 from rooflines.pipeline.reading import default_command
-from rooflines.pipeline.reporting import FORMATS, check_formats, report
+from rooflines.pipeline.reporting import FORMATS, report
 from rooflines.profiler.collect import Recording, collect, quiet_profiler
 from rooflines.profiler.directory import check_directory, default_directory, directory_of_rank
 from rooflines.profiler.memory_shortage import memory_shortage
@@ -29,6 +29,7 @@ from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.records import Mode, Run, Settings, Workload
 from rooflines.profiler.run import save
 from rooflines.profiler.workloads import Prepared, from_module, from_step, prepare, thread_count
+from rooflines.reports.formats import check_formats
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.analyze import analyze as _analyze
 from rooflines.roofline.judging import IMPLAUSIBLE

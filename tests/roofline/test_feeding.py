@@ -18,7 +18,8 @@ import rooflines
 from rooflines.pipeline.recording import profile_script
 from rooflines.profiler import data_loading
 from rooflines.profiler.records import Environment, LoaderAlone, Loading, RunFile, StepTimes, Workload
-from rooflines.reports.render.terminal import print_analysis
+from rooflines.reports.render.terminal import print_page
+from rooflines.reports.views import run as view
 from rooflines.roofline.advice.case import Case
 from rooflines.roofline.advice.input import load_faster
 from rooflines.roofline.analysis import Analysis, Input, Rate, StepDivision
@@ -422,7 +423,7 @@ def test_a_script_that_is_stopped_gives_both_rates_measured(tmp_path, briefly):
     assert len(recorded.facts.loading.resident_ns) >= 3
     assert recorded.facts.notes == ()
     shown = io.StringIO()
-    print_analysis(found, Console(file=shown, width=100))
+    print_page(view.page(found), Console(file=shown, width=100))
     text = " ".join(shown.getvalue().split())
     assert "Input-bound: for " in text
     assert "Time per step by part data loading" in text

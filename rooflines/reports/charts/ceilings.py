@@ -5,21 +5,17 @@ One figure serves all three formats: PNG and SVG are it alone, the page shows it
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rooflines.device_specs.compare import Compared, References
+from rooflines.device_specs.compare import Compared
 from rooflines.device_specs.marks import marks_of
 from rooflines.device_specs.records import Ceiling, Ceilings
-from rooflines.errors import UsageError
-from rooflines.reports.charts.figure import SANS, as_svg
-from rooflines.reports.charts.palette import INK, THEMES, Theme
-from rooflines.reports.render.page import fill
-from rooflines.reports.views.ceilings import ABOVE, ROUNDS, comparison_sentences, heading
-from rooflines.reports.words.sentences import ceiling_name, ceiling_scope, conditions_words, roof_order
+from rooflines.reports.charts.figure import SANS
+from rooflines.reports.charts.palette import INK, Theme
+from rooflines.reports.words.ceilings import ABOVE, heading
+from rooflines.reports.words.sentences import ceiling_name, roof_order
 from rooflines.units import percent, scale, si
 
 if TYPE_CHECKING:
@@ -42,24 +38,6 @@ class _Row(NamedTuple):
 
     roof: Ceiling
     compared: Compared
-
-
-def check_suffix(path: Path) -> None:
-    """Raise UsageError for a file that no chart can be."""
-    if path.suffix not in SUFFIXES:
-        raise UsageError(f"--chart {str(path)!r}: unknown kind of file.", hint=f"Let it end in {', '.join(SUFFIXES)}.")
-
-
-def draw(measured: Ceilings, rows: Sequence[Compared], references: References | None, suffix: str) -> bytes:
-    """The chart of ``measured``, with the references that ``rows`` hold, as the content of a file that ends in ``suffix``."""
-    if suffix == ".html":
-        return _page(measured, rows, references).encode()
-    figure = ceilings_figure(measured, rows)
-    if suffix == ".svg":
-        return as_svg(figure).encode()
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=_PNG_DPI, metadata={"Software": None})
-    return buffer.getvalue()
 
 
 def ceilings_figure(measured: Ceilings, rows: Sequence[Compared] = (), *, dark: bool = False, titled: bool = True) -> Figure:
@@ -202,41 +180,3 @@ def _marks_on_axis(low: float, high: float, factor: float) -> list[float]:
     decades = [factor * 10.0**power for power in range(math.floor(math.log10(low / factor)), math.ceil(math.log10(high / factor)) + 1)]
     seen = [value for value in decades if low <= value <= high]
     return seen if len(seen) > 1 else [value for decade in decades for step in (1, 2, 5) if low <= (value := step * decade) <= high]
-
-
-# --- the page ------------------------------------------------------------------------------------------------------------------------
-
-
-def _page(measured: Ceilings, rows: Sequence[Compared], references: References | None) -> str:
-    """The figure in light and dark and a table of every figure with its source, in one file that fetches nothing."""
-    figures = {theme: as_svg(ceilings_figure(measured, rows, dark=theme == "dark", titled=False)).partition("<svg") for theme in THEMES}
-    found = [row for kind in ("compute", "memory", "latency", "link") for row in _rows(measured, rows, kind)]
-    return fill(
-        "ceilings.html.j2",
-        title=f"Ceilings of {measured.device}",
-        heading=heading(measured),
-        ink=INK,
-        figures={theme: start + rest for theme, (_, start, rest) in figures.items()},
-        compared=references is not None,
-        rounds=ROUNDS,
-        rows=[_table_row(roof, compared) for roof, compared in found],
-        sentences=list(comparison_sentences(rows, references, measured)) if references is not None else [],
-    )
-
-
-def _table_row(roof: Ceiling, compared: Compared) -> dict[str, Any]:
-    measured, dash = compared.measured, "–"
-    return {
-        "name": ceiling_name(roof),
-        "scope": ceiling_scope(roof),
-        "further": bool(roof.variant),
-        "value": si(measured.value, measured.unit) if measured else dash,
-        "spread": dash if measured is None or measured.spread is None else f"{measured.spread * 100:.1f}",
-        "rounds": dash if measured is None or measured.rounds is None else f"{measured.agreeing}/{measured.rounds}",
-        "spec": si(compared.spec.value, compared.spec.unit) if compared.spec else dash,
-        "derived": si(compared.derived.value, compared.derived.unit) if compared.derived else dash,
-        "reached": dash if compared.fraction is None else percent(compared.fraction) + (" *" if compared.against == "derived" else ""),
-        "source": f"{roof.source.kind} {roof.source.date}".strip(),
-        "how": "; ".join(filter(None, (roof.source.detail, conditions_words(roof.conditions)))),
-        "warned": ", ".join(marks_of(roof)) if measured else "",
-    }

@@ -36,6 +36,7 @@ _LARGEST_POINT = 30.0
 _SMALLEST_POINT = 3.5
 _OBSTACLES = 400  # points that words keep off; the chart lists those with the most time first
 _OPACITY = 0.82
+_PNG_DPI = 160
 _LONGEST_NAME = 36
 _CLEAR = 2.5
 _BESIDE_RIDGE = 26.0
@@ -156,6 +157,13 @@ def as_svg(figure: Figure, family: str | None = None) -> str:
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     text = buffer.getvalue()
     return text.replace(SERIF, family) if family else text
+
+
+def as_png(figure: Figure) -> bytes:
+    """The figure as a PNG that is the same from run to run."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=_PNG_DPI, metadata={"Software": None})
+    return buffer.getvalue()
 
 
 def _page(

@@ -11,6 +11,7 @@ import msgspec
 from rooflines.reports.charts.labels import Label, place_labels, ring_text_is_left
 from rooflines.reports.charts.palette import INK, THEMES, category_colour
 from rooflines.reports.charts.roofline import MOST_POINTS, Chart, Point, marker_diameter
+from rooflines.reports.charts.usage import Timeline
 from rooflines.reports.words.sentences import categories_sentence
 from rooflines.reports.words.summary import category_summaries
 from rooflines.reports.words.text import clip
@@ -101,6 +102,19 @@ def roof_groups(chart: Chart | None) -> tuple[tuple[str, str, bool], ...]:
         if not roof.primary:
             groups.setdefault(roof.why_secondary, ([], roof.shown))[0].append(roof.text)
     return tuple((name, "; ".join(texts), on) for name, (texts, on) in groups.items())
+
+
+def timeline_data(timeline: Timeline) -> dict[str, Any]:
+    """The timeline as plain containers; a line that is not the first of its device in a row is marked as ``second``."""
+    plain: dict[str, Any] = msgspec.to_builtins(timeline)
+    for row in plain["rows"]:
+        seen: set[str] = set()
+        for line in row["lines"]:
+            line["second"] = line["device"] in seen
+            seen.add(line["device"])
+            line["name"] = plotly_text(line["name"])
+    plain["colours"] = {theme: msgspec.to_builtins(INK[theme]) for theme in THEMES}
+    return plain
 
 
 def plotly_text(text: str) -> str:

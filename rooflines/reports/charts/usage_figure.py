@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rooflines.reports.charts.figure import SANS
-from rooflines.reports.charts.palette import INK, Ink, Theme
-from rooflines.reports.charts.usage import Row, Timeline, usage_timeline
-from rooflines.roofline.analysis import Analysis
+from rooflines.reports.charts.palette import INK, Ink
+from rooflines.reports.charts.usage import Row, Timeline
 from rooflines.units import significant
 
 if TYPE_CHECKING:
@@ -21,16 +20,11 @@ _TEXT, _SMALL = 7.5, 6.8
 _MOST_NAMES = 5
 
 
-def usage_figure(analysis: Analysis, *, width_in: float = 7, dark: bool = False, family: str = SANS) -> Figure | None:
-    """Power, load, memory, temperature and clock of the devices over time; None where nothing of them was sampled."""
-    timeline = usage_timeline(analysis)
-    return None if timeline is None else _figure(timeline, width_in, "dark" if dark else "light", family)
-
-
-def _figure(timeline: Timeline, width_in: float, theme: Theme, family: str) -> Figure:
+def timeline_figure(timeline: Timeline, *, width_in: float = 7, dark: bool = False, family: str = SANS) -> Figure:
+    """Power, load, memory, temperature and clock of the devices over time."""
     from matplotlib.figure import Figure
 
-    ink, rows = INK[theme], timeline.rows
+    ink, rows = INK["dark" if dark else "light"], timeline.rows
     width = width_in * _POINTS_PER_INCH
     height = _TOP + len(rows) * _ROW + (len(rows) - 1) * _GAP + _BOTTOM
     figure = Figure(figsize=(width_in, height / _POINTS_PER_INCH), facecolor=ink.page)

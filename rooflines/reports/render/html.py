@@ -1,73 +1,261 @@
-"""report.html: the analysis as one page that opens without a network.
+"""A page as one HTML file that opens without a network, as interactive as its blocks allow.
 
-This file decides what the page says; ``templates/`` decides how it looks. Everything that came from a trace is escaped three times over
-where it has to be: as HTML by Jinja, as JSON inside the page, and as plotly text, which reads tags of its own.
+``templates/`` decides how it looks. Everything that came from a trace is escaped three times over where it has to be: as HTML by
+Jinja, as
+JSON inside the page, and as plotly text, which reads tags of its own.
 """
 
 from __future__ import annotations
 
+import html
 import json
+import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rooflines.reports.charts.interactive import chart_caption, chart_data, off_chart_sentences, roof_groups
-from rooflines.reports.charts.palette import BOUNDS, INK, THEMES, bound_style, category_colour
-from rooflines.reports.charts.roofline import roofline_chart
-from rooflines.reports.charts.usage import timeline_caption, usage_timeline
-from rooflines.reports.charts.usage_interactive import timeline_data
-from rooflines.reports.render.page import fill, plotly_source
-from rooflines.reports.views.division import division_title, input_sentences
-from rooflines.reports.views.run_tables import (
-    Cell,
-    Column,
-    Table,
-    category_slug,
-    ceilings_table,
-    division_table,
-    module_columns,
-    module_tree,
-    operator_table,
-    steps_table,
-    unmodelled_table,
-)
-from rooflines.reports.views.usage_table import usage_table
-from rooflines.reports.words.sentences import (
-    breakdown_title,
-    coverage_sentence,
-    device_sentences,
-    headline,
-    inferred_sentence,
-    memory_sentence,
-    missing_bounds,
-    missing_ceilings,
-    missing_operators,
-    per,
-    saving,
-    status_sentence,
-    steps_sentences,
-    subject,
-)
-from rooflines.reports.words.summary import bound_times, operators_summary, peak_memory, share_of_saving, share_of_step, step_time
-from rooflines.reports.words.text import size_text
-from rooflines.reports.words.usage_sentences import missing_usage, usage_remarks, usage_title
+from rooflines.reports.charts.draw import draw
+from rooflines.reports.charts.figure import as_svg
+from rooflines.reports.charts.interactive import chart_data, roof_groups, timeline_data
+from rooflines.reports.charts.kinds import Rooflines, StepTimes
+from rooflines.reports.charts.palette import BOUNDS, INK, THEMES, category_colour
+from rooflines.reports.charts.roofline import Chart, roofline_chart
+from rooflines.reports.charts.usage import Timeline
+from rooflines.reports.document import Bar, Block, Cell, Facts, Figure, Findings, Page, Paragraph, Row, Table, texts, value_of
+from rooflines.reports.words.text import shorten_name, shorten_path, shorten_shapes
 from rooflines.roofline.analysis import CATEGORIES, Analysis
-from rooflines.units import binary_bytes, counted, percent, seconds
+from rooflines.units import percent, seconds
 
 SHOWN_AT_FIRST = 50
-_FINDINGS_AT_FIRST = 3
+_MODULES_OPEN = 40
 _MOST_STEP_MARKS = 400
+_HERE = Path(__file__).parent
+# How wide the words of a long table are on a page; the pointer shows them in full.
+_WIDTHS = {"name": 28, "path": 26, "shapes": 24}
+_CUT = {"name": shorten_name, "path": shorten_path, "shapes": shorten_shapes}
+_ID = re.compile(r'(id="|url\(#|href="#)')
+_POINT = re.compile(r'(<g id="[^"]*?point-(\d+)">)')
 
 
-class Part(NamedTuple):
-    """A piece of a stacked bar."""
+def write(page: Page, path: Path) -> Path:
+    """Write ``page`` to ``path`` and return it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(render(page), encoding="utf-8")
+    return path
 
-    name: str
+
+def render(page: Page) -> str:
+    """The page as text."""
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_HERE / "templates"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    figures = {kind_of(figure): figure.drawing for figure in page.figures()}
+    chart = roofline_chart(figures["roofline"].analysis) if "roofline" in figures else None  # type: ignore[attr-defined]
+    usage = figures.get("timeline")
+    colours = {name: {theme: category_colour(name, theme) for theme in THEMES} for name in _colours(page)}
+    return environment.get_template("page.html.j2").render(
+        page=page,
+        sections=[section for section in page.sections if any(block.show != "brief" for block in section.blocks)],
+        kind_of=kind_of,
+        drawn=_drawn,
+        svg=_svg,
+        step_plot=step_plot,
+        chart=lambda _: chart,
+        roof_groups=roof_groups,
+        slug=_slug,
+        percent=percent,
+        shown_at_first=SHOWN_AT_FIRST,
+        ink=INK,
+        bounds=BOUNDS,
+        categories=colours,
+        # Library code, not data: it holds no closing script tag (a test looks) and must not be escaped.
+        plotly_js=plotly_source() if chart or usage else "",
+        chart_json=embedded_json(chart_data(chart)) if chart else "",
+        usage_json=embedded_json(timeline_data(usage)) if isinstance(usage, Timeline) else "",
+    )
+
+
+def plotly_source() -> str:
+    """The script that draws the interactive charts: plotly.js with its basic traces only, a quarter of the whole library."""
+    return (_HERE / "vendor" / "plotly-basic.min.js").read_text(encoding="utf-8")
+
+
+def embedded_json(value: Any) -> str:
+    """JSON that may stand inside a script element: no character of it can end the element or open a comment."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def kind_of(block: Block) -> str:
+    """What the template has a macro for."""
+    match block:
+        case Paragraph() | Facts() | Table():
+            return block.kind
+        case Bar():
+            return "bar"
+        case Findings():
+            return "findings"
+        case Figure(drawing=Rooflines(interactive=True)):
+            return "roofline"
+        case Figure(drawing=StepTimes()):
+            return "steps"
+        case Figure(drawing=Timeline()):
+            return "timeline"
+    return "picture"
+
+
+def _colours(page: Page) -> list[str]:
+    """The categories and backends whose colours the page needs."""
+    used = dict.fromkeys(_slug(row.colour) for table in page.tables() for row in table.rows if row.colour)
+    return [*CATEGORIES, *(name for name in used if name not in CATEGORIES)]
+
+
+def _slug(colour: str) -> str:
+    """The colour as the style sheet knows it."""
+    return colour if re.fullmatch(r"[a-z][a-z-]*", colour) and _known(colour) else "other"
+
+
+def _known(colour: str) -> bool:
+    return colour == "other" or category_colour(colour) != category_colour("other")
+
+
+# --- tables ------------------------------------------------------------------------------------------------------------------------
+
+
+class _Head(NamedTuple):
+    key: str
+    label: str
+    unit: str
+    numeric: bool
+    help: str
+
+
+class _Cell(NamedTuple):
     text: str
-    share: float
-    share_text: str
-    letter: str = ""
-    pattern: str = ""
-    meaning: str = ""
+    classes: str
+    sort: Any
+    hover: str
+    bar: float | None
+    colour: str
+    letter: str
+    warning: str
+    opens: bool
+    branch: bool
+
+
+class _Row(NamedTuple):
+    cells: tuple[_Cell, ...]
+    classes: str
+    heading: str
+    detail: tuple[Paragraph | Table, ...]
+    remarks: tuple[str, ...]
+    depth: int
+    has_children: bool
+    is_open: bool
+    is_hidden: bool
+
+
+class _Drawn(NamedTuple):
+    title: str
+    caption: str
+    sortable: bool
+    sorted_by: str
+    columns: tuple[_Head, ...]
+    rows: tuple[_Row, ...]
+    total: tuple[str, ...]
+
+
+def _drawn(table: Table) -> _Drawn:
+    """A table as the template lays it out."""
+    found = texts(table, aligned=True)
+    columns = tuple(
+        _Head(column.name, column.label, unit, column.numeric, column.help)
+        for column, unit in zip(found.columns, found.units, strict=True)
+    )
+    words = next((index for index, column in enumerate(columns) if not column.numeric), 0)
+    shown = table.of_form(full=True)
+    depths = [row.depth for row in shown]
+    open_to = max(
+        (level for level in range(1, max(depths, default=0) + 1) if sum(d <= level for d in depths) <= _MODULES_OPEN), default=1
+    )
+    rows = []
+    for number, (row, line) in enumerate(zip(shown, found.rows, strict=True)):
+        has_children = number + 1 < len(depths) and depths[number + 1] > row.depth
+        detail = row.detail if table.kind == "main" else ()
+        following = number + 1 < len(shown) and shown[number + 1].muted
+        rows.append(
+            _Row(
+                cells=() if row.heading else tuple(
+                    _cell(table, row, found.places[index], text, columns[index].numeric, is_name=index == words)
+                    for index, text in enumerate(line)
+                ),
+                classes="muted" if row.muted else "here" if following else "",
+                heading=line[0] if row.heading else "",
+                detail=detail,
+                remarks=() if detail else tuple(part.text for part in row.detail if isinstance(part, Paragraph)),
+                depth=row.depth,
+                has_children=has_children,
+                is_open=has_children and row.depth < open_to,
+                is_hidden=row.depth > open_to,
+            )
+        )  # fmt: skip
+    return _Drawn(table.title, table.caption or table.title, table.kind == "main", table.sorted_by, columns, tuple(rows), found.total)
+
+
+def _cell(table: Table, row: Row, place: int, text: str, numeric: bool, *, is_name: bool) -> _Cell:
+    given = row.cells[place] if place < len(row.cells) else ""
+    cell = given if isinstance(given, Cell) else Cell(value=given)
+    inset = not numeric and text.startswith(" ")
+    sort = cell.sort if cell.sort is not None else value_of(given)
+    column = table.columns[place]
+    shown = text if numeric else _CUT.get(column.format, lambda words, _: words)(text, _WIDTHS.get(column.format, 0))
+    return _Cell(
+        text=shown,
+        classes=" ".join(
+            name for name, on in (("number", numeric), ("bar", cell.bar is not None), ("inset", inset), ("quiet", column.quiet)) if on
+        ),
+        sort="" if sort is None else sort,
+        hover="" if cell.hover == shown else cell.hover or (text if shown != text else ""),
+        bar=cell.bar,
+        colour=_slug(row.colour) if is_name and row.colour and not row.muted and not inset else "",
+        letter=cell.letter,
+        warning=cell.warning,
+        opens=bool(is_name and table.kind == "main" and row.detail),
+        branch=is_name and table.kind == "tree",
+    )
+
+
+# --- figures -----------------------------------------------------------------------------------------------------------------------
+
+
+def _svg(figure: Figure, dark: bool) -> str:
+    """The figure's SVG for the page: with ids that no other figure has, and the operators' facts as what a pointer shows."""
+    text = as_svg(draw(figure.drawing, dark=dark))
+    text = text[text.index("<svg") :]
+    if isinstance(figure.drawing, Rooflines):
+        text = _with_titles(roofline_chart(figure.drawing.analysis), text)
+    own = f"{figure.name}-{'dark' if dark else 'light'}-"
+    return _ID.sub(lambda found: found[1] + own, text)
+
+
+def _with_titles(chart: Chart | None, text: str) -> str:
+    points = {} if chart is None else {point.row: point for point in chart.points}
+
+    def titled(found: re.Match[str]) -> str:
+        point = points.get(int(found[2]))
+        if point is None:
+            return found[0]
+        lines = [f"{point.category}: {point.name}", *(f"{name}: {value}" for name, value in point.hover)]
+        return f"{found[1]}<title>{html.escape(chr(10).join(lines), quote=False)}</title>"
+
+    return _POINT.sub(titled, text)
 
 
 class StepMark(NamedTuple):
@@ -89,142 +277,6 @@ class StepPlot(NamedTuple):
     low_text: str
     high_text: str
     note: str
-
-
-def write(analysis: Analysis, path: Path) -> Path:
-    """Write the page to ``path`` and return it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(render(analysis), encoding="utf-8")
-    return path
-
-
-def render(analysis: Analysis) -> str:
-    """The page as text. It renders whatever the analysis holds and says in place what it does not."""
-    chart, usage = roofline_chart(analysis), usage_timeline(analysis)
-    return fill(
-        "report.html.j2",
-        analysis=analysis,
-        subject=subject(analysis),
-        status=status_sentence(analysis),
-        headline=headline(analysis),
-        per=per(analysis),
-        basis=_basis(analysis),
-        created=analysis.created.replace("T", " ")[:16],
-        where=_where(analysis),
-        against=_against(analysis),
-        division_title=division_title(analysis),
-        division=division_table(analysis),
-        input_text=input_sentences(analysis),
-        findings=[
-            (finding, saving(finding.saves_s, analysis), share_of_saving(finding.saves_s, analysis)) for finding in analysis.findings
-        ],
-        findings_at_first=_FINDINGS_AT_FIRST,
-        breakdown_title=breakdown_title(analysis),
-        missing_bounds=missing_bounds(analysis),
-        missing_operators=missing_operators(analysis),
-        missing_ceilings=missing_ceilings(analysis),
-        chart=chart,
-        chart_json=embedded_json(chart_data(chart)) if chart else "",
-        chart_caption=chart_caption(analysis),
-        off_chart=off_chart_sentences(chart),
-        roof_groups=roof_groups(chart),
-        operators=operator_table(analysis),
-        shown_at_first=SHOWN_AT_FIRST,
-        inferred=inferred_sentence(analysis),
-        modules=module_tree(analysis),
-        module_columns=module_columns(analysis),
-        steps_text=steps_sentences(analysis),
-        step_plot=step_plot(analysis),
-        usage_title=usage_title(analysis),
-        usage_missing=missing_usage(analysis),
-        usage_table=_usage_table(analysis),
-        usage_text=usage_remarks(analysis),
-        usage=usage,
-        usage_json=embedded_json(timeline_data(usage)) if usage else "",
-        usage_caption=timeline_caption(usage) if usage else "",
-        device=_device(analysis),
-        timeline=_timeline(analysis),
-        device_text=device_sentences(analysis),
-        traced_steps=steps_table(analysis),
-        memory=_memory(analysis),
-        coverage=coverage_sentence(analysis),
-        unmodelled=unmodelled_table(analysis),
-        ceilings=ceilings_table(analysis),
-        graph_launch=seconds(analysis.coverage.graph_launch_time_s) if analysis.coverage else "",
-        ink=INK,
-        bounds=BOUNDS,
-        categories={name: {theme: category_colour(name, theme) for theme in THEMES} for name in CATEGORIES},
-        slug=category_slug,
-        # Library code, not data: it holds no closing script tag (a test looks) and must not be escaped.
-        plotly_js=plotly_source() if chart or usage else "",
-    )
-
-
-def embedded_json(value: Any) -> str:
-    """JSON that may stand inside a script element: no character of it can end the element or open a comment."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    for character in "<>&\u2028\u2029":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return text
-
-
-# --- where a step goes ---------------------------------------------------------------------------------------------------------
-
-
-def _basis(analysis: Analysis) -> str:
-    count = analysis.basis.steps
-    steps = counted(count, "traced step")
-    if analysis.basis.per == "step":
-        return f"Times, FLOPs and bytes are per step: the mean over {steps}."
-    return f"Times, FLOPs and bytes are for the whole trace of {steps}."
-
-
-def _where(analysis: Analysis) -> tuple[Part, ...]:
-    """The step by bound class, in the order of the palette, empty classes left out."""
-    times = bound_times(analysis)
-    whole = sum(times.values())
-    order = list(BOUNDS)
-    names = sorted(times, key=lambda name: order.index(name) if name in order else len(order))
-    parts = []
-    for name in names:
-        style = bound_style(name)
-        share = times[name] / whole
-        parts.append(
-            Part(
-                name=name,
-                text=seconds(times[name]),
-                share=share,
-                share_text=percent(share),
-                letter=style.letter,
-                pattern=style.name,
-                meaning=style.meaning,
-            )
-        )
-    return tuple(parts)
-
-
-def _against(analysis: Analysis) -> tuple[Part, ...]:
-    """Lower bound and headroom of the operators that have a bound, on the scale of the step."""
-    operators = operators_summary(analysis)
-    whole = sum((analysis.bound_breakdown or {}).values()) or step_time(analysis)
-    if not operators.is_judged or whole <= 0:
-        return ()
-    lower = operators.lower_bound_s
-    headroom = max(0.0, operators.headroom_s)
-    rest = max(0.0, whole - lower - headroom)
-    parts = (
-        ("lower bound", lower, "bound", "what the work needs at the roofs of this device"),
-        ("headroom", headroom, "headroom", "time above the lower bound"),
-        ("not judged", rest, "rest", "idle time and operators without a bound"),
-    )
-    return tuple(
-        Part(name=name, text=seconds(value), share=value / whole, share_text=percent(value / whole), pattern=pattern, meaning=meaning)
-        for name, value, pattern, meaning in parts
-        if value > 0
-    )
-
-
-# --- steps, device, memory --------------------------------------------------------------------------------------------------------
 
 
 def step_plot(analysis: Analysis) -> StepPlot | None:
@@ -257,73 +309,3 @@ def step_plot(analysis: Analysis) -> StepPlot | None:
         high_text=seconds(high),
         note=f"every {every}th of {len(durations)} steps is drawn" if every > 1 else "",
     )
-
-
-def _device(analysis: Analysis) -> tuple[tuple[str, str], ...]:
-    environment = analysis.environment
-    facts: tuple[tuple[str, str | None], ...] = (
-        ("device", f"{environment.device_name} ({environment.device})" if environment.device_name else environment.device),
-        ("device inferred from", environment.device_inferred),
-        ("device memory", size_text(environment.device_memory_bytes)),
-        ("driver", environment.driver),
-        ("CUDA", environment.cuda),
-        ("cuDNN", environment.cudnn),
-        ("CPU", environment.cpu if environment.cpu != environment.device_name else None),
-        ("CPU cores", _text(environment.cpu_cores)),
-        ("CPU instructions", environment.cpu_isa),
-        ("threads used", _text(environment.threads)),
-        ("main memory", size_text(environment.memory_bytes)),
-        ("host", environment.host),
-        ("system", environment.os),
-        ("Python", environment.python),
-        ("PyTorch", environment.torch),
-        ("torchvision", environment.torchvision),
-        ("rooflines", environment.rooflines),
-        ("commit", environment.git_commit),
-    )
-    return tuple((name, text) for name, text in facts if text)
-
-
-def _timeline(analysis: Analysis) -> tuple[tuple[str, str, str], ...]:
-    """The step of the device and, without shares, the trace as recorded: name, time, share of the step."""
-    timeline = analysis.timeline
-    if timeline is None:
-        return ()
-    facts = [("span", timeline.span_s), ("busy", timeline.busy_s), ("idle", timeline.idle_s), ("compute", timeline.compute_s)]
-    optional = (
-        ("memory copies", timeline.memcpy_s),
-        ("copies that no kernel hides", timeline.exposed_memcpy_s),
-        ("communication", timeline.communication_s),
-        ("communication that nothing hides", timeline.exposed_communication_s),
-        ("overlap", timeline.overlap_s),
-    )
-    facts += [(name, value) for name, value in optional if value > 0]
-    recorded, whole = [], analysis.trace_timeline
-    if whole is not None:
-        recorded = [("trace as recorded", whole.span_s), ("busy in it", whole.busy_s), ("launched before it", whole.earlier_s or 0.0)]
-    return (
-        *((name, seconds(value), percent(share_of_step(value, analysis))) for name, value in facts),
-        *((name, seconds(value), "") for name, value in recorded if value > 0),
-    )
-
-
-def _usage_table(analysis: Analysis) -> Table | None:
-    table = usage_table(analysis)
-    if table is None:
-        return None
-    columns = tuple(Column(title, remark, numeric=index > 0) for index, (title, remark) in enumerate(table.columns))
-    return Table(columns, tuple(tuple(Cell(text) for text in row) for row in table.rows))
-
-
-def _memory(analysis: Analysis) -> tuple[str, float | None]:
-    """The sentence on memory, with the share of the device's memory where that is known."""
-    peak = peak_memory(analysis)
-    sentence = memory_sentence(peak)
-    if peak is None or not peak.available_bytes:
-        return sentence, None
-    share = peak.peak_bytes / peak.available_bytes
-    return f"{sentence.removesuffix('.')}, {percent(share)} of {binary_bytes(peak.available_bytes)}.", min(1.0, share)
-
-
-def _text(value: int | None) -> str | None:
-    return None if value is None else str(value)

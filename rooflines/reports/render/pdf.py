@@ -1,84 +1,45 @@
-"""The printed report: the HTML page's content in the same order, set by Typst with the figures as vectors.
+"""A page in print, set by Typst with its figures as vectors.
 
-The template holds the layout, this module the words. Everything goes to the template as one JSON text and is set as it is, so an
+The template holds the layout, this module gives it the blocks in words. Everything goes there as one JSON text and is set as it is,
+so an
 operator's name cannot become markup. Only faces that Typst brings along are used: the document is the same on every machine.
 """
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Sequence
 from datetime import datetime
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from rooflines.device_specs.records import Ceiling
-from rooflines.reports.charts.figure import SERIF, as_svg, roofline_figure, steps_figure
+from rooflines.reports.charts.draw import draw
+from rooflines.reports.charts.figure import SERIF, as_svg
 from rooflines.reports.charts.palette import INK, bound_style, category_colour, contrast
-from rooflines.reports.charts.roofline import warning
-from rooflines.reports.charts.usage import timeline_caption, usage_timeline
-from rooflines.reports.charts.usage_figure import usage_figure
-from rooflines.reports.views.division import division_rows, division_title, input_sentences
-from rooflines.reports.views.usage_table import usage_table
-from rooflines.reports.words.rows import flagged_rows, module_text, table_order, table_rows, table_time
-from rooflines.reports.words.sentences import (
-    NUMBER_AND_UNIT,
-    breakdown_title,
-    categories_sentence,
-    ceiling_name,
-    conditions_words,
-    coverage_sentence,
-    device_sentences,
-    flag_sentence,
-    headline,
-    made,
-    memory_sentence,
-    missing_bounds,
-    missing_ceilings,
-    missing_findings,
-    missing_operators,
-    roof_order,
-    saving,
-    source_and_age,
-    status_sentence,
-    steps_sentences,
-    subject,
-)
-from rooflines.reports.words.summary import bound_times, category_summaries, operators_summary, peak_memory, step_time
-from rooflines.reports.words.text import (
-    column_scale,
-    efficiency_text,
-    operator_name,
-    shorten_name,
-    shorten_path,
-    shorten_shapes,
-    size_text,
-)
-from rooflines.reports.words.usage_sentences import missing_usage, usage_remarks, usage_title
-from rooflines.roofline.analysis import Analysis
-from rooflines.units import percent, seconds, si, significant
+from rooflines.reports.document import Bar, Block, Cell, Facts, Figure, Findings, Page, Paragraph, Part, Row, Table
+from rooflines.reports.render.layout import Fitted, fitted
+from rooflines.reports.words.text import NUMBER_AND_UNIT
+from rooflines.units import percent
 
-_OPERATORS = 25
-_MODULES = 30
-_FLAGS = 10
-_UNMODELLED = 12
-_VERBATIM = {"command", "suggestion", "svg"}
+_VERBATIM = {"code", "suggestion", "svg"}
 _FACE = "Libertinus Serif"
 _INK = INK["light"]
+_FIGURE_IN = 6.85
+# What a line of a table holds, in characters of the mean width.
+_CHARACTERS = 118
+_FILLS = {"bound": _INK.accent, "headroom": _INK.grid, "rest": _INK.page}
 
 
-def write(analysis: Analysis, path: Path) -> Path:
-    """Write the report to ``path`` and return it. The same analysis gives the same file."""
+def write(page: Page, path: Path) -> Path:
+    """Write ``page`` to ``path`` and return it. The same page gives the same file."""
     import typst
 
     # A path and not the text: the oldest Typst that we accept takes only paths.
-    with resources.as_file(resources.files("rooflines.reports.render") / "templates" / "report.typ") as template:
+    with resources.as_file(resources.files("rooflines.reports.render") / "templates" / "page.typ") as template:
         document = typst.compile(
             str(template),
             format="pdf",
-            sys_inputs={"report": json.dumps(_kept_together(content(analysis)), ensure_ascii=False)},
+            sys_inputs={"page": json.dumps(_kept_together(content(page)), ensure_ascii=False)},
             ignore_system_fonts=True,
         )
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -86,39 +47,24 @@ def write(analysis: Analysis, path: Path) -> Path:
     return path
 
 
-def content(analysis: Analysis) -> dict[str, Any]:
+def content(page: Page) -> dict[str, Any]:
     """What the template shows, in words and formatted numbers."""
+    made = " · ".join(text for text in (page.created[:10], f"rooflines {page.rooflines}" if page.rooflines else "") if text)
     return {
         "ink": {name: getattr(_INK, name) for name in ("text", "muted", "line", "panel", "warning", "grid")},
-        "title": f"Roofline of {analysis.workload.name}",
-        "date": _date(analysis),
-        "subject": subject(analysis),
-        "made": made(analysis),
-        "status": status_sentence(analysis),
-        "verdict": headline(analysis),
-        "bounds": _bounds(analysis),
-        "against": _against(analysis),
-        "division": _division(analysis),
-        "findings": [
-            {"title": f.title, "saves": saving(f.saves_s, analysis), "evidence": f.evidence, "suggestion": f.suggestion}
-            for f in analysis.findings
+        "title": page.name,
+        "date": _date(page.created),
+        "subject": page.title,
+        "made": made,
+        "status": page.status[1] if page.status else None,
+        "verdict": page.verdict,
+        "label": page.label,
+        "said": page.said,
+        "sections": [
+            {"title": section.title, "blocks": blocks}
+            for section in page.sections
+            if (blocks := [_block(block) for block in section.blocks if block.show != "brief"])
         ],
-        "no_findings": missing_findings(analysis),
-        "roofline": {
-            "svg": as_svg(roofline_figure(analysis, width_in=6.85, height_in=4.3, family=SERIF), _FACE),
-            "caption": roofline_caption(analysis),
-        },
-        "operators": _operators(analysis),
-        "modules": _modules(analysis),
-        "steps": _steps(analysis),
-        "usage": _usage(analysis),
-        "environment": _environment(analysis),
-        "memory": memory_sentence(peak_memory(analysis)),
-        "coverage": _coverage(analysis),
-        "notes": list(analysis.notes),
-        "method": _method(analysis),
-        "ceilings": _ceilings(analysis),
-        "command": analysis.command,
     }
 
 
@@ -131,250 +77,112 @@ def _kept_together(value: Any, key: str = "") -> Any:
     return NUMBER_AND_UNIT.sub("\u00a0", value) if isinstance(value, str) and key not in _VERBATIM else value
 
 
-def roofline_caption(analysis: Analysis) -> str:
-    """What to see in the roofline: the three longest categories, their share of the time and how close they come to their bound."""
-    categories = category_summaries(analysis)
-    if not any(one.time_s > 0 for one in categories):
-        return "No operators to draw."
-    return (
-        f"{categories_sentence(categories[:3], analysis.basis.per)} A point on the roof does what the device can; its area is its time."
-    )
-
-
-def _date(analysis: Analysis) -> list[int] | None:
+def _date(created: str) -> list[int] | None:
     """Year, month and day of the run, which is the document's date as well: the day it was set would change the file."""
     try:
-        created = datetime.fromisoformat(analysis.created)
+        day = datetime.fromisoformat(created)
     except ValueError:
         return None
-    return [created.year, created.month, created.day]
+    return [day.year, day.month, day.day]
 
 
-def _part(name: str, letter: str, pattern: str, fill: str, share: float, value: float) -> dict[str, Any]:
+def _block(block: Block) -> dict[str, Any]:
+    match block:
+        case Paragraph(kind="code"):
+            return {"kind": "code", "code": block.text}
+        case Paragraph():
+            return {"kind": block.kind, "text": block.text}
+        case Facts():
+            return {"kind": block.kind, "rows": [(name, "  ".join(texts)) for name, *texts in block.rows]}
+        case Findings():
+            return {
+                "kind": "findings",
+                "items": [
+                    {"title": one.title, "saves": one.saves, "evidence": one.evidence, "suggestion": one.suggestion}
+                    for one in block.items
+                ],
+            }
+        case Bar():
+            return _bar(block)
+        case Figure():
+            svg = as_svg(draw(block.drawing, width_in=_FIGURE_IN, family=SERIF), _FACE)
+            return {"kind": "figure", "svg": svg, "caption": block.caption, "note": block.note}
+        case Table():
+            return _table(block)
+
+
+def _bar(block: Bar) -> dict[str, Any]:
+    single = len(block.rows) == 1
+    return {
+        "kind": "bar",
+        "title": ", ".join(text for text in (block.title, block.caption) if text) if block.title or not single else "",
+        "rows": [{"label": row.label, "text": row.text, "parts": [_part(part) for part in row.parts]} for row in block.rows],
+        "key": [_part(part, in_full=single) for part in block.key() if part.pattern != "rest"],
+    }
+
+
+def _part(part: Part, *, in_full: bool = True) -> dict[str, Any]:
+    fill = _FILLS.get(part.pattern) or bound_style(part.pattern).light
+    pattern = "solid" if part.pattern in _FILLS else bound_style(part.pattern).pattern
     on = max(("#ffffff", _INK.text), key=lambda colour: contrast(colour, fill))
-    text = f"{name} {percent(share)} ({seconds(value)})"
-    text = f"{letter} · {text}" if letter else text
-    return {"share": share, "letter": letter, "pattern": pattern, "fill": fill, "on": on, "text": text}
+    text = f"{part.name} {percent(part.share)} ({part.text})" if in_full else part.name
+    text = f"{part.letter} · {text}" if part.letter else text
+    return {"share": part.share, "letter": part.letter, "pattern": pattern, "fill": fill, "on": on, "text": text}
 
 
-def _bounds(analysis: Analysis) -> dict[str, Any]:
-    whole, shares = step_time(analysis), bound_times(analysis)
-    missing = missing_bounds(analysis) if not shares or whole <= 0 else None
-    styles = {name: bound_style(name) for name in shares}
-    parts = [
-        _part(name, styles[name].letter, styles[name].pattern, styles[name].light, value / whole, value)
-        for name, value in shares.items()
-        if whole > 0
-    ]
-    return {"title": breakdown_title(analysis), "missing": missing, "parts": parts}
-
-
-def _against(analysis: Analysis) -> dict[str, Any]:
-    whole = step_time(analysis)
-    operators = operators_summary(analysis)
-    lower, headroom = operators.lower_bound_s, operators.headroom_s
-    parts = []
-    if lower > 0 and whole > 0:
-        parts = [
-            _part("lower bound", "", "solid", _INK.accent, lower / whole, lower),
-            _part("headroom", "", "solid", _INK.grid, max(0.0, headroom) / whole, headroom),
-        ]
-    return {"missing": missing_ceilings(analysis) if analysis.operators else None, "parts": parts}
-
-
-def _division(analysis: Analysis) -> dict[str, Any]:
-    rows = division_rows(analysis)
-    times = column_scale([row.time_s for row in rows], "s")
+def _table(table: Table) -> dict[str, Any]:
+    rows = table.on_paper()
+    columns = fitted(table, _CHARACTERS, rows, full=True)
+    # Sentences and names that have no room are wrapped; paths and shapes are cut, as everywhere.
+    wrapped = [one for one in columns if one.column.format in ("text", "middle") and _longest(one) > one.width]
+    some = f"{len(rows)} of {len(table.rows)} rows" if len(rows) < len(table.rows) else ""
+    caption = ", ".join(text for text in (some, table.order) if text)
     return {
-        "title": division_title(analysis),
-        "columns": [("part", ""), ("time", times.unit), ("share", "%"), ("", "")],
-        "rows": [
-            {"share": row.share, "cells": [row.name, times.text(row.time_s), f"{row.share * 100:.1f}", row.meaning]} for row in rows
-        ],
-        "sentences": input_sentences(analysis),
-    }
-
-
-def _operators(analysis: Analysis) -> dict[str, Any]:
-    judged, whole = operators_summary(analysis), step_time(analysis) or math.nan
-    everything = table_rows(analysis)
-    rows = everything[:_OPERATORS]
-    time_s = table_time(analysis, everything)
-    times, rates = column_scale([one.row.time_s for one in rows], "s"), column_scale([one.row.flop_per_s for one in rows], "FLOP/s")
-    gains = column_scale([one.row.headroom_s for one in rows], "s")
-    longest = max((one.row.time_s for one in rows), default=0.0) or 1.0
-    most = max((one.row.headroom_s or 0.0 for one in rows), default=0.0) or 1.0
-    total_gain = gains.text(judged.headroom_s) if judged.is_judged else "–"
-    letters = ", ".join(f"{bound_style(name).letter}\u00a0{name}" for name in sorted({one.bound for one in rows}))
-    basis = "per step" if analysis.basis.per == "step" else "for the whole trace"
-    return {
-        "missing": missing_operators(analysis),
-        "caption": f"{len(rows)} of {len(everything)} operators, {table_order(everything)}, times {basis}. Bound: {letters}.",
+        "kind": "table",
+        "title": table.title,
+        "caption": f"{caption[:1].upper()}{caption[1:]}." if caption else "",
+        "note": table.note,
         "columns": [
-            ("time", "%"), ("operator", ""), ("module", ""), ("shapes", ""), ("calls", ""), ("time", times.unit), ("rate", rates.unit),
-            ("intensity", "FLOP/byte"), ("eff.", "%"), ("bound", ""), ("headroom", gains.unit),
-        ],
-        "rows": [
             {
-                "share": row.time_s / longest,
-                "headroom": (row.headroom_s or 0.0) / most,
-                "colour": category_colour(row.category),
-                "warned": bool(warning(row)),
-                "cells": [
-                    f"{row.time_s / whole * 100:.1f}", shorten_name(operator_name(row), 26), shorten_path(module_text(one), 26),
-                    shorten_shapes(row.shapes, 18), f"{row.calls:.4g}", times.text(row.time_s), rates.text(row.flop_per_s),
-                    "–" if row.intensity_flop_per_byte is None else significant(row.intensity_flop_per_byte),
-                    efficiency_text(row.efficiency), bound_style(one.bound).letter, gains.text(row.headroom_s),
-                ],
+                "label": one.column.label,
+                "unit": one.unit,
+                "numeric": one.column.numeric,
+                "wraps": one.width if one in wrapped else None,
+                "bar": any(_bar_of(row, one) is not None for row in rows),
+                "quiet": one.column.quiet,
             }
-            for one in rows
-            for row in (one.row,)
+            for one in columns
         ],
-        "total": [
-            f"{time_s / whole * 100:.1f}", f"all {len(everything)}", "", "", "",
-            times.text(time_s), "", "", efficiency_text(judged.efficiency), "", total_gain,
-        ],
-        "flags": [flag_sentence(one) for one in flagged_rows(analysis)[:_FLAGS]],
-    }  # fmt: skip
-
-
-def _modules(analysis: Analysis) -> dict[str, Any]:
-    # The longest ones, in the order of the model: a module under its parent.
-    kept = sorted(analysis.modules, key=lambda row: -row.time_s)[:_MODULES]
-    rows = [row for row in analysis.modules if row in kept]
-    times, flops = column_scale([row.time_s for row in rows], "s"), column_scale([float(row.flops) for row in rows], "FLOP")
-    gains = column_scale([row.headroom_s for row in rows], "s")
-    whole = step_time(analysis) or math.nan
-    longest = max((row.time_s for row in rows), default=0.0) or 1.0
-    most = max((row.headroom_s or 0.0 for row in rows), default=0.0) or 1.0
-    return {
-        "missing": None if rows else "No modules: this trace does not say which module an operator belongs to.",
-        "caption": f"The {len(rows)} longest of {len(analysis.modules)} modules, each with everything below it.",
-        "columns": [
-            ("time", "%"), ("module", ""), ("class", ""), ("calls", ""), ("time", times.unit), ("work", flops.unit), ("eff.", "%"),
-            ("headroom", gains.unit),
-        ],
-        "rows": [
-            {
-                "share": row.time_s / longest,
-                "headroom": (row.headroom_s or 0.0) / most,
-                "depth": min(row.depth, 6),
-                "cells": [
-                    f"{row.time_s / whole * 100:.1f}", shorten_path(row.path, 52) or "(the model)", shorten_name(row.type, 26),
-                    f"{row.calls:.4g}", times.text(row.time_s), flops.text(float(row.flops)), efficiency_text(row.efficiency),
-                    gains.text(row.headroom_s),
-                ],
-            }
-            for row in rows
-        ],
-    }  # fmt: skip
-
-
-def _steps(analysis: Analysis) -> dict[str, Any]:
-    steps = analysis.steps
-    svg, caption = None, ""
-    if steps is not None and steps.durations_s:
-        svg = as_svg(steps_figure(analysis, width_in=6.85, height_in=1.6, family=SERIF), _FACE)
-        slowest = steps.p90_s / steps.median_s - 1 if steps.median_s > 0 else 0.0
-        caption = f"The slowest tenth of the steps takes at least {percent(slowest)} longer than the median"
-        if steps.ci95_s is not None and steps.median_s > 0:
-            caption += f", which is known to ±{percent((steps.ci95_s[1] - steps.ci95_s[0]) / 2 / steps.median_s)}"
-        caption += "."
-    return {"svg": svg, "caption": caption, "sentences": (*device_sentences(analysis), *steps_sentences(analysis))}
-
-
-def _usage(analysis: Analysis) -> dict[str, Any]:
-    table, timeline = usage_table(analysis), usage_timeline(analysis)
-    figure = usage_figure(analysis, width_in=6.85, family=SERIF)
-    return {
-        "title": usage_title(analysis),
-        "missing": missing_usage(analysis) or None,
-        "columns": table.columns if table else (),
-        "rows": table.rows if table else (),
-        "svg": as_svg(figure, _FACE) if figure else None,
-        "caption": timeline_caption(timeline) if timeline else "",
-        "remarks": usage_remarks(analysis),
+        "rows": [_row(row, number, columns, wrapped) for number, row in enumerate(rows)],
+        "total": [one.total if one in wrapped else one.cut(one.total) for one in columns] if table.total else [],
     }
 
 
-def _environment(analysis: Analysis) -> list[tuple[str, str]]:
-    workload, environment = analysis.workload, analysis.environment
-    batch = None if workload.batch_size is None else f"{workload.batch_size} {workload.unit}"
-    rows = [
-        ("workload", f"{workload.name}, {workload.mode}, {workload.precision}"),
-        ("batch", batch),
-        ("image size", workload.image_size),
-        ("memory format", "channels last" if workload.channels_last else None),
-        ("compiled", "torch.compile" if workload.compiled else None),
-        ("optimizer", workload.optimizer),
-        ("device", f"{environment.device_name} ({environment.device})" if environment.device_name else environment.device),
-        ("device inferred from", environment.device_inferred),
-        ("device memory", size_text(environment.device_memory_bytes)),
-        ("processor", environment.cpu if environment.cpu != environment.device_name else None),
-        ("cores", environment.cpu_cores),
-        ("instruction set", environment.cpu_isa),
-        ("threads", environment.threads),
-        ("memory", size_text(environment.memory_bytes)),
-        ("driver", environment.driver),
-        ("CUDA, cuDNN", ", ".join(version for version in (environment.cuda, environment.cudnn) if version)),
-        ("host", environment.host),
-        ("system", environment.os),
-        ("Python, PyTorch", ", ".join(version for version in (environment.python, environment.torch) if version)),
-        ("torchvision", environment.torchvision),
-        ("commit", environment.git_commit),
-    ]
-    return [(name, str(value)) for name, value in rows if value not in (None, "")]
+def _row(row: Row, number: int, columns: list[Fitted], wrapped: list[Fitted]) -> dict[str, Any]:
+    if row.heading:
+        return {"heading": columns[0].cells[number], "cells": [], "remarks": []}
+    words = next((one for one in columns if not one.column.numeric), None)
+    cells = []
+    for one in columns:
+        cell = row.cells[one.place]
+        text = one.cells[number] if one in wrapped else one.cut(one.cells[number])
+        cells.append(
+            {
+                "text": text.strip(),
+                "bar": _bar_of(row, one),
+                "warned": isinstance(cell, Cell) and bool(cell.warning),
+                "colour": category_colour(row.colour) if row.colour and one is words and not row.muted else None,
+                "depth": min(row.depth, 6) if one is words else (1 if text.startswith(" ") and one is words else 0),
+            }
+        )
+    remarks = [part.text for part in row.detail if isinstance(part, Paragraph) and part.show != "full"]
+    return {"heading": None, "muted": row.muted, "cells": cells, "remarks": remarks}
 
 
-def _coverage(analysis: Analysis) -> dict[str, Any]:
-    rows = sorted((one for one in table_rows(analysis) if one.reason), key=lambda one: -one.row.time_s)[:_UNMODELLED]
-    times = column_scale([one.row.time_s for one in rows], "s")
-    return {
-        "sentence": coverage_sentence(analysis) or "Nothing was traced, so there is no operator to count.",
-        "columns": [("not modelled", ""), ("calls", ""), ("time", times.unit), ("reason", "")],
-        "rows": [
-            (shorten_name(operator_name(one.row), 60), f"{one.row.calls:.4g}", times.text(one.row.time_s), one.reason) for one in rows
-        ],
-    }
+def _bar_of(row: Row, one: Fitted) -> float | None:
+    cell = row.cells[one.place] if one.place < len(row.cells) else None
+    return cell.bar if isinstance(cell, Cell) else None
 
 
-def _method(analysis: Analysis) -> Sequence[str]:
-    steps = analysis.basis.steps
-    basis = (
-        f"Times and counts are per step, the mean over {steps} traced step{'s' if steps != 1 else ''}. "
-        if analysis.basis.per == "step"
-        else "Times and counts are for the whole trace. "
-    )
-    return (
-        basis + "Step times come from a pass with the profiler off; the trace only divides them.",
-        "FLOPs are counted from the formula of every operator: one for an addition or a multiplication, two for a fused "
-        "multiply-add. Bytes are compulsory traffic: every distinct input byte read once, every output byte written once.",
-        "The lower bound of a call is the longest of its FLOPs over the compute ceiling, the least time its bytes take to move, and "
-        "the latency of an operator that does nothing. As many of the bytes as fit may come from the caches, nearest first, each at "
-        "the rate of the level that holds it; the rest comes from the outermost memory. Efficiency is lower bound over time, "
-        "headroom is time less lower bound. An efficiency above one means a wrong count, a wrong ceiling or an algorithm that does "
-        "less than the formula; it is marked, not clipped.",
-    )
-
-
-def _ceilings(analysis: Analysis) -> dict[str, Any]:
-    """The main roofs; the further ones of a full set, which judge nothing, would fill pages and are in the other reports."""
-    further = sum(bool(roof.variant) for roof in analysis.ceilings)
-    return {
-        "missing": missing_ceilings(analysis),
-        "columns": [("ceiling", ""), ("value", ""), ("±", "%"), ("source", ""), ("how", "")],
-        "rows": [
-            (
-                ceiling_name(roof), si(roof.value, roof.unit), "–" if roof.spread is None else f"{roof.spread * 100:.1f}",
-                source_and_age(roof, analysis.created),
-                "; ".join(text for text in (_accumulates(roof), roof.source.detail, conditions_words(roof.conditions)) if text),
-            )
-            for roof in roof_order(analysis.ceilings)
-            if not roof.variant
-        ],
-        "note": f"{further} further roofs, which judge no operator, are in report.html and analysis.json." if further else "",
-    }  # fmt: skip
-
-
-def _accumulates(roof: Ceiling) -> str:
-    return f"accumulates in {roof.accumulate}" if roof.accumulate and roof.accumulate != roof.precision else ""
+def _longest(one: Fitted) -> int:
+    return max((len(cell) for cell in one.cells), default=0)

@@ -1,31 +1,25 @@
-"""A device's ceilings in a terminal, as CSV and as JSON: each figure with its spread, its source and its age; measured beside spec."""
+"""The page of a device's ceilings: each figure with its spread, its source and its age, beside the data sheet's; as CSV and JSON."""
 
 from __future__ import annotations
 
 import csv
 import io
-import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rooflines.device_specs.cache import age
 from rooflines.device_specs.compare import Compared, References, without_reference
 from rooflines.device_specs.history import Session
 from rooflines.device_specs.marks import CONTRADICTS, MARKS, THROTTLED, marked, marks_of
 from rooflines.device_specs.records import Ceiling, Ceilings
-from rooflines.reports.words.sentences import ago, ceiling_name, listed, roof_order
+from rooflines.reports.charts.kinds import CeilingMarks
+from rooflines.reports.document import ABSENT, Cell, Column, Facts, Figure, Page, Paragraph, Row, Section, Show, Table
+from rooflines.reports.words.ceilings import ABOVE, heading
+from rooflines.reports.words.sentences import ceiling_name, listed, roof_order
 from rooflines.serial import to_json, to_plain
-from rooflines.units import binary_bytes, counted, percent, si
+from rooflines.units import binary_bytes, percent, si
 
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-# Above this a measured rate beats its reference by more than noise.
-ABOVE = 1.02
 ROUNDS = (
     "A measured value is the best of several rounds, ± the coefficient of variation between them. Rounds: how many came within 5 % "
     "of the best, of all in which the threads had their cores. All rates are dense."
@@ -33,55 +27,124 @@ ROUNDS = (
 _GROUPS = {"compute": "arithmetic", "memory": "memory", "latency": "latency", "link": "links"}
 _THREADS = re.compile(r", \d+ threads?\b")
 _ACCESS = re.compile(r"^(read|write|update|copy|triad) kernel\b")
-_DASH = "–"
 
 
-def print_ceilings(ceilings: Ceilings, console: Console, now: datetime | None = None) -> None:
-    """The ceilings as a table of 80 columns or more: main roofs first, further roofs below them, how each was measured at the end."""
-    from rich.text import Text
-
-    for line in heading(ceilings, now):
-        _line(console, line)
-    console.print()
+def page(ceilings: Ceilings, rows: Sequence[Compared] = (), references: References | None = None, now: datetime | None = None) -> Page:
+    """The ceilings, main roofs first, how each was measured; with ``references`` measured, data sheet and derived side by side."""
+    first, second = heading(ceilings, now)
+    figure = Figure(
+        name="ceilings",
+        caption="The ceilings on a logarithmic scale.",
+        drawing=CeilingMarks(measured=ceilings, compared=tuple(rows)),
+    )
+    if references is not None:
+        compared = [comparison_table(rows)] if rows else []
+        said = [Paragraph(text, show="always") for text in comparison_sentences(rows, references, ceilings)]
+        sections: tuple[Section, ...] = (
+            Section(name="compared", title="Measured beside the references", blocks=(*compared, figure, *said)),
+        )
+        show: Show = "full"
+    else:
+        sections = ()
+        show = "always"
     hows: dict[str, int] = {}
+    table = ceilings_table(ceilings, hows, show=show)
+    how = Facts(rows=tuple((f"{number}", text) for text, number in hows.items()), kind="definitions", show=show)
+    drawn = () if references is not None else (figure,)
+    remarks = [
+        Paragraph(text.removeprefix("! "), "alert" if text[0] == "!" else "note", show)
+        for text in _remarks(roof_order(ceilings.ceilings))
+    ]
+    return Page(
+        kind="ceilings",
+        name=f"Ceilings of {ceilings.device}",
+        title=first,
+        verdict=f"{second}.",
+        sections=(
+            *sections,
+            Section(name="ceilings", title="Ceilings", blocks=(table, *drawn)),
+            Section(
+                name="how",
+                title="How they were measured",
+                blocks=(how, *remarks),
+            ),
+        ),
+    )
+
+
+def ceilings_table(ceilings: Ceilings, hows: dict[str, int], show: Show = "always") -> Table:
+    """The ceilings by kind, further roofs below the main ones; ``hows`` collects how they were measured, by number."""
     roofs = roof_order(ceilings.ceilings)
     dated = len({roof.source.date for roof in roofs}) > 1
-    rows: list[tuple[list[Text], str]] = []
+    has_state = any(roof.conditions is not None for roof in roofs)
+    state = (
+        Column("clock", "GHz", key="clock_ghz"), Column("power", "W"),
+        Column("temp.", "°C", key="temperature_c"),
+    )  # fmt: skip
+    columns = (
+        Column("ceiling", format="middle"), Column("for", format="text", least=4), Column("value"),
+        Column("±", "%", key="spread_percent"),
+        Column("rounds"), *(state if has_state else ()), Column("how", quiet=True),
+    )  # fmt: skip
+    rows = []
     for kind, title in _GROUPS.items():
         ours = [roof for roof in roofs if roof.kind == kind]
         for further in (False, True):
             group = [roof for roof in ours if bool(roof.variant) is further]
             if group:
-                rows.append(([Text(f"further {title}" if further else title, style="bold")], ""))
+                rows.append(Row((f"further {title}" if further else title,), heading=True))
             for roof in group:
                 number = hows.setdefault(_how(roof, ceilings, dated), len(hows) + 1)
-                rows.append((_cells(roof, roofs, number), "dim" if further else ""))
-    console.print(_table(_columns(roofs), rows, console.width))
-    console.print()
-    _line(console, "how")
-    for how, number in hows.items():
-        _line(console, how, hang=f"{number:>4}  ")
-    for line in _remarks(roofs):
-        _line(console, line)
+                rows.append(Row(_cells(roof, has_state, number), muted=further))
+    return Table(name="ceilings", caption="Ceilings with their sources", columns=columns, rows=tuple(rows), show=show)
 
 
-def print_comparison(
-    rows: Sequence[Compared], references: References, measured: Ceilings, console: Console, now: datetime | None = None
-) -> None:
-    """Measured, data sheet and derived side by side, with the fraction reached, where each comes from, and what has no reference."""
-    for line in heading(measured, now):
-        _line(console, line)
-    console.print()
-    if rows:
-        sheet, derived = any(row.spec for row in rows), any(row.derived for row in rows)
-        shown = [True, True, True, sheet, derived, True]
-        titles = ("", "measured", "± %", "data sheet", "derived", "reached")
-        columns = [(title, "right" if title else "left") for title in itertools.compress(titles, shown)]
-        cells = [(list(itertools.compress(_compared_cells(row, star=sheet), shown)), "") for row in rows]
-        console.print(_table(columns, cells, console.width))
-        console.print()
-    for line in comparison_sentences(rows, references, measured):
-        _line(console, line)
+def _cells(roof: Ceiling, has_state: bool, how: int) -> tuple[str | Cell, ...]:
+    spread = ABSENT if roof.spread is None else f"{roof.spread * 100:.1f}"
+    marks = ", ".join(marks_of(roof))
+    cells: list[str | Cell] = [
+        ceiling_name(roof),
+        _scope(roof),
+        si(roof.value, roof.unit),
+        Cell(value=spread, warning=marks, prefix="! " if marks else ""),
+        ABSENT if roof.rounds is None else f"{roof.agreeing}/{roof.rounds}",
+    ]
+    if has_state:
+        state = roof.conditions
+        for value, form in (
+            (state and state.clock_hz and state.clock_hz / 1e9, ".2f"), (state and state.power_w, ".0f"),
+            (state and state.temperature_c, ".0f"),
+        ):  # fmt: skip
+            cells.append(ABSENT if value is None else f"{value:{form}}")
+    return (*cells, str(how))
+
+
+def comparison_table(rows: Sequence[Compared]) -> Table:
+    """Measured, data sheet and derived side by side, with the fraction reached."""
+    sheet, derived = any(row.spec for row in rows), any(row.derived for row in rows)
+    columns = [Column("ceiling", format="middle"), Column("measured"), Column("±", "%", key="spread_percent")]
+    columns += [Column("data sheet")] if sheet else []
+    columns += [Column("derived")] if derived else []
+    columns += [Column("reached")]
+    found = []
+    for row in rows:
+        one = row.any
+        sums = f" → {one.accumulate}" if one.accumulate and one.accumulate != one.precision else ""
+        spread = row.measured.spread if row.measured else None
+        reached = ABSENT if row.fraction is None else percent(row.fraction)
+        if sheet and row.fraction is not None:
+            reached += " *" if row.against == "derived" else "  "
+        cells = [ceiling_name(one) + sums, _value(row.measured), ABSENT if spread is None else f"{spread * 100:.1f}"]
+        cells += [_value(row.spec)] if sheet else []
+        cells += [_value(row.derived)] if derived else []
+        found.append(Row((*cells, reached)))
+    return Table(
+        name="compared",
+        caption="Measured, data sheet and derived side by side",
+        columns=tuple(columns),
+        rows=tuple(found),
+        show="always",
+    )
 
 
 def comparison_sentences(rows: Sequence[Compared], references: References, measured: Ceilings) -> Iterator[str]:
@@ -159,56 +222,6 @@ def comparison_plain(rows: Sequence[Compared]) -> list[dict[str, Any]]:
     return found
 
 
-def heading(ceilings: Ceilings, now: datetime | None = None) -> list[str]:
-    """Of what the ceilings are; and when and by what they were measured: ``measured 3 days ago (2026-11-18 10:22 UTC), method 3``."""
-    threads = counted(ceilings.threads, "thread") if ceilings.threads else ""
-    clock = f"{si(ceilings.clock_hz, 'Hz')} sustained" if ceilings.clock_hz else ""
-    which = "every figure" if ceilings.full else "the figures that judge a run"
-    held = f"sustained for {ceilings.sustained_s:g} s" if ceilings.sustained_s else ""
-    since = age(ceilings, now)
-    when = f"measured {ago(since)} ({ceilings.measured_at[:16].replace('T', ' ')} UTC)" if since is not None else "of unknown age"
-    again = f"best of {ceilings.measurements} measurements since {ceilings.since[:10]}" if ceilings.measurements > 1 else ""
-    method = f"method {ceilings.method}" if ceilings.method is not None else ""
-    driver = f"driver {ceilings.driver}" if ceilings.driver else ""
-    packages = [f"{name} {ceilings.packages[name]}" for name in ("torch", "numba") if name in ceilings.packages]
-    return [
-        " · ".join(part for part in (ceilings.device, ceilings.kind, threads, clock, which, held) if part),
-        ", ".join(part for part in (when, again, method, driver, *packages) if part),
-    ]
-
-
-def _columns(roofs: Sequence[Ceiling]) -> list[tuple[str, str]]:
-    columns = [("", "left"), ("for", "left"), ("value", "right"), ("± %", "right"), ("rounds", "right")]
-    if _has_state(roofs):
-        columns += [("GHz", "right"), ("W", "right"), ("°C", "right")]
-    return [*columns, ("how", "right")]
-
-
-def _has_state(roofs: Iterable[Ceiling]) -> bool:
-    return any(roof.conditions is not None for roof in roofs)
-
-
-def _cells(roof: Ceiling, roofs: Sequence[Ceiling], how: int) -> list[Text]:
-    from rich.text import Text
-
-    spread = _DASH if roof.spread is None else f"{roof.spread * 100:.1f}"
-    cells = [
-        Text(ceiling_name(roof)),
-        Text(_scope(roof)),
-        Text(si(roof.value, roof.unit)),
-        Text(f"! {spread}", style="bold red") if marks_of(roof) else Text(spread),
-        Text(_DASH if roof.rounds is None else f"{roof.agreeing}/{roof.rounds}"),
-    ]
-    if _has_state(roofs):
-        state = roof.conditions
-        for value, form in (
-            (state and state.clock_hz and state.clock_hz / 1e9, ".2f"), (state and state.power_w, ".0f"),
-            (state and state.temperature_c, ".0f"),
-        ):  # fmt: skip
-            cells.append(Text(_DASH if value is None else f"{value:{form}}"))
-    return [*cells, Text(str(how), style="dim")]
-
-
 def _scope(roof: Ceiling) -> str:
     """What the name does not say: the type that sums are kept in, the capacity of a cache."""
     if roof.accumulate and roof.accumulate != roof.precision:
@@ -247,27 +260,8 @@ def _remarks(roofs: Sequence[Ceiling]) -> Iterator[str]:
             yield f"! {word}: {listed(names)}: {why}{told}."
 
 
-def _compared_cells(row: Compared, *, star: bool) -> list[Text]:
-    from rich.text import Text
-
-    one = row.any
-    sums = f" → {one.accumulate}" if one.accumulate and one.accumulate != one.precision else ""
-    spread = row.measured.spread if row.measured else None
-    reached = _DASH if row.fraction is None else percent(row.fraction)
-    if star and row.fraction is not None:
-        reached += " *" if row.against == "derived" else "  "
-    return [
-        Text(ceiling_name(one) + sums),
-        Text(_value(row.measured), style="bold"),
-        Text(_DASH if spread is None else f"{spread * 100:.1f}"),
-        Text(_value(row.spec)),
-        Text(_value(row.derived)),
-        Text(reached, style="bold" if row.fraction is not None else ""),
-    ]
-
-
 def _value(one: Ceiling | None) -> str:
-    return _DASH if one is None else si(one.value, one.unit)
+    return ABSENT if one is None else si(one.value, one.unit)
 
 
 def _sources(title: str, ceilings: Iterable[Ceiling | None]) -> Iterator[str]:
@@ -278,31 +272,6 @@ def _sources(title: str, ceilings: Iterable[Ceiling | None]) -> Iterator[str]:
             names[one.source.detail].append(ceiling_name(one))
     for detail, held in names.items():
         yield f"{title}: {', '.join(held)}: {detail}"
-
-
-def _table(columns: Sequence[tuple[str, str]], rows: Sequence[tuple[list[Text], str]], width: int) -> Table:
-    """Rows with their style under titled columns; where there is no room for all, the first column gives way and no number does."""
-    from rich.table import Table
-
-    widths = [max([len(title), *(len(cells[i]) for cells, _ in rows if len(cells) > i)]) for i, (title, _) in enumerate(columns)]
-    widths[0] = min(widths[0], max(12, width - sum(widths[1:]) - 2 * (len(widths) - 1)))
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for (title, justify), wide in zip(columns, widths, strict=True):
-        table.add_column(title, justify=justify, no_wrap=True, overflow="ellipsis", width=wide)  # type: ignore[arg-type]
-    for cells, style in rows:
-        table.add_row(*cells, style=style)
-    return table
-
-
-def _line(console: Console, text: str, *, hang: str = "") -> None:
-    """A paragraph in the console's width, at most 100 columns; the lines after the first start below the first one's text."""
-    from rich.text import Text
-
-    width = min(console.width, 100)
-    wrapped = Text(text).wrap(console, max(20, width - len(hang)))
-    for number, line in enumerate(wrapped):
-        line.rstrip()
-        console.print(Text(hang if not number else " " * len(hang)) + line, soft_wrap=True, highlight=False)
 
 
 def _csv(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

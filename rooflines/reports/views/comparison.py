@@ -1,92 +1,74 @@
-"""A comparison in a terminal and as CSV: the sentence, what got slower, faster, is new or gone, and what the difference is made of."""
+"""The page of a comparison: the sentence, what got slower, faster, is new or gone, and what the difference is made of; and CSV."""
 
 from __future__ import annotations
 
 import csv
 import io
-import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 
+from rooflines.reports.document import ABSENT, Block, Cell, Column, Facts, Page, Paragraph, Row, Section, Table
 from rooflines.reports.words.sentences import subject
-from rooflines.reports.words.text import Scale, clip, column_scale, inert, short_name, shorten_name, shorten_path, shorten_shapes
+from rooflines.reports.words.text import Scale, column_scale, inert, short_name, shorten_shapes
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.compare import count_of_calls, signed_seconds
 from rooflines.roofline.comparison import Change, Comparison, Figures, Subject
 from rooflines.units import percent, significant
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
 By = Literal["operator", "module"]
 # In the order of the page.
 _GROUPS = {"slower": "Slower", "faster": "Faster", "new": "New", "gone": "Gone"}
-_WIDEST = 120
 _MOST_DECIMALS = 4
-# What names keep on a console that is too narrow for the table.
-_LEAST_NAMES = 20
-_ASCII = str.maketrans("±µ·…×–—−“”’→", '~u-~x---""\'>')
 
 
-def print_comparison(comparison: Comparison, by: By, top: int, console: Console) -> None:
-    """Print ``comparison`` in the console's width, at most ``top`` rows of a kind."""
-    page = _Page(console)
-    for letter, side in (("A", comparison.a), ("B", comparison.b)):
-        page.line(f"{letter}  {side.source}", hang=3)
-        page.line(_subject(side), style="dim", indent=3)
+def page(comparisons: Sequence[Comparison], by: By = "operator", top: int = 5) -> Page:
+    """The page of ``comparisons`` with the first of their runs, ``top`` rows of a kind in the short form."""
+    first = comparisons[0]
+    several = len(comparisons) > 1
+    return Page(
+        kind="comparison",
+        name=f"{first.a.source} and {first.b.source}",
+        title=f"{first.a.source} compared with {', '.join(one.b.source for one in comparisons)}" if several else "Comparison",
+        verdict=first.verdict if not several else " ".join(f"{one.b.source}: {one.verdict}" for one in comparisons),
+        sections=tuple(
+            section
+            for number, comparison in enumerate(comparisons, start=1)
+            for section in _sections(comparison, by, top, f"-{number}" if several else "")
+        ),
+    )
+
+
+def _sections(comparison: Comparison, by: By, top: int, suffix: str) -> list[Section]:
+    sides = tuple((letter, side.source, _subject(side)) for letter, side in (("A", comparison.a), ("B", comparison.b)))
+    blocks: list[Block] = [Facts(rows=sides, show="always")]
     if comparison.differs:
-        page.line("differs: " + "; ".join(f"{fact.name} {fact.before} → {fact.after}" for fact in comparison.differs), hang=9)
+        differs = "; ".join(f"{fact.name} {fact.before} → {fact.after}" for fact in comparison.differs)
+        blocks.append(Paragraph(f"differs: {differs}", show="always"))
     if comparison.unlike:
-        page.line(
-            f"Compared all the same: {', '.join(fact.name for fact in comparison.unlike)} make these times say little.",
-            style="bold red",
-        )
-    page.line()
-    page.line(comparison.verdict, style="bold")
+        unlike = ", ".join(fact.name for fact in comparison.unlike)
+        blocks.append(Paragraph(f"Compared all the same: {unlike} make these times say little.", "alert", "always"))
+    sections = [Section(name=f"sides{suffix}", title="What was compared", blocks=tuple(blocks))]
     rows = comparison.modules if by == "module" else [row for row in comparison.rows if row.kind in ("operator", "unmodelled")]
+    changed: list[Block] = []
     if rows:
-        page.line()
-        _table(page, rows, by, top)
+        changed.append(changes_table(rows, by, top))
+        same = sum(row.direction == "same" for row in rows)
+        if same:
+            text = f"{same} {by}{'s take' if same > 1 else ' takes'} exactly the same time"
+            changed.append(Paragraph(text, "note", "always"))
     elif comparison.rows:
-        page.line()
-        page.line("The traces hold no modules." if by == "module" else "The traces hold no operators.")
+        text = "The traces hold no modules." if by == "module" else "The traces hold no operators."
+        changed.append(Paragraph(text, "absent", "always"))
+    if changed:
+        sections.append(Section(name=f"changes{suffix}", title="Modules" if by == "module" else "Operators", blocks=tuple(changed)))
     if by == "operator" and comparison.rows:
-        page.line()
-        _sum(page, comparison)
+        sections.append(Section(name=f"sum{suffix}", title="What the difference is made of", blocks=(_sum(comparison),)))
     if comparison.notes:
-        page.line()
-    for note in comparison.notes:
-        page.line(f"{note[:1].upper()}{note[1:]}.", style="dim")
-
-
-class _Page:
-    """Writes lines in the console's width, and in ASCII where it can show no more."""
-
-    def __init__(self, console: Console) -> None:
-        self.console = console
-        self.ascii = console.options.ascii_only
-        self.width = min(console.width, _WIDEST)
-
-    def line(self, text: str = "", *, style: str = "", indent: int = 0, hang: int = 0) -> None:
-        """A paragraph, wrapped; the lines after the first start at ``hang``."""
-        rows = textwrap.wrap(self._printable(text), self.width, initial_indent=" " * indent, subsequent_indent=" " * max(indent, hang))
-        for row in rows or [""]:
-            self.row(row, style)
-
-    def row(self, text: str, style: str = "") -> None:
-        """One line that fits already."""
-        from rich.text import Text
-
-        self.console.print(Text(self._printable(text).rstrip(), style=style), soft_wrap=True, highlight=False)
-
-    def _printable(self, text: str) -> str:
-        # An escape sequence in a name must not reach the terminal.
-        text = "".join(character if character.isprintable() else " " for character in text)
-        if self.ascii:
-            text = "".join(character if character.isascii() else "?" for character in text.translate(_ASCII))
-        return text
+        notes = tuple(Paragraph(f"{note[:1].upper()}{note[1:]}.", "note", "always") for note in comparison.notes)
+        sections.append(Section(name=f"notes{suffix}", title="Remarks", blocks=notes))
+    return sections
 
 
 def _subject(side: Subject) -> str:
@@ -97,68 +79,33 @@ def _subject(side: Subject) -> str:
     )
 
 
-class _Columns(NamedTuple):
-    """The widths of a table: the name and the module share what the numbers leave."""
-
-    name: int
-    module: int
-    time: int
-    change: int
-    ratio: int
-    times: Scale
-
-    def row(self, name: str, module: str, before: str, after: str, change: str, ratio: str) -> str:
-        cells = [f"{name:{self.name}}"]
-        if self.module:
-            cells.append(f"{module:{self.module}}")
-        cells += [f"{before:>{self.time}}", f"{after:>{self.time}}", f"{change:>{self.change}}", f"{ratio:>{self.ratio}}"]
-        return "  ".join(cells)
-
-
-def _table(page: _Page, rows: Sequence[Change], by: By, top: int) -> None:
-    shown = [row for name in _GROUPS for row in _group(rows, name)[:top]]
-    columns = _columns(page, shown, by)
-    unit = columns.times.unit
-    page.row(columns.row(by, "class" if by == "module" else "module", "A", "B", "change", "ratio"), "dim")
-    page.row(columns.row("", "", unit, unit, unit, ""), "dim")
+def changes_table(rows: Sequence[Change], by: By, top: int) -> Table:
+    """What changed, by its direction; the short form has ``top`` of each."""
+    scale = _scale(rows)
+    columns = (
+        Column(by, format="path" if by == "module" else "name", least=8),
+        Column("class" if by == "module" else "module", format="path", least=8, priority=1),
+        Column("A", "s", "scaled"), Column("B", "s", "scaled"), Column("change", "s", "scaled"), Column("ratio", format="figures"),
+    )  # fmt: skip
+    found = []
     for name, title in _GROUPS.items():
-        group = _group(rows, name)
+        group = [row for row in rows if row.direction == name]
         if not group:
             continue
         remark = f", with all that runs below {'them' if len(group) > 1 else 'it'}" if by == "module" else ""
         # Modules lie within each other: their sum says nothing.
         total = "" if by == "module" else f", {signed_seconds(sum(row.difference_s for row in group))}"
-        page.row(f"{title}: {len(group)} {by}{'s' if len(group) > 1 else ''}{total}{remark}", "bold")
-        for row in group[:top]:
-            page.row(_row(row, columns, by))
+        found.append(Row((f"{title}: {len(group)} {by}{'s' if len(group) > 1 else ''}{total}{remark}",), heading=True))
+        for at, row in enumerate(group):
             detail = _detail(row)
-            if detail:
-                page.row("    " + clip(detail, page.width - 4), "dim")
+            cells = (_first(row, by), _second(row, by), *_times(row, scale))
+            found.append(
+                Row(cells, show="always" if at < top else "full", detail=(Paragraph(detail, "note", "always"),) if detail else ())
+            )
         if len(group) > top:
-            page.row(f"    and {len(group) - top} more (--top {len(group)} shows all)", "dim")
-    same = sum(row.direction == "same" for row in rows)
-    if same:
-        page.row(f"{same} {by}{'s take' if same > 1 else ' takes'} exactly the same time", "dim")
-
-
-def _group(rows: Sequence[Change], direction: str) -> list[Change]:
-    return [row for row in rows if row.direction == direction]
-
-
-def _columns(page: _Page, rows: Sequence[Change], by: By) -> _Columns:
-    times = _scale(rows)
-    texts = [_times(row, times) for row in rows]
-    time = max(len("A"), len(times.unit), *(len(text) for row in texts for text in row[:2])) if texts else 6
-    change = max(len("change"), *(len(row[2]) for row in texts)) if texts else 6
-    ratio = max(len("ratio"), *(len(row[3]) for row in texts)) if texts else 5
-    room = max(_LEAST_NAMES, page.width - 2 * time - change - ratio - 2 * 4)
-    first, second = max([len(by), *(len(_first(row, by)) for row in rows)]), max([0, *(len(_second(row, by)) for row in rows)])
-    if not second:
-        return _Columns(min(first, room), 0, time, change, ratio, times)
-    second = max(second, len("module"))
-    room -= 2
-    name = min(first, max(room // 2, room - second))
-    return _Columns(name, min(second, room - name), time, change, ratio, times)
+            more = f"and {len(group) - top} more (--top {len(group)} shows all)"
+            found.append(Row((more,), heading=True, muted=True, show="brief"))
+    return Table(name="changes", caption="What changed", columns=columns, rows=tuple(found), show="always")
 
 
 def _scale(rows: Sequence[Change]) -> Scale:
@@ -169,19 +116,15 @@ def _scale(rows: Sequence[Change]) -> Scale:
     return times._replace(decimals=min(max(decimals, times.decimals), _MOST_DECIMALS))
 
 
-def _times(row: Change, times: Scale) -> tuple[str, str, str, str]:
-    before, after = (times.text(side.time_s) if side is not None else "–" for side in (row.before, row.after))
+def _times(row: Change, times: Scale) -> tuple[Cell, Cell, Cell, Cell]:
+    before, after = (side.time_s if side is not None else None for side in (row.before, row.after))
     size = f"{abs(row.difference_s) / times.factor:.{times.decimals}f}"
     sign = "+" if row.difference_s > 0 else "−" if row.difference_s < 0 else ""
-    return before, after, f"{sign}{size}", "–" if row.ratio is None else f"{significant(row.ratio)}"
-
-
-def _row(row: Change, columns: _Columns, by: By) -> str:
-    shorten = shorten_path if by == "module" else shorten_name
-    return columns.row(
-        shorten(_first(row, by), columns.name),
-        shorten_path(_second(row, by), columns.module) if columns.module else "",
-        *_times(row, columns.times),
+    return (
+        Cell(value=before, text=times.text(before)),
+        Cell(value=after, text=times.text(after)),
+        Cell(value=row.difference_s, text=f"{sign}{size}"),
+        Cell(value=row.ratio, text=ABSENT if row.ratio is None else significant(row.ratio)),
     )
 
 
@@ -217,22 +160,28 @@ def _detail(row: Change) -> str:
     return "; ".join(part for part in parts if part)
 
 
-def _sum(page: _Page, comparison: Comparison) -> None:
+def _sum(comparison: Comparison) -> Table:
     """The differences of all rows, which sum to that of the spans."""
-    lines = []
+    rows = []
     for name, title in _GROUPS.items():
         group = [row for row in comparison.rows if row.kind in ("operator", "unmodelled") and row.direction == name]
         if group:
-            lines.append((f"{title.lower()} ({len(group)})", sum(row.difference_s for row in group), ""))
-    for row in comparison.rows:
-        if row.kind in ("idle", "overlap"):
-            why = "what ran beside other work" if row.kind == "overlap" else row.cause
-            lines.append((row.kind, row.difference_s, why))
-    lines.append(("together", comparison.span_difference_s or 0.0, "the step" if comparison.basis == "step" else "the trace"))
-    page.row("What the difference is made of", "bold")
-    named, valued = max(len(name) for name, *_ in lines), max(len(signed_seconds(value)) for _, value, _ in lines)
-    for name, value, why in lines:
-        page.row(clip(f"  {name:{named}}  {signed_seconds(value):>{valued}}  {why}", page.width), "bold" if name == "together" else "")
+            rows.append((f"{title.lower()} ({len(group)})", sum(row.difference_s for row in group), ""))
+    rows += [
+        (row.kind, row.difference_s, "what ran beside other work" if row.kind == "overlap" else row.cause)
+        for row in comparison.rows
+        if row.kind in ("idle", "overlap")
+    ]
+    whole = comparison.span_difference_s or 0.0
+    total = ("together", Cell(value=whole, text=signed_seconds(whole)), "the step" if comparison.basis == "step" else "the trace")
+    return Table(
+        name="sum",
+        caption="The differences of all rows, which sum to that of the whole",
+        columns=(Column("part", format="text"), Column("change", format="given"), Column("why", format="text", quiet=True, priority=1)),
+        rows=tuple(Row((name, Cell(value=value, text=signed_seconds(value)), why)) for name, value, why in rows),
+        total=total,
+        show="always",
+    )
 
 
 def comparison_csv(comparisons: Sequence[Comparison], by: By) -> str:

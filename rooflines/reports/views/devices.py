@@ -1,103 +1,85 @@
-"""Data sheets in a terminal and as data: the list, one device with every figure and where it is from, CSV and JSON."""
+"""The pages of data sheets: the list, and one device with every figure and where it is from; CSV and JSON."""
 
 from __future__ import annotations
 
 import csv
 import io
-import textwrap
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rooflines import serial
 from rooflines.device_specs.catalog import Match
 from rooflines.device_specs.sheet import Figure, Rate, Sheet
+from rooflines.reports.document import Column, Facts, Page, Paragraph, Row, Section, Table
 from rooflines.units import significant
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
 _NONE = "-"
-_COLUMNS = ("GB", "GB/s", "fp32", "16 bit", "8 bit", "W")
+_COLUMNS = (
+    Column("device", format="text", least=16), Column("memory", "GB"), Column("bandwidth", "GB/s"), Column("fp32", "TFLOP/s"),
+    Column("16 bit", "TFLOP/s"), Column("8 bit", "TOP/s"), Column("power", "W"),
+)  # fmt: skip
 
 
-def print_list(found: Sequence[Match], console: Console) -> None:
-    """A row a device, grouped by vendor: memory, bandwidth, the highest dense rates and the power."""
-    from rich.text import Text
-
-    rows = [(match, _cells(match.sheet)) for match in found]
-    widths = [max(len(name), *(len(cells[index]) for _, cells in rows)) for index, name in enumerate(_COLUMNS)]
-    numbers = sum(widths) + 2 * len(widths)
-    titles = [f"{match.sheet.name}{' (yours)' if match.user else ''}" for match, _ in rows]
-    longest = max(16, min(2 + max(map(len, titles)), console.width - numbers))
-
-    def line(title: str, cells: Sequence[str], style: str = "") -> Text:
-        return Text(
-            f"{title:{longest}}" + "".join(f"  {cell:>{width}}" for cell, width in zip(cells, widths, strict=True)), style=style
-        )
-
-    # laid out by hand: rich's tables take a third of a second for a list as long as this
-    lines = [line("", _COLUMNS, "dim")]
+def page(found: Sequence[Match]) -> Page:
+    """The sheets of ``found`` by vendor: memory, bandwidth, the highest dense rates and the power."""
+    rows = []
     vendor = ""
-    for title, (match, cells) in zip(titles, rows, strict=True):
+    for match in found:
         if match.sheet.vendor != vendor:
             vendor = match.sheet.vendor
-            lines.append(Text(vendor, style="bold"))
-        *above, last = textwrap.wrap(title, longest, initial_indent="  ", subsequent_indent="    ")
-        lines += [Text(part) for part in above] + [line(last, cells)]
-    console.print(Text("\n").join(lines), soft_wrap=True)
+            rows.append(Row((vendor,), heading=True))
+        rows.append(Row((f"{match.sheet.name}{' (yours)' if match.user else ''}", *_cells(match.sheet))))
     notes = ["TFLOP/s (int8: TOP/s), dense, the faster of vector and matrix units, accumulated as torch does."]
-    if any("?" in cell for _, cells in rows for cell in cells):
+    if any("?" in str(cell) for row in rows for cell in row.cells[1:]):
         notes.append("? is a figure that no source was seen for.")
-    notes.append(f"{len(found)} {'device' if len(found) == 1 else 'devices'}; rooflines devices NAME shows one with every source.")
-    console.print()
-    for note in notes:
-        console.print(Text(note, style="dim"))
+    count = f"{len(found)} {'device' if len(found) == 1 else 'devices'}"
+    notes.append("rooflines devices NAME shows one with every source.")
+    table = Table(name="devices", caption="The data sheets", columns=_COLUMNS, rows=tuple(rows), show="always")
+    return Page(
+        kind="devices",
+        name="Data sheets",
+        title="Data sheets of devices",
+        verdict=f"{count}.",
+        sections=(Section(name="devices", title="Devices", blocks=(table, *(Paragraph(note, "note", "always") for note in notes))),),
+    )
 
 
-def print_one(match: Match, console: Console) -> None:
+def device_page(match: Match) -> Page:
     """One device: every figure, whether it is derived or unconfirmed, and its sources, which follow in a numbered list."""
-    from rich.table import Table
-    from rich.text import Text
-
     sheet = match.sheet
     numbers = {key: number for number, key in enumerate(sheet.sources, 1)}
-    console.print(Text(sheet.name, style="bold"))
     facts = [sheet.vendor, sheet.architecture, sheet.kind, "your own sheet" if match.user else ""]
     if sheet.compute_capability:
         capability = sheet.compute_capability
         facts.insert(2, f"compute capability {capability}" if capability[:1].isdigit() else capability)
-    console.print(Text(" · ".join(fact for fact in facts if fact)))
-    if sheet.part:
-        console.print(Text(f"{sheet.part[:1].upper()}{sheet.part[1:]}."))
+    said = [f"{sheet.part[:1].upper()}{sheet.part[1:]}."] if sheet.part else []
     if match.mig:
-        console.print(
-            Text(f"The name is of a slice of it, {match.mig.profile}: its arithmetic goes by its SMs, its bandwidth by its memory.")
-        )
-    console.print()
+        said.append(f"The name is of a slice of it, {match.mig.profile}: its arithmetic goes by its SMs, its bandwidth by its memory.")
+    sections = []
     if sheet.compute:
-        table = Table(box=None, pad_edge=False, header_style="dim")
-        table.add_column("dense rates", no_wrap=True)
-        for name in ("T(FL)OP/s", f"per {sheet.units.name}", "MHz"):
-            table.add_column(name, justify="right", no_wrap=True)
-        table.add_column("accumulate", no_wrap=True)
-        table.add_column("source")
-        for rate in sheet.compute:
-            table.add_row(*_rate_row(sheet, rate), Text(_origin(rate, numbers)))
-        console.print(table)
-        for text, kinds in _remarks(sheet):
-            console.print(Text(f"{kinds}: {text}", style="dim"))
-        console.print()
-    table = Table(box=None, pad_edge=False, show_header=False)
-    for _ in range(3):
-        table.add_column()
-    for label, value, figure in _others(sheet):
-        table.add_row(label, Text(value), Text(_origin(figure, numbers)))
-    console.print(table)
-    console.print()
-    if sheet.names:
-        console.print(Text(f"Printed as {', '.join(sheet.names)}"))
-    for key, number in numbers.items():
-        console.print(Text(f"[{number}] {sheet.sources[key]}", style="dim"))
+        columns = (
+            Column("dense rates", format="text"), Column("T(FL)OP/s"), Column(f"per {sheet.units.name}", key="per_cycle"),
+            Column("MHz"), Column("accumulate", format="text"), Column("source", format="text"),
+        )  # fmt: skip
+        rows = tuple(Row((*_rate_row(sheet, rate), _origin(rate, numbers))) for rate in sheet.compute)
+        remarks = (Paragraph(f"{kinds}: {text}", "note", "always") for text, kinds in _remarks(sheet))
+        table = Table(name="rates", caption="Dense rates", columns=columns, rows=rows, show="always")
+        sections.append(Section(name="rates", title="Arithmetic", blocks=(table, *remarks)))
+    figures = (Column("figure", format="text"), Column("value", format="text"), Column("source", format="text"))
+    others = tuple(Row((label, value, _origin(figure, numbers))) for label, value, figure in _others(sheet))
+    table = Table(name="figures", caption="Memory, units, clocks, links and power", columns=figures, rows=others, show="always")
+    sections.append(Section(name="figures", title="Memory, clocks and links", blocks=(table,)))
+    names = (Paragraph(f"Printed as {', '.join(sheet.names)}", show="always"),) if sheet.names else ()
+    cited = Facts(rows=tuple((f"[{number}]", sheet.sources[key]) for key, number in numbers.items()), kind="definitions", show="always")
+    sections.append(Section(name="sources", title="Sources", blocks=(*names, cited)))
+    return Page(
+        kind="device",
+        name=sheet.name,
+        title=sheet.name,
+        verdict=" · ".join(fact for fact in facts if fact),
+        said=tuple(said),
+        sections=tuple(sections),
+    )
 
 
 def to_json(found: Sequence[Match]) -> str:

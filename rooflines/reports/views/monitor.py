@@ -1,26 +1,25 @@
-"""A monitored program in a terminal: what it took of the processors, memory and GPUs, and what was not measured and why.
-
-The page (``monitor_html``) says the same in the same words.
-"""
+"""A monitored program's page: what it took of the processors, memory and GPUs, the timeline, what was not measured and why."""
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
 
 from rooflines.profiler.monitored import PythonMemory
-from rooflines.reports.words.text import clip
-from rooflines.reports.words.usage_sentences import energy_text, peak_power, refusal_text
-from rooflines.roofline.analysis import DeviceUsage
+from rooflines.profiler.records import Workload
+from rooflines.reports.charts.usage import Line, Timeline, timeline_caption, usage_timeline
+from rooflines.reports.charts.usage import Row as TimelineRow
+from rooflines.reports.document import Block, Column, Facts, Figure, Page, Paragraph, Row, Section, Table
+from rooflines.reports.views.usage import usage_table
+from rooflines.reports.words.usage_sentences import energy_text, peak_power, refusal_text, usage_sentences
+from rooflines.roofline.analysis import Analysis, DeviceUsage
 from rooflines.roofline.monitored import MonitorAnalysis
 from rooflines.roofline.usage import HOST, is_host
 from rooflines.units import binary_bytes, percent, seconds, si, significant
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-_SITES = 10
+_SITES, _SITES_IN_BRIEF = 15, 10
 _REASONS = 3
 # What each of the host's energy counters counts.
 _COUNTED = {
@@ -28,12 +27,22 @@ _COUNTED = {
     "dram": ("memory power", "RAPL, all memory"),
     "psys": ("board power", "RAPL, CPUs and memory in it"),
 }
-# One character for one character, for a console that can show no more than ASCII.
-_ASCII = str.maketrans("±µ·…×–—−", "~u-~x---")
+# What the timeline leaves room for above its highest curve.
+_ROOM = 1.12
+_CUT_OFF = ("cut off", "The monitor has not come to its end; this is what it had sampled.")
+_METHOD = (
+    ("program", "its process and all its descendants; what begins and ends between two readings is missing from the peaks, but not from"
+     " the CPU time."),
+    ("resident", "the memory of its processes that is in RAM, added up: what two of them share counts twice. Unique memory is what"
+     " would be free if it ended."),
+    ("busy cores", "CPU seconds a second. The mean is the system's own account where we started the program."),
+    ("energy", "of the whole device, whoever used it, from its counter or by integrating its power, within the error that is given with"
+     " it."),
+)  # fmt: skip
 
 
-class Row(NamedTuple):
-    """A line of the table: a name, the mean and the peak over time, what it came to in all, and a remark."""
+class HostRow(NamedTuple):
+    """What the program took of one thing: the mean and the peak over time, what it came to in all, and a remark."""
 
     name: str
     mean: str = ""
@@ -53,33 +62,96 @@ class GpuRow(NamedTuple):
     throttled: str
 
 
-TITLES = Row("", "mean", "peak", "total")
-GPU_TITLES = GpuRow("GPU", "utilization", "power", "energy", "memory", "throttled")
-GPU_UNITS = GpuRow("", "mean (peak)", "mean (peak)", "", "peak", "of the time")
+def page(analysis: MonitorAnalysis) -> Page:
+    """The page. It holds whatever the analysis holds and says in place what it does not."""
+    return Page(
+        kind="monitor",
+        name=analysis.program,
+        title=title(analysis),
+        created=analysis.created,
+        rooflines=analysis.environment.rooflines or "",
+        verdict=headline(analysis),
+        status=_CUT_OFF if analysis.status == "running" else None,
+        sections=tuple(section for section in (_took(analysis), _gpus_section(analysis), _while_it_ran(analysis), _python(analysis),
+                                               _machine(analysis), _method(analysis)) if section.blocks),
+        footer=f"Schema {analysis.schema}.",
+    )  # fmt: skip
 
 
-def print_monitored(analysis: MonitorAnalysis, console: Console) -> None:
-    """Print ``analysis`` on ``console``: 80 columns are enough."""
-    page = _Page(console)
-    page.line(title(analysis), "bold")
-    rows = list(host_rows(analysis))
-    if rows:
-        page.line("")
-        _print_rows(page, (TITLES, *rows))
-    gpus = list(gpu_rows(analysis))
-    if gpus:
-        page.line("")
-        _print_gpus(page, gpus, own_memory(analysis))
-        for name in gpu_names(analysis):
-            page.paragraph(name, "dim")
-    if analysis.python_memory is not None:
-        page.line("")
-        _print_python(page, analysis.python_memory)
-    remarks = [*gpu_sentences(analysis), *missing(analysis), *analysis.notes]
-    if remarks:
-        page.line("")
-    for remark in remarks:
-        page.paragraph(remark, "dim")
+def _took(analysis: MonitorAnalysis) -> Section:
+    columns = (
+        Column("", key="name", format="text", least=8), Column("mean"), Column("peak"), Column("total"),
+        Column("", key="remark", format="text", quiet=True, least=8),
+    )  # fmt: skip
+    rows = tuple(Row(tuple(row)) for row in host_rows(analysis))
+    table = Table(name="host", caption="The program and the machine while it ran", columns=columns, rows=rows, show="always")
+    remarks = [Paragraph(text, "absent", "always") for text in (*missing(analysis), *analysis.notes)]
+    return Section(name="host", title="What it took", blocks=(*([table] if rows else []), *remarks))
+
+
+def _gpus_section(analysis: MonitorAnalysis) -> Section:
+    rows = tuple(Row(tuple(row)) for row in gpu_rows(analysis))
+    if not rows:
+        return Section(name="gpus", title="GPUs")
+    columns = (
+        Column("GPU", key="device", format="text"), Column("utilization", "mean (peak)", priority=1),
+        Column("power", "mean (peak)", priority=1),
+        Column("energy", priority=1), Column("memory", "its own" if own_memory(analysis) else "peak", priority=1),
+        Column("throttled", "of the time", priority=1),
+    )  # fmt: skip
+    table = Table(name="gpus", caption="The GPUs while it ran", columns=columns, rows=rows, show="always")
+    names = [Paragraph(text, "note", "always") for text in gpu_names(analysis)]
+    return Section(
+        name="gpus",
+        title="GPUs",
+        blocks=(table, *names, *(Paragraph(text, "note", "always") for text in gpu_sentences(analysis))),
+    )
+
+
+def _while_it_ran(analysis: MonitorAnalysis) -> Section:
+    as_run, drawn = _as_run(analysis), timeline(analysis)
+    # Without a GPU the host is told in full above.
+    devices = usage_table(as_run) if _gpus(analysis) else None
+    figure: Block = Paragraph("No timeline: it takes two readings at least.", "absent")
+    if drawn is not None:
+        figure = Figure(name="timeline", drawing=drawn, caption=timeline_caption(drawn))
+    sentences = map(Paragraph, usage_sentences(_without_host(as_run)))
+    return Section(
+        name="usage",
+        title="While it ran",
+        blocks=(*([msgspec.structs.replace(devices, show="full")] if devices else []), figure, *sentences),
+    )
+
+
+def _python(analysis: MonitorAnalysis) -> Section:
+    memory = analysis.python_memory
+    if memory is None:
+        return Section(name="python", title="Python's allocations")
+    first, *others = python_sentences(memory)
+    sites = python_sites(memory, _SITES)
+    columns = (Column("held"), Column("blocks"), Column("line", format="middle"))
+    table = Table(
+        name="python", caption="The lines of Python that held most memory", columns=columns, rows=tuple(map(Row, sites)),
+        brief=_SITES_IN_BRIEF, show="always",
+    )  # fmt: skip
+    return Section(
+        name="python",
+        title="Python's allocations",
+        blocks=(
+            Paragraph(first, show="always"),
+            *([table] if sites else []),
+            *(Paragraph(text, "note", "always") for text in others),
+        ),
+    )
+
+
+def _machine(analysis: MonitorAnalysis) -> Section:
+    return Section(name="machine", title="Machine", blocks=(Facts(rows=_facts(analysis)),))
+
+
+def _method(analysis: MonitorAnalysis) -> Section:
+    counters = tuple((name, f"new values: {text}.") for name, text in _counters(analysis))
+    return Section(name="method", title="Method", blocks=(Facts(rows=(*_METHOD, *counters), kind="definitions"),))
 
 
 # --- what is said ------------------------------------------------------------------------------------------------------------------
@@ -119,7 +191,7 @@ def ended(analysis: MonitorAnalysis) -> str:
     return f"exit code {analysis.ending.exit_code}"
 
 
-def host_rows(analysis: MonitorAnalysis) -> Iterator[Row]:
+def host_rows(analysis: MonitorAnalysis) -> Iterator[HostRow]:
     """What the program took of the host, and what the host did meanwhile; only what was measured."""
     host = analysis.usage.of(HOST) if analysis.usage is not None else None
     ending, cores = analysis.ending, analysis.environment.cpu_threads
@@ -130,7 +202,7 @@ def host_rows(analysis: MonitorAnalysis) -> Iterator[Row]:
     # The system's own account also holds what began and ended between two readings.
     mean = (ending.user_cpu_s + ending.system_cpu_s) / ending.wall_s if ending and ending.wall_s > 0 else busy.mean if busy else None
     if mean is not None:
-        yield Row(
+        yield HostRow(
             "cores busy",
             _cores(mean),
             _cores(max(busy.highest, mean)) if busy else "",
@@ -139,31 +211,31 @@ def host_rows(analysis: MonitorAnalysis) -> Iterator[Row]:
     if ending is not None:
         spent = ending.user_cpu_s + ending.system_cpu_s
         if spent > 0:
-            yield Row("CPU time", total=seconds(spent), remark=f"{percent(ending.system_cpu_s / spent)} in the system")
+            yield HostRow("CPU time", total=seconds(spent), remark=f"{percent(ending.system_cpu_s / spent)} in the system")
     yield from _memory_rows(analysis, host)
     threads = gauges.get("process_threads")
     if threads is not None:
-        yield Row("threads", significant(threads.mean), f"{threads.highest:.0f}")
+        yield HostRow("threads", significant(threads.mean), f"{threads.highest:.0f}")
     for name, field in (("read from disk", "process_read_bytes"), ("written to disk", "process_written_bytes")):
         if field in counts:
-            yield Row(name, _rate(counts[field], analysis), total=si(counts[field], "B"))
+            yield HostRow(name, _rate(counts[field], analysis), total=si(counts[field], "B"))
     if "process_major_faults" in counts and counts["process_major_faults"] > 0:
-        yield Row("page faults", total=f"{counts['process_major_faults']:,.0f}", remark="that waited for the disk")
+        yield HostRow("page faults", total=f"{counts['process_major_faults']:,.0f}", remark="that waited for the disk")
     whole = gauges.get("cpu_utilization")
     if whole is not None:
-        yield Row("machine busy", percent(whole.mean), percent(whole.highest), remark="all processes together")
+        yield HostRow("machine busy", percent(whole.mean), percent(whole.highest), remark="all processes together")
     used, total = gauges.get("memory_used_bytes"), analysis.environment.memory_bytes
     if used is not None:
-        yield Row(
+        yield HostRow(
             "machine memory", binary_bytes(used.mean), binary_bytes(used.highest), remark=f"of {binary_bytes(total)}" if total else ""
         )
     heat = gauges.get("temperature_c")
     if heat is not None:
-        yield Row("CPU temperature", f"{heat.mean:.0f} °C", f"{heat.highest:.0f} °C")
+        yield HostRow("CPU temperature", f"{heat.mean:.0f} °C", f"{heat.highest:.0f} °C")
     yield from _power_rows(analysis)
 
 
-def _memory_rows(analysis: MonitorAnalysis, host: DeviceUsage | None) -> Iterator[Row]:
+def _memory_rows(analysis: MonitorAnalysis, host: DeviceUsage | None) -> Iterator[HostRow]:
     gauges = host.gauges if host is not None else {}
     resident, unique = gauges.get("process_rss_bytes"), gauges.get("process_uss_bytes")
     largest = analysis.ending.largest_rss_bytes if analysis.ending is not None else None
@@ -171,24 +243,24 @@ def _memory_rows(analysis: MonitorAnalysis, host: DeviceUsage | None) -> Iterato
         sampled = resident.highest if resident is not None else 0.0
         # The kernel keeps the peak of every process, between two readings as well.
         missed = largest is not None and largest > sampled
-        yield Row(
+        yield HostRow(
             "resident memory",
             binary_bytes(resident.mean) if resident is not None else "",
             binary_bytes(max(sampled, largest or 0)),
             remark="its largest process (kernel)" if missed else "RSS of all its processes",
         )
     if unique is not None:
-        yield Row("unique memory", binary_bytes(unique.mean), binary_bytes(unique.highest), remark="USS, shared with nobody")
+        yield HostRow("unique memory", binary_bytes(unique.mean), binary_bytes(unique.highest), remark="USS, shared with nobody")
 
 
-def _power_rows(analysis: MonitorAnalysis) -> Iterator[Row]:
+def _power_rows(analysis: MonitorAnalysis) -> Iterator[HostRow]:
     """The host's energy counters, a row each: the board's holds the packages, so they are not to be added up."""
     for one in analysis.usage.devices if analysis.usage is not None else ():
         if is_host(one.device) and one.energy is not None:
             name, remark = _COUNTED.get(one.device, (f"{one.device} power", "RAPL"))
             peak = peak_power(one)
             watts = "" if peak is None else si(peak, "W")
-            yield Row(name, si(one.mean_power_w or 0.0, "W"), watts, energy_text(one.energy), remark)
+            yield HostRow(name, si(one.mean_power_w or 0.0, "W"), watts, energy_text(one.energy), remark)
 
 
 def gpu_rows(analysis: MonitorAnalysis) -> Iterator[GpuRow]:
@@ -266,7 +338,7 @@ def python_sentences(memory: PythonMemory) -> Iterator[str]:
     yield f"{took} How many the program made is not counted: run it without --python-memory for its time."
 
 
-def python_sites(memory: PythonMemory, most: int = _SITES) -> tuple[tuple[str, str, str], ...]:
+def python_sites(memory: PythonMemory, most: int) -> tuple[tuple[str, str, str], ...]:
     """The lines that held most: bytes, blocks, place."""
     return tuple((binary_bytes(site.bytes), f"{site.blocks:,}", f"{site.file}:{site.line}") for site in memory.sites[:most])
 
@@ -292,55 +364,56 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-# --- how it is printed -------------------------------------------------------------------------------------------------------------
+def timeline(analysis: MonitorAnalysis) -> Timeline | None:
+    """The timeline of a run, with a row for the cores that the program itself kept busy on top."""
+    found = usage_timeline(_as_run(analysis))
+    if found is None or analysis.usage is None:
+        return None
+    own = [one for one in analysis.usage.series if one.field == "process_cpu_utilization" and len(one.times_s) > 1]
+    if not own:
+        return found
+    lines = tuple(Line(device=one.device, name="the program", x=one.times_s, y=one.values) for one in own)
+    top = max(1.0, *(value for line in lines for value in line.y)) * _ROOM
+    return msgspec.structs.replace(
+        found, rows=(TimelineRow(name="the program keeps busy", unit="cores", top=top, lines=lines), *found.rows)
+    )
 
 
-class _Page:
-    """Writes lines in the console's width, and in ASCII where it can show no more."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self.width = max(40, min(console.width, 120))
-
-    def line(self, text: str, style: str = "") -> None:
-        from rich.text import Text
-
-        # An escape sequence in a name must not reach the terminal.
-        text = "".join(character if character.isprintable() else " " for character in text)
-        if self._console.options.ascii_only:
-            text = text.translate(_ASCII).encode("ascii", "replace").decode()
-        self._console.print(Text(clip(text.rstrip(), self.width), style=style), highlight=False, soft_wrap=True)
-
-    def paragraph(self, text: str, style: str = "") -> None:
-        for row in textwrap.wrap(text, self.width, subsequent_indent="  "):
-            self.line(row, style)
+def _as_run(analysis: MonitorAnalysis) -> Analysis:
+    """What the report of a run asks for: nothing is timed or traced, so that only the usage speaks."""
+    workload = Workload(name=analysis.program, mode="inference", source="script")
+    return Analysis(workload=workload, environment=analysis.environment, usage=analysis.usage, notes=analysis.notes)
 
 
-def _print_rows(page: _Page, rows: Sequence[Row]) -> None:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(TITLES) - 1)]
-    for number, row in enumerate(rows):
-        numbers = "  ".join(f"{cell:>{width}}" for cell, width in zip(row[1:-1], widths[1:], strict=True))
-        page.line(f"{row.name:{widths[0]}}  {numbers}  {row.remark}", "" if number else "dim")
+def _without_host(as_run: Analysis) -> Analysis:
+    """The GPUs alone: the host and its parts are told in full by the table."""
+    if as_run.usage is None:
+        return as_run
+    devices = tuple(one for one in as_run.usage.devices if not is_host(one.device))
+    return msgspec.structs.replace(as_run, usage=msgspec.structs.replace(as_run.usage, devices=devices))
 
 
-def _print_gpus(page: _Page, rows: Sequence[GpuRow], own: bool) -> None:
-    """A line a GPU without the columns that nobody measured."""
-    lines = (GPU_TITLES, GPU_UNITS._replace(memory="its own") if own else GPU_UNITS, *rows)
-    columns = [index for index in range(len(GPU_TITLES)) if index == 0 or any(row[index] for row in rows)]
-    widths = {index: max(len(line[index]) for line in lines) for index in columns}
-    for number, line in enumerate(lines):
-        cells = [line[index].ljust(widths[index]) if index == 0 else line[index].rjust(widths[index]) for index in columns]
-        page.line("  ".join(cells), "dim" if number < 2 else "")
+def _facts(analysis: MonitorAnalysis) -> tuple[tuple[str, str], ...]:
+    environment = analysis.environment
+    facts = (
+        ("CPU", environment.cpu),
+        ("CPU cores", None if environment.cpu_cores is None else str(environment.cpu_cores)),
+        ("hardware threads", None if environment.cpu_threads is None else str(environment.cpu_threads)),
+        ("CPU instructions", environment.cpu_isa),
+        ("main memory", None if environment.memory_bytes is None else binary_bytes(environment.memory_bytes)),
+        *((device, name) for device, name in analysis.gpus.items()),
+        ("host", environment.host),
+        ("system", environment.os),
+        ("rooflines", environment.rooflines),
+        ("read every", f"{significant(analysis.period_s, 2)} s, or as often as a counter changes"),
+    )
+    return tuple((name, text) for name, text in facts if text)
 
 
-def _print_python(page: _Page, memory: PythonMemory) -> None:
-    sites = python_sites(memory)
-    first, *others = python_sentences(memory)
-    page.paragraph(first)
-    if sites:
-        lines = (("held", "blocks", "line"), *sites)
-        widths = [max(len(line[column]) for line in lines) for column in range(2)]
-        for number, (held, blocks, place) in enumerate(lines):
-            page.line(f"  {held:>{widths[0]}}  {blocks:>{widths[1]}}  {place}", "" if number else "dim")
-    for sentence in others:
-        page.paragraph(sentence, "dim")
+def _counters(analysis: MonitorAnalysis) -> tuple[tuple[str, str], ...]:
+    """How often what can be read of each device changes, as far as it is known."""
+    known = [one for one in analysis.counters if one.update_s is not None]
+    return tuple(
+        (device, "; ".join(f"{one.field} every {seconds(one.update_s or 0.0, 2)}" for one in known if one.device == device))
+        for device in dict.fromkeys(one.device for one in known)
+    )

@@ -1,63 +1,93 @@
-"""Several ranks in a terminal and as CSV: who is waited for, where each rank's time goes, what the collectives reach."""
+"""The page of several ranks: who is waited for, where each rank's time goes, what the collectives reach; and the same as CSV."""
 
 from __future__ import annotations
 
 import csv
 import io
-import textwrap
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from rooflines.reports.words.text import column_scale, inert, shorten_middle
+from rooflines._version import __version__
+from rooflines.reports.document import Bar, BarRow, Block, Cell, Column, Page, Paragraph, Part, Row, Section, Table, Value
+from rooflines.reports.words.text import inert
 from rooflines.roofline.ranks import CollectiveRow, RankAnalysis, RankRow, UnmatchedRow
 from rooflines.units import percent, seconds, si
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 _MOST_RANKS = 24
 _MOST_COLLECTIVES = 12
 _MOST_NOTES = 8
-# The columns of a rank's times.
-_TIMES = ("span_s", "idle_s", "compute_s", "memcpy_s", "communication_s", "exposed_communication_s")
 # Compute that differs by less is not worth a word.
 _EVEN = 0.02
-_ABSENT = "-"
-# One character for one character, for a console that can show no more than ASCII.
-_ASCII = str.maketrans("±µ·…×–—", "~u-~x--")
+# What a bar is made of: its name, the pattern that it is drawn with, and what it says.
+PARTS = (
+    ("compute", "compute", "kernels and fills ran, possibly with copies and communication"),
+    ("copies", "transfer", "copies ran and no kernel"),
+    ("exposed communication", "communication", "only communication ran: the wait for other ranks and the transfer"),
+    ("idle", "host", "nothing ran"),
+)
+_RANK_COLUMNS = (
+    Column("rank", format="count"),
+    Column("span", "s", "scaled", help="from the first to the last device event"),
+    Column("idle", "s", "scaled"),
+    Column("compute", "s", "scaled"),
+    Column("memcpy", "s", "scaled", priority=1, group="memcpy"),
+    Column("comm.", "s", "scaled", "communication"),
+    Column("exposed", "s", "scaled", "exposed_communication"),
+    Column("hidden", "%", "efficiency"),
+    Column("waited", "s", "scaled", group="waits"),
+    Column("caused", "s", "scaled", group="waits"),
+    Column("last", format="count", key="times_last"),
+)
+_COLLECTIVE_COLUMNS = (
+    Column("collective", format="middle"),
+    Column("size"),
+    Column("count"),
+    Column("transfer", "s", "scaled", group="transfer"),
+    Column("skew", "s", "scaled"),
+    Column("alg.", "B/s", "scaled", "algorithm_bandwidth"),
+    Column("bus", "B/s", "scaled", "bus_bandwidth"),
+    Column("last", "rank", "count", "last_rank"),
+)
+_RANKS_NOTE = (
+    "Hidden: the share of the communication during which kernels ran as well. Waited: what this rank's collectives took longer than "
+    "the shortest of each. Caused: what the others waited when this rank was the last to enter. Both over the whole trace."
+)
+_COLLECTIVES_NOTE = (
+    "Transfer: the shortest kernel of a collective over its ranks, which is that of the rank that entered last. Skew: the longest "
+    "less the shortest. Bandwidths are size / transfer, and that times nccl-tests' factor for the bus."
+)
 
 
-class Table(NamedTuple):
-    """A table as text: titles, units and cells; the first ``words`` columns hold words, the others numbers."""
-
-    titles: tuple[str, ...]
-    units: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    words: int = 1
-
-
-def print_ranks(analysis: RankAnalysis, console: Console) -> None:
-    """Print ``analysis`` on ``console``: 80 columns are enough."""
-    _say(console, title(analysis), "bold")
-    for sentence in sentences(analysis):
-        _say(console, sentence, indent=2)
-    _say(console, "")
-    shown = _most_waited_for(analysis.ranks)
-    _print_table(console, rank_table(analysis, shown))
-    if len(shown) < len(analysis.ranks):
-        _say(
-            console, f"the {len(shown)} of {len(analysis.ranks)} ranks that kept the others waiting longest (--format json: all)", "dim"
-        )
-    _say(console, "")
-    if analysis.collectives:
-        _print_table(console, collective_table(analysis.collectives[:_MOST_COLLECTIVES]))
-        more = len(analysis.collectives) - _MOST_COLLECTIVES
-        if more > 0:
-            _say(console, f"and {more} more (--format json: all)", "dim")
-    for remark in (*unmatched_sentences(analysis.unmatched), *analysis.notes)[:_MOST_NOTES]:
-        _say(console, remark, "dim", indent=2)
+def page(analysis: RankAnalysis) -> Page:
+    """The page of ``analysis``."""
+    verdict, *said = sentences(analysis)
+    collectives: Block = collective_table(analysis.collectives)
+    if not analysis.collectives:
+        collectives = Paragraph("None was matched across ranks.", "absent")
+    remarks = (*unmatched_sentences(analysis.unmatched), *analysis.notes)
+    return Page(
+        kind="ranks",
+        name=title(analysis),
+        title=title(analysis),
+        rooflines=__version__,
+        verdict=verdict,
+        said=tuple(said),
+        sections=(
+            Section(name="bars", title="Where each rank's time goes", blocks=(bars(analysis),)),
+            Section(name="ranks", title="Ranks", blocks=(rank_table(analysis), *_shown(analysis), Paragraph(_RANKS_NOTE, "note"))),
+            Section(
+                name="collectives",
+                title="Collectives",
+                blocks=(
+                    collectives,
+                    *([Paragraph(_COLLECTIVES_NOTE, "note")] if analysis.collectives else []),
+                    *(Paragraph(text, "note", "always" if at < _MOST_NOTES else "full") for at, text in enumerate(remarks)),
+                ),
+            ),
+        ),
+        footer=f"Schema {analysis.schema}.",
+    )
 
 
 def title(analysis: RankAnalysis) -> str:
@@ -93,49 +123,78 @@ def sentences(analysis: RankAnalysis) -> Iterator[str]:
         )
 
 
-def rank_table(analysis: RankAnalysis, ranks: Sequence[RankRow]) -> Table:
-    """Where each rank's time goes. What ranks waited is of the whole trace, whatever the other times are per."""
-    times = [column_scale([getattr(row, name) for row in ranks], "s") for name in _TIMES]
-    matched = [row for row in ranks if row.matched]
-    waits = column_scale([value for row in matched for value in (row.waited_s, row.caused_wait_s)], "s")
-    of = f"of {analysis.straggler.of}" if analysis.straggler else ""
-    return Table(
-        titles=("rank", "span", "idle", "compute", "memcpy", "comm.", "exposed", "hidden", "waited", "caused", "last"),
-        units=("", *(scale.unit for scale in times), "%", *([waits.unit] * 2 if matched else ("", "")), of),
-        rows=tuple(
-            (
-                str(row.rank),
-                *(scale.text(getattr(row, name)) for name, scale in zip(_TIMES, times, strict=True)),
-                _ABSENT if row.hidden_fraction is None else f"{row.hidden_fraction * 100:.0f}",
-                *((waits.text(row.waited_s), waits.text(row.caused_wait_s), str(row.times_last)) if row.matched else (_ABSENT,) * 3),
-            )
-            for row in ranks
-        ),
-        words=0,
+def bars(analysis: RankAnalysis) -> Bar:
+    """A bar a rank, all on the scale of the longest span."""
+    longest = max((row.span_s for row in analysis.ranks), default=0.0)
+    per = "a step" if analysis.per == "step" else "the whole trace"
+    return Bar(
+        name="spans",
+        caption=f"The span of {per}, from the first to the last device event, all ranks on one scale.",
+        rows=tuple(_bar(row, longest) for row in analysis.ranks),
     )
+
+
+def _bar(row: RankRow, longest: float) -> BarRow:
+    copies = max(0.0, row.busy_s - row.compute_s - row.exposed_communication_s)
+    lasting = (row.compute_s, copies, row.exposed_communication_s, row.idle_s)
+    parts = tuple(
+        Part(
+            name=name, pattern=pattern, share=value / longest, text=f"{seconds(value)}, {percent(value / row.span_s)}", meaning=meaning
+        )
+        for (name, pattern, meaning), value in zip(PARTS, lasting, strict=True)
+        if value > 0
+    )
+    return BarRow(label=f"rank {row.rank}", text=seconds(row.span_s), parts=parts)
+
+
+def rank_table(analysis: RankAnalysis) -> Table:
+    """Where each rank's time goes. What ranks waited is of the whole trace, whatever the other times are per."""
+    of = f"of {analysis.straggler.of}" if analysis.straggler else ""
+    kept = {row.rank for row in _most_waited_for(analysis.ranks)}
+    return Table(
+        name="ranks",
+        caption="The time of every rank",
+        columns=(*_RANK_COLUMNS[:-1], msgspec.structs.replace(_RANK_COLUMNS[-1], unit=of)),
+        rows=tuple(Row(_rank_cells(row), show="always" if row.rank in kept else "full") for row in analysis.ranks),
+        show="always",
+    )
+
+
+def _rank_cells(row: RankRow) -> tuple[Value, ...]:
+    waits = (row.waited_s, row.caused_wait_s, row.times_last) if row.matched else (None, None, None)
+    return (
+        row.rank, row.span_s, row.idle_s, row.compute_s, row.memcpy_s, row.communication_s, row.exposed_communication_s,
+        row.hidden_fraction, *waits,
+    )  # fmt: skip
+
+
+def _shown(analysis: RankAnalysis) -> list[Paragraph]:
+    shown = len(_most_waited_for(analysis.ranks))
+    if shown == len(analysis.ranks):
+        return []
+    text = f"the {shown} of {len(analysis.ranks)} ranks that kept the others waiting longest (--format json: all)"
+    return [Paragraph(text, "note", "brief")]
 
 
 def collective_table(rows: Sequence[CollectiveRow]) -> Table:
     """What the collectives of each kind, group and size took and reached."""
-    transfer, skew = column_scale([row.transfer_s for row in rows], "s"), column_scale([row.skew_s for row in rows], "s")
-    rate = column_scale([value for row in rows for value in (row.algorithm_byte_per_s, row.bus_byte_per_s)], "B/s")
     return Table(
-        titles=("collective", "size", "count", "transfer", "skew", "alg.", "bus", "last"),
-        units=("", "", "", transfer.unit, skew.unit, rate.unit, rate.unit, "rank"),
+        name="collectives",
+        caption="What the collectives took and reached",
+        columns=_COLLECTIVE_COLUMNS,
         rows=tuple(
-            (
-                collective_name(row),
-                si(row.bytes, "B") if row.bytes is not None else _ABSENT,
-                f"{row.count:,}",
-                f"{'<' if _is_partial(row) else ''}{transfer.text(row.transfer_s)}",
-                skew.text(row.skew_s),
-                _ABSENT if row.algorithm_byte_per_s is None else rate.text(row.algorithm_byte_per_s),
-                _ABSENT if row.bus_byte_per_s is None else rate.text(row.bus_byte_per_s),
-                _ABSENT if row.last_rank is None else str(row.last_rank),
+            Row(
+                (
+                    collective_name(row), si(row.bytes, "B") if row.bytes is not None else None, f"{row.count:,}",
+                    Cell(value=row.transfer_s, prefix="<" if _is_partial(row) else ""), row.skew_s, row.algorithm_byte_per_s,
+                    row.bus_byte_per_s, row.last_rank,
+                )
             )
             for row in rows
         ),
-    )
+        brief=_MOST_COLLECTIVES,
+        show="always",
+    )  # fmt: skip
 
 
 def collective_name(row: CollectiveRow) -> str:
@@ -183,31 +242,3 @@ def _most_waited_for(ranks: Sequence[RankRow]) -> Sequence[RankRow]:
 def _is_partial(row: CollectiveRow) -> bool:
     """Whether the last to enter may be a rank that was not given."""
     return row.group_size is not None and row.ranks < row.group_size
-
-
-def _print_table(console: Console, table: Table) -> None:
-    lines = (table.titles, table.units, *table.rows)
-    widths = [max(len(line[column]) for line in lines) for column in range(len(table.titles))]
-    # A group may be named at any length: the words give way to the numbers.
-    numbers = sum(widths[table.words :]) + 2 * (len(widths) - 1)
-    if table.words:
-        widths[0] = min(widths[0], max(12, console.width - numbers))
-    for number, line in enumerate(lines):
-        cells = [
-            shorten_middle(cell, width).ljust(width) if column < table.words else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ]
-        _say(console, "  ".join(cells).rstrip(), "dim" if number < 2 else "")
-
-
-def _say(console: Console, text: str, style: str = "", indent: int = 0) -> None:
-    """A line, or a paragraph where it is indented; what a trace has named must not steer the terminal."""
-    from rich.text import Text
-
-    text = "".join(character if character.isprintable() else " " for character in text)
-    if console.options.ascii_only:
-        text = text.translate(_ASCII).encode("ascii", "replace").decode()
-    if indent:
-        margin = " " * indent
-        text = textwrap.fill(text, max(20, console.width), initial_indent=margin, subsequent_indent=margin + "  ")
-    console.print(Text(text, style=style), highlight=False, soft_wrap=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
@@ -17,12 +16,10 @@ from rooflines.units import binary_bytes, counted, percent, seconds, si, signifi
 
 _SOURCES = {"measured": "measured", "spec": "data sheet", "derived": "derived", "user": "given", "trace": "this trace"}
 
-# A space between a number and its unit, at which no line should end.
 # A launch queue that is empty for less of the time is that of a host which runs ahead.
 _AHEAD = 0.2
 # Hidden time below this share of the step is not worth a sentence.
 _WORTH_SAYING = 0.01
-NUMBER_AND_UNIT = re.compile(r"(?<=\d) (?=(?:%|[mµn]?s|min|[kMGTP]?(?:FLOP|OP|B)/s|[KMGTP]?i?B|[mkM]?J|[mkM]?W|[kMG]?Hz|°C)(?:\W|$))")
 
 
 def subject(analysis: Analysis) -> str:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     pass
 
 ELLIPSIS = "…"
+# A space between a number and its unit, at which no line should end.
+NUMBER_AND_UNIT = re.compile(r"(?<=\d) (?=(?:%|[mµn]?s|min|[kMGTP]?(?:FLOP|OP|B)/s|[KMGTP]?i?B|[mkM]?J|[mkM]?W|[kMG]?Hz|°C)(?:\W|$))")
 # Behind the name of an operator whose work the trace does not tell by itself.
 INFERRED_MARK = "*"
 # A spreadsheet reads a cell that starts with one of these as a formula, and an operator may be named by whoever made the trace.

@@ -12,6 +12,7 @@ import shutil
 import pytest
 
 from rooflines.reports.render.html import write
+from rooflines.reports.views import run as view
 from tests.reports import variants
 from tests.samples import analysis as sample
 from tests.usage_samples import machine_analysis
@@ -85,7 +86,7 @@ def reports(tmp_path_factory):
         "hostile": variants.hostile(),
         **variants.partial(),
     }
-    return {name: write(analysis, folder / f"{name.replace(' ', '-')}.html") for name, analysis in analyses.items()}
+    return {name: write(view.page(analysis), folder / f"{name.replace(' ', '-')}.html") for name, analysis in analyses.items()}
 
 
 @pytest.fixture

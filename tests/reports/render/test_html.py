@@ -10,9 +10,10 @@ import msgspec
 import pytest
 
 from rooflines.reports.charts.interactive import plotly_text
-from rooflines.reports.render.html import embedded_json, render, step_plot, write
-from rooflines.reports.render.page import plotly_source
-from rooflines.reports.views.run_tables import module_tree, operator_table
+from rooflines.reports.document import texts
+from rooflines.reports.render.html import embedded_json, plotly_source, render, step_plot, write
+from rooflines.reports.views import run as view
+from rooflines.reports.views.run import module_table, operator_table
 from rooflines.roofline.analysis import ModuleRow
 from tests.reports import variants
 from tests.samples import analysis as sample
@@ -62,7 +63,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def page() -> Page:
-    return Page(render(sample()))
+    return Page(render(view.page(sample())))
 
 
 def test_sections_stand_in_the_order_of_the_reader(page):
@@ -96,25 +97,25 @@ def test_the_library_cannot_end_its_element():
 
 @pytest.mark.parametrize("name", PARTIAL)
 def test_partial_analyses_render_every_section(name):
-    page = Page(render(PARTIAL[name]))
+    page = Page(render(view.page(PARTIAL[name])))
     assert tuple(page.sections) == SECTIONS
     assert "None" not in page.text
     assert "nan" not in page.text.split()
 
 
 def test_what_is_missing_is_said_in_place():
-    steps_only = Page(render(PARTIAL["steps only"])).text
+    steps_only = Page(render(view.page(PARTIAL["steps only"]))).text
     assert "interrupted" in steps_only
     assert "ended before its traced pass" in steps_only
     assert "84.0 ms a step" in steps_only
-    assert "No ceilings are known" in Page(render(PARTIAL["no ceilings"])).text
-    assert "Step times are not available" in Page(render(PARTIAL["no steps"])).text
-    assert "Peak memory was not measured" in Page(render(PARTIAL["empty"])).text
-    assert "whole trace" in Page(render(PARTIAL["no steps"])).text
+    assert "No ceilings are known" in Page(render(view.page(PARTIAL["no ceilings"]))).text
+    assert "Step times are not available" in Page(render(view.page(PARTIAL["no steps"]))).text
+    assert "Peak memory was not measured" in Page(render(view.page(PARTIAL["empty"]))).text
+    assert "whole trace" in Page(render(view.page(PARTIAL["no steps"]))).text
 
 
 def test_what_a_trace_holds_stays_text():
-    page = Page(render(variants.hostile()))
+    page = Page(render(view.page(variants.hostile())))
     assert not any(tag == "img" for tag, _ in page.elements)
     assert not any("alert" in name for _, attributes in page.elements for name in attributes)
     assert len(page.scripts) == 5
@@ -141,36 +142,36 @@ def test_plotly_text_shows_tags_as_they_are():
 def test_operator_table_is_sorted_by_headroom_and_totals_add_up():
     analysis = sample()
     table = operator_table(analysis)
-    gains = [row[4].sort for row in table.rows]
+    gains = [row.cells[4].sort for row in table.rows]
     assert gains == sorted(gains, reverse=True)
-    assert (table.order, table.sorted_by) == ("most headroom first, rows without a bound by time", 4)
-    assert len(table.totals) == len(table.columns) == len(table.rows[0])
-    assert float(table.totals[3]) == pytest.approx(
-        1e3 * sum(row.time_s for row in (*analysis.operators, *analysis.coverage.unmodelled)), rel=5e-3
-    )
-    assert table.columns[3].unit == "ms"
-    assert all(0 <= row[0].bar <= 1 and 0 <= row[4].bar <= 1 for row in table.rows)
-    assert [row[5].warning != "" for row in table.rows].count(True) == 1
+    assert (table.order, table.sorted_by) == ("most headroom first, rows without a bound by time", "headroom")
+    assert len(table.total) == len(table.columns) == len(table.rows[0].cells)
+    assert table.total[3] == pytest.approx(sum(row.time_s for row in (*analysis.operators, *analysis.coverage.unmodelled)), rel=5e-3)
+    assert texts(table).units[3] == "ms"
+    assert all(0 <= row.cells[0].bar <= 1 and 0 <= row.cells[4].bar <= 1 for row in table.rows)
+    assert [row.cells[5].warning != "" for row in table.rows].count(True) == 1
 
 
 def test_numbers_of_a_column_meet_at_the_point():
-    table = operator_table(sample())
-    for index, column in enumerate(table.columns):
-        texts = [row[index].text for row in table.rows] + [table.totals[index]]
-        if column.title in ("time", "headroom", "intensity", "work", "traffic"):
+    found = texts(operator_table(sample()), aligned=True)
+    for index, column in enumerate(found.columns):
+        cells = [row[index] for row in found.rows] + [found.total[index]]
+        if column.label in ("time", "headroom", "intensity", "work", "traffic"):
             # A figure space is as wide as a digit and a punctuation space as wide as a point.
-            tails = {len(re.split(r"[.\u2008]", text, maxsplit=1)[-1]) for text in texts}
-            assert len(tails) == 1, column.title
+            tails = {len(re.split(r"[.\u2008]", text, maxsplit=1)[-1]) for text in cells}
+            assert len(tails) == 1, column.label
 
 
 def test_modules_are_a_tree():
-    rows = module_tree(variants.large())
-    names = [row.cells[1].text for row in rows]
+    table = module_table(variants.large())
+    names = [row.cells[1].value for row in table.rows]
     assert names[:4] == ["(model)", "transformer", "encoder", "layers"]
-    assert [row.depth for row in rows[:6]] == [0, 1, 2, 3, 4, 5]
-    assert sum(row.is_shown for row in rows) <= 40
+    assert [row.depth for row in table.rows[:6]] == [0, 1, 2, 3, 4, 5]
+    text = render(view.page(variants.large()))
+    tree = text[text.index('<table id="tree"') :]
+    assert len(re.findall(r'<tr data-depth="\d+">', tree[: tree.index("</table>")])) <= 40
     orphan = ModuleRow(path="a.b.c", type="X", calls=1, time_s=1, flops=0, matrix_flops=0, bytes=0)
-    assert [row.depth for row in module_tree(variants.replaced(modules=(orphan,)))] == [0]
+    assert [row.depth for row in module_table(variants.replaced(modules=(orphan,))).rows] == [0]
 
 
 def test_step_plot_stays_inside_and_is_bounded():
@@ -185,7 +186,7 @@ def test_step_plot_stays_inside_and_is_bounded():
 
 
 def test_large_tables_show_fifty_rows_at_first():
-    text = render(variants.large(120))
+    text = render(view.page(variants.large(120)))
     body = text[text.index('<table id="table"') :]
     body = body[body.index("<tbody>") : body.index("</tbody>")]
     # One operator without a count, whose reason opens below it.
@@ -195,9 +196,9 @@ def test_large_tables_show_fifty_rows_at_first():
 
 
 def test_two_thousand_rows_keep_the_page_small():
-    assert len(render(variants.large(2000))) < 12_000_000
+    assert len(render(view.page(variants.large(2000)))) < 12_000_000
 
 
 def test_write_makes_the_folder_and_returns_the_path(tmp_path):
-    path = write(variants.empty(), tmp_path / "deep" / "report.html")
+    path = write(view.page(variants.empty()), tmp_path / "deep" / "report.html")
     assert path.read_text(encoding="utf-8").startswith("<!doctype html>")

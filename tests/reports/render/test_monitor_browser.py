@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from rooflines.reports.render.monitor_html import write
+from rooflines.reports.render.html import write
+from rooflines.reports.views.monitor import page as page_of
 from tests.reports.render.test_browser import Opened, browser  # noqa: F401 (a fixture)
 from tests.reports.views.test_monitor import HOSTILE, MEMORY, analysis
 from tests.usage_samples import gpu_samples, host_samples, machine_samples
@@ -18,7 +19,7 @@ def opened(browser, tmp_path):  # noqa: F811
     pages: list[Opened] = []
 
     def open_(found, **options) -> Opened:
-        pages.append(Opened(browser, write(found, tmp_path / "report.html"), **options))
+        pages.append(Opened(browser, write(page_of(found), tmp_path / "report.html"), **options))
         return pages[-1]
 
     yield open_

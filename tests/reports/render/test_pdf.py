@@ -10,6 +10,7 @@ from pypdf import PdfReader
 
 from rooflines.profiler.records import Environment
 from rooflines.reports.render import pdf
+from rooflines.reports.views import run as view
 from rooflines.roofline.analysis import Analysis
 from tests import samples
 
@@ -19,17 +20,17 @@ HOSTILE = ("#let x = 1", "[red]x", "<script>", "=cmd()", "$x$", '"); #panic()', 
 
 
 def read(analysis: Analysis, path) -> str:
-    reader = PdfReader(io.BytesIO(pdf.write(analysis, path / "deep" / "report.pdf").read_bytes()))
+    reader = PdfReader(io.BytesIO(pdf.write(view.page(analysis), path / "deep" / "report.pdf").read_bytes()))
     return " ".join(" ".join(page.extract_text() for page in reader.pages).split())
 
 
 def test_sections_stand_in_the_order_of_the_page(tmp_path):
     text = read(samples.analysis(), tmp_path)
     parts = (
-        "47.6 images/s (84.0 ms a step", "Time per step", "Recommendations", "GFLOP/s, measured", "13 of 13 operators", "Modules",
-        "Step times", "Device and environment", "Peak 1.17 GiB (resident set)",
+        "47.6 images/s (84.0 ms a step", "Time per step", "Recommendations", "GFLOP/s, measured", "Most headroom first", "Modules",
+        "Step times", "Device and environment", "Ceilings", "Peak 1.17 GiB (resident set)",
         "Operators without a work model take 1 % of the step", "Method",
-        "Ceilings and their sources", "rooflines profile --model resnet50 --mode training --batch-size 4",
+        "rooflines profile --model resnet50 --mode training --batch-size 4",
     )  # fmt: skip
     at = 0
     for part in parts:
@@ -37,22 +38,18 @@ def test_sections_stand_in_the_order_of_the_page(tmp_path):
 
 
 def test_figures_are_vectors_whose_text_is_set_in_the_face_of_the_page(tmp_path):
-    reader = PdfReader(pdf.write(samples.analysis(), tmp_path / "report.pdf"))
+    reader = PdfReader(pdf.write(view.page(samples.analysis()), tmp_path / "report.pdf"))
     assert not [image for page in reader.pages for image in page.images]
     assert "arithmetic intensity, FLOP/byte" in reader.pages[0].extract_text()
-    content = pdf.content(samples.analysis())
-    assert "Libertinus Serif" in content["roofline"]["svg"]
+    sections = pdf.content(view.page(samples.analysis()))["sections"]
+    svg = next(block["svg"] for section in sections for block in section["blocks"] if block["kind"] == "figure")
+    assert "Libertinus Serif" in svg
 
 
 def test_pages_are_numbered_and_carry_the_subject(tmp_path):
-    pages = [page.extract_text() for page in PdfReader(pdf.write(samples.analysis(), tmp_path / "report.pdf")).pages]
+    pages = [page.extract_text() for page in PdfReader(pdf.write(view.page(samples.analysis()), tmp_path / "report.pdf")).pages]
     assert f"1 / {len(pages)}" in pages[0]
     assert "resnet50 · training · batch 4 · fp32" in pages[1]
-
-
-def test_captions_say_what_to_see():
-    caption = pdf.roofline_caption(samples.analysis())
-    assert caption.startswith("Convolution takes 66 % of the step at 42 % of its bound; reduction takes 13 %")
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -75,7 +72,7 @@ def test_a_name_is_set_as_it_is(tmp_path, name):
 
 
 def test_the_same_analysis_gives_the_same_file(tmp_path):
-    first, second = (pdf.write(samples.analysis(), tmp_path / name).read_bytes() for name in ("a.pdf", "b.pdf"))
+    first, second = (pdf.write(view.page(samples.analysis()), tmp_path / name).read_bytes() for name in ("a.pdf", "b.pdf"))
     assert first == second
 
 
@@ -86,7 +83,7 @@ def test_an_analysis_without_a_trace_is_set(tmp_path):
     )  # fmt: skip
     text = read(bare, tmp_path)
     assert "No operators: this run has no trace" in text
-    assert "No modules" in text
+    assert text.count("this run has no trace") > 2
     assert "Peak memory was not measured." in text
 
 
@@ -94,7 +91,7 @@ def test_an_environment_that_a_trace_does_not_tell_is_left_out(tmp_path):
     foreign = replace(samples.analysis(), environment=Environment(rooflines="0.1.0", device="cuda:0", device_name=""))
     text = read(foreign, tmp_path)
     assert "None" not in text
-    assert "Python, PyTorch" not in text
+    assert "PyTorch" not in text
     assert "cuda:0" in text
 
 
@@ -110,13 +107,14 @@ def test_an_interrupted_run_without_ceilings_or_steps_is_set(tmp_path):
     assert "This run was interrupted" in text
     assert "No ceilings are known for this device" in text
     assert "Step times are not available" in text
-    assert "The command of this run was not recorded." in text
+    assert "The command that made this was not recorded." in text
 
 
 def test_further_roofs_are_counted_and_not_listed():
     single = replace(samples.ceilings()[0], variant="1 thread", value=230e9)
-    ceilings = pdf.content(replace(samples.analysis(), ceilings=(*samples.ceilings(), single)))["ceilings"]
-    assert [row[0] for row in ceilings["rows"]] == [roof.name for roof in samples.ceilings()]
-    assert ceilings["note"].startswith("1 further roof")
-    assert "accumulates in fp32" in next(row[-1] for row in ceilings["rows"] if row[0] == "GEMM bf16")
-    assert pdf.content(samples.analysis())["ceilings"]["note"] == ""
+    page = view.page(replace(samples.analysis(), ceilings=(*samples.ceilings(), single)))
+    section = next(section for section in pdf.content(page)["sections"] if section["title"] == "Ceilings")
+    table = next(block for block in section["blocks"] if block["kind"] == "table")
+    assert [row["cells"][0]["text"] for row in table["rows"]] == [roof.name for roof in samples.ceilings()]
+    assert table["caption"] == "7 of 8 rows."
+    assert "accumulates in fp32" in next(row["cells"][1]["text"] for row in table["rows"] if row["cells"][0]["text"] == "GEMM bf16")

@@ -13,11 +13,17 @@ pytest.importorskip("torch")
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from rooflines.reports.render import tensorboard
+from rooflines.reports.views import measured
+from rooflines.reports.views import run as view
 
 READINGS = tuple(
     DeviceSample(time_ns=10**18 + index * 500_000_000, source="nvml", device="cuda:0", power_w=200.0 + index, gpu_utilization=0.5)
     for index in range(4)
 )
+
+
+def write(analysis, directory, taken=()):
+    return tensorboard.write(view.page(analysis), directory / "report", measured.of_run(analysis, taken))
 
 
 def events(directory) -> EventAccumulator:
@@ -31,7 +37,7 @@ def text_of(accumulator: EventAccumulator, tag: str) -> str:
 
 
 def test_steps_and_totals_are_scalars(tmp_path):
-    path = tensorboard.write(samples.analysis(), tmp_path / "runs" / "a")
+    path = write(samples.analysis(), tmp_path / "runs" / "a")
     assert path.parent == tmp_path / "runs" / "a"
     found = events(path.parent)
     steps = found.Scalars("step/time_s")
@@ -42,7 +48,7 @@ def test_steps_and_totals_are_scalars(tmp_path):
 
 
 def test_samples_are_curves_of_their_device(tmp_path):
-    tensorboard.write(samples.analysis(), tmp_path, READINGS)
+    write(samples.analysis(), tmp_path, READINGS)
     found = events(tmp_path)
     power = found.Scalars("cuda:0/power_w")
     assert [(event.step, event.value) for event in power] == [(0, 200.0), (500, 201.0), (1000, 202.0), (1500, 203.0)]
@@ -51,7 +57,7 @@ def test_samples_are_curves_of_their_device(tmp_path):
 
 
 def test_every_figure_of_a_sample_is_a_curve_and_steps_are_marked_on_their_axis(tmp_path):
-    tensorboard.write(machine_analysis(), tmp_path, machine_samples())
+    write(machine_analysis(), tmp_path, machine_samples())
     found = events(tmp_path)
     tags = set(found.Tags()["scalars"])
     assert {"cuda:1/temperature_c", "cuda:0/ecc_uncorrected", "host/process_major_faults", "host/energy_j"} <= tags
@@ -63,28 +69,28 @@ def test_every_figure_of_a_sample_is_a_curve_and_steps_are_marked_on_their_axis(
     assert ended[-1].wall_time == pytest.approx(BEGAN_NS / 1e9 + 5)
     assert found.Scalars("summary/energy_j")[0].value == pytest.approx(44.8, rel=0.01)
     assert found.Scalars("summary/cuda:1/busy")[0].value == pytest.approx(0.14, rel=0.01)
-    assert "devices" in found.Tags()["images"]
+    assert "timeline" in found.Tags()["images"]
 
 
 def test_what_was_not_measured_has_no_curve(tmp_path):
-    tensorboard.write(replace(samples.analysis(), steps=None, totals=None, memory=None, operators=(), coverage=None), tmp_path)
+    write(replace(samples.analysis(), steps=None, totals=None, memory=None, operators=(), coverage=None), tmp_path)
     found = events(tmp_path)
     assert found.Tags()["scalars"] == ["summary/idle_s"]
-    assert text_of(found, "operators").startswith("No operators: this run has no trace")
+    assert "No operators: this run has no trace" in text_of(found, "report")
 
 
 def test_writing_again_replaces_our_file_and_no_other(tmp_path):
     other = tmp_path / "events.out.tfevents.1.host.1.0"
     other.write_bytes(b"")
-    tensorboard.write(samples.analysis(), tmp_path)
-    tensorboard.write(samples.analysis(), tmp_path)
+    write(samples.analysis(), tmp_path)
+    write(samples.analysis(), tmp_path)
     assert len(events(tmp_path).Scalars("step/time_s")) == 12
     assert len(list(tmp_path.iterdir())) == 2
     assert other.exists()
 
 
 def test_figures_are_images(tmp_path):
-    tensorboard.write(samples.analysis(), tmp_path)
+    write(samples.analysis(), tmp_path)
     image = events(tmp_path).Images("roofline")[0]
     assert (image.width, image.height) == (1100, 660)
 
@@ -92,7 +98,7 @@ def test_figures_are_images(tmp_path):
 def test_settings_are_hyperparameters_of_the_same_run(tmp_path):
     from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
-    tensorboard.write(samples.analysis(), tmp_path)
+    write(samples.analysis(), tmp_path)
     found = events(tmp_path)
     content = found.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
     settings = HParamsPluginData.FromString(content).session_start_info.hparams
@@ -103,7 +109,7 @@ def test_settings_are_hyperparameters_of_the_same_run(tmp_path):
 
 
 def test_the_report_is_text(tmp_path):
-    tensorboard.write(samples.analysis(), tmp_path)
+    write(samples.analysis(), tmp_path)
     found = events(tmp_path)
     report = text_of(found, "report")
     assert report.startswith("**47.6 images/s")
@@ -117,7 +123,7 @@ def test_a_name_is_not_markup(tmp_path):
 
     sample = samples.analysis()
     row = replace(sample.operators[2], name="<script>|[x](http://a)*y*", module="`z` #let [red] =cmd()")
-    tensorboard.write(replace(sample, operators=(row, *sample.operators)), tmp_path)
+    write(replace(sample, operators=(row, *sample.operators)), tmp_path)
     page = markdown_to_safe_html(text_of(events(tmp_path), "operators"))
     assert "&lt;script&gt;|[x](http://a)*y* (backward)</td>" in page
     assert "`z` #let [red] =cmd()</td>" in page

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from rooflines.reports.views.comparison import comparison_csv, print_comparison
+from rooflines.reports.render.terminal import print_page
+from rooflines.reports.views.comparison import comparison_csv, page
 from rooflines.roofline.analysis import Unmodelled
 from rooflines.roofline.compare import compare
 from tests.samples import analysis as sample
@@ -36,7 +37,7 @@ def changed(name="aten::roll"):
 def shown(comparison, width=80, by="operator", top=5, encoding="utf-8"):
     raw = io.BytesIO()
     file = io.TextIOWrapper(raw, encoding=encoding)
-    print_comparison(comparison, by, top, Console(file=file, width=width, color_system=None, legacy_windows=False))
+    print_page(page([comparison], by, top), Console(file=file, width=width, color_system=None, legacy_windows=False))
     file.flush()
     return raw.getvalue().decode(encoding)
 
@@ -60,11 +61,11 @@ def test_what_got_slower_faster_new_and_gone_in_this_order():
     ]
     assert places == sorted(places)
     lines = text.splitlines()
-    slower = next(index for index, line in enumerate(lines) if line.startswith("Slower"))
+    slower = next(index for index, line in enumerate(lines) if line.startswith("  Slower"))
     assert lines[slower + 1].split() == ["conv2d", "layer1.0.conv2", "12.1", "24.2", "+12.1", "2.00"]
     assert lines[slower + 2].strip().startswith("2.00 × the time for the same work; efficiency 50 % → 25 %; 4x64x56x56")
     assert "fp32 → bf16, 0.500 × the time for the same work" in text
-    new = next(index for index, line in enumerate(lines) if line.startswith("New"))
+    new = next(index for index, line in enumerate(lines) if line.startswith("  New"))
     assert lines[new + 1].split() == ["roll", "(no", "count)", "–", "4.0", "+4.0", "–"]
     assert lines[new + 2].strip() == "3 calls; no formula"
     assert "10 operators take exactly the same time" in text
@@ -73,7 +74,7 @@ def test_what_got_slower_faster_new_and_gone_in_this_order():
 def test_the_last_table_adds_up():
     compared = compare(sample(), changed())
     part = shown(compared).partition("What the difference is made of")[2]
-    cells = [line.split() for line in part.splitlines() if line[:2] == "  "]
+    cells = [line.split() for line in part.splitlines() if line[:2] == "  "][1:]
     factor = {"s": 1, "ms": 1e-3, "µs": 1e-6}
     found = {}
     for row in cells:

@@ -11,7 +11,8 @@ from rich.console import Console
 
 from rooflines.reports.render import html, terminal
 from rooflines.reports.views import frames
-from rooflines.reports.views.run_tables import operator_table
+from rooflines.reports.views import run as view
+from rooflines.reports.views.run import operator_table
 from rooflines.reports.words.sentences import inferred_sentence
 from tests import samples
 
@@ -29,7 +30,7 @@ def marked():
 
 def printed(analysis):
     file = io.StringIO()
-    terminal.print_analysis(analysis, Console(file=file, width=100))
+    terminal.print_page(view.page(analysis), Console(file=file, width=100))
     return " ".join(file.getvalue().split())
 
 
@@ -47,11 +48,11 @@ def test_the_terminal_marks_the_name():
 
 
 def test_the_page_marks_the_name_and_shows_the_source():
-    name = operator_table(marked()).rows[0][1]
-    assert name.text.endswith(" *")
-    assert name.title.endswith(f"inferred: {SOURCE}")
-    assert SENTENCE in html.render(marked())
-    assert SENTENCE not in html.render(samples.analysis())
+    name = operator_table(marked()).rows[0].cells[1]
+    assert name.value.endswith(" *")
+    assert name.hover.endswith(f"inferred: {SOURCE}")
+    assert SENTENCE in html.render(view.page(marked()))
+    assert SENTENCE not in html.render(view.page(samples.analysis()))
 
 
 def test_the_json_and_the_table_hold_it_where_it_is():

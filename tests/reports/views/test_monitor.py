@@ -13,9 +13,13 @@ from rich.console import Console
 from rooflines.profiler.command import Ending
 from rooflines.profiler.monitored import Monitored, MonitorFile, PythonMemory, PythonSite, program_name, since
 from rooflines.profiler.records import DeviceSample, Environment
-from rooflines.reports.render import monitor_html, monitor_tensorboard
-from rooflines.reports.render.page import plotly_source
-from rooflines.reports.views.monitor import gpu_rows, headline, host_rows, own_memory, print_monitored, title
+from rooflines.reports.render import html, tensorboard
+from rooflines.reports.render.html import plotly_source
+from rooflines.reports.render.terminal import print_page
+from rooflines.reports.views import measured
+from rooflines.reports.views.monitor import gpu_rows, headline, host_rows, own_memory, title
+from rooflines.reports.views.monitor import page as page_of
+from rooflines.reports.views.monitor import timeline as timeline_of
 from rooflines.roofline.monitored import analyze_monitored
 from tests.usage_samples import BEGAN_NS, COUNTERS, gpu_samples, host_samples, machine_samples
 
@@ -48,16 +52,16 @@ def analysis(samples=(), **changes):
 
 def printed(found, width=80):
     console = Console(width=width, file=io.StringIO(), color_system=None)
-    print_monitored(found, console)
+    print_page(page_of(found), console)
     return console.file.getvalue()
 
 
 def test_the_table_on_a_machine_with_two_gpus():
     text = printed(analysis(machine_samples(), python_memory=MEMORY))
     lines = text.splitlines()
-    assert lines[0] == "python train.py · 5.00 s · exit code 0"
+    assert lines[0].startswith("python train.py · 5.00 s · exit code 0  ")
     assert max(map(len, lines)) <= 80
-    cells = {line.split("  ")[0].strip(): line for line in lines}
+    cells = {line.strip().split("  ")[0]: line for line in reversed(lines)}
     # 7.5 s of the processors in 5 s, by the system's account and not by the samples' 1.3.
     assert re.search(r"cores busy +1\.50 +1\.50 +of 2", cells["cores busy"])
     assert re.search(r"CPU time +7\.50 s  20 % in the system", cells["CPU time"])
@@ -65,8 +69,8 @@ def test_the_table_on_a_machine_with_two_gpus():
     assert re.search(r"CPU power +90\.0 W .*450 J \(±", cells["CPU power"])
     assert re.search(r"94 % \(\d+ %\) +33\d \(35\d\) W +1\.68 kJ \(±1\.\d %\) +5\.00 GiB +22 %", cells["cuda:0"])
     assert re.search(r"14 % \(14 %\) +1\d\d \(1\d\d\) W", cells["cuda:1"])
-    assert "cuda:0 was held down: software power cap 22 % of the time." in lines
-    assert "cuda:0, cuda:1: NVIDIA H100" in lines
+    assert "cuda:0 was held down: software power cap 22 % of the time." in text
+    assert "cuda:0, cuda:1: NVIDIA H100" in text
     assert "4711" not in text
     assert "\x1b" not in text
     assert "train.py:7" in text
@@ -96,7 +100,7 @@ def test_memory_and_board_are_rows_of_the_host_and_no_gpus():
     assert next(gpu_rows(found)).memory == "5.00 GiB"
     assert "dram" not in headline(found)
     assert "psys" not in headline(found)
-    page = monitor_html.render(found)
+    page = html.render(page_of(found))
     assert "<p>cuda:0: " in page
     assert "<p>dram: " not in page
 
@@ -120,8 +124,8 @@ def test_without_a_gpu_there_is_no_table_of_gpus():
     found = analysis((*host_samples(), *PARTS))
     assert list(gpu_rows(found)) == []
     assert "GPU  " not in printed(found)
-    assert "Devices, by what their samples say" not in monitor_html.render(found)
-    assert "Devices, by what their samples say" in monitor_html.render(analysis(machine_samples()))
+    assert "Devices, by what their samples say" not in html.render(page_of(found))
+    assert "Devices, by what their samples say" in html.render(page_of(analysis(machine_samples())))
 
 
 def test_gpus_and_processors_in_one_sentence():
@@ -145,7 +149,7 @@ def ending(largest_rss_bytes):
 def test_what_is_not_measured_is_not_in_the_table_and_a_line_says_why():
     bare = [DeviceSample(time_ns=BEGAN_NS + index * SECOND_NS, source="psutil", process_rss_bytes=1 << 20) for index in range(5)]
     text = printed(analysis(bare, ending=None, notes=("No GPU is sampled: NVML is not usable.",)))
-    assert [line.split("  ")[0] for line in text.splitlines()[2:4]] == ["", "resident memory"]
+    assert [line.strip().split("  ")[0] for line in text.splitlines()[4:7]] == ["What it took", "mean", "resident memory"]
     assert "CPU power is not measured: this system shows no RAPL energy counters." in text
     assert "No GPU is sampled: NVML is not usable." in text
     assert "GPU  " not in text
@@ -163,7 +167,7 @@ def test_nothing_sampled_is_said():
     found = analysis()
     assert found.usage is None
     assert "Nothing was sampled: the program ended sooner than a reading could be taken." in " ".join(printed(found).split())
-    assert "Nothing was sampled" in monitor_html.render(found)
+    assert "Nothing was sampled" in html.render(page_of(found))
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
@@ -184,7 +188,7 @@ def test_the_title_says_how_it_ended():
 
 
 def test_the_page_is_whole_and_fetches_nothing():
-    page = monitor_html.render(analysis(machine_samples(), python_memory=MEMORY))
+    page = html.render(page_of(analysis(machine_samples(), python_memory=MEMORY)))
     for part in ("verdict", "host", "usage", "python", "machine", "method"):
         assert f'<section id="{part}"' in page
     own = page.replace(plotly_source(), "")
@@ -198,26 +202,26 @@ def test_the_page_is_whole_and_fetches_nothing():
 
 def test_names_cannot_leave_their_place_in_the_page():
     gpus = tuple(msgspec.structs.replace(sample, device=HOSTILE) for sample in gpu_samples())
-    page = monitor_html.render(
-        analysis((*gpus, *host_samples()), program=HOSTILE, gpus={HOSTILE: HOSTILE}, python_memory=MEMORY, notes=(HOSTILE,))
+    page = html.render(
+        page_of(analysis((*gpus, *host_samples()), program=HOSTILE, gpus={HOSTILE: HOSTILE}, python_memory=MEMORY, notes=(HOSTILE,)))
     )
     assert "<script>alert(1)" not in page
 
 
 def test_the_timeline_has_a_row_for_the_program_itself():
-    timeline = monitor_html.timeline(analysis(machine_samples()))
+    timeline = timeline_of(analysis(machine_samples()))
     first = timeline.rows[0]
     assert (first.name, first.unit) == ("the program keeps busy", "cores")
     assert set(first.lines[0].y) == {1.3}
     assert timeline.window_text == ""
     assert timeline.marks == ()
-    assert monitor_html.timeline(analysis(gpu_samples())).rows[0].name == "power"
+    assert timeline_of(analysis(gpu_samples())).rows[0].name == "power"
 
 
 def test_a_directory_that_was_cut_off_says_so():
     found = analysis(host_samples(), status="running", ended_ns=None, ending=None)
     assert found.window_s == pytest.approx(6.0)
-    assert "cut off" in monitor_html.render(found)
+    assert "cut off" in html.render(page_of(found))
 
 
 # --- TensorBoard
@@ -227,8 +231,9 @@ def test_tensorboard_shows_every_series(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     whole = monitored(machine_samples())
+    found = analyze_monitored(whole)
     for _ in range(2):  # writing again replaces the file
-        path = monitor_tensorboard.write(analyze_monitored(whole), whole.samples, tmp_path)
+        path = tensorboard.write(page_of(found), tmp_path / "report", measured.of_program(found, whole.samples))
     assert [path] == list(tmp_path.iterdir())
     events = EventAccumulator(str(path), size_guidance={"scalars": 0})
     events.Reload()
@@ -240,9 +245,9 @@ def test_tensorboard_shows_every_series(tmp_path):
 
 
 def test_a_long_series_is_thinned_and_a_short_one_beside_it_is_not():
-    long = [DeviceSample(time_ns=index, source="psutil") for index in range(3 * monitor_tensorboard.MOST_READINGS)]
+    long = [DeviceSample(time_ns=index, source="psutil") for index in range(3 * measured.MOST_READINGS)]
     short = [DeviceSample(time_ns=index, source="rapl") for index in range(7)]
-    kept = monitor_tensorboard._thinned([*long, *short])
+    kept = measured.thinned([*long, *short])
     assert [sample.time_ns for sample in kept if sample.source == "psutil"] == list(range(0, len(long), 3))
     assert [sample for sample in kept if sample.source == "rapl"] == short
 

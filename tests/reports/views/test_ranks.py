@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from html.parser import HTMLParser
 
 import msgspec
 import pytest
 from rich.console import Console
 
-from rooflines.reports.render.ranks_html import bars, render
-from rooflines.reports.views.ranks import collectives_csv, print_ranks, ranks_csv
+from rooflines.reports.render.html import render
+from rooflines.reports.render.terminal import print_page
+from rooflines.reports.views.ranks import bars, collectives_csv, page, ranks_csv
 from rooflines.roofline.ranks import CollectiveRow, RankAnalysis, RankRow, Spread, Straggler, UnmatchedRow
 
 pytestmark = pytest.mark.unit
@@ -54,7 +56,7 @@ def sample(count=2, group="0", **more):
 
 def printed(analysis, width=80, **options):
     out = io.StringIO()
-    print_ranks(analysis, Console(file=out, width=width, **options))
+    print_page(page(analysis), Console(file=out, width=width, **options))
     return out.getvalue()
 
 
@@ -70,7 +72,7 @@ def test_it_fits_80_columns_and_says_who_is_late():
 
 def test_a_long_group_gives_way_to_the_numbers():
     text = printed(sample(group="data_parallel_" * 20))
-    rows = [line for line in text.splitlines() if line.startswith("allreduce")]
+    rows = [line for line in text.splitlines() if line.startswith("  allreduce")]
     assert len(rows) == 1
     assert len(rows[0]) <= 80
     assert "4.19 MB" in rows[0]
@@ -78,9 +80,9 @@ def test_a_long_group_gives_way_to_the_numbers():
 
 def test_of_many_ranks_those_that_are_waited_for_are_shown():
     lines = printed(sample(200)).splitlines()
-    table = [line for line in lines if line[:5].strip().isdigit()]
+    table = [line for line in lines if line[:6].strip().isdigit()]
     assert len(table) == 24
-    assert table[-1].startswith(" 199")
+    assert table[-1].startswith("   199")
     assert any("24 of 200 ranks" in line for line in lines)
 
 
@@ -89,7 +91,7 @@ def test_a_name_cannot_steer_the_terminal_and_ascii_is_enough():
     assert "\x1b" not in text
     assert "\x07" not in text
     out = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    print_ranks(sample(group="μ"), Console(file=out, width=80))
+    print_page(page(sample(group="μ")), Console(file=out, width=80))
     out.flush()
 
 
@@ -97,7 +99,7 @@ def test_what_is_absent_is_a_dash_and_nothing_is_late_where_nobody_waited():
     bare = msgspec.structs.replace(sample(), straggler=None, collectives=(), ranks=(rank(0, matched=0, hidden_fraction=None), rank(1)))
     text = printed(bare)
     assert "No collective was matched across ranks." in text
-    assert [line.split()[-4:] for line in text.splitlines() if line.startswith("   0")] == [["-", "-", "-", "-"]]
+    assert [line.split()[-4:] for line in text.splitlines() if line.startswith("     0")] == [["–", "–", "–", "–"]]
 
 
 def test_a_transfer_that_another_rank_may_cut_short_is_marked():
@@ -121,23 +123,23 @@ class Tags(HTMLParser):
 
 
 def test_the_page_holds_names_as_text_and_asks_for_nothing():
-    page = render(sample(group=SCRIPT, device_name=SCRIPT, notes=(f'rank 0: {SCRIPT} "quoted"',)))
-    found = Tags(page)
-    assert "script" not in found.tags
-    assert "://" not in page
+    text = render(page(sample(group=SCRIPT, device_name=SCRIPT, notes=(f'rank 0: {SCRIPT} "quoted"',))))
+    found = Tags(text)
+    assert found.tags.count("script") == 2  # the theme and the tables
+    assert "<script>alert" not in text
+    assert not re.search(r'(?:src|href)="(?!#|data:)', text)
     assert found.text.count(SCRIPT) >= 3
-    assert "default-src 'none'" in page
+    assert "default-src 'none'" in text
     assert found.tags.count("section") == 4
 
 
 def test_bars_are_on_one_scale_and_fill_the_span():
-    first, second = bars(
-        sample(ranks=(rank(0), rank(1, span_s=0.01, busy_s=0.01, idle_s=0.0, compute_s=0.01, exposed_communication_s=0)))
-    )
-    assert sum(piece.width for piece in first.pieces) == pytest.approx(100)
+    drawn = bars(sample(ranks=(rank(0), rank(1, span_s=0.01, busy_s=0.01, idle_s=0.0, compute_s=0.01, exposed_communication_s=0))))
+    first, second = drawn.rows
+    assert sum(part.share for part in first.parts) == pytest.approx(1)
     # 10 ms compute, 15 - 10 - 4 = 1 ms copies, 4 ms exposed, 5 ms idle of 20 ms
-    assert [round(piece.width) for piece in first.pieces] == [50, 5, 20, 25]
-    assert [(piece.name, round(piece.width)) for piece in second.pieces] == [("compute", 50)]
+    assert [round(100 * part.share) for part in first.parts] == [50, 5, 20, 25]
+    assert [(part.name, round(100 * part.share)) for part in second.parts] == [("compute", 50)]
 
 
 def test_csv_has_every_field_and_no_formula():

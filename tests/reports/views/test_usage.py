@@ -14,12 +14,13 @@ from rich.console import Console
 from rooflines.pipeline.reporting import report
 from rooflines.profiler.records import DeviceSample
 from rooflines.reports.charts.figure import as_svg
+from rooflines.reports.charts.interactive import timeline_data
 from rooflines.reports.charts.usage import timeline_caption, usage_timeline
-from rooflines.reports.charts.usage_figure import usage_figure
-from rooflines.reports.charts.usage_interactive import timeline_data
+from rooflines.reports.charts.usage_figure import timeline_figure
 from rooflines.reports.render import html, pdf
-from rooflines.reports.render.terminal import print_analysis
-from rooflines.reports.views.usage_table import usage_table, write_samples_csv
+from rooflines.reports.render.terminal import print_page
+from rooflines.reports.views import run as view
+from rooflines.reports.views.usage import usage_table, write_samples_csv
 from rooflines.reports.words.sentences import saving
 from rooflines.reports.words.usage_sentences import missing_usage, usage_remarks, usage_sentences
 from rooflines.roofline.usage import Window, usage, usage_of
@@ -41,7 +42,7 @@ def with_usage(found):
 
 def terminal_text(analysis, width=120):
     console = Console(width=width, file=io.StringIO(), color_system=None)
-    print_analysis(analysis, console)
+    print_page(view.page(analysis), console)
     return console.file.getvalue()
 
 
@@ -70,7 +71,7 @@ def test_what_was_not_sampled_is_neither_said_nor_tabled():
     only = with_usage(usage_of(taken))
     assert usage_sentences(only) == ["cuda:0: 40 to 44 °C, 44 at most."]
     assert usage_remarks(only) == []
-    assert usage_table(only).columns == (("device", ""), ("temperature", "highest"))
+    assert [(one.label, one.unit) for one in usage_table(only).columns] == [("device", ""), ("temperature", "highest")]
     assert [row.name for row in usage_timeline(only).rows] == ["temperature"]
 
 
@@ -111,9 +112,9 @@ def test_memory_errors_and_a_lost_device_are_told():
 
 def test_the_table_has_a_row_a_device(machine):
     table = usage_table(machine)
-    assert [row[0] for row in table.rows] == ["cuda:0", "cuda:1", "host"]
-    assert dict(zip(table.columns, table.rows[0], strict=True))["energy", "a step"] == "33.7 J ±2 %"
-    assert {len(row) for row in table.rows} == {len(table.columns)}
+    assert [row.cells[0] for row in table.rows] == ["cuda:0", "cuda:1", "host"]
+    assert dict(zip([one.name for one in table.columns], table.rows[0].cells, strict=True))["energy_a_step"] == "33.7 J ±2 %"
+    assert {len(row.cells) for row in table.rows} == {len(table.columns)}
 
 
 def test_the_timeline_shares_its_time_with_the_steps(machine):
@@ -141,19 +142,19 @@ def test_many_steps_are_a_field_without_marks(machine):
 def test_names_of_devices_are_text_on_the_page_and_in_the_figure():
     name = f"{variants.HOSTILE}$x$"
     hostile = with_usage(usage_of(gpu_samples(name)))
-    page = html.render(hostile)
+    page = html.render(view.page(hostile))
     assert "<script>alert(1)" not in page
     assert timeline_data(usage_timeline(hostile))["rows"][0]["lines"][0]["name"].startswith("&lt;script&gt;")
-    texts = [text.get_text() for axes in usage_figure(hostile).axes for text in axes.texts]
+    texts = [text.get_text() for axes in timeline_figure(usage_timeline(hostile)).axes for text in axes.texts]
     assert name in texts
-    ElementTree.fromstring(as_svg(usage_figure(hostile)))
+    ElementTree.fromstring(as_svg(timeline_figure(usage_timeline(hostile))))
 
 
 def test_every_report_says_what_the_devices_did(machine, tmp_path):
-    page = html.render(machine)
+    page = html.render(view.page(machine))
     assert page.count("throttled for 1.10 s (software power cap 22 %)") == 1
     assert 'id="usage-data"' in page
-    text = " ".join(" ".join(one.extract_text() for one in PdfReader(pdf.write(machine, tmp_path / "r.pdf")).pages).split())
+    text = " ".join(" ".join(one.extract_text() for one in PdfReader(pdf.write(view.page(machine), tmp_path / "r.pdf")).pages).split())
     for expected in (
         "Device activity in the timed steps",
         "33.7 J ±2 %",
@@ -174,9 +175,8 @@ def test_the_terminal_keeps_its_width(machine, width):
 
 def test_without_samples_each_report_says_so_or_nothing():
     bare = samples.analysis()
-    assert usage_timeline(bare) is usage_table(bare) is usage_figure(bare) is None
-    assert missing_usage(bare) in html.render(bare)
-    assert pdf.content(bare)["usage"]["missing"] == missing_usage(bare)
+    assert usage_timeline(bare) is usage_table(bare) is None
+    assert missing_usage(bare) in html.render(view.page(bare))
     assert "in the timed steps" not in terminal_text(bare)
 
 

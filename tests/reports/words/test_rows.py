@@ -10,9 +10,11 @@ from msgspec.structs import replace
 from rich.console import Console
 
 import rooflines
-from rooflines.reports.render import pdf, tensorboard
-from rooflines.reports.render.terminal import print_analysis
-from rooflines.reports.views.run_tables import operator_table
+from rooflines.reports.document import Paragraph
+from rooflines.reports.render import markdown, pdf
+from rooflines.reports.render.terminal import print_page
+from rooflines.reports.views import run as view
+from rooflines.reports.views.run import operator_table
 from rooflines.reports.words.rows import dominant_kernel, flagged_rows, module_text, table_order, table_rows, table_title
 from rooflines.reports.words.sentences import flag_sentence
 from rooflines.reports.words.text import operator_name, shorten_path
@@ -20,7 +22,7 @@ from rooflines.roofline.analysis import Coverage, Kernel, OperatorRow
 from tests.reports import variants
 from tests.samples import analysis as sample
 
-TRACES = Path(__file__).parent.parent / "data" / "traces"
+TRACES = Path(__file__).parent.parent.parent / "data" / "traces"
 REAL = ["bert-small_h100_inference", "vit-b16_mi300x_inference", "nccl_collectives", "ddp_rank0", "toy_mi250_training"]
 
 
@@ -36,7 +38,7 @@ def rows_of(*rows: OperatorRow):
 
 def shown(analysis, width=80):
     file = io.StringIO()
-    print_analysis(analysis, Console(file=file, width=width))
+    print_page(view.page(analysis), Console(file=file, width=width))
     return file.getvalue()
 
 
@@ -99,15 +101,17 @@ def test_the_order_is_by_what_could_be_gained():
 @pytest.mark.unit
 def test_operators_without_a_count_are_rows_in_every_report(tmp_path):
     analysis = variants.repeated()
-    for text in (shown(analysis), tensorboard._operators(analysis)):
+    for text in (shown(analysis), markdown.render(view.page(analysis)).replace("\\", "")):
         assert "element-wise fill" in text or "element-w" in text
         assert "unmodel" in text
         assert "×12" in text
-    assert any("element-wise" in row["cells"][1] for row in pdf.content(analysis)["operators"]["rows"])
+    sections = pdf.content(view.page(analysis))["sections"]
+    tables = [block for section in sections for block in section["blocks"] if block["kind"] == "table"]
+    assert any("element-wise" in cell["text"] for table in tables for row in table["rows"] for cell in row["cells"])
     table = operator_table(analysis)
-    remarks = [text for detail in table.details if detail for text in detail.remarks]
+    remarks = [part.text for row in table.rows for part in row.detail if isinstance(part, Paragraph)]
     assert remarks == ["No count: launched outside any operator."]
-    assert "FillFunctor" in table.rows[[one.reason != "" for one in table_rows(analysis)].index(True)][1].title
+    assert "FillFunctor" in table.rows[[one.reason != "" for one in table_rows(analysis)].index(True)].cells[1].hover
 
 
 @pytest.mark.unit
@@ -116,10 +120,10 @@ def test_kernels_are_short_and_their_full_name_is_kept():
     one = next(row for row in table_rows(analysis) if row.row.name == "aten::mm")
     assert dominant_kernel(one.row) == "GEMM bf16 128x128x64 (cuBLAS)"
     assert (one.row.kernels[0].calls, one.row.kernels[0].streams) == (12, (7,))
-    detail = operator_table(analysis).details[table_rows(analysis).index(one)]
-    cell = detail.kernels.rows[0][0]
-    assert (cell.text, cell.title) == ("GEMM bf16 128x128x64 (cuBLAS)", one.row.kernels[0].name)
-    assert len(detail.modules.rows) == 12
+    modules, kernels = operator_table(analysis).rows[table_rows(analysis).index(one)].detail
+    cell = kernels.rows[0].cells[0]
+    assert (cell.value, cell.hover) == ("GEMM bf16 128x128x64 (cuBLAS)", one.row.kernels[0].name)
+    assert len(modules.rows) == 12
     assert "GEMM bf16 128x128x64 (cuBLAS)" in shown(analysis, 160)
 
 

@@ -5,37 +5,30 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
 from rooflines.profiler.records import DeviceSample
+from rooflines.reports.document import ABSENT, Column, Row, Table
 from rooflines.reports.words.text import inert
 from rooflines.reports.words.usage_sentences import devices_apart, peak_power
 from rooflines.roofline.analysis import Analysis, DeviceUsage
 from rooflines.units import binary_bytes, percent, si, significant
 
-DASH = "–"
 
-
-class UsageTable(NamedTuple):
-    """Titles (with a remark) and cells; only the columns in which some device has a figure."""
-
-    columns: tuple[tuple[str, str], ...]
-    rows: tuple[tuple[str, ...], ...]
-
-
-def usage_table(analysis: Analysis) -> UsageTable | None:
-    """A row a device, accelerators first; None where nothing was sampled."""
+def usage_table(analysis: Analysis) -> Table | None:
+    """A row a device, accelerators first, and only the columns in which some device has a figure; None where nothing was sampled."""
     if analysis.usage is None or not analysis.usage.devices:
         return None
     devices = devices_apart(analysis.usage.devices)
     energy = "a step" if analysis.usage.steps else "in all"
-    kept = [(title, remark, cell) for title, remark, cell in _COLUMNS if any(cell(one) is not None for one in devices)]
-    return UsageTable(
-        columns=(("device", ""), *((title, remark or energy) for title, remark, _ in kept)),
-        rows=tuple((one.device, *(cell(one) or DASH for _, _, cell in kept)) for one in devices),
+    kept = [one for one in _COLUMNS if any(one[2](device) is not None for device in devices)]
+    columns = (
+        Column("device", format="middle"),
+        *(Column(label, remark or energy, priority=place) for place, (label, remark, _) in enumerate(kept, start=1)),
     )
+    rows = tuple(Row((one.device, *(cell(one) or ABSENT for _, _, cell in kept))) for one in devices)
+    return Table(name="devices", caption="Devices, by what their samples say", columns=columns, rows=rows, show="always")
 
 
 def write_samples_csv(samples: Sequence[DeviceSample], path: Path) -> Path:

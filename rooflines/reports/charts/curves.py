@@ -1,52 +1,31 @@
-"""The figures of a study as Matplotlib draws them: curves, bars, and rooflines with several backends on them."""
+"""Curves and horizontal bars as Matplotlib draws them, each in the colour of its backend."""
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rooflines.reports.charts.figure import SANS, roofline_figure
+from rooflines.reports.charts.figure import SANS
+from rooflines.reports.charts.kinds import Beams, Curves
 from rooflines.reports.charts.palette import INK, Ink, Theme, category_colour, category_mark
-from rooflines.reports.document import Bars, Curves, Figure, Rooflines, Series
-from rooflines.units import scale, significant
+from rooflines.units import scale
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Picture
 
 _TEXT, _SMALL = 7.5, 6.8
-_WIDTH_IN = 7.6
-_CURVES_IN, _ROOFLINE_IN = 2.5, 5.0
+_CURVES_IN = 2.5
 _BAR_IN, _BARS_MARGIN_IN = 0.3, 0.55
 _LEFT_IN, _RIGHT_IN, _TOP_IN, _BOTTOM_IN = 0.55, 1.75, 0.3, 0.4
 _LABEL_IN = 1.35
 _LABEL_GAP_IN, _CHARACTER_IN = 0.35, 0.06
 _LINE_POINTS = 9.0
-_PNG_DPI = 160
 # From this ratio of the largest to the smallest value on, an axis is logarithmic.
 _WIDE = 12.0
 _MOST_MARKS = 12
 _PAPER_DASH = (0, (1.5, 2))
-
-
-def draw(figure: Figure, *, dark: bool = False) -> Picture:
-    """``figure`` as a picture in the colours of a theme."""
-    theme: Theme = "dark" if dark else "light"
-    if isinstance(figure, Curves):
-        return _curves(figure, theme)
-    if isinstance(figure, Bars):
-        return _bars(figure, theme)
-    assert isinstance(figure, Rooflines)
-    return roofline_figure(figure.analysis, width_in=_WIDTH_IN, height_in=_ROOFLINE_IN, dark=dark)
-
-
-def as_png(picture: Picture) -> bytes:
-    """The picture as a PNG that is the same from run to run."""
-    buffer = io.BytesIO()
-    picture.savefig(buffer, format="png", dpi=_PNG_DPI, metadata={"Software": None})
-    return buffer.getvalue()
 
 
 def _axes(
@@ -70,13 +49,15 @@ def _axes(
     return picture, axes
 
 
-def _curves(curves: Curves, theme: Theme) -> Picture:
+def curves_figure(curves: Curves, *, width_in: float, dark: bool = False) -> Picture:
+    """Curves with their names at their ends, and what a paper printed as dotted lines."""
     from matplotlib.ticker import MaxNLocator
 
+    theme: Theme = "dark" if dark else "light"
     ink = INK[theme]
     longest = max((len(one.backend) + (7 if one.paper is not None else 0) for one in curves.series), default=0)
     right = _LABEL_GAP_IN + _CHARACTER_IN * longest
-    picture, axes = _axes(_WIDTH_IN, _CURVES_IN, theme, left=_LEFT_IN, right=right, top=_TOP_IN, bottom=_BOTTOM_IN)
+    picture, axes = _axes(width_in, _CURVES_IN, theme, left=_LEFT_IN, right=right, top=_TOP_IN, bottom=_BOTTOM_IN)
     values = [value for one in curves.series for value in (*one.y, *([one.paper] if one.paper is not None else [])) if value > 0]
     if not values:
         axes.set_axis_off()
@@ -168,13 +149,15 @@ def _end_labels(axes: Axes, ends: Sequence[tuple[float, str, str]], low: float, 
         )  # fmt: skip
 
 
-def _bars(bars: Bars, theme: Theme) -> Picture:
+def beams_figure(bars: Beams, *, width_in: float, dark: bool = False) -> Picture:
+    """Bars with their values at their ends, and what a paper printed below them in outline."""
+    theme: Theme = "dark" if dark else "light"
     ink = INK[theme]
-    height = _BARS_MARGIN_IN + _BAR_IN * max(1, len(bars.bars))
-    picture, axes = _axes(_WIDTH_IN, height, theme, left=_LABEL_IN, right=_RIGHT_IN, top=0.3, bottom=0.25)
-    largest = max([value for bar in bars.bars for value in (bar.value, bar.paper or 0.0)], default=1.0) or 1.0
+    height = _BARS_MARGIN_IN + _BAR_IN * max(1, len(bars.beams))
+    picture, axes = _axes(width_in, height, theme, left=_LABEL_IN, right=_RIGHT_IN, top=0.3, bottom=0.25)
+    largest = max([value for bar in bars.beams for value in (bar.value, bar.paper or 0.0)], default=1.0) or 1.0
     axes.set_xlim(0, largest)
-    axes.set_ylim(len(bars.bars) - 0.5, -0.5)
+    axes.set_ylim(len(bars.beams) - 0.5, -0.5)
     axes.set_yticks([])
     axes.set_xticks([])
     axes.spines["bottom"].set_visible(False)
@@ -184,7 +167,7 @@ def _bars(bars: Bars, theme: Theme) -> Picture:
         axes.text(x, y, words, **style)
 
     beside = largest * 0.012
-    for index, bar in enumerate(bars.bars):
+    for index, bar in enumerate(bars.beams):
         colour = category_colour(bar.backend, theme)
         text(-0.015, index, bar.label, ha="right", transform=axes.get_yaxis_transform())
         if bar.value > 0:
@@ -202,9 +185,3 @@ def _bars(bars: Bars, theme: Theme) -> Picture:
 def _family(axes: Axes) -> None:
     for label in (*axes.get_xticklabels(), *axes.get_yticklabels()):
         label.set_fontfamily(SANS)
-
-
-def series_text(series: Series) -> str:
-    """A curve in words, for those who do not see it."""
-    paper = f"; the paper printed {significant(series.paper)}" if series.paper is not None else ""
-    return f"{series.backend} from {significant(series.y[0])} to {significant(series.y[-1])}{paper}"
