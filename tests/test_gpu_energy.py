@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.profiler.nvml_driver.signals import Constant, lines
+from tests.profiler.samplers.nvml_driver.signals import Constant, lines
 
 pytestmark = [pytest.mark.unit, pytest.mark.alone]
 SCRIPT = Path(__file__).resolve().parent.parent / "benchmarks" / "gpu_energy.py"

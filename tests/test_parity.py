@@ -19,15 +19,14 @@ from torch.nn import functional
 from torch.utils._pytree import tree_map_only
 from torchvision.models import get_model
 
-from rooflines.profiler.fakes import fake_tensors
-from rooflines.profiler.noted import note
-from rooflines.profiler.recorder import record
+from rooflines.profiler.dispatch.fakes import fake_tensors
+from rooflines.profiler.dispatch.recorder import record, record_lossy_calls
 from rooflines.profiler.trace.calls import build_calls
 from rooflines.profiler.trace.reader import read_trace
 from rooflines.profiler.trace.records import STEP_PREFIX
-from rooflines.roofline.attribution import attribute
-from rooflines.roofline.work import count
-from tests.roofline.work.traces import record_trace
+from rooflines.roofline.attribution.attribute import attribute
+from rooflines.roofline.formulas import count
+from tests.roofline.formulas.traces import record_trace
 
 pytestmark = pytest.mark.slow
 
@@ -65,7 +64,7 @@ def traced(case, path) -> Figures:
             case.step(*case.inputs)
 
     trace = read_trace(record_trace(body, path / "trace.json"))
-    found = attribute(trace, build_calls(trace), noted=note(lambda: case.step(*case.inputs)))
+    found = attribute(trace, build_calls(trace), stored_calls=record_lossy_calls(lambda: case.step(*case.inputs)))
     assert found.gaps == ()
     return summed((row.signature.name, row.count.work, row.calls) for row in found.rows if row.count.work)
 

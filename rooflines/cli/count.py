@@ -16,6 +16,7 @@ from rooflines.cli.options import (
     ChannelsLast,
     Directory,
     Formats,
+    Formulas,
     ImageSize,
     Mode,
     Precision,
@@ -70,6 +71,7 @@ def count(
     ] = False,
     formats: Formats = None,
     output: Directory = None,
+    formulas: Formulas = None,
 ) -> None:
     """Count FLOPs and bytes of a model, operator by operator, without data and without running it.
 
@@ -77,9 +79,9 @@ def count(
 
     [bold]rooflines count --model hf:path/to/config.json --mode training --by module[/bold]
     """
-    from rooflines.profiler.collect import quiet_profiler
-    from rooflines.profiler.options import Options
-    from rooflines.roofline.against import count_against
+    from rooflines.profiler.recording.collect import quiet_profiler
+    from rooflines.profiler.workloads.options import Options
+    from rooflines.roofline.counting.other_counters import count_against
 
     if (model is None) == (target is None):
         raise UsageError("give one model.", hint="For example: rooflines count --model resnet50")

@@ -108,6 +108,7 @@ def timeline_data(timeline: Timeline) -> dict[str, Any]:
     """The timeline as plain containers; a line that is not the first of its device in a row is marked as ``second``."""
     plain: dict[str, Any] = msgspec.to_builtins(timeline)
     for row in plain["rows"]:
+        row |= {"name": plotly_text(row["name"]), "unit": plotly_text(row["unit"])}
         seen: set[str] = set()
         for line in row["lines"]:
             line["second"] = line["device"] in seen

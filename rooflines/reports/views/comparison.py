@@ -13,8 +13,8 @@ from rooflines.reports.document import ABSENT, Block, Cell, Column, Facts, Page,
 from rooflines.reports.words.sentences import subject
 from rooflines.reports.words.text import Scale, column_scale, inert, short_name, shorten_shapes
 from rooflines.roofline.analysis import Analysis
-from rooflines.roofline.compare import count_of_calls, signed_seconds
-from rooflines.roofline.comparison import Change, Comparison, Figures, Subject
+from rooflines.roofline.comparison.compare import count_of_calls, signed_seconds
+from rooflines.roofline.comparison.records import Change, Comparison, Figures, Subject
 from rooflines.units import percent, significant
 
 By = Literal["operator", "module"]

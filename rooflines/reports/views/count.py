@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from rooflines.reports.document import ABSENT, Block, Cell, Column, Page, Paragraph, Row, Section, Table
-from rooflines.roofline.count import Count, ModuleCount, OperatorCount
+from rooflines.roofline.counting.count import Count, ModuleCount, OperatorCount
 from rooflines.units import percent, si, significant
 
 if TYPE_CHECKING:
     from rooflines.profiler.records import StepMemory, Workload
-    from rooflines.roofline.against import OtherCount
+    from rooflines.roofline.counting.other_counters import OtherCount
 
 By = Literal["operator", "module"]
 _MOST_UNKNOWN = 8

@@ -9,18 +9,15 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Any
 
-from rooflines.profiler.records import DeviceSample
+from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.reports.document import Measured, Point
 from rooflines.roofline.analysis import Analysis
-from rooflines.roofline.monitored import MonitorAnalysis
-from rooflines.roofline.usage import held_down
+from rooflines.roofline.usage.device_usage import THROTTLED, held_down
+from rooflines.roofline.usage.monitored import MonitorAnalysis
 
 # TensorBoard itself shows a thousand points of a curve; samples.csv has all.
 MOST_READINGS = 5_000
 _NANOSECONDS = 1e9
-# Names, times and lists are no curves; what holds the clocks down is one of 0 and 1.
-_NO_CURVES = ("time_ns", "source", "device", "core_utilization", "throttle_reasons")
-_CURVES = tuple(name for name in DeviceSample.__struct_fields__ if name not in _NO_CURVES)
 
 
 def of_run(analysis: Analysis, samples: Sequence[DeviceSample]) -> Measured:
@@ -48,13 +45,12 @@ def _samples(samples: Sequence[DeviceSample], *, of_run: bool) -> Iterator[Point
     """Every field that was measured as a curve of its device; the horizontal axis counts milliseconds from the first sample."""
     start_ns = min((sample.time_ns for sample in samples), default=0)
     for sample in samples:
-        values = {field: getattr(sample, field) for field in _CURVES}
+        values = sample.numbers()
         if of_run and sample.throttle_reasons is not None:
-            values["throttled"] = float(bool(held_down(sample.throttle_reasons)))
+            values[THROTTLED] = float(bool(held_down(sample.throttle_reasons)))
         milliseconds = (sample.time_ns - start_ns) // 1_000_000
         for field, value in values.items():
-            if value is not None:
-                yield Point(f"{sample.device}/{field}", value, milliseconds, sample.time_ns / _NANOSECONDS)
+            yield Point(f"{sample.device}/{field}", value, milliseconds, sample.time_ns / _NANOSECONDS)
 
 
 def thinned(samples: Sequence[DeviceSample]) -> list[DeviceSample]:

@@ -7,17 +7,18 @@ from typing import NamedTuple
 
 import msgspec
 
-from rooflines.profiler.monitored import PythonMemory
+from rooflines.profiler.monitor.monitored import PythonMemory
 from rooflines.profiler.records import Workload
+from rooflines.profiler.samplers.fields import Summary
 from rooflines.reports.charts.usage import Line, Timeline, timeline_caption, usage_timeline
 from rooflines.reports.charts.usage import Row as TimelineRow
 from rooflines.reports.document import Block, Column, Facts, Figure, Page, Paragraph, Row, Section, Table
 from rooflines.reports.views.usage import usage_table
 from rooflines.reports.words.usage_sentences import energy_text, peak_power, refusal_text, usage_sentences
 from rooflines.roofline.analysis import Analysis, DeviceUsage
-from rooflines.roofline.monitored import MonitorAnalysis
-from rooflines.roofline.usage import HOST, is_host
-from rooflines.units import binary_bytes, percent, seconds, si, significant
+from rooflines.roofline.usage.device_usage import HOST, figure, is_accelerator, is_host
+from rooflines.roofline.usage.monitored import MonitorAnalysis
+from rooflines.units import binary_bytes, percent, quantity, seconds, si, significant
 
 _SITES, _SITES_IN_BRIEF = 15, 10
 _REASONS = 3
@@ -27,6 +28,8 @@ _COUNTED = {
     "dram": ("memory power", "RAPL, all memory"),
     "psys": ("board power", "RAPL, CPUs and memory in it"),
 }
+# The column of each figure of a declared field, without one the mean's.
+_COLUMN_OF: dict[Summary, str] = {"highest": "peak", "difference": "total", "integral": "total"}
 # What the timeline leaves room for above its highest curve.
 _ROOM = 1.12
 _CUT_OFF = ("cut off", "The monitor has not come to its end; this is what it had sampled.")
@@ -233,6 +236,7 @@ def host_rows(analysis: MonitorAnalysis) -> Iterator[HostRow]:
     if heat is not None:
         yield HostRow("CPU temperature", f"{heat.mean:.0f} °C", f"{heat.highest:.0f} °C")
     yield from _power_rows(analysis)
+    yield from _declared_rows(analysis)
 
 
 def _memory_rows(analysis: MonitorAnalysis, host: DeviceUsage | None) -> Iterator[HostRow]:
@@ -254,13 +258,28 @@ def _memory_rows(analysis: MonitorAnalysis, host: DeviceUsage | None) -> Iterato
 
 
 def _power_rows(analysis: MonitorAnalysis) -> Iterator[HostRow]:
-    """The host's energy counters, a row each: the board's holds the packages, so they are not to be added up."""
+    """Every device's energy but the GPUs', a row each: the board's counter holds the packages, so they are not to be added up."""
     for one in analysis.usage.devices if analysis.usage is not None else ():
-        if is_host(one.device) and one.energy is not None:
-            name, remark = _COUNTED.get(one.device, (f"{one.device} power", "RAPL"))
+        if not is_accelerator(one) and one.energy is not None:
+            name, remark = _COUNTED.get(one.device, (f"{one.device} power", "RAPL" if is_host(one.device) else ""))
             peak = peak_power(one)
             watts = "" if peak is None else si(peak, "W")
             yield HostRow(name, si(one.mean_power_w or 0.0, "W"), watts, energy_text(one.energy), remark)
+
+
+def _declared_rows(analysis: MonitorAnalysis) -> Iterator[HostRow]:
+    """The fields that samplers of other packages declare, a row for each device that has them."""
+    usage = analysis.usage
+    for one in usage.devices if usage is not None else ():
+        for key, field in usage.fields.items() if usage is not None else ():
+            cells = {}
+            for summary in field.summary if "table" in field.shown else ():
+                value = figure(one, key, summary)
+                if value is not None:
+                    column = _COLUMN_OF.get(summary, "mean")
+                    cells[column] = quantity(value, field.unit_of(summary))
+            if cells:
+                yield HostRow(field.label, **cells, remark="" if one.device == HOST else one.device)
 
 
 def gpu_rows(analysis: MonitorAnalysis) -> Iterator[GpuRow]:
@@ -344,7 +363,7 @@ def python_sites(memory: PythonMemory, most: int) -> tuple[tuple[str, str, str],
 
 
 def _gpus(analysis: MonitorAnalysis) -> list[DeviceUsage]:
-    return [one for one in analysis.usage.devices if not is_host(one.device)] if analysis.usage is not None else []
+    return [one for one in analysis.usage.devices if is_accelerator(one)] if analysis.usage is not None else []
 
 
 def _cores(busy: float) -> str:
@@ -389,7 +408,7 @@ def _without_host(as_run: Analysis) -> Analysis:
     """The GPUs alone: the host and its parts are told in full by the table."""
     if as_run.usage is None:
         return as_run
-    devices = tuple(one for one in as_run.usage.devices if not is_host(one.device))
+    devices = tuple(one for one in as_run.usage.devices if is_accelerator(one))
     return msgspec.structs.replace(as_run, usage=msgspec.structs.replace(as_run.usage, devices=devices))
 
 

@@ -11,7 +11,7 @@ import msgspec
 from rooflines._version import __version__
 from rooflines.reports.document import Bar, BarRow, Block, Cell, Column, Page, Paragraph, Part, Row, Section, Table, Value
 from rooflines.reports.words.text import inert
-from rooflines.roofline.ranks import CollectiveRow, RankAnalysis, RankRow, UnmatchedRow
+from rooflines.roofline.ranks.records import MatchedRow, RankAnalysis, RankRow, UnmatchedRow
 from rooflines.units import percent, seconds, si
 
 _MOST_RANKS = 24
@@ -176,7 +176,7 @@ def _shown(analysis: RankAnalysis) -> list[Paragraph]:
     return [Paragraph(text, "note", "brief")]
 
 
-def collective_table(rows: Sequence[CollectiveRow]) -> Table:
+def collective_table(rows: Sequence[MatchedRow]) -> Table:
     """What the collectives of each kind, group and size took and reached."""
     return Table(
         name="collectives",
@@ -197,7 +197,7 @@ def collective_table(rows: Sequence[CollectiveRow]) -> Table:
     )  # fmt: skip
 
 
-def collective_name(row: CollectiveRow) -> str:
+def collective_name(row: MatchedRow) -> str:
     """Kind, group and how many ranks are in it: ``allreduce pg 0 of 8``."""
     group = f" pg {row.group}" if row.group is not None else ""
     return f"{row.kind}{group}{f' of {row.group_size}' if row.group_size else ''}"
@@ -216,8 +216,8 @@ def ranks_csv(analysis: RankAnalysis) -> str:
 
 
 def collectives_csv(analysis: RankAnalysis) -> str:
-    """A row a kind, group and size of matched collectives, with the fields of ``CollectiveRow``."""
-    return _csv(analysis.collectives, CollectiveRow)
+    """A row a kind, group and size of matched collectives, with the fields of ``MatchedRow``."""
+    return _csv(analysis.collectives, MatchedRow)
 
 
 def _csv(rows: Sequence[msgspec.Struct], kind: type[msgspec.Struct]) -> str:
@@ -239,6 +239,6 @@ def _most_waited_for(ranks: Sequence[RankRow]) -> Sequence[RankRow]:
     return sorted(chosen, key=lambda row: row.rank)
 
 
-def _is_partial(row: CollectiveRow) -> bool:
+def _is_partial(row: MatchedRow) -> bool:
     """Whether the last to enter may be a rank that was not given."""
     return row.group_size is not None and row.ranks < row.group_size

@@ -12,7 +12,7 @@ from rich.console import Console
 from rooflines.reports.render.terminal import print_page
 from rooflines.reports.views.comparison import comparison_csv, page
 from rooflines.roofline.analysis import Unmodelled
-from rooflines.roofline.compare import compare
+from rooflines.roofline.comparison.compare import compare
 from tests.samples import analysis as sample
 
 pytestmark = pytest.mark.unit

@@ -10,9 +10,10 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from rooflines.profiler.command import Ending
-from rooflines.profiler.monitored import Monitored, MonitorFile, PythonMemory, PythonSite, program_name, since
-from rooflines.profiler.records import DeviceSample, Environment
+from rooflines.profiler.monitor.command import Ending
+from rooflines.profiler.monitor.monitored import Monitored, MonitorFile, PythonMemory, PythonSite, program_name, since
+from rooflines.profiler.records import Environment
+from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.reports.render import html, tensorboard
 from rooflines.reports.render.html import plotly_source
 from rooflines.reports.render.terminal import print_page
@@ -20,7 +21,7 @@ from rooflines.reports.views import measured
 from rooflines.reports.views.monitor import gpu_rows, headline, host_rows, own_memory, title
 from rooflines.reports.views.monitor import page as page_of
 from rooflines.reports.views.monitor import timeline as timeline_of
-from rooflines.roofline.monitored import analyze_monitored
+from rooflines.roofline.usage.monitored import analyze_monitored
 from tests.usage_samples import BEGAN_NS, COUNTERS, gpu_samples, host_samples, machine_samples
 
 pytestmark = pytest.mark.unit
