@@ -152,3 +152,9 @@ def test_a_factory_that_raises_is_named(count):
     answer = count(factory="raises")
     assert answer.code == 2
     assert "the factory models.py:raises raised: ValueError: no weights here" in answer.complaint[0]
+
+
+@pytest.mark.unit
+def test_the_page_is_written_in_the_formats_asked_for(count, tmp_path):
+    assert count("--memory", "--formats", "html,markdown,json", "--output", str(tmp_path / "out")).code == 0
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"report.html", "report.md", "report.json"}
