@@ -277,7 +277,7 @@ def test_the_table_fits_80_columns_and_holds_no_figure_without_a_measurement(pla
     print_page(page_of(pipeline.analyze_monitored("out")), console)
     lines = console.export_text().splitlines()
     assert max(map(len, lines)) <= 80
-    assert "cores busy" in lines[3]
+    assert any("cores busy" in line for line in lines)
     assert not any("None" in line or "nan" in line for line in lines)
 
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-SUFFIXES = (".html", ".png", ".svg")
 _PANELS = (("compute", "arithmetic", "FLOP/s"), ("memory", "memory", "B/s"), ("link", "links", "B/s"))
 _WIDTH_IN = 8.4
 _ROW_IN = 0.2
