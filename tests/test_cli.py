@@ -122,7 +122,7 @@ REFUSED = [
     (["--model", "squeezenet1_1", "--precision", "tf32"], "tf32 exists on NVIDIA GPUs only", "Use fp32"),
     (["--model", "squeezenet1_1", "--steps", "0"], "--steps must be at least 1, got 0", "Leave it out"),
     (["--model", "squeezenet1_1", "--warmup", "-1"], "--warmup must not be negative, got -1", "Leave it out"),
-    (["--model", "squeezenet1_1", "--formats", "html,doc"], "unknown report format 'doc'", "html, pdf, json"),
+    (["--model", "squeezenet1_1", "--formats", "html,doc"], "unknown report format 'doc'", "html, pdf, markdown"),
     (["--model", "squeezenet1_1", "--ceilings", "none.json"], "'none.json' is no file", "measured, spec"),
     (["--model", "squeezenet1_1", "--ceilings", "MI3000X"], "'MI3000X' is no file and names no", "Nearest: Instinct MI300X"),
     (["--model", "squeezenet1_1", "--ceilings", "models.py"], '"models.py" is not JSON', "ceilings"),
@@ -468,7 +468,7 @@ def test_report_writes_the_formats_asked_for(recorded, place, capsys, monkeypatc
     shutil.copytree(recorded, place / "run")
     answer = call(capsys, monkeypatch, "report", "run", "--formats", "csv,json")
     assert answer.code == 0, answer
-    assert [line.split()[0] for line in answer.out.splitlines()] == ["json", "csv"]
+    assert [line.split()[0] for line in answer.out.splitlines()] == ["analysis", "csv", "json"]
     assert (place / "run" / "operators.csv").is_file()
     refused(call(capsys, monkeypatch, "report", "run", "--formats", "doc"), "unknown report format 'doc'")
 

@@ -293,9 +293,11 @@ def test_reports_are_written_again_and_derived_anew(place, capsys, monkeypatch):
 
     again = call(capsys, monkeypatch, "report", "out")
     assert again.code == 0, again.err
-    assert [line.split()[0] for line in again.out.splitlines()] == ["json", "html", "csv", "tensorboard"]
+    assert [line.split()[0] for line in again.out.splitlines()] == ["analysis", "html", "json", "csv", "tensorboard"]
     assert analysis() == before
-    assert {name.partition("tfevents")[0] for name in os.listdir("out")} == {name.partition("tfevents")[0] for name in files}
+    assert {name.partition("tfevents")[0] for name in os.listdir("out")} == {
+        name.partition("tfevents")[0] for name in (*files, "report.json")
+    }
     assert json.loads(call(capsys, monkeypatch, "analyze", "out", "--format", "json").out) == before
     assert "cores busy" in call(capsys, monkeypatch, "analyze", "out").out
     assert call(capsys, monkeypatch, "report", "out", "--output", "other", "--formats", "html").code == 0
