@@ -166,11 +166,11 @@ def test_ctrl_c_while_ceilings_are_measured_keeps_the_study(tmp_path, monkeypatc
     [
         (("backends", "--backends", "jax"), "there is no backend 'jax'"),
         (("backends", "--backends", ","), "--backends names none"),
-        (("backends", "--data-dir", "absent"), "--data-dir 'absent' is no directory"),
-        (("backends", "--ceilings", "absent.json"), "--ceilings 'absent.json' is no file"),
-        (("from-scratch", "--widths", "784"), "has no layer"),
-        (("from-scratch", "--widths", "784-10-3"), "there are 10 classes"),
-        (("from-scratch", "--sizes", "784-10-10"), "must be a whole number above 0"),
+        (("backends", "--data-dir", "absent"), "--data-dir 'absent' is not a directory"),
+        (("backends", "--ceilings", "absent.json"), "--ceilings 'absent.json': file not found"),
+        (("from-scratch", "--widths", "784"), "has too few layers"),
+        (("from-scratch", "--widths", "784-10-3"), "the last width must be 10"),
+        (("from-scratch", "--sizes", "784-10-10"), "must be a positive integer"),
         (("from-scratch", "--backends", "torch-mps", "--output", "new"), "none of torch-mps can run here: no Apple GPU"),
     ],
 )

@@ -57,7 +57,7 @@ def write_reports(
             written[name] = own[name](path) if own and name in own else write(page, name, directory)
     except OSError as error:
         raise OutputError(
-            f"cannot write the reports in {str(directory)!r}: {error.strerror or error}.", hint="Is the disk full?"
+            f"cannot write the reports in {str(directory)!r}: {error.strerror or error}.", hint="Check that the disk is not full."
         ) from None
     return written
 
@@ -72,7 +72,7 @@ def report(
 
     chosen = check_formats(formats)
     if analysis is None:
-        (progress or Silent()).stage("analysing", None)
+        (progress or Silent()).stage("analyzing", None)
         analysis = _analyze(run)
     found, page = analysis, view.page(analysis)
 

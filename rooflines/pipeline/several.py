@@ -61,12 +61,12 @@ def analyze_ranks(
     from rooflines.roofline.ranks.readers import read_ranks
 
     if jobs is not None and jobs < 1:
-        raise UsageError(f"--jobs must be at least 1, got {jobs}.", hint="Leave it out to use all processors.")
+        raise UsageError(f"--jobs must be at least 1, got {jobs}.", hint="Omit it to use all processors.")
     progress = progress or Silent()
     traces = find_sources(sources)
-    progress.stage(f"reading the traces of {len(traces)} ranks", len(traces))
+    progress.stage(f"reading traces of {len(traces)} ranks", len(traces))
     parts = read_ranks(traces, jobs=jobs, dask=dask, partial=partial, memory_limit_bytes=memory_limit_bytes, done=progress.advance)
-    progress.stage("matching their collectives", None)
+    progress.stage("matching collectives", None)
     return analyze_parts(parts)
 
 
@@ -103,5 +103,5 @@ def _ranks_of_job(directory: Path) -> list[str]:
 def _trace_of_run(source: Path | str) -> str:
     run = load(source)
     if run.trace_path is None:
-        raise UsageError(f"the run {str(source)!r} has no trace.", hint="Leave it out, or record it again.")
+        raise UsageError(f"the run {str(source)!r} has no trace.", hint="Remove it from the list or record it again.")
     return str(run.trace_path)

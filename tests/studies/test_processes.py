@@ -23,7 +23,7 @@ JOB = TrainJob(
 def test_what_the_worker_cannot_do_comes_back_as_its_reason():
     *before, last = processes.messages(JOB, threads=1)
     assert isinstance(last, Failed)
-    assert "'/absent' is no directory" in last.reason
+    assert "'/absent' is not a directory" in last.reason
     assert all(isinstance(one, Stage) for one in before)
 
 

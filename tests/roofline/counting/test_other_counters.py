@@ -160,7 +160,7 @@ def test_unknown_and_missing_counters(monkeypatch):
     with pytest.raises(UsageError, match="unknown counter 'thop'"):
         check_counters(["thop"])
     monkeypatch.setitem(__import__("sys").modules, "fvcore.nn", None)
-    with pytest.raises(UsageError, match="needs the package 'fvcore'"):
+    with pytest.raises(UsageError, match="requires the package 'fvcore'"):
         check_counters(["fvcore"])
 
 
