@@ -116,7 +116,7 @@ def ceilings(
 
 def _check_suffix(path: Path) -> None:
     if path.suffix not in _CHARTS:
-        raise UsageError(f"--chart {str(path)!r}: unknown kind of file.", hint=f"Let it end in {', '.join(_CHARTS)}.")
+        raise UsageError(f"--chart {str(path)!r}: unknown file type.", hint=f"Use one of {', '.join(_CHARTS)}.")
 
 
 def _draw(page: Page, suffix: str) -> bytes:
