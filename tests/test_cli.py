@@ -417,7 +417,7 @@ CORRUPT = [
     (edit_run(lambda p: p.update(trace="../../etc/passwd")), "is not a file name"),
     (remove_trace_and_facts, "is not a run directory: it has no run.json"),
     (lambda d: shutil.rmtree(d), "no such run or trace: 'run'"),
-    (lambda d: (d / "samples.parquet").write_bytes(b"PAR1 no PAR1"), "no device samples"),
+    (lambda d: (d / "samples.parquet").write_bytes(b"PAR1 no PAR1"), "contains no valid device samples"),
     (remove_trace, "trace"),
     (cut_trace, "trace"),
     (plain_text_trace, "trace"),

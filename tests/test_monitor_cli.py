@@ -181,7 +181,7 @@ def test_a_command_that_cannot_run(place, kind):
         (["--python-memory", "--", sys.executable], "--python-memory requires a script, -m or -c after the interpreter."),
         (["--gpus", ",", "--", "touch", "ran"], "--gpus ',' is not a list of GPUs."),
         (["--pid", "4194305"], "process 4194305 not found."),
-        (["--pid", "-3"], "there is no process -3."),
+        (["--pid", "-3"], "process -3 not found."),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -438,7 +438,7 @@ def test_a_monitor_that_is_killed_leaves_the_program_running_and_its_samples(pla
     assert host()["readings"] > 3
     assert "cut off" in Path("out/report.html").read_text()
     assert len(Path("out/samples.csv").read_text().splitlines()) <= taken + 1
-    assert "has not come to its end" in rooflines("analyze", "out").stdout
+    assert "The monitor has not ended" in rooflines("analyze", "out").stdout
 
 
 def test_a_full_disk_costs_the_reports_and_not_what_was_sampled(place):
@@ -575,7 +575,7 @@ def test_one_gpu_can_be_chosen_by_its_number(place, stand_in):
     assert {one["device"] for one in analysis()["usage"]["devices"]} == {"host", "gpu1"}
     refused = monitor("--gpus", "7", "--output", "other", "--", "touch", "ran")
     assert refused.returncode == 2
-    assert refused.stderr.splitlines()[0] == "rooflines: there is no GPU 7: NVML sees 2."
+    assert refused.stderr.splitlines()[0] == "rooflines: GPU 7 not found: NVML finds 2."
     assert not Path("ran").exists()
 
 

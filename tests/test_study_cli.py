@@ -94,7 +94,7 @@ def test_ctrl_c_keeps_the_epochs_that_ended(tmp_path):
     finally:
         process.kill()
     assert process.returncode == 130, err
-    assert "interrupted; what had been measured by then is in the report" in err
+    assert "interrupted; the report contains the results so far" in err
     study = json.loads((tmp_path / "out" / "study.json").read_text())
     assert study["status"] == "interrupted"
     epochs = study["results"][0]["speed"]["epochs"]
@@ -146,7 +146,7 @@ def test_ctrl_c_while_ceilings_are_measured_keeps_the_study(tmp_path, monkeypatc
     try:
         assert process.stderr is not None
         for line in process.stderr:
-            if "measuring this device's ceilings" in line:
+            if "measuring ceilings (cached for later runs)" in line:
                 break
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=120)
@@ -164,8 +164,8 @@ def test_ctrl_c_while_ceilings_are_measured_keeps_the_study(tmp_path, monkeypatc
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("backends", "--backends", "jax"), "there is no backend 'jax'"),
-        (("backends", "--backends", ","), "--backends names none"),
+        (("backends", "--backends", "jax"), "unknown backend 'jax' for this study"),
+        (("backends", "--backends", ","), "--backends is empty"),
         (("backends", "--data-dir", "absent"), "--data-dir 'absent' is not a directory"),
         (("backends", "--ceilings", "absent.json"), "--ceilings 'absent.json': file not found"),
         (("from-scratch", "--widths", "784"), "has too few layers"),

@@ -50,7 +50,7 @@ def compare(
     fail_above: Annotated[
         Optional[float],  # noqa: UP045
         typer.Option(
-            help="Exit with code 1 if a run is slower than the baseline by more than this percentage and the noise.",
+            help="Exit with code 1 if a run is slower than the baseline by more than this percentage, outside the noise.",
             metavar="PERCENT", min=0, show_default="never",
         ),
     ] = None,

@@ -125,7 +125,7 @@ def test_a_script_that_ends_early_says_so_and_still_gives_operators_and_step_tim
     assert "script ended" in answer.out
     assert (len(recorded.facts.steps.timed_ns), len(recorded.facts.steps.traced_ns)) == (1, 1)
     (note,) = recorded.facts.notes
-    assert note.startswith("the program ended early (1 warm-up step, 1 timed, 1 traced): its operators are those of one step before")
+    assert note.startswith("the program ended early (1 warm-up step, 1 timed, 1 traced): operators are those of one step before")
     assert "one step)" in rooflines.analyze(recorded).verdict, "the error of a single step is not known"
 
 
