@@ -13,8 +13,6 @@ import pytest
 from rooflines.device_specs import catalog, detect
 from rooflines.errors import DataError, UsageError
 
-pytestmark = pytest.mark.unit
-
 FILES = sorted((Path(catalog.__file__).parent / "data").glob("*.toml"))
 EPYC = "AMD EPYC 7763 64-Core Processor"
 XEON = "Intel(R) Xeon(R) Platinum 8480+"

@@ -10,8 +10,6 @@ from rooflines.device_specs import catalog, derive, live
 from rooflines.device_specs.derive import core_rates, derive_apple, derive_cpu, derive_gpu, derive_mig
 from rooflines.errors import UsageError
 
-pytestmark = pytest.mark.unit
-
 
 def sheet(name):
     return next(one for one in catalog.sheets() if one.name == name)

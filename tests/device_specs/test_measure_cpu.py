@@ -75,7 +75,6 @@ def machine(monkeypatch):
     return pretend
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize(
     ("sizes", "working_sets"),
     [
@@ -116,7 +115,6 @@ def starts(monkeypatch, slices, run, calls):
     return seen
 
 
-@pytest.mark.unit
 def test_memory_is_walked_by_segments_and_none_twice_before_all_others(arrays, monkeypatch):
     memory, team = arrays
     place = memory.of(team, [[0], [1]])
@@ -130,7 +128,6 @@ def test_memory_is_walked_by_segments_and_none_twice_before_all_others(arrays, m
     assert place.segments("triad", False)[1] == 3 * 8 * segment * 2
 
 
-@pytest.mark.unit
 def test_one_thread_alone_walks_the_slices_of_its_node_by_turns(arrays):
     memory, _ = arrays
     with Team(1) as alone:
@@ -140,7 +137,6 @@ def test_one_thread_alone_walks_the_slices_of_its_node_by_turns(arrays):
     assert moved == 2 * 8 * (len(memory.slices[0]) // measure_cpu._SEGMENTS)
 
 
-@pytest.mark.unit
 def test_a_cache_is_measured_in_another_place_after_memory_was(arrays, monkeypatch):
     memory, team = arrays
     place = memory.of(team, [[0], [1]])
@@ -155,7 +151,6 @@ def test_a_cache_is_measured_in_another_place_after_memory_was(arrays, monkeypat
     assert place.window("copy", 4 * MIB)[0](1).seconds > 0
 
 
-@pytest.mark.unit
 def test_a_cache_that_ends_elsewhere_is_said_to(machine, monkeypatch):
     machine(32 << 10, 64 * MIB)
     said = []

@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 from rooflines.kernels.micro import numa
 from rooflines.kernels.micro.team import Team
 
-pytestmark = pytest.mark.unit
-
 TWO_SOCKETS = ((0, 1, 4, 5), (2, 3, 6, 7))
 
 

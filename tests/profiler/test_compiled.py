@@ -322,7 +322,6 @@ def test_it_begins_when_inductor_is_loaded_and_loads_nothing_itself():
     assert "_WhenImported" not in done.stdout
 
 
-@pytest.mark.unit
 def test_a_watch_that_saw_nothing_has_nothing():
     with InductorWatch() as watch:
         pass
@@ -330,7 +329,6 @@ def test_a_watch_that_saw_nothing_has_nothing():
     assert not any(isinstance(finder, inductor._WhenImported) for finder in sys.meta_path)
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize(
     ("source", "path"),
     [
@@ -342,7 +340,6 @@ def test_paths_are_those_of_named_modules(source, path):
     assert inductor_graph._path(source) == path
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize(
     ("ids", "names", "prefix"),
     [
@@ -357,7 +354,6 @@ def test_the_place_of_compiled_code_is_told_by_one_of_its_modules(ids, names, pr
 # --- the file ------------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.unit
 def test_what_is_stored_comes_back(tmp_path):
     signature = Signature("aten::where", (TensorArg((2, 3), "float32", (3, 1)), float("-inf"), None, MISSING, (1, True), "none"))
     node = noted_call(signature, (TensorArg((2, 3), "bool", (3, 1)),))
@@ -374,7 +370,6 @@ def test_what_is_stored_comes_back(tmp_path):
     assert found.nodes[0].results == (TensorArg((2, 3), "bool", (3, 1)),)
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize("text", ["", "{", '{"graphs": [{"region": 3}]}', '{"schema": "rooflines.compiled/0"}'])
 def test_a_file_that_cannot_be_read_says_so(tmp_path, text):
     path = tmp_path / COMPILED_FILE
@@ -383,13 +378,11 @@ def test_a_file_that_cannot_be_read_says_so(tmp_path, text):
         read_compiled(path)
 
 
-@pytest.mark.unit
 def test_a_file_that_has_gone_says_so(tmp_path):
     with pytest.raises(RunError, match="cannot be read"):
         read_compiled(tmp_path / COMPILED_FILE)
 
 
-@pytest.mark.unit
 def test_records_are_frozen():
     with pytest.raises(AttributeError):
         msgspec.structs.replace(Kernel(name="k")).name = "other"

@@ -13,8 +13,6 @@ from rooflines.profiler.fakes import fake_tensors, needs_data
 from rooflines.profiler.known_values import Building
 from rooflines.profiler.recorder import record
 
-pytestmark = pytest.mark.unit
-
 DATA = torch.rand(4)
 
 

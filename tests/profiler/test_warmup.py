@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
 from rooflines.profiler.warmup import WarmUp
-
-pytestmark = pytest.mark.unit
 
 
 def warm(durations_ns, asked=None):

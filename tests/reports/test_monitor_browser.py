@@ -10,8 +10,6 @@ from tests.reports.test_browser import Opened, browser  # noqa: F401 (a fixture)
 from tests.reports.test_monitor import HOSTILE, MEMORY, analysis
 from tests.usage_samples import gpu_samples, host_samples, machine_samples
 
-pytestmark = pytest.mark.browser
-
 
 @pytest.fixture
 def opened(browser, tmp_path):  # noqa: F811

@@ -14,8 +14,6 @@ from rooflines.reports.ranks import collectives_csv, print_ranks, ranks_csv
 from rooflines.reports.ranks_html import bars, render
 from rooflines.roofline.ranks import CollectiveRow, RankAnalysis, RankRow, Spread, Straggler, UnmatchedRow
 
-pytestmark = pytest.mark.unit
-
 SCRIPT = "<script>alert(1)</script>"
 
 

@@ -13,8 +13,6 @@ from rooflines.reports import sentences, terminal
 from rooflines.roofline.analysis import Analysis, Coverage, Unmodelled
 from tests import samples
 
-pytestmark = pytest.mark.unit
-
 
 def shown(analysis: Analysis, width: int = 80, **console: object) -> str:
     file = io.StringIO()

@@ -125,7 +125,6 @@ def test_every_difference_from_torch_on_a_network_is_explained(name, mode):
     assert NOT_EXPLAINED not in reasons(torchs)
 
 
-@pytest.mark.unit
 # Grouped and transposed convolutions, windows, class attention, products of products; each is one call for some and many for others.
 @pytest.mark.parametrize("mode", ["inference", "training"])
 @pytest.mark.parametrize("name", [
@@ -174,7 +173,6 @@ def test_a_step_function_has_no_module_to_trace(tmp_path):
     assert ours.matrix_flops == torchs.total == 16
 
 
-@pytest.mark.unit
 def test_what_torch_counts_is_what_we_say_it_counts():
     """The reason is about torch's own formula: with groups in its weight gradient it would be ours."""
     from torch.utils.flop_counter import FlopCounterMode

@@ -17,8 +17,6 @@ from rooflines.roofline.analyze import analyze, per
 from tests.samples import ceilings
 from tests.traces import add, mm, op, span
 
-pytestmark = pytest.mark.unit
-
 FACTS = RunFile(
     status="complete",
     workload=Workload(name="net", mode="training", batch_size=8),

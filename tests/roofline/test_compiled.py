@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from rooflines.profiler.compiled import Access, Buffer, CompiledCode, Graph, Kernel
 from rooflines.profiler.noted import noted_call
 from rooflines.profiler.trace.calls import BACKWARD, FORWARD, build_calls, module_annotation
@@ -11,8 +9,6 @@ from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.attribution import attribute
 from rooflines.roofline.compiled import place_compiled
 from tests.traces import add, kernel, launch, mm, op, span, trace
-
-pytestmark = pytest.mark.unit
 
 N = 100
 X = TensorArg((N,), "float32", (1,))

@@ -11,8 +11,6 @@ from rooflines.profiler.records import Counter
 from rooflines.roofline.analysis import Energy, Unresolved
 from rooflines.roofline.energy import LIMIT, WRAPS_J, Moments, better, by_counter, by_power, unwrapped
 
-pytestmark = pytest.mark.unit
-
 BEGAN_NS = 1_763_000_000_000_000_000
 
 

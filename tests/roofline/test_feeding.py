@@ -34,7 +34,6 @@ LOADS = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 SHARE = 0.05  # how exactly a share must come out
 
 
-@pytest.mark.unit
 def test_training_that_is_known_to_wait_for_its_loader():
     """The tutorial's ResNet-50: its batches are decoded in the main process."""
     found = rooflines.analyze(next(path for path in TRACES if path.name.startswith("resnet50_v100")))
@@ -63,7 +62,6 @@ def loaded(waits=(40, 40, 40, 40), **more):
     return Loading(loader="DataLoader", timed_wait_ns=tuple(t * 10**6 for t in waits), **{**known, **more})
 
 
-@pytest.mark.unit
 def test_rates_of_loader_and_step():
     alone = LoaderAlone(batch_ns=(50_000_000,) * 8, samples=(32,) * 8)
     found = feeding(facts(loaded(alone=alone)), None)
@@ -76,7 +74,6 @@ def test_rates_of_loader_and_step():
     assert (measured.step_rate.per_s, measured.step_rate.how) == (pytest.approx(1600), "measured")
 
 
-@pytest.mark.unit
 def test_workers_deliver_in_bursts_and_their_rate_is_over_all_of_it():
     alone = LoaderAlone(batch_ns=(90_000_000, 0, 0) * 5 + (90_000_000,), samples=(32,) * 16)
     found = feeding(facts(loaded(alone=alone, workers=3)), None).loader_rate
@@ -84,14 +81,12 @@ def test_workers_deliver_in_bursts_and_their_rate_is_over_all_of_it():
     assert found.ci95_per_s == pytest.approx((found.per_s, found.per_s)), "every burst is as long as the others"
 
 
-@pytest.mark.unit
 def test_batches_that_do_not_tell_their_samples_are_counted_themselves():
     alone = LoaderAlone(batch_ns=(50_000_000,) * 4)
     found = feeding(facts(loaded(timed_samples=(), alone=alone)), None)
     assert (found.unit, found.loader_rate.per_s, found.step_rate.per_s) == ("batches", pytest.approx(20), pytest.approx(1 / 0.06))
 
 
-@pytest.mark.unit
 def test_batches_that_were_ready_when_the_pass_began_do_not_count():
     waits, timed = (0, 0, 50, 50, 50, 50), (50, 50, 100, 100, 100, 100)
     found = feeding(facts(loaded(waits, workers=2, prefetched=2), timed), None)
@@ -100,7 +95,6 @@ def test_batches_that_were_ready_when_the_pass_began_do_not_count():
     assert (found.wait_fraction, found.is_lower_bound) == (0.4, True)
 
 
-@pytest.mark.unit
 def test_a_device_is_delayed_only_by_what_the_trace_shows_it_idle_for():
     division = StepDivision(of="device", step_s=0.1, data_loading_s=0.01, forward_s=0.09)
     found = feeding(facts(loaded(), device="cuda:0"), division)
@@ -110,7 +104,6 @@ def test_a_device_is_delayed_only_by_what_the_trace_shows_it_idle_for():
     assert (blind.wait_s, blind.delay_s, blind.step_rate) == (0.04, None, None)
 
 
-@pytest.mark.unit
 def test_no_loader_or_no_timed_step_is_no_input():
     assert feeding(facts(None), None) is None
     assert feeding(facts(loaded(()), ()), None) is None
@@ -127,7 +120,6 @@ def fed(wait=0.4, loader=None, step=None, **more):
     return msgspec.structs.replace(sample(), input=Input(**{**known, "delay_fraction": wait, **rates, **more}))
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize(
     ("analysis", "limit"),
     [
@@ -143,7 +135,6 @@ def test_the_input_sets_the_pace_where_it_is_waited_for_and_slower(analysis, lim
     assert limited_by(analysis) == limit
 
 
-@pytest.mark.unit
 def test_the_host_sets_the_pace_where_it_takes_the_most():
     division = StepDivision(of="host", step_s=0.1, forward_s=0.04, host_s=0.06)
     idle = msgspec.structs.replace(sample(), division=division, bound_breakdown={"memory": 0.04, "host": 0.06})
@@ -157,7 +148,6 @@ def test_the_host_sets_the_pace_where_it_takes_the_most():
     assert (limited_by(waiting), host_fraction(waiting)) == (None, pytest.approx(0.3))
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize(
     ("more", "advice"),
     [
@@ -179,7 +169,6 @@ def test_advice_fits_the_loader(more, advice):
     assert found.title in [finding.title for finding in find(analysis)]
 
 
-@pytest.mark.unit
 def test_a_loader_that_keeps_up_is_told_so_and_pageable_copies_are_pinned():
     analysis = fed(0.2, 300, 200, workers=2, pin_memory=False)
     copies = StepDivision(of="device", step_s=0.1, data_loading_s=0.02, host_to_device_s=0.01, forward_s=0.07)
@@ -463,7 +452,6 @@ def test_transforms_that_are_modules_are_no_steps_of_a_script(tmp_path, briefly)
     assert recorded.workload.mode == "inference"
 
 
-@pytest.mark.unit
 def test_an_analysis_with_all_of_it_is_written_and_read():
     analysis = msgspec.structs.replace(fed(0.4, 100, 200), division=StepDivision(of="host", step_s=1.0, host_s=1.0), limited_by="input")
     assert Analysis.from_dict(analysis.to_dict()) == analysis

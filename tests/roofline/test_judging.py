@@ -18,8 +18,6 @@ from rooflines.roofline.compare import compare
 from rooflines.roofline.judging import bound_class, with_shortest_kernel
 from tests.traces import add, kernel, launch, op, trace
 
-pytestmark = pytest.mark.unit
-
 TRACES = Path(__file__).parents[1] / "data" / "traces"
 
 

@@ -21,8 +21,6 @@ from rooflines.roofline.attribution import NO_LAUNCH, attribute
 from rooflines.roofline.partition import Label, partition, whole_trace
 from tests.traces import add, kernel, launch, mm, op, span, trace
 
-pytestmark = pytest.mark.unit
-
 DATA = Path(__file__).parent.parent / "data" / "traces"
 SHEET = Source(kind="spec", detail="a data sheet")
 HBM = Ceiling(kind="memory", name="HBM", value=1e12, unit="B/s", source=SHEET, level="HBM", access="triad")

@@ -12,8 +12,6 @@ from rooflines.errors import TraceError, UsageError
 from rooflines.roofline.ranks import RankAnalysis, analyze_parts, bus_factor, read_rank
 from tests.traces import kernel, launch, span
 
-pytestmark = pytest.mark.unit
-
 DATA = Path(__file__).parent.parent / "data" / "traces"
 
 

@@ -14,8 +14,6 @@ from rooflines.roofline.attribution import attribute
 from rooflines.roofline.partition import Label, partition
 from tests.traces import add, kernel, launch, op, span, trace
 
-pytestmark = pytest.mark.unit
-
 TRACES = sorted((Path(__file__).parent.parent / "data" / "traces").rglob("*.json.gz"))
 LOADS = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 

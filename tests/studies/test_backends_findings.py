@@ -12,8 +12,6 @@ from rooflines.studies.company import Company, shared_machine
 from rooflines.studies.placing import placed
 from tests.studies.samples import CEILINGS, SOURCE, operator, result, study, through_loader
 
-pytestmark = pytest.mark.unit
-
 
 def test_the_papers_numbers_are_as_printed():
     paper = papers.backends()

@@ -192,7 +192,6 @@ def test_only_a_device_of_its_own_has_memory(backend, networks):
     assert memory is None if "cpu" in backend else memory > 0
 
 
-@pytest.mark.unit
 def test_a_device_that_is_not_there_is_said():
     with pytest.raises(DeviceError, match="no device of PyTorch"):
         TorchCnn("abacus")

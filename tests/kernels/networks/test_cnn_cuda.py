@@ -103,7 +103,6 @@ def test_the_times_of_a_simulator_are_refused():
     assert "the times of a simulated GPU mean nothing" in found.stderr
 
 
-@pytest.mark.unit
 def test_resident_data_is_cut_without_copying():
     flat = object()
     data = network.Resident(flat, 3, (10, 1, 28, 28))
@@ -118,7 +117,6 @@ def test_resident_data_is_cut_without_copying():
 # --- the work and how it is divided ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize("batch", [1, 512, 513])
 def test_launches_declare_the_work_of_the_network(batch):
     """Whatever is fused into one launch: the FLOPs are those of the operators one by one, and the traffic is less."""
@@ -130,7 +128,6 @@ def test_launches_declare_the_work_of_the_network(batch):
     assert len(mine) == 13
 
 
-@pytest.mark.unit
 def test_the_table_in_the_documentation_is_that_of_the_launches():
     rows = re.findall(r"^\| `(\w.*?)` \| .* \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", DOCUMENT.read_text(), re.MULTILINE)
     expected = [
@@ -140,7 +137,6 @@ def test_the_table_in_the_documentation_is_that_of_the_launches():
     assert rows == expected
 
 
-@pytest.mark.unit
 def test_executed_flops_are_those_of_the_kernels():
     batch, work = 7, declared(7)
     # 5 x 5 windows of 4 outputs out of 11 x 11; 72 FMAs each, and bias, maximum and ReLU
@@ -153,7 +149,6 @@ def test_executed_flops_are_those_of_the_kernels():
     assert all(one.executed_flops is None or one.executed_flops < 1.4 * one.flops for name, one in work.items() if name != "update")
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize("samples", [1, 63, 64, 65, 255, 256, 257, 512, 1000, 4096, 100_000])
 def test_every_sample_has_its_row_of_partial_sums(samples):
     convolved, _, split, _, lost = counts = ends.row_counts(samples)
@@ -165,7 +160,6 @@ def test_every_sample_has_its_row_of_partial_sums(samples):
     assert lost == min(math.ceil(samples / ends.LOSS_THREADS), ends.LOSS_ROWS)
 
 
-@pytest.mark.unit
 def test_update_covers_every_parameter_once():
     sizes = [80, 1168, 51_328, 1290, 1]
     layout = ends.layout([ends.Region(size, most) for size, most in zip(sizes, ends.MOST_ROWS, strict=True)])

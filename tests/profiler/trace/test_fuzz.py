@@ -39,8 +39,6 @@ from rooflines.roofline.analyze import analyze
 from rooflines.roofline.attribution import attribute
 from tests.traces import add, allocation, kernel, launch, mm, op, span, trace
 
-pytestmark = pytest.mark.unit
-
 DATA = Path(__file__).parents[2] / "data" / "traces"
 # The corpus, as found by the fuzzer; none is larger than some kilobytes.
 CORPUS = sorted((DATA / "fuzz").glob("*.json"))

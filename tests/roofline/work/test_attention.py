@@ -19,7 +19,6 @@ from rooflines.roofline.work.attention import pairs
 from rooflines.roofline.work.costs import SOFTMAX
 from tests.roofline.work.traces import operator_events, outermost
 
-pytestmark = pytest.mark.unit
 aten = torch.ops.aten
 
 

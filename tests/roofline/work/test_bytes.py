@@ -18,8 +18,6 @@ from rooflines.roofline.work import count
 from tests.roofline.work.oracle import storage, tensors_of
 from tests.roofline.work.traces import signatures
 
-pytestmark = pytest.mark.unit
-
 torch.manual_seed(0)
 X = torch.rand(2, 6, 9, 8) + 0.1
 Y = torch.rand(2, 6, 9, 8) + 0.1

@@ -15,8 +15,6 @@ from rooflines.roofline.work import Work, count
 from rooflines.roofline.work.convolution import BACKWARD, BACKWARD_TRANSPOSED, FORWARD, TRANSPOSED, touched
 from rooflines.roofline.work.costs import GELU
 
-pytestmark = pytest.mark.unit
-
 
 def convolution(inputs, weight, stride=1, padding=0, dilation=1, transposed=False, output_padding=0, groups=1, bias=False):
     rank = len(weight) - 2

@@ -13,8 +13,6 @@ from rooflines.roofline.work.sparse import SEARCH, SPARSE
 from rooflines.roofline.work.table import registered
 from rooflines.roofline.work.views import ALLOCATIONS, METADATA, VIEWS
 
-pytestmark = pytest.mark.unit
-
 PAGE = (Path(__file__).parents[3] / "docs" / "counting.md").read_text(encoding="utf-8")
 
 

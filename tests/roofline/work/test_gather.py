@@ -14,8 +14,6 @@ from rooflines.roofline.work import Work, count
 from tests.roofline.work.traces import operator_events
 from tests.traces import trace
 
-pytestmark = pytest.mark.unit
-
 sides = st.integers(1, 6)
 
 

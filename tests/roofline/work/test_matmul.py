@@ -15,7 +15,6 @@ from rooflines.roofline.work import Work, count
 from rooflines.roofline.work.costs import COMPLEX_ADD, GELU
 from tests.roofline.work.traces import operator_events, outermost
 
-pytestmark = pytest.mark.unit
 aten = torch.ops.aten
 
 

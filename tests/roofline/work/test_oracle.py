@@ -126,7 +126,6 @@ def captured(body: Any) -> list[Sample]:
     return [sample for found in collection.samples.values() for sample in found]
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize("name", KNOWN)
 def test_the_oracle_knows_what_is_read_and_written(name):
     call, read, written = KNOWN[name]
@@ -134,7 +133,6 @@ def test_the_oracle_knows_what_is_read_and_written(name):
     assert Experiment(sample).bytes() == Bytes(read, written, read, written)
 
 
-@pytest.mark.unit
 def test_storage_is_counted_once():
     assert storage(torch.empty(5, 3)) == 60
     assert storage(torch.empty(1, 3).expand(5, 3)) == 12
@@ -142,7 +140,6 @@ def test_storage_is_counted_once():
     assert storage(torch.empty(4, 4, dtype=torch.bfloat16)[::2, ::2], None, torch.empty(0)) == 8
 
 
-@pytest.mark.unit
 def test_another_figure_is_a_mismatch():
     (sample,) = captured(partial(torch.add, X, Y))
     right = judge(sample)
@@ -156,13 +153,11 @@ def test_another_figure_is_a_mismatch():
 # --- the table ---------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.unit
 @pytest.mark.skipif(not torch.__version__.startswith("2.14"), reason="another torch may lack some of 2.14's operators")
 def test_our_calls_run():
     assert OWN.failed == {}
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize("name", OWN.samples)
 def test_bytes_of_our_calls(name):
     assert disagreements(name, OWN.samples[name]) == []
@@ -207,7 +202,6 @@ def changed_by_tracing(found: list[Sample]) -> list[str]:
     return changed
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize("name", OWN.samples)
 def test_what_a_trace_lacks_changes_no_figure(name):
     assert plain_name(name) in _NOT_TRACED or changed_by_tracing(OWN.samples[name]) == []
@@ -419,7 +413,6 @@ def test_what_does_not_run_here_is_said_for_a_reason(collected):
     assert {name for name in NOT_ON_A_CPU if name in collected or not runs_on_a_cpu(name)} == set()
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize("name", sorted(BY_HAND))
 def test_bytes_by_hand(name):
     args, outputs, read, written = BY_HAND[name]

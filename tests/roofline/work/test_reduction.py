@@ -12,8 +12,6 @@ from rooflines.profiler.trace.signature import MISSING
 from rooflines.roofline.work import Work
 from tests.roofline.work.by_hand import reason, tensor, work
 
-pytestmark = pytest.mark.unit
-
 X = tensor(4, 5, 6)
 COUNT = 120
 COMPLEX = tensor(4, 5, 6, dtype="complex64")

@@ -14,9 +14,7 @@ import pytest
 from tests.commands import call, environment
 from tests.traces import add, kernel, launch
 
-pytestmark = pytest.mark.unit
-
-TRACES = Path(__file__).parent / "data" / "traces"
+TRACES = Path(__file__).parents[1] / "data" / "traces"
 BERT = TRACES / "bert-small_h100_inference.json.gz"
 _WITHOUT_TORCH = """
 import sys

@@ -12,8 +12,6 @@ from rooflines.pipeline import recording
 from rooflines.profiler.progress import Silent
 from rooflines.profiler.records import Environment, Run, RunFile, Settings, Workload
 
-pytestmark = pytest.mark.unit
-
 
 @pytest.fixture
 def settle(tmp_path, monkeypatch):

@@ -19,8 +19,6 @@ from tests.commands import call, write_ceilings
 from tests.samples import analysis as sample
 from tests.traces import add, mm, span
 
-pytestmark = pytest.mark.unit
-
 
 def slower_sample(factor, **environment):
     steps = sample().steps

@@ -19,9 +19,7 @@ from rooflines import pipeline
 from rooflines.errors import TraceError, UsageError
 from rooflines.profiler.trace.sources import find_traces
 
-pytestmark = pytest.mark.unit
-
-DLRM = Path(__file__).parent / "data" / "traces" / "dlrm_8ranks"
+DLRM = Path(__file__).parents[1] / "data" / "traces" / "dlrm_8ranks"
 
 
 @pytest.fixture
@@ -136,7 +134,7 @@ def test_an_interrupt_ends_the_processes(place):
     for path in paths:
         os.mkfifo(path)
     command = [sys.executable, "-m", "rooflines", "analyze", *paths, "--jobs", "2"]
-    ours = str(Path(__file__).parent.parent)
+    ours = str(Path(__file__).parents[2])
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (ours, os.environ.get("PYTHONPATH"))))}
     child = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
     writers = []

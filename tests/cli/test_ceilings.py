@@ -22,8 +22,6 @@ from rooflines.serial import read_json, write_json
 from tests import samples
 from tests.commands import call, run
 
-pytestmark = pytest.mark.unit
-
 FURTHER = msgspec.structs.replace(
     samples.ceilings()[0], variant="1 thread", threads=1, value=230e9,
     source=msgspec.structs.replace(samples.MEASURED, detail="FMA kernel, 1 thread"),

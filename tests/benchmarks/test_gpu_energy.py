@@ -10,8 +10,8 @@ import pytest
 
 from tests.profiler.nvml_driver.signals import Constant, lines
 
-pytestmark = [pytest.mark.unit, pytest.mark.alone]
-SCRIPT = Path(__file__).resolve().parent.parent / "benchmarks" / "gpu_energy.py"
+pytestmark = pytest.mark.alone
+SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "gpu_energy.py"
 
 
 @pytest.fixture(scope="module")

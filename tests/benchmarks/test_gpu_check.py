@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-SCRIPT = Path(__file__).resolve().parent.parent / "benchmarks" / "gpu_check.py"
+SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "gpu_check.py"
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,6 @@ NCU = """==PROF== Connected to process 4711 (/usr/bin/python3.12)
 """
 
 
-@pytest.mark.unit
 def test_measured_ceilings_stand_beside_their_sheet(gpu_check):
     rows = {row["name"]: row for row in gpu_check.compared(MEASURED, SHEET)}
     assert rows["GEMM bf16"]["fraction"] == pytest.approx(791 / 989)
@@ -80,7 +79,6 @@ def test_measured_ceilings_stand_beside_their_sheet(gpu_check):
     assert all(row["fraction"] is None for row in gpu_check.compared(MEASURED, []))
 
 
-@pytest.mark.unit
 def test_targets_are_those_of_the_device(gpu_check):
     rows = gpu_check.compared(MEASURED, SHEET)
     checks = []
@@ -99,14 +97,12 @@ def test_targets_are_those_of_the_device(gpu_check):
         assert len(checks) == 1
 
 
-@pytest.mark.unit
 def test_a_ceiling_far_above_its_sheet_is_an_error_of_ours(gpu_check):
     checks = []
     gpu_check.check_ceilings("x", gpu_check.compared([ceiling("HBM copy", 9.6e12, kind="memory", level="HBM")], SHEET), checks)
     assert [(check["ok"], check["found"]) for check in checks] == [(False, "2.00 by HBM copy")]
 
 
-@pytest.mark.unit
 def test_counters_are_added_up_over_kernels(gpu_check):
     counted = gpu_check.parse_counters(NCU)
     assert counted[gpu_check.DRAM_BYTES] == 3_100_000_100
@@ -118,7 +114,6 @@ def test_counters_are_added_up_over_kernels(gpu_check):
     assert "flops" not in gpu_check.beside({gpu_check.DRAM_BYTES: 5.0}, {"our_bytes": 0, "our_flops": 0})
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -136,7 +131,6 @@ def test_counters_that_may_not_be_read_are_left_out(gpu_check, text, words):
     assert bool(found) == bool(words)
 
 
-@pytest.mark.unit
 def test_a_part_that_fails_is_written_and_stops_nothing(gpu_check, tmp_path, capsys):
     output, result = tmp_path / "new" / "out.json", {"checks": []}
     gpu_check.do_part("first", lambda: 1 / 0, output, result)
@@ -148,7 +142,6 @@ def test_a_part_that_fails_is_written_and_stops_nothing(gpu_check, tmp_path, cap
     assert "ZeroDivisionError" in capsys.readouterr().err
 
 
-@pytest.mark.unit
 def test_operators_are_far_larger_than_any_cache(gpu_check):
     import rooflines
 

@@ -608,7 +608,6 @@ def test_a_gpu_that_falls_off_the_bus_ends_its_series_and_not_the_program(place,
 # --- what it costs
 
 
-@pytest.mark.unit
 def test_monitoring_loads_nothing_heavy():
     """Neither before the command begins nor, for its reports, torch afterwards."""
     heavy = ("torch", "numpy", "pandas", "pyarrow", "matplotlib", "plotly", "numba", "tensorboard", "pynvml")

@@ -12,9 +12,7 @@ import rooflines
 from rooflines.roofline.work import table
 from tests.commands import write_ceilings
 
-pytestmark = pytest.mark.unit
-
-PAGE = (Path(__file__).parents[1] / "docs" / "counting.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "counting.md").read_text(encoding="utf-8")
 CUSTOM, DECLARED = re.findall(r"```python\n(.*?)```", PAGE.partition("## Your own operators")[2], re.DOTALL)
 
 

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.unit
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 BEGIN, END = "<!-- python benchmarks/networks_speed.py --table -->\n", "\n<!-- end of networks_speed.py -->\n"
 
 

@@ -29,7 +29,6 @@ def network():
 FEW = {"steps": 2, "warmup": 1}
 
 
-@pytest.mark.unit
 def test_profile_a_module(asked):
     run = rooflines.profile(network(), torch.randn(3, 8), mode="training", **asked, **FEW)
     assert run.facts.status == "complete"
@@ -42,14 +41,12 @@ def test_profile_a_module(asked):
     assert rooflines.load(run.directory).facts == run.facts
 
 
-@pytest.mark.unit
 def test_profile_a_step_function(asked):
     run = rooflines.profile(lambda: torch.randn(4, 4) @ torch.randn(4, 4), batch_size=4, **asked, **FEW)
     assert run.facts.workload.batch_size == 4
     assert rooflines.analyze(run).totals.matrix_flops == 2 * 4 * 4 * 4
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize(
     ("model", "inputs", "message"),
     [("squeezenet1_1", torch.ones(1), "inputs were given with"), (3, None, "cannot profile a int"), (nn.ReLU(), None, "no inputs")],
@@ -60,7 +57,6 @@ def test_what_cannot_be_profiled(asked, model, inputs, message):
     assert not asked["output"].exists()
 
 
-@pytest.mark.unit
 def test_torch_is_left_as_it_was(asked):
     torch.manual_seed(5)
     expected = torch.randn(3)
@@ -74,7 +70,6 @@ def test_torch_is_left_as_it_was(asked):
     assert torch.is_grad_enabled()
 
 
-@pytest.mark.unit
 def test_the_users_exception_is_the_cause(asked):
     def step():
         raise KeyError("mine")
@@ -85,7 +80,6 @@ def test_the_users_exception_is_the_cause(asked):
     assert rooflines.load(asked["output"]).facts.status == "failed"
 
 
-@pytest.mark.unit
 def test_out_of_memory_is_an_exception_of_its_own(asked):
     with pytest.raises(OutOfMemoryError, match=r"3\.55 PiB asked for") as caught:
         rooflines.profile(lambda: torch.empty(10**15), **asked)
@@ -105,7 +99,6 @@ def train(recording, steps):
         recording.step()
 
 
-@pytest.mark.unit
 def test_record_a_loop(asked):
     with rooflines.record(name="mine", batch_size=4, **asked, **FEW) as r:
         assert r.run is None
@@ -126,7 +119,6 @@ def test_record_writes_the_reports(asked):
     assert {"report", "operators", "events"} <= names
 
 
-@pytest.mark.unit
 def test_a_short_loop_still_gives_step_times_and_reports(asked):
     with rooflines.record(**asked, **FEW) as r:
         train(r, 3)
@@ -141,7 +133,6 @@ def fail_after(recording, error):
     raise error
 
 
-@pytest.mark.unit
 def test_an_exception_in_the_loop_is_the_users_own_and_the_run_loads(asked):
     with pytest.raises(ZeroDivisionError), rooflines.record(**asked, **FEW) as r:
         fail_after(r, ZeroDivisionError("division by zero"))
@@ -151,14 +142,12 @@ def test_an_exception_in_the_loop_is_the_users_own_and_the_run_loads(asked):
     assert rooflines.analyze(asked["output"]).steps.count == 1
 
 
-@pytest.mark.unit
 def test_ctrl_c_in_the_loop_stays_ctrl_c(asked):
     with pytest.raises(KeyboardInterrupt), rooflines.record(**asked, **FEW) as r:
         fail_after(r, KeyboardInterrupt())
     assert rooflines.load(asked["output"]).facts.status == "interrupted"
 
 
-@pytest.mark.unit
 def test_steps_after_the_end_cost_and_change_nothing(asked):
     with rooflines.record(**asked, **FEW) as r:
         train(r, 9)
@@ -166,7 +155,6 @@ def test_steps_after_the_end_cost_and_change_nothing(asked):
     assert r.run.facts.status == "complete"
 
 
-@pytest.mark.unit
 def test_a_record_in_a_record_and_a_profile_in_a_record_are_refused(asked, tmp_path):
     inner = {**asked, "output": tmp_path / "inner"}
     with rooflines.record(**asked, **FEW) as r:
@@ -179,7 +167,6 @@ def test_a_record_in_a_record_and_a_profile_in_a_record_are_refused(asked, tmp_p
     assert not (tmp_path / "inner").exists()
 
 
-@pytest.mark.unit
 def test_record_refuses_what_the_command_line_refuses(asked):
     for wrong, message in (({"steps": 0}, "--steps"), ({"batch_size": 0}, "batch size"), ({"device": "tpu"}, "unknown device")):
         with pytest.raises(UsageError, match=message), rooflines.record(**{**asked, **wrong}):
@@ -193,7 +180,6 @@ def test_record_refuses_what_the_command_line_refuses(asked):
 # --- the command that made the run -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize(
     ("arguments", "command"),
     [

@@ -154,7 +154,6 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize(("arguments", "message", "hint"), REFUSED, ids=[" ".join(case[0]) for case in REFUSED])
 def test_what_cannot_be_done_gets_one_line_a_hint_and_exit_code_2_and_leaves_nothing(ask, place, arguments, message, hint):
     answer = ask("-o", "out", *arguments)
@@ -164,27 +163,23 @@ def test_what_cannot_be_done_gets_one_line_a_hint_and_exit_code_2_and_leaves_not
     assert not (place / "runs").exists()
 
 
-@pytest.mark.unit
 def test_nothing_to_profile(place, capsys, monkeypatch):
     refused(call(capsys, monkeypatch, "profile"), "nothing to profile was given", "rooflines profile --model resnet50")
 
 
-@pytest.mark.unit
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_gpu_check_says_that_there_is_none():
-    script = Path(__file__).parent.parent / "benchmarks" / "gpu_check.py"
+    script = Path(__file__).parents[2] / "benchmarks" / "gpu_check.py"
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("gpu-check: no GPU here: nothing was checked")
 
 
-@pytest.mark.unit
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_a_gpu_that_is_not_there(ask):
     refused(ask("--model", "squeezenet1_1", "--device", "cuda"), "--device cuda: ", "Use --device cpu")
 
 
-@pytest.mark.unit
 def test_a_refusal_is_the_same_in_a_process_of_its_own(place):
     answer = run("profile", "--model", "resnet5", *quick(place), cwd=place)
     refused(answer, "unknown model 'resnet5': torchvision has no such model.", "Did you mean resnet50")
@@ -194,7 +189,6 @@ def test_a_refusal_is_the_same_in_a_process_of_its_own(place):
 # --- the output directory ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize(
     ("output", "message"),
     [
@@ -227,7 +221,6 @@ def mounted(*arguments):
         subprocess.run(["umount", "--lazy", str(arguments[-1])], check=True)
 
 
-@pytest.mark.unit
 def test_an_output_on_a_read_only_file_system_is_refused(ask, place):
     (place / "frozen").mkdir()
     with mounted("-t", "tmpfs", "-o", "ro", "tmpfs", place / "frozen"):
@@ -260,7 +253,6 @@ def test_a_full_disk_is_one_line_and_the_run_says_that_it_failed(place):
         ("third_raises", "models.py:third_raises raised RuntimeError: third time", "RuntimeError: third time", "in step"),
     ],
 )
-@pytest.mark.unit
 def test_user_code_that_raises_shows_its_traceback_and_then_our_line(ask, place, name, message, last, frame):
     answer = ask(f"models.py:{name}", "-o", "out")
     refused(answer, message)
@@ -271,14 +263,12 @@ def test_user_code_that_raises_shows_its_traceback_and_then_our_line(ask, place,
         assert "rooflines/" not in above, "our frames are not the user's concern"
 
 
-@pytest.mark.unit
 def test_the_exception_behind_the_exception_is_shown(ask):
     answer = ask("models.py:raises")
     assert "KeyError: 'weights'" in answer.err
     assert "direct cause" in answer.err
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize(("name", "steps"), [("raising_module", 0), ("third_raises", 2)])
 def test_what_was_recorded_before_user_code_raised_stays_and_loads(ask, place, name, steps):
     answer = ask(f"models.py:{name}", "-o", "out")
@@ -291,12 +281,10 @@ def test_what_was_recorded_before_user_code_raised_stays_and_loads(ask, place, n
     assert rooflines.analyze("out").operators == ()
 
 
-@pytest.mark.unit
 def test_a_factory_that_exits(ask):
     refused(ask("models.py:leaves"), "the factory models.py:leaves raised: SystemExit: 4")
 
 
-@pytest.mark.unit
 def test_a_file_with_a_syntax_error_shows_where(ask, place):
     (place / "broken.py").write_text("def f(:\n")
     answer = ask("broken.py:f")
@@ -304,7 +292,6 @@ def test_a_file_with_a_syntax_error_shows_where(ask, place):
     assert "def f(:" in answer.err
 
 
-@pytest.mark.unit
 def test_a_file_that_imports_what_is_not_there(ask, place):
     (place / "needy.py").write_text("import no_such_package\n")
     answer = ask("needy.py:f")
@@ -315,7 +302,6 @@ def test_a_file_that_imports_what_is_not_there(ask, place):
 # --- out of memory -----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.unit
 def test_out_of_memory_says_what_was_asked_what_was_free_and_what_to_try(ask, place):
     answer = ask("models.py:huge_module", "--batch-size", "8", "-o", "out")
     refused(answer, "out of memory in models.py:huge_module (inference, batch 8): 3.55 PiB asked for, ", "Try --batch-size 4.")
@@ -326,7 +312,6 @@ def test_out_of_memory_says_what_was_asked_what_was_free_and_what_to_try(ask, pl
     assert "allocate" in (facts.error or "")
 
 
-@pytest.mark.unit
 def test_out_of_memory_in_a_factory(ask, place):
     refused(ask("models.py:huge_factory"), "out of memory in models.py:huge_factory (inference): 3.55 PiB asked for")
 
@@ -554,7 +539,6 @@ def test_a_killed_run_says_that_it_was_running_and_its_sampler_ends(place):
 # --- the front door ----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.unit
 def test_help_version_and_no_command(place, capsys, monkeypatch):
     assert call(capsys, monkeypatch, "--version") == Answer(0, f"{rooflines.__version__}\n", "")
     assert call(capsys, monkeypatch).code == 0
@@ -565,7 +549,6 @@ def test_help_version_and_no_command(place, capsys, monkeypatch):
     refused(call(capsys, monkeypatch, "profil"), "no such command 'profil'", "rooflines --help")
 
 
-@pytest.mark.unit
 def test_the_installed_command_and_the_module_are_the_same(place):
     installed = os.path.join(os.path.dirname(sys.executable), "rooflines")
     if not os.path.exists(installed):
@@ -577,7 +560,6 @@ def test_the_installed_command_and_the_module_are_the_same(place):
     assert [done.returncode for done in outputs] == [0, 0]
 
 
-@pytest.mark.unit
 def test_errors_are_exceptions_from_python():
     with pytest.raises(RunError, match="no such run") as caught:
         rooflines.load("no/such/run")

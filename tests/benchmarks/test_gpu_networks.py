@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-FOLDER = Path(__file__).resolve().parent.parent / "benchmarks"
+FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
 def load(name):
@@ -27,7 +27,6 @@ def gpu_networks():
     return load("gpu_networks")
 
 
-@pytest.mark.unit
 def test_labelled_images_can_be_told_apart(gpu_networks):
     x, y = gpu_networks.labelled(400)
     assert (x.shape, x.dtype, y.shape) == ((400, 1, 28, 28), np.float32, (400,))
@@ -74,7 +73,6 @@ def test_says_what_it_cannot_do_here(tmp_path):
     assert all("left_out" in written[part] for part in ("training", "perceptron"))
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize(
     ("ratio", "rate", "difference", "launches", "failed"),
     [
@@ -95,7 +93,6 @@ def test_targets_of_the_networks(ratio, rate, difference, launches, failed):
     assert len(checks) == 4
 
 
-@pytest.mark.unit
 def test_networks_that_were_left_out_are_not_checked():
     checks = []
     load("gpu_check").check_networks({"training": {"left_out": "no GPU"}}, checks)

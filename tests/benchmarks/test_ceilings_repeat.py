@@ -12,9 +12,7 @@ import pytest
 from rooflines.device_specs.records import Ceilings
 from tests import samples
 
-SCRIPT = Path(__file__).resolve().parent.parent / "benchmarks" / "ceilings_repeat.py"
-
-pytestmark = pytest.mark.unit
+SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "ceilings_repeat.py"
 
 
 @pytest.fixture(scope="module")

@@ -42,7 +42,6 @@ def count(tmp_path, capsys, monkeypatch):
     return counted
 
 
-@pytest.mark.unit
 def test_the_table_fits_80_columns_and_has_the_totals(count):
     answer = count()
     assert answer.code == 0
@@ -55,7 +54,6 @@ def test_the_table_fits_80_columns_and_has_the_totals(count):
     assert "Every operator call has a formula." in answer.out
 
 
-@pytest.mark.unit
 def test_json_has_everything(count):
     found = json.loads(count("--format", "json").out)
     assert (found["schema"], found["workload"]["name"], found["matrix_flops"]) == ("rooflines.count/1", "models.py:mlp", FORWARD)
@@ -63,7 +61,6 @@ def test_json_has_everything(count):
     assert [module["type"] for module in found["modules"]] == ["Sequential", "Linear", "ReLU", "Linear"]
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize(("by", "record"), [("operator", OperatorCount), ("module", ModuleCount)])
 def test_csv_has_the_fields_of_the_record(count, by, record):
     rows = list(csv.DictReader(io.StringIO(count("--format", "csv", "--by", by).out)))
@@ -72,21 +69,18 @@ def test_csv_has_the_fields_of_the_record(count, by, record):
     assert sum(int(row["matrix_flops"]) for row in whole) == FORWARD
 
 
-@pytest.mark.unit
 def test_by_module_and_fewer_rows(count):
     answer = count("--by", "module", "--rows", 2)
     assert "0 (Linear)" in answer.out
     assert "and 2 more (--rows 4 shows all)" in answer.out
 
 
-@pytest.mark.unit
 def test_a_training_step_counts_backward_and_optimizer(count):
     found = json.loads(count("--mode", "training", "--format", "json").out)
     assert found["matrix_flops"] == 3 * FORWARD - 2 * 3 * 8 * 16  # nobody asks for the gradient of the input
     assert {row["phase"] for row in found["operators"]} == {"forward", "backward", "optimizer"}
 
 
-@pytest.mark.unit
 def test_memory_of_a_step_after_the_first(count):
     weights, biases = 8 * 16 + 16 * 4, 16 + 4
     found = json.loads(count("--mode", "training", "--memory", "--format", "json").out)["memory"]
@@ -104,7 +98,6 @@ def test_memory_of_a_step_after_the_first(count):
     assert "memory" not in json.loads(count("--format", "json").out)
 
 
-@pytest.mark.unit
 def test_what_needs_data_is_run_and_says_so(count):
     answer = count(factory="picks")
     assert answer.code == 0
@@ -127,7 +120,6 @@ def test_a_transformer_given_by_its_config_without_its_memory(tmp_path, capsys, 
     assert (found["tensors"], found["coverage"]) == ("fake", 1.0)
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -147,7 +139,6 @@ def test_what_is_refused(arguments, message, capsys, monkeypatch):
     assert answer.out == ""
 
 
-@pytest.mark.unit
 def test_a_factory_that_raises_is_named(count):
     answer = count(factory="raises")
     assert answer.code == 2
