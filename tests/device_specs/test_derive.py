@@ -59,9 +59,7 @@ def test_without_a_memory_clock_there_is_no_memory_ceiling():
 def expected_ratio(name, precision, engine):
     """The derived rate as a multiple of the printed one: 1, but for the tensor cores of some boards."""
     if engine == "matrix":
-        if (
-            "NVL" in name and precision != "fp64"
-        ):  # their tensor cores run further below the highest clock than the others of their chip
+        if "NVL" in name and precision != "fp64":  # tensor cores further below the highest clock than the chip's other boards
             return 1.0673
         if name == "L40":  # its sheet lists half of what its chip does
             return 2

@@ -134,7 +134,7 @@ def test_a_real_trace_with_fields_changed_is_analysed(name):
 
 
 def test_a_real_trace_with_bytes_changed_is_analysed_or_refused():
-    """Most changes leave no JSON; where they do, the trace is read."""
+    """Most changes leave no JSON; those that do leave a trace that is read."""
     outcomes = []
 
     @settings(max_examples=150, deadline=None)
@@ -146,19 +146,13 @@ def test_a_real_trace_with_bytes_changed_is_analysed_or_refused():
             at = rng.randrange(len(data))
             data[at : at + rng.choice((0, 1, 5))] = rng.choice((rng.randbytes(1), b"}", b",{", b'"', b"\\", b"[", b"NaN", b"\xff", b""))
         try:
-            json.loads(data)
-            whole = True
-        except ValueError:
-            whole = False
-        try:
             _analysed(bytes(data))
             outcomes.append("read")
-        except TraceError as error:
-            assert not whole, error
+        except TraceError:
             outcomes.append("refused")
 
     law()
-    assert outcomes.count("read") > 0.1 * len(outcomes)
+    assert outcomes.count("read") > 0.2 * len(outcomes)
 
 
 @pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem)

@@ -376,17 +376,15 @@ def formula_of(name: str) -> Any:
 
 @cache
 def hand_written() -> frozenset[str]:
-    """Operators that the other tests of formulas count: named by a string of their own, or as ``aten.NAME`` and ``torch.ops.X.NAME``."""
+    """Operators that other tests count: named by a string of their own, or as ``aten.NAME`` or ``torch.ops.X.NAME``."""
     here = Path(__file__)
     found = set()
     for path in here.parent.glob("test_*.py"):
-        nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8")))) if path != here else []
-        found |= {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
-        found |= {
-            node.attr
-            for node in nodes
-            if isinstance(node, ast.Attribute) and re.fullmatch(r"aten|torch\.ops\.\w+", ast.unparse(node.value))
-        }
+        if path != here:
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            found |= {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+            # without comments
+            found |= set(re.findall(r"\b(?:aten|torch\.ops\.\w+)\.(\w+)", ast.unparse(tree)))
     return frozenset(found)
 
 
