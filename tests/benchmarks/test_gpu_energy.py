@@ -10,7 +10,6 @@ import pytest
 
 from tests.profiler.nvml_driver.signals import Constant, lines
 
-pytestmark = pytest.mark.alone
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "gpu_energy.py"
 
 

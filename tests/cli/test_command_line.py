@@ -399,9 +399,9 @@ CORRUPT = [
     (remove_trace_and_facts, "is not a run directory: it has no run.json"),
     (lambda d: shutil.rmtree(d), "no such run or trace: 'run'"),
     (lambda d: (d / "samples.parquet").write_bytes(b"PAR1 no PAR1"), "no device samples"),
-    (remove_trace, "trace"),
-    (cut_trace, "trace"),
-    (plain_text_trace, "trace"),
+    (remove_trace, "cannot read the trace 'run/models.py-mlp.pt.trace.json.gz': No such file or directory"),
+    (cut_trace, "is a damaged gzip file: it ends before its contents do"),
+    (plain_text_trace, "is not a PyTorch trace: JSON is malformed"),
 ]  # fmt: skip
 
 

@@ -24,7 +24,7 @@ from rooflines.profiler.samplers.journal import read_journal
 from rooflines.reports.monitor import print_monitored
 from tests.commands import call, command, environment
 
-pytestmark = [pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a POSIX system"), pytest.mark.alone]
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a POSIX system")
 
 TIMEOUT_S = 120
 QUICK = ["--gpus", "none", "--output", "out", "--formats", "json", "--period", "0.05"]

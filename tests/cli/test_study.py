@@ -12,7 +12,6 @@ import pytest
 from tests.commands import call, run, start, write_ceilings
 from tests.studies.test_data import write_mnist
 
-pytestmark = pytest.mark.slow
 EPOCH_COLUMNS = [
     "backend", "epoch", "epoch_s", "samples_per_s", "test_accuracy", "train_loss", "process_memory_bytes", "device_memory_bytes",
     "input_s", "data",

@@ -26,8 +26,6 @@ from rooflines.kernels.micro.repeats import Timing
 from rooflines.serial import read_json, write_json
 from tests import samples
 
-pytestmark = pytest.mark.alone
-
 BUDGET_S = 0.05
 REST = '"name": "a", "value": {}, "unit": "s", "source": {{"kind": "user", "detail": ""}}}}]}}'
 STORED = Ceilings(device="laptop", kind="cpu", ceilings=samples.ceilings(), fingerprint="f", measured_at="2026-11-20T10:00:00+00:00")
@@ -58,7 +56,6 @@ def values(ceilings):
     return [(one.key, one.value) for one in ceilings]
 
 
-@pytest.mark.slow
 def test_measures_every_kind_on_the_cpu(cache):
     threads_before, said = torch.get_num_threads(), []
     flags_before = torch.get_float32_matmul_precision(), torch.is_grad_enabled()

@@ -122,7 +122,6 @@ def test_without_a_gpu_our_kernels_say_why():
     assert measure_kernels.unusable(DEVICE)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("full", "sustained", "kernels"), [(False, False, True), (True, False, True), (True, True, False)], ids=str)
 def test_rehearsal_measures_every_figure(full, sustained, kernels):
     words = ["yes" if word else "no" for word in (full, sustained, kernels)]

@@ -7,12 +7,8 @@ import subprocess
 import sys
 import textwrap
 
-import pytest
-
 import rooflines
 from tests.commands import environment, run, write_ceilings
-
-pytestmark = pytest.mark.slow
 
 TRAINS = """
     import os, sys

@@ -447,7 +447,6 @@ def test_a_module_that_no_root_knows_is_named_by_its_class():
     assert named(lambda: Hides()(X)) == ["Hides (Hides)", "Linear (Linear)"]
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning:torch")
 def test_a_compiled_module_keeps_its_name_and_nobody_is_warned(recwarn):
     compiled = torch.compile(NETWORK.inner)

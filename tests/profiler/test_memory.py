@@ -18,7 +18,6 @@ from rooflines.profiler.memory import record_with_memory
 from rooflines.profiler.records import MemoryAtPeak
 from tests.allocations import CUDA, NUMBER, TENSOR, allocations
 
-slow = pytest.mark.slow
 ONES_AND_LOSS = 4 + 4
 
 
@@ -396,7 +395,6 @@ def infer(model, x):
     model(x)
 
 
-@slow
 @pytest.mark.parametrize("mode", ["inference", *OPTIMIZERS])
 @pytest.mark.parametrize("workload", WORKLOADS)
 def test_the_peak_of_a_real_run_is_ours_and_the_workspace_of_one_operator(workload, mode):
@@ -419,7 +417,6 @@ def test_the_peak_of_a_real_run_is_ours_and_the_workspace_of_one_operator(worklo
         assert ours.peak_bytes <= real.peak(index) <= upper
 
 
-@slow
 @pytest.mark.parametrize("mode", OPTIMIZERS)
 def test_a_recording_on_real_tensors_knows_what_libraries_keep(mode):
     make = made("lstm", mode)
@@ -429,7 +426,6 @@ def test_a_recording_on_real_tensors_knows_what_libraries_keep(mode):
     assert [recording.memory.peak_bytes for recording in recordings] == [real.peak(index, [TENSOR]) for index in (0, 1)]
 
 
-@slow
 def test_the_oracle_sees_the_workspace_of_a_convolution():
     """The check above is one: there is workspace in these runs, and it is no tensor's."""
     make = made("resnet18", "inference")

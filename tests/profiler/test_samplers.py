@@ -25,8 +25,6 @@ from rooflines.profiler.samplers.nvml import NvmlSampler, gpu_count, open_gpus
 from rooflines.profiler.samplers.process import SamplerProcess
 from rooflines.profiler.samplers.storage import read_samples, write_samples
 
-pytestmark = pytest.mark.alone
-
 BUSY = "print(flush=True)\nwhile True: pass"
 IDLE = "import time; print(flush=True); time.sleep(600)"
 BUSY_PARENT = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {BUSY!r}])"

@@ -30,8 +30,6 @@ from rooflines.profiler.samplers.procfs import LINUX
 from rooflines.profiler.samplers.sparing import Sparing
 from rooflines.profiler.samplers.temperature import CpuTemperature
 
-pytestmark = pytest.mark.alone
-
 linux = pytest.mark.skipif(not LINUX, reason="/proc is Linux's")
 IDLE = "import time; print(flush=True); time.sleep(600)"
 SPIN = "import time\nwhile time.process_time() < {}: pass"

@@ -175,7 +175,6 @@ def test_data_loader_workers_that_run_modules_are_not_steps(profile):
     assert [count for (name, _), count in calls.items() if name == "aten::addmm"] == [1]
 
 
-@pytest.mark.slow
 def test_a_compiled_model_in_a_script(profile):
     answer, recorded = profile("""
         import torch

@@ -163,7 +163,6 @@ def test_threads_hold_while_it_runs_and_are_put_back():
     assert torch.get_num_threads() == 1
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mode", BOTH)
 def test_a_compiled_network_computes_the_same(mode):
     torch.manual_seed(0)

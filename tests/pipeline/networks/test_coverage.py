@@ -1,7 +1,7 @@
 """How much of the operator time of real networks has a formula, and whether every call of many more has one.
 
 The first are profiled on this machine, the others counted only. All are those of the papers, but with small images, few tokens, few
-layers and few words: their operators are the same. What has no formula is printed.
+layers and few words: their operators are the same.
 """
 
 from __future__ import annotations
@@ -14,112 +14,18 @@ from torch import nn
 import rooflines
 from rooflines.profiler.options import Options
 from rooflines.roofline.count import count_network
-from tests.commands import write_ceilings
+from tests.pipeline.networks.recordings import CASES
 
 transformers = pytest.importorskip("transformers")
 
-pytestmark = pytest.mark.slow
-
 ENOUGH = 0.99  # of the operator time
-TOKENS, WORDS, LAYERS = 32, 2000, 2
-
-
-def image_network(name, size=64, **keywords):
-    return lambda mode: (torchvision.models.get_model(name, weights=None, **keywords), torch.rand(2, 3, size, size))
-
-
-def deeplabv3(mode):
-    network = torchvision.models.get_model("deeplabv3_resnet50", weights=None, weights_backbone=None, aux_loss=True)
-    return network, torch.rand(2, 3, 64, 64)
-
-
-def faster_rcnn(mode):
-    small = {
-        "min_size": 96,
-        "max_size": 96,
-        "rpn_post_nms_top_n_train": 50,
-        "rpn_post_nms_top_n_test": 50,
-        "box_batch_size_per_image": 16,
-    }
-    network = torchvision.models.get_model("fasterrcnn_resnet50_fpn", weights=None, weights_backbone=None, **small)
-    images = [torch.rand(3, 96, 96), torch.rand(3, 64, 96)]
-    target = {"boxes": torch.tensor([[8.0, 8.0, 60.0, 50.0], [30.0, 20.0, 90.0, 60.0]]), "labels": torch.tensor([1, 2])}
-    return network, (images, [target, target]) if mode == "training" else (images,)
-
-
-def bert(mode):
-    tokens = torch.randint(0, WORDS, (2, TOKENS))
-    network = transformers.BertForMaskedLM(transformers.BertConfig(num_hidden_layers=LAYERS, vocab_size=WORDS))
-    return network, {
-        "input_ids": tokens,
-        "attention_mask": torch.ones_like(tokens),
-        **({"labels": tokens} if mode == "training" else {}),
-    }
-
-
-def gpt2(mode):
-    tokens = torch.randint(0, WORDS, (2, TOKENS))
-    network = transformers.GPT2LMHeadModel(transformers.GPT2Config(n_layer=LAYERS, vocab_size=WORDS))
-    return network, {"input_ids": tokens, **({"labels": tokens} if mode == "training" else {})}
-
-
-class Decoding(nn.Module):
-    """One token with the keys and values of those before it, which each step finds as the last one did."""
-
-    def __init__(self, network, tokens):
-        super().__init__()
-        self.network = network
-        with torch.no_grad():
-            self.cache = network(input_ids=tokens, use_cache=True).past_key_values
-
-    def forward(self, token):
-        logits = self.network(input_ids=token, past_key_values=self.cache, use_cache=True).logits
-        self.cache.crop(-1)
-        return logits
-
-
-def gpt2_decoding(mode):
-    network, inputs = gpt2(mode)
-    return Decoding(network.eval(), inputs["input_ids"]), torch.zeros(2, 1, dtype=torch.long)
-
-
-class LanguageModel(nn.Module):
-    """Embedding, two layers of LSTM, and the words' scores."""
-
-    def __init__(self, words=WORDS, width=128):
-        super().__init__()
-        self.embedding = nn.Embedding(words, width)
-        self.lstm = nn.LSTM(width, width, num_layers=2, batch_first=True)
-        self.scores = nn.Linear(width, words)
-
-    def forward(self, tokens):
-        states, _ = self.lstm(self.embedding(tokens))
-        return self.scores(states)
-
-
-def lstm(mode):
-    return LanguageModel(), torch.randint(0, WORDS, (4, TOKENS))
-
-
-NETWORKS = {
-    "resnet50": image_network("resnet50"), "densenet121": image_network("densenet121"),
-    "vit_b_16": image_network("vit_b_16", image_size=64), "bert": bert, "gpt2": gpt2, "lstm": lstm, "faster_rcnn": faster_rcnn,
-    "deeplabv3": deeplabv3,
-}  # fmt: skip
-CASES = [(name, mode) for name in NETWORKS for mode in ("inference", "training")] + [("gpt2_decoding", "inference")]
 
 
 @pytest.mark.parametrize(("name", "mode"), CASES)
-def test_nearly_all_operator_time_has_a_formula(tmp_path, name, mode):
-    torch.manual_seed(0)
-    network, inputs = NETWORKS.get(name, gpt2_decoding)(mode)
-    quick = {"steps": 2, "warmup": 1, "formats": (), "ceilings": str(write_ceilings(tmp_path))}
-    run = rooflines.profile(network, inputs, mode=mode, device="cpu", output=tmp_path / "run", **quick)
-    coverage = rooflines.analyze(run).coverage
-    print(f"\n{name} {mode}: {coverage.modelled_time_fraction:.4%} of the operator time has a formula")
-    for row in coverage.unmodelled:
-        print(f"  without one: {row.name} {row.calls} x, {row.time_s * 1e6:.0f} us: {row.reason}")
-    assert coverage.modelled_time_fraction >= ENOUGH
+def test_nearly_all_operator_time_has_a_formula(recordings, name, mode):
+    coverage = recordings.analysis(name, mode).coverage
+    without = [f"{row.name} {row.calls} x, {row.time_s * 1e6:.0f} us: {row.reason}" for row in coverage.unmodelled]
+    assert coverage.modelled_time_fraction >= ENOUGH, without
 
 
 # --- operator calls, on fake tensors -----------------------------------------------------------------------------------------------
@@ -139,7 +45,14 @@ def detected(name):
     return [torch.rand(3, 64, 64), torch.rand(3, 64, 64)], [box, box]
 
 
-@pytest.mark.parametrize("name", torchvision.models.list_models(torchvision.models.detection))
+QUICK_DETECTORS = {"fcos_resnet50_fpn", "maskrcnn_resnet50_fpn", "ssdlite320_mobilenet_v3_large"}
+
+
+def marked(names, quick):
+    return [pytest.param(name, marks=() if name in quick else pytest.mark.slow) for name in names]
+
+
+@pytest.mark.parametrize("name", marked(torchvision.models.list_models(torchvision.models.detection), QUICK_DETECTORS))
 def test_every_call_of_a_detector_has_a_formula(name):
     network, (images, targets) = small_detector(name), detected(name)
     with torch.no_grad():
@@ -160,8 +73,14 @@ IMAGE_NETWORKS = (
 )  # fmt: skip
 
 
+QUICK_IMAGE_NETWORKS = {
+    "googlenet", "raft_small", "r2plus1d_18", "maxvit_t", "swin3d_t", "timm:eca_nfnet_l0", "timm:levit_128s", "timm:mobilevit_xxs",
+    "timm:halonet26t", "timm:volo_d1_224", "timm:xcit_nano_12_p8_224",
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("mode", ["inference", "training"])
-@pytest.mark.parametrize("name", IMAGE_NETWORKS)
+@pytest.mark.parametrize("name", marked(IMAGE_NETWORKS, QUICK_IMAGE_NETWORKS))
 def test_every_call_of_an_image_network_has_a_formula(name, mode):
     if name.startswith("timm:"):
         pytest.importorskip("timm")

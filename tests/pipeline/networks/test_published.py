@@ -15,8 +15,6 @@ from torchvision.models._api import WeightsEnum
 
 import rooflines
 
-pytestmark = pytest.mark.slow
-
 ROUNDING_GMAC = 0.0005 + 1e-9
 DETECTION_SIZES = {
     "fasterrcnn_mobilenet_v3_large_320_fpn": 320, "keypointrcnn_resnet50_fpn": 1333, "ssd300_vgg16": 300,
@@ -37,8 +35,28 @@ REGIONS = {
 }
 
 
+# One network of each family, and of the detectors some of each kind; the others differ in width and depth, or in their backbone.
+QUICK = {
+    "alexnet", "convnext_tiny", "deeplabv3_mobilenet_v3_large", "densenet121", "efficientnet_b0", "efficientnet_v2_s", "fcn_resnet50",
+    "googlenet", "inception_v3", "lraspp_mobilenet_v3_large", "maxvit_t", "mc3_18", "mnasnet0_5", "mobilenet_v2", "mobilenet_v3_small",
+    "mvit_v1_b", "r2plus1d_18", "r3d_18", "raft_small", "regnet_x_400mf", "regnet_y_400mf", "resnet18", "resnet50", "resnext50_32x4d",
+    "s3d", "shufflenet_v2_x0_5", "squeezenet1_0", "swin3d_t", "swin_t", "swin_v2_t", "vgg11", "vit_b_16", "vit_b_32",
+    "wide_resnet50_2", "quantized_resnet18", "quantized_mobilenet_v2", "fcos_resnet50_fpn", "retinanet_resnet50_fpn",
+    "ssdlite320_mobilenet_v3_large", "fasterrcnn_mobilenet_v3_large_320_fpn", "keypointrcnn_resnet50_fpn", "maskrcnn_resnet50_fpn_v2",
+}  # fmt: skip
+QUICK_AS_A_WHOLE = {"fasterrcnn_mobilenet_v3_large_320_fpn", "maskrcnn_resnet50_fpn", "retinanet_resnet50_fpn"}
+
+
+def marked(names, quick=QUICK):
+    return [pytest.param(name, marks=() if name in quick else pytest.mark.slow) for name in names]
+
+
 def entries(names):
-    return [pytest.param(name, entry, id=f"{name}.{entry.name}") for name in names for entry in get_model_weights(name)]
+    return [
+        pytest.param(name, entry, id=f"{name}.{entry.name}", marks=() if name in QUICK else pytest.mark.slow)
+        for name in names
+        for entry in get_model_weights(name)
+    ]
 
 
 DETECTORS = list_models(detection)
@@ -100,7 +118,7 @@ def test_classification_segmentation_video_and_optical_flow(name, entry):
 # --- quantized ---------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", QUANTIZED)
+@pytest.mark.parametrize("name", marked(QUANTIZED))
 def test_quantized(name):
     """torchvision gives them the figure of the float network that they were made from; the int8 network itself has the same."""
     for entry in get_model_weights(name):
@@ -164,7 +182,7 @@ def test_detectors_of_two_stages(name, entry):
     assert dense + boxes * box + details * detail == rounded(entry)
 
 
-@pytest.mark.parametrize("name", DETECTORS)
+@pytest.mark.parametrize("name", marked(DETECTORS, QUICK_AS_A_WHOLE))
 def test_detectors_as_a_whole(name):
     """Run with random weights, a detector multiplies as much as its parts do with the regions that it found, and no more."""
     torch.manual_seed(0)
