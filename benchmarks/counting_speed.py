@@ -24,8 +24,8 @@ LLAMA_70B = {
 _COUNT = """
 import json, sys, time
 import torch, transformers, torch._dynamo
-from rooflines.profiler.options import Options
-from rooflines.roofline.count import count_network
+from rooflines.profiler.workloads.options import Options
+from rooflines.roofline.counting.count import count_network
 started = time.perf_counter()
 workload, count = count_network("hf:" + sys.argv[1], Options(mode=sys.argv[2], sequence_length=1024, device="cpu"))
 seconds = time.perf_counter() - started
@@ -38,7 +38,7 @@ def resnet50() -> tuple[object, object, object]:
     import torch
     import torchvision
 
-    from rooflines.profiler.fakes import fake_tensors
+    from rooflines.profiler.dispatch.fakes import fake_tensors
 
     mode = fake_tensors()
     with mode:

@@ -201,12 +201,12 @@ def attempt(data: bytes) -> str:
     be raised."""
     from rooflines import serial
     from rooflines.errors import TraceError
-    from rooflines.profiler.foreign import run_of_trace
+    from rooflines.profiler.external_trace import run_of_trace
     from rooflines.profiler.trace.calls import build_calls
     from rooflines.profiler.trace.cut import whole_part
     from rooflines.profiler.trace.reader import parse_trace
     from rooflines.roofline.analyze import analyze
-    from rooflines.roofline.attribution import attribute
+    from rooflines.roofline.attribution.attribute import attribute
 
     try:
         trace = whole_part(parse_trace(data, memory_limit_bytes=MEMORY_LIMIT_BYTES, partial=zlib.crc32(data) % 8 < 4))
@@ -332,10 +332,10 @@ def guided(session: Session, runs: int, seconds: float, seed: int) -> None:
     """Mutations chosen by atheris for the code that they reach; ends the process."""
     import atheris
 
-    with atheris.instrument_imports(include=["rooflines.profiler.trace", "rooflines.roofline.attribution"]):
+    with atheris.instrument_imports(include=["rooflines.profiler.trace", "rooflines.roofline.attribution.attribute"]):
         import rooflines.profiler.trace.calls
         import rooflines.profiler.trace.reader
-        import rooflines.roofline.attribution  # noqa: F401
+        import rooflines.roofline.attribution.attribute  # noqa: F401
 
     pool = seeds()
     corpus = Path(tempfile.mkdtemp(prefix="rooflines-fuzz-"))

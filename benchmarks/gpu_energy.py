@@ -52,7 +52,7 @@ def measure(work: Callable[[float], None], gpus: dict[str, str], held_s: float) 
     import msgspec
 
     from rooflines.profiler.samplers.process import SamplerProcess
-    from rooflines.roofline.usage import Window, usage_of
+    from rooflines.roofline.usage.device_usage import Window, usage_of
     from rooflines.serial import to_plain
 
     with tempfile.TemporaryDirectory() as folder:

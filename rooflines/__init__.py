@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from rooflines.device_specs.measure import measure as measure_ceilings
     from rooflines.errors import RooflinesError
     from rooflines.pipeline import analyze, compare, profile, record
-    from rooflines.profiler.declared import work
     from rooflines.profiler.records import Run
     from rooflines.profiler.run import load
+    from rooflines.profiler.work_ranges import work
     from rooflines.roofline.analysis import Analysis
-    from rooflines.roofline.comparison import Comparison
-    from rooflines.roofline.count import Count, count
-    from rooflines.roofline.work import formula
+    from rooflines.roofline.comparison.records import Comparison
+    from rooflines.roofline.counting.count import Count, count
+    from rooflines.roofline.formulas import formula
 
 __all__ = [
     "Analysis",
@@ -55,19 +55,19 @@ __all__ = [
 
 _HOMES = {
     "Analysis": ("rooflines.roofline.analysis", "Analysis"),
-    "Comparison": ("rooflines.roofline.comparison", "Comparison"),
-    "Count": ("rooflines.roofline.count", "Count"),
+    "Comparison": ("rooflines.roofline.comparison.records", "Comparison"),
+    "Count": ("rooflines.roofline.counting.count", "Count"),
     "RooflinesError": ("rooflines.errors", "RooflinesError"),
     "Run": ("rooflines.profiler.records", "Run"),
     "analyze": ("rooflines.pipeline", "analyze"),
     "compare": ("rooflines.pipeline", "compare"),
-    "count": ("rooflines.roofline.count", "count"),
-    "formula": ("rooflines.roofline.work", "formula"),
+    "count": ("rooflines.roofline.counting.count", "count"),
+    "formula": ("rooflines.roofline.formulas", "formula"),
     "load": ("rooflines.profiler.run", "load"),
     "measure_ceilings": ("rooflines.device_specs.measure", "measure"),
     "profile": ("rooflines.pipeline", "profile"),
     "record": ("rooflines.pipeline", "record"),
-    "work": ("rooflines.profiler.declared", "work"),
+    "work": ("rooflines.profiler.work_ranges", "work"),
 }
 
 

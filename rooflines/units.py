@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
+from functools import partial
 
 _DECIMAL = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 _BINARY = ((1 << 50, "Pi"), (1 << 40, "Ti"), (1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki"), (1, ""))
@@ -73,6 +75,24 @@ def percent(fraction: float, digits: int = 0) -> str:
 def counted(number: int, noun: str) -> str:
     """A number of things: ``1 step``, ``3 steps``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+# The units that ``quantity`` has a form of its own for.
+UNITS: dict[str, Callable[[float], str]] = {
+    "": lambda value: f"{value:,.0f}" if abs(value) >= 100 else significant(value),
+    "1": percent,
+    "B": binary_bytes,
+    "s": seconds,
+    "cores": lambda value: f"{significant(value, 2)} cores",
+    "°C": lambda value: f"{value:.0f} °C",
+    **{unit: partial(si, unit=unit) for unit in ("W", "J", "Hz", "B/s")},
+}
+
+
+def quantity(value: float, unit: str) -> str:
+    """``value`` in ``unit`` as tables show it: ``quantity(0.78, "1")`` is ``78 %``. An unknown unit is appended without a prefix."""
+    written = UNITS.get(unit)
+    return written(value) if written is not None else f"{significant(value)} {unit}"
 
 
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kKMGT]?)(i?)[bB]?\s*\Z")

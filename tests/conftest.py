@@ -13,7 +13,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 import pytest
 from hypothesis import settings
 
-from tests.profiler.nvml_driver.fixtures import nvml_library, stand_in, stand_in_here  # noqa: F401 (fixtures, for every test)
+from tests.profiler.samplers.nvml_driver.fixtures import nvml_library, stand_in, stand_in_here  # noqa: F401 (fixtures, for every test)
 
 # No deadline: a shared machine takes seconds for what usually takes a millisecond. The same examples every time, so that a failure can
 # be repeated; `make test-all` draws new ones.

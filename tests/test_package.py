@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import subprocess
 import sys
 import zipfile
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -48,9 +50,14 @@ def test_public_names():
         rooflines.profle  # noqa: B018
 
 
-def imports(path):
-    """Every name of ours that the module at ``path`` imports anywhere, also for type checkers only."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+def imports(path, *, for_types=True):
+    """The names of ours that the module at ``path`` imports, also inside functions; ``for_types``: also under ``TYPE_CHECKING``."""
+    nodes = [ast.parse(path.read_text(encoding="utf-8"))]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING" and not for_types:
+            continue
+        nodes.extend(ast.iter_child_nodes(node))
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "rooflines")
         elif isinstance(node, ast.ImportFrom):
@@ -64,7 +71,44 @@ def layer(name):
     return parts[1] if len(parts) > 1 else ""
 
 
+def dotted(path):
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
 MODULES = sorted(PACKAGE.rglob("*.py"))
+NAMES = {dotted(path): path for path in MODULES}
+PACKAGES = sorted(dotted(path) for path in MODULES if path.name == "__init__.py")
+
+
+@functools.cache
+def import_graph():
+    """The modules that each module imports when it runs; ``from a import b`` is module ``a.b`` where that exists, else ``a``."""
+    graph = {}
+    for name, path in NAMES.items():
+        found = (one if one in NAMES else one.rpartition(".")[0] for one in imports(path, for_types=False))
+        graph[name] = {one for one in found if one in NAMES and one != name}
+    return graph
+
+
+def circle(graph):
+    """One circle in ``graph``; empty where it has none."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return error.args[1]
+    return []
+
+
+def within(package, graph):
+    """The imports between the folders and files of ``package``: each folder stands for all that is in it."""
+    found = {}
+    for name, imported in graph.items():
+        for one in imported:
+            if name.startswith(f"{package}.") and one.startswith(f"{package}."):
+                ours, theirs = (module.removeprefix(f"{package}.").partition(".")[0] for module in (name, one))
+                if ours != theirs:
+                    found.setdefault(ours, set()).add(theirs)
+    return found
 
 
 @pytest.mark.parametrize("path", MODULES, ids=[str(path.relative_to(ROOT)) for path in MODULES])
@@ -82,14 +126,30 @@ def test_imports_go_downward(path):
             assert target in below, f"{own} imports {name}, which is above it"
 
 
+def test_no_module_imports_itself_through_others():
+    assert circle(import_graph()) == []
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_the_folders_of_a_package_have_an_order(package):
+    assert circle(within(package, import_graph())) == []
+
+
+def test_a_circle_is_found_between_modules_and_between_folders():
+    graph = {"a.b.one": {"a.c.one"}, "a.c.two": {"a.b.two"}, "a.d": {"a.b.one"}}
+    assert circle(graph) == []
+    assert set(circle(within("a", graph))) == {"b", "c"}
+    assert set(circle(graph | {"a.c.one": {"a.b.one"}})) == {"a.b.one", "a.c.one"}
+
+
 @pytest.mark.parametrize(
     "statement",
     [
         "import rooflines",
         "import rooflines.cli",
         "import rooflines.errors, rooflines.units",
-        "import rooflines.roofline.work",
-        "from rooflines.roofline.work import count",
+        "import rooflines.roofline.formulas",
+        "from rooflines.roofline.formulas import count",
         "import rooflines.integrations.pytest_plugin",
         *(
             COMMAND.format(["rooflines", *arguments])

@@ -11,7 +11,7 @@ import typer
 
 from rooflines.cli.app import app
 from rooflines.cli.monitored import refuse_for_monitored
-from rooflines.cli.options import CEILINGS_HELP, MemoryLimit, Partial, size
+from rooflines.cli.options import CEILINGS_HELP, Formulas, MemoryLimit, Partial, size
 from rooflines.cli.output import console, progress_bar
 from rooflines.cli.ranks import DaskAddress, Jobs, refuse_for_one, refuse_for_several
 from rooflines.errors import OutputError
@@ -50,6 +50,7 @@ def analyze(
     dask: DaskAddress = None,
     partial: Partial = False,
     memory_limit: MemoryLimit = "4GB",
+    formulas: Formulas = None,
 ) -> None:
     """Analyse a run anew from its raw files, or a trace that anybody recorded, without running the model.
 

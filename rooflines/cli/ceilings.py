@@ -69,7 +69,7 @@ def ceilings(
     from rooflines.device_specs.compare import compare as put_beside
     from rooflines.device_specs.compare import references
     from rooflines.device_specs.measure import measure, sessions
-    from rooflines.profiler.options import find_device
+    from rooflines.profiler.workloads.options import find_device
 
     found = str(find_device(device))
     if threads is not None and found != "cpu":

@@ -11,7 +11,7 @@ from typing import Annotated, Optional
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import CEILINGS_HELP, MemoryLimit, Partial, TableFormat, size
+from rooflines.cli.options import CEILINGS_HELP, Formulas, MemoryLimit, Partial, TableFormat, size
 from rooflines.cli.output import check_writable, console, progress_bar, write
 from rooflines.errors import RooflinesError, UsageError
 
@@ -54,6 +54,7 @@ def compare(
     ] = None,
     partial: Partial = False,
     memory_limit: MemoryLimit = "4GB",
+    formulas: Formulas = None,
 ) -> None:  # fmt: skip
     """Compare runs, traces and analyses with the first: per operator and module what got slower, what is new, what is gone.
 

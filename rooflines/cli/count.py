@@ -14,6 +14,7 @@ from rooflines.cli.options import (
     WHAT,
     BatchSize,
     ChannelsLast,
+    Formulas,
     ImageSize,
     Mode,
     Precision,
@@ -65,6 +66,7 @@ def count(
     memory: Annotated[
         bool, typer.Option("--memory", help="Also the most memory that a step holds, and what it is.", rich_help_panel=OUTPUT)
     ] = False,
+    formulas: Formulas = None,
 ) -> None:
     """Count FLOPs and bytes of a model, operator by operator, without data and without running it.
 
@@ -72,9 +74,9 @@ def count(
 
     [bold]rooflines count --model hf:path/to/config.json --mode training --by module[/bold]
     """
-    from rooflines.profiler.collect import quiet_profiler
-    from rooflines.profiler.options import Options
-    from rooflines.roofline.against import count_against
+    from rooflines.profiler.recording.collect import quiet_profiler
+    from rooflines.profiler.workloads.options import Options
+    from rooflines.roofline.counting.other_counters import count_against
 
     if (model is None) == (target is None):
         raise UsageError("give one model.", hint="For example: rooflines count --model resnet50")

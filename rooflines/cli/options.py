@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from pathlib import Path
 from typing import Annotated, Optional
 
 import typer
@@ -38,6 +39,14 @@ class Precision(str, Enum):
     amp_fp16 = "amp-fp16"
 
 
+def _load_formulas(paths: list[Path] | None) -> None:
+    if paths:
+        from rooflines.roofline.formulas.plugins import load_file
+
+        for path in paths:
+            load_file(path)
+
+
 BatchSize = Annotated[
     Optional[int], typer.Option(help="Samples per step.", rich_help_panel=WHAT, show_default="1")  # noqa: UP045
 ]
@@ -52,6 +61,13 @@ PrecisionOption = Annotated[
 CEILINGS_HELP = "Ceilings to use: `measured`, `spec`, a device name or a JSON file."
 MemoryLimit = Annotated[str, typer.Option(help="Maximum memory for trace data.", metavar="SIZE")]
 Partial = Annotated[bool, typer.Option("--partial", help="Read a trace that is cut off up to the cut.")]
+Formulas = Annotated[
+    Optional[list[Path]],  # noqa: UP045
+    typer.Option(
+        "--formulas", metavar="FILE.py", help="Python file that registers formulas for your operators (repeatable).",
+        callback=_load_formulas, show_default=False,
+    ),
+]  # fmt: skip
 ChannelsLast = Annotated[bool, typer.Option("--channels-last", help="Store images as NHWC.", rich_help_panel=HOW)]
 
 

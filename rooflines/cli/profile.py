@@ -18,6 +18,7 @@ from rooflines.cli.options import (
     WHAT,
     BatchSize,
     ChannelsLast,
+    Formulas,
     ImageSize,
     Mode,
     Precision,
@@ -28,7 +29,7 @@ from rooflines.cli.output import console, progress_bar
 from rooflines.errors import RooflinesError, UsageError
 
 if TYPE_CHECKING:
-    from rooflines.profiler.job import Rank
+    from rooflines.profiler.distributed import ProcessRank
 
 
 @app.command()
@@ -90,6 +91,7 @@ def profile(
         str, typer.Option(help="Reports to write, separated by commas.", rich_help_panel=OUTPUT)
     ] = "html,pdf,json,csv,tensorboard",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the report's path only.", rich_help_panel=OUTPUT)] = False,
+    formulas: Formulas = None,
 ) -> None:
     """Run a workload, measure it and this device, and write a report.
 
@@ -100,7 +102,7 @@ def profile(
     [bold]torchrun --nproc-per-node 2 -m rooflines profile train.py[/bold]
     """
     from rooflines import pipeline
-    from rooflines.profiler.job import rank_here
+    from rooflines.profiler.distributed import rank_here
 
     chosen = pipeline.check_formats(name.strip() for name in formats.split(",") if name.strip())
     program, own = _program(target, arguments or [], module, model)
@@ -163,7 +165,7 @@ def _refuse_for_script(context: typer.Context) -> None:
             )
 
 
-def _print_run(directory: Path, formats: tuple[str, ...], quiet: bool, rank: Rank | None) -> None:
+def _print_run(directory: Path, formats: tuple[str, ...], quiet: bool, rank: ProcessRank | None) -> None:
     from rooflines import pipeline
 
     shown = directory / ("report.html" if "html" in formats else pipeline.ANALYSIS_FILE)

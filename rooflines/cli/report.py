@@ -10,7 +10,7 @@ import typer
 
 from rooflines.cli.app import app
 from rooflines.cli.monitored import refuse_for_monitored
-from rooflines.cli.options import CEILINGS_HELP, MemoryLimit, Partial, size
+from rooflines.cli.options import CEILINGS_HELP, Formulas, MemoryLimit, Partial, size
 from rooflines.cli.output import progress_bar
 from rooflines.cli.ranks import DaskAddress, Jobs, refuse_for_one, refuse_for_several
 
@@ -44,6 +44,7 @@ def report(
     dask: DaskAddress = None,
     partial: Partial = False,
     memory_limit: MemoryLimit = "4GB",
+    formulas: Formulas = None,
 ) -> None:
     """Write the reports of a run again with this version's formulas and pages, or those of a trace or of several ranks."""
     from rooflines import pipeline

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rooflines.device_specs.history import Series, Session, best_of, broken_laws
 from rooflines.device_specs.marks import DISTURBED
 from rooflines.device_specs.records import Ceiling, Source
-from rooflines.device_specs.rounds import Figure, Round, Way, summary, take
+from rooflines.device_specs.rounds import PlannedFigure, Round, Way, summary, take
 from rooflines.kernels.micro.repeats import Run, Timing, calls_for
 from rooflines.units import si
 
@@ -46,7 +46,7 @@ class Plan:
         self.sample_s = min(_SAMPLE_S, budget_s / _VISITS)
         self.progress = progress
         self.threads = threads
-        self.figures: list[Figure] = []
+        self.figures: list[PlannedFigure] = []
         self.series: list[Series] = []
         self.clock_hz: float | None = None
         self.watch: Watch | None = None
@@ -57,9 +57,9 @@ class Plan:
         self.notes: dict[str, str] = {}
         self._date = datetime.date.today().isoformat()
 
-    def figure(self, *ways: Way, above: str = "", **fields: Any) -> Figure:
+    def figure(self, *ways: Way, above: str = "", **fields: Any) -> PlannedFigure:
         """Add the figure with the ``fields`` of a ceiling, measured in each of ``ways``."""
-        self.figures.append(Figure(fields, ways, above=above))
+        self.figures.append(PlannedFigure(fields, ways, above=above))
         return self.figures[-1]
 
     def derive(self, detail: str, **fields: Any) -> None:
@@ -96,11 +96,11 @@ class Plan:
             notes=self.notes,
         )  # fmt: skip
 
-    def visit(self, figure: Figure, way: Way) -> Round | None:
+    def visit(self, figure: PlannedFigure, way: Way) -> Round | None:
         """The median of a few samples; None where the figure cannot be measured here."""
         return self._attempt(figure, way, lambda: self._visit(figure, way))
 
-    def _visit(self, figure: Figure, way: Way) -> Round | None:
+    def _visit(self, figure: PlannedFigure, way: Way) -> Round | None:
         made = way.prepared
         run, work = self._prepare(way)
         if way.calls > 1 or made is None:
@@ -138,7 +138,7 @@ class Plan:
         way.prepared = prepared if self.keeps and not last else None
         return prepared
 
-    def _attempt(self, figure: Figure, way: Way, action: Callable[[], T]) -> T | None:
+    def _attempt(self, figure: PlannedFigure, way: Way, action: Callable[[], T]) -> T | None:
         """``action()``; where it fails in a manner that ``refuse`` knows, the way is left out, with the reason, and this is None."""
         try:
             return action()
@@ -166,7 +166,7 @@ class Plan:
         found = best_of([Session(measured_at="", series=tuple(series))])
         return {one.suspect for one in broken_laws(found, self.threads)}
 
-    def _series(self, figure: Figure) -> Iterator[Series]:
+    def _series(self, figure: PlannedFigure) -> Iterator[Series]:
         """The rounds of a figure as they are stored; not of a clock, which is no ceiling."""
         for way in figure.ways:
             if way.rounds and figure.fields["kind"] != "clock":
@@ -178,7 +178,7 @@ class Plan:
                     private=way.private,
                 )  # fmt: skip
 
-    def _keep_rounds(self, figure: Figure) -> None:
+    def _keep_rounds(self, figure: PlannedFigure) -> None:
         leader = figure.leader()
         if leader is None:
             return
@@ -193,7 +193,7 @@ class Plan:
     def _of_level(self, level: str) -> list[Series]:
         return [one for one in self.series if one.ceiling.level == level and not one.ceiling.variant]
 
-    def _hold(self, figure: Figure, duration_s: float) -> None:
+    def _hold(self, figure: PlannedFigure, duration_s: float) -> None:
         """Hold a main rate of arithmetic or of the outermost memory for ``duration_s`` seconds, and keep what is left of it."""
         fields, leader = figure.fields, figure.leader()
         rate = fields["kind"] == "compute" or (fields["kind"] == "memory" and not fields.get("capacity_bytes"))

@@ -123,7 +123,7 @@ def ready(run: Run, work: float) -> Callable[[], tuple[Run, float]]:
     return lambda: (run, work)
 
 
-class Figure:
+class PlannedFigure:
     """One figure of the plan: the ``fields`` of its ceiling and the ways to measure it, of which the fastest counts.
 
     A cache whose rate does not come out above that of the level ``above`` is left out.
@@ -197,8 +197,8 @@ def fastest(ways: Sequence[tuple[Any, Sequence[Round]]], *, lowest: bool = False
 
 
 def take(
-    figures: Sequence[Figure],
-    visit: Callable[[Figure, Way], Round | None],
+    figures: Sequence[PlannedFigure],
+    visit: Callable[[PlannedFigure, Way], Round | None],
     suspects: Callable[[], set[tuple[Any, ...]]],
     seconds: float,
     *,
@@ -213,7 +213,7 @@ def take(
     """
     begin = clock()
 
-    def go(chosen: Iterable[Figure]) -> Iterator[None]:
+    def go(chosen: Iterable[PlannedFigure]) -> Iterator[None]:
         for figure in chosen:
             for way in figure.tried():
                 found = visit(figure, way)

@@ -119,7 +119,7 @@ class Memory(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return _base(self.gb_per_s, 1e9)
 
 
-class Cache(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class L2Cache(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The L2 cache, of the whole device; on a CPU the sum of its cores' (binary MB)."""
 
     mb: _Positive
@@ -201,7 +201,7 @@ class Sheet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     part: str = ""
     partitions: tuple[_Count, ...] = ()
     systems: tuple[_Text, ...] = ()
-    l2: Cache | None = None
+    l2: L2Cache | None = None
     power: Power | None = None
     nvlink: Link | None = None
     pcie: Bus | None = None

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rooflines.pipeline import FORMATS, record
-from rooflines.profiler.collect import Recording
+from rooflines.profiler.recording.collect import Recording
 from rooflines.profiler.records import Run
 
 

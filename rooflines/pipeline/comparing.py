@@ -12,8 +12,8 @@ from rooflines.profiler.records import Run
 from rooflines.profiler.trace.columns import MEMORY_LIMIT_BYTES
 from rooflines.profiler.trace.url import shown
 from rooflines.roofline.analysis import Analysis
-from rooflines.roofline.compare import compare as _compare
-from rooflines.roofline.comparison import Comparison
+from rooflines.roofline.comparison.compare import compare as _compare
+from rooflines.roofline.comparison.records import Comparison
 
 
 def compare(

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, NoReturn
 import msgspec
 
 from rooflines.errors import DeviceError, OutputError, UsageError
-from rooflines.profiler.command import HeldCommand, find_program
 from rooflines.profiler.directory import JOURNAL_FILE, create_directory, default_directory
-from rooflines.profiler.monitored import (
+from rooflines.profiler.monitor.command import HeldCommand, find_program
+from rooflines.profiler.monitor.monitored import (
     MONITOR_FILE,
     PYTHON_MEMORY_FILE,
     Monitored,
@@ -39,7 +39,7 @@ from rooflines.serial import write_json
 if TYPE_CHECKING:
     import psutil
 
-    from rooflines.roofline.monitored import MonitorAnalysis
+    from rooflines.roofline.usage.monitored import MonitorAnalysis
 
 ANALYSIS_FILE = "analysis.json"
 MONITOR_FORMATS = ("html", "json", "csv", "tensorboard")
@@ -128,7 +128,7 @@ def attach(
 
 def analyze_monitored(source: Monitored | Path | str) -> MonitorAnalysis:
     """The analysis of a monitored program, or of its directory, derived anew from its samples; nothing is written."""
-    from rooflines.roofline import monitored
+    from rooflines.roofline.usage import monitored
 
     return monitored.analyze_monitored(source if isinstance(source, Monitored) else load(source))
 
@@ -221,7 +221,7 @@ def choose_gpus(choice: str) -> Mapping[str, str] | None:
 
 def _traced(command: Sequence[str], output: Path) -> list[str]:
     """``command`` with its interpreter following its allocations into the file ``output``."""
-    from rooflines.profiler.python_memory import traced_command
+    from rooflines.profiler.monitor.python_memory import traced_command
 
     example = "For example: rooflines monitor --python-memory -- python train.py"
     if not Path(command[0]).name.startswith("python"):
@@ -249,6 +249,7 @@ def _finish(
         status="complete",
         gpus={} if gpus == {} else _gpu_names(),
         counters=journal.counters,
+        fields=journal.fields,
         python_memory=memory,
         notes=tuple(notes),
     )

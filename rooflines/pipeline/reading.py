@@ -13,7 +13,7 @@ import msgspec
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import DataError, TraceError, UsageError
 from rooflines.pipeline.ceilings import given_ceilings, sheet_of
-from rooflines.profiler.foreign import run_of_trace
+from rooflines.profiler.external_trace import run_of_trace
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.records import Run
 from rooflines.profiler.run import load

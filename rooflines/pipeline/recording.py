@@ -21,17 +21,17 @@ from rooflines.errors import Interrupted, RooflinesError, UsageError, WorkloadEr
 from rooflines.pipeline.ceilings import GivenCeilings, given_ceilings, measured_ceilings
 from rooflines.pipeline.reading import default_command
 from rooflines.pipeline.reporting import FORMATS, check_formats, report
-from rooflines.profiler.collect import Recording, collect, quiet_profiler
 from rooflines.profiler.directory import check_directory, default_directory, directory_of_rank
-from rooflines.profiler.memory_shortage import memory_shortage
-from rooflines.profiler.options import Options, check_options, find_device
 from rooflines.profiler.progress import Progress, Silent
+from rooflines.profiler.recording.collect import Recording, collect, quiet_profiler
 from rooflines.profiler.records import Mode, Run, Settings, Workload
 from rooflines.profiler.run import save
-from rooflines.profiler.workloads import Prepared, from_module, from_step, prepare, thread_count
+from rooflines.profiler.workloads.memory_shortage import memory_shortage
+from rooflines.profiler.workloads.options import Options, check_options, find_device
+from rooflines.profiler.workloads.prepare import Prepared, from_module, from_step, prepare, thread_count
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.analyze import analyze as _analyze
-from rooflines.roofline.judging import IMPLAUSIBLE
+from rooflines.roofline.bounds.judging import IMPLAUSIBLE
 
 if TYPE_CHECKING:
     import torch
@@ -168,7 +168,7 @@ def profile_script(
     Raises WorkloadError when the script raises or exits with an error, with its exception as ``__cause__``, and Interrupted on Ctrl-C,
     both after what had been recorded was reported (``reported``).
     """
-    from rooflines.profiler.script import Program, collect_script
+    from rooflines.profiler.recording.script import Program, collect_script
 
     check_steps(steps, warmup)
     check_options(Options(batch_size=batch_size, precision=precision, device=device, threads=threads))

@@ -17,7 +17,7 @@ from rooflines.profiler.trace.columns import MEMORY_LIMIT_BYTES
 from rooflines.serial import write_json
 
 if TYPE_CHECKING:
-    from rooflines.roofline.ranks import RankAnalysis
+    from rooflines.roofline.ranks.records import RankAnalysis
 
 
 RANKS_FILE = "ranks.json"
@@ -57,8 +57,8 @@ def analyze_ranks(
     at the address ``dask``. The processes are spawned: a script that calls this needs ``if __name__ == "__main__":``. With ``partial``,
     traces that are cut off are read up to the cut. Raises TraceError for a trace that cannot be read, UsageError for two of one rank.
     """
-    from rooflines.roofline.rank_readers import read_ranks
-    from rooflines.roofline.ranks import analyze_parts
+    from rooflines.roofline.ranks.analyze import analyze_parts
+    from rooflines.roofline.ranks.readers import read_ranks
 
     if jobs is not None and jobs < 1:
         raise UsageError(f"--jobs must be at least 1, got {jobs}.", hint="Leave it out to use all processors.")

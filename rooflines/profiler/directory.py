@@ -16,8 +16,8 @@ from typing import TypeVar
 import msgspec
 
 from rooflines.errors import OutputError, RunError
-from rooflines.profiler.job import launched_at, rank_here
-from rooflines.profiler.records import DeviceSample
+from rooflines.profiler.distributed import launched_at, rank_here
+from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.profiler.samplers.journal import Journal, read_journal
 from rooflines.profiler.samplers.storage import read_samples, write_samples
 from rooflines.serial import read_json, write_json
@@ -139,7 +139,7 @@ def stored_samples(directory: Path, *, what: str) -> Journal:
         except OSError as error:
             hint = f"Delete {SAMPLES_FILE}; the rest stays usable."
             raise RunError(f"{what} is corrupt: {SAMPLES_FILE}: {error}.", hint=hint) from None
-        return Journal(started=True, samples=tuple(samples), counters=(), problems=())
+        return Journal(started=True, samples=tuple(samples), counters=(), fields={}, problems=())
     return read_journal(directory / JOURNAL_FILE)
 
 

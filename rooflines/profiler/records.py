@@ -12,7 +12,8 @@ from typing import Literal
 import msgspec
 
 from rooflines.device_specs.records import Ceilings
-from rooflines.profiler.noted import NotedCall
+from rooflines.profiler.samplers.fields import Counter, DeviceSample, Field
+from rooflines.profiler.trace.stored_call import StoredCall
 
 RUN_SCHEMA = "rooflines.run/1"
 Mode = Literal["inference", "training"]
@@ -104,70 +105,6 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     traced: Literal["steps", "early", "program"] = "steps"
 
 
-class DeviceSample(msgspec.Struct, frozen=True, kw_only=True):
-    """One reading of the machine or of one GPU at ``time_ns`` (epoch, the clock of the trace). A field not supported is absent.
-
-    Utilizations are fractions of one: ``process_cpu_utilization`` counts busy cores (2.0 is two cores busy). ``power_w`` is the
-    device's average over the window that its ``Counter`` names, ``power_instant_w`` the power of the moment. ``energy_j``,
-    ``nvlink_*``, ``ecc_*``, ``process_read_bytes``, ``process_written_bytes`` and the page faults are counters that only grow: their
-    difference between two samples is what happened meanwhile. ``throttle_reasons`` are the names of what holds the clocks down,
-    parted by commas, empty when nothing does. ``process_memory_bytes`` is what the watched processes hold of the device's memory.
-    """
-
-    time_ns: int
-    source: str
-    device: str = "host"
-    # the host
-    cpu_utilization: float | None = None
-    core_utilization: tuple[float, ...] | None = None
-    cpu_frequency_hz: float | None = None
-    process_cpu_utilization: float | None = None
-    process_rss_bytes: int | None = None
-    process_uss_bytes: int | None = None
-    process_threads: int | None = None
-    process_read_bytes: int | None = None
-    process_written_bytes: int | None = None
-    process_minor_faults: int | None = None
-    process_major_faults: int | None = None
-    # the host or a device
-    memory_used_bytes: int | None = None
-    memory_total_bytes: int | None = None
-    power_w: float | None = None
-    power_instant_w: float | None = None
-    power_limit_w: float | None = None
-    energy_j: float | None = None
-    temperature_c: float | None = None
-    # a device
-    gpu_utilization: float | None = None
-    gpu_memory_utilization: float | None = None
-    process_memory_bytes: int | None = None
-    memory_temperature_c: float | None = None
-    sm_clock_hz: float | None = None
-    memory_clock_hz: float | None = None
-    throttle_reasons: str | None = None
-    pcie_tx_bytes_per_s: float | None = None
-    pcie_rx_bytes_per_s: float | None = None
-    nvlink_tx_bytes: int | None = None
-    nvlink_rx_bytes: int | None = None
-    ecc_corrected: int | None = None
-    ecc_uncorrected: int | None = None
-
-
-class Counter(msgspec.Struct, frozen=True, kw_only=True):
-    """How well the ``field`` of the samples of ``source`` and ``device`` can be read.
-
-    It has a new value every ``update_s`` seconds (measured; None when it never changed while it was watched), in steps of
-    ``resolution``, each the average over the ``window_s`` seconds before it (0 when it is of the moment, or a count).
-    """
-
-    source: str
-    device: str
-    field: str
-    update_s: float | None = None
-    resolution: float | None = None
-    window_s: float = 0.0
-
-
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How the run was asked for, enough to repeat it. ``command`` is the shell line that made it."""
 
@@ -251,7 +188,8 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True):
     ``step_memory`` is what the tensors of a step hold at their peak, followed on fake tensors of a workload that is ours.
     ``compiled_code`` is the file that says what ``torch.compile`` made while the run was recorded, absent where nothing was compiled.
     ``tf32`` says whether float32 ``matmul`` and ``convolution`` were allowed TF32 (CUDA).
-    ``counters`` say how well each field of the device samples can be read. ``loading`` is how a program of its own was fed with data,
+    ``counters`` say how well each field of the device samples can be read, ``fields`` what those are that other packages' samplers
+    declare. ``loading`` is how a program of its own was fed with data,
     absent where no loader was seen. ``notes`` are sentences for the reader about what was limited or left out.
     """
 
@@ -267,11 +205,12 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True):
     peak_memory_bytes: int | None = None
     peak_memory_kind: str | None = None
     parameter_elements: int | None = None
-    noted_calls: tuple[NotedCall, ...] = ()
+    noted_calls: tuple[StoredCall, ...] = ()
     step_memory: StepMemory | None = None
     compiled_code: str | None = None
     tf32: dict[str, bool] | None = None
     counters: tuple[Counter, ...] = ()
+    fields: dict[str, Field] = msgspec.field(default_factory=dict)
     loading: Loading | None = None
     notes: tuple[str, ...] = ()
     error: str | None = None

@@ -14,7 +14,8 @@ import msgspec
 
 from rooflines.errors import RunError
 from rooflines.profiler.directory import read_facts, stored_samples, write_record
-from rooflines.profiler.records import RUN_SCHEMA, DeviceSample, Run, RunFile
+from rooflines.profiler.records import RUN_SCHEMA, Run, RunFile
+from rooflines.profiler.samplers.fields import DeviceSample
 
 RUN_FILE = "run.json"
 
@@ -40,5 +41,7 @@ def load(directory: Path | str) -> Run:
         raise RunError(f"{what} is corrupt: its trace {facts.trace!r} is not a file name.", hint="Record it again.")
     stored = stored_samples(directory, what=what)
     problems = (note for problem in stored.problems if (note := f"device samples: {problem}") not in facts.notes)
-    facts = msgspec.structs.replace(facts, counters=facts.counters or stored.counters, notes=(*facts.notes, *problems))
+    facts = msgspec.structs.replace(
+        facts, counters=facts.counters or stored.counters, fields=facts.fields or stored.fields, notes=(*facts.notes, *problems)
+    )
     return Run(directory=directory, facts=facts, samples=stored.samples)

@@ -14,8 +14,8 @@ from rooflines.reports.chart import clip, short_name
 from rooflines.reports.sentences import subject
 from rooflines.reports.tables import Scale, column_scale, inert, shorten_name, shorten_path, shorten_shapes
 from rooflines.roofline.analysis import Analysis
-from rooflines.roofline.compare import count_of_calls, signed_seconds
-from rooflines.roofline.comparison import Change, Comparison, Figures, Subject
+from rooflines.roofline.comparison.compare import count_of_calls, signed_seconds
+from rooflines.roofline.comparison.records import Change, Comparison, Figures, Subject
 from rooflines.units import percent, significant
 
 if TYPE_CHECKING:

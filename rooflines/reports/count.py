@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from rooflines.reports.tables import shorten_name, shorten_path
-from rooflines.roofline.count import Count, ModuleCount, OperatorCount
+from rooflines.roofline.counting.count import Count, ModuleCount, OperatorCount
 from rooflines.units import percent, si, significant
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from rooflines.profiler.records import StepMemory, Workload
-    from rooflines.roofline.against import OtherCount
+    from rooflines.roofline.counting.other_counters import OtherCount
 
 By = Literal["operator", "module"]
 _MOST_UNKNOWN = 8

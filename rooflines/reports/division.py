@@ -7,7 +7,7 @@ from typing import NamedTuple
 from rooflines.reports.palette import BOUNDS
 from rooflines.roofline.advice.input import WAITS
 from rooflines.roofline.analysis import PARTS, Analysis, StepDivision
-from rooflines.roofline.feeding import input_fraction
+from rooflines.roofline.step.input_pipeline import input_fraction
 from rooflines.roofline.verdict import rates_sentence
 from rooflines.units import counted, percent, seconds
 

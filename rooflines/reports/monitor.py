@@ -9,13 +9,14 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from rooflines.profiler.monitored import PythonMemory
+from rooflines.profiler.monitor.monitored import PythonMemory
+from rooflines.profiler.samplers.fields import Summary
 from rooflines.reports.chart import clip
 from rooflines.reports.usage_sentences import energy_text, peak_power, refusal_text
 from rooflines.roofline.analysis import DeviceUsage
-from rooflines.roofline.monitored import MonitorAnalysis
-from rooflines.roofline.usage import HOST, is_host
-from rooflines.units import binary_bytes, percent, seconds, si, significant
+from rooflines.roofline.usage.device_usage import HOST, figure, is_accelerator, is_host
+from rooflines.roofline.usage.monitored import MonitorAnalysis
+from rooflines.units import binary_bytes, percent, quantity, seconds, si, significant
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,6 +29,8 @@ _COUNTED = {
     "dram": ("memory power", "RAPL, all memory"),
     "psys": ("board power", "RAPL, CPUs and memory in it"),
 }
+# The column of each figure of a declared field, without one the mean's.
+_COLUMN_OF: dict[Summary, str] = {"highest": "peak", "difference": "total", "integral": "total"}
 # One character for one character, for a console that can show no more than ASCII.
 _ASCII = str.maketrans("±µ·…×–—−", "~u-~x---")
 
@@ -161,6 +164,7 @@ def host_rows(analysis: MonitorAnalysis) -> Iterator[Row]:
     if heat is not None:
         yield Row("CPU temperature", f"{heat.mean:.0f} °C", f"{heat.highest:.0f} °C")
     yield from _power_rows(analysis)
+    yield from _declared_rows(analysis)
 
 
 def _memory_rows(analysis: MonitorAnalysis, host: DeviceUsage | None) -> Iterator[Row]:
@@ -182,13 +186,28 @@ def _memory_rows(analysis: MonitorAnalysis, host: DeviceUsage | None) -> Iterato
 
 
 def _power_rows(analysis: MonitorAnalysis) -> Iterator[Row]:
-    """The host's energy counters, a row each: the board's holds the packages, so they are not to be added up."""
+    """Every device's energy but the GPUs', a row each: the board's counter holds the packages, so they are not to be added up."""
     for one in analysis.usage.devices if analysis.usage is not None else ():
-        if is_host(one.device) and one.energy is not None:
-            name, remark = _COUNTED.get(one.device, (f"{one.device} power", "RAPL"))
+        if not is_accelerator(one) and one.energy is not None:
+            name, remark = _COUNTED.get(one.device, (f"{one.device} power", "RAPL" if is_host(one.device) else ""))
             peak = peak_power(one)
             watts = "" if peak is None else si(peak, "W")
             yield Row(name, si(one.mean_power_w or 0.0, "W"), watts, energy_text(one.energy), remark)
+
+
+def _declared_rows(analysis: MonitorAnalysis) -> Iterator[Row]:
+    """The fields that samplers of other packages declare, a row for each device that has them."""
+    usage = analysis.usage
+    for one in usage.devices if usage is not None else ():
+        for key, field in usage.fields.items() if usage is not None else ():
+            cells = {}
+            for summary in field.summary if "table" in field.shown else ():
+                value = figure(one, key, summary)
+                if value is not None:
+                    column = _COLUMN_OF.get(summary, "mean")
+                    cells[column] = quantity(value, field.unit_of(summary))
+            if cells:
+                yield Row(field.label, **cells, remark="" if one.device == HOST else one.device)
 
 
 def gpu_rows(analysis: MonitorAnalysis) -> Iterator[GpuRow]:
@@ -272,7 +291,7 @@ def python_sites(memory: PythonMemory, most: int = _SITES) -> tuple[tuple[str, s
 
 
 def _gpus(analysis: MonitorAnalysis) -> list[DeviceUsage]:
-    return [one for one in analysis.usage.devices if not is_host(one.device)] if analysis.usage is not None else []
+    return [one for one in analysis.usage.devices if is_accelerator(one)] if analysis.usage is not None else []
 
 
 def _cores(busy: float) -> str:

@@ -29,8 +29,8 @@ from rooflines.reports.usage_html import timeline_data
 from rooflines.reports.usage_sentences import usage_sentences
 from rooflines.reports.usage_table import UsageTable, usage_table
 from rooflines.roofline.analysis import Analysis
-from rooflines.roofline.monitored import MonitorAnalysis
-from rooflines.roofline.usage import is_host
+from rooflines.roofline.usage.device_usage import is_accelerator
+from rooflines.roofline.usage.monitored import MonitorAnalysis
 from rooflines.units import binary_bytes, seconds, significant
 
 # What the timeline leaves room for above its highest curve.
@@ -99,13 +99,13 @@ def _without_host(as_run: Analysis) -> Analysis:
     """The GPUs alone: the host and its parts are told in full by the table."""
     if as_run.usage is None:
         return as_run
-    devices = tuple(one for one in as_run.usage.devices if not is_host(one.device))
+    devices = tuple(one for one in as_run.usage.devices if is_accelerator(one))
     return msgspec.structs.replace(as_run, usage=msgspec.structs.replace(as_run.usage, devices=devices))
 
 
 def _devices(as_run: Analysis) -> UsageTable | None:
     """The GPUs and the host side by side; without a GPU the host is told in full above."""
-    gpus = as_run.usage is not None and any(not is_host(one.device) for one in as_run.usage.devices)
+    gpus = as_run.usage is not None and any(is_accelerator(one) for one in as_run.usage.devices)
     return usage_table(as_run) if gpus else None
 
 

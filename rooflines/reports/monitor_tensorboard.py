@@ -6,15 +6,14 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from rooflines.profiler.records import DeviceSample
-from rooflines.roofline.monitored import MonitorAnalysis
+from rooflines.profiler.samplers.fields import DeviceSample
+from rooflines.roofline.usage.monitored import MonitorAnalysis
 
 # Ours end in this, so that writing again replaces them and leaves others alone.
 SUFFIX = ".rooflines"
 _NANOSECONDS = 1e9
 # TensorBoard itself shows a thousand points of a curve; samples.csv has all.
 MOST_READINGS = 5_000
-_NOT_DRAWN = frozenset({"time_ns", "source", "device", "core_utilization", "throttle_reasons"})
 
 
 def write(analysis: MonitorAnalysis, samples: Sequence[DeviceSample], directory: Path) -> Path:
@@ -30,15 +29,12 @@ def write(analysis: MonitorAnalysis, samples: Sequence[DeviceSample], directory:
 
     for earlier in _event_files(directory):
         earlier.unlink()
-    fields = [name for name in DeviceSample.__struct_fields__ if name not in _NOT_DRAWN]
     start_ns = min((sample.time_ns for sample in samples), default=0)
     writer = EventFileWriter(str(directory), max_queue_size=1000, filename_suffix=SUFFIX)
     try:
         for sample in _thinned(samples):
             values = [
-                Summary.Value(tag=f"{sample.device}/{name}", simple_value=float(value))
-                for name in fields
-                if (value := getattr(sample, name)) is not None
+                Summary.Value(tag=f"{sample.device}/{name}", simple_value=float(value)) for name, value in sample.numbers().items()
             ]
             step = (sample.time_ns - start_ns) // 1_000_000
             writer.add_event(Event(wall_time=sample.time_ns / _NANOSECONDS, step=step, summary=Summary(value=values)))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from rooflines.reports.tables import column_scale, inert, shorten_middle
-from rooflines.roofline.ranks import CollectiveRow, RankAnalysis, RankRow, UnmatchedRow
+from rooflines.roofline.ranks.records import MatchedRow, RankAnalysis, RankRow, UnmatchedRow
 from rooflines.units import percent, seconds, si
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def rank_table(analysis: RankAnalysis, ranks: Sequence[RankRow]) -> Table:
     )
 
 
-def collective_table(rows: Sequence[CollectiveRow]) -> Table:
+def collective_table(rows: Sequence[MatchedRow]) -> Table:
     """What the collectives of each kind, group and size took and reached."""
     transfer, skew = column_scale([row.transfer_s for row in rows], "s"), column_scale([row.skew_s for row in rows], "s")
     rate = column_scale([value for row in rows for value in (row.algorithm_byte_per_s, row.bus_byte_per_s)], "B/s")
@@ -138,7 +138,7 @@ def collective_table(rows: Sequence[CollectiveRow]) -> Table:
     )
 
 
-def collective_name(row: CollectiveRow) -> str:
+def collective_name(row: MatchedRow) -> str:
     """Kind, group and how many ranks are in it: ``allreduce pg 0 of 8``."""
     group = f" pg {row.group}" if row.group is not None else ""
     return f"{row.kind}{group}{f' of {row.group_size}' if row.group_size else ''}"
@@ -157,8 +157,8 @@ def ranks_csv(analysis: RankAnalysis) -> str:
 
 
 def collectives_csv(analysis: RankAnalysis) -> str:
-    """A row a kind, group and size of matched collectives, with the fields of ``CollectiveRow``."""
-    return _csv(analysis.collectives, CollectiveRow)
+    """A row a kind, group and size of matched collectives, with the fields of ``MatchedRow``."""
+    return _csv(analysis.collectives, MatchedRow)
 
 
 def _csv(rows: Sequence[msgspec.Struct], kind: type[msgspec.Struct]) -> str:
@@ -180,7 +180,7 @@ def _most_waited_for(ranks: Sequence[RankRow]) -> Sequence[RankRow]:
     return sorted(chosen, key=lambda row: row.rank)
 
 
-def _is_partial(row: CollectiveRow) -> bool:
+def _is_partial(row: MatchedRow) -> bool:
     """Whether the last to enter may be a rank that was not given."""
     return row.group_size is not None and row.ranks < row.group_size
 

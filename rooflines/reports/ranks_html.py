@@ -12,7 +12,7 @@ from rooflines._version import __version__
 from rooflines.reports.page import fill
 from rooflines.reports.palette import BOUNDS, INK, THEMES
 from rooflines.reports.ranks import collective_table, rank_table, sentences, title, unmatched_sentences
-from rooflines.roofline.ranks import RankAnalysis, RankRow
+from rooflines.roofline.ranks.records import RankAnalysis, RankRow
 from rooflines.units import percent, seconds
 
 # What a bar is made of: its name, the pattern that it is drawn with, and what it says.

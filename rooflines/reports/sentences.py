@@ -11,8 +11,8 @@ from rooflines.reports.rows import TableRow, flagged, module_text, table_rows
 from rooflines.reports.summary import CategorySummary, PeakMemory, share_of_saving
 from rooflines.reports.tables import INFERRED_MARK, is_kernel, operator_name
 from rooflines.roofline.analysis import Analysis
+from rooflines.roofline.bounds.transfers import way_of
 from rooflines.roofline.kernel_names import short_kernel
-from rooflines.roofline.transfers import way_of
 from rooflines.units import binary_bytes, counted, percent, seconds, si, significant
 
 _SOURCES = {"measured": "measured", "spec": "data sheet", "derived": "derived", "user": "given", "trace": "this trace"}

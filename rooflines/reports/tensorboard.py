@@ -10,7 +10,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rooflines.profiler.records import DeviceSample
+from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.reports.figure import roofline_figure, steps_figure
 from rooflines.reports.rows import module_text, table_rows
 from rooflines.reports.sentences import (
@@ -33,7 +33,7 @@ from rooflines.reports.tables import operator_name
 from rooflines.reports.usage_figure import usage_figure
 from rooflines.reports.usage_sentences import usage_sentences
 from rooflines.roofline.analysis import Analysis
-from rooflines.roofline.usage import held_down
+from rooflines.roofline.usage.device_usage import THROTTLED, held_down
 from rooflines.units import percent, seconds, si
 
 if TYPE_CHECKING:
@@ -44,9 +44,6 @@ if TYPE_CHECKING:
 SUFFIX = ".rooflines"
 _OPERATORS = 25
 _NANOSECONDS_PER_SECOND = 1e9
-# Names, times and lists are no curves; what holds the clocks down is one of 0 and 1.
-_NO_CURVES = ("time_ns", "source", "device", "core_utilization", "throttle_reasons")
-_CURVES = tuple(name for name in DeviceSample.__struct_fields__ if name not in _NO_CURVES)
 
 
 def write(analysis: Analysis, directory: Path, samples: Sequence[DeviceSample] = ()) -> Path:
@@ -95,14 +92,12 @@ def _samples(samples: Sequence[DeviceSample], writer: SummaryWriter) -> None:
     """Every field that was measured as a curve of its device; the horizontal axis counts milliseconds from the first sample."""
     start_ns = min((sample.time_ns for sample in samples), default=0)
     for sample in samples:
-        values = {field: getattr(sample, field) for field in _CURVES}
+        values = sample.numbers()
         if sample.throttle_reasons is not None:
-            values["throttled"] = float(bool(held_down(sample.throttle_reasons)))
+            values[THROTTLED] = float(bool(held_down(sample.throttle_reasons)))
         milliseconds = (sample.time_ns - start_ns) // 1_000_000
         for field, value in values.items():
-            if value is not None:
-                tag = f"{sample.device}/{field}"
-                writer.add_scalar(tag, value, milliseconds, walltime=sample.time_ns / _NANOSECONDS_PER_SECOND)
+            writer.add_scalar(f"{sample.device}/{field}", value, milliseconds, walltime=sample.time_ns / _NANOSECONDS_PER_SECOND)
 
 
 def _step_marks(analysis: Analysis, samples: Sequence[DeviceSample], writer: SummaryWriter) -> None:

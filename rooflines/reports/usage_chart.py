@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import accumulate
 
 import msgspec
 
+from rooflines.profiler.samplers.fields import FIELDS, Field
 from rooflines.roofline.analysis import Analysis, Series, Usage
-from rooflines.roofline.usage import HOST, is_host
-from rooflines.units import scale
+from rooflines.roofline.usage.device_usage import HOST, THROTTLED, is_host
+from rooflines.units import UNITS, scale
 
 # More steps than this are a band and not single marks.
 MOST_MARKS = 120
@@ -32,10 +34,11 @@ class Level(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One quantity over time; ``top`` is where its axis ends."""
+    """One quantity over time; its axis goes from ``bottom`` to ``top``."""
 
     name: str
     unit: str
+    bottom: float = 0.0
     top: float
     lines: tuple[Line, ...]
     levels: tuple[Level, ...] = ()
@@ -67,14 +70,8 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     focus: str
 
 
-# Name, unit, factor to the unit, and the fields drawn in it: of several that a device has, the first of each group.
-_ROWS: tuple[tuple[str, str, tuple[tuple[tuple[str, ...], str], ...]], ...] = (
-    ("power", "W", ((("power_instant_w", "power_w"), ""),)),
-    ("busy", "%", ((("gpu_utilization", "cpu_utilization"), ""), (("process_cpu_utilization",), "this run"))),
-    ("memory in use", "B", ((("memory_used_bytes",), ""), (("process_rss_bytes", "process_memory_bytes"), "this run"))),
-    ("temperature", "°C", ((("temperature_c",), ""),)),
-    ("clock", "Hz", ((("sm_clock_hz", "cpu_frequency_hz"), ""),)),
-)
+# Drawn as a level and not as a curve.
+_LIMIT = "power_limit_w"
 # Headroom above the highest curve, as a share of it.
 _ROOM = 1.12
 # A line at 100 % is seen in full.
@@ -89,7 +86,8 @@ def usage_timeline(analysis: Analysis) -> Timeline | None:
     of = {(series.device, series.field): series for series in usage.series if len(series.times_s) > 1}
     of = _as_share(of, analysis.environment.cpu_threads)
     devices = tuple(dict.fromkeys(device for device, _ in sorted(of, key=lambda key: (is_host(key[0]), key[0] != HOST, key[0]))))
-    rows = tuple(row for name, unit, groups in _ROWS if (row := _row(name, unit, groups, devices, of)) is not None)
+    groups = _groups(FIELDS | usage.fields)
+    rows = tuple(row for (name, unit), lines in groups.items() if (row := _row(name, unit, lines, devices, of)) is not None)
     if not rows:
         return None
     times = [time for row in rows for line in row.lines for time in (line.x[0], line.x[-1])]
@@ -101,7 +99,7 @@ def usage_timeline(analysis: Analysis) -> Timeline | None:
         window_text=f"{usage.steps} timed steps" if usage.steps else "",
         time_text=f"seconds since the {'timed pass' if usage.window == 'timed pass' else 'sampling'} began",
         marks=_marks(analysis, usage),
-        held=tuple(held for device in devices for held in _held(of.get((device, "throttled")))),
+        held=tuple(held for device in devices for held in _held(of.get((device, THROTTLED)))),
         devices=tuple(dict.fromkeys(line.device for row in rows for line in row.lines)),
         focus=next((device for device in usage.own if device in devices), devices[0]),
     )
@@ -118,31 +116,42 @@ def timeline_caption(timeline: Timeline) -> str:
     return " ".join(texts)
 
 
+def _groups(fields: Mapping[str, Field]) -> dict[tuple[str, str], dict[str, tuple[str, ...]]]:
+    """The rows by name and unit; in each the names of its curves and the fields of each, of which a device shows the last it has."""
+    rows: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {}
+    for key, field in fields.items():
+        if "chart" in field.shown and key not in (_LIMIT, "throttle_reasons"):
+            name = field.group or field.label
+            # Busy cores are drawn as a share of the machine's.
+            lines = rows.setdefault((name, "1" if field.unit == "cores" and key in FIELDS else field.unit), {})
+            line = ", ".join((*(() if field.label == name else (field.label,)), *(("this run",) if field.program else ())))
+            lines[line] = (*lines.get(line, ()), key)
+    return rows
+
+
 def _row(
-    name: str,
-    unit: str,
-    groups: tuple[tuple[tuple[str, ...], str], ...],
-    devices: tuple[str, ...],
-    of: dict[tuple[str, str], Series],
+    name: str, unit: str, groups: Mapping[str, tuple[str, ...]], devices: tuple[str, ...], of: dict[tuple[str, str], Series]
 ) -> Row | None:
     found: list[tuple[str, str, Series]] = []
     for device in devices:
-        for fields, what in groups:
-            series = next((of[device, field] for field in fields if (device, field) in of), None)
+        for what, keys in groups.items():
+            series = next((of[device, key] for key in reversed(keys) if (device, key) in of), None)
             if series is not None:
                 found.append((device, f"{device}, {what}" if what else device, series))
     if not found:
         return None
     highest = max(max(series.values) for _, _, series in found)
-    factor, prefix = _scale(unit, highest)
-    limits = [(device, of[device, "power_limit_w"].values[-1]) for device in devices if unit == "W" and (device, "power_limit_w") in of]
+    factor, shown_unit = _scale(unit, highest)
+    limits = [(device, of[device, _LIMIT].values[-1]) for device in devices if name == "power" and (device, _LIMIT) in of]
     # A limit far above all curves would press them flat: it is told in the text.
     shown = [(device, value) for device, value in limits if value <= 2.5 * highest]
-    top = _TOP_PERCENT if unit == "%" else max([highest, *(value for _, value in shown)]) / factor * _ROOM or 1.0
+    lowest = min(0.0, *(min(series.values) for _, _, series in found))
+    top = _TOP_PERCENT if unit == "1" else max([0.0, highest, *(value for _, value in shown)]) / factor * _ROOM
     return Row(
         name=name,
-        unit=f"{prefix}{unit}",
-        top=top,
+        unit=shown_unit,
+        bottom=lowest / factor * _ROOM,
+        top=top or (0.0 if lowest else 1.0),
         lines=tuple(
             Line(device=device, name=label, x=series.times_s, y=tuple(value / factor for value in series.values))
             for device, label, series in found
@@ -161,11 +170,15 @@ def _as_share(of: dict[tuple[str, str], Series], threads: int | None) -> dict[tu
 
 
 def _scale(unit: str, highest: float) -> tuple[float, str]:
-    if unit == "%":
-        return 0.01, ""
+    """The factor to the unit that a row is drawn in, and that unit."""
+    if unit == "1":
+        return 0.01, "%"
     if unit == "B":
-        return next(((float(1 << shift), prefix) for shift, prefix in ((30, "Gi"), (20, "Mi")) if highest >= 1 << shift), (1.0, ""))
-    return scale(highest) if unit == "Hz" or highest >= 1e4 else (1.0, "")
+        return next(
+            ((float(1 << shift), f"{prefix}B") for shift, prefix in ((30, "Gi"), (20, "Mi")) if highest >= 1 << shift), (1.0, "B")
+        )
+    factor, prefix = scale(highest) if unit == "Hz" or (unit in UNITS and highest >= 1e4) else (1.0, "")
+    return factor, f"{prefix}{unit}"
 
 
 def _marks(analysis: Analysis, usage: Usage) -> tuple[float, ...]:

@@ -50,10 +50,10 @@ def _draw(axes: Axes, row: Row, timeline: Timeline, ink: Ink, family: str) -> No
 
     axes.set_facecolor(ink.page)
     axes.set_xlim(timeline.begin, timeline.end)
-    axes.set_ylim(0, row.top)
+    axes.set_ylim(row.bottom, row.top)
     if timeline.window_text:
         axes.axvspan(*timeline.window, color=ink.band, linewidth=0, zorder=0)
-        axes.vlines(timeline.marks, 0, row.top, color=ink.line, linewidth=0.35, zorder=0.5)
+        axes.vlines(timeline.marks, row.bottom, row.top, color=ink.line, linewidth=0.35, zorder=0.5)
     seen: set[str] = set()
     for line in sorted(row.lines, key=lambda line: line.device == timeline.focus):
         strong = line.device == timeline.focus
@@ -71,9 +71,8 @@ def _draw(axes: Axes, row: Row, timeline: Timeline, ink: Ink, family: str) -> No
         for held in timeline.held:
             if held.device == timeline.focus:
                 axes.axvspan(held.begin, held.end, 0, 0.07, color=ink.warning, linewidth=0)
-    axes.text(
-        -_LEFT, _ROW + 4, f"{row.name}, {row.unit}", transform=_in_points(axes), size=_TEXT, color=ink.text, va="bottom", family=family
-    )
+    heading: dict[str, Any] = {"size": _TEXT, "color": ink.text, "va": "bottom", "family": family, "parse_math": False}
+    axes.text(-_LEFT, _ROW + 4, ", ".join(filter(None, (row.name, row.unit))), transform=_in_points(axes), **heading)
     _names(axes, row, timeline, ink, family)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
@@ -95,7 +94,7 @@ def _names(axes: Axes, row: Row, timeline: Timeline, ink: Ink, family: str) -> N
     lines.sort(key=lambda line: line.y[-1])
     places: list[float] = []
     for line in lines:
-        places.append(max(line.y[-1] / row.top * _ROW, places[-1] + _SMALL + 1.2 if places else 0.0))
+        places.append(max((line.y[-1] - row.bottom) / (row.top - row.bottom) * _ROW, places[-1] + _SMALL + 1.2 if places else 0.0))
     over = max(0.0, places[-1] - _ROW) if places else 0.0
     width = axes.get_position().width * axes.figure.get_figwidth() * _POINTS_PER_INCH  # type: ignore[union-attr]
     for line, place in zip(lines, places, strict=True):

@@ -16,6 +16,7 @@ def timeline_data(timeline: Timeline) -> dict[str, Any]:
     plain: dict[str, Any] = msgspec.to_builtins(timeline)
     for row in plain["rows"]:
         seen: set[str] = set()
+        row |= {"name": plotly_text(row["name"]), "unit": plotly_text(row["unit"])}
         for line in row["lines"]:
             line["second"] = line["device"] in seen
             seen.add(line["device"])

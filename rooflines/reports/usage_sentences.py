@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from rooflines.profiler.samplers.fields import Summary
 from rooflines.reports.sentences import listed
 from rooflines.roofline.analysis import Analysis, DeviceUsage, Energy, Gauge, Unresolved, Usage
-from rooflines.roofline.usage import HOST, is_host
-from rooflines.units import binary_bytes, counted, percent, seconds, si, significant
+from rooflines.roofline.usage.device_usage import HOST, figure, is_host
+from rooflines.units import binary_bytes, counted, percent, quantity, seconds, si, significant
 
 _METHODS = {"counter": "by its energy counter", "power": "by integrating its power"}
 _METHODS_OF_MANY = {"counter": "by their energy counters", "power": "by integrating their power"}
 # Of more devices the table is enough.
 _MOST_SINGLE = 3
+# What the figures of a field are called.
+SUMMARY_WORDS: dict[Summary, str] = {
+    "mean": "mean", "median": "median", "lowest": "lowest", "highest": "peak", "end": "last", "difference": "in all",
+    "integral": "in all",
+}  # fmt: skip
 _WAYS = (("tx", "out"), ("rx", "in"))
 # The least share of the window that is worth naming.
 _NAMED = 0.005
@@ -74,7 +80,7 @@ def _device(analysis: Analysis, usage: Usage, one: DeviceUsage) -> str:
     power = power_text(one)
     parts = [*_joules(analysis, usage, one), *([power] if power else []), *_load(one), *_memory(analysis, one), *_heat(one)]
     parts += _traffic(one)
-    parts += [*_held(one), *_errors(one), *_ended(one)]
+    parts += [*_declared(usage, one), *_held(one), *_errors(one), *_ended(one)]
     return f"{one.device}: {'; '.join(parts) or 'nothing that can be summed up'}."
 
 
@@ -178,6 +184,18 @@ def _traffic(one: DeviceUsage) -> list[str]:
     for name, rates in (("PCIe", pcie), ("NVLink", links)):
         told = [f"{si(rate, 'B/s')} {way}" for way, rate in rates.items() if rate is not None]
         texts += [f"{name} {', '.join(told)}"] if told else []
+    return texts
+
+
+def _declared(usage: Usage, one: DeviceUsage) -> list[str]:
+    """The figures of the fields that samplers of other packages declare."""
+    texts = []
+    for key, field in usage.fields.items():
+        figures = [(summary, figure(one, key, summary)) for summary in field.summary if field.shown]
+        told = [
+            f"{quantity(value, field.unit_of(summary))} {SUMMARY_WORDS[summary]}" for summary, value in figures if value is not None
+        ]
+        texts += [f"{field.label} {', '.join(told)}"] if told else []
     return texts
 
 

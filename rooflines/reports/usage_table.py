@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-
-from rooflines.profiler.records import DeviceSample
+from rooflines.profiler.samplers.fields import FIELDS, DeviceSample, Field, Summary
 from rooflines.reports.tables import inert
-from rooflines.reports.usage_sentences import devices_apart, peak_power
+from rooflines.reports.usage_sentences import SUMMARY_WORDS, devices_apart, peak_power
 from rooflines.roofline.analysis import Analysis, DeviceUsage
-from rooflines.units import binary_bytes, percent, si, significant
+from rooflines.roofline.usage.device_usage import figure
+from rooflines.units import percent, quantity, si
 
 DASH = "–"
+# A title, a remark and what a device has there.
+Column = tuple[str, str, Callable[[DeviceUsage], str | None]]
 
 
 class UsageTable(NamedTuple):
@@ -31,7 +32,10 @@ def usage_table(analysis: Analysis) -> UsageTable | None:
         return None
     devices = devices_apart(analysis.usage.devices)
     energy = "a step" if analysis.usage.steps else "in all"
-    kept = [(title, remark, cell) for title, remark, cell in _COLUMNS if any(cell(one) is not None for one in devices)]
+    fields = (*_field_columns(FIELDS), ("throttled", "of the time", _throttled), *_field_columns(analysis.usage.fields))
+    kept = [
+        (title, remark, cell) for title, remark, cell in (*_ENERGY_COLUMNS, *fields) if any(cell(one) is not None for one in devices)
+    ]
     return UsageTable(
         columns=(("device", ""), *((title, remark or energy) for title, remark, _ in kept)),
         rows=tuple((one.device, *(cell(one) or DASH for _, _, cell in kept)) for one in devices),
@@ -40,13 +44,13 @@ def usage_table(analysis: Analysis) -> UsageTable | None:
 
 def write_samples_csv(samples: Sequence[DeviceSample], path: Path) -> Path:
     """Write every sample to ``path``, a row each, the fields that no sample has left out; lists are parted by spaces."""
-    given = [name for name in DeviceSample.__struct_fields__ if any(getattr(sample, name) is not None for sample in samples)]
+    rows = [sample.columns() for sample in samples]
+    given = [name for name in dict.fromkeys(name for row in rows for name in row) if any(row.get(name) is not None for row in rows)]
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
         writer.writerow(given)
-        for sample in samples:
-            plain = msgspec.structs.asdict(sample)
-            writer.writerow([_cell(plain[name]) for name in given])
+        for row in rows:
+            writer.writerow([_cell(row.get(name)) for name in given])
     return path
 
 
@@ -56,20 +60,31 @@ def _cell(value: object) -> object:
     return inert(value) if isinstance(value, str) else value
 
 
-def _gauge(field: str, attribute: str, text: Callable[[float], str]) -> Callable[[DeviceUsage], str | None]:
+def _field_columns(fields: Mapping[str, Field]) -> list[Column]:
+    """A column for every figure of the fields that tables show; fields of the same name share one."""
+    keys: dict[tuple[str, str], list[tuple[str, Summary, Field]]] = {}
+    for key, field in fields.items():
+        for summary in field.summary if "table" in field.shown else ():
+            whose = ("this run",) if field.program else ()
+            words = ", ".join((*(() if whose and len(field.summary) == 1 else (SUMMARY_WORDS[summary],)), *whose))
+            keys.setdefault((field.label, words), []).append((key, summary, field))
+    return [(title, remark, _first(tuple(found))) for (title, remark), found in keys.items()]
+
+
+def _first(fields: tuple[tuple[str, Summary, Field], ...]) -> Callable[[DeviceUsage], str | None]:
     def cell(one: DeviceUsage) -> str | None:
-        gauge = one.gauges.get(field)
-        return None if gauge is None else text(getattr(gauge, attribute))
+        for key, summary, field in fields:
+            value = figure(one, key, summary)
+            if value is not None:
+                return quantity(value, field.unit_of(summary))
+        return None
 
     return cell
 
 
-def _first(*cells: Callable[[DeviceUsage], str | None]) -> Callable[[DeviceUsage], str | None]:
-    return lambda one: next((text for cell in cells if (text := cell(one)) is not None), None)
-
-
-def _watts(one: DeviceUsage) -> str | None:
-    return None if one.mean_power_w is None else si(one.mean_power_w, "W")
+def _mean_power(one: DeviceUsage) -> str | None:
+    mean = one.mean_power_w if one.mean_power_w is not None else figure(one, "power_w", "mean")
+    return None if mean is None else si(mean, "W")
 
 
 def _peak(one: DeviceUsage) -> str | None:
@@ -89,26 +104,14 @@ def _throttled(one: DeviceUsage) -> str | None:
     return None if one.throttled_s is None else percent(longest) if longest else "no"
 
 
-def _celsius(value: float) -> str:
-    return f"{value:.0f} °C"
+def _limit(one: DeviceUsage) -> str | None:
+    limit = figure(one, "power_limit_w", "end")
+    return None if limit is None else si(limit, "W")
 
 
-def _hertz(value: float) -> str:
-    return si(value, "Hz")
-
-
-_OWN_MEMORY = (_gauge("process_rss_bytes", "highest", binary_bytes), _gauge("process_memory_bytes", "highest", binary_bytes))
-_COLUMNS: tuple[tuple[str, str, Callable[[DeviceUsage], str | None]], ...] = (
+_ENERGY_COLUMNS: tuple[Column, ...] = (
     ("energy", "", _joules),
-    ("power", "mean", _first(_watts, _gauge("power_w", "mean", lambda value: si(value, "W")))),
+    ("power", "mean", _mean_power),
     ("power", "peak", _peak),
-    ("power", "limit", _gauge("power_limit_w", "end", lambda value: si(value, "W"))),
-    ("busy", "mean", _first(_gauge("gpu_utilization", "mean", percent), _gauge("cpu_utilization", "mean", percent))),
-    ("cores", "this run", _gauge("process_cpu_utilization", "mean", lambda value: significant(value, 2))),
-    ("memory", "peak", _gauge("memory_used_bytes", "highest", binary_bytes)),
-    ("memory", "this run", _first(*_OWN_MEMORY)),
-    ("temperature", "highest", _gauge("temperature_c", "highest", _celsius)),
-    ("clock", "median", _first(_gauge("sm_clock_hz", "median", _hertz), _gauge("cpu_frequency_hz", "median", _hertz))),
-    ("clock", "lowest", _first(_gauge("sm_clock_hz", "lowest", _hertz), _gauge("cpu_frequency_hz", "lowest", _hertz))),
-    ("throttled", "of the time", _throttled),
+    ("power", "limit", _limit),
 )

@@ -13,6 +13,7 @@ import msgspec
 
 from rooflines.device_specs.records import Ceiling
 from rooflines.profiler.records import Environment, MemoryAtPeak, Workload
+from rooflines.profiler.samplers.fields import Field
 from rooflines.serial import from_plain, to_plain
 
 ANALYSIS_SCHEMA = "rooflines.analysis/1"
@@ -409,8 +410,8 @@ class Throttling(msgspec.Struct, frozen=True, kw_only=True):
 class DeviceUsage(msgspec.Struct, frozen=True, kw_only=True):
     """What the samples tell of one device, or of the ``host``, during the window; what was not sampled is absent.
 
-    ``gauges`` has the fields of ``DeviceSample`` that go up and down, ``counts`` those that only grow: what came between the readings
-    around the window, which lie ``counted_s`` apart.
+    ``gauges`` has the fields that go up and down, ``counts`` those that only grow: what came between the readings around the window,
+    which lie ``counted_s`` apart. Declared fields that are summed up as an integral are in both.
     ``energy`` is given or ``no_energy`` says why not; ``energy_by_power`` is the second opinion where a counter gave the first.
     ``mean_power_w`` is that energy over the window. ``throttled_s`` is how long anything held the clocks down, ``throttled_fraction``
     which share that is of the time in which the device was read, ``throttled`` how long each reason did (several can at once).
@@ -454,7 +455,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     ``began_ns`` is its begin (epoch, the clock of the samples).
 
     The energy figures below are those of the devices in ``own``, which did the run's work, together: per timed step, per sample, and
-    the traced FLOPs of a step over the joules of a timed one.
+    the traced FLOPs of a step over the joules of a timed one. ``fields`` describes those that samplers of other packages declare.
     """
 
     window: Literal["timed pass", "samples"]
@@ -468,6 +469,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     energy_per_sample_j: float | None = None
     flop_per_j: float | None = None
     series: tuple[Series, ...] = ()
+    fields: dict[str, Field] = msgspec.field(default_factory=dict)
 
     def of(self, device: str) -> DeviceUsage | None:
         """The usage of ``device``, None where it was not sampled."""
@@ -488,7 +490,7 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
 
     ``limited_by`` names what bounds the step as a whole where that is not the device: the ``input``, or the ``host``.
     ``timeline``, ``bound_breakdown``, ``category_breakdown`` (its busy part), ``division`` and ``idle_breakdown`` (the idle part of a
-    device) divide the same step, ``division.step_s``; ``roofline/partition.py`` has the rules. Where steps on a device were timed
+    device) divide the same step, ``division.step_s``; ``roofline/step/partition.py`` has the rules. Where steps on a device were timed
     without the profiler, the idle time is what the timed step leaves. ``trace_timeline`` is the trace as recorded, from the first to
     the last device event. ``step_breakdown`` is the mean of ``traced_steps``, or of the whole trace where it has no steps.
     ``synchronisations`` and ``host_work`` explain part of the idle time of a device, ``collectives`` are its collectives by size.

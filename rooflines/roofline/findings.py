@@ -24,7 +24,7 @@ from rooflines.roofline.advice import (
 )
 from rooflines.roofline.advice.case import Advice, Case
 from rooflines.roofline.analysis import Analysis, Finding
-from rooflines.roofline.machine import noise_s
+from rooflines.roofline.step.interference import noise_s
 
 # What is below this share of a step is not worth a sentence.
 WORTH = 0.02

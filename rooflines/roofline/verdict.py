@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rooflines.roofline.analysis import Analysis, OperatorRow, Rate, Steps
-from rooflines.roofline.feeding import input_fraction
-from rooflines.roofline.machine import unsteady
+from rooflines.roofline.step.input_pipeline import input_fraction
+from rooflines.roofline.step.interference import unsteady
 from rooflines.units import percent, seconds, significant
 
 # A rate that is known less well than this is said as the interval it lies in: one number would say more than was measured.

@@ -15,7 +15,7 @@ from rooflines.reports import study_html
 from rooflines.studies import data, networks, processes, session
 from rooflines.studies.backends_findings import findings
 from rooflines.studies.backends_page import combined_rows, page
-from rooflines.studies.placing import placed
+from rooflines.studies.operator_bounds import bounded
 from rooflines.studies.records import (
     Advance,
     BackendResult,
@@ -111,7 +111,7 @@ def run(options: BackendsOptions, progress: Progress | None = None) -> tuple[Bac
         created=session.now(), command=options.command, rooflines=__version__, machine=session.machine(),
         status=ending.status, quick=options.quick, missing=tuple(missing), ceilings=ending.ceilings,
         notes=(*notes, *ending.notes),
-        results=tuple(msgspec.structs.replace(one, operators=placed(one.operators, ending.ceilings.get(one.device))) for one in done),
+        results=tuple(msgspec.structs.replace(one, operators=bounded(one.operators, ending.ceilings.get(one.device))) for one in done),
     )  # fmt: skip
     study = msgspec.structs.replace(study, findings=findings(study))
     progress.stage("writing the report", None)

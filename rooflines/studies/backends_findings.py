@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from rooflines.studies import papers
-from rooflines.studies.company import shared_machine
+from rooflines.studies.other_programs import shared_machine
 from rooflines.studies.papers import PaperBackend
 from rooflines.studies.records import BackendResult, BackendsStudy
 from rooflines.units import percent, seconds, significant

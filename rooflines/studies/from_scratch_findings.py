@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from rooflines.studies import papers
-from rooflines.studies.company import shared_machine
+from rooflines.studies.other_programs import shared_machine
 from rooflines.studies.records import FromScratchStudy, Iterations, LibraryResult, TimedOperator
 from rooflines.units import percent, seconds, si, significant
 

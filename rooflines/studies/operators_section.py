@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 
 from rooflines.device_specs.records import Ceilings
 from rooflines.reports.study import Block, Column, Rooflines, Row, Section, Table
-from rooflines.studies.placing import ROOFLINE_NOTE, as_analysis, bound_text
+from rooflines.studies.operator_bounds import ROOFLINE_NOTE, as_analysis, bound_text
 from rooflines.studies.records import TimedOperator
 from rooflines.units import percent, si, significant
 

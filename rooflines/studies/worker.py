@@ -17,7 +17,7 @@ import msgspec
 import psutil
 
 from rooflines.errors import RooflinesError
-from rooflines.studies.company import Company
+from rooflines.studies.other_programs import OtherProgramsMeter
 from rooflines.studies.records import (
     Advance,
     DataFacts,
@@ -115,7 +115,7 @@ def train(job: TrainJob, channel: Channel) -> None:
     setup_s = time.perf_counter() - begun
     batches = len(inputs) // job.batch_size
     channel.send(Stage(f"{job.backend}: {job.epochs} epochs on {job.data}", job.epochs))
-    fastest_s, company, training_begun = math.inf, Company(), time.monotonic()
+    fastest_s, others, training_begun = math.inf, OtherProgramsMeter(), time.monotonic()
     for number in range(1, job.epochs + 1):
         starts = np.random.default_rng((job.seed, number)).permutation(batches) * job.batch_size
         losses, steps = [], []
@@ -147,7 +147,7 @@ def train(job: TrainJob, channel: Channel) -> None:
             input_s=input_s,
         )
         fastest_s = min(fastest_s, *steps)
-        channel.send(EpochDone(epoch, facts, setup_s, fastest_s, company.cores()))
+        channel.send(EpochDone(epoch, facts, setup_s, fastest_s, others.cores()))
         channel.send(Advance())
         if job.budget_s is not None and time.monotonic() - training_begun > job.budget_s:
             break
@@ -242,7 +242,7 @@ def train_perceptron(job: PerceptronJob, channel: Channel) -> None:
         network.gradients(x, y)
         channel.send(Stage(f"{job.backend}: {iterations} iterations on {name}", iterations))
         losses, steps, checked, accuracies = [], [], [], []
-        every, company = max(1, iterations // _CHECKS), Company()
+        every, others = max(1, iterations // _CHECKS), OtherProgramsMeter()
         for number in range(1, iterations + 1):
             begun = time.perf_counter()
             losses.append(network.step(x, y))
@@ -254,7 +254,7 @@ def train_perceptron(job: PerceptronJob, channel: Channel) -> None:
             channel.send(Advance())
         found = Iterations(
             data=facts, widths=widths, losses=tuple(losses), checked_at=tuple(checked), accuracies=tuple(accuracies),
-            total_s=sum(steps), iteration_s=statistics.median(steps), fastest_s=min(steps), others_cores=company.cores(),
+            total_s=sum(steps), iteration_s=statistics.median(steps), fastest_s=min(steps), others_cores=others.cores(),
         )  # fmt: skip
         channel.send(IterationsDone(purpose, found, _resident_bytes(), network.device_memory_bytes()))
         if purpose == "speed":

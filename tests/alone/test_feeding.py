@@ -15,10 +15,10 @@ from torch.utils.data import DataLoader, Dataset
 
 import rooflines
 from rooflines.pipeline.recording import profile_script
-from rooflines.profiler import data_loading
+from rooflines.profiler.recording import data_loading
 from rooflines.reports.terminal import print_analysis
-from rooflines.roofline.feeding import host_fraction, input_fraction, loader_is_slower
 from rooflines.roofline.findings import find
+from rooflines.roofline.step.input_pipeline import host_fraction, input_fraction, loader_is_slower
 from tests.commands import write_ceilings
 
 SHARE = 0.05  # how exactly a share must come out

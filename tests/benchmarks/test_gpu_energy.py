@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.profiler.nvml_driver.signals import Constant, lines
+from tests.profiler.samplers.nvml_driver.signals import Constant, lines
 
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "gpu_energy.py"
 

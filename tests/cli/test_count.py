@@ -9,7 +9,7 @@ import json
 import msgspec
 import pytest
 
-from rooflines.roofline.count import ModuleCount, OperatorCount
+from rooflines.roofline.counting.count import ModuleCount, OperatorCount
 from tests.commands import call
 
 FACTORIES = """

@@ -19,7 +19,7 @@ from rich.console import Console
 from rooflines import pipeline
 from rooflines.pipeline.monitoring import _find_process, choose_gpus
 from rooflines.profiler.directory import JOURNAL_FILE
-from rooflines.profiler.monitored import load
+from rooflines.profiler.monitor.monitored import load
 from rooflines.profiler.samplers.journal import read_journal
 from rooflines.reports.monitor import print_monitored
 from tests.commands import call, command, environment

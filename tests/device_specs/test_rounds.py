@@ -7,7 +7,7 @@ import statistics
 
 import pytest
 
-from rooflines.device_specs.rounds import Figure, Round, Way, ready, summary, take
+from rooflines.device_specs.rounds import PlannedFigure, Round, Way, ready, summary, take
 
 VISIT_S = 0.06
 
@@ -42,7 +42,7 @@ class Machine:
 
 def figure(name, *details, kind="compute", **more):
     fields = {"kind": kind, "name": name, "unit": "s" if kind == "latency" else "FLOP/s"}
-    return Figure(fields, [Way(detail, ready(None, 1.0), **more) for detail in details or (name,)])
+    return PlannedFigure(fields, [Way(detail, ready(None, 1.0), **more) for detail in details or (name,)])
 
 
 def found(one):

@@ -239,7 +239,7 @@ def test_the_timeline_of_the_devices_puts_the_chosen_one_in_front(opened):
     page = report.page
     page.locator("#usage-chart .annotation-text").first.wait_for(state="attached")
     text = page.locator("#usage-chart").text_content()
-    for expected in ("power, W", "busy, %", "memory in use, GiB", "temperature, °C", "clock, GHz", "limit 350 W", "cuda:1", "host"):
+    for expected in ("power, W", "busy, %", "memory, GiB", "temperature, °C", "clock, GHz", "limit 350 W", "cuda:1", "host"):
         assert expected in text
     accented = """() => { const chart = document.getElementById("usage-chart");
       const lines = chart.data.filter((line) => line.line.width > 1.5);

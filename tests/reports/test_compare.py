@@ -11,7 +11,7 @@ from rich.console import Console
 
 from rooflines.reports.compare import comparison_csv, print_comparison
 from rooflines.roofline.analysis import Unmodelled
-from rooflines.roofline.compare import compare
+from rooflines.roofline.comparison.compare import compare
 from tests.samples import analysis as sample
 
 

@@ -10,12 +10,13 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from rooflines.profiler.command import Ending
-from rooflines.profiler.monitored import Monitored, MonitorFile, PythonMemory, PythonSite, program_name, since
-from rooflines.profiler.records import DeviceSample, Environment
+from rooflines.profiler.monitor.command import Ending
+from rooflines.profiler.monitor.monitored import Monitored, MonitorFile, PythonMemory, PythonSite, program_name, since
+from rooflines.profiler.records import Environment
+from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.reports import monitor_html, monitor_tensorboard
 from rooflines.reports.monitor import gpu_rows, headline, host_rows, own_memory, print_monitored, title
-from rooflines.roofline.monitored import analyze_monitored
+from rooflines.roofline.usage.monitored import analyze_monitored
 from tests.usage_samples import BEGAN_NS, COUNTERS, gpu_samples, host_samples, machine_samples
 
 SECOND_NS = 1_000_000_000

@@ -29,7 +29,7 @@ def test_the_timeline_has_the_program_and_its_gpus(opened):
     page = report.page
     page.locator("#usage-chart .annotation-text").first.wait_for(state="attached")
     text = page.locator("#usage-chart").text_content()
-    for expected in ("the program keeps busy, cores", "power, W", "memory in use, GiB", "cuda:1", "the program"):
+    for expected in ("the program keeps busy, cores", "power, W", "memory, GiB", "cuda:1", "the program"):
         assert expected in text
     page.locator("button[data-device='cuda:1']").click()
     assert page.locator("button[data-device][aria-pressed=true]").inner_text() == "cuda:1"

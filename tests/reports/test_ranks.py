@@ -12,7 +12,7 @@ from rich.console import Console
 
 from rooflines.reports.ranks import collectives_csv, print_ranks, ranks_csv
 from rooflines.reports.ranks_html import bars, render
-from rooflines.roofline.ranks import CollectiveRow, RankAnalysis, RankRow, Spread, Straggler, UnmatchedRow
+from rooflines.roofline.ranks.records import MatchedRow, RankAnalysis, RankRow, Spread, Straggler, UnmatchedRow
 
 SCRIPT = "<script>alert(1)</script>"
 
@@ -38,7 +38,7 @@ def sample(count=2, group="0", **more):
             "spread": dict.fromkeys(names, even),
             "straggler": Straggler(rank=count - 1, times_last=4, of=4, waited_s=0.003, share=1.0),
             "collectives": (
-                CollectiveRow(
+                MatchedRow(
                     kind="allreduce", count=4, ranks=count, matched_by="order", transfer_s=8e-4, skew_s=7e-4, skew_max_s=1e-3,
                     waited_s=0.003, last_rank=count - 1, bytes=4 << 20, dtype="float32", group=group, group_size=count,
                     algorithm_byte_per_s=5e9, bus_byte_per_s=5e9,
@@ -144,5 +144,5 @@ def test_csv_has_every_field_and_no_formula():
     assert rows[1][1] == "'=cmd|' /C calc'!A0"
     assert float(rows[2][rows[0].index("compute_s")]) == 0.01
     rows = list(csv.reader(io.StringIO(collectives_csv(sample(group="@SUM(A1)")))))
-    assert tuple(rows[0]) == CollectiveRow.__struct_fields__
+    assert tuple(rows[0]) == MatchedRow.__struct_fields__
     assert rows[1][rows[0].index("group")] == "'@SUM(A1)"

@@ -17,20 +17,20 @@ from rooflines.reports.study import Bar, Bars, Curves, Series
 from rooflines.studies import backends_page, from_scratch_page
 from rooflines.studies.backends_findings import findings
 from rooflines.studies.networks import BACKENDS, LIBRARIES
-from rooflines.studies.placing import placed
+from rooflines.studies.operator_bounds import bounded
 from rooflines.studies.records import Missing
 from tests.studies.samples import CEILINGS, MEMORY, SIZES, from_scratch, library_result, operator, result, study, through_loader
 
 
 def backends_study():
-    operators = placed((operator(time_s=15e-3), operator("relu", "conv1", flops=100_000, matrix_flops=0)), CEILINGS)
+    operators = bounded((operator(time_s=15e-3), operator("relu", "conv1", flops=100_000, matrix_flops=0)), CEILINGS)
     torch = result("torch-cpu", epoch_s=6.0, loader=through_loader(), operators=operators)
     made = study(result(operators=operators), torch)
     return msgspec.structs.replace(made, findings=findings(made))
 
 
 def pages():
-    numpy = library_result(operators=placed((operator("matrix product", "dense1"),), CEILINGS), memory=MEMORY, sizes=SIZES)
+    numpy = library_result(operators=bounded((operator("matrix product", "dense1"),), CEILINGS), memory=MEMORY, sizes=SIZES)
     return (backends_page.page(backends_study()), from_scratch_page.page(from_scratch(numpy, library_result("torch-cpu"))))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from rooflines.profiler.records import DeviceSample
+from rooflines.profiler.samplers.fields import DeviceSample
 from tests import samples
 from tests.usage_samples import BEGAN_NS, machine_analysis, machine_samples
 

@@ -12,7 +12,7 @@ from pypdf import PdfReader
 from rich.console import Console
 
 from rooflines.pipeline.reporting import report
-from rooflines.profiler.records import DeviceSample
+from rooflines.profiler.samplers.fields import COLUMNS, DeviceSample, Field
 from rooflines.reports import html, pdf
 from rooflines.reports.figure import as_svg
 from rooflines.reports.sentences import saving
@@ -22,7 +22,7 @@ from rooflines.reports.usage_figure import usage_figure
 from rooflines.reports.usage_html import timeline_data
 from rooflines.reports.usage_sentences import missing_usage, usage_remarks, usage_sentences
 from rooflines.reports.usage_table import usage_table, write_samples_csv
-from rooflines.roofline.usage import Window, usage, usage_of
+from rooflines.roofline.usage.device_usage import Window, usage, usage_of
 from tests import samples
 from tests.reports import variants
 from tests.usage_samples import BEGAN_NS, STEP_S, gpu_samples, host_samples, machine_analysis, machine_samples, run_of
@@ -68,7 +68,7 @@ def test_what_was_not_sampled_is_neither_said_nor_tabled():
     only = with_usage(usage_of(taken))
     assert usage_sentences(only) == ["cuda:0: 40 to 44 °C, 44 at most."]
     assert usage_remarks(only) == []
-    assert usage_table(only).columns == (("device", ""), ("temperature", "highest"))
+    assert usage_table(only).columns == (("device", ""), ("temperature", "peak"))
     assert [row.name for row in usage_timeline(only).rows] == ["temperature"]
 
 
@@ -116,7 +116,7 @@ def test_the_table_has_a_row_a_device(machine):
 
 def test_the_timeline_shares_its_time_with_the_steps(machine):
     timeline = usage_timeline(machine)
-    assert [row.name for row in timeline.rows] == ["power", "busy", "memory in use", "temperature", "clock"]
+    assert [row.name for row in timeline.rows] == ["power", "busy", "memory", "temperature", "clock"]
     assert timeline.marks[0] == pytest.approx(STEP_S)
     assert timeline.marks[-1] == pytest.approx(5.0)
     assert (timeline.begin, timeline.end) == (-1.5, 6.5)
@@ -145,6 +145,22 @@ def test_names_of_devices_are_text_on_the_page_and_in_the_figure():
     texts = [text.get_text() for axes in usage_figure(hostile).axes for text in axes.texts]
     assert name in texts
     ElementTree.fromstring(as_svg(usage_figure(hostile)))
+
+
+def test_labels_and_units_of_declared_fields_are_text_on_the_page_and_in_the_figure():
+    name = f"{variants.HOSTILE}$x$"
+    samples = [DeviceSample(time_ns=BEGAN_NS + i * 10**9, source="mine", more={"fan": 900.0 + i, "load": i - 3.0}) for i in range(5)]
+    hostile = with_usage(usage_of(samples, fields={"fan": Field(name, name), "load": Field("load", "")}))
+    assert "<script>alert(1)" not in html.render(hostile)
+    first, second = timeline_data(usage_timeline(hostile))["rows"]
+    assert first["name"].startswith("&lt;script&gt;")
+    assert first["unit"].startswith("&lt;script&gt;")
+    assert second["bottom"] < -3
+    assert second["top"] > 1
+    texts = [text.get_text() for axes in usage_figure(hostile).axes for text in axes.texts]
+    assert {f"{name}, {name}", "load"} <= set(texts)
+    ElementTree.fromstring(as_svg(usage_figure(hostile)))
+    assert usage_table(hostile).rows == (("host", f"902 {name}", f"904 {name}", "-1.00", "1.00"),)
 
 
 def test_every_report_says_what_the_devices_did(machine, tmp_path):
@@ -187,7 +203,7 @@ def test_samples_as_csv_hold_every_field_that_was_read(tmp_path):
     with write_samples_csv(taken, tmp_path / "samples.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == len(taken)
-    assert set(rows[0]) == {name for name in DeviceSample.__struct_fields__ if any(getattr(one, name) is not None for one in taken)}
+    assert set(rows[0]) == {name for name in COLUMNS if any(getattr(one, name) is not None for one in taken)}
     assert float(rows[0]["power_limit_w"]) == 350
     host = next(row for row in rows if row["core_utilization"])
     assert host["core_utilization"] == "0.9 0.5"

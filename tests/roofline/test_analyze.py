@@ -9,11 +9,13 @@ import msgspec
 import pytest
 
 from rooflines.device_specs.records import Ceilings
-from rooflines.profiler.records import DeviceSample, Environment, MemoryAtPeak, Run, RunFile, Settings, StepMemory, StepTimes, Workload
+from rooflines.profiler.records import Environment, MemoryAtPeak, Run, RunFile, Settings, StepMemory, StepTimes, Workload
+from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.profiler.trace.calls import module_annotation
 from rooflines.roofline.advice.command import command as changed
 from rooflines.roofline.analysis import Analysis
-from rooflines.roofline.analyze import analyze, per
+from rooflines.roofline.analyze import analyze
+from rooflines.roofline.step.times import per_step
 from tests.samples import ceilings
 from tests.traces import add, mm, op, span
 
@@ -179,7 +181,7 @@ def test_tf32_runs_are_judged_by_tf32_roofs(tmp_path):
 
 @pytest.mark.parametrize(("total", "steps", "expected"), [(12, 3, 4), (13, 3, 13 / 3), (0, 3, 0), (10**18, 1, 10**18)])
 def test_per_step_counts_stay_integers_when_they_divide(total, steps, expected):
-    found = per(total, steps)
+    found = per_step(total, steps)
     assert found == expected
     assert isinstance(found, int) or not math.isclose(total % steps, 0)
 

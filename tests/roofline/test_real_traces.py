@@ -12,8 +12,8 @@ import pytest
 from rooflines.profiler.trace.breakdown import step_breakdown
 from rooflines.profiler.trace.calls import build_calls
 from rooflines.profiler.trace.reader import read_trace
-from rooflines.roofline.attribution import attribute
-from rooflines.roofline.partition import whole_trace
+from rooflines.roofline.attribution.attribute import attribute
+from rooflines.roofline.step.partition import whole_trace
 
 RESNET = "resnet50_v100_training_2021_schema"
 

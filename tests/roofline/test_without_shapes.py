@@ -8,7 +8,7 @@ import re
 import pytest
 from rich.console import Console
 
-from rooflines.profiler.foreign import run_of_trace
+from rooflines.profiler.external_trace import run_of_trace
 from rooflines.profiler.trace.records import Trace
 from rooflines.reports.html import render
 from rooflines.reports.rows import table_rows, table_time, table_title

@@ -8,8 +8,8 @@ import pytest
 from rooflines.device_specs.records import Ceiling
 from rooflines.studies import papers
 from rooflines.studies.backends_findings import contradiction, convolution_efficiency, findings, pace, rate, unlearned_share
-from rooflines.studies.company import Company, shared_machine
-from rooflines.studies.placing import placed
+from rooflines.studies.operator_bounds import bounded
+from rooflines.studies.other_programs import OtherProgramsMeter, shared_machine
 from tests.studies.samples import CEILINGS, SOURCE, operator, result, study, through_loader
 
 
@@ -41,7 +41,7 @@ def test_rates_that_differ_by_device_are_no_loaders():
 
 def test_pace_divides_a_step():
     # 2 ms of arithmetic, 1 ms of memory traffic, a step of 4 ms, so 1 ms of host; 118 steps that wait 0.118 s in all
-    operators = placed((operator(time_s=2e-3), operator("relu", time_s=1e-3, flops=100_000, matrix_flops=0, size=5_000_000)), CEILINGS)
+    operators = bounded((operator(time_s=2e-3), operator("relu", time_s=1e-3, flops=100_000, matrix_flops=0, size=5_000_000)), CEILINGS)
     found = pace(result(operators=operators, step_s=4e-3, input_s=0.118))
     assert found is not None
     assert found.parts == pytest.approx({"compute": 2e-3, "memory": 1e-3, "host": 1e-3, "input": 1e-3})
@@ -50,14 +50,14 @@ def test_pace_divides_a_step():
 
 
 def test_pace_of_operators_that_take_longer_alone_has_no_host():
-    found = pace(result(operators=placed((operator(time_s=5e-3),), CEILINGS), step_s=4e-3, input_s=0.0))
+    found = pace(result(operators=bounded((operator(time_s=5e-3),), CEILINGS), step_s=4e-3, input_s=0.0))
     assert found is not None
     assert found.parts == {"compute": 5e-3}
 
 
 def test_convolutions_are_held_against_the_compute_roof():
     # 500 µs at the roof in 1 ms, and 500 µs in 4 ms; the dense layer does not count
-    operators = placed((operator(time_s=1e-3), operator(layer="conv2", time_s=4e-3), operator("linear", "dense1")), CEILINGS)
+    operators = bounded((operator(time_s=1e-3), operator(layer="conv2", time_s=4e-3), operator("linear", "dense1")), CEILINGS)
     assert convolution_efficiency(result(operators=operators)) == pytest.approx(0.2)
     assert convolution_efficiency(result()) is None
 
@@ -71,7 +71,7 @@ def test_what_the_paper_left_out_is_the_gradients_of_the_convolutions():
 
 def test_findings_name_the_fastest_and_why():
     slow = result("torch-cpu", epoch_s=6.0, loader=through_loader())
-    fast = result(operators=placed((operator(time_s=15e-3),), CEILINGS), input_s=0.0)
+    fast = result(operators=bounded((operator(time_s=15e-3),), CEILINGS), input_s=0.0)
     said = findings(study(slow, fast))
     assert rate(fast) == pytest.approx(30_208)
     assert said[0].startswith("numba-cpu is the fastest with 30,208 samples/s, 3.00 × torch-cpu.")
@@ -93,12 +93,12 @@ def test_a_shared_machine_is_named():
     (said,) = shared_machine([("numba-cpu", 0.05), ("torch-cpu", 1.6)])
     assert "1.6 while torch-cpu was timed" in said
     assert "numba-cpu" not in said
-    assert Company().cores() >= 0
+    assert OtherProgramsMeter().cores() >= 0
 
 
 def test_a_kernel_is_held_to_the_flops_that_it_executes():
-    (whole,) = placed((operator(),), CEILINGS)
-    (half,) = placed((msgspec.structs.replace(operator(), executed_flops=25_000_000),), CEILINGS)
+    (whole,) = bounded((operator(),), CEILINGS)
+    (half,) = bounded((msgspec.structs.replace(operator(), executed_flops=25_000_000),), CEILINGS)
     assert half.lower_bound_s == pytest.approx(whole.lower_bound_s / 2)
 
 
@@ -106,14 +106,14 @@ def test_work_beyond_the_direct_algorithms_is_not_made_products_of():
     matrix = Ceiling(kind="compute", name="GEMM fp32", value=1e12, unit="FLOP/s", source=SOURCE, precision="fp32", engine="matrix")
     both = msgspec.structs.replace(CEILINGS, ceilings=(*CEILINGS.ceilings, matrix))
     update = operator("sgd", "", matrix_flops=0)
-    (more,) = placed((msgspec.structs.replace(update, executed_flops=3 * update.flops),), both)
-    (plain,) = placed((update,), both)
+    (more,) = bounded((msgspec.structs.replace(update, executed_flops=3 * update.flops),), both)
+    (plain,) = bounded((update,), both)
     assert more.lower_bound_s == pytest.approx(3 * plain.lower_bound_s)
 
 
 def test_placing_is_the_roofline():
-    compute, memory, tiny = placed((operator(), operator(flops=1_000, size=1_000_000), operator(flops=10, size=10)), CEILINGS)
+    compute, memory, tiny = bounded((operator(), operator(flops=1_000, size=1_000_000), operator(flops=10, size=10)), CEILINGS)
     assert (compute.bound, compute.lower_bound_s, compute.efficiency) == ("compute", pytest.approx(5e-4), pytest.approx(0.5))
     assert (memory.bound, memory.lower_bound_s) == ("memory", pytest.approx(1e-4))
     assert (tiny.bound, tiny.lower_bound_s) == ("latency", pytest.approx(1e-6))
-    assert placed((operator(),), None)[0].bound == "unknown"
+    assert bounded((operator(),), None)[0].bound == "unknown"

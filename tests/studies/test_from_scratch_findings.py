@@ -8,10 +8,10 @@ import pytest
 from rooflines.errors import UsageError
 from rooflines.studies.from_scratch import parse_sizes, parse_widths
 from rooflines.studies.from_scratch_findings import GRADIENTS, MATRIX, RELU, SOFTMAX, UPDATE, findings, grouped, paper_bytes
-from rooflines.studies.placing import placed
+from rooflines.studies.operator_bounds import bounded
 from tests.studies.samples import CEILINGS, MEMORY, SIZES, from_scratch, library_result, operator
 
-OPERATORS = placed(
+OPERATORS = bounded(
     (
         operator("matrix product", "dense1", time_s=6e-3, size=20_000_000),
         operator("relu", "dense1", time_s=1e-3, flops=100_000, matrix_flops=0),

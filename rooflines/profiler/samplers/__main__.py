@@ -25,6 +25,7 @@ from rooflines.profiler.samplers.host import HostSampler
 from rooflines.profiler.samplers.journal import Entry, write_entry
 from rooflines.profiler.samplers.loop import BUSIEST_SHARE, SPARING_SHARE, SamplingLoop, StopRequests
 from rooflines.profiler.samplers.nvml import open_gpus
+from rooflines.profiler.samplers.plugins import PluggedInSampler
 from rooflines.profiler.samplers.rapl import RaplSampler, package_counters
 
 
@@ -46,6 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except (psutil.Error, DeviceError):
             write_entry(file, Entry(problem=f"Process {options.pid} had ended before it could be sampled."))
             return 0
+        for name, path in (plugin.split("=", 1) for plugin in options.plugins):
+            samplers.append(PluggedInSampler(name, path, options.pid, options.period_s))
         for problem in problems:
             write_entry(file, Entry(problem=problem))
         share = SPARING_SHARE if options.sparing else BUSIEST_SHARE
@@ -96,6 +99,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--all-gpus", dest="gpus", action="store_const", const=None, help="sample every GPU (the default)")
     parser.add_argument("--no-gpus", dest="gpus", action="store_const", const={}, help="sample no GPU")
     parser.add_argument("--gpu", dest="named", action="append", default=[], metavar="NAME=UUID", help="sample this GPU; repeatable")
+    parser.add_argument("--plugin", dest="plugins", action="append", default=[], metavar="NAME=MODULE:OBJECT", help="repeatable")
     options = parser.parse_args(arguments)
     if options.named:
         options.gpus = dict(item.split("=", 1) for item in options.named)

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from rooflines.errors import DeviceError
-from rooflines.profiler.records import Counter, DeviceSample
+from rooflines.profiler.samplers.base import Sampler
 from rooflines.profiler.samplers.clock import now_ns
+from rooflines.profiler.samplers.fields import Counter, DeviceSample
 from rooflines.profiler.samplers.sparing import Sparing
 from rooflines.profiler.samplers.updates import watch
 
@@ -42,16 +43,16 @@ _REASONS = {
 }
 
 
-class AmdSampler:
+class AmdSampler(Sampler):
     """Readings of one AMD GPU, which carry the name ``device``. ``pids`` gives the watched processes.
 
     A field that this GPU does not support is absent from every sample; one that failed once is absent from that sample. ``power_w`` is
     the firmware's average where it has one. ``throttle_reasons`` are those that were in force at some time since the previous reading.
     Raises DeviceError from ``read`` when the GPU answers nothing any more.
+    Closing leaves the library open, which the other GPUs share.
     """
 
     def __init__(self, smi: Any, handle: Any, device: str, pids: Callable[[], Collection[int]]) -> None:
-        self.period_s = 0.0
         self._smi = smi
         self._gpu = handle
         self._device = device
@@ -109,10 +110,6 @@ class AmdSampler:
         if not self._answered:
             raise DeviceError(f"{self._device} ended its samples: {self._last_error}.", hint="See amd-smi and the kernel log.")
         return (sample,)
-
-    def close(self) -> None:
-        # The library is shared with the other GPUs, and shutting it down would end their samples as well.
-        return
 
     def _temperature_c(self, sensor: str) -> float | None:
         smi = self._smi

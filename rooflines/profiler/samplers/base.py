@@ -1,53 +1,49 @@
-"""The seam where hardware starts: what a sampler must do, and two samplers that need no hardware.
-
-docs/sampling.md says how to add one.
-"""
+"""What a sampler does, and two samplers that need no hardware. docs/extending.md says how to add one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import Protocol
 
-from rooflines.profiler.records import Counter, DeviceSample
+from rooflines.profiler.samplers.fields import Counter, DeviceSample, Field
 
 
-class Sampler(Protocol):
-    """Something that can be read again and again, each sampler by one thread of its own.
+class Sampler:
+    """Reads one source of device samples again and again, each sampler in a thread of its own.
 
-    ``counters`` says how well the fields can be read, and may take a fraction of a second to measure it. It is asked once, before the
-    first reading. ``period_s`` is asked after it: the sampler is never read more often, which is at most twice in the time that its
-    fastest counter takes to change; 0.0 where nothing limits it. ``read`` returns one sample per device it watches, or none when there
-    is nothing to say. ``counters`` and ``read`` raise DeviceError once the device is gone for good; a sampler that raised is closed and
-    not asked again.
+    ``fields`` declares the keys that its samples have in ``more``; built-in fields are declared already. ``period_s`` is the shortest
+    time between two readings, at most half the time that its fastest counter takes to change; 0.0 where nothing limits it. It is read
+    after ``counters`` was called. ``counters`` and ``read`` raise DeviceError once the device is gone for good; a sampler that raised
+    is closed and not asked again.
     """
 
-    @property
-    def period_s(self) -> float: ...
+    fields: Mapping[str, Field] = {}
+    period_s: float = 0.0
 
-    def counters(self) -> Sequence[Counter]: ...
-
-    def read(self) -> Sequence[DeviceSample]: ...
-
-    def close(self) -> None: ...
-
-
-class NullSampler:
-    """Reads nothing: a run without device samples."""
-
-    period_s = 0.0
+    def __str__(self) -> str:
+        """What problems call it."""
+        return type(self).__name__
 
     def counters(self) -> Sequence[Counter]:
+        """How well the fields can be read. Called once, before the first reading; may take a fraction of a second to measure it."""
         return ()
+
+    def read(self) -> Sequence[DeviceSample]:
+        """One sample per device, or none when there is nothing new."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Release what is held."""
+
+
+class NullSampler(Sampler):
+    """Reads nothing: a run without device samples."""
 
     def read(self) -> Sequence[DeviceSample]:
         return ()
 
-    def close(self) -> None:
-        return
 
-
-class ReplaySampler:
+class ReplaySampler(Sampler):
     """Plays recorded samples back, exactly as they were: for tests, and for a run on a machine that lacks the hardware.
 
     ::

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 import psutil
 
-from rooflines.profiler.records import Counter, DeviceSample
+from rooflines.profiler.samplers.base import Sampler
 from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.cpu_times import CpuClock, busy_fraction
+from rooflines.profiler.samplers.fields import Counter, DeviceSample
 from rooflines.profiler.samplers.machine_memory import MachineMemory
 from rooflines.profiler.samplers.processes import PAGE_BYTES, TICK_S, USS_EVERY_S, ProcessTree
 from rooflines.profiler.samplers.sparing import Sparing
@@ -24,7 +25,7 @@ SLOW_EVERY_S, SLOW_SHARE = 1.0, 0.002
 CORES_SHARE = 0.003
 
 
-class HostSampler:
+class HostSampler(Sampler):
     """One sample of the machine and of the process ``pid`` with all its descendants (``ProcessTree`` says which and when).
 
     Utilizations are averages since the previous reading that had them, so the first reading after a start may lack them. Resident set

@@ -7,14 +7,15 @@ from typing import BinaryIO
 
 import msgspec
 
-from rooflines.profiler.records import Counter, DeviceSample
+from rooflines.profiler.samplers.fields import Counter, DeviceSample, Field
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line: a sample, how well one of its fields can be read, what cannot be sampled, or that sampling has ``started``."""
+    """One line: a sample, how well one of its fields can be read, declared fields, a problem, or that sampling has ``started``."""
 
     sample: DeviceSample | None = None
     counter: Counter | None = None
+    fields: dict[str, Field] = {}
     problem: str | None = None
     started: bool = False
 
@@ -25,6 +26,7 @@ class Journal(msgspec.Struct, frozen=True, kw_only=True):
     started: bool
     samples: tuple[DeviceSample, ...]
     counters: tuple[Counter, ...]
+    fields: dict[str, Field]
     problems: tuple[str, ...]
 
 
@@ -48,6 +50,7 @@ def read_journal(path: Path) -> Journal:
         # Each series is in order; which of two series was written first is chance.
         samples=tuple(sorted((entry.sample for entry in entries if entry.sample is not None), key=lambda sample: sample.time_ns)),
         counters=tuple(entry.counter for entry in entries if entry.counter is not None),
+        fields={key: field for entry in entries for key, field in entry.fields.items()},
         problems=tuple(entry.problem for entry in entries if entry.problem is not None),
     )
 

@@ -104,7 +104,10 @@ class SamplingLoop:
         """The life of one sampler, in its thread."""
         try:
             try:
-                for counter in sampler.counters():
+                counters = sampler.counters()
+                if sampler.fields:
+                    self._write(Entry(fields=dict(sampler.fields)))
+                for counter in counters:
                     self._write(Entry(counter=counter))
             finally:
                 self._ready.put(None)
@@ -112,8 +115,8 @@ class SamplingLoop:
             self._read_on(sampler)
         except DeviceError as error:
             self._write(Entry(problem=str(error)))
-        except Exception as error:
-            self._write(Entry(problem=f"{type(sampler).__name__} ended its samples: {type(error).__name__}: {error}."))
+        except (Exception, SystemExit) as error:
+            self._write(Entry(problem=f"{sampler} ended its samples: {type(error).__name__}: {error}."))
         finally:
             sampler.close()
 
@@ -139,7 +142,7 @@ class SamplingLoop:
             last, began = began, time.monotonic()
             gap_s = max(gap_s, began - last - step_s)
         if gap_s > max(GAP_S, GAP_PERIODS * period_s):
-            self._write(Entry(problem=f"{type(sampler).__name__} was kept from reading for {gap_s:.1f} s."))
+            self._write(Entry(problem=f"{sampler} was kept from reading for {gap_s:.1f} s."))
 
     def _write(self, entry: Entry) -> None:
         """Write one line; when that fails there is nothing more to do here, for anyone."""

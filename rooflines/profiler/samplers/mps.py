@@ -4,28 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rooflines.profiler.records import Counter, DeviceSample
+from rooflines.profiler.samplers.base import Sampler
 from rooflines.profiler.samplers.clock import now_ns
+from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.profiler.samplers.sparing import Sparing
 
 NOTED_EVERY_S, NOTED_SHARE = 0.1, 0.005
 
 
-class MpsSampler:
+class MpsSampler(Sampler):
     """What the driver has allocated for this process: torch's tensors, what its allocator keeps, and what Metal takes itself.
 
     It is no sampler for another process, which has no way to ask; the run itself calls ``note`` between steps, where it costs nothing
     that is timed. Ten samples a second are kept at most, in ``noted``.
     """
 
-    period_s = 0.0
-
     def __init__(self) -> None:
         self.noted: tuple[DeviceSample, ...] = ()
         self._rarely = Sparing(self.read, every_s=NOTED_EVERY_S, share=NOTED_SHARE)
-
-    def counters(self) -> Sequence[Counter]:
-        return ()
 
     def read(self) -> Sequence[DeviceSample]:
         import torch
@@ -36,6 +32,3 @@ class MpsSampler:
     def note(self) -> None:
         """Take a sample unless the latest is recent."""
         self.noted = (*self.noted, *(self._rarely() or ()))
-
-    def close(self) -> None:
-        return

@@ -9,8 +9,9 @@ from typing import Any
 
 from rooflines.device_specs.nvml import find_slices, start_nvml, throttle_reasons
 from rooflines.errors import DeviceError
-from rooflines.profiler.records import Counter, DeviceSample
+from rooflines.profiler.samplers.base import Sampler
 from rooflines.profiler.samplers.clock import now_ns
+from rooflines.profiler.samplers.fields import Counter, DeviceSample
 from rooflines.profiler.samplers.nvml_counters import NvmlCounters
 from rooflines.profiler.samplers.nvml_device import NvmlDevice
 from rooflines.profiler.samplers.nvml_processes import ProcessMemory
@@ -23,7 +24,7 @@ UNMEASURED_PERIOD_S = 0.05
 Pids = Callable[[], Collection[int]]
 
 
-class NvmlSampler:
+class NvmlSampler(Sampler):
     """Readings of one GPU or MIG slice. ``identity`` is its UUID or its NVML index, ``device`` the name that its samples carry.
 
     A field that this GPU does not support, or that this user may not read, is absent from every sample; one that failed once is absent
@@ -37,7 +38,6 @@ class NvmlSampler:
 
     def __init__(self, identity: str | int, device: str, pids: Pids | None = None) -> None:
         self._gpu = gpu = NvmlDevice(identity, device)
-        self.period_s = 0.0
         self._counters = NvmlCounters(gpu)
         self._processes = ProcessMemory(gpu, pids) if pids is not None else None
         self._in_turn = deque([self._process_memory] if gpu.is_slice else [self._process_memory, self._pcie_sent, self._pcie_received])

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from rooflines.device_specs.nvml import averages_power
-from rooflines.profiler.records import Counter
+from rooflines.profiler.samplers.fields import Counter
 from rooflines.profiler.samplers.nvml_device import NvmlDevice
 from rooflines.profiler.samplers.updates import Pace, pace
 

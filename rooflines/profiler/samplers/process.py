@@ -16,9 +16,10 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING
 
 from rooflines.errors import UsageError
-from rooflines.profiler.records import Counter, DeviceSample
 from rooflines.profiler.samplers.clock import epoch_ns
+from rooflines.profiler.samplers.fields import Counter, DeviceSample, Field
 from rooflines.profiler.samplers.journal import read_journal
+from rooflines.profiler.samplers.plugins import installed_samplers
 
 if TYPE_CHECKING:
     import torch
@@ -85,6 +86,10 @@ class SamplerProcess:
         """How well each field of the samples can be read."""
         return read_journal(self._path).counters
 
+    def fields(self) -> dict[str, Field]:
+        """The fields that samplers of other packages declare."""
+        return read_journal(self._path).fields
+
     def start(self) -> None:
         """Start the sampler and wait until it samples, or until it is clear that it will not."""
         try:
@@ -137,6 +142,7 @@ class SamplerProcess:
         command += ["--pid", str(self._pid), "--output", str(self._path), "--period-s", repr(self._period_s)]
         command += ["--epoch-ns", str(epoch_ns())]
         command += ["--sparing"] if self._sparing else []
+        command += [f"--plugin={name}={path}" for name, path in installed_samplers()]
         if self._gpus is None:
             return [*command, "--all-gpus"]
         if not self._gpus:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rooflines.errors import DeviceError
-from rooflines.profiler.records import Counter, DeviceSample
+from rooflines.profiler.samplers.base import Sampler
 from rooflines.profiler.samplers.clock import now_ns
+from rooflines.profiler.samplers.fields import Counter, DeviceSample
 from rooflines.profiler.samplers.updates import step, watch
 
 POWERCAP = Path("/sys/class/powercap")
@@ -20,7 +21,7 @@ _UNITS_NJ = (*(10**9 >> power for power in range(20)), *(1000 << power for power
 WRAP_HASTE = 20
 
 
-class RaplSampler:
+class RaplSampler(Sampler):
     """The energy of all CPU packages together as device ``host``, and that of memory and of the whole board where they are counted.
 
     Memory (``dram``) is in no package's counter on servers; the board (``psys``) is packages, memory and all else together: three
@@ -33,7 +34,6 @@ class RaplSampler:
         packages = package_counters(powercap)
         if not packages:
             raise DeviceError("CPU power is not sampled: this kernel shows no RAPL energy counters.")
-        self.period_s = 0.0
         self._asked_period_s = period_s
         try:
             self._zones = {"host": _Zone(packages)} | {name: _Zone(counters) for name, counters in other_counters(powercap).items()}
@@ -67,9 +67,6 @@ class RaplSampler:
             DeviceSample(time_ns=time_ns, source="rapl", device=device, energy_j=energy_uj / 1e6, power_w=power_w)
             for device, (energy_uj, power_w) in spent.items()
         )
-
-    def close(self) -> None:
-        return
 
 
 class _Zone:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
-from types import UnionType
 from typing import Any
 
 import msgspec
 
 from rooflines.errors import RunError
-from rooflines.profiler.records import DeviceSample
+from rooflines.profiler.samplers.fields import COLUMNS, DeviceSample
 
 SAMPLES_SCHEMA = "rooflines.samples/1"
 
 
-def write_samples(samples: Iterable[DeviceSample], path: Path) -> None:
+def write_samples(samples: Sequence[DeviceSample], path: Path) -> None:
     """Write ``samples`` to ``path``, whole or not at all.
 
     A field that was not measured is a null, and a column without a single figure still has its type.
@@ -24,10 +23,11 @@ def write_samples(samples: Iterable[DeviceSample], path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    rows = [msgspec.to_builtins(sample) for sample in samples]
+    declared = sorted({key for sample in samples for key in sample.more})
+    rows = [sample.columns() for sample in samples]
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        pq.write_table(pa.Table.from_pylist(rows, schema=_schema()), temporary, compression="zstd")
+        pq.write_table(pa.Table.from_pylist(rows, schema=_schema(declared)), temporary, compression="zstd")
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -39,22 +39,26 @@ def read_samples(path: Path) -> tuple[DeviceSample, ...]:
     import pyarrow.parquet as pq
 
     try:
-        rows = pq.read_table(path, memory_map=False).to_pylist()
-        return tuple(msgspec.convert(row, DeviceSample) for row in rows)
+        table = pq.read_table(path, memory_map=False)
+        declared = [column.name for column in table.schema if column.name not in COLUMNS and pa.types.is_floating(column.type)]
+        return tuple(msgspec.convert(_sample(row, declared), DeviceSample) for row in table.to_pylist())
     except (pa.ArrowInvalid, msgspec.ValidationError) as error:
         raise RunError(
             f"{str(path)!r} holds no device samples: {error}.", hint="Delete it; the rest of the run stays usable."
         ) from None
 
 
-def _schema() -> Any:
-    """The table's columns, derived from the record so that the two cannot drift apart."""
+def _sample(row: dict[str, Any], declared: Sequence[str]) -> dict[str, Any]:
+    """A row of the table as the parts of a sample."""
+    return row | {"more": {key: row[key] for key in declared if row[key] is not None}}
+
+
+def _schema(declared: Sequence[str]) -> Any:
+    """The table's columns: those of the registry, then those that other packages declare."""
     import pyarrow as pa
 
     types = {int: pa.int64(), float: pa.float64(), str: pa.string(), tuple[float, ...]: pa.list_(pa.float64())}
-    fields = []
-    for field in msgspec.structs.fields(DeviceSample):
-        options = field.type.__args__ if isinstance(field.type, UnionType) else (field.type,)
-        (kind,) = (option for option in options if option is not type(None))
-        fields.append(pa.field(field.name, types[kind], nullable=not field.required))
+    required = {field.name for field in msgspec.structs.fields(DeviceSample) if field.required}
+    fields = [pa.field(key, types[kind], nullable=key not in required) for key, kind in COLUMNS.items()]
+    fields += [pa.field(key, pa.float64()) for key in declared]
     return pa.schema(fields, metadata={"rooflines.schema": SAMPLES_SCHEMA})

@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 from rooflines.errors import TraceError
-from rooflines.profiler.declared import RANGE_PREFIX, from_range_name
 from rooflines.profiler.trace.document import FLOATS_ROUND_FROM_US, Args, Event
 from rooflines.profiler.trace.records import (
     ANNOTATION,
@@ -40,6 +39,7 @@ from rooflines.profiler.trace.records import (
     MemoryEvents,
 )
 from rooflines.profiler.trace.signature import COLLECTIVE_DTYPES, Signature, collective, from_kineto
+from rooflines.profiler.work_ranges import RANGE_PREFIX, from_range_name
 from rooflines.units import si
 
 # Category names since 2021, of CUDA, ROCm, XPU, MTIA, HPU and private backends -> our kinds.

@@ -53,7 +53,7 @@
     if (width < 560) return [];
     const list = [];
     data.rows.forEach((row, index) => {
-      const all = row.lines.map((line) => ({ line, y: (line.y[line.y.length - 1] / row.top) * rowHeight }));
+      const all = row.lines.map((line) => ({ line, y: ((line.y[line.y.length - 1] - row.bottom) / (row.top - row.bottom)) * rowHeight }));
       const shown = (all.length > 5 ? all.filter((one) => one.line.device === focus) : all).sort((one, other) => one.y - other.y);
       let least = 0;
       for (const one of shown) { one.at = Math.max(one.y, least); least = one.at + 13; }
@@ -110,12 +110,12 @@
     };
     data.rows.forEach((row, index) => {
       found["yaxis" + suffix(index)] = {
-        domain: domain(index), range: [0, row.top], anchor: "x", fixedrange: true, nticks: 4, gridcolor: ink.grid, linecolor: ink.line,
+        domain: domain(index), range: [row.bottom, row.top], anchor: "x", fixedrange: true, nticks: 4, gridcolor: ink.grid, linecolor: ink.line,
         zeroline: false, ticks: "", tickfont: { size: 11, color: ink.muted },
       };
       found.annotations.push({
         xref: "paper", yref: "paper", x: 0, xanchor: "left", xshift: -38, y: domain(index)[1], yanchor: "bottom", yshift: 3, showarrow: false,
-        text: `${row.name}, ${row.unit}`, font: { size: 12, color: ink.text },
+        text: row.unit ? `${row.name}, ${row.unit}` : row.name, font: { size: 12, color: ink.text },
       });
       for (const level of row.levels.filter((one) => one.device === focus)) {
         found.annotations.push({

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from rooflines.roofline.advice.case import Advice, Case, Ran, total, whole
 from rooflines.roofline.advice.matmul import MULTIPLE, culprits, is_hopper
 from rooflines.roofline.analysis import OperatorRow
-from rooflines.roofline.model import place
-from rooflines.roofline.work import Work
+from rooflines.roofline.bounds.model import place
+from rooflines.roofline.formulas import Work
 from rooflines.units import counted, seconds
 
 _SOFTMAX = ("aten::softmax", "aten::_softmax", "aten::_softmax_backward_data", "aten::_safe_softmax")

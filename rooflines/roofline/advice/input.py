@@ -6,7 +6,7 @@ import math
 
 from rooflines.roofline.advice.case import Advice, Case
 from rooflines.roofline.analysis import Analysis, Input
-from rooflines.roofline.feeding import input_fraction, loader_is_slower
+from rooflines.roofline.step.input_pipeline import input_fraction, loader_is_slower
 from rooflines.roofline.verdict import rates_sentence
 from rooflines.units import percent, seconds
 

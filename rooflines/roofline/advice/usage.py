@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rooflines.roofline.analysis import Analysis, DeviceUsage, Finding, Usage
-from rooflines.roofline.usage import HOST
+from rooflines.roofline.usage.device_usage import HOST
 from rooflines.units import binary_bytes, percent, seconds, si
 
 # A share of the time below which throttling is not worth a sentence.

@@ -12,8 +12,8 @@ import torchvision
 from torch import nn
 
 import rooflines
-from rooflines.profiler.options import Options
-from rooflines.roofline.count import count_network
+from rooflines.profiler.workloads.options import Options
+from rooflines.roofline.counting.count import count_network
 from tests.pipeline.networks.recordings import CASES
 
 transformers = pytest.importorskip("transformers")

@@ -26,7 +26,7 @@ from rooflines import serial
 from rooflines.device_specs import catalog
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import TraceError
-from rooflines.profiler.foreign import run_of_trace
+from rooflines.profiler.external_trace import run_of_trace
 from rooflines.profiler.trace import document, stream
 from rooflines.profiler.trace.calls import build_calls
 from rooflines.profiler.trace.cut import whole_part
@@ -36,7 +36,7 @@ from rooflines.profiler.trace.records import Trace
 from rooflines.profiler.trace.signature import MISSING, TensorArg, from_kineto
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.analyze import analyze
-from rooflines.roofline.attribution import attribute
+from rooflines.roofline.attribution.attribute import attribute
 from tests.traces import add, allocation, kernel, launch, mm, op, span, trace
 
 DATA = Path(__file__).parents[2] / "data" / "traces"

@@ -12,7 +12,7 @@ from rooflines.profiler.trace.calls import build_calls
 from rooflines.profiler.trace.idle import idle_causes
 from rooflines.profiler.trace.launches import launches
 from rooflines.profiler.trace.reader import read_trace
-from rooflines.roofline.attribution import attribute
+from rooflines.roofline.attribution.attribute import attribute
 from tests.traces import add, kernel, launch, mm, span, trace
 
 DATA = Path(__file__).parent.parent.parent / "data" / "traces"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rooflines.profiler.trace.calls import build_calls
 from rooflines.profiler.trace.collectives import read_collectives
 from rooflines.profiler.trace.launches import launching
-from rooflines.roofline.attribution import attribute
+from rooflines.roofline.attribution.attribute import attribute
 from tests.traces import add, kernel, launch, mm, op, trace
 
 

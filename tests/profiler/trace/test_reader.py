@@ -14,7 +14,7 @@ from rooflines.profiler.trace.calls import build_calls
 from rooflines.profiler.trace.reader import parse_trace, read_trace
 from rooflines.profiler.trace.records import ANNOTATION, COMMUNICATION, KERNEL, MEMCPY, OPERATOR
 from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg, from_kineto
-from rooflines.roofline.attribution import attribute
+from rooflines.roofline.attribution.attribute import attribute
 from tests.traces import add, allocation, kernel, launch, mm, op, span, trace
 
 
@@ -178,7 +178,7 @@ _JSON = st.recursive(
 }), max_size=8))  # fmt: skip
 def test_nothing_inside_an_event_makes_the_reader_crash(events):
     from rooflines.profiler.trace.calls import build_calls
-    from rooflines.roofline.attribution import attribute
+    from rooflines.roofline.attribution.attribute import attribute
 
     try:
         found = parse_trace(json.dumps({"traceEvents": events}).encode())

@@ -10,7 +10,7 @@ import pytest
 from rooflines.pipeline.reading import analyze_trace
 from rooflines.roofline.analysis import HostWork, OtherPrograms, Steps, Synchronisation
 from rooflines.roofline.findings import RULES, find
-from rooflines.roofline.machine import noise_s, unsteady
+from rooflines.roofline.step.interference import noise_s, unsteady
 from rooflines.roofline.verdict import verdict
 from tests.roofline.advice.cases import STEP_S, analysis, kernel, row
 
@@ -60,8 +60,8 @@ def test_advice_within_the_noise_is_not_given_on_a_machine_that_is_not_quiet():
     assert "Keep the device busy" not in titles
     assert "Let the host run ahead of the device" in titles
     assert len(find(waiting(steps=steps(half_s=0.009)))) == 4, "an interval of 9 % is not wide"
-    company = OtherPrograms(busy=1.2, threads=2)
-    assert noise_s(waiting(steps=steps(half_s=0.009), other_programs=company)) == pytest.approx(0.009)
+    others = OtherPrograms(busy=1.2, threads=2)
+    assert noise_s(waiting(steps=steps(half_s=0.009), other_programs=others)) == pytest.approx(0.009)
 
 
 def test_a_machine_that_is_not_quiet_is_said_first():

@@ -1,0 +1,118 @@
+"""What ``torch.compile`` made of a run's graphs: for every kernel the operators it computes and the memory it touches, as facts.
+
+A trace has only the name of a fused kernel. These facts are taken from inductor while it generates the kernel (``inductor.py``) and lie
+beside the trace in a file of their own; what they mean is worked out when the run is analysed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from rooflines.errors import RunError
+from rooflines.profiler.trace.signature import TensorArg
+from rooflines.profiler.trace.stored_call import StoredCall
+from rooflines.serial import read_json, write_json
+
+COMPILED_FILE: Final = "compiled.json"
+COMPILED_SCHEMA: Final = "rooflines.compiled/1"
+
+
+class Buffer(msgspec.Struct, frozen=True, array_like=True):
+    """A tensor in memory that a kernel gets or returns."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    strides: tuple[int, ...] | None = None
+
+    @property
+    def tensor(self) -> TensorArg:
+        """The buffer as an argument of a call."""
+        return TensorArg(self.shape, self.dtype, self.strides)
+
+
+class Access(msgspec.Struct, frozen=True, array_like=True):
+    """One load or store in a kernel's loops: how many different elements of the buffer it reaches at most, between which two of them.
+
+    ``buffer`` indexes the graph's buffers. ``adds`` says that a store adds to what is there (atomically), ``anywhere`` that the values
+    of another tensor say which elements.
+    """
+
+    buffer: int
+    elements: int
+    first: int
+    last: int
+    adds: bool = False
+    anywhere: bool = False
+
+
+class Kernel(msgspec.Struct, frozen=True, kw_only=True):
+    """A call in a compiled graph: of a kernel that inductor generated, or (``extern``) of an operator outside.
+
+    ``name`` is that of its event in a trace. ``nodes`` index the file's nodes, the operator calls of the graph that inductor lowers:
+    those that this kernel is the first in its graph to compute. ``reads`` come from memory, ``writes`` stay in memory after it; what
+    lives and dies in the kernel is in neither. ``module`` is the path of the module it came from, below the one that was compiled,
+    None where that is not known. ``reason`` says why its work is not known.
+    """
+
+    name: str
+    extern: bool = False
+    module: str | None = None
+    nodes: tuple[int, ...] = ()
+    reads: tuple[Access, ...] = ()
+    writes: tuple[Access, ...] = ()
+    reason: str = ""
+
+
+class Graph(msgspec.Struct, frozen=True, kw_only=True):
+    """A compiled graph: its calls in the order they are made, the memory that they touch, and the classes of its modules by path.
+
+    ``region`` is torch's name of the compilation (``0/0``), which the graph of the backward shares with that of its forward. Paths of
+    modules are below the module at ``prefix``, None where nobody knows which that is.
+    """
+
+    region: str
+    backward: bool
+    kernels: tuple[Kernel, ...]
+    buffers: tuple[Buffer, ...]
+    modules: dict[str, str] = {}
+    prefix: str | None = None
+
+
+class CompiledCode(msgspec.Struct, frozen=True, kw_only=True):
+    """Every graph that was compiled while the run was recorded; ``problems`` say which could not be read, and why.
+
+    ``empty`` are the regions of functions in which there was nothing to compile.
+    """
+
+    schema: str = COMPILED_SCHEMA
+    graphs: tuple[Graph, ...] = ()
+    nodes: tuple[StoredCall, ...] = ()
+    empty: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+def as_buffer(tensor: TensorArg) -> Buffer:
+    """The record of a tensor."""
+    return Buffer(tensor.shape, tensor.dtype, tensor.strides)
+
+
+def write_compiled(code: CompiledCode, directory: Path) -> str:
+    """Write ``code`` into the run directory; returns the file's name."""
+    write_json(directory / COMPILED_FILE, code)
+    return COMPILED_FILE
+
+
+def read_compiled(path: Path) -> CompiledCode:
+    """The facts in ``path``; raises RunError when they are gone, corrupt, or of another version."""
+    try:
+        code = read_json(path, CompiledCode)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise RunError(f"{str(path)!r} cannot be read: {error}.", hint="Record the run again.") from None
+    if code.schema != COMPILED_SCHEMA:
+        raise RunError(
+            f"{str(path)!r} has schema {code.schema!r}; this version reads {COMPILED_SCHEMA!r}.", hint="Record the run again."
+        )
+    return code

@@ -1,0 +1,1 @@
+"""The operator calls of a step without a trace, on fake tensors or real ones."""

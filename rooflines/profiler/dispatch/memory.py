@@ -1,0 +1,371 @@
+"""Peak memory of a step by category, from the storages that its operators return: on fake tensors, without allocating any of it.
+
+Every storage that an operator returns is an allocation of its size, held until the storage is freed; views share one, operators in
+place make none. What operators are given and none of them made existed before the step. What a kernel allocates for itself and frees
+again is not seen (docs/counting.md, "Memory at the peak").
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.nn.parameter import is_lazy
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+from torch.utils._pytree import tree_leaves
+
+from rooflines.errors import UsageError
+from rooflines.profiler.dispatch.recorder import StepCalls, Watcher, record
+from rooflines.profiler.module_hooks import ModuleWatch
+from rooflines.profiler.records import MemoryAtPeak, StepMemory
+from rooflines.profiler.trace.calls import BACKWARD, FORWARD, PHASES
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+# The caching allocators hand out multiples of this: kMinBlockSize in CUDACachingAllocator.cpp and XPUCachingAllocator.cpp.
+_ROUNDING: Final = {"cuda": 512, "xpu": 512}
+_ACCUMULATE: Final = "torch::autograd::AccumulateGrad"
+# torch.tensor makes its tensor out of sight and passes it through one of these: their argument is new.
+_LIFTS: Final = frozenset({"aten::lift", "aten::lift_fresh", "aten::lift_fresh_copy"})
+# Their fourth result is kept for the backward. Only the library knows how large it is, and a fake one is empty.
+_SIZED_BY_LIBRARY: Final = frozenset(
+    "aten::" + name for name in ("mkldnn_rnn_layer", "_cudnn_rnn", "cudnn_batch_norm", "miopen_rnn", "_batch_norm_with_update")
+)
+
+
+def record_with_memory(step: Callable[[], object], fake: FakeTensorMode | None, *, before: int = 0, restore: bool = True) -> StepCalls:
+    """``record(step, fake)`` with the memory of the step at its peak.
+
+    Where ``before`` steps run first, the memory is that of the one after them, and the calls are those of all: the first step of most
+    optimizers makes the state that later ones start with.
+    """
+    storages = _Storages()
+
+    def watched() -> None:
+        for _ in range(before):
+            step()
+        with storages:
+            step()
+
+    recording = record(watched, fake, storages, restore)
+    recording.memory = storages.peak(recording)
+    return recording
+
+
+class _Block:
+    """One storage; ``category`` is empty where it follows from when the storage was made."""
+
+    __slots__ = ("allocated", "category", "device", "existed", "phase", "requested")
+
+    def __init__(self, device: torch.device, phase: int, existed: bool) -> None:
+        self.device, self.phase, self.existed = device, phase, existed
+        self.requested = self.allocated = 0
+        self.category = ""
+
+    def kind(self) -> str:
+        """Its category, a field of ``MemoryAtPeak``."""
+        return self.category or ("inputs" if self.existed else "activations" if self.phase == FORWARD else "workspace")
+
+
+class _Place(NamedTuple):
+    """The operator that a block grew in."""
+
+    operator: str = ""
+    module: int = -1
+    phase: int = FORWARD
+
+
+class _Change(NamedTuple):
+    """A block grew or shrank by so many bytes."""
+
+    block: _Block
+    requested: int
+    allocated: int
+    place: _Place = _Place()
+
+
+class _Reference(weakref.ref[torch.UntypedStorage]):
+    """A weak reference to a storage, with its address and its block. A fake storage that stands for a real one owns no block."""
+
+    __slots__ = ("address", "block", "owns")
+
+    address: int
+    block: _Block
+    owns: bool
+
+
+class _Sum(NamedTuple):
+    """A sum just computed: its first term, the reference to its result, and the index of the change that it made."""
+
+    term: _Block
+    result: _Reference
+    change: int
+
+
+class _Storages(Watcher):
+    """Follows the storages of a step; a context manager around the step, inside of its recording."""
+
+    def __init__(self) -> None:
+        self._references: dict[int, _Reference] = {}
+        self._before: list[_Change] = []
+        self._changes: list[_Change] = []
+        self._sum: _Sum | None = None
+        self._modules = _Modules(self._found_module)
+        self._optimizers: dict[int, torch.optim.Optimizer] = {}
+        self._optimizer_hook: Any = None
+        self._gradients: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._unknown: dict[str, None] = {}
+        self._watching = False
+
+    def __enter__(self) -> Self:
+        self._watching = True
+        self._modules.__enter__()
+        self._optimizer_hook = register_optimizer_step_pre_hook(lambda optimizer, *_: self._found_optimizer(optimizer))
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        self._optimizer_hook.remove()
+        self._modules.__exit__(*details)
+        # What the step has made of parameters, gradients and optimizer states is known now.
+        for module in self._modules.seen:
+            self._found_module(module)
+        for optimizer in self._optimizers.values():
+            self._found_optimizer(optimizer)
+        self._references.clear()
+        self._watching = False
+
+    # --- what there is ---
+
+    def _found_module(self, module: torch.nn.Module) -> None:
+        for tensor in (*module.parameters(), *module.buffers()):
+            if not is_lazy(tensor):
+                self._found(tensor, "parameters")
+                self._found_gradient(tensor)
+
+    def _found_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        self._optimizers[id(optimizer)] = optimizer
+        for group in optimizer.param_groups:
+            for tensor in group["params"]:
+                self._found(tensor, "parameters")
+                self._found_gradient(tensor)
+        for value in tree_leaves(list(optimizer.state.values())):
+            if isinstance(value, torch.Tensor):
+                self._found(value, "optimizer")
+
+    def _found_gradient(self, tensor: torch.Tensor) -> None:
+        if tensor.grad is not None:
+            self._found(tensor.grad, "gradients")
+            self._gradients[id(tensor)] = (tensor, tensor.grad)
+
+    def _drop_gradients(self) -> None:
+        """Gradients from before that the step has given up. The recording keeps them, to put them back, so that nothing frees them."""
+        for key, (tensor, gradient) in list(self._gradients.items()):
+            if tensor.grad is not gradient:
+                del self._gradients[key]
+                for storage in _storages(gradient):
+                    reference = self._references.get(storage._cdata)
+                    if reference is not None:  # several gradients may share a storage
+                        self._freed(reference)
+
+    def _found(self, tensor: torch.Tensor, category: str) -> None:
+        """``tensor`` is of this category; if no operator made its storages, they existed before the step."""
+        for storage in _storages(tensor):
+            reference = self._references.get(storage._cdata)
+            if reference is None:
+                block = _Block(tensor.device, FORWARD, existed=True)
+                self._grow(block, storage)
+                reference = self._refer(storage, block, owns=True)
+            reference.block.category = reference.block.category or category
+
+    # --- what happens ---
+
+    def called(self, func: Any, inputs: tuple[Any, ...], result: Any, phase: int, module: int) -> None:
+        """Note what the operator was given and what it has allocated."""
+        if not self._watching:
+            return
+        self._sum = None
+        if self._gradients:
+            self._drop_gradients()
+        name = func._schema.name if isinstance(func, torch._ops.OpOverload) else f"higher_order::{func.name()}"
+        place = _Place(name, module, phase)
+        given = [] if name in _LIFTS else list(_tensors(inputs))
+        for tensor in given:
+            self._found(tensor, "parameters" if isinstance(tensor, torch.nn.Parameter) else "")
+        for tensor in _tensors(result):
+            for storage in _storages(tensor):
+                self._returned(storage, tensor, given, func, place)
+        if _is_partly_unknown(name, inputs, result):
+            self._unknown[name] = None
+        if phase == BACKWARD:
+            self._find_gradients(result)
+        if name == "aten::add" and len(given) == 2 and (phase == BACKWARD or self._modules.open[-1:] == ["Linear"]):
+            self._note_sum(given, result)
+
+    def _find_gradients(self, result: Any) -> None:
+        """What is returned while a gradient is accumulated ends up in ``.grad`` of its leaf, unless it is a part of a sparse one."""
+        node: Any = torch._C._current_autograd_node()
+        if node.name() == _ACCUMULATE:
+            for tensor in _tensors(result):
+                if tensor.shape == node.variable.shape:
+                    self._found(tensor, "gradients")
+
+    def _returned(
+        self, storage: torch.UntypedStorage, tensor: torch.Tensor, given: list[torch.Tensor], func: Any, place: _Place
+    ) -> None:
+        """An operator has returned ``tensor``, with this storage."""
+        reference = self._references.get(storage._cdata)
+        if reference is not None:
+            if reference.owns and storage.nbytes() != reference.block.requested:
+                self._grow(reference.block, storage, place)
+            return
+        if given and isinstance(tensor, FakeTensor) and not isinstance(given[0], FakeTensor) and _aliases(func):
+            # A fake tensor made for the call stands for the real one that it was given.
+            source = next(_storages(given[0]))
+            self._refer(storage, self._references[source._cdata].block, owns=False)
+            return
+        recomputed = place.phase == BACKWARD and bool(self._modules.open)
+        block = _Block(tensor.device, FORWARD if recomputed else place.phase, existed=False)
+        self._grow(block, storage, place)
+        self._refer(storage, block, owns=True)
+
+    def _note_sum(self, terms: list[torch.Tensor], result: torch.Tensor) -> None:
+        """Without a dispatch mode this sum might have been made in place; if so, ``_freed`` undoes its allocation.
+
+        Autograd adds gradients that meet into the first of them, if nobody else holds that, and a linear layer its bias into the
+        product; but not under a mode (``can_accumulate_inplace`` in autograd/input_buffer.cpp, ``isTensorSubclassLike`` in Linear.cpp).
+        That nobody else held the first term shows when it is freed before anything else is called.
+        """
+        first, second, total = (next(_storages(tensor))._cdata for tensor in (*terms, result))
+        term, owner = self._references[first].block, self._references[total]
+        dense = terms[0].nbytes == term.requested == owner.block.requested
+        if dense and first != second and not terms[0]._is_view():  # a view keeps what it is a view of
+            self._sum = _Sum(term, owner, len(self._changes) - 1)
+
+    def _grow(self, block: _Block, storage: torch.UntypedStorage, place: _Place | None = None) -> None:
+        """Note the size of a block; without a place it existed before the step."""
+        requested = storage.nbytes()
+        unit = _ROUNDING.get(block.device.type, 1)
+        allocated = -(-requested // unit) * unit
+        change = _Change(block, requested - block.requested, allocated - block.allocated, place or _Place())
+        (self._changes if place else self._before).append(change)
+        block.requested, block.allocated = requested, allocated
+
+    def _refer(self, storage: torch.UntypedStorage, block: _Block, owns: bool) -> _Reference:
+        reference = _Reference(storage, self._freed)
+        reference.address, reference.block, reference.owns = storage._cdata, block, owns
+        self._references[reference.address] = reference
+        return reference
+
+    def _freed(self, reference: _Reference) -> None:
+        self._references.pop(reference.address, None)
+        if not reference.owns:
+            return
+        block = reference.block
+        if self._sum is not None and block is self._sum.term:
+            self._changes[self._sum.change] = _Change(block, 0, 0)
+            self._sum.result.block = block
+            self._sum = None
+        else:
+            self._changes.append(_Change(block, -block.requested, -block.allocated))
+
+    # --- what came of it ---
+
+    def peak(self, recording: StepCalls) -> StepMemory:
+        """The peak of the device that holds most; any accelerator comes before the host."""
+        lines: dict[torch.device, list[_Change]] = {}
+        for change in (*self._before, *self._changes):
+            lines.setdefault(change.block.device, []).append(change)
+        device = max(lines, key=lambda one: (one.type != "cpu", _highest(lines[one])[0]), default=torch.device("cpu"))
+        changes = lines.get(device, [])
+        peak_bytes, at = _highest(changes)
+        sums = dict.fromkeys(MemoryAtPeak.__struct_fields__, 0)
+        for change in changes[:at]:
+            sums[change.block.kind()] += change.requested
+            sums["overhead"] += change.allocated - change.requested
+        place = changes[at - 1].place if changes else _Place()
+        return StepMemory(
+            device=str(device),
+            peak_bytes=peak_bytes,
+            at_peak=MemoryAtPeak(**sums),
+            operator=place.operator,
+            module=recording.modules[place.module].path if place.module >= 0 else "",
+            phase=PHASES[place.phase] if place.operator else "",
+            unknown=tuple(self._unknown),
+        )
+
+
+def _highest(changes: list[_Change]) -> tuple[int, int]:
+    """The most bytes held after some change, and the number of changes up to the first time they are."""
+    held = highest = at = 0
+    for number, change in enumerate(changes, 1):
+        held += change.allocated
+        if held > highest:
+            highest, at = held, number
+    return highest, at
+
+
+class _Modules(ModuleWatch):
+    """The outermost modules that a step calls, and the classes of those whose forward is running."""
+
+    def __init__(self, found: Callable[[torch.nn.Module], None]) -> None:
+        super().__init__()
+        self.seen: list[torch.nn.Module] = []
+        self.open: list[str] = []
+        self._found = found
+
+    def entered(self, path: str, kind: str) -> None:
+        """One more is running."""
+        self.open.append(kind)
+
+    def left(self, token: None) -> None:
+        """The innermost one has ended."""
+        self.open.pop()
+
+    def found_root(self, module: torch.nn.Module) -> None:
+        """What it holds existed before the step."""
+        self.seen.append(module)
+        self._found(module)
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _tensors(item)
+
+
+def _storages(tensor: torch.Tensor) -> Iterator[torch.UntypedStorage]:
+    """What holds the data of a tensor: one storage, or those of the tensors that it wraps or that make it up."""
+    wrapper: Any = tensor
+    if is_traceable_wrapper_subclass(wrapper):
+        for name in wrapper.__tensor_flatten__()[0]:
+            yield from _storages(getattr(wrapper, name))
+    elif tensor.layout is torch.strided or tensor.layout is torch.jagged:
+        yield tensor.untyped_storage()
+    elif tensor.layout is torch.sparse_coo:
+        yield tensor._indices().untyped_storage()
+        yield tensor._values().untyped_storage()
+    else:
+        raise UsageError(f"the memory of tensors with layout {str(tensor.layout)!r} is not known.")
+
+
+@cache
+def _aliases(func: Any) -> bool:
+    """Whether what the operator returns may be (a view of) its first argument."""
+    if not isinstance(func, torch._ops.OpOverload):
+        return False
+    return func._schema.name == "aten::_unsafe_view" or any(value.alias_info is not None for value in func._schema.returns)
+
+
+def _is_partly_unknown(name: str, inputs: tuple[Any, ...], result: Any) -> bool:
+    """Whether the operator uses packed weights, or returns something for its backward whose size a fake tensor does not tell."""
+    if name in _SIZED_BY_LIBRARY:
+        return torch.is_grad_enabled() and isinstance(result[3], FakeTensor) and not result[3].numel()
+    return any(isinstance(value, torch.ScriptObject) for value in inputs)

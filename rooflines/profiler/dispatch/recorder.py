@@ -1,0 +1,274 @@
+"""The operator calls of a step without a trace: a dispatch mode over fake tensors, which have shapes and no data, or over real ones.
+
+The mode sees every operator below autograd and below what PyTorch decomposes itself, with its exact arguments and results: the same
+calls that a trace holds, with what traces leave out. On fake tensors nothing is computed and nothing that the step changes is real:
+parameters stay as they are, and what would hold fake tensors afterwards (gradients, buffers, optimizer state) is put back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from rooflines.profiler.dispatch.concrete_values import ConcreteValues, as_fake, one_thread, seen_by_transformers
+from rooflines.profiler.dispatch.fake_caches import empty_caches_of_fakes
+from rooflines.profiler.dispatch.fake_rules import RULES
+from rooflines.profiler.dispatch.fakes import quiet_refusals
+from rooflines.profiler.dispatch.signatures import (
+    COMPOSITE,
+    any_nested,
+    argument_of,
+    device_type,
+    has_own_kernel,
+    operator_of,
+    tensor_arg,
+    tensors_of,
+)
+from rooflines.profiler.dispatch.state_guard import StateGuard
+from rooflines.profiler.module_hooks import ModuleWatch
+from rooflines.profiler.trace.calls import BACKWARD, FORWARD, OPTIMIZER, Module
+from rooflines.profiler.trace.signature import Signature, TensorArg
+from rooflines.profiler.trace.stored_call import LOSSY, StoredCall
+from rooflines.profiler.work_ranges import DeclaredWork, active, listening
+
+if TYPE_CHECKING:
+    from rooflines.profiler.records import StepMemory
+
+_NOT_RECORDED: Final = frozenset(
+    {"prim::device", "prim::layout", "aten::sym_size", "aten::size", "aten::stride", "aten::numel", "aten::dim"}
+)
+# torch.tensor(0.0) goes through these: its value stays known to the fake mode, so that an optimizer's step counter can be read.
+_LIFTS: Final = frozenset({"aten::lift", "aten::lift_fresh", "aten::lift_fresh_copy"})
+_ENTER: Final = ("profiler::_record_function_enter_new", "profiler::_record_function_enter")
+_EXIT: Final = "profiler::_record_function_exit"
+# Where a mode looks on, autograd's formulas keep to operators that return their result; without one they write into fresh zeros.
+_IN_PLACE: Final = {
+    "aten::index_put": "aten::_index_put_impl_", "aten::scatter": "aten::scatter_", "aten::scatter_add": "aten::scatter_add_",
+    "aten::index_add": "aten::index_add_", "aten::put": "aten::put_",
+}  # fmt: skip
+_AUTOGRAD_S_OWN: Final = re.compile(r"\w+Backward\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One operator call as it was made: exact arguments, results, the module (index into ``StepCalls.modules``, -1: none) and phase."""
+
+    signature: Signature
+    outputs: tuple[TensorArg, ...]
+    module: int
+    phase: int
+
+
+@dataclass(slots=True)
+class StepCalls:
+    """What a step called: distinct calls with how often each was made, in the order of their first call.
+
+    ``lossy`` are those that a trace cannot hold whole (indices, packed weights), each as often as it was made and in that order.
+    ``fake`` says whether it ran on fake tensors; ``reason`` why it did not, where fake tensors were tried first. ``memory`` is there
+    where it was followed (memory.py).
+    """
+
+    calls: dict[Call, int] = field(default_factory=dict)
+    lossy: list[Call] = field(default_factory=list)
+    modules: list[Module] = field(default_factory=list)
+    module_calls: list[int] = field(default_factory=list)
+    fake: bool = True
+    reason: str = ""
+    memory: StepMemory | None = None
+
+
+def record(step: Callable[[], object], fake: FakeTensorMode | None, watcher: Watcher | None = None, restore: bool = True) -> StepCalls:
+    """Run ``step`` once and return the operators that it calls; on fake tensors where a mode is given, else on what it works with.
+
+    The modules that it calls and their gradients are afterwards as they were before; on real tensors only where ``restore`` is set.
+    What the step raises passes through. ``watcher`` is shown every call as it happens.
+    """
+    recorder = _Recorder(fake, watcher)
+    with contextlib.ExitStack() as stack:
+        stack.callback(recorder.close)
+        stack.enter_context(torch.compiler.set_stance("force_eager"))
+        if restore or fake is not None:
+            stack.enter_context(StateGuard(values=fake is None))
+        if fake is not None:
+            stack.enter_context(torch.random.fork_rng([]))
+            stack.enter_context(one_thread())
+            stack.enter_context(seen_by_transformers())
+            stack.enter_context(fake)
+            stack.enter_context(quiet_refusals())
+        stack.enter_context(recorder.modules)
+        stack.enter_context(listening(recorder.declared))
+        stack.enter_context(recorder)
+        step()
+    return StepCalls(recorder.calls, recorder.lossy, recorder.modules.seen, recorder.modules.calls, fake is not None)
+
+
+def record_lossy_calls(step: Callable[[], object]) -> tuple[StoredCall, ...]:
+    """Run ``step`` once and return, in order, the calls whose arguments a trace leaves out. What the step raises passes through."""
+    return tuple(StoredCall.of(call.signature, call.outputs) for call in record(step, None, restore=False).lossy)
+
+
+class Watcher:
+    """Shown every operator call of a recording; the base class ignores them."""
+
+    def called(self, func: Any, inputs: tuple[Any, ...], result: Any, phase: int, module: int) -> None:
+        """``func`` was called with ``inputs`` (positional and keyword values) and returned ``result``; ``module`` as in ``Call``.
+
+        The tensors in ``inputs`` are those of the caller: real ones, too, in a recording on fake tensors.
+        """
+
+
+class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """The dispatch mode: decomposes what PyTorch decomposes, notes the rest."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, fake: FakeTensorMode | None, watcher: Watcher | None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._fake = fake
+        self._values = ConcreteValues(fake) if fake is not None else None
+        self.calls: dict[Call, int] = {}
+        self.lossy: list[Call] = []
+        self.modules = _ModuleStack()
+        self._watcher = watcher
+        self._optimizer_ranges: list[bool] = []
+        self._module_of_node: dict[int, int] = {}
+        self._depth = 0  # of operators that PyTorch decomposes, around what is being called
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+        kwargs = kwargs or {}
+        if not isinstance(func, torch._ops.OpOverload):
+            return self._higher_order(func, args, kwargs)
+        operator = operator_of(func)
+        if operator.name in _NOT_RECORDED:
+            return func(*args, **kwargs)
+        if operator.name.startswith("profiler::"):
+            self._range(operator.name, args)
+            return func(*args, **kwargs)
+        if active() is not None:
+            return func(*args, **kwargs)  # part of the work that was declared
+        if operator.decomposes and not has_own_kernel(func, device_type(args)) and not any_nested(args):
+            self._depth += 1
+            try:
+                with self:
+                    # Not func.decompose(), which prefers decompositions written in Python: others than those that run without a mode.
+                    return func._op_dk(COMPOSITE, *args, **kwargs)
+            finally:
+                self._depth -= 1
+        given = args, kwargs
+        if self._fake is not None and operator.name not in _LIFTS:
+            # The mode computes some operators for real where all tensors are real: num_batches_tracked.add_(1) would be added to.
+            args = tuple(self._as_fake(value) for value in args)
+            kwargs = {name: self._as_fake(value) for name, value in kwargs.items()}
+        phase, module = self._place()
+        signature = operator.signature(args, kwargs)  # before the call, which may change shapes in place
+        result = func(*args, **kwargs) if self._values is None else self._values.call(func, args, kwargs, RULES.get(operator.name))
+        if self._depth and func.is_view and operator.name != "aten::detach" and torch.is_inference_mode_enabled():
+            _keep_requires_grad(given[0], result)
+        if phase == BACKWARD and operator.name in _IN_PLACE:
+            signature = self._as_without_a_mode(signature)
+        self._note(signature, result, module, phase)
+        if self._watcher is not None:
+            self._watcher.called(func, (*given[0], *given[1].values()), result, phase, module)
+        return result
+
+    def _as_without_a_mode(self, signature: Signature) -> Signature:
+        """A call of a backward formula as autograd makes it where nobody looks on."""
+        node: Any = torch._C._current_autograd_node()
+        if self.modules.current >= 0 or node is None or not _AUTOGRAD_S_OWN.fullmatch(node.name()):
+            return signature
+        unsafe = (True,) if signature.name == "aten::index_put" else ()
+        return Signature(_IN_PLACE[signature.name], (*signature.args, *unsafe))
+
+    def close(self) -> None:
+        """Let no function keep a fake tensor that the step made."""
+        if self._values is not None and self._values.any_survives():
+            empty_caches_of_fakes()
+
+    def declared(self, work: DeclaredWork) -> None:
+        """A user's kernel begins, which says itself what it does."""
+        phase, module = self._place()
+        self._note(Signature(work.name, (work,)), (), module, phase)
+
+    def _note(self, signature: Signature, result: Any, module: int, phase: int) -> None:
+        call = Call(signature, tuple(tensor_arg(tensor) for tensor in tensors_of(result)), module, phase)
+        self.calls[call] = self.calls.get(call, 0) + 1
+        if signature.name.startswith(LOSSY):
+            self.lossy.append(call)
+
+    def _as_fake(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return value if self._fake is None else as_fake(self._fake, value)
+        if isinstance(value, (list, tuple)):
+            return [self._as_fake(item) for item in value]
+        return value
+
+    def _place(self) -> tuple[int, int]:
+        """The phase and module that the call now being made belongs to.
+
+        A backward operator belongs to the module of the forward operator that made its autograd node: the node's sequence number is
+        the last one handed out when that operator reached us.
+        """
+        node: Any = torch._C._current_autograd_node()
+        current = self.modules.current
+        if node is None:
+            self._module_of_node.setdefault(torch._C._autograd._get_sequence_nr() - 1, current)
+            return (OPTIMIZER if any(self._optimizer_ranges) else FORWARD), current
+        if current >= 0:  # checkpointing runs a forward inside a backward
+            return BACKWARD, current
+        return BACKWARD, self._module_of_node.get(node._sequence_nr(), -1)
+
+    def _range(self, name: str, args: tuple[Any, ...]) -> None:
+        if name in _ENTER:
+            self._optimizer_ranges.append(str(args[0]).startswith("Optimizer."))
+        elif name == _EXIT and self._optimizer_ranges:
+            self._optimizer_ranges.pop()
+
+    def _higher_order(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """An operator that takes functions is one call: nothing below it is seen."""
+        phase, module = self._place()
+        result = func(*args, **kwargs)
+        self._note(Signature(f"higher_order::{func.name()}", tuple(argument_of(value) for value in args)), result, module, phase)
+        if self._watcher is not None:
+            self._watcher.called(func, (*args, *kwargs.values()), result, phase, module)
+        return result
+
+
+def _keep_requires_grad(inputs: tuple[Any, ...], result: Any) -> None:
+    """In inference mode a view of a parameter still requires a gradient, which ``matmul`` asks for; in a decomposition it would not."""
+    base = inputs[0] if inputs else None
+    if isinstance(base, torch.Tensor) and base.requires_grad:
+        for view in tensors_of(result):
+            if view.is_floating_point() and not view.is_inference():
+                view.requires_grad_()
+
+
+class _ModuleStack(ModuleWatch):
+    """The modules seen, numbered, and the one whose forward is running."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[Module] = []
+        self.calls: list[int] = []
+        self.current = -1
+        self._numbers: dict[tuple[str, str], int] = {}
+
+    def entered(self, path: str, kind: str) -> int:
+        """Number the module and make it the current one; returns the one that was."""
+        number = self._numbers.setdefault((path, kind), len(self.seen))
+        if number == len(self.seen):
+            self.seen.append(Module(path, kind))
+            self.calls.append(0)
+        self.calls[number] += 1
+        before, self.current = self.current, number
+        return before
+
+    def left(self, token: int) -> None:
+        """Back to the module around it."""
+        self.current = token

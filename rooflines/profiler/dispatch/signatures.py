@@ -1,0 +1,131 @@
+"""The signature of a call that a dispatch mode sees: exact where a trace is not (strings, lists of optional tensors, packings)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, Final
+
+import torch
+from torch.nn.parameter import is_lazy
+
+from rooflines.profiler.trace.signature import MISSING, SCALAR_TYPES, Argument, Signature, TensorArg
+
+COMPOSITE: Final = torch._C.DispatchKey.CompositeImplicitAutograd
+_DTYPE_NAMES: Final = {
+    value: name for name, value in vars(torch).items() if isinstance(value, torch.dtype) and str(value) == f"torch.{name}"
+}
+_SCALAR_NUMBERS: Final = {name: number for number, name in SCALAR_TYPES.items()}
+_BACKEND_KEYS: Final = {"cpu": "CPU", "cuda": "CUDA", "mps": "MPS", "xpu": "XPU", "meta": "Meta"}
+
+
+class Operator:
+    """What there is to know about an operator before its arguments: made once for each."""
+
+    __slots__ = ("_fields", "decomposes", "name")
+
+    def __init__(self, func: Any) -> None:
+        self.name: str = func._schema.name
+        try:
+            self.decomposes: bool = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), COMPOSITE)
+        except RuntimeError:  # questions that only subclasses of tensors are asked (``prim::device``, ``aten::sym_size``)
+            self.decomposes = False
+        self._fields = tuple(
+            (argument.name, argument_of(argument.default_value) if argument.has_default_value() else MISSING)
+            for argument in func._schema.arguments
+        )
+
+    def signature(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Signature:
+        """The call with these arguments, in the order of the schema and with its defaults."""
+        values = [argument_of(value) for value in args]
+        for name, default in self._fields[len(values) :]:
+            values.append(argument_of(kwargs[name]) if name in kwargs else default)
+        return Signature(self.name, tuple(values))
+
+
+@cache
+def operator_of(func: Any) -> Operator:
+    """What there is to know about ``func``, worked out once."""
+    return Operator(func)
+
+
+def call_signature(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Signature:
+    """The signature of calling the operator ``func`` (a ``torch._ops.OpOverload``): arguments in schema order, defaults filled in.
+
+    Tensors become ``TensorArg``, dtypes and layouts torch's numbers, devices and generators None; packed weights of quantized
+    operators become the pair ``(weight, bias)``.
+    """
+    return operator_of(func).signature(args, kwargs)
+
+
+def tensor_arg(tensor: torch.Tensor) -> TensorArg:
+    """A tensor's shape, dtype and strides (None for layouts without strides)."""
+    strides = tuple(tensor.stride()) if tensor.layout is torch.strided else None
+    return TensorArg(tuple(tensor.shape), _DTYPE_NAMES.get(tensor.dtype, str(tensor.dtype)), strides)
+
+
+def any_nested(args: tuple[Any, ...]) -> bool:
+    """Nested tensors have kernels of their own for operators that PyTorch decomposes for all others."""
+    return any(isinstance(value, torch.Tensor) and value.is_nested for value in args)
+
+
+def _has_no_shape(tensor: torch.Tensor) -> bool:
+    """Whether its rows are of different lengths, or it is a lazy module's that has not been made yet."""
+    return tensor.is_nested or is_lazy(tensor)
+
+
+def argument_of(value: Any) -> Argument:
+    """A value that an operator was called with, as an argument of a signature; MISSING for what no signature can hold."""
+    if isinstance(value, torch.Tensor):
+        return MISSING if _has_no_shape(value) else tensor_arg(value)
+    if value is None or isinstance(value, (bool, int, float, str, complex)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return tuple(argument_of(item) for item in value)
+    return _special_argument(value)
+
+
+def _special_argument(value: Any) -> Argument:
+    if isinstance(value, torch.dtype):
+        return _SCALAR_NUMBERS.get(_DTYPE_NAMES.get(value, ""), MISSING)
+    if isinstance(value, (torch.device, torch.Generator, torch.layout, torch.memory_format)):
+        return None
+    if isinstance(value, torch.SymInt):
+        return int(value)
+    if isinstance(value, torch.ScriptObject):
+        return _packed(value)
+    return MISSING
+
+
+def _packed(value: Any) -> Argument:
+    """The weight and bias inside the packed parameters of a quantized operator."""
+    with contextlib.suppress(RuntimeError, AttributeError):
+        weight, bias = value.unpack()[:2]
+        return (tensor_arg(weight), tensor_arg(bias) if bias is not None else None)
+    return MISSING
+
+
+def tensors_of(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors that have a shape in an argument or a result, those in lists included."""
+    if isinstance(value, torch.Tensor):
+        if not _has_no_shape(value):
+            yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from tensors_of(item)
+
+
+def device_type(args: tuple[Any, ...]) -> str:
+    """The kind of device that a call with these arguments runs on: that of its first tensor."""
+    for value in args:
+        for tensor in tensors_of(value):
+            return tensor.device.type
+    return "cpu"
+
+
+@cache
+def has_own_kernel(func: Any, device_type: str) -> bool:
+    """Whether a decomposable operator has a kernel of its own on this device, which then runs instead of its parts."""
+    key = _BACKEND_KEYS.get(device_type)
+    return key is not None and bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key))

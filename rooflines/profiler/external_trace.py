@@ -1,0 +1,120 @@
+"""The facts of a run whose trace was recorded without rooflines: those that the trace itself holds.
+
+A trace says what ran and on which device, but neither the batch size nor the versions of anything, nor where it ran. The precision is
+that in which most elements of the operators' tensors are. A device without a name is inferred from its properties and the names of its
+kernels (``device_specs/identify.py``).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from rooflines._version import __version__
+from rooflines.device_specs.identify import Clues, clues_in_kernels, guess, is_shared_name
+from rooflines.profiler.records import Environment, Mode, Run, RunFile, Settings, Workload
+from rooflines.profiler.trace.calls import is_backward_node
+from rooflines.profiler.trace.cut import lacks_device
+from rooflines.profiler.trace.records import KERNEL, OPERATOR, Trace, TracedDevice
+from rooflines.profiler.trace.url import shown
+
+_PRECISIONS = {"float64": "fp64", "float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
+
+
+def run_of_trace(path: Path | str, trace: Trace, command: str = "") -> Run:
+    """The run that the trace in ``path`` records. Its directory is the trace's own; no file of a run is in it."""
+    place = Path(shown(path))
+    environment, notes = _environment(trace)
+    facts = RunFile(
+        status="complete",
+        workload=Workload(name=place.name, mode=_mode(trace), precision=_precision(trace), source="trace"),
+        environment=environment,
+        settings=Settings(command=command, ceilings="spec"),
+        trace=place.name,
+        notes=(*trace.notes, *notes),
+    )
+    return Run(directory=place.parent, facts=facts)
+
+
+def _mode(trace: Trace) -> Mode:
+    """Training when something was differentiated or optimized."""
+    trains = [is_backward_node(name) or name.startswith("Optimizer.") for name in trace.names]
+    return "training" if any(trains) else "inference"
+
+
+def _precision(trace: Trace) -> str:
+    elements: Counter[str] = Counter()
+    calls = np.bincount(trace.host.signature[trace.host.kind == OPERATOR] + 1, minlength=len(trace.signatures) + 1)[1:]
+    for signature, number in zip(trace.signatures, calls.tolist(), strict=True):
+        for tensor in signature.tensors:
+            if tensor.dtype in _PRECISIONS:
+                elements[tensor.dtype] += number * tensor.numel
+    return _PRECISIONS[elements.most_common(1)[0][0]] if elements else ""
+
+
+# --- the device --------------------------------------------------------------------------------------------------------------------
+
+
+def _environment(trace: Trace) -> tuple[Environment, tuple[str, ...]]:
+    """The device that worked, as far as the trace tells, and notes on how it was found."""
+    ordinals = [0] if lacks_device(trace) else np.unique(trace.device.device).tolist()
+    if not ordinals:
+        return Environment(rooflines=__version__, device="cpu", device_name=""), ()
+    used, notes = _properties(trace, ordinals[0])
+    environment = Environment(
+        rooflines=__version__,
+        device=f"{trace.platform}:{ordinals[0]}",
+        device_name=used.name if used is not None else "",
+        device_memory_bytes=used.memory_bytes if used is not None else None,
+        device_units=used.multiprocessors if used is not None else None,
+    )
+    if notes or trace.platform != "cuda" or not is_shared_name(environment.device_name):
+        return environment, notes
+    return _inferred(environment, _clues(trace, used))
+
+
+def _properties(trace: Trace, ordinal: int) -> tuple[TracedDevice | None, tuple[str, ...]]:
+    """The properties of the device ``ordinal``: its own, else those of the only model that the trace lists.
+
+    Kernels of ROCm carry the number of an agent, which counts processors too, where the properties are numbered from 0.
+    """
+    own = [device for device in trace.devices if device.ordinal == ordinal]
+    models = {device.model: device for device in trace.devices}
+    if len(own) == 1 or len(models) == 1:
+        return own[0] if own else next(iter(models.values())), ()
+    if not models:
+        return None, ()
+    listed = ", ".join(sorted({device.name or "a device without a name" for device in trace.devices}))
+    return None, (f"The kernels ran on device {ordinal}, which the trace does not describe, and it lists several models: {listed}.",)
+
+
+def _clues(trace: Trace, device: TracedDevice | None) -> Clues:
+    used = np.unique(trace.device.name[trace.device.kind == KERNEL]).tolist()
+    architectures, products = clues_in_kernels(trace.names[name] for name in used)
+    if device is None:
+        return Clues(architectures=architectures, products=products)
+    return Clues(
+        capability=device.capability,
+        units=device.multiprocessors,
+        memory_bytes=device.memory_bytes,
+        warp=device.warp,
+        architectures=architectures,
+        products=products,
+    )
+
+
+def _inferred(environment: Environment, clues: Clues) -> tuple[Environment, tuple[str, ...]]:
+    """With the device that the clues fit, and a note on it; the same where they fit none or several that differ."""
+    found = guess(clues)
+    others = ", ".join(sheet.name for sheet in found.others)
+    called = environment.device_name
+    printed = f"The trace calls its device {called!r}" if called else "The trace does not name its device"
+    if found.sheet is None:
+        note = f"{printed}. Its {clues.words()} fit several: {others}."
+        return environment, (note,) if others else ()
+    also = f"; {others} would fit as well" if others else ""
+    note = f"{printed}. It is taken for {found.name}, inferred from {clues.words()}{also}."
+    return msgspec.structs.replace(environment, device_name=found.name, device_inferred=clues.words()), (note,)

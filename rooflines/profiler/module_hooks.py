@@ -1,0 +1,143 @@
+"""Which module is running: watched for every forward, and written as a range into the trace.
+
+The hooks are *global* ones. Hooks on the modules themselves would change what is measured: a
+``TransformerEncoderLayer`` whose children carry hooks leaves its fused fast path. Global hooks do not, they cover modules that are
+made during the run, and they are taken off in one place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from rooflines.profiler.profiler_range import profiler_range
+from rooflines.profiler.trace.calls import module_annotation
+
+if TYPE_CHECKING:
+    import torch
+    from typing_extensions import Self
+
+
+class ModuleWatch:
+    """Context manager: while it is open, ``entered`` and ``left`` are called around every module's forward, on the thread that runs it.
+
+    Paths are those of ``named_modules()`` of the first outermost module with parameters or parts; those of other ones (a second
+    network, a loss, a transform) begin with their class. A module reached otherwise is named by its class. Calls that ``torch.compile``
+    is tracing are left alone.
+    """
+
+    def __init__(self) -> None:
+        self._handles: list[Any] = []
+        self._threads = _Threads()
+        self._names: dict[int, str] = {}
+        self._roots: dict[int, Any] = {}
+        self._quiet = contextlib.ExitStack()
+
+    @property
+    def names(self) -> dict[int, str]:
+        """The path of every module found so far, by its ``id``."""
+        return dict(self._names)
+
+    def entered(self, path: str, kind: str) -> Any:
+        """A forward begins; what this returns is given to ``left``."""
+        raise NotImplementedError
+
+    def left(self, token: Any) -> None:
+        """The forward that ``entered`` returned ``token`` for has ended."""
+        raise NotImplementedError
+
+    def found_root(self, module: torch.nn.Module) -> None:
+        """A module is called from outside of all modules for the first time."""
+
+    def __enter__(self) -> Self:
+        from torch.nn.modules import module
+
+        self._quiet.enter_context(quiet_global_hooks())
+        self._handles = [
+            module.register_module_forward_pre_hook(self._before),
+            module.register_module_forward_hook(self._after, always_call=True),
+        ]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._quiet.close()
+        self.leave_all()
+
+    def leave_all(self) -> None:
+        """Leave what is open on this thread: Ctrl-C in a forward skips the hooks that would have done it."""
+        while self._threads.open:
+            self.left(self._threads.open.pop())
+
+    def _before(self, module: torch.nn.Module, inputs: Any) -> None:
+        import torch
+
+        if not torch.compiler.is_compiling():
+            self.before(module, inputs)
+
+    def before(self, module: torch.nn.Module, _: Any) -> None:
+        """A module's forward begins."""
+        module = getattr(module, "_orig_mod", module)  # what torch.compile wraps keeps its name
+        kind = type(module).__name__
+        if not self._threads.open and id(module) not in self._roots:
+            # The module itself is kept, so that its id cannot be given to another one meanwhile.
+            self._roots[id(module)] = module
+            is_network = any(True for _ in itertools.chain(module.parameters(), module.children()))
+            above = "" if is_network and "" not in self._names.values() else self._unused(kind)
+            for path, child in module.named_modules():
+                inside = path.replace("_orig_mod.", "").removesuffix("_orig_mod").rstrip(".")
+                self._names.setdefault(id(child), f"{above}.{inside}".strip("."))
+            self.found_root(module)
+        self._threads.open.append(self.entered(self._names.get(id(module), kind), kind))
+
+    def _unused(self, kind: str) -> str:
+        used, name, number = set(self._names.values()), kind, 1
+        while name in used:
+            number += 1
+            name = f"{kind}-{number}"
+        return name
+
+    def _after(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:
+        import torch
+
+        if not torch.compiler.is_compiling():
+            self.after()
+
+    def after(self) -> None:
+        """A module's forward has ended."""
+        if self._threads.open:
+            self.left(self._threads.open.pop())
+
+
+class ModuleRanges(ModuleWatch):
+    """While it is open, every module's forward is a range ``nn.Module: path (Type)`` in the profiler's trace."""
+
+    def entered(self, path: str, kind: str) -> Any:
+        """Open the range."""
+        span = profiler_range(module_annotation(path, kind))
+        span.__enter__()
+        return span
+
+    def left(self, token: Any) -> None:
+        """Close it."""
+        token.__exit__(None, None, None)
+
+
+@contextlib.contextmanager
+def quiet_global_hooks() -> Iterator[None]:
+    """No warning of torch that global hooks see a compiled module as a call of its own: that is reckoned with."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"Using `torch\.compile\(module\)` when there are global hooks")
+        yield
+
+
+class _Threads(threading.local):
+    """What ``entered`` returned for the modules that this thread runs, outermost first."""
+
+    def __init__(self) -> None:
+        self.open: list[Any] = []

@@ -1,0 +1,1 @@
+"""Running a command under the samplers, and the directory of what they recorded."""

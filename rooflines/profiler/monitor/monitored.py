@@ -1,0 +1,215 @@
+"""A monitored program: what was recorded while it ran, and the directory that holds it.
+
+``monitor.json`` is written before the program begins (status ``running``) and replaced when it has ended. Until then the samples are in
+the sampler's journal, so that a monitor that was killed leaves a directory that can be read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import re
+from collections.abc import Sequence
+from itertools import zip_longest
+from pathlib import Path
+
+import msgspec
+
+from rooflines._version import __version__
+from rooflines.device_specs import detect
+from rooflines.profiler.directory import JOURNAL_FILE, read_facts, stored_samples, write_record
+from rooflines.profiler.environment import memory_bytes, os_name
+from rooflines.profiler.monitor.command import Ending
+from rooflines.profiler.records import Environment, Status
+from rooflines.profiler.samplers.fields import FIELDS, Counter, DeviceSample, Field
+from rooflines.serial import read_json
+
+MONITOR_FILE = "monitor.json"
+MONITOR_SCHEMA = "rooflines.monitor/1"
+PYTHON_MEMORY_FILE = "python_memory.json"
+
+# Interpreters whose second word says more than their first, and the letters of their options that take neither code nor a value:
+# behind any other option a word may be either.
+_SHELL_FLAGS = "aefilmnuvx"
+_FLAGS = {
+    "python": "bBdEiIOPqsSuvx",
+    "bash": _SHELL_FLAGS,
+    "sh": _SHELL_FLAGS,
+    "zsh": _SHELL_FLAGS,
+    "perl": "tTwWX",
+    "ruby": "dvw",
+    "node": "",
+    "Rscript": "",
+    "julia": "",
+}
+_INTERPRETER = re.compile(rf"({'|'.join(_FLAGS)})(\d[\d.]*t?)?")
+
+
+class PythonSite(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of Python and what it had allocated and still held: ``bytes`` in ``blocks``. ``file`` is relative."""
+
+    file: str
+    line: int
+    bytes: int
+    blocks: int
+
+
+class PythonMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """What the program's own interpreter allocated, as tracemalloc saw it; python_memory.py writes it.
+
+    ``sites`` are the lines that held most when all together held ``sites_at_bytes``, which is at most the peak. ``tracemalloc_bytes``
+    is what following them took itself, and is part of the process's resident set. ``reading_s`` is what reading the lines took of the
+    processor. ``object_s`` and ``traced_object_s`` are what a small object took to be made and dropped, without tracemalloc and
+    with it. ``ended`` is whether the interpreter came to its end in order.
+    """
+
+    schema: str
+    python: str
+    ended: bool
+    peak_bytes: int
+    sites_at_bytes: int = 0
+    sites: tuple[PythonSite, ...] = ()
+    tracemalloc_bytes: int = 0
+    readings: int = 0
+    reading_s: float = 0.0
+    object_s: float | None = None
+    traced_object_s: float | None = None
+
+
+class MonitorFile(msgspec.Struct, frozen=True, kw_only=True):
+    """The contents of ``monitor.json``.
+
+    ``command`` is the command line as it was given (``readable``), which may hold secrets: reports show it only where ``show_command``
+    says so, and ``program`` otherwise. It is empty where the monitor was attached to the running process ``pid``. ``began_ns`` and
+    ``ended_ns`` (epoch) are on the clock of the samples. ``ending`` is absent where nobody saw the end. ``gpus`` are the driver's names
+    of the GPUs.
+    """
+
+    schema: str = MONITOR_SCHEMA
+    status: Status = "running"
+    created: str
+    program: str
+    command: tuple[str, ...] = ()
+    show_command: bool = False
+    attached: bool = False
+    pid: int
+    period_s: float
+    began_ns: int | None = None
+    ended_ns: int | None = None
+    ending: Ending | None = None
+    environment: Environment
+    gpus: dict[str, str] = msgspec.field(default_factory=dict)
+    counters: tuple[Counter, ...] = ()
+    fields: dict[str, Field] = msgspec.field(default_factory=dict)
+    python_memory: PythonMemory | None = None
+    notes: tuple[str, ...] = ()
+
+
+class Monitored(msgspec.Struct, frozen=True, kw_only=True):
+    """A monitor's directory in memory: where it is, its facts and its samples."""
+
+    directory: Path
+    facts: MonitorFile
+    samples: tuple[DeviceSample, ...] = ()
+
+
+def program_name(command: Sequence[str]) -> str:
+    """What to call a command in reports: its program, and for an interpreter the script or module that it runs, but no arguments."""
+    command = readable(command)
+    name = Path(command[0]).name
+    interpreter = _INTERPRETER.fullmatch(name)
+    if interpreter is None:
+        return name
+    language = interpreter[1]
+    for word, following in zip_longest(command[1:], command[2:], fillvalue=""):
+        if language == "python" and word == "-m":
+            return f"{name} -m {following}" if _is_one_word(following) else name
+        if not word.startswith("-"):
+            return f"{name} {Path(word).name}" if Path(word).suffix and _is_one_word(word) else name
+        if word == "-" or not set(word[1:]) <= set(_FLAGS[language]):
+            break
+    return name
+
+
+def readable(command: Sequence[str]) -> tuple[str, ...]:
+    """``command`` as text that any file can hold: bytes that are no UTF-8, as names of files may have, as ``\\xe9``."""
+    return tuple(os.fsencode(word).decode("utf-8", "backslashreplace") for word in command)
+
+
+def _is_one_word(text: str) -> bool:
+    return len(text.split()) == 1
+
+
+def host_environment() -> Environment:
+    """The facts of the machine itself: of what the program is made of nothing is known."""
+    return Environment(
+        rooflines=__version__,
+        device="cpu",
+        device_name=(cpu := detect.cpu_name()),
+        host=platform.node(),
+        os=os_name(),
+        cpu=cpu,
+        cpu_cores=detect.physical_cores(),
+        cpu_threads=os.cpu_count(),
+        cpu_isa=" ".join(detect.isa()) or None,
+        memory_bytes=memory_bytes(),
+    )
+
+
+def read_python_memory(path: Path) -> PythonMemory | None:
+    """What the program's interpreter has written to ``path``; None where it has not."""
+    try:
+        return read_json(path, PythonMemory)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def save(directory: Path, facts: MonitorFile, samples: Sequence[DeviceSample] | None = None) -> Monitored:
+    """Write ``monitor.json``, and the samples where they are given, which ends the journal. Raises OutputError when they do not fit."""
+    write_record(directory / MONITOR_FILE, facts, samples or (), "what was sampled")
+    if samples is not None:
+        with contextlib.suppress(OSError):  # a table beside its journal is read, and the journal is not
+            (directory / JOURNAL_FILE).unlink(missing_ok=True)
+    return Monitored(directory=directory, facts=facts, samples=tuple(samples or ()))
+
+
+def is_monitored(directory: Path | str) -> bool:
+    """Whether ``directory`` is one that a monitor wrote."""
+    # Not the test of Path, which raises for a name that no file can have.
+    return os.path.isfile(os.path.join(directory, MONITOR_FILE))
+
+
+def load(directory: Path | str) -> Monitored:
+    """What is in ``directory``; of a monitor that was killed, or ran out of disk, what is in the journal. Raises RunError for what is
+    corrupt."""
+    directory = Path(directory)
+    what = f"the monitored program in {str(directory)!r}"
+    facts = read_facts(directory / MONITOR_FILE, MonitorFile, MONITOR_SCHEMA, what=what, again="monitor it again")
+    stored = stored_samples(directory, what=what)
+    problems = (problem for problem in stored.problems if problem not in facts.notes)
+    facts = msgspec.structs.replace(
+        facts, counters=facts.counters or stored.counters, fields=facts.fields or stored.fields, notes=(*facts.notes, *problems)
+    )
+    if facts.status == "running":
+        cut = "The monitor has not come to its end: it was killed, or still runs. This is what it had sampled when it was read."
+        facts = msgspec.structs.replace(facts, notes=(cut, *facts.notes))
+    return Monitored(directory=directory, facts=facts, samples=since(facts.began_ns, stored.samples))
+
+
+def since(began_ns: int | None, samples: Sequence[DeviceSample]) -> tuple[DeviceSample, ...]:
+    """``samples`` from ``began_ns`` on, and the last of each device before it, for what came in between.
+
+    That one is without what its process held: it had not become the program yet.
+    """
+    if began_ns is None:
+        return tuple(samples)
+    before = {(sample.source, sample.device): sample for sample in samples if sample.time_ns < began_ns}
+    unborn = (msgspec.structs.replace(sample, **dict.fromkeys(_HELD)) for sample in before.values())
+    return (
+        *sorted(unborn, key=lambda sample: sample.time_ns),
+        *(sample for sample in samples if sample.time_ns >= began_ns),
+    )
+
+
+_HELD = tuple(key for key, field in FIELDS.items() if field.program and not field.is_counter)

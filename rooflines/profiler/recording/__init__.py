@@ -1,0 +1,1 @@
+"""Recording a program: its passes, the trace, its steps and its data loading."""

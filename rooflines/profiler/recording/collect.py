@@ -1,0 +1,386 @@
+"""Recording a run and writing it to its directory, however it ends.
+
+Call ``Recording.step()`` when a step ends; it drives the passes (``passes``). A model, a loop that the user owns and a script
+all drive the same one; they differ only in who calls ``step()``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from rooflines.errors import Interrupted, OutputError, RooflinesError, UsageError, WorkloadError
+from rooflines.profiler.compiled.inductor import InductorWatch
+from rooflines.profiler.compiled.records import write_compiled
+from rooflines.profiler.directory import JOURNAL_FILE, create_directory, file_stem
+from rooflines.profiler.environment import collect_environment
+from rooflines.profiler.module_hooks import ModuleRanges
+from rooflines.profiler.progress import Progress, Silent
+from rooflines.profiler.recording.data_loading import DataLoading
+from rooflines.profiler.recording.loader import WatchedLoader
+from rooflines.profiler.recording.passes import TRACED_STEPS, Passes
+from rooflines.profiler.recording.step_clock import synchronise
+from rooflines.profiler.recording.tracer import leaves_out_arguments
+from rooflines.profiler.records import Run, RunFile, Settings, Status, StepMemory, Workload
+from rooflines.profiler.run import RUN_FILE, save
+from rooflines.profiler.samplers.fields import DeviceSample
+from rooflines.profiler.trace.stored_call import StoredCall
+from rooflines.profiler.workloads.memory_shortage import memory_shortage
+from rooflines.units import counted
+
+if TYPE_CHECKING:
+    import torch
+
+
+def quiet_profiler() -> None:
+    """Keep Kineto's and torch's own start-up lines off the terminal; must run before torch is imported to take effect."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+
+
+class Recording:
+    """A run being recorded into ``directory``: call ``step()`` after every step until ``done``.
+
+    Use it as a context manager; leaving it, however it is left, writes a loadable run, except where there is nothing to keep: then the
+    directory is removed. ``settings`` may fix the number of timed and warm-up steps; None lets the step times decide. ``workload`` may
+    be corrected while recording; ``run`` is set when the context is left. ``pause()`` says that the program evaluates its model and
+    ``resume()`` that it goes on training: what lies between belongs to no step. ``loading`` is what is seen of the program's data, and
+    what asks its loader and its step for more once the rest is recorded. Entering raises UsageError while another recording or somebody
+    else's torch profiler is on: each would be in the other's times.
+    """
+
+    _active: Recording | None = None
+
+    def __init__(
+        self,
+        directory: Path,
+        workload: Workload,
+        device: torch.device,
+        *,
+        settings: Settings | None = None,
+        traced_steps: int = TRACED_STEPS,
+        progress: Progress | None = None,
+        notes: tuple[str, ...] = (),
+    ) -> None:
+        self.directory = directory
+        self.run: Run | None = None
+        self.workload = workload
+        self.notes = list(notes)
+        # Makes what writes modules into a trace; a script has hooks of its own for that.
+        self.ranges: Callable[[], ModuleRanges] | None = None
+        self._device = device
+        self._settings = settings or Settings()
+        self._traced_steps = traced_steps
+        self._progress = progress or Silent()
+        self._inductor = InductorWatch()
+        self._noted_calls: tuple[StoredCall, ...] = ()
+        self._step_memory: StepMemory | None = None
+        self._passes: Passes | None = None
+        self._owner = os.getpid()
+        self.loading = DataLoading(device, self._progress, self.notes)
+
+    @property
+    def done(self) -> bool:
+        """Whether everything has been recorded; further steps are neither timed nor traced."""
+        return self._passes is not None and self._passes.done
+
+    @property
+    def passes(self) -> Passes:
+        """The passes of the recording, which must have been entered."""
+        assert self._passes is not None
+        return self._passes
+
+    def __enter__(self) -> Recording:
+        import torch
+
+        if Recording._active is not None:
+            raise UsageError(
+                f"a run is already being recorded into {str(Recording._active.directory)!r}.", hint="End it before starting another."
+            )
+        if torch._C._autograd._profiler_enabled():
+            raise UsageError(
+                "a torch profiler is already on: its cost would be in the step times.", hint="Stop it first; rooflines starts its own."
+            )
+        self._made = not self.directory.exists()
+        create_directory(self.directory)
+        # The program may change its directory, and remove ours.
+        self._place, self._began_in = self.directory.absolute(), os.getcwd()
+        Recording._active = self
+        try:
+            self._inductor.__enter__()
+            if self.workload.source != "model":  # what we run ourselves has its data already
+                self.loading.__enter__()
+            self._facts = RunFile(
+                created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+                workload=self.workload,
+                environment=collect_environment(str(self._device)),
+                settings=self._settings,
+            )
+            self._passes = Passes(
+                self._place, f"{file_stem(self.workload.name)}.pt.trace.json.gz", self._device, self._settings,
+                early=self.workload.source in ("script", "loop"), loading=self.loading, inductor=self._inductor,
+                progress=self._progress, notes=self.notes, save=self._save_so_far, ranges=self.ranges, traced_steps=self._traced_steps,
+            )  # fmt: skip
+            save(self._place, self._facts)
+            synchronise(self._device)
+            self._passes.begin()
+        except BaseException:
+            Recording._active = None
+            self._inductor.__exit__()
+            self.loading.__exit__()
+            if self._passes is not None:
+                self._passes.stop()
+            raise
+        return self
+
+    def loader(self, iterable: Iterable[Any], *, again: bool = True) -> WatchedLoader:
+        """``iterable`` so that waiting for its batches is seen (``DataLoading.loader``); torch's ``DataLoader`` is seen without."""
+        return self.loading.loader(iterable, again=again)
+
+    def step(self) -> None:
+        """Mark the end of a step."""
+        self.passes.tell("step")
+
+    def pause(self) -> None:
+        """The program evaluates its model, or does something else that belongs to no step."""
+        self.passes.tell("pause")
+
+    def resume(self) -> None:
+        """The next step begins."""
+        self.passes.tell("resume")
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if os.getpid() != self._owner:  # a child that the program forked has nothing to record
+            return
+        status: Status = "complete"
+        if kind is not None:
+            status = "interrupted" if issubclass(kind, (KeyboardInterrupt, Interrupted)) else "failed"
+        passes = self.passes
+        try:
+            early = status == "complete" and not self.done
+            self._finish(status)
+            nothing = error is not None and not passes.steps and passes.trace is None
+            if nothing and (isinstance(error, WorkloadError) or self.workload.source == "script"):
+                self._forget()
+                return
+            if early:
+                self.notes.append(self._ended_early())
+            interrupt = self._at_end_of_loop() if status == "complete" and self.workload.source == "loop" else None
+            self.loading.finish()
+            if self.workload.batch_size is None:
+                self.workload = msgspec.structs.replace(self.workload, batch_size=self.loading.samples_of_every_step)
+            self._facts = msgspec.structs.replace(
+                self._so_far(),
+                status=status,
+                noted_calls=self._noted_calls,
+                step_memory=self._step_memory,
+                compiled_code=self._write_compiled(),
+                counters=passes.counters,
+                fields=passes.fields,
+                error=None if error is None else str(error) or type(error).__name__,
+            )
+            self._save(status)
+            if interrupt is not None:
+                raise interrupt
+        finally:
+            Recording._active = None
+            self._inductor.__exit__()
+            self.loading.__exit__()
+
+    def _so_far(self) -> RunFile:
+        """What is known of the run at this moment."""
+        passes = self.passes
+        return msgspec.structs.replace(
+            self._facts,
+            workload=self.workload,
+            steps=passes.times(),
+            trace=passes.trace,
+            peak_memory_bytes=passes.peak_bytes,
+            peak_memory_kind=passes.peak_kind,
+            parameter_elements=passes.parameter_elements,
+            tf32=passes.tf32,
+            loading=self.loading.seen if self.loading.seen.loader else None,
+            notes=tuple(self.notes),
+        )
+
+    def _save_so_far(self) -> None:
+        """What a process that is killed leaves behind. The final record is what must be written, so a failure waits for that."""
+        with contextlib.suppress(OutputError):
+            self._write(self._so_far())
+
+    def _write(self, facts: RunFile, samples: tuple[DeviceSample, ...] = ()) -> Run:
+        self._place.mkdir(parents=True, exist_ok=True)
+        return save(self._place, facts, samples)
+
+    def _write_compiled(self) -> str | None:
+        """Write down what was compiled; returns the file's name."""
+        code = self._inductor.code(self.passes.module_names)
+        if code is None:
+            return None
+        try:
+            return write_compiled(code, self._place)
+        except OSError as error:
+            self.notes.append(f"what was compiled could not be written: {error.strerror or error}")
+            return None
+
+    def _save(self, status: Status) -> None:
+        samples = self.passes.samples
+        try:
+            run = self._write(self._facts, samples)
+            (self._place / JOURNAL_FILE).unlink(missing_ok=True)
+        except (OutputError, ImportError, MemoryError) as problem:
+            if status == "complete":
+                raise
+            # What went wrong first is what the caller must hear of; where memory ran out the samples' library may not even load.
+            self._facts = msgspec.structs.replace(
+                self._facts,
+                notes=(*self._facts.notes, f"device samples could not be made a table, they stay in {JOURNAL_FILE}: {problem}"),
+            )
+            try:
+                run = self._write(self._facts)
+            except OutputError:
+                return
+        # The shorter path, where it still leads there.
+        self.run = msgspec.structs.replace(run, directory=self.directory) if os.getcwd() == self._began_in else run
+
+    def _forget(self) -> None:
+        """Leave nothing behind: the same command can be given again with another input."""
+        (self._place / JOURNAL_FILE).unlink(missing_ok=True)
+        (self._place / RUN_FILE).unlink(missing_ok=True)
+        if self._made:
+            with contextlib.suppress(OSError):  # somebody put something there
+                self._place.rmdir()
+
+    # --- once more, unmeasured -------------------------------------------------------------------------------------------------
+
+    def note_arguments(self, step: Callable[[], object]) -> None:
+        """Where the trace holds operators whose arguments it leaves out, run ``step`` once more, unmeasured, and keep them."""
+        trace = self.passes.trace
+        if trace is None or not leaves_out_arguments(self._place / trace):
+            return
+        from rooflines.profiler.dispatch.recorder import record_lossy_calls
+
+        self._progress.stage("noting arguments that traces leave out", 1)
+        try:
+            self._noted_calls = record_lossy_calls(step)
+        except (RuntimeError, TypeError, NotImplementedError, AttributeError) as error:
+            # A tensor subclass or an operator that no dispatch mode may see: the run is whole without.
+            self.notes.append(f"arguments that traces leave out could not be noted: {str(error).partition(chr(10))[0]}")
+        self._progress.advance()
+
+    def follow_memory(self, step: Callable[[], object]) -> None:
+        """Follow the memory of ``step`` on fake tensors, unmeasured: what fills it at the peak. Not known where they cannot run it."""
+        from rooflines.profiler.dispatch.fakes import fake_tensors, needs_data
+        from rooflines.profiler.dispatch.memory import record_with_memory
+
+        self._progress.stage("following memory", 1)
+        try:
+            self._step_memory = record_with_memory(step, fake_tensors()).memory
+        except Exception as error:
+            if not needs_data(error):
+                self.notes.append(f"what fills the memory could not be followed: {str(error).partition(chr(10))[0]}")
+        self._progress.advance()
+
+    # --- the end ---------------------------------------------------------------------------------------------------------------
+
+    def _finish(self, status: str) -> None:
+        """End the passes. Never raises for a second problem while one is being handled."""
+        try:
+            self.passes.finish()
+        except (RuntimeError, OSError, RooflinesError) as error:
+            if status == "complete":
+                raise
+            self.notes.append(f"while ending the run: {error}")
+
+    def _ended_early(self) -> str:
+        times = self.passes.times()
+        taken = f"{counted(len(times.warmup_ns), 'warm-up step')}, {len(times.timed_ns)} timed, {len(times.traced_ns)} traced"
+        whose = {
+            "program": "its operators are those of the whole program, start-up included",
+            "early": "its operators are those of one step before the timed ones",
+            "steps": "its operators are those of fewer steps than planned",
+        }[times.traced]
+        return f"the program ended early ({taken}): {whose if times.traced_ns else 'no operators were traced'}."
+
+    def _at_end_of_loop(self) -> KeyboardInterrupt | None:
+        """Run the loader alone. Ctrl-C meanwhile is for the caller, once the run, to which it makes no difference, is on disk."""
+        try:
+            self.loading.run_loader_alone()
+        except KeyboardInterrupt as interrupt:
+            return interrupt
+        return None
+
+
+def collect(
+    step: Callable[[], object],
+    directory: Path,
+    workload: Workload,
+    device: torch.device,
+    *,
+    settings: Settings | None = None,
+    progress: Progress | None = None,
+    notes: tuple[str, ...] = (),
+) -> Run:
+    """Run ``step`` as often as a recording needs and return the run.
+
+    Raises WorkloadError when ``step`` raises (with its exception as ``__cause__``), OutOfMemoryError when the device or the host ran
+    out of memory (what was asked, what was free) and Interrupted on Ctrl-C. In all three the partial run is on disk.
+    """
+    recording = Recording(directory, workload, device, settings=settings, progress=progress, notes=notes)
+    stepping = False
+    try:
+        with recording:
+            while not recording.done:
+                stepping = True
+                step()
+                stepping = False
+                recording.step()
+            if workload.source == "model" and not workload.compiled:
+                recording.note_arguments(step)
+                recording.follow_memory(step)
+            if workload.source == "step":
+                _measure_input(recording, step)
+    except KeyboardInterrupt:
+        raise interrupted(directory) from None
+    except RooflinesError:
+        raise  # as it is, with its own cause
+    except Exception as error:
+        if stepping:
+            raise user_error(error, workload.name, recording, device) from error
+        raise
+    assert recording.run is not None
+    return recording.run
+
+
+def _measure_input(recording: Recording, step: Callable[[], object]) -> None:
+    """The step on resident data and its loader alone, where it has one."""
+    try:
+        while recording.loading.resident_step():
+            step()
+    except Exception as error:
+        recording.loading.end_resident_steps(error)
+    recording.loading.run_loader_alone()
+
+
+def interrupted(directory: Path) -> Interrupted:
+    """Our error for Ctrl-C while a run was being recorded into ``directory``."""
+    return Interrupted(
+        f"interrupted; the partial run is in {str(directory)!r}.", hint=f"rooflines analyze {directory} shows what was recorded."
+    )
+
+
+def user_error(error: Exception, what: str, recording: Recording, device: torch.device) -> RooflinesError:
+    """Our error for one of the user's code in ``recording``; ``what`` raised it."""
+    kept = f"What was recorded before is in {str(recording.directory)!r}."
+    shortage = memory_shortage(error, recording.workload, device)
+    if shortage is not None:
+        shortage.hint += f" {kept}"
+        return shortage
+    first = str(error).strip().partition("\n")[0]
+    return WorkloadError(f"{what} raised {type(error).__name__}: {first}".rstrip(": "), hint=kept)

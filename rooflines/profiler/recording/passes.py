@@ -1,0 +1,504 @@
+"""The passes of a recording, in an order that gives the best report after any number of steps.
+
+How many steps a program makes is known only when it ends. A program of its own (a script, a loop) is therefore traced from its start
+to the end of its first step, which is all there is when no second step follows, and its second step is traced as well. Then come
+warm-up, the timed pass with the profiler off, and the traced pass. When the program ends early, the report rests on the passes that
+had ended. What we run ourselves makes as many steps as we like, and is traced after the timed pass only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from rooflines.profiler.compiled.inductor import InductorWatch
+from rooflines.profiler.directory import JOURNAL_FILE
+from rooflines.profiler.distributed import Agreement
+from rooflines.profiler.module_hooks import ModuleRanges
+from rooflines.profiler.progress import Progress
+from rooflines.profiler.recording.data_loading import DataLoading
+from rooflines.profiler.recording.peak_memory import PeakMemory, page_faults, since
+from rooflines.profiler.recording.step_clock import StepClock, synchronise
+from rooflines.profiler.recording.trace_bound import TraceBound
+from rooflines.profiler.recording.tracer import Tracer
+from rooflines.profiler.recording.warmup import WARMUP_MAX_S, WARMUP_MAX_STEPS, WarmUp
+from rooflines.profiler.records import Settings, StepTimes, TimedStretch
+from rooflines.profiler.samplers.clock import now_ns
+from rooflines.profiler.samplers.fields import Counter, DeviceSample, Field
+from rooflines.profiler.samplers.mps import MpsSampler
+from rooflines.profiler.samplers.process import SamplerProcess, gpus_in_use, torch_gpus
+from rooflines.profiler.workloads.tf32 import tf32_state
+from rooflines.units import binary_bytes, counted
+
+if TYPE_CHECKING:
+    import torch
+
+Stage = Literal["start-up", "early", "warm-up", "timed", "traced", "done"]
+# What a program tells: a step has ended; it evaluates its model, and goes on training; it calls a module.
+Event = Literal["step", "pause", "resume", "call"]
+Plan: TypeAlias = Generator[None, Event, None]
+
+# The timed pass aims at this many seconds, within these numbers of steps.
+TIMED_S = 5.0
+TIMED_MIN_STEPS, TIMED_MAX_STEPS = 5, 100
+TIMED_LEAST_STEPS = 3  # of steps so long that five of them would take longer than the whole warm-up may
+# Of a program that may end at any step, so that it still reaches the traced pass.
+PROGRAM_WARMUP_STEPS, PROGRAM_TIMED_STEPS = 20, 50
+# The traced pass: this many steps, fewer when their trace would be larger than the limit (uncompressed JSON).
+TRACED_STEPS = 3
+TRACE_LIMIT_BYTES = 200_000_000
+# While steps are timed, what was measured so far is saved at most this often, between two steps.
+_SAVE_PERIOD_S = 2.0
+
+
+class Passes:
+    """Runs the passes of one recording as it is told of ``step``, ``pause``, ``resume`` and ``call``, and holds what they found.
+
+    ``early`` is for programs that may end after any step. ``save`` is called whenever there is more that a killed process should
+    leave. ``ranges`` makes the context manager that writes modules into a trace. Sentences for the reader are added to ``notes``.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        trace_name: str,
+        device: torch.device,
+        settings: Settings,
+        *,
+        early: bool,
+        loading: DataLoading,
+        inductor: InductorWatch,
+        progress: Progress,
+        notes: list[str],
+        save: Callable[[], None],
+        ranges: Callable[[], ModuleRanges] | None = None,
+        traced_steps: int = TRACED_STEPS,
+    ) -> None:
+        self.stage: Stage = "warm-up"
+        self.steps = 0
+        self.module_names: dict[int, str] = {}
+        self.samples: tuple[DeviceSample, ...] = ()
+        self.counters: tuple[Counter, ...] = ()
+        self.fields: dict[str, Field] = {}
+        self.tf32: dict[str, bool] | None = None
+        self.parameter_elements: int | None = None
+        self.trace: str | None = None
+        self._directory = directory
+        self._trace_name = trace_name
+        self._device = device
+        self._settings = settings
+        # Without warm-up the first step is to be timed, so nothing may be traced before.
+        self._early = early and settings.warmup != 0
+        self._loading = loading
+        self._inductor = inductor
+        self._progress = progress
+        self._notes = notes
+        self._save = save
+        self._ranges = ranges
+        self._traced_steps = traced_steps
+        self._agreement = Agreement()
+        self._clock = StepClock(device)
+        self._peak = PeakMemory(device)
+        self._mps = MpsSampler() if device.type == "mps" else None
+        self._sampler: SamplerProcess | None = None
+        self._program: Tracer | None = None  # from the program's start to the end of its first step; kept while there is nothing better
+        self._program_cut = False
+        self._begin_again()
+
+    def _begin_again(self) -> None:
+        """Forget what steps have told so far."""
+        most = PROGRAM_WARMUP_STEPS if self._early else WARMUP_MAX_STEPS
+        self.warmup = WarmUp(self._settings.warmup, most, lambda: self._agreement.has_peers)
+        self.timed_ns: list[int] = []
+        self.traced_ns: list[int] = []
+        self.peak_bytes: int | None = None
+        self._traced: Literal["steps", "early", "program"] = "steps"
+        self._page_faults: dict[str, int | None] = {}
+        self._faults: int | None = None
+        self._stretches: list[TimedStretch] = []
+        self._timed_began_ns: int | None = None
+        self._cut: list[bool] = []
+        self._trace_bytes = 0
+        self._compiles_under_hooks = False
+        self._plan = self._in_order()
+
+    # --- what the program tells --------------------------------------------------------------------------------------------------
+
+    @property
+    def done(self) -> bool:
+        """Whether everything has been recorded; further steps are neither timed nor traced."""
+        return self.stage == "done"
+
+    @property
+    def has_begun_timing(self) -> bool:
+        """Whether the timed pass or what follows it has begun."""
+        return self.stage in ("timed", "traced", "done")
+
+    def begin(self) -> None:
+        """The first step begins."""
+        self._peak.start()
+        self._advance(None)
+
+    def tell(self, event: Event) -> None:
+        """Take in an event of the program."""
+        if self.stage == "done":
+            return
+        if event == "step":
+            self.steps += 1
+        elif event == "pause":
+            self._loading.pause()
+        elif event == "resume":
+            self._loading.resume()
+        self._advance(event)
+
+    def restart(self) -> None:
+        """A step begins that is of another kind than the steps so far, which are forgotten."""
+        self._plan.close()
+        self._stop_sampler()
+        self._loading.restart()
+        self.steps = 0
+        if self.trace is not None:
+            (self._directory / self.trace).unlink(missing_ok=True)
+            self.trace = None
+        self._begin_again()
+        self.stage = "warm-up"
+        self._plan = self._in_order(first=False)
+        self._advance(None)
+
+    def finish(self) -> None:
+        """The program makes no more steps: stop what is running and keep what is whole."""
+        try:
+            self._plan.close()
+            if self.trace is not None and not (self._directory / self.trace).exists():
+                self._notes.append("the program deleted the trace of its steps")
+                self.trace = None
+            if self.trace is None and self._program is not None:
+                self._keep_program(self._program)
+            if self.trace is not None and self.peak_bytes is None:
+                self.peak_bytes = self._peak.bytes()
+        finally:
+            self.stage = "done"
+            self._program = None
+            self._stop_sampler()
+
+    def stop(self) -> None:
+        """Stop what is running and keep nothing."""
+        self._early = False
+        with contextlib.suppress(Exception):
+            self._plan.close()
+        self._stop_sampler()
+
+    def _advance(self, event: Event | None) -> None:
+        try:
+            if event is None:
+                next(self._plan)
+            else:
+                self._plan.send(event)
+        except StopIteration:
+            self.stage = "done"
+
+    # --- the plan ----------------------------------------------------------------------------------------------------------------
+
+    def _in_order(self, *, first: bool = True) -> Plan:
+        if self._early:
+            if first:
+                yield from self._first_step()
+            self.stage = "early"
+            yield from self._traced_pass(1, "early")
+        yield from self._warm_up()
+        yield from self._timed_pass()
+        self.stage = "traced"
+        if self._traced_steps < 1:
+            return
+        if not self._early:
+            self._progress.stage("tracing one step to see how large a trace is", None)
+            yield from self._traced_pass(1, "steps", probe=True)
+        steps = self._agreement.on(self._affordable_steps(), 1)
+        before = self.steps
+        yield from self._traced_pass(steps, "steps")
+        while self._agreement.has_peers and self.steps < before + steps:  # an evaluation ended the pass, perhaps on this rank only
+            yield
+
+    def _first_step(self) -> Plan:
+        """From the program's start to the end of its first step, traced as long as the trace stays small enough."""
+        self.stage = "start-up"
+        self._progress.stage("running the first step", None)
+        began = time.perf_counter_ns()
+        bound = self._trace_program()
+        try:
+            while (event := (yield)) != "step":
+                if event == "call" and bound.reached:
+                    # The trace was full before the first step had called a module: it is worth more from here on.
+                    bound = self._trace_program()
+            synchronise(self._device)
+            self.warmup.first_step(time.perf_counter_ns() - began)
+            self._progress.advance()
+        finally:
+            bound.stop()
+            self._program_cut = bound.reached
+            if self._program is not None:
+                self._program.step()
+
+    def _trace_program(self) -> TraceBound:
+        tracer = self._tracer(1)
+        bound = TraceBound(lambda: tracer.stop(keep_step=True))
+        if bound.possible:
+            self._program = tracer
+            tracer.start()
+            bound.start()
+        return bound
+
+    def _warm_up(self) -> Plan:
+        """Steps until their times have settled. Of a program that ends meanwhile they stand for timed steps."""
+        self.stage = "warm-up"
+        if self.warmup.is_over():
+            return
+        asked = self._settings.warmup
+        self._progress.stage("warming up", None if asked is None else asked - len(self.warmup.times_ns))
+        if self._early:
+            self._start_sampler()
+        self._begin_stretch()
+        began: list[int] = []
+        last = time.perf_counter_ns()
+        try:
+            while not self.warmup.is_over():
+                event = yield
+                if event == "step":
+                    synchronise(self._device)
+                    began.append(now_ns() - (time.perf_counter_ns() - last))
+                    self._loading.after_timed_step()
+                    self._progress.advance()
+                    self.warmup.add(time.perf_counter_ns() - last)
+                if event in ("step", "resume"):
+                    last = time.perf_counter_ns()
+            if self._early and asked is None:
+                yield from self._traced_when_warm()
+        except GeneratorExit:
+            if self._early:
+                self._let_warmup_stand_in(began)
+            raise
+        if self.warmup.problem:
+            self._notes.append(self.warmup.problem)
+
+    def _traced_when_warm(self) -> Plan:
+        """One step under the profiler, because the program's second step may take much longer than its later ones, and one after it."""
+        yield from self._traced_pass(1, "early")
+        last = time.perf_counter_ns()
+        while (event := (yield)) != "step":
+            last = time.perf_counter_ns() if event == "resume" else last
+        synchronise(self._device)
+        self.warmup.times_ns.append(time.perf_counter_ns() - last)
+
+    def _let_warmup_stand_in(self, began: list[int]) -> None:
+        """The program ended before the timed pass: its last untraced steps are the best that is known of its pace."""
+        if not began:
+            return
+        times = self.warmup.times_ns
+        kept = len(began) - (len(began) > 2)  # the one after a traced step may be slower
+        self.timed_ns = times[-kept:]
+        del times[-kept:]
+        self.warmup.rule = f"the program ended during warm-up; its last {counted(kept, 'step')} stand for timed ones"
+        self._stretches = [TimedStretch(began_ns=began[-kept], ended_ns=began[-1] + self.timed_ns[-1], steps=kept)]
+        self._timed_began_ns = began[-kept]
+        self._add_memory()
+        self._loading.end_timed([number >= len(began) - kept for number in range(len(began))])
+
+    def _timed_pass(self) -> Plan:
+        self.stage = "timed"
+        planned = self._settings.steps or self._agreement.on(self._enough_steps(), TIMED_MIN_STEPS)
+        self._progress.stage("timing, profiler off", planned)
+        self._start_sampler()
+        self._save()
+        self._begin_stretch()
+        self._timed_began_ns = now_ns()
+        self._clock.begin()
+        cut, saved = False, time.perf_counter()
+        stretch: tuple[int, int] | None = (self._timed_began_ns, 0)  # when it began, and the steps before it
+        try:
+            while len(self._clock) < planned:
+                event = yield
+                if event == "step":
+                    self._clock.end()
+                    self._loading.after_timed_step()
+                    self._cut.append(cut)
+                    cut = False
+                    self._progress.advance()
+                    if self._mps is not None:
+                        self._mps.note()
+                    if time.perf_counter() - saved > _SAVE_PERIOD_S:
+                        self.timed_ns = self._clock.so_far_ns()
+                        self._save()
+                        saved = time.perf_counter()
+                    self._clock.go_on()
+                elif event == "pause" and stretch is not None:
+                    self._end_stretch(*stretch)
+                    stretch = None
+                elif event == "resume":
+                    # The step that follows an evaluation has lost its beginning, perhaps the loading of its data.
+                    cut = True
+                    self._begin_stretch(more=True)
+                    stretch = (now_ns(), len(self._clock))
+                    self._clock.begin()
+        finally:
+            if stretch is not None:
+                self._end_stretch(*stretch)
+            self.timed_ns = self._clock.take_ns()
+            whole = [not one for one in self._cut] if not all(self._cut) else [True] * len(self._cut)
+            self.timed_ns = [ns for ns, kept in zip(self.timed_ns, whole, strict=True) if kept]
+            self._loading.end_timed(whole)
+            self._stop_sampler()
+
+    def _traced_pass(self, steps: int, kind: Literal["steps", "early"], *, probe: bool = False) -> Plan:
+        """``steps`` under the profiler; an evaluation in between ends the pass, or lets it begin again where no step had ended."""
+        if not probe:
+            self._progress.stage("tracing", steps)
+        before = self._inductor.graphs
+        self._loading.begin_traced(keep_batches=kind == "steps" and not probe)
+        tracer = self._tracer(steps)
+        tracer.start()
+        try:
+            while (event := (yield)) != "pause" or not tracer.times_ns:
+                if event == "pause":
+                    tracer.stop()
+                elif event == "resume":
+                    tracer = self._tracer(steps)
+                    tracer.start()
+                elif event == "step":
+                    synchronise(self._device)
+                    self._loading.after_traced_step()
+                    self._progress.advance()
+                    if tracer.step():
+                        break
+        finally:
+            tracer.stop()
+            self._loading.end_traced(kept=bool(tracer.times_ns))
+            if tracer.times_ns:
+                self._keep_trace(tracer, kind)
+        compiled = self._inductor.graphs > before
+        if compiled and kind == "steps" and not probe:
+            self._notes.append("code was compiled while the steps were traced: their times and operators include that")
+        # Some versions of torch compile again when there are hooks on modules, and the trace would be one of the compiler.
+        self._compiles_under_hooks = compiled and before > 0 and self._ranges is None
+        self._save()
+
+    # --- the timed pass ----------------------------------------------------------------------------------------------------------
+
+    def _enough_steps(self) -> int:
+        step_s = self.warmup.step_s
+        if step_s is None:
+            return TIMED_MIN_STEPS
+        least = TIMED_MIN_STEPS if step_s * TIMED_MIN_STEPS <= WARMUP_MAX_S else TIMED_LEAST_STEPS
+        return max(least, min(PROGRAM_TIMED_STEPS if self._early else TIMED_MAX_STEPS, round(TIMED_S / step_s)))
+
+    def _begin_stretch(self, *, more: bool = False) -> None:
+        """Steps are timed from here on, ``more`` of them after a pause."""
+        self._peak.start()
+        synchronise(self._device)
+        if not more:
+            self.peak_bytes = None
+            self._loading.begin_timed()
+            self._page_faults.pop("timed", None)
+        self._faults = page_faults()
+
+    def _end_stretch(self, began_ns: int, steps_before: int) -> None:
+        """A pause, or the end of the pass: add up what was measured since the last one."""
+        synchronise(self._device)
+        self._stretches.append(TimedStretch(began_ns=began_ns, ended_ns=now_ns(), steps=len(self._clock) - steps_before))
+        self._add_memory()
+
+    def _add_memory(self) -> None:
+        peak, faults = self._peak.bytes(), since(self._faults)
+        self.peak_bytes = max(filter(None, (self.peak_bytes, peak)), default=None)
+        if faults is not None:
+            self._page_faults["timed"] = (self._page_faults.get("timed") or 0) + faults
+
+    def _start_sampler(self) -> None:
+        if self._sampler is not None:
+            return
+        gpus = torch_gpus(*gpus_in_use(self._device)) if self._device.type == "cuda" else {}
+        # Steps on a GPU keep one thread of the host busy, and leave cores for the sampler.
+        self._sampler = SamplerProcess(os.getpid(), self._directory / JOURNAL_FILE, gpus=gpus, sparing=self._device.type == "cpu")
+        self._sampler.start()
+
+    def _stop_sampler(self) -> None:
+        if self._sampler is None:
+            return
+        sampler, self._sampler = self._sampler, None
+        sampler.stop()
+        taken_here = self._mps.noted if self._mps is not None else ()
+        self.samples = tuple(sorted((*sampler.samples(), *taken_here), key=lambda sample: sample.time_ns))
+        self.counters, self.fields = sampler.counters(), sampler.fields()
+        if sampler.problem:
+            self._notes.append(f"device samples: {sampler.problem}")
+        peaks = [s.process_rss_bytes for s in self.samples if s.process_rss_bytes is not None]
+        if self.peak_bytes is None and self._device.type != "cuda" and peaks:
+            self.peak_bytes = max(peaks)
+
+    # --- traces ------------------------------------------------------------------------------------------------------------------
+
+    def _tracer(self, steps: int) -> Tracer:
+        ranges = None if self._compiles_under_hooks else (self._ranges or ModuleRanges)()
+        return Tracer(self._device, steps=steps, modules=ranges)
+
+    def _affordable_steps(self) -> int:
+        planned = self._traced_steps
+        steps = max(1, min(planned, TRACE_LIMIT_BYTES // max(self._trace_bytes, 1)))
+        if steps < planned:
+            self._notes.append(
+                f"traced {counted(steps, 'step')} instead of {planned}: one step makes {binary_bytes(self._trace_bytes)} of "
+                f"trace, the limit is {binary_bytes(TRACE_LIMIT_BYTES)}"
+            )
+        return steps
+
+    def _keep_trace(self, tracer: Tracer, kind: Literal["steps", "early", "program"]) -> None:
+        """Write the trace in place of an earlier one."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        self._trace_bytes = tracer.write(self._directory / self._trace_name) // len(tracer.times_ns)
+        self.trace = self._trace_name
+        self.traced_ns = tracer.times_ns
+        self.parameter_elements = tracer.parameter_elements
+        self.module_names |= tracer.module_names
+        self.tf32 = tf32_state() if self._device.type == "cuda" else None
+        self._page_faults["traced"] = tracer.page_faults
+        self._traced = kind
+        self._program = None
+
+    def _keep_program(self, tracer: Tracer) -> None:
+        """The trace from the program's start on, where it holds an operator."""
+        if not tracer.times_ns:
+            return
+        self._keep_trace(tracer, "program")
+        if not tracer.has_operators:
+            (self._directory / self._trace_name).unlink(missing_ok=True)
+            self.trace, self.traced_ns, self.parameter_elements = None, [], None
+            return
+        if self._program_cut:
+            self._notes.append("the trace of the program was ended before it became too large: what ran afterwards is not in it")
+
+    # --- what there is -----------------------------------------------------------------------------------------------------------
+
+    @property
+    def peak_kind(self) -> str | None:
+        """What ``peak_bytes`` counts; None where it is not known."""
+        return self._peak.kind if self.peak_bytes is not None else None
+
+    def times(self) -> StepTimes:
+        """The steps recorded so far."""
+        longest = max(self._stretches, key=lambda one: one.ended_ns - one.began_ns, default=None)
+        return StepTimes(
+            warmup_ns=tuple(self.warmup.times_ns),
+            timed_ns=tuple(self.timed_ns),
+            traced_ns=tuple(self.traced_ns),
+            traced=self._traced,
+            settled=self.warmup.settled,
+            rule=self.warmup.rule,
+            clock="cuda events" if self._device.type == "cuda" else "perf_counter",
+            timed_page_faults=self._page_faults.get("timed"),
+            traced_page_faults=self._page_faults.get("traced"),
+            timed_began_ns=self._timed_began_ns,
+            timed_stretch=longest if len(self._stretches) > 1 else None,
+        )

@@ -1,0 +1,139 @@
+"""The registry of sampled fields: what each one is, its unit, how it is summed up, and where reports show it, stated once.
+
+The annotations of ``DeviceSample`` are the registry. What stores samples, sums them up, draws them or prints them reads it, so a new
+sensor is one line here and one in its sampler. Fields of samplers from other packages are declared in the same form (``Field``).
+"""
+
+from __future__ import annotations
+
+from types import UnionType
+from typing import Annotated, Any, Literal, get_type_hints
+
+import msgspec
+
+Summary = Literal["mean", "median", "lowest", "highest", "end", "difference", "integral"]
+Place = Literal["chart", "table"]
+
+# The unit of a quantity multiplied by seconds.
+_INTEGRATED = {"W": "J", "B/s": "B", "1": "s", "cores": "s", "Hz": ""}
+
+
+class Field(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One sampled quantity.
+
+    ``label`` heads its columns and names its curve. ``unit`` is an SI unit (``rooflines.units.UNITS``), ``"1"`` for a share and ``""``
+    for a number of things; any other text is printed as it is. ``summary`` lists the figures that stand for the field over a window:
+    ``"difference"`` makes it a counter, which only grows, the others sum up a gauge; ``"integral"`` multiplies its mean by the time.
+    Fields of one ``group`` (the label, unless given) and unit share a row of the timeline; of two with the same label the later one
+    replaces the earlier one where a device has both. ``program`` marks what belongs to the watched processes, not to the whole
+    machine. ``shown`` is where reports show the field; files, TensorBoard and the analysis always have it.
+    """
+
+    label: str
+    unit: str
+    summary: tuple[Summary, ...] = ("mean", "highest")
+    group: str = ""
+    program: bool = False
+    shown: tuple[Place, ...] = ("chart", "table")
+
+    @property
+    def is_counter(self) -> bool:
+        """Whether it only grows, so that the difference of two readings is what happened between them."""
+        return "difference" in self.summary
+
+    def unit_of(self, summary: Summary) -> str:
+        """The unit of one of its figures: that of the field, or of its integral over time."""
+        return _INTEGRATED.get(self.unit, f"{self.unit}·s") if summary == "integral" else self.unit
+
+
+_CHART: tuple[Place, ...] = ("chart",)
+_DIFFERENCE: tuple[Summary, ...] = ("difference",)
+
+
+class DeviceSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One reading of the machine or of one device at ``time_ns`` (epoch, the clock of the trace). A field not supported is absent.
+
+    Utilizations are fractions of one: ``process_cpu_utilization`` counts busy cores (2.0 is two cores busy). ``power_w`` is the
+    device's average over the window that its ``Counter`` names, ``power_instant_w`` the power of the moment. ``throttle_reasons`` are
+    the names of what holds the clocks down, separated by commas, empty when nothing does. ``process_memory_bytes`` is what the watched
+    processes hold of the device's memory. ``more`` has the fields that another package's sampler declares, by their keys.
+    """
+
+    time_ns: int
+    source: str
+    device: str = "host"
+    # power
+    power_w: Annotated[float | None, Field("power", "W", ("mean", "integral"), shown=_CHART)] = None
+    power_instant_w: Annotated[float | None, Field("power", "W", ("highest", "integral"), shown=_CHART)] = None
+    power_limit_w: Annotated[float | None, Field("power limit", "W", ("end",), "power", shown=_CHART)] = None
+    energy_j: Annotated[float | None, Field("energy", "J", _DIFFERENCE, shown=())] = None
+    # load
+    cpu_utilization: Annotated[float | None, Field("busy", "1", ("mean",))] = None
+    gpu_utilization: Annotated[float | None, Field("busy", "1", ("mean",))] = None
+    process_cpu_utilization: Annotated[float | None, Field("busy", "cores", ("mean",), program=True)] = None
+    core_utilization: Annotated[tuple[float, ...] | None, Field("core busy", "1", ("mean",), shown=())] = None
+    gpu_memory_utilization: Annotated[float | None, Field("memory busy", "1", ("mean",), shown=())] = None
+    process_threads: Annotated[int | None, Field("threads", "", program=True, shown=())] = None
+    # memory
+    memory_used_bytes: Annotated[int | None, Field("memory", "B", ("highest",))] = None
+    memory_total_bytes: Annotated[int | None, Field("memory size", "B", ("end",), shown=())] = None
+    process_rss_bytes: Annotated[int | None, Field("memory", "B", ("highest",), program=True)] = None
+    process_memory_bytes: Annotated[int | None, Field("memory", "B", ("highest",), program=True)] = None
+    process_uss_bytes: Annotated[int | None, Field("unique memory", "B", ("highest",), program=True, shown=())] = None
+    process_minor_faults: Annotated[int | None, Field("page faults", "", _DIFFERENCE, program=True, shown=())] = None
+    process_major_faults: Annotated[int | None, Field("page faults from disk", "", _DIFFERENCE, program=True, shown=())] = None
+    # temperature
+    temperature_c: Annotated[float | None, Field("temperature", "°C", ("highest",))] = None
+    memory_temperature_c: Annotated[float | None, Field("memory temperature", "°C", ("highest",), shown=())] = None
+    # clocks
+    cpu_frequency_hz: Annotated[float | None, Field("clock", "Hz", ("median", "lowest"))] = None
+    sm_clock_hz: Annotated[float | None, Field("clock", "Hz", ("median", "lowest"))] = None
+    memory_clock_hz: Annotated[float | None, Field("memory clock", "Hz", ("median", "lowest"), shown=())] = None
+    throttle_reasons: Annotated[str | None, Field("throttled", "1", ("mean",), shown=())] = None
+    # traffic
+    process_read_bytes: Annotated[int | None, Field("read from disk", "B", _DIFFERENCE, program=True, shown=())] = None
+    process_written_bytes: Annotated[int | None, Field("written to disk", "B", _DIFFERENCE, program=True, shown=())] = None
+    pcie_tx_bytes_per_s: Annotated[float | None, Field("PCIe out", "B/s", shown=())] = None
+    pcie_rx_bytes_per_s: Annotated[float | None, Field("PCIe in", "B/s", shown=())] = None
+    nvlink_tx_bytes: Annotated[int | None, Field("NVLink out", "B", _DIFFERENCE, shown=())] = None
+    nvlink_rx_bytes: Annotated[int | None, Field("NVLink in", "B", _DIFFERENCE, shown=())] = None
+    # memory errors
+    ecc_corrected: Annotated[int | None, Field("corrected memory errors", "", _DIFFERENCE, shown=())] = None
+    ecc_uncorrected: Annotated[int | None, Field("uncorrected memory errors", "", _DIFFERENCE, shown=())] = None
+    more: dict[str, float | None] = msgspec.field(default_factory=dict)
+
+    def columns(self) -> dict[str, Any]:
+        """Every field by its key, declared ones among them, as a row of a table has them."""
+        return {key: getattr(self, key) for key in COLUMNS} | self.more
+
+    def numbers(self) -> dict[str, float]:
+        """The fields that were read and are single numbers, by their keys."""
+        found = {key: getattr(self, key) for key in NUMBERS} | self.more
+        return {key: value for key, value in found.items() if value is not None}
+
+
+class Counter(msgspec.Struct, frozen=True, kw_only=True):
+    """How well the ``field`` of the samples of ``source`` and ``device`` can be read.
+
+    It has a new value every ``update_s`` seconds (measured; None when it never changed while it was watched), in steps of
+    ``resolution``, each the average over the ``window_s`` seconds before it (0 when it is of the moment, or a count).
+    """
+
+    source: str
+    device: str
+    field: str
+    update_s: float | None = None
+    resolution: float | None = None
+    window_s: float = 0.0
+
+
+_HINTS = get_type_hints(DeviceSample)
+_ANNOTATED = get_type_hints(DeviceSample, include_extras=True)
+# The type of each column of a table of samples, without None.
+COLUMNS: dict[str, Any] = {
+    key: hint.__args__[0] if isinstance(hint, UnionType) else hint for key, hint in _HINTS.items() if key != "more"
+}
+# The registry, in the order of tables and charts.
+FIELDS: dict[str, Field] = {key: hint.__metadata__[0] for key, hint in _ANNOTATED.items() if hasattr(hint, "__metadata__")}
+# Those whose readings are single numbers.
+NUMBERS = tuple(key for key in FIELDS if COLUMNS[key] in (int, float))

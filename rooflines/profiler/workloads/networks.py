@@ -1,0 +1,317 @@
+"""Networks by name: torchvision's, timm's and Hugging Face's, with random weights, random inputs and a loss of their kind."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import difflib
+import importlib
+import inspect
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rooflines.errors import WorkloadError
+from rooflines.profiler.records import Workload
+from rooflines.profiler.workloads.memory_shortage import memory_shortage
+from rooflines.profiler.workloads.options import Options, find_device
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class Task:
+    """A network with its inputs and the loss it trains with. ``loss`` maps the network's output to a scalar."""
+
+    network: torch.nn.Module
+    inputs: tuple[Any, ...]
+    keywords: dict[str, Any]
+    loss: Callable[[Any], torch.Tensor]
+    unit: str
+    image_size: int | None = None
+    train_inputs: tuple[Any, ...] | None = None
+    batch_size: int | None = None
+
+
+def find_network(name: str, options: Options) -> Task:
+    """The network called ``name``: torchvision's, ``timm:NAME`` or ``hf:NAME``; WorkloadError names the nearest when there is none."""
+    prefix, colon, rest = name.partition(":")
+    if not colon:
+        return _torchvision(name, options)
+    if prefix == "timm":
+        return _timm(rest, options)
+    if prefix == "hf":
+        return _transformers(rest, options)
+    raise WorkloadError(f"unknown kind of model {name!r}.", hint="Use NAME, timm:NAME, hf:NAME or path/to/file.py:factory.")
+
+
+def sum_of_outputs(output: Any) -> torch.Tensor:
+    """A scalar to back-propagate: the output's own ``loss``, or the sum of everything floating-point in it."""
+    import torch
+
+    loss = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
+    if isinstance(loss, torch.Tensor) and loss.dim() == 0:
+        return loss
+    tensors = [t for t in tensors_in(output) if t.is_floating_point() and t.requires_grad]
+    if not tensors:
+        raise WorkloadError("the model's output has no floating-point tensor to train on.", hint="Use --mode inference.")
+    return torch.stack([t.sum() for t in tensors]).sum()
+
+
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """Every tensor in ``value``, however deep in its mappings, lists, tuples and dataclasses."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from tensors_in(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from tensors_in(item)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            yield from tensors_in(getattr(value, field.name, None))
+
+
+# --- torchvision -------------------------------------------------------------------------------------------------------------------
+
+
+def _torchvision(name: str, options: Options) -> Task:
+    import torchvision
+
+    known = torchvision.models.list_models()
+    if name not in known:
+        close = difflib.get_close_matches(name.lower().replace("-", "_"), known, n=3, cutoff=0.5)
+        hint = f"Did you mean {' or '.join(close)}?" if close else "torchvision.models.list_models() names them all."
+        raise WorkloadError(f"unknown model {name!r}: torchvision has no such model.", hint=hint)
+    builder = torchvision.models.get_model_builder(name)
+    family = builder.__module__.removeprefix("torchvision.models.").partition(".")[0]
+    weights = torchvision.models.get_model_weights(name).DEFAULT
+    size = options.image_size or _published_size(weights, family)
+    batch = options.batch_size or 1
+    keywords: dict[str, Any] = {"weights": None}
+    if family in ("detection", "segmentation"):
+        keywords["weights_backbone"] = None
+    if family == "quantization" and options.mode == "inference":
+        keywords["quantize"] = True  # the integer network that the published weights are of; it cannot be trained
+    if name in ("inception_v3", "googlenet", "quantized_inception_v3", "quantized_googlenet"):
+        keywords["init_weights"] = False  # their initialisation takes a minute and changes no figure
+    with _construction(name, options), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=UserWarning, module=r"torch\.ao\..*")  # quantization's home has moved
+        warnings.filterwarnings("ignore", category=DeprecationWarning, module=r"torch\.ao\..*|torchvision\..*")
+        network = torchvision.models.get_model(name, **keywords, **_size_keyword(name, size))
+    build = {"detection": _detection, "segmentation": _segmentation, "video": _video, "optical_flow": _optical_flow}
+    return build.get(family, _classification)(network, batch, size)
+
+
+def _size_keyword(name: str, size: int = 0) -> dict[str, Any]:
+    """The constructor's own argument for networks that are built for one image size."""
+    if name.startswith("vit_"):
+        return {"image_size": size}
+    if name.startswith("maxvit"):
+        return {"input_size": (size, size)}
+    return {}
+
+
+def _published_size(weights: Any, family: str) -> int:
+    """The image size that the published weights are evaluated at."""
+    size: Any = None
+    with contextlib.suppress(TypeError, AttributeError):
+        transforms = weights.transforms()
+        size = getattr(transforms, "crop_size", None) or getattr(transforms, "resize_size", None)
+    first = size[0] if isinstance(size, (list, tuple)) and size else size
+    if isinstance(first, int):
+        return first
+    return {"detection": 800, "segmentation": 520, "optical_flow": 360}.get(family, 224)
+
+
+@contextlib.contextmanager
+def _construction(name: str, options: Options) -> Iterator[None]:
+    """Turns what a network's constructor raises into WorkloadError; it is the image size where one was asked for."""
+    try:
+        yield
+    except (RuntimeError, ValueError, AssertionError, TypeError) as error:
+        if memory_shortage(error, Workload(name=name, mode=options.mode), find_device(options.device)) is not None:
+            raise
+        first = str(error).strip().partition("\n")[0].rstrip(".!") or type(error).__name__
+        if options.image_size is None:
+            raise WorkloadError(f"{name} cannot be built: {first}.") from error
+        raise WorkloadError(
+            f"{name} does not accept images of {options.image_size} x {options.image_size}: {first}.",
+            hint="Leave --image-size out for the size of its published weights.",
+        ) from error
+
+
+class _OnDevice:
+    """A target that is copied to the device once: a copy in every step would make the host wait for the forward."""
+
+    def __init__(self, target: torch.Tensor) -> None:
+        self._target = target
+
+    def __call__(self, device: torch.device) -> torch.Tensor:
+        if self._target.device != device:
+            self._target = self._target.to(device)
+        return self._target
+
+
+def _classification(network: Any, batch: int, size: int) -> Task:
+    import torch
+    from torch.nn import functional
+
+    labels = _OnDevice(torch.zeros(batch, dtype=torch.long))
+
+    def loss(output: Any) -> torch.Tensor:
+        # Inception and GoogLeNet return auxiliary logits in training, weighted as their papers do.
+        outputs = output if isinstance(output, tuple) else (output,)
+        weights = (1.0, *(0.4 if len(outputs) == 2 else 0.3 for _ in outputs[1:]))
+        on_device = labels(outputs[0].device)
+        losses = [w * functional.cross_entropy(o, on_device) for w, o in zip(weights, outputs, strict=True) if o is not None]
+        return torch.stack(losses).sum() if len(losses) > 1 else losses[0]
+
+    return Task(network, (torch.randn(batch, 3, size, size),), {}, loss, "images", size, batch_size=batch)
+
+
+def _segmentation(network: Any, batch: int, size: int) -> Task:
+    import torch
+    from torch.nn import functional
+
+    target = _OnDevice(torch.zeros(batch, size, size, dtype=torch.long))
+
+    def loss(output: Any) -> torch.Tensor:
+        on_device = target(output["out"].device)
+        total = functional.cross_entropy(output["out"], on_device)
+        return total + 0.5 * functional.cross_entropy(output["aux"], on_device) if "aux" in output else total
+
+    return Task(network, (torch.randn(batch, 3, size, size),), {}, loss, "images", size, batch_size=batch)
+
+
+def _detection(network: Any, batch: int, size: int) -> Task:
+    import torch
+
+    images = [torch.rand(3, size, size) for _ in range(batch)]
+    box = torch.tensor([[0.1, 0.1, 0.6, 0.6], [0.3, 0.2, 0.9, 0.8]]) * size
+    masks = torch.zeros(2, size, size, dtype=torch.uint8)
+    masks[:, size // 4 : size // 2, size // 4 : size // 2] = 1
+    targets = [
+        {"boxes": box, "labels": torch.ones(2, dtype=torch.long), "masks": masks, "keypoints": torch.ones(2, 17, 3) * (size / 3)}
+        for _ in range(batch)
+    ]
+
+    def loss(output: Any) -> torch.Tensor:
+        return torch.stack(list(output.values())).sum()
+
+    return Task(network, (images,), {}, loss, "images", size, train_inputs=(images, targets), batch_size=batch)
+
+
+def _video(network: Any, batch: int, size: int) -> Task:
+    import torch
+    from torch.nn import functional
+
+    clip = torch.randn(batch, 3, 16, size, size)
+
+    def loss(output: Any) -> torch.Tensor:
+        return functional.cross_entropy(output, torch.zeros(batch, dtype=torch.long, device=output.device))
+
+    return Task(network, (clip,), {}, loss, "clips", size, batch_size=batch)
+
+
+def _optical_flow(network: Any, batch: int, size: int) -> Task:
+    import torch
+
+    size = -(-size // 8) * 8  # RAFT needs a multiple of 8
+    pair = (torch.randn(batch, 3, size, size), torch.randn(batch, 3, size, size))
+
+    def loss(output: Any) -> torch.Tensor:
+        return torch.stack([flow.abs().mean() for flow in output]).sum()
+
+    return Task(network, pair, {}, loss, "frame pairs", size, batch_size=batch)
+
+
+# --- other people's collections ----------------------------------------------------------------------------------------------------
+
+
+def _timm(name: str, options: Options) -> Task:
+    timm = _import("timm", f"timm:{name}")
+    if not timm.is_model(name):
+        close = difflib.get_close_matches(name, timm.list_models(), n=3, cutoff=0.5)
+        raise WorkloadError(f"unknown model 'timm:{name}'.", hint=f"Did you mean timm:{' or timm:'.join(close)}?" if close else "")
+    sized = {"img_size": options.image_size} if options.image_size else {}
+    with _construction(f"timm:{name}", options):
+        try:
+            network = timm.create_model(name, pretrained=False, **sized)
+        except TypeError:  # a convolutional network takes any size and has no such argument
+            network = timm.create_model(name, pretrained=False)
+    size = options.image_size or network.default_cfg.get("input_size", (3, 224, 224))[-1]
+    return _classification(network, options.batch_size or 1, size)
+
+
+def _transformers(name: str, options: Options) -> Task:
+    transformers = _import("transformers", f"hf:{name}")
+    import torch
+
+    from_types = transformers.models.auto.configuration_auto.CONFIG_MAPPING
+    misspelt = difflib.get_close_matches(name, list(from_types), n=1, cutoff=0.8)
+    # Asked before the hub, which costs half a minute where it cannot be reached.
+    if misspelt and name not in from_types and "/" not in name and not Path(name).exists():
+        raise WorkloadError(f"unknown model 'hf:{name}'.", hint=f"Did you mean hf:{misspelt[0]}?")
+    try:
+        config = from_types[name]() if name in from_types else transformers.AutoConfig.from_pretrained(name)
+    except Exception as error:  # the hub client raises a dozen unrelated types
+        close = difflib.get_close_matches(name, list(from_types), n=3, cutoff=0.5)
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise WorkloadError(
+            f"hf:{name}: no configuration of that name here: {first}",
+            hint=f"Give a model type ({', '.join(close or ['bert', 'gpt2', 'vit'])}) or a folder with a config.json.",
+        ) from error
+    if options.image_size is not None:
+        for part in (config, getattr(config, "vision_config", None)):
+            if part is not None and hasattr(part, "image_size"):
+                part.image_size = options.image_size
+    network = _transformer_class(transformers, config).from_config(config)
+    batch = options.batch_size or 1
+    main_input = getattr(network, "main_input_name", "input_ids")
+    if main_input == "pixel_values":
+        sized: Any = config if hasattr(config, "image_size") else getattr(config, "vision_config", config)
+        size = options.image_size or int(getattr(sized, "image_size", None) or 224)
+        images = torch.randn(batch, getattr(sized, "num_channels", 3), size, size)
+        keywords = {"pixel_values": images}
+        if options.mode == "training" and hasattr(network, "num_labels"):
+            keywords["labels"] = torch.zeros(batch, dtype=torch.long)
+        return Task(network, (), keywords, sum_of_outputs, "images", size, batch_size=batch)
+    if main_input != "input_ids":
+        raise WorkloadError(
+            f"hf:{name} takes {main_input!r}; inputs are made for networks of tokens or images only.",
+            hint="Write a factory that returns (module, inputs): path/to/file.py:factory.",
+        )
+    if options.image_size is not None:
+        raise WorkloadError(f"hf:{name} takes tokens, not images of {options.image_size} pixels.", hint="Use --sequence-length.")
+    tokens = torch.randint(0, getattr(config, "vocab_size", 1000), (batch, options.sequence_length))
+    keywords = {"input_ids": tokens}
+    if config.is_encoder_decoder:
+        keywords["decoder_input_ids"] = tokens
+    if options.mode == "training" and "labels" in inspect.signature(network.forward).parameters:
+        keywords["labels"] = tokens
+    return Task(network, (), keywords, sum_of_outputs, "sequences", batch_size=batch)
+
+
+def _transformer_class(transformers: Any, config: Any) -> Any:
+    """The class with the head that this kind of network is known for: an encoder is a masked language model before a causal one."""
+    builders = (
+        transformers.AutoModelForSeq2SeqLM,
+        transformers.AutoModelForMaskedLM,
+        transformers.AutoModelForCausalLM,
+        transformers.AutoModelForImageClassification,
+    )
+    return next((builder for builder in builders if type(config) in builder._model_mapping), transformers.AutoModel)
+
+
+def _import(package: str, wanted_for: str) -> Any:
+    try:
+        return importlib.import_module(package)
+    except ImportError:
+        raise WorkloadError(f"{wanted_for!r} needs the package {package!r}.", hint=f"pip install {package}") from None

@@ -1,0 +1,400 @@
+"""What to run: a name or a factory becomes a step function with random inputs, in inference or training.
+
+A step is a function without arguments. For a name (torchvision, ``timm:``, ``hf:``) the network gets random weights, random inputs of
+the size that its published weights expect, and in training a loss of its kind and SGD with momentum.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rooflines.errors import RooflinesError, WorkloadError
+from rooflines.profiler.records import Workload
+from rooflines.profiler.workloads.factory import call_factory
+from rooflines.profiler.workloads.memory_shortage import memory_shortage
+from rooflines.profiler.workloads.networks import Task, find_network, sum_of_outputs, tensors_in
+from rooflines.profiler.workloads.options import Options, check_options, find_device
+from rooflines.profiler.workloads.tf32 import tf32
+
+if TYPE_CHECKING:
+    import torch
+
+LEARNING_RATE, MOMENTUM = 0.01, 0.9
+_HALF = re.compile(r"Half|BFloat16|b?float16|[Ll]ow precision")  # how torch names them where an operator lacks them
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A workload ready to run: its facts, its step, the device it runs on, and the flags that must hold while it runs.
+
+    ``restore`` gives a module that the caller owns back as it was; it does nothing for one that was made here.
+    """
+
+    facts: Workload
+    step: Callable[[], object]
+    device: torch.device
+    options: Options
+    restore: Callable[[], None] = lambda: None
+
+    @contextlib.contextmanager
+    def flags(self) -> Iterator[None]:
+        """Thread count and TF32 as asked for; on leaving they and the caller's module are put back. A step function keeps its TF32."""
+        ours = self.device.type == "cuda" and self.facts.source != "step"
+        with contextlib.ExitStack() as stack:
+            stack.callback(self.restore)
+            stack.enter_context(thread_count(self.options.threads))
+            if ours:
+                stack.enter_context(tf32(self.options.precision == "tf32"))
+            yield
+
+
+@contextlib.contextmanager
+def thread_count(threads: int | None) -> Iterator[None]:
+    """torch's CPU threads set to ``threads`` (None: left alone) and put back."""
+    import torch
+
+    before = torch.get_num_threads()
+    if threads:
+        torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def prepare(name: str, options: Options) -> Prepared:
+    """The workload called ``name``: a torchvision model, ``timm:NAME``, ``hf:NAME``, or ``path/to/file.py:factory``.
+
+    Raises WorkloadError or DeviceError with what was wrong and what to try; an error inside the user's factory is its ``__cause__``.
+    Seeds torch's generators with the seed of ``options``.
+    """
+    device = _checked_device(options)
+    import torch
+
+    torch.manual_seed(options.seed)
+    path, colon, factory = name.rpartition(":")
+    if colon and path.endswith(".py"):
+        made = call_factory(Path(path), factory, options, device)
+        label = f"{Path(path).name}:{factory}"
+        if isinstance(made, tuple):
+            return from_module(made[0], made[1], options, name=label)
+        return from_step(made, options, name=label)
+    return _from_task(find_network(name, options), options, device, name)
+
+
+def module_and_inputs(name: str, options: Options) -> tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]:
+    """The network called ``name`` with the positional and keyword inputs that ``prepare`` would give it, on the host.
+
+    Raises WorkloadError for a factory that makes a step function, which has no module to show.
+    """
+    import torch
+
+    device = _checked_device(options)
+    torch.manual_seed(options.seed)
+    path, colon, factory = name.rpartition(":")
+    if colon and path.endswith(".py"):
+        made = call_factory(Path(path), factory, options, device)
+        if not isinstance(made, tuple):
+            raise WorkloadError(f"{Path(path).name}:{factory} makes a step function and no module.", hint="Return (module, inputs).")
+        return made[0], *_as_arguments(made[1])
+    task = find_network(name, options)
+    return task.network, task.inputs, task.keywords
+
+
+def from_module(network: torch.nn.Module, inputs: Any, options: Options, *, name: str | None = None) -> Prepared:
+    """A workload that calls ``network`` with ``inputs`` (a tensor, a tuple, or a dict of keywords).
+
+    In training the network's own loss is used where its output has one (``.loss``, a dict of losses), otherwise the sum of its
+    floating-point outputs. The network is moved, converted and trained in place; ``restore`` of the result undoes that.
+    """
+    device = _checked_device(options)
+    name = name or type(network).__name__
+    if inputs is None:
+        raise WorkloadError(f"no inputs were given for the module {name}.", hint="Give a tensor, a tuple, or a dict of keywords.")
+    positional, keywords = _as_arguments(inputs)
+    task = Task(network, positional, keywords, sum_of_outputs, "samples", batch_size=_leading_size(inputs))
+    kept = _Kept(network, trained=options.mode == "training")
+    try:
+        prepared = _from_task(task, options, device, name)
+    except BaseException:
+        kept.restore()
+        raise
+    return replace(prepared, restore=kept.restore)
+
+
+def from_step(step: Callable[[], object], options: Options, *, name: str) -> Prepared:
+    """A workload that is the user's own step function; mode, batch size and precision only label it.
+
+    Raises WorkloadError for options that would have to change what the function does.
+    """
+    device = _checked_device(options)
+    for option, asked in (("--channels-last", options.channels_last), ("--compile", options.compile)):
+        if asked:
+            raise WorkloadError(
+                f"{option} cannot reach into the step function of {name}.", hint="Do it inside, or return (module, inputs) instead."
+            )
+    facts = Workload(name=name, mode=options.mode, batch_size=options.batch_size, precision=options.precision, source="step")
+    return Prepared(facts=facts, step=step, device=device, options=options)
+
+
+def _checked_device(options: Options) -> torch.device:
+    check_options(options)
+    device = find_device(options.device)
+    if options.precision == "tf32" and device.type != "cuda":
+        raise WorkloadError(f"--precision tf32 exists on NVIDIA GPUs only, not on {device}.", hint="Use fp32 or bf16.")
+    return device
+
+
+def _from_task(task: Task, options: Options, device: torch.device, name: str) -> Prepared:
+    import torch
+
+    training = options.mode == "training"
+    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(options.precision)
+    network = _converted(task.network, device, dtype).train(training)
+    given = task.train_inputs if training and task.train_inputs is not None else task.inputs
+    if options.channels_last:
+        _store_channels_last(network, (given, task.keywords), name)
+    inputs = _to_device(given, device, dtype, options.channels_last)
+    keywords = _to_device(task.keywords, device, dtype, options.channels_last)
+    called: Any = _compiled(network) if options.compile else network
+    autocast = _autocast(options.precision, device)
+    if training:
+        step = _training_step(network, called, inputs, keywords, task.loss, autocast, options.precision, device)
+    else:
+        step = _inference_step(called, inputs, keywords, autocast)
+    facts = Workload(
+        name=name,
+        mode=options.mode,
+        batch_size=options.batch_size or task.batch_size,
+        precision=options.precision,
+        unit=task.unit,
+        image_size=task.image_size,
+        channels_last=options.channels_last,
+        compiled=options.compile,
+        optimizer="SGD" if training else None,
+    )
+    return Prepared(facts=facts, step=_explained(step, facts, device, options.image_size), device=device, options=options)
+
+
+def _converted(network: torch.nn.Module, device: torch.device, dtype: torch.dtype | None) -> torch.nn.Module:
+    """``network.to(device, dtype)``, which torch refuses for fake parameters: they are replaced here, tied ones by one and the same."""
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    if not any(isinstance(parameter, FakeTensor) for parameter in network.parameters()):
+        return network.to(device=device, dtype=dtype)
+    made: dict[int, Any] = {}
+    for module in network.modules():
+        for name, parameter in module._parameters.items():
+            if parameter is not None and id(parameter) not in made:
+                value = parameter.detach().to(device, dtype if parameter.is_floating_point() else None)
+                made[id(parameter)] = torch.nn.Parameter(value, parameter.requires_grad)
+            module._parameters[name] = None if parameter is None else made[id(parameter)]
+        for name, buffer in module._buffers.items():
+            if buffer is not None:
+                module._buffers[name] = buffer.to(device, dtype if buffer.is_floating_point() else None)
+    return network
+
+
+def _compiled(network: torch.nn.Module) -> Any:
+    """``network`` compiled for the sizes it will be called with, and anew, so that the run sees what is made of it.
+
+    Code that this process compiled before is forgotten, or it would be used again, or make torch compile for varying sizes. What of
+    it is still wanted is compiled again when it is called.
+    """
+    import torch
+
+    torch.compiler.reset()
+    return torch.compile(network, dynamic=False)
+
+
+class _Kept:
+    """What a run changes in a module that the caller owns, so that it can be put back.
+
+    Moving and converting replace ``.data`` and buffers: the old ones are kept. Training also writes into them: then their values are
+    kept too, in host memory, where they do not add to the peak of a GPU.
+    """
+
+    def __init__(self, network: torch.nn.Module, *, trained: bool) -> None:
+        from torch.nn.parameter import is_lazy
+
+        self._modules = [(m, m.training, dict(m._parameters), dict(m._buffers)) for m in network.modules()]
+        tensors = {id(t): t for t in (*network.parameters(), *network.buffers()) if not is_lazy(t)}
+        self._tensors = [(t, t.data, t.data.to("cpu", copy=True) if trained else None, t.grad) for t in tensors.values()]
+        for tensor in tensors.values():
+            tensor.grad = None  # set aside, or it would be converted with its tensor
+
+    def restore(self) -> None:
+        """Put everything back."""
+        for module, training, parameters, buffers in self._modules:
+            module.training = training
+            module._parameters.update(parameters)
+            module._buffers.update(buffers)
+        for tensor, data, values, gradient in self._tensors:
+            if values is not None:
+                data.copy_(values)
+            tensor.data = data
+            tensor.grad = gradient
+
+
+# --- steps -------------------------------------------------------------------------------------------------------------------------
+
+
+def _inference_step(called: Any, inputs: Any, keywords: Any, autocast: Callable[[], Any]) -> Callable[[], object]:
+    import torch
+
+    def step() -> object:
+        with torch.inference_mode(), autocast():
+            return called(*inputs, **keywords)
+
+    return step
+
+
+def _training_step(
+    network: torch.nn.Module,
+    called: Any,
+    inputs: Any,
+    keywords: Any,
+    loss_of: Callable[[Any], torch.Tensor],
+    autocast: Callable[[], Any],
+    precision: str,
+    device: torch.device,
+) -> Callable[[], object]:
+    import torch
+    from torch.nn.parameter import is_lazy
+
+    parameters = [p for p in network.parameters() if p.requires_grad]
+    if not parameters:
+        raise WorkloadError("the model has no parameters to train.", hint="Use --mode inference.")
+    optimizer = torch.optim.SGD(parameters, lr=LEARNING_RATE, momentum=MOMENTUM)
+    for parameter in parameters:
+        if not is_lazy(parameter):
+            # With a momentum of zero the first step gives what it would give without one, and computes what all later steps do.
+            optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
+    scaler = torch.amp.GradScaler(device.type, enabled=precision == "amp-fp16" and device.type == "cuda")
+
+    def step() -> object:
+        with torch.enable_grad():
+            optimizer.zero_grad(set_to_none=True)
+            with autocast():
+                loss = loss_of(called(*inputs, **keywords))
+            scaled: Any = scaler.scale(loss)
+            scaled.backward()
+            scaler.step(optimizer)
+            scaler.update()
+            return loss.detach()
+
+    return step
+
+
+def _explained(step: Callable[[], object], facts: Workload, device: torch.device, image_size: int | None) -> Callable[[], object]:
+    """``step``, with torch's complaints about the input turned into ours on the first call. ``image_size`` is the one asked for."""
+    checked = False
+
+    def run() -> object:
+        nonlocal checked
+        if checked:
+            return step()
+        try:
+            result = step()
+        except Exception as error:
+            refusal = _refusal(error, facts, device, image_size)
+            if refusal is None:
+                raise
+            raise refusal from error
+        checked = True
+        return result
+
+    return run
+
+
+def _refusal(error: Exception, facts: Workload, device: torch.device, image_size: int | None) -> WorkloadError | None:
+    """Why the first step failed, where the cause is what was asked for; None where it is not."""
+    text = str(error).strip()
+    first = text.splitlines()[0].rstrip(".!") if text else type(error).__name__
+    if isinstance(error, RooflinesError) or memory_shortage(error, facts, device) is not None:
+        return None
+    if "Expected more than 1 value per channel" in text:
+        return WorkloadError(
+            f"{facts.name} cannot train on a batch of {facts.batch_size}: {first}.",
+            hint="Use --batch-size 2 or more, or larger images.",
+        )
+    if facts.precision != "fp32" and _HALF.search(text):
+        return WorkloadError(
+            f"{facts.name} does not run in {facts.precision} on {device}: {first}.", hint="Use --precision fp32 or amp-bf16."
+        )
+    # A network that we made, with inputs that we made, from a size that the user chose: no mark of torch's many wordings is needed.
+    if image_size is not None:
+        return WorkloadError(
+            f"{facts.name} does not accept images of {image_size} x {image_size}: {first}.",
+            hint="Leave --image-size out for the size of its published weights, or try a larger one.",
+        )
+    return None
+
+
+def _store_channels_last(network: torch.nn.Module, inputs: Any, name: str) -> None:
+    """Weights of convolutions as NHWC (NDHWC in three dimensions); raises WorkloadError where nothing has that many dimensions."""
+    import torch
+
+    changed = any(t.dim() in _CHANNELS_LAST for t in tensors_in(inputs))
+    for parameter in network.parameters():
+        if parameter.dim() in _CHANNELS_LAST:
+            changed = True
+            parameter.data = parameter.data.contiguous(memory_format=getattr(torch, _CHANNELS_LAST[parameter.dim()]))
+    if not changed:
+        raise WorkloadError(f"--channels-last changes nothing in {name}: it has no images.", hint="Leave it out.")
+
+
+_CHANNELS_LAST = {4: "channels_last", 5: "channels_last_3d"}
+
+
+def _autocast(precision: str, device: torch.device) -> Callable[[], Any]:
+    import torch
+
+    if not precision.startswith("amp-"):
+        return contextlib.nullcontext
+    dtype = torch.bfloat16 if precision == "amp-bf16" else torch.float16
+    return lambda: torch.autocast(device.type, dtype=dtype)
+
+
+def _to_device(value: Any, device: torch.device, dtype: torch.dtype | None, channels_last: bool) -> Any:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        moved = value.to(device=device, dtype=dtype if value.is_floating_point() else None)
+        if channels_last and moved.dim() in _CHANNELS_LAST:
+            return moved.contiguous(memory_format=getattr(torch, _CHANNELS_LAST[moved.dim()]))
+        return moved
+    if isinstance(value, Mapping):
+        return {key: _to_device(item, device, dtype, channels_last) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        items = [_to_device(item, device, dtype, channels_last) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)  # a named tuple takes its fields one by one
+    return value
+
+
+def _as_arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if isinstance(inputs, Mapping):
+        return (), dict(inputs)
+    if isinstance(inputs, (tuple, list)):
+        return tuple(inputs), {}
+    return (inputs,), {}
+
+
+def _leading_size(inputs: Any) -> int | None:
+    """The first dimension of the first tensor in ``inputs``: what most people call the batch."""
+    import torch
+
+    if isinstance(inputs, torch.Tensor):
+        return int(inputs.shape[0]) if inputs.dim() else None
+    items = inputs.values() if isinstance(inputs, Mapping) else inputs if isinstance(inputs, (tuple, list)) else ()
+    for item in items:
+        size = _leading_size(item)
+        if size is not None:
+            return size
+    return None

@@ -1,0 +1,1 @@
+"""Whose time is it: counted calls own the time of what runs below them."""

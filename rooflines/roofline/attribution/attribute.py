@@ -1,0 +1,148 @@
+"""The time of a trace divided: every nanosecond goes to one operator call, to the unmodelled list, or to idle.
+
+Calls are counted (``resolvers/``), counted calls own what runs below them (``ownership.py``), and what they own becomes rows
+(``host.py`` on a CPU, ``device.py`` on a GPU).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rooflines.profiler.trace import intervals
+from rooflines.profiler.trace.calls import Calls
+from rooflines.profiler.trace.collectives import launched_by_collectives
+from rooflines.profiler.trace.intervals import Intervals
+from rooflines.profiler.trace.launches import launching
+from rooflines.profiler.trace.nesting import Mask
+from rooflines.profiler.trace.records import Int64s, Trace
+from rooflines.profiler.trace.stored_call import StoredCall
+from rooflines.profiler.trace.windows import belonging, earlier, lasting, step_window, whole_window
+from rooflines.profiler.trace.windows import inside as in_windows
+from rooflines.roofline.attribution.device import attribute_device
+from rooflines.roofline.attribution.host import attribute_host
+from rooflines.roofline.attribution.ownership import find_owners
+from rooflines.roofline.attribution.rows import Gap, Pieces, Row
+from rooflines.roofline.resolvers.counts import CompiledCalls, Context
+from rooflines.roofline.resolvers.resolve import count_calls
+from rooflines.units import counted, seconds
+
+# A note says what of the device's time is left out, from this share of the time that is counted.
+_WORTH_A_NOTE = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """The divided time of the window: rows + gaps + idle - overlap = span, where ``overlap_ns`` is time counted in two rows.
+
+    ``windows`` has a row for each profiler step, or one for the whole trace, and ``span_ns`` is their length: that of the steps
+    (``trace/windows.py``), or from the first to the last event. What else ran meanwhile is among the gaps. ``steps`` is the number of
+    profiler steps, 0 when there are none; ``graphs_ns`` the device time of what was launched as a graph. ``launch`` is the host event
+    that launched each device event (-1: not in the trace), ``earlier_ns`` the device time of work launched before the recording, which
+    is in no step. ``trace`` is the trace with all that a collective launched marked as communication. ``notes`` are sentences about
+    what was left out or inferred with doubt.
+    """
+
+    trace: Trace
+    rows: tuple[Row, ...]
+    gaps: tuple[Gap, ...]
+    pieces: Pieces
+    windows: Intervals
+    steps: int
+    span_ns: int
+    busy: Intervals
+    launch: Int64s
+    orphans: int
+    graphs_ns: int
+    earlier_ns: int = 0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def window(self) -> Intervals:
+        """The windows as one set of intervals."""
+        return intervals.union(self.windows[:, 0], self.windows[:, 1])
+
+    @property
+    def busy_ns(self) -> int:
+        """Time in which at least one operator (CPU) or device event (GPU) ran."""
+        return intervals.length(self.busy)
+
+    @property
+    def idle_ns(self) -> int:
+        """The rest of the span."""
+        return self.span_ns - self.busy_ns
+
+    @property
+    def overlap_ns(self) -> int:
+        """Time counted more than once."""
+        return sum(row.time_ns for row in self.rows) + sum(gap.time_ns for gap in self.gaps) - self.busy_ns
+
+
+def attribute(
+    trace: Trace,
+    calls: Calls,
+    parameter_elements: int | None = None,
+    parameter_dtype: str = "float32",
+    stored_calls: tuple[StoredCall, ...] = (),
+    compiled: CompiledCalls | None = None,
+) -> Attribution:
+    """Divide the time of the trace's steps, or of the whole trace when it has none: the time of the device when the trace has device
+    events, else that of the CPU. The other arguments are those of ``Context``."""
+    counts = count_calls(Context(trace, calls, parameter_elements, parameter_dtype, stored_calls, compiled))
+    ownership = find_owners(trace, calls, counts)
+    steps = step_window(trace, calls)
+    window = whole_window(trace, calls) if steps is None else steps
+    inside = np.ones(len(trace.host), bool) if steps is None else in_windows(trace.host.start_ns, steps)
+    launch, doubtful = launching(trace)
+    windows, earlier_ns, notes = window if steps is None else calls.steps, 0, (*calls.notes, *_ambiguous(doubtful))
+    if len(trace.device):
+        trace = launched_by_collectives(trace, calls, launch)
+        before = earlier(trace, launch) if steps is not None else np.zeros(len(trace.device), bool)
+        belongs = belonging(trace, window, inside, launch, before)
+        if steps is not None:
+            windows = lasting(windows, trace, launch, belongs, before)
+        window = intervals.union(windows[:, 0], windows[:, 1])
+        divided = attribute_device(trace, calls, counts, ownership, inside, launch, belongs, window)
+        earlier_ns = intervals.length(intervals.union(trace.device.start_ns[before], trace.device.end_ns[before]))
+        notes += (*_earlier_work(int(before.sum()), earlier_ns), *_left_out(trace, before, window))
+    else:
+        divided = attribute_host(trace, calls, window, counts, ownership, inside)
+    return Attribution(
+        trace=trace,
+        windows=windows,
+        steps=0 if steps is None else len(calls.steps),
+        span_ns=intervals.length(window),
+        launch=launch,
+        earlier_ns=earlier_ns,
+        notes=notes,
+        **divided._asdict(),
+    )
+
+
+def _ambiguous(ids: int) -> tuple[str, ...]:
+    """A note on correlation ids that several calls have."""
+    if not ids:
+        return ()
+    return (f"Correlation ids with several launches, of which the times told which launched what: {ids:,}.",)
+
+
+def _earlier_work(events: int, time_ns: int) -> tuple[str, ...]:
+    """A note on work that was launched before the recording began."""
+    if not events:
+        return ()
+    return (
+        f"{seconds(time_ns / 1e9)} of device time ({counted(events, 'event')}) was launched before the recording began and is in no "
+        "step.",
+    )
+
+
+def _left_out(trace: Trace, before: Mask, window: Intervals) -> tuple[str, ...]:
+    """A note on other device time outside of the steps, where it is worth one."""
+    device = trace.device
+    every = intervals.union(device.start_ns[~before], device.end_ns[~before])
+    inside_ns = intervals.length(intervals.intersect(every, window))
+    left_ns = intervals.length(every) - inside_ns
+    if left_ns <= _WORTH_A_NOTE * inside_ns:
+        return ()
+    return (f"{seconds(left_ns / 1e9)} of device time lies outside the steps and is not counted.",)

@@ -1,0 +1,77 @@
+"""The time of a CPU: an owner's time is its duration, or that of the wrapper around it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rooflines.profiler.trace import intervals
+from rooflines.profiler.trace.calls import Calls
+from rooflines.profiler.trace.intervals import Intervals
+from rooflines.profiler.trace.nesting import Mask, exclusive
+from rooflines.profiler.trace.records import OPERATOR, Int64s, Trace
+from rooflines.roofline.attribution.ownership import Ownership
+from rooflines.roofline.attribution.rows import DividedTime, Gap, Pieces, Row, grouped
+from rooflines.roofline.resolvers.counts import Counts
+
+
+def attribute_host(trace: Trace, calls: Calls, window: Intervals, counts: Counts, ownership: Ownership, inside: Mask) -> DividedTime:
+    """Divide the time of the operators that begin ``inside`` the window."""
+    host, owner = trace.host, ownership.owner
+    until = _window_end(host.start_ns, window)
+    duration = np.minimum(calls.end_ns, until) - host.start_ns
+    operators = np.flatnonzero((host.kind == OPERATOR) & inside)
+    # What an operator without an owner spends itself: its duration less that of the operators directly below it.
+    own = duration.copy()
+    parent_operator = np.where(calls.parent >= 0, calls.operator[np.maximum(calls.parent, 0)], -1)
+    nested = operators[parent_operator[operators] >= 0]
+    # One that outlasts its part of the window ends there: what it calls later is none of its time.
+    nested = nested[until[nested] == until[parent_operator[nested]]]
+    np.subtract.at(own, parent_operator[nested], duration[nested])
+    owned = ownership.outermost[inside[ownership.outermost]]
+    around = ownership.outermost[np.searchsorted(ownership.outermost, ownership.saved, side="right") - 1]
+    saved = ownership.saved[inside[ownership.saved] & inside[around] & (until[ownership.saved] == until[around])]
+    passed_through = operators[owner[operators] < 0]
+    events = np.concatenate((owner[owned], saved, passed_through))
+    time = np.concatenate((duration[owned], duration[saved], own[passed_through]))
+    np.subtract.at(time, np.searchsorted(owned, saved, side="right") - 1, duration[saved])
+    rows, gaps, row = _rows_and_gaps(trace, calls, counts, events, time)
+    counted = np.concatenate((owned, passed_through))
+    busy = intervals.union(host.start_ns[counted], host.start_ns[counted] + duration[counted])
+    # A wrapper's time is that of the operator in it.
+    lasting = np.concatenate((owned, saved, passed_through))
+    order = np.argsort(lasting, kind="stable")
+    events, lasting, row = events[order], lasting[order], row[order]
+    which, starts, ends = exclusive(host.thread[lasting], host.start_ns[lasting], host.start_ns[lasting] + duration[lasting])
+    return DividedTime(rows, gaps, Pieces(events[which], starts, ends, row[which]), busy)
+
+
+def _window_end(times_ns: Int64s, window: Intervals) -> Int64s:
+    """The end of the part of the window that each time lies in or follows; the time itself where there is no window."""
+    if not len(window):
+        return times_ns
+    at = np.maximum(np.searchsorted(window[:, 0], times_ns, side="right") - 1, 0)
+    ends: Int64s = window[at, 1]
+    return ends
+
+
+def _rows_and_gaps(
+    trace: Trace, calls: Calls, counts: Counts, events: Int64s, time_ns: Int64s
+) -> tuple[tuple[Row, ...], tuple[Gap, ...], Int64s]:
+    """The rows and gaps of these events, and the row of each event (-1: a gap)."""
+    keys, group = grouped(calls, counts.of_event, events)
+    times = np.zeros(len(keys), np.int64)
+    np.add.at(times, group, time_ns)
+    numbers = np.bincount(group, minlength=len(keys)) if len(group) else np.empty(0, np.int64)
+    rows: list[Row] = []
+    gaps: list[Gap] = []
+    row_of_key = np.full(len(keys), -1, np.int64)
+    for place, ((variant, module, phase), total, number) in enumerate(
+        zip(keys.tolist(), times.tolist(), numbers.tolist(), strict=True)
+    ):
+        call = counts.variants[variant]
+        if call.count.kind == "unknown":
+            gaps.append(Gap(call.signature.name, call.count.reason, number, total, module, phase, call.signature))
+        else:
+            row_of_key[place] = len(rows)
+            rows.append(Row(call.signature, call.count, module, phase, number, total, call.inferred))
+    return tuple(rows), tuple(gaps), row_of_key[group]

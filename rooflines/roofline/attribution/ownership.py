@@ -1,0 +1,81 @@
+"""Which call owns the time of each event.
+
+Walk each thread's call tree from the outermost operator. The first operator that has a count owns all that runs below it. Calls that
+only dispatch (composite) and calls without a count are passed through (``resolvers/dispatchers.py``), so that a trace counts the
+operators that a dispatch mode would see. An ATen operator that is passed through to a single owner with work is a wrapper: all of its
+time is that owner's (``aten::conv2d`` is a way to call ``aten::convolution``). Everything else that is passed through keeps the time
+that it spends itself, as dispatch overhead or as unmodelled time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rooflines.profiler.trace.calls import Calls
+from rooflines.profiler.trace.nesting import covered
+from rooflines.profiler.trace.records import OPERATOR, Int64s, Trace
+from rooflines.profiler.trace.signature import Signature
+from rooflines.roofline.formulas import Work
+from rooflines.roofline.resolvers.counts import Counts
+from rooflines.roofline.resolvers.dispatchers import enclosed
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """``owner`` is the operator call that owns each host event (-1: none). ``outermost`` are the events that are owned and lie in no
+    owned one: the owners, or the wrappers around them. ``saved`` are owners inside of others, whose time is not that of those."""
+
+    owner: Int64s
+    outermost: Int64s
+    saved: Int64s
+
+
+def find_owners(trace: Trace, calls: Calls, counts: Counts) -> Ownership:
+    """Find the owner of each host event."""
+    after = calls.after
+    owning = counts.where(lambda variant: variant.count.kind == "counted")
+    working = owning & counts.where(lambda variant: variant.count.work != Work())
+    free = ~covered(owning, after)
+    owning &= free
+
+    # A wrapper hides what it wraps: where something below it has no count, that is to be seen.
+    unknown = free & counts.where(lambda variant: variant.count.kind == "unknown")
+    wrapping = counts.where(lambda variant: variant.count.kind != "unknown" and variant.signature.name.startswith("aten::"))
+    wrapping &= free & ~owning
+    wrapping &= (enclosed(owning & working, after) == 1) & (enclosed(unknown, after) == 0)
+    wrapping &= ~covered(wrapping, after)
+
+    outermost = np.flatnonzero(wrapping | (owning & ~covered(wrapping, after)))
+    workers = np.flatnonzero(owning & working)
+    whose = outermost.copy()
+    wrappers = wrapping[outermost]
+    whose[wrappers] = workers[np.searchsorted(workers, outermost[wrappers])]
+    owner = np.full(len(after), -1, np.int64)
+    starts, lengths = outermost, after[outermost] - outermost
+    # Every event from an outermost one up to the end of what it encloses.
+    events = np.arange(lengths.sum()) + np.repeat(starts - np.cumsum(lengths) + lengths, lengths)
+    owner[events] = np.repeat(whose, lengths)
+    saved = _saved(trace, calls, owner)
+    for event in saved.tolist():
+        owner[event : after[event]] = event
+    return Ownership(owner, outermost, saved)
+
+
+def _saved(trace: Trace, calls: Calls, owner: Int64s) -> Int64s:
+    """The copies of an operand that autograd keeps for the backward before an owner changes the operand in place.
+
+    They are made first thing inside the owner's event, and are no part of its work: a dispatch mode sees a call of their own.
+    """
+    host, signatures = trace.host, trace.signatures
+    clones = np.flatnonzero((host.kind == OPERATOR) & np.array([name == "aten::clone" for name in trace.names], bool)[host.name])
+    clones = clones[(calls.parent[clones] == clones - 1) & (clones > 0)]
+    clones = clones[owner[clones - 1] == clones - 1]
+    pairs = zip(clones.tolist(), host.signature[clones - 1].tolist(), host.signature[clones].tolist(), strict=True)
+    return np.array([clone for clone, of, copy in pairs if _changes(signatures[of], signatures[copy].arg(0))], np.int64)
+
+
+def _changes(signature: Signature, operand: object) -> bool:
+    """Whether the call changes an operand like this one in place."""
+    return signature.name.endswith("_") and not signature.name.endswith("__") and signature.arg(0) == operand

@@ -1,0 +1,100 @@
+"""Rows and gaps: the time of counted calls and the time without a count, by signature, module and phase."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from rooflines.profiler.trace.calls import FORWARD, Calls
+from rooflines.profiler.trace.intervals import Intervals
+from rooflines.profiler.trace.records import Int64s, LaunchShape
+from rooflines.profiler.trace.signature import Signature
+from rooflines.roofline.formulas import CallCount
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchedKernel:
+    """What an operator ran on the device, by name: calls and nanoseconds, each event's duration, and the streams that it ran on.
+
+    ``shape`` is the grid and the block where all of its launches have the same one.
+    """
+
+    name: str
+    calls: int
+    time_ns: int
+    streams: tuple[int, ...] = ()
+    shape: LaunchShape | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """All calls of one counted (or composite) signature in one module and phase: nanoseconds and calls over the window.
+
+    ``inferred`` says what was inferred from other calls in the trace, None where nothing. ``exposed_ns`` is the time of its copies and
+    collectives that nothing of a higher priority hides, None where it has none (``partition.py`` on the priority).
+    """
+
+    signature: Signature
+    count: CallCount
+    module: int
+    phase: int
+    calls: int
+    time_ns: int
+    inferred: str | None = None
+    kernels: tuple[LaunchedKernel, ...] = ()
+    exposed_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Time without a count: an operator's or a kernel's, with the reason.
+
+    ``signature`` is None and ``module`` -1 where no operator launched it.
+    """
+
+    name: str
+    reason: str
+    calls: int
+    time_ns: int
+    module: int = -1
+    phase: int = FORWARD
+    signature: Signature | None = None
+    kernels: tuple[LaunchedKernel, ...] = ()
+    exposed_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """The busy time of the window in pieces: which event ran from when to when, and the index of its row (-1: a gap's).
+
+    ``event`` indexes the device events, or on a CPU the host events. Pieces of one thread of a CPU do not overlap; those of
+    streams may.
+    """
+
+    event: Int64s
+    start_ns: Int64s
+    end_ns: Int64s
+    row: Int64s
+
+
+class DividedTime(NamedTuple):
+    """The time of the windows divided among rows and gaps. ``busy`` is when anything ran, ``orphans`` the number of device events whose
+    launch is not in the trace, ``graphs_ns`` the device time of what was launched as a graph."""
+
+    rows: tuple[Row, ...]
+    gaps: tuple[Gap, ...]
+    pieces: Pieces
+    busy: Intervals
+    orphans: int = 0
+    graphs_ns: int = 0
+
+
+def grouped(calls: Calls, variants: Int64s, events: Int64s) -> tuple[Int64s, Int64s]:
+    """The distinct (variant, module, phase) among ``events`` and the group of each event."""
+    if not len(events):
+        return np.empty((0, 3), np.int64), np.empty(0, np.int64)
+    keys = np.stack((variants[events], calls.module[events], calls.phase[events].astype(np.int64)), axis=1)
+    distinct, group = np.unique(keys, axis=0, return_inverse=True)
+    return distinct, group.reshape(-1)

@@ -1,0 +1,1 @@
+"""The roofline model: lower bounds, headroom and bound classes of operators."""

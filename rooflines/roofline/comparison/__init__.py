@@ -1,0 +1,1 @@
+"""Two analyses compared row by row."""

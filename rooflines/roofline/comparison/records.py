@@ -1,0 +1,133 @@
+"""Two analyses compared, field by field as ``rooflines compare --format json`` shows it.
+
+A is the baseline: ``before`` is A's figure, ``after`` B's, a difference is B - A and a ratio B / A. Units
+are SI base units and stand in the field names; times, calls, FLOPs and bytes are per ``basis``, as in the two analyses. A field that is
+None is not known and is left out of the JSON.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from rooflines.profiler.records import Environment, Workload
+from rooflines.serial import from_plain, to_plain
+
+COMPARISON_SCHEMA = "rooflines.comparison/1"
+Kind = Literal["operator", "unmodelled", "idle", "overlap", "module"]
+Match = Literal["same", "precision", "batch", "shapes", "module", "name", "none"]
+Direction = Literal["slower", "faster", "same", "new", "gone"]
+
+
+class Subject(msgspec.Struct, frozen=True, kw_only=True):
+    """One side: where it was read from, what was run, and where."""
+
+    source: str
+    workload: Workload
+    environment: Environment
+    created: str = ""
+    status: str = "complete"
+
+
+class Fact(msgspec.Struct, frozen=True, kw_only=True):
+    """A fact of the environment or the workload that both sides know and that differs. ``unlike``: times are not comparable for it."""
+
+    name: str
+    before: str
+    after: str
+    unlike: bool = False
+
+
+class Pace(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole of both sides: the medians of ``timed steps`` or of ``traced steps``, or the two ``span``s of the traces.
+
+    ``ci95`` is the bootstrap interval of the ratio, from the durations of the single steps; it and ``exceeds_noise`` are absent where
+    either side has too few of them. It holds the noise from step to step, not that from one run to another.
+    """
+
+    of: Literal["timed steps", "traced steps", "span"]
+    before_s: float
+    after_s: float
+    ratio: float
+    ci95: tuple[float, float] | None = None
+    exceeds_noise: bool | None = None
+    before_count: int = 1
+    after_count: int = 1
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """What one side has in a row. Work is absent where there is no count, and ``reason`` says why there is none."""
+
+    module: str = ""
+    phase: str = ""
+    shapes: str = ""
+    precision: str | None = None
+    calls: int | float | None = None
+    time_s: float
+    flops: int | float | None = None
+    bytes: int | float | None = None
+    lower_bound_s: float | None = None
+    efficiency: float | None = None
+    bound: str | None = None
+    reason: str | None = None
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """One row. ``before`` is absent from what is new, ``after`` from what is gone.
+
+    ``match`` says which facts brought the two sides together: ``same`` all of module, phase, name, shapes and precision, else all but
+    the ``precision``, the ``batch`` (the first dimension of every shape), the ``shapes``, the ``module``; ``name`` the name alone.
+    The time of the row ``overlap`` is negative: what ran beside other work and is in two rows.
+    """
+
+    kind: Kind
+    name: str
+    direction: Direction
+    match: Match
+    difference_s: float
+    ratio: float | None = None
+    cause: str = ""
+    before: Figures | None = None
+    after: Figures | None = None
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """A comparison of B with the baseline A. ``verdict`` is the sentence that every report opens with.
+
+    The differences of ``rows`` sum to ``span_difference_s``: operators, what has no count, idle time, overlap. ``modules`` are each
+    with all that runs below them and do not add up. Both are sorted by the size of the difference.
+    """
+
+    schema: str = COMPARISON_SCHEMA
+    verdict: str = ""
+    a: Subject
+    b: Subject
+    basis: Literal["step", "trace"] = "step"
+    differs: tuple[Fact, ...] = ()
+    pace: Pace | None = None
+    span_before_s: float | None = None
+    span_after_s: float | None = None
+    span_difference_s: float | None = None
+    rows: tuple[Change, ...] = ()
+    modules: tuple[Change, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def unlike(self) -> tuple[Fact, ...]:
+        """The facts for which the times of the two sides are not comparable."""
+        return tuple(fact for fact in self.differs if fact.unlike)
+
+    def slower_than(self, fraction: float) -> bool:
+        """Whether B takes longer than A by more than ``fraction`` and, where the noise is known, by more than the noise."""
+        return self.pace is not None and self.pace.ratio > 1 + fraction and self.pace.exceeds_noise is not False
+
+    def to_dict(self) -> dict[str, Any]:
+        """The comparison as plain Python containers, exactly what ``--format json`` prints; what is not known is absent."""
+        plain: dict[str, Any] = to_plain(self)
+        return plain
+
+    @classmethod
+    def from_dict(cls, plain: dict[str, Any]) -> Comparison:
+        """The inverse of ``to_dict``; raises msgspec.ValidationError naming the field that does not fit."""
+        return from_plain(plain, cls)

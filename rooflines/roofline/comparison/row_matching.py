@@ -1,0 +1,202 @@
+"""Which rows of two analyses are the same operator: by everything first, then by less and less, so that a changed batch or name fits.
+
+Every step gives the same pairs with the sides exchanged, and takes time in proportion to the number of rows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from rooflines.roofline.analysis import Analysis, ModuleRow, OperatorRow, Unmodelled
+from rooflines.roofline.comparison.records import Figures, Kind, Match
+
+_FIRST_DIMENSION = re.compile(r"(?:^|(?<=, ))[0-9]+(?=x)")
+_NUMBERS = re.compile(r"([0-9]+)")
+
+
+class SideRow(NamedTuple):
+    """A row of one side."""
+
+    kind: Kind
+    name: str
+    figures: Figures
+
+
+class Pair(NamedTuple):
+    """A row of A and the row of B that belongs to it; None where there is none."""
+
+    match: Match
+    before: SideRow | None
+    after: SideRow | None
+
+
+def match_operators(before: Analysis, after: Analysis, *, by_module: bool = True) -> list[Pair]:
+    """All operators of both sides, in pairs or alone, those without a count included; modules are ignored unless ``by_module``."""
+    pairs: list[Pair] = []
+    ours, theirs = _operators(before.operators, by_module), _operators(after.operators, by_module)
+    for match, key in _OPERATOR_KEYS:
+        ours, theirs = _pair_off(pairs, match, key, ours, theirs)
+    gaps, their_gaps = _unmodelled(before), _unmodelled(after)
+    for match, key in _GAP_KEYS:
+        gaps, their_gaps = _pair_off(pairs, match, key, gaps, their_gaps)
+    # What has a count on one side only, because only one trace holds the shapes, or only one version of ours has the formula.
+    ours, their_gaps = _pair_off_names(pairs, ours, their_gaps, swapped=False)
+    theirs, gaps = _pair_off_names(pairs, theirs, gaps, swapped=True)
+    pairs += [Pair("none", row, None) for row in (*ours, *gaps)]
+    pairs += [Pair("none", None, row) for row in (*theirs, *their_gaps)]
+    return pairs
+
+
+def match_modules(before: Analysis, after: Analysis, operators: Iterable[Pair]) -> list[Pair]:
+    """The modules of both sides; one with another path belongs to the one that most of its operators were matched with."""
+    ours, theirs = {row.path: _module(row) for row in before.modules}, {row.path: _module(row) for row in after.modules}
+    pairs = [Pair("same", ours.pop(path), theirs.pop(path)) for path in [path for path in ours if path in theirs]]
+    votes: Counter[tuple[str, str]] = Counter()
+    for pair in operators:
+        if pair.before is not None and pair.after is not None:
+            votes.update(_renamed(pair.before.figures.module, pair.after.figures.module))
+    for (old, new), _ in sorted(votes.items(), key=lambda item: (-item[1], sorted(item[0]))):
+        if old in ours and new in theirs:
+            pairs.append(Pair("module", ours.pop(old), theirs.pop(new)))
+    pairs += [Pair("none", row, None) for row in ours.values()]
+    pairs += [Pair("none", None, row) for row in theirs.values()]
+    return pairs
+
+
+def _renamed(old: str, new: str) -> Iterator[tuple[str, str]]:
+    """What one operator says of its module and the modules around it, as long as these end alike.
+
+    ``encoder.layer.0.query`` that became ``blocks.0.query`` also says that ``encoder.layer.0`` became ``blocks.0`` and
+    ``encoder.layer`` ``blocks``.
+    """
+    parts, others = old.split("."), new.split(".")
+    while parts and others and parts != others:
+        yield ".".join(parts), ".".join(others)
+        if parts.pop() != others.pop():
+            break
+
+
+def _operators(rows: Sequence[OperatorRow], by_module: bool) -> list[SideRow]:
+    """The operators, those folded into one that a reader could not tell apart (they differ in strides or in arguments)."""
+    same: dict[Hashable, list[SideRow]] = defaultdict(list)
+    for row in rows:
+        figures = Figures(
+            module=row.module if by_module else "", phase=row.phase, shapes=row.shapes, precision=row.precision, calls=row.calls,
+            time_s=row.time_s, flops=row.flops, bytes=row.bytes, lower_bound_s=row.lower_bound_s,
+            efficiency=_efficiency(row.lower_bound_s, row.time_s), bound=row.bound,
+        )  # fmt: skip
+        found = SideRow("operator", row.name, figures)
+        same[_OPERATOR_KEYS[0][1](found)].append(found)
+    return [fold(group) for group in same.values()]
+
+
+def _unmodelled(analysis: Analysis) -> list[SideRow]:
+    rows: tuple[Unmodelled, ...] = analysis.coverage.unmodelled if analysis.coverage else ()
+    same: dict[Hashable, list[SideRow]] = defaultdict(list)
+    for row in rows:
+        figures = Figures(calls=row.calls, time_s=row.time_s, reason=row.reason)
+        same[row.name, row.reason].append(SideRow("unmodelled", row.name, figures))
+    return [fold(group) for group in same.values()]
+
+
+def _module(row: ModuleRow) -> SideRow:
+    figures = Figures(
+        module=row.path, calls=row.calls, time_s=row.time_s, flops=row.flops, bytes=row.bytes, lower_bound_s=row.lower_bound_s,
+        efficiency=row.efficiency,
+    )  # fmt: skip
+    return SideRow("module", row.type, figures)
+
+
+def fold(rows: Sequence[SideRow]) -> SideRow:
+    """Rows of one name as one: sums of their figures, and of their facts those in which they agree."""
+    if len(rows) == 1:
+        return rows[0]
+    sides = [row.figures for row in rows]
+    counted = [side for side in sides if side.flops is not None]
+    bounded = [side for side in sides if side.lower_bound_s is not None]
+    lower_s = sum(side.lower_bound_s or 0.0 for side in bounded) if bounded else None
+    folded = Figures(
+        module=_agreed([side.module for side in sides]) or "",
+        phase=_agreed([side.phase for side in sides]) or "",
+        shapes=_agreed([side.shapes for side in sides]) or "",
+        precision=_agreed([side.precision for side in sides]),
+        calls=sum(side.calls or 0 for side in sides),
+        time_s=sum(side.time_s for side in sides),
+        flops=sum(side.flops or 0 for side in counted) if counted else None,
+        bytes=sum(side.bytes or 0 for side in counted) if counted else None,
+        lower_bound_s=lower_s,
+        efficiency=_efficiency(lower_s, sum(side.time_s for side in bounded)),
+        bound=_agreed([side.bound for side in sides]),
+        reason=_agreed([side.reason for side in sides]),
+    )
+    return SideRow(rows[0].kind, rows[0].name, folded)
+
+
+def _agreed(values: Sequence[str | None]) -> str | None:
+    return values[0] if len(set(values)) == 1 else None
+
+
+def _efficiency(lower_s: float | None, time_s: float) -> float | None:
+    return lower_s / time_s if lower_s and time_s > 0 else None
+
+
+# What a pair has in common, the most first.
+_OPERATOR_KEYS: tuple[tuple[Match, Callable[[SideRow], Hashable]], ...] = (
+    ("same", lambda row: (row.figures.module, row.figures.phase, row.name, row.figures.shapes, row.figures.precision)),
+    ("precision", lambda row: (row.figures.module, row.figures.phase, row.name, row.figures.shapes)),
+    ("batch", lambda row: (row.figures.module, row.figures.phase, row.name, _FIRST_DIMENSION.sub("", row.figures.shapes))),
+    ("shapes", lambda row: (row.figures.module, row.figures.phase, row.name)),
+    ("module", lambda row: (row.figures.phase, row.name, row.figures.shapes)),
+    ("module", lambda row: (row.name, row.figures.shapes)),
+)
+_GAP_KEYS: tuple[tuple[Match, Callable[[SideRow], Hashable]], ...] = (
+    ("same", lambda row: (row.name, row.figures.reason)),
+    ("name", lambda row: row.name),
+)
+
+
+def _pair_off(
+    pairs: list[Pair], match: Match, key: Callable[[SideRow], Hashable], before: list[SideRow], after: list[SideRow]
+) -> tuple[list[SideRow], list[SideRow]]:
+    """Add the pairs that agree in ``key`` to ``pairs``; returns the rows left over. Of several, the largest work goes together."""
+    ours, theirs = _grouped(before, key), _grouped(after, key)
+    for value in [value for value in ours if value in theirs]:
+        old, new = ours[value], theirs[value]
+        most = min(len(old), len(new))
+        if max(len(old), len(new)) > 1:
+            old, new = sorted(old, key=_order), sorted(new, key=_order)
+        pairs += [Pair(match, *both) for both in zip(old[:most], new[:most], strict=True)]
+        ours[value], theirs[value] = old[most:], new[most:]
+    return [row for rows in ours.values() for row in rows], [row for rows in theirs.values() for row in rows]
+
+
+def _pair_off_names(
+    pairs: list[Pair], counted: list[SideRow], gaps: list[SideRow], *, swapped: bool
+) -> tuple[list[SideRow], list[SideRow]]:
+    """The same for rows with a count and rows without one, all of a name together."""
+    with_count, without = _grouped(counted, lambda row: row.name), _grouped(gaps, lambda row: row.name)
+    for name in [name for name in with_count if name in without]:
+        one, other = fold(with_count.pop(name)), fold(without.pop(name))
+        pairs.append(Pair("name", other, one) if swapped else Pair("name", one, other))
+    return [row for rows in with_count.values() for row in rows], [row for rows in without.values() for row in rows]
+
+
+def _grouped(rows: Iterable[SideRow], key: Callable[[SideRow], Hashable]) -> dict[Hashable, list[SideRow]]:
+    groups: dict[Hashable, list[SideRow]] = defaultdict(list)
+    for row in rows:
+        groups[key(row)].append(row)
+    return groups
+
+
+def _order(row: SideRow) -> tuple[object, ...]:
+    """The most work first; of equal work the layers in their order, 2 before 10."""
+    figures = row.figures
+    # A number of any length: no conversion, which Python refuses for thousands of digits.
+    layers = [(len(part), part) if index % 2 else (0, part) for index, part in enumerate(_NUMBERS.split(figures.module))]
+    return (
+        -(figures.flops or 0), -(figures.bytes or 0), layers, figures.phase, figures.shapes, figures.precision or "",
+        figures.reason or "", -(figures.calls or 0), -figures.time_s,
+    )  # fmt: skip

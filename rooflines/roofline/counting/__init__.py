@@ -1,0 +1,1 @@
+"""Work counted without running: our count and those of other counters."""

@@ -1,0 +1,372 @@
+"""What a function or a network must compute and move, operator by operator, without running it: ``rooflines.count``."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from operator import add
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from rooflines.errors import UsageError, WorkloadError
+from rooflines.profiler.records import StepMemory
+from rooflines.profiler.trace.calls import PHASES
+from rooflines.profiler.workloads.networks import tensors_in
+from rooflines.roofline.formulas import Work
+from rooflines.roofline.formulas import count as count_call
+from rooflines.roofline.module_rows import with_ancestors
+from rooflines.serial import to_plain
+from rooflines.units import binary_bytes
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    from rooflines.profiler.dispatch.recorder import StepCalls
+    from rooflines.profiler.records import Workload
+    from rooflines.profiler.workloads.options import Options
+    from rooflines.profiler.workloads.prepare import Prepared
+
+COUNT_SCHEMA = "rooflines.count/1"
+_PACKED = "run on real tensors, because quantized kernels read their packed weights"
+
+
+class OperatorCount(msgspec.Struct, frozen=True, kw_only=True):
+    """All calls of one operator with the same shapes in one module and phase; FLOPs and bytes are of all of them together.
+
+    ``kind`` is ``counted`` or ``unknown``; an unknown one has no figures and says why.
+    """
+
+    name: str
+    module: str
+    phase: str
+    shapes: str
+    category: str
+    calls: int
+    kind: Literal["counted", "unknown"] = "counted"
+    precision: str | None = None
+    engine: str | None = None
+    flops: int | None = None
+    matrix_flops: int | None = None
+    bytes: int | None = None
+    bytes_read: int | None = None
+    bytes_written: int | None = None
+    reason: str | None = None
+
+
+class ModuleCount(msgspec.Struct, frozen=True, kw_only=True):
+    """One module with everything that runs below it, forward and backward."""
+
+    path: str
+    type: str
+    calls: int
+    depth: int
+    flops: int
+    matrix_flops: int
+    bytes: int
+
+
+class Count(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """The totals of one step and what they are made of.
+
+    A FLOP is one addition or multiplication; ``bytes`` is compulsory traffic (docs/counting.md). ``coverage`` is the fraction of the
+    operator calls, views and allocations aside, that have a formula; the others are in ``operators`` as ``unknown`` with a reason and
+    in no total. ``tensors`` says whether the step ran on ``fake`` tensors (nothing was computed) or had to run on ``real`` ones, and
+    ``note`` why. ``memory`` is the step's memory at its peak, where that was asked for.
+    """
+
+    flops: int
+    matrix_flops: int
+    bytes: int
+    bytes_read: int
+    bytes_written: int
+    coverage: float
+    tensors: Literal["fake", "real"]
+    note: str = ""
+    memory: StepMemory | None = None
+    operator_rows: tuple[OperatorCount, ...] = msgspec.field(default=(), name="operators")
+    module_rows: tuple[ModuleCount, ...] = msgspec.field(default=(), name="modules")
+
+    @property
+    def other_flops(self) -> int:
+        """FLOPs outside of matrix products, convolutions and attention."""
+        return self.flops - self.matrix_flops
+
+    @cached_property
+    def operators(self) -> pd.DataFrame:
+        """A row for each distinct call of an operator in a module and phase, the most FLOPs first; the fields of ``OperatorCount``."""
+        return _frame(self.operator_rows, OperatorCount)
+
+    @cached_property
+    def modules(self) -> pd.DataFrame:
+        """A row for each module, in the order of their first call; the fields of ``ModuleCount``."""
+        return _frame(self.module_rows, ModuleCount)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The count as plain Python containers, what ``rooflines count --format json`` prints."""
+        plain: dict[str, Any] = {"schema": COUNT_SCHEMA, **to_plain(self)}
+        return plain
+
+
+def count(fn: Callable[..., Any], *inputs: Any, backward: bool = False, memory: bool = False, **keywords: Any) -> Count:
+    """Count one call ``fn(*inputs, **keywords)``; with ``backward`` also the back-propagation of the sum of its floating-point outputs.
+
+    ``fn`` is a module or any function of tensors. It runs on fake tensors: nothing is computed, parameters, gradients and buffers stay
+    as they are. Where its shapes depend on data, which fake tensors do not have, it runs once on the real ones, and the result says so.
+    With ``memory`` the result also tells how much memory the call holds at its peak, and what that is.
+
+    >>> rooflines.count(torch.nn.Linear(3, 5), torch.rand(2, 3)).matrix_flops
+    60
+
+    Raises UsageError when ``backward`` is asked of a function whose outputs need no gradient; what ``fn`` raises passes through.
+    """
+    import torch
+
+    from rooflines.profiler.dispatch.concrete_values import as_fake
+    from rooflines.profiler.dispatch.fakes import fake_mode_of, fake_tensors, is_quantized, needs_data, refused_by_a_rule
+    from rooflines.profiler.dispatch.memory import record_with_memory
+    from rooflines.profiler.dispatch.recorder import record as record_calls
+
+    record = record_with_memory if memory else record_calls
+    given = fake_mode_of(fn, inputs, keywords)
+
+    def step(of: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        positional, named = _tensors_as(of, (inputs, keywords))
+        output = fn(*positional, **named)
+        if backward:
+            _backward(output)
+
+    mode = given or fake_tensors()
+    reason = _PACKED
+    if not is_quantized(fn):
+        try:
+            return summarize(record(lambda: step(lambda tensor: as_fake(mode, tensor)), mode))
+        except Exception as error:
+            if given is not None or not (needs_data(error) or refused_by_a_rule(error)):
+                raise
+            reason = _why_real(error)
+    initialised = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    with torch.random.fork_rng([torch.cuda.current_device()] if initialised else []):
+        recording = record(lambda: step(_copy), None)
+    recording.reason = reason
+    return summarize(recording)
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkRecording:
+    """One step of a named network as it was recorded; ``mode`` is that of its fake tensors, None where it ran on real ones."""
+
+    prepared: Prepared
+    mode: FakeTensorMode | None
+    recording: StepCalls
+
+
+def count_network(name: str, options: Options, *, memory: bool = False) -> tuple[Workload, Count]:
+    """Count one step of a named network (torchvision, ``timm:``, ``hf:``, ``path/to/file.py:factory``) with the inputs it is made for.
+
+    The network is built of fake tensors, so that its size does not matter; where its shapes depend on data it is built and run for
+    real. Raises WorkloadError as ``rooflines profile`` does.
+    """
+    recorded = record_network(name, options, memory=memory)
+    return recorded.prepared.facts, summarize(recorded.recording)
+
+
+def record_network(name: str, options: Options, *, memory: bool = False) -> NetworkRecording:
+    """The recording that ``count_network`` counts. Its ``memory`` is that of the step after it: optimizers have their state by then."""
+    from rooflines.profiler.dispatch.concrete_values import Building
+    from rooflines.profiler.dispatch.fakes import fake_tensors, needs_data
+    from rooflines.profiler.dispatch.memory import record_with_memory
+    from rooflines.profiler.dispatch.recorder import record
+    from rooflines.profiler.workloads.prepare import prepare
+
+    mode = fake_tensors()
+    building = Building(mode)
+    reason = _PACKED
+    if not name.startswith("quantized_"):
+        try:
+            with mode, building:
+                prepared = prepare(name, options)
+            with prepared.flags():
+                recording = record(prepared.step, mode)
+                if memory:
+                    recording.memory = record_with_memory(prepared.step, mode, before=1).memory
+                return NetworkRecording(prepared, mode, recording)
+        except Exception as error:
+            if not needs_data(error):
+                raise
+            reason = _why_real(error)
+            _check_room(name, building.parameter_bytes * (3 if options.mode == "training" else 1), reason)
+    prepared = prepare(name, options)
+    with prepared.flags():
+        recording = record(prepared.step, None, restore=False)
+        if memory:
+            recording.memory = record_with_memory(prepared.step, None, restore=False).memory
+    recording.reason = reason
+    return NetworkRecording(prepared, None, recording)
+
+
+def _check_room(name: str, needed: int, reason: str) -> None:
+    """Raise WorkloadError where parameters (in training with gradients and momentum) are more than there is memory for."""
+    import psutil
+
+    free = psutil.virtual_memory().available
+    if needed > free:
+        raise WorkloadError(
+            f"{name} can only be counted when it is {reason}; they need {binary_bytes(needed)} and {binary_bytes(free)} are free.",
+            hint="Count it with fewer layers or experts: a folder with a config.json, or path/to/file.py:factory.",
+        )
+
+
+def _backward(output: Any) -> None:
+    import torch
+
+    losses = [tensor.sum() for tensor in tensors_in(output) if tensor.is_floating_point() and tensor.requires_grad]
+    if not losses:
+        raise UsageError(
+            "backward=True, but no floating-point output requires a gradient.",
+            hint="Call it outside of torch.no_grad(), and with parameters or inputs that require gradients.",
+        )
+    torch.autograd.backward(reduce(add, losses))
+
+
+def _tensors_as(of: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:
+    """``value`` with ``of(tensor)`` in place of its tensors: the caller's own get no gradient and are not written to.
+
+    A tensor that is given twice is one and the same afterwards, too: attention does other things with a query that is its key. Objects
+    that hold tensors, as a cache of keys and values does, are copied: a step that adds to one leaves the caller's as it was.
+    """
+    import torch
+    from torch.utils._pytree import tree_map
+
+    made: dict[int, torch.Tensor] = {}
+
+    def once(tensor: torch.Tensor) -> torch.Tensor:
+        if id(tensor) not in made:
+            made[id(tensor)] = of(tensor)
+        return made[id(tensor)]
+
+    def replaced(leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor):
+            return once(leaf)
+        return leaf if isinstance(leaf, _ATOMS) or callable(leaf) else _copy_with(once, leaf)
+
+    return tree_map(replaced, value)
+
+
+_ATOMS = (type(None), bool, int, float, complex, str, bytes)
+
+
+def _copy_with(of: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:
+    """A deep copy in which ``of(tensor)`` stands for each tensor; ``value`` itself where it cannot be copied or holds a module."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    class Copying(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func is not torch.Tensor.__deepcopy__:
+                return func(*args, **(kwargs or {}))
+            tensor, memo = args
+            if id(tensor) not in memo:
+                memo[id(tensor)] = of(tensor)
+            return memo[id(tensor)]
+
+    memo: dict[int, Any] = {}
+    try:
+        with Copying():
+            copied = copy.deepcopy(value, memo)
+    except Exception:  # what an object of the caller's raises when it is copied is its own affair
+        return value
+    return value if any(isinstance(item, torch.nn.Module) for item in memo.values()) else copied
+
+
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    with _disable_current_modes():  # the copy is no part of the step
+        return tensor.detach().clone().requires_grad_(tensor.requires_grad)
+
+
+def _why_real(error: BaseException) -> str:
+    text = str(error.__cause__ or error).strip().partition("\n")[0]
+    return f"run on real tensors, because fake ones were not enough ({text or type(error).__name__})"
+
+
+def summarize(recording: StepCalls) -> Count:
+    """The count of what a recorded step called."""
+    rows: list[OperatorCount] = []
+    total = Work()
+    inclusive: dict[str, list[int]] = {module.path: [0, 0, 0] for module in recording.modules}
+    working = counted = 0
+    for call, number in recording.calls.items():
+        found = count_call(call.signature, outputs=call.outputs)
+        path = recording.modules[call.module].path if call.module >= 0 else ""
+        if found.work == Work() or found.kind == "composite":
+            continue  # views, allocations, questions about a tensor
+        working += number
+        row = OperatorCount(
+            name=call.signature.name, module=path, phase=PHASES[call.phase], shapes=call.signature.shapes(), category=found.category,
+            calls=number, kind="unknown", reason=found.reason,
+        )  # fmt: skip
+        if found.work is not None:
+            counted += number
+            work = _times(found.work, number)
+            total += work
+            row = _with_work(row, work)
+            if call.module >= 0:
+                for ancestor in with_ancestors(path):
+                    if ancestor in inclusive:
+                        inclusive[ancestor] = [a + b for a, b in zip(inclusive[ancestor], _figures(work), strict=True)]
+        rows.append(row)
+    return Count(
+        flops=total.flops,
+        matrix_flops=total.matrix_flops,
+        bytes=total.bytes,
+        bytes_read=total.bytes_read,
+        bytes_written=total.bytes_written,
+        coverage=counted / working if working else 1.0,
+        tensors="fake" if recording.fake else "real",
+        note=recording.reason,
+        memory=recording.memory,
+        operator_rows=tuple(sorted(rows, key=lambda row: (-(row.flops or 0), -(row.bytes or 0), row.name, row.module))),
+        module_rows=_modules(recording, inclusive),
+    )
+
+
+def _times(work: Work, number: int) -> Work:
+    return Work(
+        work.matrix_flops * number, work.other_flops * number, work.bytes_read * number, work.bytes_written * number, work.precision
+    )
+
+
+def _figures(work: Work) -> tuple[int, int, int]:
+    return work.flops, work.matrix_flops, work.bytes
+
+
+def _with_work(row: OperatorCount, work: Work) -> OperatorCount:
+    return msgspec.structs.replace(
+        row, kind="counted", reason=None, precision=work.precision, engine=work.engine, flops=work.flops,
+        matrix_flops=work.matrix_flops, bytes=work.bytes, bytes_read=work.bytes_read, bytes_written=work.bytes_written,
+    )  # fmt: skip
+
+
+def _modules(recording: StepCalls, inclusive: dict[str, list[int]]) -> tuple[ModuleCount, ...]:
+    rows: dict[str, ModuleCount] = {}
+    for module, calls in zip(recording.modules, recording.module_calls, strict=True):
+        path = module.path
+        flops, matrix, size = inclusive[path]
+        depth = path.count(".") + 1 if path else 0
+        rows.setdefault(
+            path, ModuleCount(path=path, type=module.type, calls=calls, depth=depth, flops=flops, matrix_flops=matrix, bytes=size)
+        )
+    return tuple(rows.values())
+
+
+def _frame(rows: tuple[Any, ...], kind: type[msgspec.Struct]) -> pd.DataFrame:
+    import pandas as pd
+
+    names = [info.name for info in msgspec.structs.fields(kind)]
+    return pd.DataFrame({name: [getattr(row, name) for row in rows] for name in names}, columns=names)

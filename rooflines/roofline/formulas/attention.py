@@ -1,0 +1,483 @@
+"""Scaled dot-product attention in all its backends, forward and backward, and the fused encoder layers built on it.
+
+What counts is how many (query, key) pairs meet. Flash attention's own operators align a causal or windowed mask with the last query and
+the last key ("lower right"), every other operator with the first ("upper left"); for equally long sequences they are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+from typing import Final
+
+from rooflines.profiler.trace.signature import Argument, Signature, TensorArg
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
+from rooflines.roofline.formulas.costs import GELU, MEAN_AND_VARIANCE, SCALE_AND_SHIFT, SOFTMAX, SOFTMAX_FROM_LOG_SUM
+from rooflines.roofline.formulas.matmul import product_flops
+from rooflines.roofline.formulas.record import Work, matrix_precision_of
+from rooflines.roofline.formulas.table import Hints, formula, hinted_formula
+
+_NO_MASK: Final = 1 << 30  # the block size of flex attention's mask that masks nothing
+
+
+# --- pairs -------------------------------------------------------------------------------------------------------------------------
+
+
+def pairs(queries: int, keys: int, left: int | None = None, right: int | None = None, lower_right: bool = False) -> int:
+    """(query, key) pairs of one head: query i sees keys i - left to i + right of those that there are, None is no bound.
+
+    ``right=0`` is causal. ``lower_right`` counts i from the end: the last query is at the place of the last key.
+    """
+    offset = keys - queries if lower_right else 0
+    upto = queries * keys if right is None else _below(offset + right + 1, queries, keys)
+    return max(upto - (0 if left is None else _below(offset - left, queries, keys)), 0)
+
+
+def _below(first: int, queries: int, keys: int) -> int:
+    """Pairs with key < first + i, summed over the queries i: the integers from ``first`` on, each held between 0 and ``keys``."""
+    return _ramp(first + queries, keys) - _ramp(first, keys)
+
+
+def _ramp(end: int, cap: int) -> int:
+    """The sum of min(v, cap) over 0 <= v < end."""
+    inside = min(max(end, 0), cap)
+    return inside * (inside - 1) // 2 + max(end - cap, 0) * cap
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """The sizes of one attention: ``pairs`` is how many (query, key) pairs meet, over all batches and query heads.
+
+    ``rows`` are those that a forward keeps statistics of: [b, h, s_q], or [h, total] where sequences are packed.
+    """
+
+    pairs: int
+    query_depth: int
+    value_depth: int
+    rows: tuple[int, ...] = ()
+
+    @property
+    def scores_flops(self) -> int:
+        """q: [b, h, s_q, d] @ k: [b, h, d, s_k] -> scores: [b, h, s_q, s_k], or as much of it as is not masked."""
+        return product_flops(1, self.pairs, self.query_depth, 1)
+
+    @property
+    def values_flops(self) -> int:
+        """scores: [b, h, s_q, s_k] @ v: [b, h, s_k, d_v] -> out: [b, h, s_q, d_v]."""
+        return product_flops(1, self.pairs, self.value_depth, 1)
+
+
+# --- what a forward leaves for its backward: a log-sum-exp for each row, the state of the random numbers ---------------------------
+
+_SEED_AND_OFFSET: Final = 16  # two int64
+_RANDOM_STATE: Final = 16  # flash attention: two uint64
+_UNUSED: Final = 8  # and an uint64 that it returns for the sake of its signature
+
+
+def _nothing(args: Arguments, rows: tuple[int, ...]) -> int:
+    return 0
+
+
+def _log_sum(args: Arguments, rows: tuple[int, ...]) -> int:
+    """One number a row, float32 or wider."""
+    return prod(rows) * max(4, size_of(args.tensor("query").dtype))
+
+
+def _flash(args: Arguments, rows: tuple[int, ...]) -> int:
+    return _log_sum(args, rows) + _RANDOM_STATE + _UNUSED
+
+
+def _packed_flash(args: Arguments, rows: tuple[int, ...]) -> int:
+    return _log_sum(args, rows) + _RANDOM_STATE
+
+
+def _cudnn(args: Arguments, rows: tuple[int, ...]) -> int:
+    return _log_sum(args, rows) * args.flag("log_sum") + _SEED_AND_OFFSET
+
+
+def _efficient(args: Arguments, rows: tuple[int, ...]) -> int:
+    """The memory-efficient kernel pads each sequence's numbers to a multiple of 32."""
+    if args.optional("cum_q") is not None:  # [total, h] rows, but [b, h, longest] numbers
+        rows = (args.tensor("cum_q").numel - 1, rows[0], args.integer("max_q"))
+    return _cudnn(args, (*rows[:-1], -(-rows[-1] // 32) * 32))
+
+
+def _overrideable(args: Arguments, rows: tuple[int, ...]) -> int:
+    return _log_sum(args, rows) + _SEED_AND_OFFSET
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """How one operator takes its arguments: ``schema``, and which dimension of its tensors is the sequence.
+
+    ``lower_right`` is the alignment of its causal mask. ``statistics`` gives the bytes of what it returns beside the attention itself.
+    """
+
+    schema: str
+    sequence_axis: int = -2
+    lower_right: bool = False
+    statistics: Callable[[Arguments, tuple[int, ...]], int] = _nothing
+
+
+# --- the operators -----------------------------------------------------------------------------------------------------------------
+# Query, key and value are [b, h, s, d], or [b, s, h, d] where the sequence axis is -3. ``bias`` is the additive or boolean mask.
+
+_FLASH: Final = "query key value dropout=0.0 causal=False debug=False"
+_FLASH_FP8: Final = "query key value q_scale k_scale v_scale dropout=0.0 causal=False debug=False"
+_PACKED: Final = "query key value cum_q cum_k max_q max_k dropout causal debug"
+_VARLEN: Final = (
+    "query key value cum_q cum_k max_q max_k causal=False scale=None window=None gqa=False used_k=None pages=None splits=None"
+)
+_WINDOW: Final = "scale=None left=None right=None used_k=None alibi=None pages=None splits=None"
+_CUDNN: Final = "query key value bias log_sum dropout=0.0 causal=False"
+
+FORWARD: Final[dict[str, Backend]] = {
+    "aten::scaled_dot_product_attention": Backend("query key value bias=None dropout=0.0 causal=False"),
+    "aten::_scaled_dot_product_flash_attention": Backend(_FLASH, lower_right=True, statistics=_flash),
+    "aten::_scaled_dot_product_flash_attention_for_cpu": Backend(
+        "query key value dropout=0.0 causal=False bias=None", statistics=_log_sum
+    ),
+    "aten::_scaled_dot_product_efficient_attention": Backend(_CUDNN, statistics=_efficient),
+    "aten::_scaled_dot_product_cudnn_attention": Backend(_CUDNN, statistics=_cudnn),
+    "aten::_scaled_dot_product_fused_attention_overrideable": Backend(
+        "query key value bias=None dropout=0.0 causal=False", statistics=_overrideable
+    ),
+    "aten::_triton_scaled_dot_attention": Backend("query key value dropout=0.0"),
+    "aten::_flash_attention_forward": Backend(f"{_PACKED} {_WINDOW}", -3, lower_right=True, statistics=_flash),
+    "aten::_flash_attention_forward_no_dropout_inplace": Backend(
+        f"out {_PACKED} {_WINDOW}", -3, lower_right=True, statistics=_log_sum
+    ),
+    "torch_attn::_varlen_attn": Backend(_VARLEN, -3, lower_right=True, statistics=_packed_flash),
+    "torch_attn::_varlen_attn_out": Backend(f"out {_VARLEN}", -3, lower_right=True, statistics=_log_sum),
+    "aten::_efficient_attention_forward": Backend(
+        "query key value bias cum_q cum_k max_q max_k dropout mask_type log_sum=False scale=None used_k=None window=None",
+        -3, statistics=_efficient,
+    ),
+    "aten::_cudnn_attention_forward": Backend(
+        "query key value bias cum_q cum_k max_q max_k log_sum dropout=0.0 causal=False debug=False scale=None used_k=None pages=None",
+        statistics=_cudnn,
+    ),
+}  # fmt: skip
+
+_GRADIENT: Final = "grad query key value out log_sum"
+_PACKED_GRADIENT: Final = f"{_GRADIENT} cum_q cum_k max_q max_k dropout causal seed offset scale=None left=None right=None"
+_CUDNN_GRADIENT: Final = f"{_GRADIENT} seed offset bias cum_q cum_k max_q max_k dropout causal"
+
+BACKWARD: Final[dict[str, Backend]] = {
+    "aten::_scaled_dot_product_flash_attention_backward": Backend(_PACKED_GRADIENT, lower_right=True),
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": Backend(f"{_GRADIENT} dropout causal bias=None"),
+    "aten::_scaled_dot_product_efficient_attention_backward": Backend(
+        "grad query key value bias out log_sum seed offset dropout output_mask causal=False"
+    ),
+    "aten::_scaled_dot_product_cudnn_attention_backward": Backend(_CUDNN_GRADIENT),
+    "aten::_cudnn_attention_backward": Backend(_CUDNN_GRADIENT),
+    "aten::_scaled_dot_product_fused_attention_overrideable_backward": Backend(
+        "grad query key value bias output_mask out log_sum cum_q cum_k max_q max_k dropout causal seed offset"
+    ),
+    "aten::_flash_attention_backward": Backend(_PACKED_GRADIENT, -3, lower_right=True),
+    "torch_attn::_varlen_attn_backward": Backend(
+        f"{_GRADIENT} cum_q cum_k max_q max_k causal seed scale=None window=None", -3, lower_right=True
+    ),
+    "aten::_efficient_attention_backward": Backend(
+        "grad query key value bias out cum_q cum_k max_q max_k log_sum dropout seed offset mask_type bias_needs_gradient scale=None"
+        " splits=None window=None", -3,
+    ),
+}  # fmt: skip
+
+
+# --- one attention -----------------------------------------------------------------------------------------------------------------
+
+
+def _bounds(args: Arguments, backend: Backend) -> tuple[int | None, int | None, bool]:
+    """How far a query sees to its left and right (None: to the end), and whether places count from the end."""
+    if args.has("mask_type"):  # memory-efficient attention: 1 is causal from the upper left, 2 from the lower right
+        kind, window = args.value("mask_type"), _bound(args.value("window"))
+        if isinstance(kind, bool) or kind not in (0, 1, 2):
+            raise NotCounted("arguments of another version of this operator")
+        if window and not kind:
+            raise NotCounted("a window without a causal mask")
+        # a window of w is the query's own place and the w - 1 before it
+        return window - 1 if window else None, 0 if kind else None, kind == 2
+    window = args.value("window", absent=None)
+    if isinstance(window, tuple):
+        left, right = map(_bound, window)
+    else:
+        left, right = (_bound(args.value(name, absent=None)) for name in ("left", "right"))
+    return left, 0 if args.flag("causal", absent=False) else right, backend.lower_right
+
+
+def _bound(value: Argument) -> int | None:
+    """A window's size; none and negative ones are no bound."""
+    return value if isinstance(value, int) and value >= 0 else None
+
+
+def _sizes(args: Arguments, backend: Backend) -> Attention:
+    query, key, value = args.tensor("query"), args.tensor("key"), args.tensor("value")
+    if query.dtype.startswith("complex"):
+        raise NotCounted("no formula for attention over complex numbers")
+    if args.optional("used_k") is not None:
+        raise NotCounted("how many keys each sequence uses is not recorded")
+    if args.optional("pages") is not None:
+        raise NotCounted("keys and values are in pages, whose use is not recorded")
+    if len(query.shape) < -backend.sequence_axis or len(query.shape) != len(key.shape):
+        raise NotCounted("query and key differ in dimensions")
+    bounds = _bounds(args, backend)
+    if args.optional("cum_q") is not None or args.optional("cum_k") is not None:  # [total, h, d]
+        rows: tuple[int, ...] = (query.shape[-2], query.shape[-3])
+        meeting = query.shape[-2] * _packed_pairs(args, *bounds)
+    else:
+        if backend.sequence_axis == -2:
+            rows, keys = query.shape[:-1], key.shape[-2]
+        else:
+            rows, keys = (*query.shape[:-3], query.shape[-2], query.shape[-3]), key.shape[-3]
+        meeting = prod(rows[:-1]) * pairs(rows[-1], keys, *bounds)
+    return Attention(meeting, query.shape[-1], value.shape[-1], rows)
+
+
+def _packed_pairs(args: Arguments, left: int | None, right: int | None, lower_right: bool) -> int:
+    """(query, key) pairs of one head over all sequences of a batch packed into [total, h, d].
+
+    ``cum_q`` and ``cum_k`` say where each sequence ends, which is not recorded; the longest length and the total are. Where they show
+    that all are equally long the count is exact, and without a mask it is enough that the queries are, or the keys.
+    """
+    batch = (args.optional("cum_q") or args.tensor("cum_k")).numel - 1
+    queries, keys = args.tensor("query").shape[-3], args.tensor("key").shape[-3]
+    longest_query, longest_key = args.integer("max_q"), args.integer("max_k")
+    equal_queries, equal_keys = batch * longest_query == queries, batch * longest_key == keys
+    if equal_queries and equal_keys:
+        return batch * pairs(longest_query, longest_key, left, right, lower_right)
+    if left is None and right is None and (equal_queries or equal_keys):
+        return longest_query * keys if equal_queries else queries * longest_key
+    raise NotCounted("sequences of different lengths are packed into one tensor, and their lengths are not recorded")
+
+
+def _dropout(args: Arguments) -> bool:
+    value = args.value("dropout") if args.has("dropout") and args.recorded("dropout") else 0.0
+    return isinstance(value, int | float) and value > 0
+
+
+def _forward(signature: Signature, backend: Backend) -> Work:
+    args = Arguments(signature, backend.schema)
+    query, value = args.tensor("query"), args.tensor("value")
+    sizes = _sizes(args, backend)
+    bias, alibi = args.optional("bias"), args.optional("alibi")
+    # scale, softmax; add the mask; add slope * distance; draw, multiply
+    cost = 1 + SOFTMAX + (bias is not None) + 2 * (alibi is not None) + 2 * _dropout(args)
+    others = [args.optional(name) for name in ("cum_q", "cum_k", "q_scale", "k_scale", "v_scale")]
+    itemsize = 2 if query.dtype.startswith("float8") else size_of(query.dtype)  # of 8-bit inputs the result is bfloat16
+    return Work(
+        matrix_flops=sizes.scores_flops + sizes.values_flops,
+        other_flops=sizes.pairs * cost,
+        bytes_read=size(query, args.tensor("key"), value, bias, alibi, *others),
+        bytes_written=prod(sizes.rows) * value.shape[-1] * itemsize + backend.statistics(args, sizes.rows),
+        precision=matrix_precision_of(query.dtype),
+    )
+
+
+def _backward(signature: Signature, backend: Backend) -> Work:
+    """The scores again, then two products for each of the forward's two: 5 where the forward has 2.
+
+    p = exp(scores - log_sum); the gradient of p is grad @ v^T, that of the scores p * (that - the row's sum of grad * out).
+    """
+    args = Arguments(signature, backend.schema)
+    grad, query = args.tensor("grad"), args.tensor("query")
+    inputs = [query, args.tensor("key"), args.tensor("value")]
+    sizes = _sizes(args, backend)
+    bias, random = args.optional("bias"), _dropout(args)
+    # scale, add the mask, p; its gradient (2), scale; of p and its gradient what was dropped
+    cost = 1 + (bias is not None) + SOFTMAX_FROM_LOG_SUM + 3 + 4 * random
+    saved = [args.optional(name) for name in ("out", "log_sum", "cum_q", "cum_k")]
+    state = [args.optional(name) for name in ("seed", "offset")] if random else []
+    of_bias = bias if bias is not None and _bias_gradient(args) else None
+    return Work(
+        matrix_flops=sizes.scores_flops + 2 * (sizes.scores_flops + sizes.values_flops),
+        other_flops=sizes.pairs * cost + 2 * grad.numel,
+        bytes_read=size(grad, *inputs, bias, *saved, *state),
+        bytes_written=written(*inputs, of_bias),
+        precision=matrix_precision_of(query.dtype),
+    )
+
+
+def _bias_gradient(args: Arguments) -> bool:
+    if args.has("bias_needs_gradient"):
+        return args.flag("bias_needs_gradient")
+    return args.has("output_mask") and args.mask("output_mask", 4)[3]
+
+
+# Over 8-bit floating-point numbers flash attention takes three scales more.
+_FP8: Final[dict[str, Backend]] = {
+    "aten::_scaled_dot_product_flash_attention": Backend(_FLASH_FP8, lower_right=True, statistics=_flash),
+    "aten::_flash_attention_forward": Backend(f"{_PACKED} q_scale k_scale v_scale {_WINDOW}", -3, lower_right=True, statistics=_flash),
+}
+
+
+def _flash_forward(signature: Signature) -> Work:
+    query = signature.arg(0)
+    eighth = isinstance(query, TensorArg) and query.dtype.startswith("float8")
+    return _forward(signature, (_FP8 if eighth else FORWARD)[signature.name])
+
+
+for _name, _backend in FORWARD.items():
+    formula(_name, category="attention")(_flash_forward if _name in _FP8 else partial(_forward, backend=_backend))
+for _name, _backend in BACKWARD.items():
+    formula(_name, category="attention")(partial(_backward, backend=_backend))
+
+
+@formula("aten::_scaled_dot_product_attention_math", "aten::_scaled_dot_product_attention_math_for_mps", category="attention")
+def _math(signature: Signature) -> Work:
+    """The whole product, masked afterwards: causal attention costs what any does. It returns the probabilities too."""
+    args = Arguments(signature, "query key value bias=None dropout=0.0 causal=False dropout_mask=None")
+    query, key, value = (args.tensor(name) for name in ("query", "key", "value"))
+    bias, given = args.optional("bias"), args.optional("dropout_mask")
+    scores = prod(query.shape[:-1]) * key.shape[-2]  # [..., s_q, s_k]
+    sizes = Attention(scores, query.shape[-1], value.shape[-1])
+    masked = bias is not None or (args.recorded("causal") and args.flag("causal"))
+    return Work(
+        matrix_flops=sizes.scores_flops + sizes.values_flops,
+        other_flops=scores * (1 + SOFTMAX + masked + 2 * _dropout(args)),
+        bytes_read=size(query, key, value, bias, given),
+        bytes_written=(prod(query.shape[:-1]) * value.shape[-1] + scores) * size_of(query.dtype),
+        precision=matrix_precision_of(query.dtype),
+    )
+
+
+# --- flex attention ----------------------------------------------------------------------------------------------------------------
+
+
+def _flex_pairs(args: Arguments) -> Attention:
+    """All pairs. Which blocks of scores a mask leaves out is in its values: only a call without one can be counted."""
+    query, key, value = (args.tensor(name) for name in ("query", "key", "value"))
+    mask = args.value("block_mask")
+    # (..., query block, key block, function); a call without a mask has one block for everything
+    if not isinstance(mask, tuple) or len(mask) < 3 or mask[-3:-1] != (_NO_MASK, _NO_MASK):
+        raise NotCounted("which blocks a mask leaves out is not recorded")
+    rows = query.shape[:-1]
+    return Attention(prod(rows) * key.shape[-2], query.shape[-1], value.shape[-1], rows)
+
+
+@hinted_formula("higher_order::flex_attention", category="attention")
+def _flex(signature: Signature, hints: Hints) -> Work:
+    """Scores and values over all pairs; what the user's function does to a score is not known and not counted."""
+    args = Arguments(signature, "query key value score_function block_mask scale options buffers=() mask_buffers=()")
+    sizes = _flex_pairs(args)
+    query = args.tensor("query")
+    return Work(
+        matrix_flops=sizes.scores_flops + sizes.values_flops,
+        other_flops=sizes.pairs * (1 + SOFTMAX),
+        bytes_read=size(query, args.tensor("key"), args.tensor("value"), *args.tensors("buffers")),
+        bytes_written=written(*hints.results(signature)),
+        precision=matrix_precision_of(query.dtype),
+    )
+
+
+@hinted_formula("higher_order::flex_attention_backward", category="attention")
+def _flex_backward(signature: Signature, hints: Hints) -> Work:
+    """5 products, as the other backwards."""
+    args = Arguments(
+        signature,
+        "query key value out log_sum grad grad_log_sum forward joint block_mask scale options buffers=() mask_buffers=()",
+    )
+    sizes = _flex_pairs(args)
+    inputs = [args.tensor(name) for name in ("query", "key", "value")]
+    saved = [args.optional(name) for name in ("out", "log_sum", "grad", "grad_log_sum")]
+    return Work(
+        matrix_flops=sizes.scores_flops + 2 * (sizes.scores_flops + sizes.values_flops),
+        other_flops=sizes.pairs * (1 + SOFTMAX_FROM_LOG_SUM + 3) + 2 * prod(sizes.rows) * sizes.value_depth,
+        bytes_read=size(*inputs, *saved, *args.tensors("buffers")),
+        bytes_written=written(*hints.results(signature)),
+        precision=matrix_precision_of(inputs[0].dtype),
+    )
+
+
+# --- fused layers ------------------------------------------------------------------------------------------------------------------
+
+
+def _self_attention(tokens: int, keys: int, batch: int, width: int, heads: int, masked: bool) -> tuple[int, int]:
+    """Matrix and other FLOPs of packed projections, attention and output projection, biases counted apart."""
+    attention = Attention(batch * heads * tokens * keys, width // heads, width // heads)
+    matrix = (
+        product_flops(batch, tokens, width, width)  # query projection [b, s, e] @ [e, e]
+        + 2 * product_flops(batch, keys, width, width)  # key and value projections
+        + attention.scores_flops
+        + attention.values_flops
+        + product_flops(batch, tokens, width, width)  # output projection
+    )
+    biases = batch * width * (2 * tokens + 2 * keys)
+    return matrix, biases + attention.pairs * (1 + SOFTMAX + masked)
+
+
+def _once(tensors: list[TensorArg]) -> int:
+    """Bytes of tensors that are one and the same in self-attention, which alike shapes mean in all but rare calls."""
+    return sum(size(tensor) for tensor in set(tensors))
+
+
+@formula("aten::_native_multi_head_attention", "aten::_triton_multi_head_attention", category="attention")
+def _multi_head(signature: Signature) -> Work:
+    fields = "query key value embed_dim num_heads qkv_weight qkv_bias proj_weight proj_bias mask=None"
+    if signature.name == "aten::_native_multi_head_attention":
+        fields += " need_weights=True average=True"
+    args = Arguments(signature, fields)
+    query, key = args.tensor("query"), args.tensor("key")
+    batch, tokens, width = query.shape
+    keys, heads = key.shape[1], args.integer("num_heads")
+    matrix, other = _self_attention(tokens, keys, batch, width, heads, args.optional("mask") is not None)
+    parameters = [args.optional(name) for name in ("qkv_weight", "qkv_bias", "proj_weight", "proj_bias", "mask")]
+    weights = 0
+    if args.flag("need_weights", absent=False):
+        weights = batch * tokens * keys * (1 if args.flag("average") else heads)
+        other += batch * heads * tokens * keys if args.flag("average") else 0
+    return Work(
+        matrix_flops=matrix,
+        other_flops=other,
+        bytes_read=_once([query, key, args.tensor("value")]) + size(*parameters),
+        bytes_written=(query.numel + weights) * size_of(query.dtype),
+        precision=matrix_precision_of(query.dtype),
+    )
+
+
+@formula("aten::_transformer_encoder_layer_fwd", category="attention")
+def _encoder_layer(signature: Signature) -> Work:
+    """Self-attention, two residual additions, two layer norms, and two linear layers with an activation between them."""
+    args = Arguments(
+        signature,
+        "src embed_dim num_heads qkv_weight qkv_bias proj_weight proj_bias use_gelu norm_first eps norm_weight_1 norm_bias_1"
+        " norm_weight_2 norm_bias_2 ffn_weight_1 ffn_bias_1 ffn_weight_2 ffn_bias_2 mask=None mask_type=None",
+    )
+    src, hidden = args.tensor("src"), args.tensor("ffn_weight_1").shape[0]
+    batch, tokens, width = src.shape
+    matrix, other = _self_attention(tokens, tokens, batch, width, args.integer("num_heads"), args.optional("mask") is not None)
+    rows = batch * tokens
+    matrix += 2 * product_flops(1, rows, width, hidden)  # [r, e] @ [e, f] and [r, f] @ [f, e]
+    other += rows * (hidden + width)  # their biases
+    other += rows * hidden * (GELU if args.flag("use_gelu") else 1)
+    other += 2 * src.numel * (1 + MEAN_AND_VARIANCE + 2 * SCALE_AND_SHIFT)  # residual and layer norm, twice
+    parameters = [
+        args.optional(f"{name}{suffix}")
+        for name, suffixes in (
+            ("qkv_", ("weight", "bias")), ("proj_", ("weight", "bias")), ("norm_", ("weight_1", "bias_1", "weight_2", "bias_2")),
+            ("ffn_", ("weight_1", "bias_1", "weight_2", "bias_2")),
+        )
+        for suffix in suffixes
+    ]  # fmt: skip
+    return Work(
+        matrix_flops=matrix,
+        other_flops=other,
+        bytes_read=size(src, *parameters, args.optional("mask")),
+        bytes_written=src.numel * size_of(src.dtype),
+        precision=matrix_precision_of(src.dtype),
+    )
+
+
+@formula("aten::_transform_bias_rescale_qkv", category="attention")
+def _split_heads(signature: Signature) -> Work:
+    """[b, s, 3e] plus its bias, the query third scaled, laid out by head."""
+    args = Arguments(signature, "qkv bias num_heads")
+    qkv, bias = args.tensor("qkv"), args.tensor("bias")
+    return Work(
+        other_flops=qkv.numel + qkv.numel // 3,
+        bytes_read=size(qkv, bias),
+        bytes_written=qkv.numel * size_of(qkv.dtype),
+        precision=matrix_precision_of(qkv.dtype),
+    )

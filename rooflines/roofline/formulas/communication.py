@@ -1,0 +1,131 @@
+"""Collectives and messages between ranks: the bytes that this rank must read from and write to its own memory, once each.
+
+The link between the devices bounds them, no ceiling of this device does: they are counted, and no least time is claimed for them. What
+passes through the link depends on the algorithm (a ring sends an all-reduce's tensor nearly twice); neither that nor the arithmetic of
+a reduction is counted. A call does not say which rank makes it. So a broadcast's tensor counts as written (its root reads as much
+instead), and of a reduction or gathering to one rank what every rank reads counts, not what only the root writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from math import prod
+from typing import Final
+
+from rooflines.profiler.trace.signature import Argument, Signature, TensorArg
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of
+from rooflines.roofline.formulas.record import Work
+from rooflines.roofline.formulas.table import formula, words
+
+# Operators by their first arguments: what they read, what they write, and what they read and write in place.
+_BY_SCHEMA: Final[dict[str, str]] = {
+    "in_place": "c10d::allreduce_ c10d::allreduce_coalesced_ _c10d_functional::all_reduce_ _c10d_functional::all_reduce_coalesced_"
+    " nccl:all_reduce gloo:all_reduce symm_mem::two_shot_all_reduce_ symm_mem::multimem_all_reduce_",
+    "read": "c10d::reduce_ c10d::send c10d::check_for_nan _c10d_functional::isend nccl:reduce gloo:reduce nccl:send gloo:send",
+    "written": "c10d::broadcast_ c10d::recv_ c10d::recv_any_source_ _c10d_functional::broadcast_ _c10d_functional::broadcast"
+    " _c10d_functional::irecv nccl:broadcast gloo:broadcast nccl:recv gloo:recv",
+    "written read": "c10d::allgather_ c10d::_allgather_base_ c10d::allgather_coalesced_ c10d::allgather_into_tensor_coalesced_"
+    " c10d::reduce_scatter_ c10d::_reduce_scatter_base_ c10d::reduce_scatter_tensor_coalesced_ c10d::alltoall_ c10d::alltoall_base_"
+    " c10d::scatter_ c10d::gather_ c10d::gather_into_tensor_",
+    "": "c10d::barrier c10d::monitored_barrier_ _c10d_functional::wait_tensor _c10d_functional::_wrap_tensor_autograd"
+    " nccl:all_reduce_barrier gloo:barrier",
+}
+# Only the root has the other side's tensors: the list is empty elsewhere.
+_ROOTED: Final = frozenset({"c10d::scatter_", "c10d::gather_"})
+
+
+def _flat(value: Argument) -> Iterator[TensorArg]:
+    """The tensors in a tensor, a list of tensors, or a list of such lists."""
+    if isinstance(value, TensorArg):
+        yield value
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _flat(item)
+
+
+def _tensors(args: Arguments, name: str, *, may_be_empty: bool = False) -> tuple[TensorArg, ...]:
+    value = args.value(name)
+    tensors = tuple(_flat(value))
+    if value is None or not (tensors or may_be_empty):
+        raise NotCounted("tensors of the list not recorded")  # long lists, and lists of lists, in traces
+    return tensors
+
+
+def _exchange(signature: Signature, schema: str) -> Work:
+    """The tensors that the call was given, by the names in ``schema``."""
+    args = Arguments(signature, schema)
+    moved = {name: size(*_tensors(args, name, may_be_empty=signature.name in _ROOTED)) for name in words(schema)}
+    both = moved.get("in_place", 0)
+    return Work(bytes_read=moved.get("read", 0) + both, bytes_written=moved.get("written", 0) + both)
+
+
+for _schema, _names in _BY_SCHEMA.items():
+    formula(*words(_names), category="communication")(partial(_exchange, schema=_schema))
+
+
+# Functional forms return what they write.
+
+
+def _returned(inputs: tuple[TensorArg, ...], ratio: tuple[int, int] = (1, 1)) -> Work:
+    """Results of ``ratio`` times as many elements as the inputs."""
+    elements = [tensor.numel * ratio[0] // ratio[1] * size_of(tensor.dtype) for tensor in inputs]
+    return Work(bytes_read=size(*inputs), bytes_written=sum(elements))
+
+
+@formula("_c10d_functional::all_reduce", "_c10d_functional::all_reduce_coalesced", "_dtensor::shard_dim_alltoall",
+         "symm_mem::one_shot_all_reduce", "symm_mem::multimem_one_shot_all_reduce", category="communication")  # fmt: skip
+def _same_size(signature: Signature) -> Work:
+    return _returned(_tensors(Arguments(signature, "inputs"), "inputs"))
+
+
+_GATHERS: Final = ("all_gather_into_tensor", "all_gather_into_tensor_coalesced", "all_gather_into_tensor_out")
+_SCATTERS: Final = ("reduce_scatter_tensor", "reduce_scatter_tensor_coalesced", "reduce_scatter_tensor_out")
+
+
+@formula(*(f"_c10d_functional::{name}" for name in _GATHERS), "_c10d_functional_autograd::all_gather_into_tensor",
+         category="communication")  # fmt: skip
+def _all_gather(signature: Signature) -> Work:
+    args = Arguments(signature, "inputs group_size")
+    return _returned(_tensors(args, "inputs"), (args.integer("group_size"), 1))
+
+
+@formula(*(f"_c10d_functional::{name}" for name in _SCATTERS), "_c10d_functional_autograd::reduce_scatter_tensor",
+         category="communication")  # fmt: skip
+def _reduce_scatter(signature: Signature) -> Work:
+    args = Arguments(signature, "inputs operation group_size")
+    return _returned(_tensors(args, "inputs"), (1, args.integer("group_size")))
+
+
+@formula("_c10d_functional::all_to_all_single", "_c10d_functional_autograd::all_to_all_single", category="communication")
+def _all_to_all(signature: Signature) -> Work:
+    """Rows sent and rows received; as many where no sizes are given."""
+    args = Arguments(signature, "input output_split_sizes")
+    inputs = args.tensor("input")
+    rows = sum(args.sizes("output_split_sizes")) or (inputs.shape[0] if inputs.shape else 1)
+    return Work(bytes_read=size(inputs), bytes_written=rows * prod(inputs.shape[1:]) * size_of(inputs.dtype))
+
+
+# Kineto notes what a collective sends and receives at the event that a process group leaves: how its name begins, without underscores
+# -> is it read, is it written. The first that fits counts.
+_NOTED: Final[dict[str, tuple[bool, bool]]] = {
+    "allreduce": (True, True), "allgather": (True, True), "reducescatter": (True, True), "alltoall": (True, True),
+    "broadcast": (False, True), "reduce": (True, False), "gather": (True, False), "scatter": (False, True), "send": (True, False),
+    "recv": (False, True), "barrier": (False, False), "wait": (False, False),
+}  # fmt: skip
+
+
+@formula("record_param_comms", category="communication")
+def _noted(signature: Signature) -> Work:
+    """Collective, elements sent and received, dtype: the event's metadata, which the trace reader gives as arguments."""
+    args = Arguments(signature, "collective elements_in elements_out dtype")
+    collective = str(args.value("collective")).replace("_", "")
+    moved = next((moved for name, moved in _NOTED.items() if collective.startswith(name)), None)
+    if moved is None or collective.endswith("sparse"):
+        raise NotCounted("collective not recorded")
+    read, written = moved
+    itemsize = size_of(args.dtype("dtype", "")) if read or written else 0
+    return Work(
+        bytes_read=args.integer("elements_in") * itemsize if read else 0,
+        bytes_written=args.integer("elements_out") * itemsize if written else 0,
+    )

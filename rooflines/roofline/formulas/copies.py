@@ -1,0 +1,261 @@
+"""Copies: as they are, of a view, to another dtype, joined, repeated, padded, and the gradients of these.
+
+An input element that the result needs is read once, whatever the result does with it; each element of the result is written.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Final
+
+from rooflines.profiler.trace.signature import Signature, TensorArg
+from rooflines.roofline.formulas.arguments import Arguments, Dispatches, NotCounted, distinct, every, promote, size, size_of, written
+from rooflines.roofline.formulas.record import Work, precision_of
+from rooflines.roofline.formulas.table import Hints, aten, formula, hinted_formula
+
+
+def moved(read: int, written_bytes: int) -> Work:
+    """Work that computes nothing."""
+    return Work(bytes_read=read, bytes_written=written_bytes)
+
+
+def result_bytes(hints: Hints, reason: str) -> int:
+    """Bytes of results whose sizes depend on values: as recorded, else what the call allocated; NotCounted says ``reason``."""
+    if hints.outputs is not None:
+        return written(*hints.outputs)
+    if hints.output_bytes is None:
+        raise NotCounted(reason)
+    return hints.output_bytes
+
+
+@formula("aten::copy_", "aten::_copy_from", "aten::_copy_from_and_resize", category="copy")
+def _copy(signature: Signature) -> Work:
+    """Reads the source, writes the destination; ``_copy_from`` has them the other way round."""
+    args = Arguments(signature, "self src" if signature.name == "aten::copy_" else "src self")
+    return moved(size(args.tensor("src")), written(args.tensor("self")))
+
+
+@formula("aten::copy", category="copy")
+def _copied(signature: Signature) -> Work:
+    """A new tensor of ``self``'s shape and dtype with the values of ``src``."""
+    args = Arguments(signature, "self src")
+    return moved(size(args.tensor("src")), written(args.tensor("self")))
+
+
+# As many bytes out as in, each once, elsewhere. Of a view only the shape differs.
+_WHOLE: Final = aten(
+    "clone lift_fresh_copy _pin_memory roll flip rot90 pixel_shuffle pixel_unshuffle channel_shuffle native_channel_shuffle"
+    " view_copy _reshape_copy permute_copy t_copy transpose_copy squeeze_copy unsqueeze_copy alias_copy detach_copy"
+    " view_as_real_copy view_as_complex_copy split_copy split_with_sizes_copy unbind_copy _conj_copy _neg_view_copy"
+    " _fw_primal_copy _make_dual_copy _nested_view_from_buffer_copy _nested_view_from_jagged_copy _nested_get_values_copy"
+    " to_mkldnn _mkldnn_transpose _mkldnn_transpose_ _mkldnn_reshape"
+    " _nested_tensor_from_tensor_list"
+)
+
+
+@formula(*_WHOLE, category="copy")
+def _rearrange(signature: Signature) -> Work:
+    tensors = signature.tensors if isinstance(signature.arg(0), tuple) else (Arguments(signature, "self").tensor("self"),)
+    if not tensors:
+        raise NotCounted("tensors of the list not recorded")
+    return moved(size(*tensors), written(*tensors))
+
+
+# A copy of part of a tensor, or of more than it holds (an expanded or overlapping view).
+@hinted_formula(*aten("select_copy slice_copy narrow_copy diagonal_copy expand_copy as_strided_copy unfold_copy _reshape_alias_copy"
+                      " resize resize_as _resize_output"),
+                category="copy")  # fmt: skip
+def _copied_view(signature: Signature, hints: Hints) -> Work:
+    args = Arguments(signature, "self size stride=None")
+    inputs = args.tensor("self")
+    results = hints.results(signature)
+    shown = sum(tensor.numel for tensor in results)
+    if "stride" in signature.name or "alias" in signature.name:  # elements of the view may lie in the same place
+        shown = distinct(TensorArg(args.sizes("size"), inputs.dtype, args.sizes("stride")))
+    return moved(min(shown, distinct(inputs)) * size_of(inputs.dtype), written(*results))
+
+
+@formula("aten::_to_copy", category="copy")
+def _cast(signature: Signature) -> Work:
+    """A copy to another dtype, device or layout."""
+    args = Arguments(signature, "self dtype=None")
+    if not args.recorded("dtype"):
+        raise Dispatches  # traces without values: the copy inside has both tensors
+    inputs = args.tensor("self")
+    return moved(size(inputs), inputs.numel * size_of(args.dtype("dtype", inputs.dtype)))
+
+
+def _kept(rows: int, columns: int, diagonal: int) -> int:
+    """Elements on and below a diagonal: row i keeps its first i + diagonal + 1."""
+    return sum(min(max(row + diagonal + 1, 0), columns) for row in every(rows))
+
+
+@formula("aten::tril", "aten::triu", "aten::tril_", "aten::triu_", category="copy")
+def _triangle(signature: Signature) -> Work:
+    """Reads one side of the diagonal of each matrix; the other side is zeros."""
+    args = Arguments(signature, "self diagonal=0")
+    inputs, diagonal = args.tensor("self"), args.integer("diagonal")
+    rows, columns = inputs.shape[-2:]
+    lower = _kept(rows, columns, diagonal if "tril" in signature.name else diagonal - 1)
+    kept = lower if "tril" in signature.name else rows * columns - lower
+    read = prod(inputs.shape[:-2]) * kept
+    return moved(min(read, distinct(inputs)) * size_of(inputs.dtype), written(inputs))
+
+
+# Lists.
+
+_ROUNDED_ELEMENTS: Final = 1 << 20  # elements from which a rounding by a megabyte cannot double the size
+
+
+def _item_size(tensors: tuple[TensorArg, ...], output_bytes: int | None) -> int:
+    """Bytes of an element of the joined list.
+
+    A trace does not record the dtype of a list: what was allocated tells it. A GPU's allocator rounds up (to 512 bytes, and large
+    blocks by up to a megabyte), so the largest size that fits counts; of a list so short that the rounding could hide its size nothing
+    is concluded, and the dtype stays that of the signature.
+    """
+    total = sum(tensor.numel for tensor in tensors)
+    if output_bytes is not None and total:
+        exact, rest = divmod(output_bytes, total)
+        if rest == 0 and exact in (1, 2, 4, 8, 16):
+            return exact
+        if total >= _ROUNDED_ELEMENTS:
+            fitting = [item for item in (1, 2, 4, 8) if total * item <= output_bytes < 2 * total * item]
+            if fitting:
+                return fitting[-1]
+    return size_of(tensors[0].dtype)
+
+
+def _listed(signature: Signature) -> tuple[TensorArg, ...]:
+    found = signature.arg(0)
+    return tuple(item for item in found if isinstance(item, TensorArg)) if isinstance(found, tuple) else ()
+
+
+@hinted_formula("aten::cat", "aten::_cat", "aten::stack", "aten::_stack", category="copy")
+def _join(signature: Signature, hints: Hints) -> Work:
+    """Every element of the list; different dtypes are promoted, as only a recording shows them."""
+    tensors = _listed(signature)
+    if hints.outputs is not None and tensors:
+        return moved(size(*tensors), written(*hints.outputs))
+    if not tensors:
+        both = result_bytes(hints, "tensors of the list not recorded")  # traces leave out lists of more than 30
+        return moved(both, both)
+    if len({tensor.dtype for tensor in tensors}) > 1:
+        return moved(size(*tensors), sum(tensor.numel for tensor in tensors) * size_of(promote(tensors)))
+    itemsize = _item_size(tensors, hints.output_bytes)
+    return moved(sum(map(distinct, tensors)) * itemsize, sum(tensor.numel for tensor in tensors) * itemsize)
+
+
+@hinted_formula("aten::block_diag", category="copy")
+def _block_diag(signature: Signature, hints: Hints) -> Work:
+    """Matrices along the diagonal of a matrix of zeros; a vector is one row."""
+    tensors = _listed(signature)
+    if not tensors:
+        raise NotCounted("tensors of the list not recorded")
+    if hints.outputs is not None:
+        return moved(size(*tensors), written(*hints.outputs))
+    shapes = [(1, 1, *tensor.shape)[-2:] for tensor in tensors]
+    results = sum(rows for rows, _ in shapes) * sum(columns for _, columns in shapes)
+    return moved(size(*tensors), results * size_of(promote(tensors)))
+
+
+@formula("aten::repeat", category="copy")
+def _repeat(signature: Signature) -> Work:
+    args = Arguments(signature, "self repeats")
+    inputs = args.tensor("self")
+    return moved(size(inputs), written(inputs) * prod(args.sizes("repeats")))
+
+
+@hinted_formula("aten::repeat_interleave", category="copy")
+def _repeat_interleave(signature: Signature, hints: Hints) -> Work:
+    """(repeats, output_size), which gives indices; or (self, repeats, dim, output_size), where ``repeats`` is a tensor or a number."""
+    args = Arguments(signature, "self repeats dim=None")
+    inputs = args.tensor("self")
+    repeats = args.value("repeats") if len(signature.args) > 2 else None
+    if isinstance(repeats, int):
+        return moved(size(inputs), written(inputs) * repeats)
+    return moved(size(inputs, args.optional("repeats")), result_bytes(hints, "output size not recorded"))
+
+
+# Padding, diagonals, and the gradients of views.
+
+
+def _padded(tensor: TensorArg, padding: tuple[int, ...]) -> tuple[int, int]:
+    """Elements kept of a tensor and elements of the result; ``padding`` is (left, right) from the last dimension on."""
+    if len(padding) % 2 or len(padding) > 2 * len(tensor.shape):
+        raise NotCounted("argument 'pad' not recorded")
+    kept, result = 1, 1
+    for axis, extent in enumerate(reversed(tensor.shape)):
+        left, right = padding[2 * axis : 2 * axis + 2] or (0, 0)
+        kept *= max(extent + min(left, 0) + min(right, 0), 0)
+        result *= max(extent + left + right, 0)
+    return kept, result
+
+
+def _shown(extent: int, left: int, right: int, reflects: bool) -> int:
+    """Positions of one dimension that padding from its own elements shows: all, unless it is padded by less than nothing."""
+    if left >= 0 and right >= 0:
+        return extent
+    wanted = (place - left for place in every(left + extent + right))
+    inside = [abs(place) if reflects else max(place, 0) for place in wanted]
+    last = extent - 1
+    return len({last - abs(last - place) if reflects else min(place, last) for place in inside})
+
+
+_PADDINGS: Final = tuple(f"{kind}_pad{rank}d" for kind in ("reflection", "replication") for rank in (1, 2, 3))
+
+
+@formula("aten::constant_pad_nd", *(f"aten::{name}" for name in _PADDINGS), category="copy")
+def _pad(signature: Signature) -> Work:
+    args = Arguments(signature, "self padding")
+    inputs, padding = args.tensor("self"), args.sizes("padding")
+    kept, result = _padded(inputs, padding)
+    if signature.name != "aten::constant_pad_nd":
+        sides = [(*padding[2 * axis : 2 * axis + 2], 0, 0)[:2] for axis in reversed(range(len(inputs.shape)))]
+        reflects = signature.name.startswith("aten::reflection")
+        kept = prod(_shown(extent, left, right, reflects) for extent, (left, right) in zip(inputs.shape, sides, strict=True))
+    itemsize = size_of(inputs.dtype)
+    return moved(min(kept, distinct(inputs)) * itemsize, result * itemsize)
+
+
+@formula(*(f"aten::{name}_backward" for name in _PADDINGS), category="copy")
+def _pad_backward(signature: Signature) -> Work:
+    """Every gradient is added to the element it was copied from."""
+    args = Arguments(signature, "grad self")
+    grad, inputs = args.tensor("grad"), args.tensor("self")
+    return Work(0, grad.numel, size(grad), written(inputs), precision_of(grad.dtype))
+
+
+@formula("aten::diag_embed", category="copy")
+def _diag_embed(signature: Signature) -> Work:
+    """[..., n] -> [..., n + |offset|, n + |offset|], zeros beside the diagonal."""
+    args = Arguments(signature, "self offset=0")
+    inputs = args.tensor("self")
+    side = inputs.shape[-1] + abs(args.integer("offset"))
+    return moved(size(inputs), prod(inputs.shape[:-1]) * side * side * size_of(inputs.dtype))
+
+
+@formula("aten::select_backward", "aten::slice_backward", "aten::diagonal_backward", category="copy")
+def _view_backward(signature: Signature) -> Work:
+    """The gradient of a view: a tensor of zeros with the gradient in its place."""
+    args = Arguments(signature, "grad sizes")
+    grad = args.tensor("grad")
+    return moved(size(grad), prod(args.sizes("sizes")) * size_of(grad.dtype))
+
+
+@formula("aten::unfold_backward", category="copy")
+def _unfold_backward(signature: Signature) -> Work:
+    """Windows laid back; where they overlap they are added."""
+    args = Arguments(signature, "grad sizes dim size step")
+    grad = args.tensor("grad")
+    cost = grad.numel if args.integer("step") < args.integer("size") else 0
+    result = prod(args.sizes("sizes")) * size_of(grad.dtype)
+    return Work(0, cost, size(grad), result, precision_of(grad.dtype) if cost else None)
+
+
+@formula("aten::select_scatter", "aten::slice_scatter", "aten::diagonal_scatter", "aten::as_strided_scatter", category="copy")
+def _view_scatter(signature: Signature) -> Work:
+    """A copy of ``self`` with ``src`` in place of a part."""
+    args = Arguments(signature, "self src")
+    inputs, src = args.tensor("self"), args.tensor("src")
+    return moved(size(src) + max(distinct(inputs) - src.numel, 0) * size_of(inputs.dtype), written(inputs))

@@ -1,0 +1,364 @@
+"""Matrix products: linear layers, mm, bmm, matmul, the forms with an addition, and groups of them.
+
+A product [m, k] @ [k, n] is m * k * n multiply-adds: 2 FLOPs each for real numbers, 8 for complex ones. ``alpha`` and ``beta`` are
+folded into the product, what is added to it costs one addition a result.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Final
+
+from rooflines.profiler.trace.signature import Signature, TensorArg
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted, broadcast, size, size_of
+from rooflines.roofline.formulas.costs import COMPLEX_ADD, COMPLEX_MULTIPLY, GELU, HARDSWISH, SIGMOID, SILU, TANH
+from rooflines.roofline.formulas.record import Work, matrix_precision_of
+from rooflines.roofline.formulas.table import aten, formula
+
+# What a fused linear layer or convolution does to each result, by the name it is given. Traces do not record names: there the product
+# and the bias are counted, the activation is not.
+ACTIVATIONS: Final[dict[str, int]] = {
+    "none": 0, "relu": 1, "leaky_relu": 2, "hardtanh": 2, "gelu": GELU, "tanh": TANH, "sigmoid": SIGMOID, "swish": SILU, "silu": SILU,
+    "hardswish": HARDSWISH, "add": 1, "sub": 1, "mul": 1, "sum": 1,
+}  # fmt: skip
+
+
+def activation_flops(args: Arguments, name: str) -> int:
+    """FLOPs a result of the fused operation named by the argument ``name``; 0 where there is none or no name was recorded."""
+    found = args.value(name) if args.has(name) and args.recorded(name) else None
+    if found is None:
+        return 0
+    if found not in ACTIVATIONS:
+        raise NotCounted(f"unknown fused operation '{found}'")
+    return ACTIVATIONS[found]
+
+
+def multiply_add_flops(dtype: str) -> int:
+    """FLOPs of one multiply-add: a complex one is 4 multiplications and 4 additions."""
+    return COMPLEX_MULTIPLY + COMPLEX_ADD if dtype.startswith("complex") else 2
+
+
+def addition_flops(dtype: str) -> int:
+    """FLOPs of one addition."""
+    return COMPLEX_ADD if dtype.startswith("complex") else 1
+
+
+def product_flops(batch: int, m: int, k: int, n: int, dtype: str = "float32") -> int:
+    """FLOPs of ``[b, m, k] @ [b, k, n]``: each of the b*m*n results is k multiply-adds."""
+    return multiply_add_flops(dtype) * batch * m * k * n
+
+
+def product(left: TensorArg, right: TensorArg) -> tuple[int, tuple[int, ...]]:
+    """FLOPs and result shape of ``left @ right`` by the rule of torch.matmul: vectors gain a dimension, batches broadcast."""
+    _refuse_sparse(left, right)
+    if not left.shape or not right.shape:
+        raise NotCounted("a matrix product of a scalar")
+    a = left.shape if len(left.shape) > 1 else (1, *left.shape)
+    b = right.shape if len(right.shape) > 1 else (*right.shape, 1)
+    if a[-1] != b[-2]:
+        raise NotCounted(f"inner dimensions {a[-1]} and {b[-2]} differ")
+    batch = broadcast((a[:-2], b[:-2]))
+    rows = a[-2:-1] if len(left.shape) > 1 else ()
+    columns = b[-1:] if len(right.shape) > 1 else ()
+    return product_flops(prod(batch), a[-2], a[-1], b[-1], left.dtype), (*batch, *rows, *columns)
+
+
+def _refuse_sparse(*tensors: TensorArg) -> None:
+    """A sparse operand has no strides where the others have some: None in a recording, an empty list in a trace."""
+    with_strides = [tensor.strides is not None and len(tensor.strides) == len(tensor.shape) for tensor in tensors]
+    if any(tensor.strides == () and tensor.shape for tensor in tensors) or (any(with_strides) and not all(with_strides)):
+        raise NotCounted(SPARSE)
+
+
+SPARSE: Final = "the elements that a sparse tensor stores are not in its shape"
+
+
+def product_work(left: TensorArg, right: TensorArg, out_dtype: str | None = None) -> Work:
+    """``left @ right``: both read, the result written as ``out_dtype`` (that of ``left`` where None)."""
+    flops, shape = product(left, right)
+    return Work(
+        matrix_flops=flops,
+        bytes_read=size(left, right),
+        bytes_written=prod(shape) * size_of(out_dtype or left.dtype),
+        precision=matrix_precision_of(left.dtype),
+    )
+
+
+@formula(*aten("mm bmm matmul mv dot vdot linalg_matmul"), category="matmul")
+def _plain(signature: Signature) -> Work:
+    args = Arguments(signature, "self other out_dtype=None")
+    left = args.tensor("self")
+    return product_work(left, args.tensor("other"), _dtype_or_out(args, left.dtype))
+
+
+def _dtype_or_out(args: Arguments, default: str) -> str:
+    """The argument after a product's operands is a dtype in one overload, the tensor to write to in another."""
+    return default if args.optional("out_dtype") is not None else args.dtype("out_dtype", default)
+
+
+def _with_dtype(signature: Signature) -> bool:
+    """Whether this is ``addmm(self, left, right, out_dtype, beta, alpha)`` and not ``addmm(self, left, right, beta, alpha, out)``."""
+    return len(signature.args) > 5 and isinstance(signature.args[5], int | float | complex)
+
+
+@formula(*aten("addmm addmm_ addmv addmv_ baddbmm baddbmm_ _addmm_activation addbmm addbmm_"), category="matmul")
+def _with_addition(signature: Signature) -> Work:
+    """beta * self + alpha * (left @ right); the addition is one FLOP a result. ``addbmm`` sums its products over the batch."""
+    gelu = signature.name == "aten::_addmm_activation"
+    has_dtype = not gelu and _with_dtype(signature)
+    args = Arguments(signature, f"self left right {'out_dtype ' if has_dtype else ''}beta=1 alpha=1 use_gelu=False")
+    added, left, right = args.tensor("self"), args.tensor("left"), args.tensor("right")
+    flops, shape = product(left, right)
+    results = prod(shape[1:] if signature.name.startswith("aten::addbmm") else shape)
+    cost = addition_flops(left.dtype)
+    if gelu:
+        cost += GELU if args.flag("use_gelu") else 1
+    needed = not args.recorded("beta") or args.value("beta") != 0
+    return Work(
+        matrix_flops=flops,
+        other_flops=cost * results,
+        bytes_read=size(left, right, added if needed else None),
+        bytes_written=results * size_of(args.dtype("out_dtype", left.dtype) if has_dtype else left.dtype),
+        precision=matrix_precision_of(left.dtype),
+    )
+
+
+@formula(*aten("addr addr_"), category="matmul")
+def _outer_with_addition(signature: Signature) -> Work:
+    """beta * self + alpha * outer(left, right): a multiplication and an addition a result, no sum over anything."""
+    args = Arguments(signature, "self left right beta=1 alpha=1")
+    added, left, right = args.tensor("self"), args.tensor("left"), args.tensor("right")
+    _refuse_sparse(left, right)
+    results = left.numel * right.numel  # [m] x [n]
+    needed = not args.recorded("beta") or args.value("beta") != 0
+    return Work(
+        other_flops=results * multiply_add_flops(left.dtype),
+        bytes_read=size(left, right, added if needed else None),
+        bytes_written=results * size_of(left.dtype),
+        precision=matrix_precision_of(left.dtype),
+    )
+
+
+@formula(*aten("outer ger"), category="matmul")
+def _outer(signature: Signature) -> Work:
+    args = Arguments(signature, "self other")
+    left, right = args.tensor("self"), args.tensor("other")
+    results = left.numel * right.numel  # [m] x [n]: one multiplication each, no sum
+    return Work(
+        other_flops=results * (multiply_add_flops(left.dtype) - addition_flops(left.dtype)),
+        bytes_read=size(left, right),
+        bytes_written=results * size_of(left.dtype),
+        precision=matrix_precision_of(left.dtype),
+    )
+
+
+# --- linear layers -----------------------------------------------------------------------------------------------------------------
+
+
+def linear_work(inputs: TensorArg, weight: TensorArg, bias: TensorArg | None, other: TensorArg | None = None, fused: int = 0) -> Work:
+    """``inputs @ weight^T + bias`` with weight [n, k], or [k] for one number a row; ``other`` is added, ``fused`` is done to each
+    result."""
+    _refuse_sparse(inputs, weight)
+    outputs = weight.shape[0] if len(weight.shape) == 2 else 1
+    rows = prod(inputs.shape[:-1])
+    if inputs.shape[-1] != weight.shape[-1]:
+        raise NotCounted(f"inner dimensions {inputs.shape[-1]} and {weight.shape[-1]} differ")
+    return Work(
+        matrix_flops=product_flops(1, rows, inputs.shape[-1], outputs, inputs.dtype),
+        other_flops=rows * outputs * (fused + addition_flops(inputs.dtype) * (bias is not None)),
+        bytes_read=size(inputs, weight, bias, other),
+        bytes_written=rows * outputs * size_of(inputs.dtype),
+        precision=matrix_precision_of(inputs.dtype),
+    )
+
+
+@formula("aten::linear", category="matmul")
+def _linear(signature: Signature) -> Work:
+    args = Arguments(signature, "self weight bias=None")
+    return linear_work(args.tensor("self"), args.tensor("weight"), args.optional("bias"))
+
+
+@formula("aten::mkldnn_linear", category="matmul")
+def _opaque_linear(signature: Signature) -> Work:
+    """Its tensors have oneDNN's layout, which has no strides; they are dense."""
+    args = Arguments(signature, "self weight bias=None")
+    return linear_work(_dense(args.tensor("self")), _dense(args.tensor("weight")), args.optional("bias"))
+
+
+def _dense(tensor: TensorArg) -> TensorArg:
+    return TensorArg(tensor.shape, tensor.dtype)
+
+
+@formula("mkldnn::_linear_pointwise", category="matmul")
+def _fused_linear(signature: Signature) -> Work:
+    """``(X, W, B, attr, scalars, algorithm)``, or with a second operand ``(X, other, W, B, attr)``."""
+    binary = len(signature.args) == 5
+    args = Arguments(signature, "self other weight bias attr" if binary else "self weight bias attr scalars=None algorithm=None")
+    fused = activation_flops(args, "attr") or int(binary)
+    return linear_work(_dense(args.tensor("self")), _dense(args.tensor("weight")), args.optional("bias"), args.optional("other"), fused)
+
+
+@formula("mkl::_mkl_linear", category="matmul")
+def _packed_linear(signature: Signature) -> Work:
+    """The packed weight is read; it holds what the original one does, whose shape is known."""
+    args = Arguments(signature, "self packed weight bias=None batch_size=0")
+    return linear_work(_dense(args.tensor("self")), _dense(args.tensor("weight")), args.optional("bias"))
+
+
+@formula("aten::linear_backward", "aten::mkldnn_linear_backward", category="matmul")
+def _linear_backward(signature: Signature) -> Work:
+    args = Arguments(signature, "self grad weight output_mask")
+    inputs, grad, weight = args.tensor("self"), args.tensor("grad"), args.tensor("weight")
+    return _linear_gradients(grad, inputs, weight, args.mask("output_mask", 3))
+
+
+@formula("aten::mkldnn_linear_backward_input", category="matmul")
+def _linear_input_gradient(signature: Signature) -> Work:
+    args = Arguments(signature, "input_size grad weight")
+    grad = args.tensor("grad")
+    return _linear_gradients(grad, TensorArg(args.sizes("input_size"), grad.dtype), args.tensor("weight"), (True, False, False))
+
+
+@formula("aten::mkldnn_linear_backward_weights", category="matmul")
+def _linear_weight_gradient(signature: Signature) -> Work:
+    args = Arguments(signature, "grad self weight bias_defined")
+    return _linear_gradients(args.tensor("grad"), args.tensor("self"), args.tensor("weight"), (False, True, args.flag("bias_defined")))
+
+
+def _linear_gradients(grad: TensorArg, inputs: TensorArg, weight: TensorArg, mask: tuple[bool, ...]) -> Work:
+    """Of input, weight and bias: grad @ weight, grad^T @ input, and the sum of grad over its rows, as far as asked for."""
+    grad_input, grad_weight, grad_bias = mask
+    flops = product_flops(1, prod(inputs.shape[:-1]), inputs.shape[-1], weight.shape[0], grad.dtype)
+    return Work(
+        matrix_flops=flops * (grad_input + grad_weight),
+        other_flops=grad.numel * grad_bias * addition_flops(grad.dtype),
+        bytes_read=size(grad) * any(mask) + (size(weight) if grad_input else 0) + (size(inputs) if grad_weight else 0),
+        bytes_written=(
+            grad_input * inputs.numel * size_of(inputs.dtype)
+            + grad_weight * weight.numel * size_of(weight.dtype)
+            + grad_bias * weight.shape[0] * size_of(weight.dtype)
+        ),
+        precision=matrix_precision_of(grad.dtype),
+    )
+
+
+@formula("aten::matmul_backward", category="matmul")
+def _matmul_backward(signature: Signature) -> Work:
+    """grad @ other^T and self^T @ grad: each meets every pair that the forward met."""
+    args = Arguments(signature, "grad self other mask")
+    grad, left, right = args.tensor("grad"), args.tensor("self"), args.tensor("other")
+    of_left, of_right = args.mask("mask", 2)
+    flops, _ = product(left, right)
+    return Work(
+        matrix_flops=flops * (of_left + of_right),
+        bytes_read=size(grad if of_left or of_right else None, right if of_left else None, left if of_right else None),
+        bytes_written=of_left * left.numel * size_of(left.dtype) + of_right * right.numel * size_of(right.dtype),
+        precision=matrix_precision_of(grad.dtype),
+    )
+
+
+# --- several products in one call --------------------------------------------------------------------------------------------------
+
+
+@formula("aten::_foreach_mm", category="matmul")
+def _products_of_lists(signature: Signature) -> Work:
+    args = Arguments(signature, "self other")
+    lefts, rights = args.tensors("self"), args.tensors("other")
+    if not lefts or len(lefts) != len(rights):
+        raise NotCounted("shapes of 'self' not recorded")
+    return sum((product_work(left, right) for left, right in zip(lefts, rights, strict=True)), Work())
+
+
+@formula("inductor::_mm_plus_mm", category="matmul")
+def _sum_of_two(signature: Signature) -> Work:
+    args = Arguments(signature, "a b c d out")
+    first = product_work(args.tensor("a"), args.tensor("b"))
+    second = product_work(args.tensor("c"), args.tensor("d"))
+    results = first.bytes_written // size_of(args.tensor("a").dtype)
+    return Work(
+        first.matrix_flops + second.matrix_flops,
+        results * addition_flops(args.tensor("a").dtype),
+        first.bytes_read + second.bytes_read,
+        first.bytes_written,
+        first.precision,
+    )
+
+
+def grouped_product(left: TensorArg, right: TensorArg, offsets: TensorArg | None) -> tuple[int, tuple[int, ...]]:
+    """FLOPs and result shape of a grouped product, whose groups share the tensors' rows, columns or inner dimension.
+
+    ``offsets`` says where each of the g groups ends; the last one ends where the tensor does. So the sizes of the groups, which are not
+    recorded, do not matter.
+    """
+    if len(left.shape) == 3 and len(right.shape) == 3:  # [g, m, k] @ [g, k, n]: no offsets
+        return product(left, right)
+    if offsets is None:
+        raise NotCounted("shape of 'offs' not recorded")
+    groups = offsets.numel
+    if len(left.shape) == 2 and len(right.shape) == 3:  # rows: [sum m, k] @ [g, k, n] -> [sum m, n]
+        shape: tuple[int, ...] = (left.shape[0], right.shape[-1])
+    elif len(left.shape) == 3:  # columns: [g, m, k] @ [k, sum n] -> [m, sum n]
+        shape = (left.shape[1], right.shape[-1])
+    else:  # inner dimension: [m, sum k] @ [sum k, n] -> [g, m, n]
+        shape = (groups, left.shape[0], right.shape[-1])
+    inner = left.shape[-1]
+    if inner != right.shape[-2]:
+        raise NotCounted(f"inner dimensions {inner} and {right.shape[-2]} differ")
+    return product_flops(1, shape[-2], inner, shape[-1], left.dtype), shape
+
+
+@formula("aten::_grouped_mm", category="matmul")
+def _grouped(signature: Signature) -> Work:
+    args = Arguments(signature, "self other offs=None bias=None out_dtype=None")
+    left, right, offsets, bias = args.tensor("self"), args.tensor("other"), args.optional("offs"), args.optional("bias")
+    flops, shape = grouped_product(left, right, offsets)
+    return Work(
+        matrix_flops=flops,
+        other_flops=prod(shape) * (bias is not None),
+        bytes_read=size(left, right, offsets, bias),
+        bytes_written=prod(shape) * size_of(args.dtype("out_dtype", left.dtype)),
+        precision=matrix_precision_of(left.dtype),
+    )
+
+
+@formula("aten::_trilinear", category="matmul")
+def _trilinear(signature: Signature) -> Work:
+    """Sum over ``sumdim`` of i1 * i2 * i3, each given the dimensions in its ``expand`` list: two products.
+
+    i1 and i2 meet first, summed over what i3 lacks; the rest is summed with i3. ``bilinear`` is [b, 1, i, 1], [1, o, i, j] and
+    [b, 1, 1, j]: b * o * j results of i multiply-adds, then b * o of j.
+    """
+    args = Arguments(signature, "i1 i2 i3 expand1 expand2 expand3 sumdim unroll_dim=1")
+    tensors = [args.tensor(name) for name in ("i1", "i2", "i3")]
+    expanded = [_with_ones(tensor.shape, args.sizes(f"expand{n}")) for n, tensor in enumerate(tensors, 1)]
+    absent, summed = args.sizes("expand3"), args.sizes("sumdim")
+    first = broadcast(expanded[:2])
+    between = tuple(1 if axis in absent and axis in summed else extent for axis, extent in enumerate(first))
+    second = broadcast((between, expanded[2]))
+    results = prod(1 if axis in summed else extent for axis, extent in enumerate(second))
+    dtype = tensors[0].dtype
+    return Work(
+        matrix_flops=multiply_add_flops(dtype) * (prod(first) + prod(second)),
+        bytes_read=size(*tensors),
+        bytes_written=results * size_of(dtype),
+        precision=matrix_precision_of(dtype),
+    )
+
+
+def _with_ones(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
+    extents = list(shape)
+    for axis in sorted(axes):
+        extents.insert(axis, 1)
+    return tuple(extents)
+
+
+# --- weights laid out anew ---------------------------------------------------------------------------------------------------------
+
+
+@formula("mkl::_mkl_reorder_linear_weight", "mkldnn::_reorder_linear_weight", "mkldnn::_reorder_convolution_weight",
+         "mkldnn::_reorder_convolution_transpose_weight", "aten::mkldnn_reorder_conv2d_weight", "aten::mkldnn_reorder_conv3d_weight",
+         category="copy")  # fmt: skip
+def _reordered(signature: Signature) -> Work:
+    """A weight in the order that a library wants: as many elements as before."""
+    weight = Arguments(signature, "self").tensor("self")
+    return Work(bytes_read=size(weight), bytes_written=weight.numel * size_of(weight.dtype))

@@ -1,0 +1,74 @@
+"""Sequences of different lengths: packed, padded, jagged, nested.
+
+How much they hold is in their lengths, not in a shape. What the arguments or a recorded result tell is counted; the rest is unknown.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Final
+
+from rooflines.profiler.trace.signature import Signature
+from rooflines.roofline.formulas.arguments import Arguments, Dispatches, NotCounted, size, size_of, written
+from rooflines.roofline.formulas.copies import moved
+from rooflines.roofline.formulas.gather import selected
+from rooflines.roofline.formulas.record import Work
+from rooflines.roofline.formulas.table import Hints, aten, formula, hinted_formula
+
+
+@hinted_formula("aten::_pack_padded_sequence", category="copy")
+def _pack(signature: Signature, hints: Hints) -> Work:
+    """[steps, batch, ...] and lengths -> the elements inside the sequences, and how many sequences each step still has."""
+    args = Arguments(signature, "self lengths")
+    inputs, lengths = args.tensor("self"), args.tensor("lengths")
+    if hints.outputs is None:
+        raise Dispatches  # the cat inside has the elements
+    return moved(selected(inputs, hints.outputs[0].numel) + size(lengths), written(*hints.outputs))
+
+
+@formula("aten::_jagged_to_padded_dense_forward", category="copy")
+def _to_padded(signature: Signature) -> Work:
+    """[total, ...] cut at the offsets -> [batch, longest, ...], filled up with a number."""
+    args = Arguments(signature, "values offsets max_lengths")
+    values, offsets = args.tensor("values"), args.tensors("offsets")
+    if not offsets:
+        raise NotCounted("tensors of the list not recorded")
+    results = (offsets[0].numel - 1) * prod(args.sizes("max_lengths")) * prod(values.shape[1:])
+    return moved(size(values, *offsets), results * size_of(values.dtype))
+
+
+@hinted_formula("aten::_padded_dense_to_jagged_forward", category="copy")
+def _to_jagged(signature: Signature, hints: Hints) -> Work:
+    """[batch, longest, ...] -> [total, ...]."""
+    args = Arguments(signature, "dense offsets total=None")
+    dense, offsets, total = args.tensor("dense"), args.tensors("offsets"), args.value("total")
+    if isinstance(total, int):
+        results = total * prod(dense.shape[1 + len(offsets) :]) * size_of(dense.dtype)
+    elif hints.outputs is not None:
+        results = written(*hints.outputs)
+    else:
+        raise NotCounted("sum of the lengths not recorded")
+    return moved(min(size(dense), results) + size(*offsets), results)
+
+
+@formula("aten::_nested_tensor_from_mask_left_aligned", category="copy")
+def _check_mask(signature: Signature) -> Work:
+    return moved(size(Arguments(signature, "self mask").tensor("mask")), 0)
+
+
+@hinted_formula("aten::_nested_compute_contiguous_strides_offsets", category="copy")
+def _strides_and_offsets(signature: Signature, hints: Hints) -> Work:
+    """Of each nested tensor its strides, as many as sizes, and where it begins."""
+    sizes = Arguments(signature, "sizes").tensor("sizes")
+    return moved(size(sizes), written(*hints.outputs) if hints.outputs else written(sizes) + sizes.shape[0] * 8)
+
+
+NESTED: Final = aten(
+    "to_padded_tensor _nested_from_padded _nested_from_padded_and_nested_example _nested_from_padded_tensor _nested_tensor_from_mask"
+    " _nested_select_backward _nested_sum_backward _nested_tensor_softmax_with_shape"
+)
+
+
+@formula(*NESTED, category="other")
+def _unknown(signature: Signature) -> Work:
+    raise NotCounted("nested: work and bytes depend on the lengths of the tensors inside")

@@ -1,0 +1,319 @@
+"""Sums, means, extrema, norms, softmax and scans."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from math import inf
+from typing import Final, Literal
+
+from rooflines.profiler.trace.signature import SCALAR_TYPES, Argument, Signature, TensorArg
+from rooflines.roofline.formulas import costs
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted, broadcast, distinct, elements, floating, size, size_of, written
+from rooflines.roofline.formulas.elementwise import RULES as ELEMENTWISE
+from rooflines.roofline.formulas.elementwise import real, rule_work
+from rooflines.roofline.formulas.record import Work, precision_of
+from rooflines.roofline.formulas.table import Hints, aten, formula, hinted_formula, words
+
+INDEX_BYTES: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """``cost`` FLOPs an element of the input.
+
+    ``whole`` is how many arguments the form without dimensions has (0 for "any": its second argument is not an integer).
+    ``result``: what is written for each result, an element of the input's dtype, two of them, a floating-point number (of a complex
+    number's parts for ``real``), a boolean, an index, or an element and its index when the call named a dimension.
+    ``complex_cost`` is the cost on complex numbers, twice the cost where None.
+    """
+
+    cost: int
+    result: Literal["same", "two", "float", "real", "real and float", "bool", "index", "same and index"] = "same"
+    whole: int = 0
+    complex_cost: int | None = None
+
+
+_COMPLEX_VARIANCE: Final = costs.COMPLEX_ADD + costs.COMPLEX_ADD + 4  # sum; subtract, |x|² 3, add
+
+RULES: Final[dict[str, Rule]] = {
+    "sum": Rule(1, whole=2), "nansum": Rule(2), "mean": Rule(1, "float", whole=2), "nanmean": Rule(2, "float"),
+    "prod": Rule(1, whole=2, complex_cost=costs.COMPLEX_MULTIPLY),
+    "max": Rule(1, "same and index"), "min": Rule(1, "same and index"), "amax": Rule(1), "amin": Rule(1), "aminmax": Rule(2, "two"),
+    "_aminmax": Rule(2, "two"),
+    "argmax": Rule(1, "index"), "argmin": Rule(1, "index"), "all": Rule(1, "bool"), "any": Rule(1, "bool"),
+    "_is_all_true": Rule(1, "bool"), "_is_any_true": Rule(1, "bool"),
+    "count_nonzero": Rule(1, "index"), "hash_tensor": Rule(1, "index"),
+    "logsumexp": Rule(costs.TRANSCENDENTAL + 3, "float", complex_cost=costs.COMPLEX_TRANSCENDENTAL + 3 * costs.COMPLEX_ADD),
+    **dict.fromkeys(words("var std"), Rule(costs.MEAN_AND_VARIANCE, "real", complex_cost=_COMPLEX_VARIANCE)),
+    **dict.fromkeys(words("var_mean std_mean"), Rule(costs.MEAN_AND_VARIANCE, "real and float", complex_cost=_COMPLEX_VARIANCE)),
+    # the 2-norm: multiply, add
+    "frobenius_norm": Rule(2, "real", complex_cost=4),
+}  # fmt: skip
+
+
+def norm_cost(order: Argument, complex_numbers: bool = False) -> int:
+    """FLOPs an element of a vector norm: its absolute value to the power of ``order``, added; or its largest absolute value."""
+    plain = order is None or order in (0, 1, 2, inf, -inf)
+    if plain:
+        return 4 if complex_numbers else 2
+    return costs.POW + 2 + (costs.COMPLEX_ABS - 1) * complex_numbers
+
+
+def _reduced_sizes(tensor: TensorArg, axes: Argument) -> int:
+    """Results of reducing ``axes`` (an integer, several, or None and () for all) of a tensor."""
+    rank = len(tensor.shape)
+    if axes is None or axes == ():
+        return 1
+    listed = (axes,) if isinstance(axes, int) else axes
+    if not isinstance(listed, tuple) or not all(isinstance(axis, int) and -max(rank, 1) <= axis < max(rank, 1) for axis in listed):
+        raise NotCounted("argument 'dim' not recorded")
+    dropped = {axis % rank for axis in listed} if rank else set()
+    results = 1
+    for axis, extent in enumerate(tensor.shape):
+        results *= 1 if axis in dropped else extent
+    return results
+
+
+def _without_outs(signature: Signature) -> tuple[Signature, list[TensorArg]]:
+    """The signature without the ``out`` tensors at its end, and these."""
+    outs = [arg for arg in signature.args[1:] if isinstance(arg, TensorArg)]
+    return replace(signature, args=signature.args[: len(signature.args) - len(outs)]), outs
+
+
+def _accumulated(signature: Signature, rule: Rule, dtype: str) -> str:
+    """The dtype of a sum, product or mean: the one asked for, else the input's, with integers summed as int64."""
+    asked = signature.arg(1 if len(signature.args) <= rule.whole else 3, default=None)
+    if isinstance(asked, int) and not isinstance(asked, bool) and asked in SCALAR_TYPES:
+        return SCALAR_TYPES[asked]
+    return dtype if floating(dtype) else "int64"
+
+
+def _result_bytes(rule: Rule, dtype: str, along_axis: bool) -> int:
+    itemsize = size_of(dtype)
+    number = itemsize if floating(dtype) else 4
+    part = size_of(real(dtype)) if floating(dtype) else 4
+    return {
+        "same": itemsize,
+        "two": 2 * itemsize,
+        "float": number,
+        "real": part,
+        "real and float": part + number,
+        "bool": 1,
+        "index": INDEX_BYTES,
+        "same and index": itemsize + (INDEX_BYTES if along_axis else 0),
+    }[rule.result]
+
+
+def _made(hints: Hints) -> int | None:
+    """Bytes of the results, where somebody saw them or what was allocated for them."""
+    return written(*hints.outputs) if hints.outputs is not None else hints.output_bytes
+
+
+def _reduce(signature: Signature, rule: Rule, hints: Hints) -> Work:
+    signature, outs = _without_outs(signature)
+    args = Arguments(signature, "self dim=None")
+    inputs = args.tensor("self")
+    cost = rule.cost
+    if inputs.dtype.startswith("complex"):
+        cost = 2 * rule.cost if rule.complex_cost is None else rule.complex_cost
+    made = _made(hints)
+    if not args.recorded("dim") and made is not None:
+        return Work(0, inputs.numel * cost, size(inputs), made, precision_of(inputs.dtype))
+    axes = args.value("dim")
+    recorded = len(signature.args)
+    if isinstance(axes, bool) or (rule.whole and recorded <= rule.whole and not isinstance(axes, tuple)):
+        axes = None  # var(self, unbiased), sum(self, dtype): no dimension among the arguments
+    results = _reduced_sizes(inputs, axes)
+    dtype = _accumulated(signature, rule, inputs.dtype) if rule.whole or signature.name == "aten::nansum" else inputs.dtype
+    return Work(
+        other_flops=inputs.numel * cost,
+        bytes_read=size(inputs),
+        bytes_written=written(*outs) if outs else results * _result_bytes(rule, dtype, along_axis=axes is not None),
+        precision=precision_of(inputs.dtype),
+    )
+
+
+@hinted_formula(*aten("norm native_norm linalg_vector_norm linalg__powsum"), category="reduction")
+def _norm(signature: Signature, hints: Hints) -> Work:
+    """A vector norm over some dimensions or all, of the dtype asked for or of a complex number's parts.
+
+    ``norm`` has four forms: (p), (p, dtype), (p, dim, keepdim) and (p, dim, keepdim, dtype); the others only the last.
+    """
+    signature, outs = _without_outs(signature)
+    args = Arguments(signature, "self p=2 dim=None keepdim=False dtype=None")
+    inputs = args.tensor("self")
+    flops = inputs.numel * norm_cost(args.value("p"), inputs.dtype.startswith("complex"))
+    made = _made(hints)
+    if not args.recorded("dim") and made is not None:
+        return Work(0, flops, size(inputs), made, precision_of(inputs.dtype))
+    axes, asked = args.value("dim"), signature.arg(4, default=None)
+    if len(signature.args) == 3:
+        axes, asked = None, axes
+    result = SCALAR_TYPES.get(asked, inputs.dtype) if isinstance(asked, int) else inputs.dtype
+    results = _reduced_sizes(inputs, axes) * size_of(real(result))
+    return Work(0, flops, size(inputs), written(*outs) if outs else results, precision_of(inputs.dtype))
+
+
+def _into_out(signature: Signature, hints: Hints) -> bool:
+    """Whether max(self, x) wrote one number to ``x``; where nobody saw the result, ``x`` is a second operand."""
+    return hints.outputs is not None and hints.outputs[0].shape == () and Arguments(signature, "self").tensor("self").shape != ()
+
+
+def _maximum_of_two(signature: Signature) -> Work:
+    """max(self, other) is the element-wise maximum."""
+    return rule_work(signature, ELEMENTWISE["maximum"])
+
+
+def _register(name: str, rule: Rule) -> None:
+    @hinted_formula(f"aten::{name}", category="reduction")
+    def _formula(signature: Signature, hints: Hints) -> Work:
+        if name in ("max", "min") and isinstance(signature.arg(1), TensorArg) and not _into_out(signature, hints):
+            return _maximum_of_two(signature)
+        return _reduce(signature, rule, hints)
+
+
+for _name, _rule in RULES.items():
+    _register(_name, _rule)
+
+
+# Each element of the result costs so much, and the result has the size of the input. A dtype in the schema is the result's.
+_SOFTMAXES: Final[dict[str, tuple[int, str]]] = {
+    "softmax": (costs.SOFTMAX, "self dim dtype=None"), "special_softmax": (costs.SOFTMAX, "self dim dtype=None"),
+    "log_softmax": (costs.SOFTMAX, "self dim dtype=None"), "special_log_softmax": (costs.SOFTMAX, "self dim dtype=None"),
+    "_safe_softmax": (costs.SOFTMAX + 1, "self dim dtype=None"),
+    "_softmax": (costs.SOFTMAX, "self dim half_to_float=False"), "_log_softmax": (costs.SOFTMAX, "self dim half_to_float=False"),
+    "_softmax_backward_data": (costs.SOFTMAX_BACKWARD, "grad self dim dtype=None"),
+    "_log_softmax_backward_data": (costs.LOG_SOFTMAX_BACKWARD, "grad self dim dtype=None"),
+    "_masked_softmax": (costs.SOFTMAX + 1, "self mask"), "_masked_softmax_backward": (costs.SOFTMAX_BACKWARD + 1, "grad self mask"),
+}  # fmt: skip
+
+
+def _softmax(signature: Signature, cost: int, schema: str) -> Work:
+    args = Arguments(signature, schema)
+    inputs = args.tensor("self")
+    before = args.optional("dtype")  # until torch 1.10 a backward was given the forward's input for its dtype
+    dtype = before.dtype if before else args.dtype("dtype", inputs.dtype) if args.has("dtype") else inputs.dtype
+    if args.has("half_to_float") and args.recorded("half_to_float") and args.flag("half_to_float"):
+        dtype = "float32"
+    return Work(
+        other_flops=cost * inputs.numel,
+        bytes_read=size(*(args.optional(name) for name in ("grad", "self", "mask"))),
+        bytes_written=inputs.numel * size_of(dtype),
+        precision=precision_of(inputs.dtype),
+    )
+
+
+for _name, (_cost, _schema) in _SOFTMAXES.items():
+    formula(f"aten::{_name}", category="reduction")(partial(_softmax, cost=_cost, schema=_schema))
+
+
+# Scans -> FLOPs an element of a real and of a complex tensor.
+_SCANS: Final[dict[str, tuple[int, int]]] = {
+    **dict.fromkeys(words("cumsum cumsum_"), (costs.BASIC, costs.COMPLEX_ADD)),
+    **dict.fromkeys(words("cumprod cumprod_"), (costs.BASIC, costs.COMPLEX_MULTIPLY)),
+    **dict.fromkeys(words("logcumsumexp _logcumsumexp"),
+                    (costs.TRANSCENDENTAL + 3, costs.COMPLEX_TRANSCENDENTAL + 3 * costs.COMPLEX_ADD)),
+}  # fmt: skip
+
+
+def _scan(signature: Signature, cost: int, complex_cost: int) -> Work:
+    """Running sums: integers become int64 unless a dtype is asked for, or the sums replace them."""
+    signature, outs = _without_outs(signature)
+    args = Arguments(signature, "self dim dtype=None")
+    inputs = args.tensor("self")
+    dtype = inputs.dtype
+    if not signature.name.endswith("_"):
+        dtype = args.dtype("dtype", dtype if floating(dtype) else "int64")
+    return Work(
+        other_flops=inputs.numel * (complex_cost if dtype.startswith("complex") else cost),
+        bytes_read=size(inputs),
+        bytes_written=written(*outs) if outs else inputs.numel * size_of(dtype),
+        precision=precision_of(dtype),
+    )
+
+
+for _name, (_cost, _complex_cost) in _SCANS.items():
+    formula(f"aten::{_name}", category="reduction")(partial(_scan, cost=_cost, complex_cost=_complex_cost))
+
+
+@formula("aten::cummax", "aten::cummin", "aten::_cummax_helper", "aten::_cummin_helper", category="reduction")
+def _running_extremum(signature: Signature) -> Work:
+    """One compare an element; the extrema so far and where they were."""
+    inputs = Arguments(signature, "self").tensor("self")
+    return Work(
+        other_flops=inputs.numel,
+        bytes_read=size(inputs),
+        bytes_written=inputs.numel * (size_of(inputs.dtype) + INDEX_BYTES),
+        precision=precision_of(inputs.dtype),
+    )
+
+
+@formula("aten::equal", category="reduction")
+def _equal(signature: Signature) -> Work:
+    """Compares two tensors element by element into one boolean; tensors of different shapes are not looked at."""
+    args = Arguments(signature, "self other")
+    left, right = args.tensor("self"), args.tensor("other")
+    if left.shape != right.shape:
+        return Work()
+    return Work(other_flops=left.numel, bytes_read=size(left, right), precision=precision_of(left.dtype))
+
+
+@formula("aten::allclose", category="reduction")
+def _allclose(signature: Signature) -> Work:
+    """|a - b| <= atol + rtol * |b|, everywhere: six operations an element."""
+    args = Arguments(signature, "self other")
+    left, right = args.tensor("self"), args.tensor("other")
+    pairs = elements(broadcast((left.shape, right.shape)))
+    return Work(other_flops=6 * pairs, bytes_read=size(left, right), precision=precision_of(left.dtype))
+
+
+@formula("aten::trace", category="reduction")
+def _trace(signature: Signature) -> Work:
+    """Reads the diagonal only."""
+    inputs = Arguments(signature, "self").tensor("self")
+    diagonal = min(inputs.shape)
+    return Work(
+        other_flops=diagonal * (costs.COMPLEX_ADD if inputs.dtype.startswith("complex") else 1),
+        bytes_read=min(diagonal, distinct(inputs)) * size_of(inputs.dtype),
+        bytes_written=size_of(inputs.dtype if floating(inputs.dtype) else "int64"),
+        precision=precision_of(inputs.dtype),
+    )
+
+
+@formula("aten::renorm", "aten::renorm_", category="reduction")
+def _renorm(signature: Signature) -> Work:
+    """The norm of each slice, and the slices whose norm is too large scaled down to it."""
+    args = Arguments(signature, "self p")
+    inputs = args.tensor("self")
+    cost = norm_cost(args.value("p"), inputs.dtype.startswith("complex")) + 1
+    return Work(0, inputs.numel * cost, size(inputs), written(inputs), precision_of(inputs.dtype))
+
+
+_SEGMENT: Final = "data reduce lengths=None indices=None offsets=None axis=0"
+_SEGMENT_BACKWARD: Final = "grad output data reduce lengths=None offsets=None"
+
+
+@formula("aten::segment_reduce", category="reduction")
+def _segment_reduce(signature: Signature) -> Work:
+    """One operation an element, into its segment. Of n segments along an axis there are n lengths, or n + 1 offsets."""
+    args = Arguments(signature, _SEGMENT)
+    data, axis = args.tensor("data"), args.integer("axis")
+    lengths, offsets = args.optional("lengths"), args.optional("offsets")
+    bounds = lengths or args.tensor("offsets")
+    segments = bounds.shape[-1] - (1 if lengths is None else 0)
+    shape = (*data.shape[:axis], segments, *data.shape[axis + 1 :])
+    results = elements(shape) * size_of(data.dtype)
+    return Work(0, data.numel, size(data, lengths, offsets), results, precision_of(data.dtype))
+
+
+@formula("aten::_segment_reduce_backward", category="reduction")
+def _segment_reduce_backward(signature: Signature) -> Work:
+    """Each element's share of its segment's gradient; only of an extremum or a product does it depend on the data."""
+    args = Arguments(signature, _SEGMENT_BACKWARD)
+    grad, data, reduce = args.tensor("grad"), args.tensor("data"), args.value("reduce")
+    if not isinstance(reduce, str):
+        raise NotCounted("argument 'reduce' not recorded")
+    bounds = args.optional("lengths") or args.optional("offsets")
+    values = () if reduce in ("sum", "mean") else (args.tensor("output"), data)
+    return Work(0, data.numel, size(grad, bounds, *values), written(data), precision_of(data.dtype))

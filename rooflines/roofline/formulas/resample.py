@@ -1,0 +1,250 @@
+"""Resampling: interpolation to another size, sampling on a grid, and windows laid out as columns.
+
+A result costs a multiply-add for each input element that it is interpolated from, a tap. Interpolation to another size shares its
+weights among whole rows, and they are not counted; sampling on a grid works out its own at every point. Where the result is so much
+smaller that no tap reaches some rows or columns of the input, these are not read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from math import floor, prod
+from typing import Final
+
+from rooflines.profiler.trace.signature import Signature, TensorArg
+from rooflines.roofline.formulas import costs
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted, distinct, size, size_of, written
+from rooflines.roofline.formulas.convolution import output_size, touched
+from rooflines.roofline.formulas.copies import moved
+from rooflines.roofline.formulas.gather import selected
+from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
+from rooflines.roofline.formulas.table import formula
+
+# Interpolation. Operator -> kind; each has a ``_backward``.
+_INTERPOLATIONS: Final[dict[str, str]] = {
+    "upsample_nearest1d": "nearest", "upsample_nearest2d": "nearest", "upsample_nearest3d": "nearest",
+    "_upsample_nearest_exact1d": "nearest-exact", "_upsample_nearest_exact2d": "nearest-exact",
+    "_upsample_nearest_exact3d": "nearest-exact", "upsample_linear1d": "linear", "upsample_bilinear2d": "linear",
+    "upsample_trilinear3d": "linear", "upsample_bicubic2d": "cubic", "_upsample_bilinear2d_aa": "linear-antialiased",
+    "_upsample_bicubic2d_aa": "cubic-antialiased", "_upsample_lanczos2d_aa": "lanczos-antialiased",
+}  # fmt: skip
+_REACH: Final = {"linear-antialiased": 1, "cubic-antialiased": 2, "lanczos-antialiased": 3}  # input steps to each side
+_LONGEST: Final = 1 << 16  # of a longer dimension every element counts as read, and windows as whole
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """One dimension: ``read`` of its input positions are reached, by ``taps`` over all its results."""
+
+    read: int
+    taps: int
+
+
+def _axis(kind: str, extent: int, out: int, factor: float | None, aligned: bool) -> _Axis:
+    """The taps of one dimension, as torch places them (UpSample.h: ``area_pixel_compute_source_index``)."""
+    span, results = (extent - 1, out - 1) if aligned else (extent, out)
+    scale = 1 / factor if factor and not aligned else span / results if results > 0 else 0.0
+    if out > _LONGEST:
+        return _Axis(extent, out * {"linear": 2, "cubic": 4}.get(kind, 1))
+    if kind in _REACH:
+        return _antialiased(extent, out, scale, _REACH[kind] * max(scale, 1.0))
+    reached: set[int] = set()
+    for position in range(out):
+        centre = scale * position if aligned else scale * (position + 0.5) - 0.5
+        if kind == "nearest":
+            near = [floor(position * scale)]
+        elif kind == "nearest-exact":
+            near = [floor((position + 0.5) * scale)]
+        elif kind == "linear":
+            near = [floor(max(centre, 0.0)), floor(max(centre, 0.0)) + 1]
+        else:
+            near = [floor(centre) + step for step in (-1, 0, 1, 2)]
+        reached.update(min(max(index, 0), extent - 1) for index in near)
+    return _Axis(len(reached), out * {"linear": 2, "cubic": 4}.get(kind, 1))
+
+
+def _antialiased(extent: int, out: int, scale: float, reach: float) -> _Axis:
+    """Windows widened to what lies between two results: neighbours overlap, so that no position is left out between them."""
+    bounds = [
+        (max(int(scale * (position + 0.5) - reach + 0.5), 0), min(int(scale * (position + 0.5) + reach + 0.5), extent))
+        for position in range(out)
+    ]
+    read = max((stop for _, stop in bounds), default=0) - min((start for start, _ in bounds), default=0)
+    return _Axis(read, sum(stop - start for start, stop in bounds))
+
+
+def _axes(args: Arguments, kind: str, spatial: tuple[int, ...], out: tuple[int, ...]) -> list[_Axis]:
+    aligned = args.has("align_corners") and args.recorded("align_corners") and args.flag("align_corners")
+    given = [args.value(f"factor{axis}") if args.recorded(f"factor{axis}") else None for axis in range(len(spatial))]
+    factors = given[0] if isinstance(given[0], tuple) else given
+    return [
+        _axis(kind, extent, result, factor if isinstance(factor, float | int) else None, aligned)
+        for extent, result, factor in zip(spatial, out, factors, strict=True)
+    ]
+
+
+_FACTORS: Final = "factor0=None factor1=None factor2=None"
+
+
+def _resampled_shape(spatial: tuple[int, ...], args: Arguments) -> tuple[int, ...]:
+    """The new spatial sizes, given as such or as factors in the argument after them."""
+    if args.value("output_size") is not None:
+        return args.integers("output_size", len(spatial))
+    factors = args.value("factor0")
+    if not isinstance(factors, tuple) or len(factors) != len(spatial):
+        raise NotCounted("argument 'scale_factors' not recorded")
+    return tuple(int(extent * factor) for extent, factor in zip(spatial, factors, strict=True))
+
+
+def _resample(signature: Signature, kind: str) -> Work:
+    """[n, c, ...] -> [n, c, ...] of other sizes."""
+    nearest = kind.startswith("nearest")
+    args = Arguments(signature, f"self output_size {_FACTORS}" if nearest else f"self output_size align_corners {_FACTORS}")
+    inputs = args.tensor("self")
+    planes, spatial = prod(inputs.shape[:2]), inputs.shape[2:]
+    out = _resampled_shape(spatial, args)
+    axes = _axes(args, kind, spatial, out)
+    itemsize = size_of(inputs.dtype)
+    return Work(
+        other_flops=0 if nearest else 2 * planes * prod(axis.taps for axis in axes),
+        bytes_read=min(planes * prod(axis.read for axis in axes), distinct(inputs)) * itemsize,
+        bytes_written=planes * prod(out) * itemsize,
+        precision=None if nearest else precision_of(inputs.dtype),
+    )
+
+
+def _resample_backward(signature: Signature, kind: str) -> Work:
+    """Each gradient is weighted and added to the elements that its result came from."""
+    nearest = kind.startswith("nearest")
+    schema = "grad output_size input_size" + ("" if nearest else " align_corners=False")
+    args = Arguments(signature, f"{schema} {_FACTORS}")
+    grad, sizes = args.tensor("grad"), args.sizes("input_size")
+    axes = _axes(args, kind, sizes[2:], grad.shape[2:])
+    flops = grad.numel if nearest else 2 * prod(grad.shape[:2]) * prod(axis.taps for axis in axes)
+    return Work(0, flops, size(grad), prod(sizes) * size_of(grad.dtype), precision_of(grad.dtype))
+
+
+for _name, _kind in _INTERPOLATIONS.items():
+    formula(f"aten::{_name}", category="copy")(partial(_resample, kind=_kind))
+    formula(f"aten::{_name}_backward", category="copy")(partial(_resample_backward, kind=_kind))
+
+
+# Sampling on a grid.
+
+BILINEAR, NEAREST, BICUBIC = 0, 1, 2
+
+
+def point_cost(rank: int, mode: int = BILINEAR, position: int = costs.PIXEL_POSITION) -> int:
+    """FLOPs to work out the weights of the taps of one point of ``rank`` coordinates, and at ``position`` each where it is."""
+    if mode == NEAREST:
+        return rank * (position + 1)  # rounded
+    if mode == BICUBIC:
+        return rank * (position + 2 + 4 * costs.CUBIC_WEIGHT)  # floor, fraction, four weights
+    return rank * (position + 3) + (rank - 1) * (1 << rank)  # floor, both distances; the weight of each corner is a product of them
+
+
+def _taps(mode: int, rank: int) -> int:
+    return {BILINEAR: 1 << rank, NEAREST: 1, BICUBIC: 1 << 2 * rank}[mode]
+
+
+def _grid(args: Arguments) -> tuple[TensorArg, TensorArg, int, int, int]:
+    """Input [n, c, ...], grid [n, ..., rank], the interpolation, the taps of a result and the results."""
+    inputs, grid = args.tensor("self"), args.tensor("grid")
+    mode = args.integer("mode", absent=BILINEAR)
+    rank = grid.shape[-1]
+    points = grid.numel // rank if rank else 0
+    return inputs, grid, mode, _taps(mode, rank), inputs.shape[1] * points
+
+
+def _grid_sample(signature: Signature, schema: str) -> Work:
+    """[n, c, h, w] at [n, ho, wo, 2] -> [n, c, ho, wo]; three-dimensional likewise."""
+    inputs, grid, mode, taps, results = _grid(Arguments(signature, schema))
+    rank = grid.shape[-1]
+    blending = 0 if mode == NEAREST else 2 * taps * results
+    return Work(
+        other_flops=blending + grid.numel // rank * point_cost(rank, mode),
+        bytes_read=selected(inputs, taps * results) + size(grid),
+        bytes_written=results * size_of(inputs.dtype),
+        precision=precision_of(inputs.dtype),
+    )
+
+
+def _grid_sample_backward(signature: Signature, schema: str) -> Work:
+    """The gradient of the input: each result's, weighted, added to its taps. That of the grid: of each tap its value times the
+    gradient, times what moving the point along each coordinate changes of its weight; the nearest tap's weight does not change."""
+    args = Arguments(signature, schema)
+    inputs, grid, mode, taps, results = _grid(args)
+    grad, rank = args.tensor("grad"), grid.shape[-1]
+    to_input, to_grid = args.mask("mask", 2)
+    moves = to_grid and mode != NEAREST
+    cost = (2 * taps if to_input and mode != NEAREST else int(to_input)) + (taps * (1 + 2 * rank) if moves else 0)
+    return Work(
+        other_flops=cost * results + grid.numel // rank * point_cost(rank, mode),
+        bytes_read=size(grad, grid) + (selected(inputs, taps * results) if moves else 0),
+        bytes_written=(written(inputs) if to_input else 0) + (written(grid) if to_grid else 0),
+        precision=precision_of(grad.dtype),
+    )
+
+
+for _name, _schema in {
+    "grid_sampler_2d": "self grid mode", "grid_sampler_3d": "self grid mode", "_grid_sampler_2d_cpu_fallback": "self grid mode",
+    "cudnn_grid_sampler": "self grid",
+}.items():  # fmt: skip
+    formula(f"aten::{_name}", category="copy")(partial(_grid_sample, schema=_schema))
+for _name, _schema in {
+    "grid_sampler_2d_backward": "grad self grid mode padding align mask",
+    "grid_sampler_3d_backward": "grad self grid mode padding align mask",
+    "_grid_sampler_2d_cpu_fallback_backward": "grad self grid mode",
+    "cudnn_grid_sampler_backward": "self grid grad",
+}.items():
+    formula(f"aten::{_name}", category="copy")(partial(_grid_sample_backward, schema=_schema))
+
+
+@formula("aten::affine_grid_generator", "aten::cudnn_affine_grid_generator", "aten::cudnn_affine_grid_generator_backward",
+         category="matmul")  # fmt: skip
+def _affine_grid(signature: Signature) -> Work:
+    """[points, rank + 1] @ [n, rank + 1, rank] -> [n, points, rank]: the corners of the image and one; or its gradient, as many
+    products the other way."""
+    if signature.name == "aten::affine_grid_generator":
+        args = Arguments(signature, "theta sizes")
+        batch, _, *spatial = args.sizes("sizes")
+    else:
+        args = Arguments(signature, "theta n c h w")
+        batch, *spatial = (args.integer(name) for name in "nhw")
+    given = args.tensor("theta")
+    rank, points = len(spatial), prod(spatial)
+    grid, theta = batch * points * rank, batch * rank * (rank + 1)
+    results = theta if signature.name.endswith("backward") else grid
+    return Work(
+        matrix_flops=2 * grid * (rank + 1),
+        bytes_read=size(given),
+        bytes_written=results * size_of(given.dtype),
+        precision=matrix_precision_of(given.dtype),
+    )
+
+
+# Windows as columns.
+
+
+@formula("aten::im2col", category="copy")
+def _im2col(signature: Signature) -> Work:
+    """[n, c, h, w] -> [n, c * k * k, windows]; positions that the stride jumps over are not read."""
+    args = Arguments(signature, "self kernel dilation padding stride")
+    inputs = args.tensor("self")
+    extents, kernel = inputs.shape[-2:], args.integers("kernel", 2)
+    dilation, padding, stride = args.integers("dilation", 2), args.integers("padding", 2), args.integers("stride", 2)
+    windows = tuple(map(output_size, extents, kernel, stride, padding, dilation))
+    planes, itemsize = prod(inputs.shape[:-2]), size_of(inputs.dtype)
+    read = planes * prod(map(touched, extents, kernel, stride, padding, dilation, windows))
+    return moved(min(read, distinct(inputs)) * itemsize, planes * prod(kernel) * prod(windows) * itemsize)
+
+
+@formula("aten::col2im", category="copy")
+def _col2im(signature: Signature) -> Work:
+    """[n, c * k * k, windows] -> [n, c, h, w], overlapping windows added."""
+    args = Arguments(signature, "self output_size kernel")
+    inputs = args.tensor("self")
+    planes = prod(inputs.shape[:-1]) // prod(args.integers("kernel", 2))
+    results = planes * prod(args.integers("output_size", 2))
+    return Work(0, inputs.numel, size(inputs), results * size_of(inputs.dtype), precision_of(inputs.dtype))

@@ -1,0 +1,107 @@
+"""Output shapes from torch's own shape inference: the call rebuilt on meta tensors, which have no data, and run.
+
+Formulas ask for it only where inputs do not easily determine the outputs; torch is imported then and not before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from rooflines.profiler.trace.signature import MISSING, Argument, Signature, TensorArg
+
+if TYPE_CHECKING:
+    import torch
+
+
+def infer(signature: Signature) -> tuple[TensorArg, ...] | None:
+    """The tensors that this call returns, or None where torch cannot tell: an operator that it does not know, arguments that were not
+    recorded, or a result whose size depends on the values of the inputs."""
+    return _infer(signature, repr(signature))
+
+
+@lru_cache(maxsize=4096)
+def _infer(signature: Signature, text: str) -> tuple[TensorArg, ...] | None:
+    """``text`` keeps ``add(x, 1)`` and ``add(x, 1.0)`` apart, which are equal as signatures."""
+    import torch
+
+    namespace, _, name = signature.name.partition("::")
+    packet: Any = getattr(getattr(torch.ops, namespace, None), name, None) if name else None
+    if not isinstance(packet, torch._ops.OpOverloadPacket):
+        return None
+    names: list[str] = packet.overloads()  # type: ignore[no-untyped-call]
+    for overload in names:
+        result = _run(getattr(packet, overload), signature.args)
+        if result is not None:
+            return result
+    return None
+
+
+def _run(operator: Any, given: tuple[Argument, ...]) -> tuple[TensorArg, ...] | None:
+    """The outputs under one overload; None where the arguments are not its own."""
+    import torch
+
+    from rooflines.profiler.dispatch.signatures import tensor_arg
+
+    # What torch refuses with is as varied as its operators; every refusal means that this overload gives no answer.
+    with contextlib.suppress(Exception), torch.no_grad():
+        arguments = _arguments(operator._schema.arguments, given)
+        if arguments is not None:
+            positional, keywords = arguments
+            return tuple(tensor_arg(tensor) for tensor in _tensors(operator(*positional, **keywords)))
+    return None
+
+
+def _arguments(schema: Any, given: tuple[Argument, ...]) -> tuple[list[Any], dict[str, Any]] | None:
+    """The recorded arguments as positional and keyword ones, tensors on the meta device; None where the schema has no place for one."""
+    if len(given) > len(schema):
+        return None
+    positional, keywords = [], {}
+    for argument, value in zip(schema, given, strict=False):
+        kind = str(argument.type)
+        if value is MISSING:
+            if not argument.has_default_value():
+                return None
+            converted: Any = argument.default_value
+        elif not _fits(kind, value):
+            return None
+        else:
+            converted = _converted(kind, value)
+        if argument.kwarg_only:
+            keywords[argument.name] = converted
+        else:
+            positional.append(converted)
+    return positional, keywords
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return [value]
+    return [tensor for item in value for tensor in _tensors(item)] if isinstance(value, (list, tuple)) else []
+
+
+def _fits(kind: str, value: Argument) -> bool:
+    """Whether a recorded value can be an argument of this schema type."""
+    if value is None:
+        return kind.startswith("Optional") or "Dimname" in kind or kind in ("Device", "Generator")
+    if isinstance(value, TensorArg):
+        return kind in ("Tensor", "Optional[Tensor]")
+    if isinstance(value, tuple) and any(isinstance(item, TensorArg) for item in value):
+        return kind.startswith("List[") and "Tensor" in kind
+    return "Tensor" not in kind
+
+
+def _converted(kind: str, value: Argument) -> Any:
+    import torch
+
+    if isinstance(value, TensorArg):
+        dtype = getattr(torch, value.dtype)
+        if value.strides is not None and len(value.strides) == len(value.shape):
+            return torch.empty_strided(value.shape, value.strides, dtype=dtype, device="meta")
+        return torch.empty(value.shape, dtype=dtype, device="meta")
+    if isinstance(value, tuple):
+        return [_converted(kind, item) for item in value]
+    return value

@@ -1,0 +1,198 @@
+"""Sorting, selection, search, sets and histograms. A sort of n elements costs n log2(n) compares, a search among n log2(n)."""
+
+from __future__ import annotations
+
+from math import ceil, log2, prod
+from typing import Final
+
+from rooflines.profiler.trace.signature import MISSING, Argument, Signature, TensorArg
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted, distinct, size, size_of, written
+from rooflines.roofline.formulas.record import Work, precision_of
+from rooflines.roofline.formulas.reduction import INDEX_BYTES
+from rooflines.roofline.formulas.table import Hints, formula, hinted_formula
+
+
+def _axis_length(tensor: TensorArg, axis: int) -> int:
+    return tensor.shape[axis] if tensor.shape else 1
+
+
+def compares(length: int) -> int:
+    """Compares that one element takes on its way through a sort of ``length``, or a search among as many sorted ones."""
+    return ceil(log2(length)) if length > 1 else 0
+
+
+@formula("aten::topk", category="reduction")
+def _topk(signature: Signature) -> Work:
+    """One compare an element to select, whatever k is; values and indices written."""
+    args = Arguments(signature, "self k dim=-1")
+    inputs, k = args.tensor("self"), args.integer("k")
+    length = _axis_length(inputs, args.integer("dim"))
+    results = inputs.numel // length * k if length else 0
+    return _selected(inputs, inputs.numel, results)
+
+
+def _selected(inputs: TensorArg, flops: int, results: int, indices: bool = True) -> Work:
+    """``results`` elements of ``inputs`` written, each with its index."""
+    return Work(
+        other_flops=flops,
+        bytes_read=size(inputs),
+        bytes_written=results * (size_of(inputs.dtype) + (INDEX_BYTES if indices else 0)),
+        precision=precision_of(inputs.dtype),
+    )
+
+
+@formula("aten::sort", "aten::argsort", "aten::msort", category="reduction")
+def _sort(signature: Signature) -> Work:
+    """n log2(n) compares a row, rows along the last dimension recorded as an integer."""
+    inputs = Arguments(signature, "self").tensor("self")
+    axes = [arg for arg in signature.args[1:] if isinstance(arg, int) and not isinstance(arg, bool)]
+    if not axes and MISSING in signature.args and signature.name != "aten::msort":
+        raise NotCounted("argument 'dim' not recorded")
+    length = _axis_length(inputs, 0 if signature.name == "aten::msort" else axes[0] if axes else -1)
+    values = 0 if signature.name == "aten::argsort" else size_of(inputs.dtype)
+    indices = 0 if signature.name == "aten::msort" else INDEX_BYTES
+    return Work(
+        other_flops=inputs.numel * compares(length),
+        bytes_read=size(inputs),
+        bytes_written=inputs.numel * (values + indices),
+        precision=precision_of(inputs.dtype),
+    )
+
+
+@formula("aten::kthvalue", category="reduction")
+def _kthvalue(signature: Signature) -> Work:
+    """Selects as ``topk`` does."""
+    args = Arguments(signature, "self k dim=-1")
+    inputs = args.tensor("self")
+    length = _axis_length(inputs, args.integer("dim"))
+    return _selected(inputs, inputs.numel, inputs.numel // length if length else 0)
+
+
+@formula("aten::median", "aten::nanmedian", category="reduction")
+def _median(signature: Signature) -> Work:
+    """Selects as ``topk`` does, of all elements one value, along a dimension its index too; nanmedian first looks for numbers."""
+    inputs = Arguments(signature, "self").tensor("self")
+    cost = 1 if signature.name == "aten::median" else 2
+    axis = signature.arg(1, default=None)
+    if MISSING in signature.args:
+        raise NotCounted("argument 'dim' not recorded")
+    if not isinstance(axis, int):
+        return _selected(inputs, cost * inputs.numel, 1, indices=False)
+    length = _axis_length(inputs, axis)
+    return _selected(inputs, cost * inputs.numel, inputs.numel // length if length else 0)
+
+
+@formula("aten::mode", category="reduction")
+def _mode(signature: Signature) -> Work:
+    """Sorts each row, then counts runs."""
+    args = Arguments(signature, "self dim=-1")
+    inputs = args.tensor("self")
+    length = _axis_length(inputs, args.integer("dim"))
+    return _selected(inputs, inputs.numel * (compares(length) + 1), inputs.numel // length if length else 0)
+
+
+@hinted_formula("aten::_unique", "aten::_unique2", "aten::unique_dim", "aten::unique_consecutive", "aten::unique_dim_consecutive",
+                category="reduction")  # fmt: skip
+def _unique(signature: Signature, hints: Hints) -> Work:
+    """Sorts the elements, or the slices along a dimension, and compares neighbours; the consecutive forms only compare."""
+    inputs = Arguments(signature, "self").tensor("self")
+    length = inputs.numel
+    if signature.name == "aten::unique_dim":
+        length = _axis_length(inputs, Arguments(signature, "self dim").integer("dim"))
+    steps = 1 if "consecutive" in signature.name else compares(length) + 1
+    moved = written(*hints.outputs) if hints.outputs is not None else hints.output_bytes
+    if moved is None:
+        raise NotCounted("output size not recorded")
+    return Work(0, inputs.numel * steps, size(inputs), moved, precision_of(inputs.dtype))
+
+
+@formula("aten::isin", category="reduction")
+def _isin(signature: Signature) -> Work:
+    """Each element against each test element where these are few, as torch does; else all of them sorted together."""
+    args = Arguments(signature, "elements tests")
+    given, tests = args.optional("elements"), args.optional("tests")
+    if given is None and tests is None:
+        raise NotCounted("shape of 'elements' not recorded")
+    count, against = (1 if tensor is None else tensor.numel for tensor in (given, tests))
+    direct = given is None or tests is None or against < int(10 * count**0.145)
+    flops = count * against if direct else (count + against) * (compares(count + against) + 1)
+    precision = precision_of((given or tests or TensorArg(())).dtype)
+    return Work(0, flops, size(given, tests), count * size_of("bool"), precision)
+
+
+def _search(values: TensorArg | None, sorted_values: TensorArg, sorter: TensorArg | None, narrow: bool) -> Work:
+    """A binary search for each value: it looks at no more elements than it has steps, nor at more than there are."""
+    count = 1 if values is None else values.numel
+    steps = ceil(log2(_axis_length(sorted_values, -1) + 1))
+    looked_at = sum(min(distinct(tensor), count * steps) * size_of(tensor.dtype) for tensor in (sorted_values, sorter) if tensor)
+    return Work(
+        other_flops=count * steps,
+        bytes_read=size(values) + looked_at,
+        bytes_written=count * size_of("int32" if narrow else "int64"),
+        precision=precision_of(sorted_values.dtype),
+    )
+
+
+@formula("aten::searchsorted", category="reduction")
+def _searchsorted(signature: Signature) -> Work:
+    args = Arguments(signature, "sorted self out_int32=False right=False side=None sorter=None")
+    return _search(args.optional("self"), args.tensor("sorted"), args.optional("sorter"), args.flag("out_int32"))
+
+
+@formula("aten::bucketize", category="reduction")
+def _bucketize(signature: Signature) -> Work:
+    args = Arguments(signature, "self boundaries out_int32=False")
+    return _search(args.optional("self"), args.tensor("boundaries"), None, args.flag("out_int32"))
+
+
+_BIN_COST: Final = 4  # subtract the lowest, times bins over the range, round down, count
+
+
+@formula("aten::histc", category="reduction")
+def _histc(signature: Signature) -> Work:
+    """Equal bins between two bounds; where these are equal, between the smallest and the largest element, which are looked for."""
+    args = Arguments(signature, "self bins=100 min=0 max=0")
+    inputs, bins = args.tensor("self"), args.integer("bins")
+    cost = _BIN_COST + (2 if args.value("min") == args.value("max") else 0)
+    return Work(0, inputs.numel * cost, size(inputs), bins * size_of(inputs.dtype), precision_of(inputs.dtype))
+
+
+def _edges(bins: Argument) -> list[int]:
+    """Edges in each dimension, one more than bins: of their number, or of the edges themselves."""
+    listed = bins if isinstance(bins, tuple) else (bins,)
+    if not listed or not all(isinstance(item, int | TensorArg) for item in listed):
+        raise NotCounted("argument 'bins' not recorded")
+    return [item.numel if isinstance(item, TensorArg) else item + 1 for item in listed]
+
+
+@formula("aten::histogram", "aten::_histogramdd_from_bin_cts", "aten::_histogramdd_from_bin_tensors", category="reduction")
+def _histogram(signature: Signature) -> Work:
+    """Equal bins, found by arithmetic in each dimension, or bins between given edges, found by a search.
+
+    ``histogram`` returns the edges too, and so writes them.
+    """
+    inputs, bins = Arguments(signature, "self").tensor("self"), signature.arg(1)
+    edges = _edges(bins)
+    given = [tensor for tensor in (bins if isinstance(bins, tuple) else (bins,)) if isinstance(tensor, TensorArg)]
+    weights = Arguments(signature, "self bins weights" if given else "self bins range weights").optional("weights")
+    results = prod(count - 1 for count in edges) + (edges[0] if signature.name == "aten::histogram" else 0)
+    return Work(
+        other_flops=inputs.numel * (compares(edges[0]) + 1 if given else _BIN_COST),
+        bytes_read=size(inputs, weights, *given),
+        bytes_written=results * size_of(inputs.dtype),
+        precision=precision_of(inputs.dtype),
+    )
+
+
+@formula("aten::_histogramdd_bin_edges", category="reduction")
+def _bin_edges(signature: Signature) -> Work:
+    """The smallest and largest element of each dimension, unless a range is given; then edges at equal distances."""
+    args = Arguments(signature, "self bins range=None")
+    inputs, made = args.tensor("self"), sum(_edges(args.value("bins")))
+    looked = 0 if args.value("range") is not None else 2 * inputs.numel
+    return Work(
+        other_flops=looked + 2 * made,
+        bytes_read=size(inputs) if looked else 0,
+        bytes_written=made * size_of(inputs.dtype),
+        precision=precision_of(inputs.dtype),
+    )

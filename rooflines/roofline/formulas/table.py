@@ -1,0 +1,188 @@
+"""The registry of formulas and the one question asked of it: what must this call compute and move?
+
+An operator is in one of four places. *Counted*: a formula, registered by ``@formula``. *Zero on purpose*: a formula too, which returns
+``Work()`` (views, allocation, metadata). *Composite*: it only calls other operators; they are counted, it is not. *Unknown*: everything
+else, said with a reason.
+
+Operators that PyTorch itself decomposes (``decomposed.py``) are composite wherever what they call is counted; a formula for one of them
+speaks only where nothing below it does, as on devices that have a kernel of their own for it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from rooflines.profiler.trace.signature import Signature, TensorArg
+from rooflines.profiler.work_ranges import DeclaredWork
+from rooflines.roofline.formulas import shapes
+from rooflines.roofline.formulas.arguments import Dispatches, NotCounted
+from rooflines.roofline.formulas.decomposed import DECOMPOSED, decomposes
+from rooflines.roofline.formulas.plugins import load_installed
+from rooflines.roofline.formulas.record import Work
+
+Formula = Callable[[Signature], Work]
+
+
+@dataclass(frozen=True, slots=True)
+class CallCount:
+    """The answer for one signature: its work, or that it dispatches to other operators, or why it is unknown.
+
+    ``decomposes`` says that the work counts only where no operator below the call is counted.
+    """
+
+    kind: Literal["counted", "composite", "unknown"]
+    work: Work | None
+    category: str
+    reason: str = ""
+    decomposes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Hints:
+    """What is known about a call beside its arguments; each field is None when it is not.
+
+    ``outputs`` are the tensors that it returned, which a recording has and a trace has not. ``output_bytes`` is what the call
+    allocated. ``parameter_elements`` is how many elements of parameters it updates and ``parameter_dtype`` their dtype.
+    """
+
+    outputs: tuple[TensorArg, ...] | None = None
+    output_bytes: int | None = None
+    parameter_elements: int | None = None
+    parameter_dtype: str = "float32"
+
+    def results(self, signature: Signature) -> tuple[TensorArg, ...]:
+        """The tensors that the call returns: as recorded, else as torch's own shape inference has them; raises NotCounted."""
+        found = self.outputs if self.outputs is not None else shapes.infer(signature)
+        if found is None:
+            raise NotCounted("output shapes not known")
+        return found
+
+
+HintedFormula = Callable[[Signature, Hints], Work]
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    category: str
+    formula: HintedFormula
+
+
+_FORMULAS: Final[dict[str, _Entry]] = {}
+# FLOPs or bytes of one call. More is a corrupt trace: at 1e18 FLOP/s this takes two weeks.
+_MOST: Final = 1 << 80
+
+# Names that the autograd engine, the optimizers and torch.compile give to what they call; the operators are inside.
+_COMPOSITE_NAMES: Final = re.compile(
+    r"autograd::engine::evaluate_function: |torch::autograd::|torch::jit::|torch(::|\.)distributed(::|\.)|\w+Backward\d+\Z"
+    r"|CopyBackwards\Z|CopySlices\Z|GraphRoot\Z|GeneratedBackwardFor_torchvision_|torch/"
+    r"|Optimizer\.|ProfilerStep#|enumerate\(DataLoader\)|DistributedDataParallel\."
+    r"|TorchDynamo Cache Lookup|Pregraph bytecode|AOTDispatcher "
+)
+_COMPILED: Final = re.compile(r"Torch-Compiled Region|CompiledFunction|TorchDynamo |## Call CompiledFxGraph")
+_FUSED: Final = re.compile(r"triton_\w+_fused|triton_\w+_\d+\Z|(graph_\d+_)?cpp_\w*fused_")
+_COMMUNICATION: Final = re.compile(r"(c10d|_c10d_functional|nccl|gloo|mpi|ucc)(::|:)|record_param_comms")
+
+
+def words(text: str) -> tuple[str, ...]:
+    """Names written one after the other, as the long tables have them."""
+    return tuple(text.split())
+
+
+def aten(text: str) -> tuple[str, ...]:
+    """``"relu gelu"`` -> ``("aten::relu", "aten::gelu")``."""
+    return tuple(f"aten::{name}" for name in words(text))
+
+
+def _register(names: tuple[str, ...], entry: _Entry) -> None:
+    for name in names:
+        if name in _FORMULAS:
+            raise ValueError(f"operator '{name}' is registered twice")
+        _FORMULAS[name] = entry
+
+
+def formula(*names: str, category: str) -> Callable[[Formula], Formula]:
+    """Register ``f(signature) -> Work`` for these operators; ValueError names an operator that has one already."""
+
+    def register(function: Formula) -> Formula:
+        _register(names, _Entry(category, lambda signature, _: function(signature)))
+        return function
+
+    return register
+
+
+def hinted_formula(*names: str, category: str) -> Callable[[HintedFormula], HintedFormula]:
+    """Register ``f(signature, hints) -> Work`` for operators whose recorded arguments do not determine what they move."""
+
+    def register(function: HintedFormula) -> HintedFormula:
+        _register(names, _Entry(category, function))
+        return function
+
+    return register
+
+
+def registered() -> dict[str, str]:
+    """Every registered operator with its category, those of installed packages included."""
+    load_installed()
+    return {name: entry.category for name, entry in _FORMULAS.items()}
+
+
+def count(
+    signature: Signature,
+    output_bytes: int | None = None,
+    parameter_elements: int | None = None,
+    parameter_dtype: str = "float32",
+    outputs: tuple[TensorArg, ...] | None = None,
+) -> CallCount:
+    """The work of one call. Never raises: what cannot be counted is ``unknown`` with a reason.
+
+    ``outputs`` are the tensors that the call returned, where somebody saw them. ``output_bytes`` is what the call allocated, where the
+    trace has memory events. It is used only where the recorded inputs do not determine the output: ``aten::index``, ``nonzero``, the
+    dtype of ``aten::cat``'s list, which traces do not record, and lists of more than 30 tensors, which they leave out.
+    ``parameter_elements`` is how many elements of parameters a fused or foreach optimizer call updates, of ``parameter_dtype``: its
+    lists are such long ones.
+    """
+    if signature.args and isinstance(signature.args[0], DeclaredWork):
+        one = signature.args[0]
+        work = Work(one.matrix_flops, one.other_flops, one.bytes_read, one.bytes_written, one.precision)
+        return CallCount("counted", work, "other")
+    name = _without_overload(signature.name)
+    entry = _FORMULAS.get(name)
+    if entry is None:
+        load_installed()
+        entry = _FORMULAS.get(name)
+    if entry is None:
+        if name.removeprefix("aten::") in DECOMPOSED or _COMPOSITE_NAMES.match(name):
+            return CallCount("composite", None, "other")
+        if _COMPILED.match(name):
+            return CallCount(
+                "unknown", None, "other", "not compiled by inductor in this recording: kernels in it may leave no event of their own"
+            )
+        if _FUSED.match(name):
+            return CallCount("unknown", None, "other", "a fused kernel: traces do not say what it computes; rooflines profile notes it")
+        if _COMMUNICATION.match(name):
+            return CallCount("unknown", None, "communication", "communication is bound by the link, not by the device")
+        return CallCount("unknown", None, "other", "no formula")
+    hints = Hints(outputs, output_bytes, parameter_elements, parameter_dtype)
+    try:
+        work = entry.formula(signature if name == signature.name else replace(signature, name=name), hints)
+    except NotCounted as error:
+        return CallCount("unknown", None, entry.category, str(error))
+    except Dispatches:
+        return CallCount("composite", None, entry.category)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        # A signature that no call of this operator can have: another schema, a corrupt trace.
+        return CallCount("unknown", None, entry.category, f"arguments not understood ({type(error).__name__})")
+    numbers = (work.matrix_flops, work.other_flops, work.bytes_read, work.bytes_written)
+    if min(numbers) < 0:
+        return CallCount("unknown", None, entry.category, "arguments not understood (negative size)")
+    if max(numbers) > _MOST:
+        return CallCount("unknown", None, entry.category, "arguments not understood (a size that no call has)")
+    return CallCount("counted", work, entry.category, decomposes=decomposes(name.removeprefix("aten::"), signature.args))
+
+
+def _without_overload(name: str) -> str:
+    """``aten::add.Tensor`` -> ``aten::add``; other names as they are."""
+    return name.partition(".")[0] if name.startswith("aten::") else name

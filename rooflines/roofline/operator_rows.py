@@ -1,0 +1,123 @@
+"""Rows of an analysis: operators judged by the roofs, time without a work model, and the totals over all operators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rooflines.device_specs.records import Ceilings
+from rooflines.profiler.records import RunFile
+from rooflines.profiler.trace.calls import PHASES, Calls
+from rooflines.roofline.analysis import Kernel, OperatorRow, Totals, Unmodelled
+from rooflines.roofline.attribution.rows import Gap, LaunchedKernel, Row
+from rooflines.roofline.bounds.judging import judge
+from rooflines.roofline.step.times import per_step
+
+
+def operator_row(row: Row, calls: Calls, ceilings: Ceilings | None, steps: int, facts: RunFile) -> OperatorRow:
+    """``row`` per step, judged by ``ceilings``."""
+    work = row.count.work
+    flops, matrix, size = (work.flops, work.matrix_flops, work.bytes) if work else (0, 0, 0)
+    time_s = row.time_ns / 1e9
+    precision = _judged_precision(row, facts, ceilings)
+    judged = judge(row, ceilings, precision)
+    phase = PHASES[row.phase]
+    return OperatorRow(
+        name=row.signature.name,
+        module=calls.modules[row.module].path if row.module >= 0 else "",
+        phase=phase,  # type: ignore[arg-type]
+        shapes=row.signature.shapes(),
+        precision=precision,
+        category="optimizer" if phase == "optimizer" else row.count.category,
+        calls=per_step(row.calls, steps),
+        time_s=time_s / steps,
+        flops=per_step(flops * row.calls, steps),
+        matrix_flops=per_step(matrix * row.calls, steps),
+        bytes=per_step(size * row.calls, steps),
+        intensity_flop_per_byte=flops / size if flops and size else None,
+        flop_per_s=flops * row.calls / time_s if flops and time_s > 0 else None,
+        byte_per_s=size * row.calls / time_s if size and time_s > 0 else None,
+        attainable_flop_per_s=judged.attainable_flop_per_s,
+        lower_bound_s=None if judged.lower_bound_s is None else judged.lower_bound_s / steps,
+        efficiency=judged.efficiency,
+        headroom_s=None if judged.headroom_s is None else judged.headroom_s / steps,
+        bound=judged.bound,
+        nearest_roof=judged.nearest_roof,
+        memory_level=judged.memory_level,
+        engine=judged.engine,
+        flag=judged.flag,
+        inferred=row.inferred,
+        exposed_s=None if row.exposed_ns is None else row.exposed_ns / 1e9 / steps,
+        kernels=_kernels(row.kernels, steps),
+    )
+
+
+def _judged_precision(row: Row, facts: RunFile, ceilings: Ceilings | None) -> str | None:
+    """The roof's precision: fp32 products and convolutions ran as TF32 where they were asked to, or allowed to on a device that can.
+
+    Torch allows TF32 in convolutions by default, on every device: one that has no such roof ran them in fp32.
+    """
+    work = row.count.work
+    if work is None or work.precision is None:
+        return None
+    if work.precision == "fp32" and work.matrix_flops:
+        switch = "convolution" if row.count.category == "convolution" else "matmul"
+        able = ceilings is None or ceilings.compute("tf32", "matrix") is not None
+        if facts.workload.precision == "tf32" or (able and (facts.tf32 or {}).get(switch)):
+            return "tf32"
+    return work.precision
+
+
+def bound_and_headroom(row: OperatorRow) -> tuple[float, float]:
+    """The row's bound and what could be saved of it: what is faster than its bound counts with its time.
+
+    They add up to the row's time, but for copies that computation hides.
+    """
+    return min(row.lower_bound_s or 0.0, row.time_s), row.headroom_s or 0.0
+
+
+def total(operators: Sequence[OperatorRow], facts: RunFile, energy_j: float | None = None) -> Totals:
+    """The sums over all operators; ``energy_j`` is the energy of a step."""
+    bounded = [bound_and_headroom(row) for row in operators if row.lower_bound_s is not None]
+    time_s, lower_s, headroom_s = sum(row.time_s for row in operators), sum(one for one, _ in bounded), sum(one for _, one in bounded)
+    unjudged = [row for row in operators if row.lower_bound_s is None or row.bound == "transfer"]
+    return Totals(
+        flops=sum(row.flops for row in operators),
+        matrix_flops=sum(row.matrix_flops for row in operators),
+        bytes=sum(row.bytes for row in operators),
+        time_s=time_s,
+        lower_bound_s=lower_s,
+        headroom_s=headroom_s,
+        unjudged_s=sum(row.time_s - sum(bound_and_headroom(row)) for row in unjudged),
+        efficiency=lower_s / (lower_s + headroom_s) if lower_s > 0 else None,
+        energy_j=energy_j,
+        peak_memory_bytes=facts.peak_memory_bytes,
+    )
+
+
+def unmodelled_row(gap: Gap, calls: Calls, steps: int) -> Unmodelled:
+    """``gap`` per step."""
+    return Unmodelled(
+        name=gap.name,
+        calls=per_step(gap.calls, steps),
+        time_s=gap.time_ns / 1e9 / steps,
+        reason=gap.reason,
+        module=calls.modules[gap.module].path if gap.module >= 0 else "",
+        phase=PHASES[gap.phase] if gap.signature is not None else "",  # type: ignore[arg-type]
+        shapes=gap.signature.shapes() if gap.signature is not None else "",
+        exposed_s=None if gap.exposed_ns is None else gap.exposed_ns / 1e9 / steps,
+        kernels=_kernels(gap.kernels, steps),
+    )
+
+
+def _kernels(ran: tuple[LaunchedKernel, ...], steps: int) -> tuple[Kernel, ...]:
+    return tuple(
+        Kernel(
+            name=one.name,
+            calls=per_step(one.calls, steps),
+            time_s=one.time_ns / 1e9 / steps,
+            streams=one.streams,
+            grid=one.shape[0] if one.shape else None,
+            block=one.shape[1] if one.shape else None,
+        )
+        for one in ran
+    )

@@ -1,0 +1,224 @@
+"""Which kernels on different ranks are the same collective.
+
+NCCL runs the collectives of a process group in the same order on every rank, so the k-th of a group and kind on each is one. But traces
+need not begin and end together, and may not say the group. So what is matched by order must also agree in size and, as far as clocks
+can tell, have run together: a collective that gives every rank something of every other cannot end on one before the last has entered.
+Where order does not fit, those of one kind and size that end together are one collective. The rest is left unmatched, with the reason.
+
+Clocks of hosts differ. Starts and ends are first compared as they are; where that shows nothing, after taking off the median difference
+of the ends, which are the same moment on all ranks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from rooflines.profiler.trace.collectives import Collectives, Exchange
+from rooflines.profiler.trace.records import Int64s
+
+# In these no rank can leave before every rank has entered.
+SYNCHRONISING = ("allreduce", "allgather", "reducescatter", "alltoall", "barrier")
+# Of these every rank moves as much as the others.
+_EVEN = (*SYNCHRONISING[:3], "broadcast", "reduce")
+# Two clocks of one host, and two of which the median difference has been taken off: what they may still differ.
+_SAME_HOST_NS = 50_000
+_CORRECTED_NS = 1_000_000
+# Ends that are as near as this share of the shorter kernel, or as old traces' resolution, are one moment.
+_TOGETHER = 0.1
+_RESOLUTION_NS = 2_000
+# Of a group matched by order as many may fail the check by clocks.
+_STRAYS = 0.01
+_ALONE = "only one rank of its group was given"
+_STREAM_ALONE = "no group is noted, and no other rank has them on a stream of that number"
+_PAIRS = "messages between two ranks are not matched"
+
+By = Literal["order", "time"]
+_Key: TypeAlias = "tuple[str, str | None, tuple[int, ...] | None, int | None, int | None]"
+
+
+@dataclass(frozen=True, slots=True)
+class MatchedCollectives:
+    """Collectives of one group and kind: ``calls[k, i]`` is the k-th one's index in the collectives of rank ``ranks[i]``."""
+
+    kind: str
+    group: str | None
+    ranks: tuple[int, ...]
+    calls: Int64s
+    by: By
+
+
+@dataclass(frozen=True, slots=True)
+class UnmatchedCollectives:
+    """Kernels, over all ranks, of one group and kind that have no counterpart, and why."""
+
+    kind: str
+    group: str | None
+    count: int
+    reason: str
+
+
+def match_collectives(collectives: dict[int, Collectives]) -> tuple[list[MatchedCollectives], list[UnmatchedCollectives]]:
+    """The collectives of each rank matched across ranks, the groups in the order in which the lowest rank first uses them."""
+    found: list[MatchedCollectives] = []
+    left: list[UnmatchedCollectives] = []
+    groups = _join_streams(_by_group(collectives))
+    on_streams: dict[str, set[int]] = {}
+    for key, calls in groups.items():
+        if key[4] is not None:
+            on_streams.setdefault(key[0], set()).update(calls)
+    for key, calls in groups.items():
+        kind, group, group_ranks, _, stream = key
+        expected = [rank for rank in sorted(collectives) if rank in (group_ranks or calls)]
+        calls = {
+            rank: calls.get(rank, np.empty(0, np.int64)) for rank in (*expected, *(rank for rank in calls if rank not in expected))
+        }
+        total = sum(map(len, calls.values()))
+        if kind in ("send", "recv"):
+            left.append(UnmatchedCollectives(kind, group, total, _PAIRS))
+            continue
+        if len(calls) < 2:
+            others = stream is not None and len(on_streams[kind]) > 1
+            left.append(UnmatchedCollectives(kind, group, total, _STREAM_ALONE if others else _ALONE))
+            continue
+        together, by, reason = _together(kind, {rank: collectives[rank] for rank in calls}, calls)
+        if len(together):
+            found.append(MatchedCollectives(kind, group, tuple(calls), together, by))
+        if total > together.size:
+            left.append(UnmatchedCollectives(kind, group, total - together.size, reason))
+    return found, left
+
+
+def _by_group(collectives: dict[int, Collectives]) -> dict[_Key, dict[int, Int64s]]:
+    """For every group and kind (and stream, where the group is not noted) the calls of each rank, in order."""
+    grouped: dict[_Key, dict[int, Int64s]] = {}
+    for rank in sorted(collectives):
+        own = collectives[rank]
+        if not len(own):
+            continue
+        numbers: dict[_Key, int] = {}
+        pairs, inverse = np.unique(np.stack((own.what.astype(np.int64), own.stream), axis=1), axis=0, return_inverse=True)
+        of_pair = [numbers.setdefault(_key(own.exchanges[what], stream), len(numbers)) for what, stream in pairs.tolist()]
+        codes = np.array(of_pair, np.int64)[inverse.reshape(-1)]
+        for key, number in numbers.items():
+            if key[3] != 1:  # alone in its group there is nobody to wait for
+                grouped.setdefault(key, {})[rank] = np.flatnonzero(codes == number)
+    return grouped
+
+
+def _join_streams(grouped: dict[_Key, dict[int, Int64s]]) -> dict[_Key, dict[int, Int64s]]:
+    """The same, with one entry for a kind that every rank runs on one stream, where a rank is alone with its stream's number.
+
+    Ranks number their streams as they make them: those of one group often have the same number, and need not.
+    """
+    streams: dict[str, list[dict[int, Int64s]]] = {}
+    for key, calls in grouped.items():
+        if key[4] is not None:
+            streams.setdefault(key[0], []).append(calls)
+    joined: dict[str, dict[int, Int64s]] = {}
+    for kind, several in streams.items():
+        ranks = [rank for calls in several for rank in calls]
+        if len(ranks) == len(set(ranks)) > 1 and min(map(len, several)) == 1:
+            joined[kind] = {rank: own for calls in several for rank, own in calls.items()}
+    found: dict[_Key, dict[int, Int64s]] = {}
+    for key, calls in grouped.items():
+        if key[4] is not None and key[0] in joined:
+            found[key[0], None, None, None, None] = dict(sorted(joined[key[0]].items()))
+        else:
+            found[key] = calls
+    return found
+
+
+def _key(exchange: Exchange, stream: int) -> _Key:
+    if exchange.group is None and exchange.group_ranks is None:
+        return exchange.kind, None, None, None, stream
+    return exchange.kind, exchange.group, exchange.group_ranks, exchange.group_size, None
+
+
+def _together(kind: str, of: dict[int, Collectives], calls: dict[int, Int64s]) -> tuple[Int64s, By, str]:
+    """The calls that are one collective, how that was told, and why the rest is none."""
+    nothing = np.empty((0, len(calls)), np.int64)
+    counts = {rank: len(own) for rank, own in calls.items()}
+    alike = _likenesses(of, calls)
+    ordered = _by_order(calls, alike)
+    if kind not in SYNCHRONISING:
+        # A root may be done before the others begin: times say nothing.
+        return (nothing, "order", _uneven(counts)) if ordered is None else (ordered, "order", "")
+    if ordered is not None and _ran_together(of, calls, ordered, corrected=False):
+        return ordered, "order", ""
+    timed = _by_time(of, calls, alike)
+    reason = _uneven(counts) or "sizes or times say that the k-th of each rank are not the same"
+    if 2 * len(timed) >= max(1, min(counts.values())):
+        return timed, "time", reason
+    if ordered is not None and _ran_together(of, calls, ordered, corrected=True):
+        return ordered, "order", ""
+    return timed, "time", reason
+
+
+def _uneven(counts: dict[int, int]) -> str:
+    low, high = min(counts, key=lambda rank: counts[rank]), max(counts, key=lambda rank: counts[rank])
+    return "" if counts[low] == counts[high] else f"rank {low} has {counts[low]:,} of them and rank {high} {counts[high]:,}"
+
+
+def _likenesses(of: dict[int, Collectives], calls: dict[int, Int64s]) -> dict[int, Int64s]:
+    """For each rank's calls a number of what is the same on all ranks of a collective: the dtype and, where nobody moves more than the
+    others, the size."""
+    numbers: dict[tuple[str | None, int | None], int] = {}
+    found = {}
+    for rank, own in calls.items():
+        kinds = [
+            numbers.setdefault((one.dtype, one.bytes if one.kind in _EVEN else None), len(numbers)) for one in of[rank].exchanges
+        ]  # fmt: skip
+        found[rank] = np.array(kinds, np.int64)[of[rank].what[own]]
+    return found
+
+
+def _by_order(calls: dict[int, Int64s], alike: dict[int, Int64s]) -> Int64s | None:
+    """The k-th of every rank beside each other; None where they are not equally many or not alike."""
+    first, *others = alike.values()
+    if not all(np.array_equal(first, other) for other in others):
+        return None
+    return np.stack(tuple(calls.values()), axis=1)
+
+
+def _ran_together(of: dict[int, Collectives], calls: dict[int, Int64s], together: Int64s, *, corrected: bool) -> bool:
+    """Whether there is a moment at which each collective ran on all of its ranks."""
+    starts = np.stack([of[rank].start_ns[together[:, i]] for i, rank in enumerate(calls)], axis=1)
+    ends = np.stack([of[rank].end_ns[together[:, i]] for i, rank in enumerate(calls)], axis=1)
+    if corrected:
+        difference = np.median(ends - ends[:, :1], axis=0).astype(np.int64)
+        starts, ends = starts - difference, ends - difference
+    apart = starts.max(axis=1) > ends.min(axis=1) + (_CORRECTED_NS if corrected else _SAME_HOST_NS)
+    return bool(np.count_nonzero(apart) <= _STRAYS * len(apart))
+
+
+def _by_time(of: dict[int, Collectives], calls: dict[int, Int64s], alike: dict[int, Int64s]) -> Int64s:
+    """Those alike that end together on all ranks."""
+    fewest = min(calls, key=lambda rank: len(calls[rank]))
+    ends = {rank: of[rank].end_ns[own] for rank, own in calls.items()}
+    lasting = {rank: of[rank].duration_ns[own] for rank, own in calls.items()}
+    positions = np.stack([_partners(fewest, rank, alike, ends, lasting) for rank in calls], axis=1)
+    positions = positions[(positions >= 0).all(axis=1)]
+    return np.stack([own[positions[:, i]] for i, own in enumerate(calls.values())], axis=1)
+
+
+def _partners(one: int, other: int, alike: dict[int, Int64s], ends: dict[int, Int64s], lasting: dict[int, Int64s]) -> Int64s:
+    """For each of one rank's calls the position of the other rank's that ends with it, -1 for none; nobody is the partner of two."""
+    if one == other:
+        return np.arange(len(ends[one]))
+    found = np.full(len(ends[one]), -1, np.int64)
+    for like in np.intersect1d(alike[one], alike[other]).tolist():
+        own, candidates = np.flatnonzero(alike[one] == like), np.flatnonzero(alike[other] == like)
+        candidates = candidates[np.argsort(ends[other][candidates], kind="stable")]
+        times, wanted = ends[other][candidates], ends[one][own]
+        above = np.clip(np.searchsorted(times, wanted), 0, len(times) - 1)
+        below = np.maximum(above - 1, 0)
+        at = np.where(np.abs(times[below] - wanted) <= np.abs(times[above] - wanted), below, above)
+        shorter = np.minimum(lasting[one][own], lasting[other][candidates[at]])
+        near = np.abs(times[at] - wanted) <= np.maximum(shorter * _TOGETHER, _RESOLUTION_NS)
+        found[own[near]] = candidates[at[near]]
+    taken, times_taken = np.unique(found[found >= 0], return_counts=True)
+    found[np.isin(found, taken[times_taken > 1])] = -1
+    return found

@@ -1,0 +1,123 @@
+"""Ranks read side by side: in processes of this machine, or on a Dask cluster. Only what is kept of each comes back.
+
+Reading a trace is Python's work and needs a process of its own to run beside others. The processes are spawned, not forked: the caller
+may have threads, and a GPU's driver survives no fork.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any
+
+from rooflines.errors import TraceError, UsageError
+from rooflines.profiler.trace.url import is_url
+from rooflines.roofline.ranks.analyze import RankPart, read_rank
+
+# A process takes about a second to start: below this many bytes a process the ranks are read sooner without it.
+_WORTH_A_PROCESS_BYTES = 1 << 20
+
+
+def read_ranks(
+    sources: Sequence[str],
+    *,
+    jobs: int | None = None,
+    dask: str | None = None,
+    memory_limit_bytes: int,
+    partial: bool = False,
+    done: Callable[[], None] = lambda: None,
+) -> list[RankPart]:
+    """What is kept of each of ``sources``, in their order; ``done`` is called as each is read.
+
+    ``jobs`` is the number of processes, by default as many as there are processors and work for; with 1 everything happens in this one.
+    ``dask`` is the address of a Dask scheduler whose workers read instead; they must reach the files by the same names. The memory
+    limit is that of one trace. Raises TraceError that names the file which cannot be read; the other processes are ended then, as they
+    are by an interrupt. Raises UsageError when Dask is not installed or does not answer. With ``partial``, traces that are cut off are
+    read up to the cut.
+    """
+    if dask is not None:
+        return _on_dask(sources, dask, memory_limit_bytes, partial, done)
+    jobs = min(jobs or _worthwhile(sources), len(sources))
+    if jobs <= 1:
+        parts = []
+        for source in sources:
+            parts.append(read_rank(source, memory_limit_bytes, partial))
+            done()
+        return parts
+    return _in_processes(sources, jobs, memory_limit_bytes, partial, done)
+
+
+def _worthwhile(sources: Sequence[str]) -> int:
+    """As many processes as have work that is worth one."""
+    sizes = [os.path.getsize(source) if not is_url(source) and os.path.isfile(source) else 0 for source in sources]
+    work = len(sources) if any(map(is_url, sources)) else max(1, sum(sizes) // _WORTH_A_PROCESS_BYTES)
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(processors, work)
+
+
+def _in_processes(
+    sources: Sequence[str], jobs: int, memory_limit_bytes: int, partial: bool, done: Callable[[], None]
+) -> list[RankPart]:
+    with _pool(jobs) as pool:
+        futures = [pool.submit(read_rank, source, memory_limit_bytes, partial) for source in sources]
+        try:
+            for future in as_completed(futures):
+                future.result()
+                done()
+        except BrokenProcessPool:
+            raise TraceError(
+                "a process that read one of the traces was ended, perhaps for want of memory.", hint="Try fewer --jobs."
+            ) from None
+        return [future.result() for future in futures]
+
+
+@contextlib.contextmanager
+def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
+    """Worker processes that are gone afterwards, whatever happened."""
+    others = set(multiprocessing.active_children())
+    pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"), initializer=_leave_interrupts)
+    try:
+        yield pool
+    except BaseException:
+        # What they still read is of no use to anybody.
+        for process in set(multiprocessing.active_children()) - others:
+            process.terminate()
+        pool.shutdown(wait=True, cancel_futures=True)
+        raise
+    pool.shutdown(wait=True)
+
+
+def _leave_interrupts() -> None:
+    """Ctrl-C reaches every process of a terminal; the one that started the others ends them."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _on_dask(sources: Sequence[str], address: str, memory_limit_bytes: int, partial: bool, done: Callable[[], None]) -> list[RankPart]:
+    try:
+        import distributed
+    except ImportError:
+        raise UsageError("--dask needs dask.distributed, which is not installed.", hint="pip install 'rooflines[dask]'") from None
+    try:
+        client: Any = distributed.Client(address, set_as_default=False)
+    except (OSError, ValueError, TypeError) as error:
+        raise UsageError(
+            f"no Dask scheduler answers at {address!r}: {error or type(error).__name__}.", hint="Give its address, tcp://HOST:8786."
+        ) from None
+    with client:
+        # A worker has a working directory of its own.
+        paths = [source if is_url(source) else os.path.abspath(source) for source in sources]
+        # Not pure: a file may have changed under the name that was read before.
+        futures = [client.submit(read_rank, source, memory_limit_bytes, partial, pure=False) for source in paths]
+        try:
+            for future in distributed.as_completed(futures, loop=client.loop):
+                future.result()
+                done()
+            return [future.result() for future in futures]
+        except BaseException:
+            client.cancel(futures)
+            raise

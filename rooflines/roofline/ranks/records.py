@@ -1,0 +1,124 @@
+"""Several ranks of one job, field by field as ``ranks.json`` shows them. Times are in seconds, rates in byte/s."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from rooflines.roofline.ranks.collective_matching import By
+from rooflines.serial import from_plain, to_plain
+
+RANKS_SCHEMA = "rooflines.ranks/1"
+
+
+class RankRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One rank. The times down to ``memcpy_s`` are per step where ``RankAnalysis.per`` is ``step``, else of the whole trace.
+
+    ``hidden_fraction`` is the share of the communication during which the device also computed; None where nothing was communicated.
+    Over the matched collectives of the trace: ``waited_s`` is what this rank's kernels took longer than the shortest of each,
+    ``times_last`` how often its own was the shortest, and ``caused_wait_s`` what the others together waited then.
+    """
+
+    rank: int
+    source: str
+    span_s: float
+    busy_s: float
+    idle_s: float
+    compute_s: float
+    communication_s: float
+    exposed_communication_s: float
+    memcpy_s: float
+    hidden_fraction: float | None = None
+    steps: int = 1
+    collectives: int = 0
+    matched: int = 0
+    waited_s: float = 0.0
+    times_last: int = 0
+    caused_wait_s: float = 0.0
+
+
+class Spread(msgspec.Struct, frozen=True, kw_only=True):
+    """A quantity over the ranks, and who has the least and most of it. ``imbalance`` is max / mean - 1, None where the mean is 0."""
+
+    min: float
+    max: float
+    mean: float
+    min_rank: int
+    max_rank: int
+    imbalance: float | None = None
+
+
+class MatchedRow(msgspec.Struct, frozen=True, kw_only=True):
+    """The matched collectives of one kind, group and size; seconds and byte/s.
+
+    ``ranks`` were traced of the ``group_size`` in the group; with fewer, the last to enter may be another one, and ``transfer_s`` is an
+    upper bound. ``transfer_s`` and ``skew_s`` are means over the collectives: the shortest kernel, and the longest less the shortest.
+    ``waited_s`` is the sum over ranks and collectives of what a kernel took longer than the shortest; None where ranks may leave before
+    all have entered. ``algorithm_byte_per_s`` is ``bytes`` / transfer, ``bus_byte_per_s`` that times nccl-tests' factor.
+    ``matched_by`` is ``order``, or ``time`` where only the ends showed it.
+    """
+
+    kind: str
+    count: int
+    ranks: int
+    matched_by: By
+    transfer_s: float
+    skew_s: float
+    skew_max_s: float
+    waited_s: float | None = None
+    last_rank: int | None = None
+    bytes: int | None = None
+    dtype: str | None = None
+    group: str | None = None
+    group_size: int | None = None
+    algorithm_byte_per_s: float | None = None
+    bus_byte_per_s: float | None = None
+
+
+class UnmatchedRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Communication kernels, over all ranks, that were not matched, and why; they are in no other figure about collectives."""
+
+    kind: str
+    count: int
+    reason: str
+    group: str | None = None
+
+
+class Straggler(msgspec.Struct, frozen=True, kw_only=True):
+    """The rank for which the others waited longest: last into ``times_last`` of ``of`` matched collectives, ``waited_s`` is what the
+    others waited then, summed over them, and ``share`` that of all such waiting."""
+
+    rank: int
+    times_last: int
+    of: int
+    waited_s: float
+    share: float
+
+
+class RankAnalysis(msgspec.Struct, frozen=True, kw_only=True):
+    """Several ranks of one job, each and together, as ``ranks.json`` shows it. A field that is None was not measured and is left out.
+
+    ``spread`` has a key for each quantity compared, named as in ``RankRow``. ``world_size`` is the number of ranks that the job had.
+    """
+
+    schema: Literal["rooflines.ranks/1"] = "rooflines.ranks/1"
+    per: Literal["step", "trace"] = "step"
+    world_size: int | None = None
+    device_name: str = ""
+    ranks: tuple[RankRow, ...] = ()
+    spread: dict[str, Spread] = {}
+    straggler: Straggler | None = None
+    collectives: tuple[MatchedRow, ...] = ()
+    unmatched: tuple[UnmatchedRow, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values, the way ``ranks.json`` holds it."""
+        plain: dict[str, Any] = to_plain(self)
+        return plain
+
+    @classmethod
+    def from_dict(cls, plain: dict[str, Any]) -> RankAnalysis:
+        """The record in ``plain``; raises msgspec.ValidationError naming the field that does not fit."""
+        return from_plain(plain, cls)

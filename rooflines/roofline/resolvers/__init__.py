@@ -1,0 +1,1 @@
+"""The count of every call in a trace: one resolver fills in what another cannot know."""

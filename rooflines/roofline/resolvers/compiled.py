@@ -1,0 +1,208 @@
+"""Compiled code in a trace: which kernel each event is, of which module, and which events only dispatch.
+
+Kernel names are not unique: every compilation numbers its kernels from 0. A kernel is identified by the range of the
+compilation around it (``Torch-Compiled Region: 0/0``; for a backward the one of its forward, by autograd's sequence number), and by its
+position among the kernels of this name in it. Code compiled outside of the recording stays unknown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from rooflines.profiler.compiled.records import CompiledCode, Graph, Kernel
+from rooflines.profiler.trace.calls import BACKWARD, Calls, Module
+from rooflines.profiler.trace.records import OPERATOR, Trace
+from rooflines.profiler.trace.signature import Signature
+from rooflines.roofline.formulas.graph import count_kernel, count_node
+from rooflines.roofline.formulas.table import CallCount, count
+from rooflines.roofline.resolvers.counts import DISPATCHES, CompiledCalls, Context, Counts, Variant
+
+_REGION: Final = re.compile(r"Torch-Compiled Region: (\S+)")
+_FORWARD: Final = "CompiledFunction"
+_BACKWARD: Final = "CompiledFunctionBackward"
+
+
+def from_compiled_code(counts: Counts, context: Context) -> Counts:
+    """Count the kernels of compiled code by what they compute rather than by their names."""
+    compiled = context.compiled
+    if compiled is None:
+        return counts
+    of_event = np.where(compiled.of_event >= 0, compiled.of_event + len(counts.variants), counts.of_event)
+    return replace(counts, variants=(*counts.variants, *compiled.variants), of_event=of_event)
+
+
+def find_compiled_calls(trace: Trace, calls: Calls, code: CompiledCode) -> CompiledCalls:
+    """Find the calls that ``code`` knows in ``trace``."""
+    return _KernelSearch(trace, calls, code).run()
+
+
+class _KernelSearch:
+    def __init__(self, trace: Trace, calls: Calls, code: CompiledCode) -> None:
+        self._trace = trace
+        self._calls = calls
+        self._code = code
+        self._names = [trace.names[name] for name in trace.host.name.tolist()]
+        self._numbers: dict[tuple[object, ...], int] = {}
+        self._variants: list[Variant] = []
+        self._of_event = np.full(len(trace.host), -1, np.int64)
+        self._module = calls.module.copy()
+        self._modules = list(calls.modules)
+        self._module_calls = calls.module_calls.tolist()
+        self._paths = {module.path: index for index, module in reversed(list(enumerate(calls.modules)))}
+
+    def run(self) -> CompiledCalls:
+        runs, regions = self._runs()
+        known = {*(graph.region for graph in self._code.graphs), *self._code.empty}
+        for event in regions:
+            if regions[event] in known:
+                self._put(event, ("dispatch", self._names[event]), Signature(self._names[event]), DISPATCHES)
+        for run, events in runs.items():
+            self._find_run(run, regions.get(run, ""), events)
+        calls = replace(self._calls, module=self._module, modules=self._modules, module_calls=np.array(self._module_calls, np.int64))
+        return CompiledCalls(calls, self._variants, self._of_event)
+
+    def _runs(self) -> tuple[dict[int, list[int]], dict[int, str]]:
+        """The operators that compiled code calls, by the event of the compilation around them (-1: none), and the region of every event
+        that torch puts around compiled code."""
+        host, parents, names = self._trace.host, self._calls.parent.tolist(), self._names
+        kinds, sequences = host.kind.tolist(), host.sequence.tolist()
+        around = [-1] * len(names)  # the innermost compilation around an event, itself included
+        regions: dict[int, str] = {}
+        forwards: dict[int, str] = {}
+        wrapped: list[int] = []
+        runs: dict[int, list[int]] = {}
+        for i, name in enumerate(names):
+            parent = parents[i]
+            around[i] = around[parent] if parent >= 0 else -1
+            match = _REGION.match(name) if kinds[i] == OPERATOR else None
+            if match or name == _BACKWARD:
+                around[i] = i
+                regions[i] = match[1] if match else ""
+            elif name == _FORWARD:
+                wrapped.append(i)
+                forwards[sequences[i]] = regions.get(around[i], "")
+            elif kinds[i] == OPERATOR and not self._inside_operator(parent, around):
+                runs.setdefault(around[i], []).append(i)
+        for i in regions:
+            if not regions[i]:
+                regions[i] = forwards.get(sequences[i], "")
+        regions |= {i: regions.get(around[i], "") for i in wrapped}
+        return runs, regions
+
+    def _inside_operator(self, event: int, around: list[int]) -> bool:
+        """Whether ``event`` or one around it, within the compilation, is an operator that compiled code called."""
+        parents, kinds = self._calls.parent, self._trace.host.kind
+        stop = around[event] if event >= 0 else -1
+        while event >= 0 and event != stop:
+            if kinds[event] == OPERATOR and self._names[event] != _FORWARD:
+                return True
+            event = int(parents[event])
+        return False
+
+    def _find_run(self, run: int, region: str, events: list[int]) -> None:
+        """Name the kernels of one run of a graph, and with them the operators between."""
+        events.sort(key=lambda event: self._trace.host.start_ns[event])
+        of_name = {kernel.name for graph in self._code.graphs for kernel in graph.kernels if not kernel.extern}
+        fused = [event for event in events if self._names[event] in of_name]
+        graphs = [graph for graph in self._code.graphs if graph.region == region] if region else list(self._code.graphs)
+        if not fused and not region:
+            return
+        backward = bool((self._calls.phase[fused or [run]] == BACKWARD).any())
+        graphs = [graph for graph in graphs if graph.backward == backward]
+        names = {self._names[event] for event in fused}
+        graphs = [graph for graph in graphs if names <= {kernel.name for kernel in graph.kernels}]
+        if len(graphs) != 1:
+            reason = (
+                "several compiled graphs have kernels of this name" if graphs else "a kernel that was compiled outside of the recording"
+            )
+            for event in fused:
+                name = self._names[event]
+                self._put(event, ("unclear", name, reason), Signature(name), CallCount("unknown", None, "other", reason))
+            return
+        (graph,) = graphs
+        prefix = self._prefix(run) if graph.prefix is None else graph.prefix
+        if not backward and run >= 0:
+            self._enter(graph, prefix)
+        positions = list(_align([self._names[event] for event in events], graph.kernels))
+        for event, position in zip(events, positions, strict=True):
+            if position >= 0:
+                self._find(event, graph, position, prefix)
+
+    def _find(self, event: int, graph: Graph, position: int, prefix: str) -> None:
+        kernel = graph.kernels[position]
+        if not kernel.extern:
+            tensors = dict.fromkeys(graph.buffers[access.buffer].tensor for access in kernel.reads)
+            found = count_kernel(kernel, graph.buffers, self._code.nodes)
+            self._put(event, (id(graph), position), Signature(kernel.name, tuple(tensors)), found)
+        elif kernel.nodes and count(self._trace.signatures[self._trace.host.signature[event]]).kind == "unknown":
+            node = self._code.nodes[kernel.nodes[0]]
+            self._put(event, (id(graph), position), node.signature, count_node(node))
+        path = None if kernel.module is None else _joined(prefix, kernel.module)
+        if path is not None and (path or path in self._paths):
+            self._module[event : self._calls.after[event]] = self._number(path, graph.modules.get(kernel.module or "", ""))
+
+    def _put(self, event: int, key: tuple[object, ...], signature: Signature, found: CallCount) -> None:
+        number = self._numbers.setdefault(key, len(self._variants))
+        if number == len(self._variants):
+            self._variants.append(Variant(signature, found))
+        self._of_event[event] = number
+
+    def _prefix(self, run: int) -> str:
+        """The path of the module that was compiled, as the hooks around it have it."""
+        module = int(self._calls.module[run]) if run >= 0 else -1
+        return self._calls.modules[module].path if module >= 0 else ""
+
+    def _enter(self, graph: Graph, prefix: str) -> None:
+        """One forward of every module in the graph that no hook has seen."""
+        for path, kind in graph.modules.items():
+            number = self._number(_joined(prefix, path), kind)
+            if number >= len(self._calls.modules):
+                self._module_calls[number] += 1
+
+    def _number(self, path: str, kind: str) -> int:
+        if path not in self._paths:
+            self._paths[path] = len(self._modules)
+            self._modules.append(Module(path, kind))
+            self._module_calls.append(0)
+        return self._paths[path]
+
+
+def _joined(prefix: str, path: str) -> str:
+    return f"{prefix}.{path}" if prefix and path else prefix or path
+
+
+def _align(names: list[str], kernels: tuple[Kernel, ...]) -> Iterator[int]:
+    """For every event of a run the position of its call in the graph; -1 where it is none of them, or not told for certain.
+
+    Generated kernels have names of their own and come in order. The operators between two of them are told apart where the trace has
+    as many of each name as the graph.
+    """
+    generated = {kernel.name for kernel in kernels if not kernel.extern}
+    positions = [-1] * len(names)
+    turn = [position for position, kernel in enumerate(kernels) if not kernel.extern]
+    found = [index for index, name in enumerate(names) if name in generated]
+    if [names[index] for index in found] != [kernels[position].name for position in turn]:
+        by_name = {name: [position for position in turn if kernels[position].name == name] for name in generated}
+        seen: dict[str, int] = {}
+        for index in found:
+            seen[names[index]] = seen.get(names[index], -1) + 1
+            mine = by_name[names[index]]
+            positions[index] = mine[seen[names[index]] % len(mine)]
+        return iter(positions)
+    for index, position in zip(found, turn, strict=True):
+        positions[index] = position
+    ends = zip([-1, *found], [*found, len(names)], [-1, *turn], [*turn, len(kernels)], strict=True)
+    for first, last, before, after in ends:
+        wanted = list(range(before + 1, after))
+        for name in {kernels[position].name for position in wanted}:
+            calls = [position for position in wanted if kernels[position].name == name]
+            events = [index for index in range(first + 1, last) if names[index] == name]
+            if len(calls) == len(events):
+                for index, position in zip(events, calls, strict=True):
+                    positions[index] = position
+    return iter(positions)

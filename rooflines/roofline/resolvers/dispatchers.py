@@ -1,0 +1,50 @@
+"""Calls that only dispatch: their work is that of operators below them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rooflines.profiler.trace.nesting import Mask, covered
+from rooflines.profiler.trace.records import OPERATOR, Int64s
+from rooflines.profiler.trace.signature import Signature
+from rooflines.roofline.formulas import Work
+from rooflines.roofline.formulas.decomposed import SOMETIMES_DECOMPOSED
+from rooflines.roofline.resolvers.counts import Context, Counts
+
+
+def pass_repeated_calls(counts: Counts, context: Context) -> Counts:
+    """Pass through what calls an operator of its own name: under autocast the same call with other dtypes, else the overload that has
+    a kernel."""
+    host, calls, signatures = context.trace.host, context.calls, context.trace.signatures
+    if not len(host):
+        return counts
+    above = np.where(calls.parent >= 0, calls.operator[np.maximum(calls.parent, 0)], -1)
+    repeats = (host.kind == OPERATOR) & (above >= 0) & (host.name == host.name[np.maximum(above, 0)])
+    pairs, pair_of = np.unique(np.stack((host.signature[above[repeats]], host.signature[repeats]), axis=1), axis=0, return_inverse=True)
+    passed = np.array([_hands_on(signatures[outer], signatures[inner]) for outer, inner in pairs.tolist()], bool)
+    return counts.dispatching(np.unique(above[repeats][passed[pair_of.reshape(-1)]])) if len(pairs) else counts
+
+
+def _hands_on(outer: Signature, inner: Signature) -> bool:
+    """Whether a call only hands its arguments on to another of the same name."""
+    if outer.name.removeprefix("aten::") in SOMETIMES_DECOMPOSED:
+        return True
+    before, after = outer.tensors, inner.tensors
+    cast = [tensor.dtype for tensor in before] != [tensor.dtype for tensor in after]
+    return cast and [tensor.shape for tensor in before] == [tensor.shape for tensor in after]
+
+
+def pass_decomposed_calls(counts: Counts, context: Context) -> Counts:
+    """Pass through what PyTorch decomposes itself, where something below it has work: a dispatch mode sees only that."""
+    after = context.calls.after
+    counted = counts.where(lambda variant: variant.count.kind == "counted")
+    working = counted & counts.where(lambda variant: variant.count.work != Work())
+    decomposes = counted & counts.where(lambda variant: variant.count.decomposes)
+    hidden = covered(counted & ~decomposes, after)
+    return counts.dispatching(np.flatnonzero(decomposes & (enclosed(working & ~hidden, after) > 0)))
+
+
+def enclosed(chosen: Mask, after: Int64s) -> Int64s:
+    """How many chosen events each event encloses."""
+    total = np.concatenate(([0], np.cumsum(chosen)))
+    return total[after] - total[1:]

@@ -1,0 +1,445 @@
+"""Arguments and outputs that a trace leaves out of one call and records with another.
+
+Traces before 2023 hold the shapes of tensors only: no strides, dimensions, flags or results. Other calls of the same trace supply many
+of these: the autograd node of a call is given a gradient of the shape of its result and has its sequence number; the operator around a
+call, or one inside it, records what the call does not; the next operator takes the result. Only what leaves one possibility is used.
+Where sources contradict each other, or two threads share a sequence number, the call stays without a count.
+
+Rules (``pair_rules.py``) are asked once for each distinct pair of signatures; work for each event is done on whole columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property, partial
+from typing import Final
+
+import numpy as np
+
+from rooflines.profiler.trace.calls import Calls, is_backward_node
+from rooflines.profiler.trace.nesting import Mask, innermost
+from rooflines.profiler.trace.records import OPERATOR, Int64s, Trace
+from rooflines.profiler.trace.signature import Signature
+from rooflines.roofline.formulas import count
+from rooflines.roofline.formulas.convolution import BACKWARD, BACKWARD_TRANSPOSED, FORWARD, TRANSPOSED
+from rooflines.roofline.formulas.normalization import BATCH_NORM
+from rooflines.roofline.formulas.table import aten
+from rooflines.roofline.resolvers import pair_rules
+from rooflines.roofline.resolvers.counts import Context, Counts, Variant
+from rooflines.roofline.resolvers.gradient_consumers import GradientConsumers
+from rooflines.roofline.resolvers.pair_rules import Evidence
+
+_CONVOLUTIONS: Final = frozenset(FORWARD) | frozenset(TRANSPOSED)
+_POOLS: Final = frozenset(aten("adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d mean"))
+# Operators with one result, of the shape that the gradient given to their node has.
+_ONE_RESULT: Final = _CONVOLUTIONS | pair_rules.JOINS | pair_rules.REDUCTIONS | frozenset(aten(
+    "index _unsafe_index masked_select adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d _adaptive_avg_pool2d"
+    " _adaptive_avg_pool3d repeat_interleave"
+))  # fmt: skip
+_DIMENSION_FLAG: Final = frozenset(aten("convolution _convolution convolution_overrideable"))
+_GRADIENTS: Final = frozenset(aten("convolution_backward"))
+_PLAIN: Final = frozenset(FORWARD) - _DIMENSION_FLAG
+_TRAINED: Final = frozenset(aten("cudnn_batch_norm_backward miopen_batch_norm_backward"))
+_ACCUMULATES: Final = frozenset(aten("_index_put_impl_ index_put_ index_put _unsafe_index_put"))
+_SIZED: Final = frozenset(name for name, schema in (BACKWARD | BACKWARD_TRANSPOSED).items() if "_size " in schema.partition("grad")[0])
+_CHAIN: Final = 8  # operators that hand one call on to each other
+_AMBIGUOUS: Final = -2
+_LIBRARY_NORMS: Final = frozenset(aten("cudnn_batch_norm miopen_batch_norm"))
+_SPLITS: Final = frozenset(("split", "splitwithsizes", "unsafesplit", "unsafesplitwithsizes", "unbind"))  # names of nodes
+_HANDLED: Final = (
+    _ONE_RESULT
+    | pair_rules.NORMS
+    | pair_rules.BATCH_NORM_GRADIENT
+    | _GRADIENTS
+    | _ACCUMULATES
+    | _SIZED
+    | frozenset(pair_rules.FORWARD_SIZES)
+    | frozenset(pair_rules.TABLE_ROWS)
+)
+
+
+def from_related_calls(counts: Counts, context: Context) -> Counts:
+    """Count unknown calls with the arguments and outputs that other calls of the trace record."""
+    return counts.recounted(_groups(counts, context))
+
+
+def _groups(counts: Counts, context: Context) -> Iterator[tuple[Int64s, Variant]]:
+    trace = context.trace
+    handled = np.array([*(name in _HANDLED for name in trace.names), False])
+    wanted = counts.where(lambda variant: variant.count.kind == "unknown") & (trace.host.kind == OPERATOR) & handled[trace.host.name]
+    if not wanted.any():
+        return
+    for events, found in _EvidenceSearch(trace, context.calls, wanted).run():
+        signature, outputs = trace.signatures[int(trace.host.signature[events[0]])], None
+        for evidence in found:
+            signature, outputs = evidence.fill(signature), evidence.outputs or outputs
+        counted = count(signature, outputs=outputs)
+        if counted.kind != "unknown":
+            yield events, Variant(signature, counted, "; ".join(dict.fromkeys(evidence.source for evidence in found)))
+
+
+class _EvidenceSearch:
+    """The columns that the passes share. ``_outputs``, ``_arguments`` and ``_flags`` (whether a convolution is transposed) index
+    ``_evidence`` for each event, -1 for none."""
+
+    def __init__(self, trace: Trace, calls: Calls, wanted: Mask) -> None:
+        self._trace = trace
+        self._host = trace.host
+        self._calls = calls
+        self._wanted = wanted
+        self._evidence: list[Evidence] = []
+        self._values: list[int] = []
+        self._known: dict[tuple[str, tuple[int, str, str]], int] = {}
+        self._numbers: dict[tuple[int, str, str], int] = {}
+        self._outputs = np.full(len(trace.host), -1, np.int64)
+        self._arguments = np.full(len(trace.host), -1, np.int64)
+        self._flags = np.full(len(trace.host), -1, np.int64)
+
+    def run(self) -> list[tuple[Int64s, tuple[Evidence, ...]]]:
+        """Run every pass, the most reliable first, and group the events by the evidence found."""
+        self._from_nodes()
+        self._from_inside()
+        self._from_chain()
+        self._from_consumers()
+        self._from_chain()
+        self._sums_in_nodes()
+        self._sizes()
+        self._transposed()
+        self._training()
+        self._accumulating()
+        self._split_gradients()
+        self._convolution_gradients()
+        columns = (self._outputs, self._arguments, self._flags)
+        found = np.flatnonzero(self._wanted & np.any([column >= 0 for column in columns], axis=0))
+        base = len(self._evidence) + 2
+        keys = self._host.signature[found].astype(np.int64)
+        for column in columns:
+            keys = keys * base + column[found] + 2
+        order = np.argsort(keys, kind="stable")
+        _, first = np.unique(keys[order], return_index=True)
+        return [(events, self._found(int(events[0]))) for events in np.split(found[order], first[1:])] if len(found) else []
+
+    def _found(self, event: int) -> tuple[Evidence, ...]:
+        codes = (self._outputs[event], self._arguments[event], self._flags[event])
+        return tuple(self._evidence[code] for code in codes if code >= 0)
+
+    # --- columns -------------------------------------------------------------------------------------------------------------------
+
+    def _named(self, names: Iterable[str]) -> Mask:
+        """Which events are operators of these names."""
+        chosen = frozenset(names)
+        listed = np.array([name in chosen for name in self._trace.names], bool)
+        found: Mask = listed[self._host.name] & (self._host.kind == OPERATOR)
+        return found
+
+    @cached_property
+    def _node_names(self) -> Mask:
+        """Which names are those of autograd nodes."""
+        return np.array([is_backward_node(name) for name in self._trace.names], bool)
+
+    @cached_property
+    def _parent(self) -> Int64s:
+        """The operator around each event, -1 for none."""
+        parent = self._calls.parent
+        return np.where(parent >= 0, self._calls.operator[np.maximum(parent, 0)], -1)
+
+    @cached_property
+    def _siblings(self) -> tuple[Int64s, Int64s]:
+        """The operator before and the one after each operator, under the same operator of the same thread; -1 for none."""
+        operators = np.flatnonzero(self._host.kind == OPERATOR)
+        under = np.where(self._parent[operators] >= 0, self._parent[operators], -1 - self._host.thread[operators].astype(np.int64))
+        order = operators[np.argsort(under, kind="stable")]
+        together = np.sort(under, kind="stable")
+        before, behind = np.full(len(self._host), -1, np.int64), np.full(len(self._host), -1, np.int64)
+        same = together[1:] == together[:-1]
+        before[order[1:][same]] = order[:-1][same]
+        behind[order[:-1][same]] = order[1:][same]
+        return before, behind
+
+    @cached_property
+    def _nodes(self) -> tuple[Int64s, Int64s]:
+        """Autograd's nodes and, for each, the forward operator that made it.
+
+        It has the node's name and sequence number; of several, under one that recorded nothing before, it is the last. Numbers are
+        counted by each thread for itself: one that two threads share says nothing.
+        """
+        host, names = self._host, self._trace.names
+        is_node = self._node_names
+        stems: dict[str, int] = {}
+        stem_of = np.full(len(names), -1, np.int64)
+        for code, name in enumerate(names):
+            if is_node[code]:
+                stem_of[code] = stems.setdefault(pair_rules.node_stem(name), len(stems))
+        for code, name in enumerate(names):
+            if name.startswith("aten::"):
+                stem_of[code] = stems.get(pair_rules.stem(name), -1)
+        numbered = (host.kind == OPERATOR) & (host.sequence >= 0) & (stem_of[host.name] >= 0)
+        key = host.sequence * max(len(stems), 1) + stem_of[host.name]
+        nodes = np.flatnonzero(numbered & is_node[host.name])
+        makers = np.flatnonzero(numbered & ~is_node[host.name] & (host.forward_thread == 0))
+        if not len(nodes) or not len(makers):
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        makers = makers[np.lexsort((makers, host.start_ns[makers], key[makers]))]
+        keys, first = np.unique(key[makers], return_index=True)
+        last = makers[np.append(first[1:], len(makers)) - 1]
+        threads = host.thread[makers]
+        alone = np.minimum.reduceat(threads, first) == np.maximum.reduceat(threads, first)
+        at = np.minimum(np.searchsorted(keys, key[nodes]), len(keys) - 1)
+        fits = (keys[at] == key[nodes]) & alone[at] & (self._calls.end_ns[last[at]] <= host.start_ns[nodes])
+        return nodes[fits], last[at[fits]]
+
+    @cached_property
+    def _maker(self) -> Int64s:
+        """The forward operator that made the node around each event, -1 for none."""
+        of_node = np.full(len(self._host), -1, np.int64)
+        nodes, makers = self._nodes
+        of_node[nodes] = makers
+        around = innermost(of_node >= 0, self._calls.after)
+        return np.where(around >= 0, of_node[around], -1)
+
+    def _outermost(self, family: Mask) -> Int64s:
+        """For each event of a family the outermost of those that hand the call on to it."""
+        top = np.arange(len(self._host))
+        left = np.flatnonzero(family)
+        for _ in range(_CHAIN):
+            above = self._parent[top[left]]
+            left = left[(above >= 0) & family[np.maximum(above, 0)]]
+            if not len(left):
+                break
+            top[left] = self._parent[top[left]]
+        return top
+
+    # --- evidence --------------------------------------------------------------------------------------------------------------
+
+    def _state(self, column: Int64s, events: Int64s, evidence: Int64s) -> None:
+        """Enter ``evidence`` (-1: none) about ``events`` in ``column``. Where two pieces contradict each other, neither counts."""
+        stated = evidence >= 0
+        events, evidence = events[stated], evidence[stated]
+        if not len(events):
+            return
+        order = np.argsort(events, kind="stable")
+        events, evidence = events[order], evidence[order]
+        distinct, first = np.unique(events, return_index=True)
+        numbers = np.array(self._values, np.int64)
+        values = numbers[evidence]
+        agreed = np.minimum.reduceat(values, first) == np.maximum.reduceat(values, first)
+        before = column[distinct]
+        agreed &= (before == -1) | ((before >= 0) & (numbers[np.maximum(before, 0)] == values[first]))
+        column[distinct] = np.where(agreed, np.where(before >= 0, before, evidence[first]), _AMBIGUOUS)
+
+    def _code(self, evidence: Evidence | None) -> int:
+        """The index of ``evidence`` in ``_evidence``. ``_values`` has one number for all that state the same."""
+        if evidence is None:
+            return -1
+        stated = (evidence.position, repr(evidence.value), repr(evidence.outputs))
+        key = (evidence.source, stated)
+        if key not in self._known:
+            self._known[key] = len(self._evidence)
+            self._evidence.append(evidence)
+            self._values.append(self._numbers.setdefault(stated, len(self._numbers)))
+        return self._known[key]
+
+    def _pairs(self, events: Int64s, others: Int64s) -> tuple[Int64s, list[tuple[Signature, Signature]], Int64s]:
+        """Which of ``events`` have a signature beside another (-1: none), the distinct pairs of them, and the pair of each."""
+        asked = np.flatnonzero((others >= 0) & (self._host.signature[events] >= 0))
+        asked = asked[self._host.signature[others[asked]] >= 0]
+        signatures = self._trace.signatures
+        first, second = self._host.signature[events[asked]].astype(np.int64), self._host.signature[others[asked]]
+        distinct, which = np.unique(first * len(signatures) + second, return_inverse=True)
+        return asked, [(signatures[pair // len(signatures)], signatures[pair % len(signatures)]) for pair in distinct.tolist()], which
+
+    def _ask(self, events: Int64s, others: Int64s, rule: Callable[[Signature, Signature], Evidence | None]) -> Int64s:
+        """The evidence that ``rule`` finds in each pair of an event and another, asked once for each pair of signatures."""
+        answers = np.full(len(events), -1, np.int64)
+        asked, pairs, which = self._pairs(events, others)
+        answers[asked] = np.array([self._code(rule(*pair)) for pair in pairs], np.int64)[which] if len(asked) else -1
+        return answers
+
+    # --- results -------------------------------------------------------------------------------------------------------------------
+
+    def _missing_output(self, names: Iterable[str]) -> Int64s:
+        return np.flatnonzero(self._wanted & self._named(names) & (self._outputs == -1))
+
+    def _from_nodes(self) -> None:
+        """A node is given the gradient of what its forward operator returned."""
+        nodes, makers = self._nodes
+        ours = self._wanted[makers] & self._named(_ONE_RESULT)[makers]
+        self._state(self._outputs, makers[ours], self._ask(makers[ours], nodes[ours], pair_rules.gradient))
+
+    def _from_inside(self) -> None:
+        """A joined list is filled part by part, and a reduction's result is viewed, by operators inside the call."""
+        inner = np.flatnonzero(self._named(("aten::narrow", "aten::as_strided")) & (self._parent >= 0))
+        outer = self._parent[inner]
+        ours = self._wanted[outer] & (self._named(pair_rules.JOINS) | self._named(pair_rules.REDUCTIONS))[outer]
+        self._state(self._outputs, outer[ours], self._ask(outer[ours], inner[ours], pair_rules.written_inside))
+
+    def _from_chain(self) -> None:
+        """Operators that hand the same operands on to one other return what it returns."""
+        for family in (self._named(_CONVOLUTIONS), self._named(pair_rules.JOINS), self._named(_POOLS)):
+            inner = np.flatnonzero(family & (self._parent >= 0))
+            inner = inner[family[self._parent[inner]]]
+            outer = self._parent[inner]
+            alone = np.bincount(outer, minlength=len(self._host))[outer] == 1
+            asked, pairs, which = self._pairs(inner, outer)
+            same = np.zeros(len(inner), bool)
+            if len(asked):
+                same[asked] = np.array(
+                    [one.args[:2] == other.args[:2] or one.args[:1] == other.args[:1] == ((),) for one, other in pairs]
+                )[which]
+            inner, outer = inner[alone & same], outer[alone & same]
+            for _ in range(_CHAIN):
+                given = 0
+                for giver, taker in ((inner, outer), (outer, inner)):
+                    gives = (self._outputs[giver] >= 0) & (self._outputs[taker] == -1)
+                    self._outputs[taker[gives]] = self._outputs[giver[gives]]
+                    given += int(gives.sum())
+                if not given:
+                    break
+
+    def _from_consumers(self) -> None:
+        """The next operator takes the result: after a convolution a norm or an activation, after a sum of autograd's engine a view."""
+        before, behind = self._siblings
+        events = self._missing_output(_CONVOLUTIONS)
+        if len(events):
+            top = self._outermost(self._named(_CONVOLUTIONS))
+            events = events[top[events] == events]
+            self._state(self._outputs, events, self._ask(events, self._consumer(events, behind), pair_rules.taken))
+        events = self._missing_output(pair_rules.REDUCTIONS)
+        if len(events):
+            view = behind[events]
+            around = np.stack((before[events], np.where(view >= 0, behind[np.maximum(view, 0)], -1)))
+            engine = np.all((around >= 0) & self._node_names[self._host.name[np.maximum(around, 0)]], axis=0)
+            self._state(self._outputs, events, self._ask(events, np.where(engine, view, -1), pair_rules.viewed))
+
+    def _consumer(self, events: Int64s, behind: Int64s) -> Int64s:
+        """The next operator with a tensor, under the same operator, in the same phase, in the module around that of the event or in
+        another one of that."""
+        tensors = np.array([*(any(tensor.shape for tensor in one.tensors) for one in self._trace.signatures), False])
+        found = behind[events]
+        for _ in range(_CHAIN):
+            skipped = (found >= 0) & ~tensors[self._host.signature[found]]
+            found = np.where(skipped, behind[np.maximum(found, 0)], found)
+        paths = [module.path for module in self._calls.modules]
+        owners = [path.rpartition(".")[0] for path in paths]
+        numbers = {path: number for number, path in enumerate({*paths, *owners})}
+        own, around = (np.array([*(numbers[path] for path in listed), -1], np.int64)[self._calls.module] for listed in (paths, owners))
+        phase, at = self._calls.phase, np.maximum(found, 0)
+        beside = (around[at] == around[events]) | (own[at] == around[events])
+        return np.where((found >= 0) & (phase[at] == phase[events]) & beside, found, -1)
+
+    def _sums_in_nodes(self) -> None:
+        """Where an operand was broadcast, its gradient is summed to its shape."""
+        events = self._missing_output(("aten::sum",))
+        if len(events):
+            self._state(self._outputs, events, self._ask(events, self._maker[events], pair_rules.broadcast_operand))
+
+    # --- arguments -----------------------------------------------------------------------------------------------------------------
+
+    def _sizes(self) -> None:
+        """The shape of what a gradient belongs to: the operator around the call has the tensor, or the forward operator."""
+        for names, rule in (
+            (_SIZED, pair_rules.operand_size),
+            (frozenset(pair_rules.FORWARD_SIZES) | frozenset(pair_rules.TABLE_ROWS), pair_rules.forward_size),
+        ):
+            events = np.flatnonzero(self._wanted & self._named(names))
+            if len(events):
+                for others in (self._parent[events], self._maker[events]):
+                    self._state(self._arguments, events, self._ask(events, others, rule))
+
+    def _transposed(self) -> None:
+        """Whether a convolution is transposed: as the names around and inside the call say."""
+        top = self._outermost(self._named(_CONVOLUTIONS))
+        for calls, position, source in ((_DIMENSION_FLAG, 6, "the operators around it"), (_GRADIENTS, 7, "its forward operator")):
+            events = np.flatnonzero(self._wanted & self._named(calls))
+            if not len(events):
+                continue
+            of = self._maker[events] if calls is _GRADIENTS else events
+            events, of = events[of >= 0], top[of[of >= 0]]
+            for names, flag in ((_PLAIN, False), (TRANSPOSED, True)):
+                these = events[np.isin(of, np.unique(top[self._named(names)]))]
+                rule = partial(pair_rules.filled, position=position, value=flag, source=f"'transposed' from {source}")
+                self._state(self._flags, these, self._ask(these, these, rule))
+
+    def _convolution_gradients(self) -> None:
+        """Which gradients a convolution's backward made: each is given to a node, which comes later.
+
+        Those of parameters go to their leaves at once, before any other node; what made the input, or cast a parameter, is a node
+        with a smaller number. Behind a frozen convolution nothing is concluded: there an input may need no gradient, and another
+        node of that shape be taken for its maker's.
+        """
+        events = np.flatnonzero(self._wanted & self._named(_GRADIENTS) & (self._maker >= 0))
+        if not len(events):
+            return
+        events = events[~self._behind_frozen(self._maker[events])]
+        consumers = GradientConsumers(self._trace)
+        signatures, makers, ended = self._trace.signatures, self._maker[events], self._calls.end_ns[events]
+        pairs = np.stack((self._host.signature[events], self._host.signature[makers]), axis=1)
+        distinct, which = np.unique(pairs, axis=0, return_inverse=True)
+        made = np.zeros((len(events), 3), bool)
+        for case, (code, forward) in enumerate(distinct.tolist()):
+            ours = np.flatnonzero(which.reshape(-1) == case)
+            for place, operand in enumerate(pair_rules.operands(signatures[code], signatures[forward])):
+                if operand is not None:
+                    made[ours, place] = consumers.after(operand.shape, ended[ours], self._host.sequence[makers[ours]])
+        codes = made @ np.array([4, 2, 1])
+        for code in np.unique(codes).tolist():
+            these = events[codes == code]
+            mask = (bool(code & 4), bool(code & 2), bool(code & 1))
+            rule = partial(pair_rules.filled, position=10, value=mask, source="which gradients it makes from the nodes that take them")
+            self._state(self._arguments, these, self._ask(these, these, rule))
+
+    def _behind_frozen(self, makers: Int64s) -> Mask:
+        """Which forward operators come after a convolution that made no node, in the forward pass that they are of."""
+        host, family = self._host, self._named(_CONVOLUTIONS)
+        nodes = np.sort(host.start_ns[self._nodes[0]])
+        made = np.zeros(len(host) + 1, np.int64)
+        made[self._nodes[1] + 1] = 1
+        made = np.cumsum(made)
+        tops = np.flatnonzero(family & (self._outermost(family) == np.arange(len(host))) & (host.forward_thread == 0))
+        frozen = np.sort(host.start_ns[tops[made[self._calls.after[tops]] == made[tops]]])
+        begin = np.concatenate(([np.iinfo(np.int64).min], nodes))[np.searchsorted(nodes, host.start_ns[makers])]
+        found: Mask = np.searchsorted(frozen, host.start_ns[makers]) > np.searchsorted(frozen, begin)
+        return found
+
+    def _training(self) -> None:
+        """The mode of a batch norm: its backward call tells, or the module, which counts its batches only in training."""
+        norms = self._named(BATCH_NORM)
+        events = np.flatnonzero(self._wanted & (norms | self._named(pair_rules.BATCH_NORM_GRADIENT)))
+        if not len(events):
+            return
+        top = self._outermost(norms)
+        gradients = self._named(pair_rules.BATCH_NORM_GRADIENT)
+        of = np.where(gradients[events], self._maker[events], top[events])
+        known = (of >= 0) & norms[np.maximum(of, 0)]
+        events, of = events[known], top[of[known]]
+
+        def note(tops: Int64s, flag: bool, source: str) -> None:
+            these = events[np.isin(of, tops)]
+            self._state(self._arguments, these, self._ask(these, these, partial(pair_rules.mode, value=flag, source=source)))
+
+        for names, flag in ((_TRAINED, True), (pair_rules.BATCH_NORM_GRADIENT, False)):
+            made = self._maker[self._named(names)]
+            made = made[made >= 0]
+            note(top[made[self._named(_LIBRARY_NORMS)[made]]], flag, "its mode from its backward call")
+        counters = np.array([*(pair_rules.counts_batches(one) for one in self._trace.signatures), False])
+        tops = np.unique(top[norms])
+        before = self._siblings[0][tops]
+        counted = (before >= 0) & counters[self._host.signature[np.maximum(before, 0)]]
+        note(tops[counted], True, "training from the count of its batches")
+        if not self._node_names.any():
+            note(tops[~counted], False, "inference: its batches are not counted, and nothing in the trace has a backward")
+
+    def _accumulating(self) -> None:
+        """The gradient of a selection adds to what is there."""
+        events = np.flatnonzero(self._wanted & self._named(_ACCUMULATES))
+        if len(events):
+            self._state(self._arguments, events, self._ask(events, self._maker[events], pair_rules.adds))
+
+    def _split_gradients(self) -> None:
+        """The gradient of a split joins the gradients of the parts, which are what its node is given."""
+        events = self._missing_output(pair_rules.JOINS)
+        if len(events):
+            split = np.array([is_backward_node(name) and pair_rules.node_stem(name) in _SPLITS for name in self._trace.names], bool)
+            parent = self._parent[events]
+            below = (parent >= 0) & split[self._host.name[np.maximum(parent, 0)]]
+            self._state(self._arguments, events, self._ask(events, np.where(below, parent, -1), pair_rules.parts))

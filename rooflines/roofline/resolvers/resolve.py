@@ -1,0 +1,30 @@
+"""The count of every call in a trace, with what the trace leaves out filled in by one resolver after the other."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Final
+
+from rooflines.roofline.resolvers.allocations import from_allocations
+from rooflines.roofline.resolvers.compiled import from_compiled_code
+from rooflines.roofline.resolvers.counts import Context, Counts, Resolver, count_signatures
+from rooflines.roofline.resolvers.dispatchers import pass_decomposed_calls, pass_repeated_calls
+from rooflines.roofline.resolvers.parameters import from_parameters
+from rooflines.roofline.resolvers.related_calls import from_related_calls
+from rooflines.roofline.resolvers.stored_calls import from_stored_calls
+
+# In this order: later ones know better, and those that pass calls through ask what the others have counted.
+RESOLVERS: Final[tuple[Resolver, ...]] = (
+    from_allocations,
+    from_related_calls,
+    from_parameters,
+    from_stored_calls,
+    pass_repeated_calls,
+    from_compiled_code,
+    pass_decomposed_calls,
+)
+
+
+def count_calls(context: Context) -> Counts:
+    """Count every operator event of ``context.trace``."""
+    return reduce(lambda counts, resolve: resolve(counts, context), RESOLVERS, count_signatures(context.trace))

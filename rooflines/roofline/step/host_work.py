@@ -1,0 +1,255 @@
+"""What the host did while a device was idle, and what it ran a second time: the records that advice about the host rests on.
+
+A wait for the device makes it idle afterwards: its queue is empty, and the host has still to launch what comes next. A host that had
+not waited would have been ahead by as long as the wait lasted, so no more than that is put down to a wait.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from rooflines.profiler.trace import intervals
+from rooflines.profiler.trace.calls import BACKWARD, Calls, is_backward_node
+from rooflines.profiler.trace.idle import is_wait
+from rooflines.profiler.trace.intervals import Intervals
+from rooflines.profiler.trace.nesting import Mask, covered, exclusive, nest, parents
+from rooflines.profiler.trace.records import ANNOTATION, OPERATOR, RUNTIME, Int32s, Int64s, Trace
+from rooflines.roofline.analysis import HostWork, Recomputation, Synchronisation
+from rooflines.roofline.attribution.attribute import Attribution
+from rooflines.roofline.step.partition import COMMUNICATION_CALLS
+from rooflines.roofline.step.times import per_step
+
+# An operator that computes on the host takes longer than one that only makes a view.
+_LONG_OPERATOR_NS = 200_000
+# Between two launches of a host that is only slow there is less time than this.
+_LONG_STRETCH_NS = 1_000_000
+_MOST = 12
+_COMPILED = re.compile(r"triton_(?:(?:poi|red|per|tem|for|mm)_|_\d)|CompiledF|## Call CompiledFxGraph|Torch-Compiled Region")
+Kind = Literal["operator", "python", "runtime", "optimizer", "unrecorded"]
+
+
+def is_compiled(trace: Trace) -> bool:
+    """Whether code that ``torch.compile`` made ran in ``trace``, by names of kernels and ranges."""
+    return any(_COMPILED.match(name) for name in trace.names)
+
+
+def synchronisations(trace: Trace, calls: Calls, attribution: Attribution, causes: dict[str, Intervals]) -> tuple[Synchronisation, ...]:
+    """The waits for the device by call, operator and place, those that leave it idle the longest first.
+
+    ``causes`` are the idle times of the device by cause.
+    """
+    host, steps = trace.host, attribution.steps or 1
+    waits = np.flatnonzero((host.kind == RUNTIME) & _named(trace, is_wait)[host.name])
+    if not len(waits):
+        return ()
+    start, end = host.start_ns[waits], host.end_ns[waits]
+    inside = intervals.covered(attribution.window, np.stack((start, end), axis=1)) > 0
+    waits, start, end = waits[inside], start[inside], end[inside]
+    gaps = intervals.subtract(attribution.window, attribution.busy)
+    if not len(waits) or not len(gaps):
+        return ()
+    # The gap in which each wait ends, where the device became idle during the wait.
+    at = np.maximum(np.searchsorted(gaps[:, 0], end, side="right") - 1, 0)
+    follows = (gaps[at, 0] >= start) & (gaps[at, 0] <= end)
+    own = intervals.merge(causes["synchronisation"], causes["host_bound"])
+    idle = np.where(follows, np.minimum(end - start, intervals.covered(own, gaps[at])), 0)
+    where = _Places(trace)
+    found: dict[tuple[str, str, str], list[int]] = {}
+    for event, lasting_ns, idle_ns in zip(waits.tolist(), (end - start).tolist(), idle.tolist(), strict=True):
+        place = where.of(int(host.thread[event]), int(host.start_ns[event]))
+        sums = found.setdefault((trace.names[host.name[event]], _operator_around(trace, calls, event), place), [0, 0, 0])
+        for at_sum, value in enumerate((1, lasting_ns, idle_ns)):
+            sums[at_sum] += value
+    made = [
+        Synchronisation(
+            call=call,
+            operator=operator,
+            where=place,
+            calls=per_step(number, steps),
+            wait_s=wait_ns / 1e9 / steps,
+            idle_s=idle_ns / 1e9 / steps,
+        )
+        for (call, operator, place), (number, wait_ns, idle_ns) in found.items()
+    ]
+    return tuple(sorted(made, key=lambda one: (-one.idle_s, -one.wait_s, one.call, one.operator, one.where)))[:_MOST]
+
+
+def host_work(trace: Trace, calls: Calls, attribution: Attribution, host_bound: Intervals) -> tuple[HostWork, ...]:
+    """What the threads that launch did in ``host_bound``, in which the device had nothing to do, longest first."""
+    launched = attribution.launch[attribution.launch >= 0]
+    if not len(launched) or not len(host_bound):
+        return ()
+    threads = np.unique(trace.host.thread[launched])
+    on_launching = np.isin(trace.host.thread, threads)
+    functions, inside = _functions(trace, host_bound, threads)
+    left = intervals.subtract(host_bound, inside)
+    found = [
+        *functions,
+        *_operators(trace, calls, left, on_launching),
+        *_optimizers(trace, calls, host_bound, on_launching),
+        *_unrecorded(trace, left, on_launching),
+    ]
+    made = _summed(found, attribution.steps or 1)
+    return tuple(sorted(made, key=lambda one: (-one.idle_s, one.name)))[:_MOST]
+
+
+class _Idle(NamedTuple):
+    kind: Kind
+    name: str
+    shapes: str
+    idle_ns: int
+    where: str = ""
+
+
+def _summed(pieces: Iterable[_Idle], steps: int) -> list[HostWork]:
+    sums: dict[tuple[Kind, str, str, str], tuple[int, int]] = {}
+    for one in pieces:
+        key = (one.kind, one.name, one.shapes, one.where)
+        number, idle_ns = sums.get(key, (0, 0))
+        sums[key] = (number + 1, idle_ns + one.idle_ns)
+    return [
+        HostWork(kind=kind, name=name, shapes=shapes, where=where, calls=per_step(number, steps), idle_s=idle_ns / 1e9 / steps)
+        for (kind, name, shapes, where), (number, idle_ns) in sums.items()
+        if idle_ns
+    ]
+
+
+def _operators(trace: Trace, calls: Calls, host_bound: Intervals, on_launching: Mask) -> list[_Idle]:
+    """Operators that compute on the host, with no call of a device's runtime below them, and long calls of that runtime or operators
+    around them that wait for nothing: they load a library or a kernel, or allocate. All by their own time, without what they call."""
+    host = trace.host
+    before = np.concatenate(([0], np.cumsum(host.kind == RUNTIME)))
+    alone = before[calls.after] == before[:-1]
+    waits = _named(trace, lambda name: is_wait(name) or name.startswith(COMMUNICATION_CALLS) or is_backward_node(name))[host.name]
+    library = alone | (host.kind == RUNTIME) | _named(trace, lambda name: name.startswith("aten::"))[host.name]
+    # What is short lies in nothing of its own that is long.
+    lasting = calls.end_ns - host.start_ns >= _LONG_OPERATOR_NS
+    chosen = np.flatnonzero(
+        on_launching & ((host.kind == OPERATOR) | (host.kind == RUNTIME)) & ~waits & library & (lasting | covered(lasting, calls.after))
+    )
+    which, starts, ends = exclusive(host.thread[chosen], host.start_ns[chosen], calls.end_ns[chosen])
+    own = np.bincount(which, weights=ends - starts, minlength=len(chosen))
+    idle = np.bincount(which, weights=intervals.covered(host_bound, np.stack((starts, ends), axis=1)), minlength=len(chosen))
+    kept = (own >= np.where(alone[chosen] & (host.kind[chosen] == OPERATOR), _LONG_OPERATOR_NS, _LONG_STRETCH_NS)) & (idle > 0)
+    where = _Places(trace)
+    found = []
+    for event, idle_ns in zip(chosen[kept].tolist(), idle[kept].tolist(), strict=True):
+        kind: Kind = "operator" if alone[event] and host.kind[event] == OPERATOR else "runtime"
+        signature = int(host.signature[event])
+        shapes = trace.signatures[signature].shapes() if signature >= 0 else ""
+        place = where.of(int(host.thread[event]), int(host.start_ns[event]))
+        found.append(_Idle(kind, trace.names[host.name[event]], shapes, round(idle_ns), place))
+    return found
+
+
+def _optimizers(trace: Trace, calls: Calls, host_bound: Intervals, on_launching: Mask) -> list[_Idle]:
+    """The ranges around the updates of optimizers."""
+    host = trace.host
+    chosen = np.flatnonzero((host.kind == ANNOTATION) & on_launching & _named(trace, _is_update)[host.name])
+    idle = intervals.covered(host_bound, np.stack((calls.begin_ns[chosen], calls.end_ns[chosen]), axis=1))
+    names = [trace.names[code] for code in host.name[chosen].tolist()]
+    return [_Idle("optimizer", name, "", idle_ns) for name, idle_ns in zip(names, idle.tolist(), strict=True)]
+
+
+def _is_update(name: str) -> bool:
+    return name.startswith("Optimizer.step#")
+
+
+def _functions(trace: Trace, host_bound: Intervals, threads: Int32s) -> tuple[list[_Idle], Intervals]:
+    """Functions of the Python stack that make no call of a device's runtime, the outermost of them, and when they ran."""
+    frames, host = trace.frames, trace.host
+    silent = np.zeros(len(frames), bool)
+    for thread in threads.tolist():
+        own = np.flatnonzero(frames.thread == thread)
+        called = np.sort(host.start_ns[(host.kind == RUNTIME) & (host.thread == thread)])
+        first, behind = np.searchsorted(called, frames.start_ns[own]), np.searchsorted(called, frames.end_ns[own])
+        silent[own] = (first == behind) & (frames.end_ns[own] - frames.start_ns[own] >= _LONG_OPERATOR_NS)
+    after, _ = nest(frames.thread, frames.start_ns, frames.end_ns)
+    chosen = np.flatnonzero(silent & ~covered(silent, after))
+    idle = intervals.covered(host_bound, np.stack((frames.start_ns[chosen], frames.end_ns[chosen]), axis=1))
+    names = [trace.frame_names[code] for code in frames.name[chosen].tolist()]
+    found = [_Idle("python", name, "", idle_ns) for name, idle_ns in zip(names, idle.tolist(), strict=True)]
+    return found, intervals.union(frames.start_ns[chosen], frames.end_ns[chosen])
+
+
+def _unrecorded(trace: Trace, host_bound: Intervals, on_launching: Mask) -> list[_Idle]:
+    """Long stretches outside of operators and runtime calls."""
+    host = trace.host
+    recorded = np.flatnonzero(on_launching & ((host.kind == OPERATOR) | (host.kind == RUNTIME)))
+    outside = intervals.subtract(host_bound, intervals.union(host.start_ns[recorded], host.end_ns[recorded]))
+    lasting = outside[:, 1] - outside[:, 0]
+    return [_Idle("unrecorded", "", "", length_ns) for length_ns in lasting[lasting >= _LONG_STRETCH_NS].tolist()]
+
+
+def recomputation(trace: Trace, calls: Calls, attribution: Attribution) -> Recomputation | None:
+    """Operators of the forward pass that ran inside the backward pass, as checkpointing makes them; None where there are none.
+
+    Only a forward pass gives operators autograd's numbers. Where operators of the backward pass have them as well, its own gradient is
+    wanted, and the two cannot be told apart.
+    """
+    host = trace.host
+    is_node = _named(trace, is_backward_node)[host.name]
+    graded = (host.kind == OPERATOR) & (calls.phase == BACKWARD) & (host.sequence >= 0) & (host.forward_thread == 0) & ~is_node
+    if not graded.any() or (graded & _named(trace, lambda name: "_backward" in name)[host.name]).any():
+        return None
+    chosen = graded & ~covered(graded, calls.after)
+    events = np.flatnonzero(chosen)
+    if len(trace.device):
+        time_ns = _launched_below(trace, calls, attribution, events)
+    else:
+        time_ns = intervals.length(
+            intervals.intersect(intervals.union(host.start_ns[events], calls.end_ns[events]), attribution.window)
+        )
+    steps = attribution.steps or 1
+    names, numbers = np.unique(host.name[events], return_counts=True)
+    most = [trace.names[code] for code in names[np.argsort(-numbers, kind="stable")][:_MOST].tolist()]
+    return Recomputation(time_s=time_ns / 1e9 / steps, calls=per_step(len(events), steps), operators=tuple(most)) if time_ns else None
+
+
+def _launched_below(trace: Trace, calls: Calls, attribution: Attribution, events: Int64s) -> int:
+    """Nanoseconds of the window in which device work runs that was launched below one of the host ``events``."""
+    at = np.maximum(np.searchsorted(events, attribution.launch, side="right") - 1, 0)
+    below = (attribution.launch >= events[at]) & (attribution.launch < calls.after[events[at]])
+    ran = intervals.union(trace.device.start_ns[below], trace.device.end_ns[below])
+    return intervals.length(intervals.intersect(ran, attribution.window))
+
+
+def _named(trace: Trace, test: Callable[[str], bool]) -> Mask:
+    return np.array([test(name) for name in trace.names], bool)
+
+
+def _operator_around(trace: Trace, calls: Calls, event: int) -> str:
+    """The outermost of the ATen operators directly around ``event``: ``aten::item`` rather than ``aten::_local_scalar_dense``."""
+    found = ""
+    at = int(calls.operator[event])
+    while at >= 0 and trace.names[trace.host.name[at]].startswith("aten::"):
+        found = trace.names[trace.host.name[at]]
+        parent = int(calls.parent[at])
+        at = int(calls.operator[parent]) if parent >= 0 else -1
+    return found
+
+
+class _Places:
+    """The function of the Python stack around a moment of a thread, empty where no stack was recorded."""
+
+    def __init__(self, trace: Trace) -> None:
+        frames = trace.frames
+        self._names, self._frames = trace.frame_names, frames
+        after, self._end = nest(frames.thread, frames.start_ns, frames.end_ns)
+        self._parent = parents(after)
+        self._low = {thread: int(np.searchsorted(frames.thread, thread, side="left")) for thread in np.unique(frames.thread).tolist()}
+        self._high = {thread: int(np.searchsorted(frames.thread, thread, side="right")) for thread in self._low}
+
+    def of(self, thread: int, time_ns: int) -> str:
+        """The innermost one."""
+        if thread not in self._low:
+            return ""
+        low, high = self._low[thread], self._high[thread]
+        at = low + int(np.searchsorted(self._frames.start_ns[low:high], time_ns, side="right")) - 1
+        while at >= low and self._end[at] <= time_ns:
+            at = int(self._parent[at])
+        return self._names[self._frames.name[at]] if at >= low else ""

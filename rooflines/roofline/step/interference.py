@@ -1,0 +1,71 @@
+"""What kept a run from having the machine to itself: other programs, and steps that differ too much to trust small gains."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rooflines.profiler.records import Run, RunFile
+from rooflines.roofline.analysis import Analysis, OtherPrograms, PageFaults, Steps
+from rooflines.units import percent, significant
+
+# Other programs that keep at least this many processors busy make a shared machine. The sampler itself takes about 0.01.
+OTHER_PROGRAMS_CORES = 0.2
+# A median that is known less well than this comes from a machine, or a program, that does not repeat itself.
+WIDE = 0.10
+
+
+def other_programs(run: Run) -> OtherPrograms | None:
+    """What other programs took of the processors while the steps were timed; None where it was little, or not sampled."""
+    threads = run.facts.environment.cpu_threads
+    others = [
+        sample.cpu_utilization * threads - sample.process_cpu_utilization
+        for sample in run.samples
+        if threads and sample.cpu_utilization is not None and sample.process_cpu_utilization is not None
+    ]
+    busy = float(np.mean(others)) if others else 0.0
+    return OtherPrograms(busy=busy, threads=threads) if threads and busy >= OTHER_PROGRAMS_CORES else None
+
+
+def page_faults(facts: RunFile) -> PageFaults | None:
+    """The pages that each step on a CPU took from the system; None where they were not counted."""
+    steps = facts.steps
+    if steps is None or not steps.timed_ns or not steps.timed_page_faults or not facts.environment.device.startswith("cpu"):
+        return None
+    traced = steps.traced_page_faults / len(steps.traced_ns) if steps.traced_page_faults is not None and steps.traced_ns else None
+    return PageFaults(timed=steps.timed_page_faults / len(steps.timed_ns), traced=traced)
+
+
+def shared_machine(found: OtherPrograms | None) -> list[str]:
+    """A note on other programs."""
+    if found is None:
+        return []
+    return [
+        f"{_busy(found)} while the steps were timed: these are the times of a shared machine, and operators that use all threads "
+        "suffer most"
+    ]
+
+
+def unsteady(analysis: Analysis) -> str:
+    """The sentence that a verdict begins with where the times are not those of a quiet machine; empty where they are."""
+    wide = _half_width_s(analysis.steps) / analysis.steps.median_s if analysis.steps is not None and analysis.steps.median_s else 0.0
+    interval = f"the median step is only known within ±{percent(wide)}" if wide > WIDE else ""
+    if analysis.other_programs is not None:
+        opening = f"Shared machine: {_busy(analysis.other_programs)} while the steps were timed"
+        return f"{opening}, and {interval}." if interval else f"{opening}."
+    return f"Unsteady times: {interval}." if interval else ""
+
+
+def noise_s(analysis: Analysis) -> float:
+    """What a step must get faster by to be told from the noise: half the interval of the median where ``unsteady`` says something."""
+    return _half_width_s(analysis.steps) if unsteady(analysis) else 0.0
+
+
+def _busy(found: OtherPrograms) -> str:
+    return f"other programs kept {significant(found.busy, 2)} of {found.threads} processors busy"
+
+
+def _half_width_s(steps: Steps | None) -> float:
+    if steps is None or steps.ci95_s is None:
+        return 0.0
+    low, high = steps.ci95_s
+    return max(high - steps.median_s, steps.median_s - low)

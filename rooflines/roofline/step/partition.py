@@ -1,0 +1,302 @@
+"""The step, divided: every instant of it belongs to one class, so that all shares have the same denominator.
+
+Where several things run at once, compute comes before copies, copies before communication, and what runs before what waits; among
+kernels that run at once the first class in the order of ``BOUND_ORDER`` counts. What a class hides stays in the figures of the timeline
+(``memcpy_s`` and ``communication_s`` beside their exposed parts). Idle time is the input's, the host's or ``idle``, by its cause
+(``trace/idle.py``).
+
+The profiler makes the host slower, not the device. Where steps were timed without it, the busy time of a device counts as traced, and
+idle is what the timed step leaves: ``max(0, timed - busy)``, its causes in the proportion of the traced ones. Of a processor, whose
+operators are slower under the profiler as well, the timed steps say how much of the step waits for data and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from rooflines.profiler.trace import intervals
+from rooflines.profiler.trace.breakdown import device_intervals, host_intervals
+from rooflines.profiler.trace.calls import BACKWARD, FORWARD, OPTIMIZER, OUTSIDE, Calls
+from rooflines.profiler.trace.idle import idle_causes
+from rooflines.profiler.trace.intervals import Intervals
+from rooflines.profiler.trace.records import ANNOTATION, COMMUNICATION, KERNEL, MEMCPY, MEMSET, OPERATOR, STEP_PREFIX, Int64s, Trace
+from rooflines.profiler.trace.windows import at_launch
+from rooflines.roofline.analysis import PARTS, StepDivision, Timeline
+from rooflines.roofline.attribution.attribute import Attribution
+from rooflines.roofline.bounds.transfers import FROM_HOST, TO_HOST
+
+# Classes by what bounds them, those of the busy time in the order in which they count where several run at once.
+BOUND_ORDER = ("compute", "memory", "far", "latency", "unknown", "unmodelled", "transfer", "communication", "input", "host", "idle")
+# The class of idle time, by its cause, in the breakdown by bound and in the division.
+_OF_CAUSE = {"data_loading": "input", "host_bound": "host", "synchronisation": "host", "communication": "communication"}
+_PART_OF_CLASS = {"input": "data_loading", "host": "host", "communication": "communication", "idle": "idle"}
+_PART_ORDER = ("optimizer", "backward", "forward", "other", "host_to_device", "communication", "data_loading")
+_PHASES = {FORWARD: "forward", BACKWARD: "backward", OPTIMIZER: "optimizer", OUTSIDE: "data_loading"}
+COMMUNICATION_CALLS = ("c10d::", "record_param_comms", "nccl:", "gloo:", "mpi:")
+
+# A step that waits for more of its time than this has no work to measure it by.
+_MOST_WAITING = 0.999
+
+Key = tuple[str, str, str]  # bound class, part of the step, category
+
+
+class Label(NamedTuple):
+    """What a piece of busy time is, by the row it belongs to: its bound class and its category."""
+
+    bound: str
+    category: str
+
+
+class Partition(NamedTuple):
+    """The seconds of a step, or of the trace, in disjoint classes: ``busy`` by (bound, part, category), ``idle`` by cause.
+
+    ``loader_s`` is how long the host was in the data loader, hidden or not, and ``of`` whose time it is. ``causes`` are the traced
+    intervals of the idle time by cause.
+    """
+
+    of: str
+    timeline: Timeline
+    busy: dict[Key, float]
+    idle: dict[str, float]
+    loader_s: float | None = None
+    causes: dict[str, Intervals] | None = None
+
+    @property
+    def step_s(self) -> float:
+        """The whole."""
+        return self.timeline.span_s
+
+    def bounds(self) -> dict[str, float]:
+        """Seconds by what bounds them, longest first; ``host`` is there even where it is nothing."""
+        found = {"host": 0.0}
+        for (bound, _, _), time_s in self.busy.items():
+            found[bound] = found.get(bound, 0.0) + time_s
+        for cause, time_s in self.idle.items():
+            name = _OF_CAUSE.get(cause, "idle")
+            found[name] = found.get(name, 0.0) + time_s
+        return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+    def categories(self) -> dict[str, float]:
+        """Seconds of the busy time by category of operator, longest first; ``unmodelled`` are operators without a count."""
+        found: dict[str, float] = {}
+        for (_, _, category), time_s in self.busy.items():
+            found[category] = found.get(category, 0.0) + time_s
+        return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+    def division(self) -> StepDivision:
+        """Seconds by what the time is for."""
+        found: dict[str, float] = {}
+        for (_, part, _), time_s in self.busy.items():
+            found[part] = found.get(part, 0.0) + time_s
+        for cause, time_s in self.idle.items():
+            part = _PART_OF_CLASS[_OF_CAUSE.get(cause, "idle")]
+            found[part] = found.get(part, 0.0) + time_s
+        parts = {f"{part}_s": found[part] for part in PARTS if found.get(part)}
+        return StepDivision(of="host" if self.of == "cpu" else "device", step_s=self.step_s, loader_s=self.loader_s, **parts)
+
+    def timed(self, step_s: float, waits: float | None = None) -> Partition:
+        """The partition of a step that takes ``step_s`` without the profiler and waits for its data for the share ``waits`` of it.
+
+        Of a processor only the waiting is taken over: its operators are slower under the profiler as well, so that the rest keeps its
+        proportions, and its traced length.
+        """
+        inside_s = sum(time_s for (_, part, _), time_s in self.busy.items() if part == "data_loading")
+        traced_s = self.idle.get("data_loading", 0.0)
+        rest = {cause: time_s for cause, time_s in self.idle.items() if cause != "data_loading"}
+        rest_s = sum(rest.values())
+        if self.of == "cpu":
+            if waits is None:
+                return self
+            works_s = self.timeline.busy_s - inside_s + rest_s
+            waits = min(waits, _MOST_WAITING)
+            waits_s = max(0.0, works_s * waits / (1 - waits) - inside_s)
+            return self._with_idle({"data_loading": waits_s, **rest} if waits_s > 0 else rest)
+        idle_s = max(0.0, step_s - self.timeline.busy_s)
+        share_s = traced_s * idle_s / (traced_s + rest_s) if traced_s + rest_s > 0 else 0.0
+        waits_s = min(idle_s, share_s if waits is None else waits * step_s)
+        left_s = idle_s - waits_s
+        idle = {cause: time_s * left_s / rest_s for cause, time_s in rest.items()} if rest_s > 0 else {"host_bound": left_s}
+        return self._with_idle({cause: time_s for cause, time_s in {"data_loading": waits_s, **idle}.items() if time_s > 0})
+
+    def _with_idle(self, idle: dict[str, float]) -> Partition:
+        idle_s = sum(idle.values())
+        return self._replace(
+            idle=idle, timeline=msgspec.structs.replace(self.timeline, span_s=self.timeline.busy_s + idle_s, idle_s=idle_s)
+        )
+
+
+def partition(trace: Trace, calls: Calls, attribution: Attribution, labels: Sequence[Label]) -> Partition:
+    """Divide the steps of ``attribution``, or the whole trace where it has none, per step; ``labels`` go with its rows."""
+    seconds = 1 / 1e9 / (attribution.steps or 1)
+    trace, window = attribution.trace, attribution.window
+    loading = intervals.intersect(_in_loader(trace, calls), window)
+    on_device = len(trace.device) > 0
+    keys, ranks = _device_keys(trace, calls, attribution, labels) if on_device else _host_keys(trace, calls, attribution, labels)
+    starts, ends = attribution.pieces.start_ns, attribution.pieces.end_ns
+    if not on_device:  # what runs in the loader is the loader's
+        loaded = intervals.intersect(loading, attribution.busy)
+        starts, ends = np.concatenate((loaded[:, 0], starts)), np.concatenate((loaded[:, 1], ends))
+        keys, ranks = [("input", "data_loading", "input"), *keys], np.concatenate((np.zeros(len(loaded), np.int64), ranks + 1))
+    lasting, busy = _exclusive(starts, ends, ranks, window)
+    found: dict[Key, float] = {}
+    for rank, time_ns in lasting.items():
+        found[keys[rank]] = found.get(keys[rank], 0.0) + time_ns * seconds
+    gaps = intervals.subtract(window, busy)
+    causes = idle_causes(trace, calls, attribution.launch, gaps) if on_device else _host_causes(trace, calls, gaps, loading)
+    idle = {cause: time_ns * seconds for cause, times in causes.items() if (time_ns := intervals.length(times))}
+    return Partition(
+        of="device" if on_device else "cpu",
+        timeline=_timeline(trace, attribution, window, busy, seconds),
+        busy=found,
+        idle=idle,
+        loader_s=intervals.length(loading) * seconds if len(loading) else None,
+        causes=causes,
+    )
+
+
+def whole_trace(trace: Trace, earlier_ns: int) -> Timeline | None:
+    """The timeline from the first to the last device event, as other tools publish it; None in a trace without device events."""
+    if not len(trace.device):
+        return None
+    busy = device_intervals(trace)
+    window = np.array([[busy[0, 0], busy[-1, 1]]], np.int64) if len(busy) else busy
+    return _timeline_of(trace, window, busy, 0.0, 1e-9, earlier_ns * 1e-9)
+
+
+def _exclusive(starts: Int64s, ends: Int64s, ranks: Int64s, window: Intervals) -> tuple[dict[int, int], Intervals]:
+    """Nanoseconds of each rank, where several run at once those of the lowest, and when anything runs."""
+    index, starts, ends = intervals.split(starts, ends, window)
+    ranks = ranks[index]
+    busy = intervals.union(starts, ends)
+    if int((ends - starts).sum()) == intervals.length(busy):  # nothing overlaps
+        times = np.zeros(int(ranks.max(initial=-1)) + 1, np.int64)
+        np.add.at(times, ranks, ends - starts)
+        return {rank: time_ns for rank, time_ns in enumerate(times.tolist()) if time_ns}, busy
+    found, taken = {}, np.empty((0, 2), np.int64)
+    for rank in np.unique(ranks).tolist():
+        chosen = ranks == rank
+        own = intervals.union(starts[chosen], ends[chosen])
+        found[rank] = intervals.length(intervals.subtract(own, taken))
+        taken = intervals.merge(taken, own)
+    return found, busy
+
+
+def _ranked(found: Sequence[Key], which: Int64s) -> tuple[list[Key], Int64s]:
+    """The distinct keys in the order in which they count, and the place of each piece's key in it."""
+
+    def order(key: Key) -> tuple[bool, int, int, str]:
+        bound, part, category = key
+        # What a thread computes that loads data ahead is last: nobody waits for it.
+        return part == "data_loading", BOUND_ORDER.index(bound), _PART_ORDER.index(part), category
+
+    keys = sorted(set(found), key=order)
+    place = {key: number for number, key in enumerate(keys)}
+    return keys, np.array([place[key] for key in found], np.int64)[which] if len(found) else which
+
+
+def _device_keys(trace: Trace, calls: Calls, attribution: Attribution, labels: Sequence[Label]) -> tuple[list[Key], Int64s]:
+    device, launch, pieces = trace.device, attribution.launch, attribution.pieces
+    phase = np.where(launch >= 0, at_launch(calls.phase, launch), -1)
+    direction = np.array([2 * _says(name, FROM_HOST) + _says(name, TO_HOST) for name in trace.names], np.int64)
+    way = np.where(device.kind == MEMCPY, direction[device.name], 0)
+    columns = np.stack((pieces.row, device.kind[pieces.event], phase[pieces.event], way[pieces.event]), axis=1)
+    distinct, which = np.unique(columns, axis=0, return_inverse=True)
+    found: list[Key] = []
+    for row, kind, during, copied in distinct.tolist():
+        label = labels[row] if row >= 0 else Label("unmodelled", "unmodelled")
+        part = _PHASES.get(during, "other")
+        if kind == COMMUNICATION:
+            label, part = Label("communication", "communication"), "communication"
+        elif copied:
+            label = Label("transfer", label.category if row >= 0 else "copy")
+            part = "host_to_device" if copied >= 2 else part
+        found.append((label.bound, part, label.category))
+    return _ranked(found, which.reshape(-1))
+
+
+def _says(name: str, words: Sequence[str]) -> bool:
+    return any(word in name for word in words)
+
+
+def _host_keys(trace: Trace, calls: Calls, attribution: Attribution, labels: Sequence[Label]) -> tuple[list[Key], Int64s]:
+    pieces = attribution.pieces
+    talks = np.array([name.startswith(COMMUNICATION_CALLS) for name in trace.names], bool)[trace.host.name[pieces.event]]
+    columns = np.stack((pieces.row, calls.phase[pieces.event].astype(np.int64), talks.astype(np.int64)), axis=1)
+    distinct, which = np.unique(columns, axis=0, return_inverse=True)
+    found: list[Key] = []
+    for row, during, talking in distinct.tolist():
+        label = labels[row] if row >= 0 else Label("unmodelled", "unmodelled")
+        found.append(("communication",) * 3 if talking else (label.bound, _PHASES.get(during, "forward"), label.category))
+    return _ranked(found, which.reshape(-1))
+
+
+def _host_causes(trace: Trace, calls: Calls, gaps: Intervals, loading: Intervals) -> dict[str, Intervals]:
+    """The time of a CPU outside of operators: in the data loader, while other threads exchange data, and the rest."""
+    host = trace.host
+    talks = np.array([name.startswith(COMMUNICATION_CALLS) for name in trace.names], bool)[host.name]
+    # A thread that loads data ahead computes for nobody who waits.
+    loads = np.unique(host.thread[(host.kind == ANNOTATION) & (calls.phase == OUTSIDE) & (host.thread != _main_thread(trace, calls))])
+    rest = intervals.subtract(gaps, loading)
+    exchanging = intervals.intersect(rest, host_intervals(trace, calls, talks & ~np.isin(host.thread, loads)))
+    return {
+        "data_loading": intervals.intersect(gaps, loading),
+        "communication": exchanging,
+        "host_bound": intervals.subtract(rest, exchanging),
+    }
+
+
+def _in_loader(trace: Trace, calls: Calls) -> Intervals:
+    """When the thread that makes the steps was in a data loader; in a trace without steps, when any thread was."""
+    host = trace.host
+    chosen = (host.kind == ANNOTATION) & (calls.phase == OUTSIDE)
+    if len(calls.steps):
+        chosen &= host.thread == _main_thread(trace, calls)
+    return host_intervals(trace, calls, chosen)
+
+
+def _main_thread(trace: Trace, calls: Calls) -> int:
+    """The thread that makes the steps; without steps the one with the most operators' time."""
+    host = trace.host
+    if not len(host):
+        return -1
+    steps = (host.kind == ANNOTATION) & np.array([name.startswith(STEP_PREFIX) for name in trace.names], bool)[host.name]
+    if steps.any():
+        return int(np.bincount(host.thread[steps]).argmax())
+    outermost = (host.kind == OPERATOR) & (calls.parent < 0)
+    lasting = np.where(outermost, calls.end_ns - host.start_ns, 0)
+    return int(np.bincount(host.thread, weights=lasting).argmax())
+
+
+def _timeline(trace: Trace, attribution: Attribution, window: Intervals, busy: Intervals, seconds: float) -> Timeline:
+    return _timeline_of(trace, window, busy, attribution.overlap_ns * seconds, seconds, None)
+
+
+def _timeline_of(
+    trace: Trace, window: Intervals, busy: Intervals, overlap_s: float, seconds: float, earlier_s: float | None
+) -> Timeline:
+    def lasting(found: Intervals) -> float:
+        return intervals.length(found) * seconds
+
+    if len(trace.device):
+        compute, memcpy, communication = (
+            intervals.intersect(window, device_intervals(trace, *kinds)) for kinds in ((KERNEL, MEMSET), (MEMCPY,), (COMMUNICATION,))
+        )
+    else:
+        compute, memcpy, communication = busy, np.empty((0, 2), np.int64), np.empty((0, 2), np.int64)
+    copying = intervals.subtract(memcpy, compute)
+    return Timeline(
+        span_s=lasting(window),
+        busy_s=lasting(busy),
+        idle_s=lasting(window) - lasting(busy),
+        compute_s=lasting(compute),
+        memcpy_s=lasting(memcpy),
+        communication_s=lasting(communication),
+        exposed_memcpy_s=lasting(copying),
+        exposed_communication_s=lasting(intervals.subtract(communication, intervals.merge(compute, memcpy))),
+        overlap_s=overlap_s,
+        earlier_s=earlier_s,
+    )

@@ -1,0 +1,57 @@
+"""Step times: the median of the timed steps with its interval."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from rooflines.profiler.records import StepTimes, Workload
+from rooflines.roofline.analysis import Steps
+from rooflines.roofline.bootstrap import interval95, resampled_medians
+
+# The 97.5 % quantile of Student's t for one to four degrees of freedom.
+_STUDENT = (12.706, 4.303, 3.182, 2.776)
+
+
+def per_step(total: int, steps: int) -> int | float:
+    """``total`` per step: an integer where it divides, which it does when all steps do the same."""
+    whole, rest = divmod(total, steps)
+    return whole if rest == 0 else total / steps
+
+
+def summarize_steps(times: StepTimes, workload: Workload) -> Steps | None:
+    """The timed steps in seconds; None where no step was timed."""
+    if not times.timed_ns:
+        return None
+    timed = np.array(times.timed_ns) / 1e9
+    median = float(np.median(timed))
+    return Steps(
+        count=len(timed),
+        median_s=median,
+        p10_s=float(np.percentile(timed, 10)),
+        p90_s=float(np.percentile(timed, 90)),
+        ci95_s=_interval(timed),
+        samples_per_s=workload.batch_size / median if workload.batch_size else None,
+        profiler_dilation=float(np.median(times.traced_ns)) / 1e9 / median if times.traced_ns and times.traced != "program" else None,
+        warmup_count=len(times.warmup_ns),
+        settled=times.settled,
+        rule=times.rule,
+        clock=times.clock,
+        durations_s=tuple(timed.tolist()),
+    )
+
+
+def _interval(timed: npt.NDArray[np.float64]) -> tuple[float, float] | None:
+    """The 95 % interval of the median; None for a single step.
+
+    Resamples of a few values stay between their minimum and maximum, which is too narrow, so a bootstrap needs six.
+    """
+    if len(timed) < 2:
+        return None
+    if len(timed) <= len(_STUDENT) + 1:
+        half = _STUDENT[len(timed) - 2] * float(np.std(timed, ddof=1)) / math.sqrt(len(timed))
+        middle = float(np.median(timed))
+        return max(0.0, middle - half), middle + half
+    return interval95(resampled_medians(timed))

@@ -1,0 +1,1 @@
+"""Device samples become energy, utilization and throttling."""

@@ -1,0 +1,232 @@
+"""Python's allocations: a program that is followed behaves as it does alone, and what it allocated is what it says."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rooflines.profiler.monitor import python_memory
+from rooflines.profiler.monitor.python_memory import allocation_cost, traced_command
+
+BOOTSTRAP = python_memory.__file__
+TIMEOUT_S = 120
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    return tmp_path
+
+
+def run(*words):
+    done = subprocess.run(
+        [sys.executable, *map(str, words)], capture_output=True, text=True, timeout=TIMEOUT_S, stdin=subprocess.DEVNULL
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def followed(*words, output="memory.json"):
+    """The same, followed; and what it wrote, None where it did not."""
+    command = traced_command([sys.executable, *map(str, words)], os.path.abspath(output))
+    answer = run(*command[1:])
+    path = Path(output)
+    return answer, json.loads(path.read_text()) if path.exists() else None
+
+
+# --- which word is the program
+
+PYTHON = ["python", "-u", "-W", "error", "-Xdev", "--check-hash-based-pycs", "never"]
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        (["python", "train.py", "-m", "x"], ["python", "BOOT", "out", "train.py", "-m", "x"]),
+        ([*PYTHON, "train.py"], [*PYTHON, "BOOT", "out", "train.py"]),
+        (["python", "-m", "pkg.mod", "-c"], ["python", "BOOT", "out", "-m", "pkg.mod", "-c"]),
+        (["python", "-Bumpkg"], ["python", "-Bu", "BOOT", "out", "-m", "pkg"]),
+        (["python", "-Ic", "pass", "x"], ["python", "-I", "BOOT", "out", "-c", "pass", "x"]),
+        (["python", "-cpass"], ["python", "BOOT", "out", "-c", "pass"]),
+        (["python"], None),
+        (["python", "-"], None),
+        (["python", "-u"], None),
+        (["python", "-c"], None),
+        (["python", "--version"], None),
+        (["python", "-V"], None),
+        (["python", "-W"], None),
+    ],
+    ids=lambda words: " ".join(words or ["none"]),
+)
+def test_the_program_is_found_behind_the_interpreters_options(command, expected):
+    found = traced_command(command, "out")
+    assert found == (expected and [BOOTSTRAP if word == "BOOT" else word for word in expected])
+
+
+# --- a followed program is as it is alone
+
+LOOKS_AROUND = """
+import sys, threading, inspect
+print(sys.argv, sys.path, sys.flags.safe_path if hasattr(sys.flags, "safe_path") else "", sys.orig_argv)
+print(__name__, __package__, __doc__, __spec__ and __spec__.name, globals().get("__file__"), sorted(globals()))
+print(type(__loader__), sys.modules["__main__"].__dict__ is globals(), [one.name for one in threading.enumerate()], __builtins__)
+def here(): pass
+try:
+    print(inspect.getsource(here))
+except OSError as error:
+    print(error)
+"""
+PICKLES = """
+import pickle, multiprocessing
+class Point: x = 3
+def cube(x): return x ** 3
+if __name__ == "__main__":
+    print(type(pickle.loads(pickle.dumps(Point()))) is Point)
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        print(pool.map(cube, [2, 3]))
+"""
+ENDINGS = {
+    "raises": "def f(): raise ValueError('no')\ntry: f()\nexcept ValueError as error: raise KeyError('x') from error",
+    "exits": "import sys; sys.exit(7)",
+    "exits with a sentence": "import sys; sys.exit('so long')",
+    "syntax": "def f(:",
+    "interrupted": "raise KeyboardInterrupt",
+    "hook": "import sys; sys.excepthook = lambda k, e, t: print('hooked', e, t.tb_frame.f_code.co_name, t.tb_next is None)\n1/0",
+    "leaves": "import os; print('gone', flush=True); os._exit(5)",
+    "at exit": "import atexit; atexit.register(print, 'bye'); import threading; threading.Thread(target=print, args=('late',)).start()",
+}
+
+
+@pytest.mark.parametrize(
+    "words", [["script.py", "a", "--b"], ["./sub/../script.py"], ["-m", "script", "a"], ["-I", "script.py"]], ids=" ".join
+)
+def test_what_a_program_sees_of_itself(place, words):
+    Path("script.py").write_text(LOOKS_AROUND)
+    Path("sub").mkdir()
+    alone = run(*words)
+    assert alone[0] == 0
+    assert followed(*words)[0] == alone
+
+
+def test_what_source_on_the_command_line_sees_of_itself(place):
+    words = ["-c", LOOKS_AROUND, "a"]
+    answer, _ = followed(*words)
+    alone = run(*words)
+    assert answer[0] == alone[0] == 0
+    # Its loader says how the interpreter itself was started.
+    shown, expected = (text.splitlines() for text in (answer[1], alone[1]))
+    assert (shown[:2], shown[3:]) == (expected[:2], expected[3:])
+
+
+@pytest.mark.parametrize("ending", ENDINGS.values(), ids=ENDINGS)
+@pytest.mark.parametrize("kind", ["script", "module"])
+def test_how_a_program_ends(place, ending, kind):
+    Path("script.py").write_text(ending)
+    words = ["script.py"] if kind == "script" else ["-m", "script"]
+    assert followed(*words)[0] == run(*words)
+
+
+def test_a_directory_and_an_archive_run_their_main(place):
+    Path("app").mkdir()
+    Path("app/__main__.py").write_text("import helper, sys; print(helper.x, sys.argv, sys.path[0], __name__)")
+    Path("app/helper.py").write_text("x = 4")
+    assert followed("app", "z")[0] == run("app", "z")
+
+
+def test_a_script_that_is_not_there(place):
+    answer, memory = followed("none.py")
+    assert answer == run("none.py")
+    assert answer[0] == 2
+    assert memory is None
+
+
+def test_pickle_and_other_processes_find_main(place):
+    Path("script.py").write_text(PICKLES)
+    answer, memory = followed("script.py")
+    assert answer == (0, "True\n[8, 27]\n", "")
+    assert memory["ended"]
+
+
+def test_a_forked_child_writes_nothing(place):
+    Path("script.py").write_text("import os, sys\nif os.fork(): os.wait(); held = bytearray(1 << 20)\nelse: sys.exit(0)")
+    _, memory = followed("script.py")
+    assert memory["ended"]
+    assert memory["peak_bytes"] > 1 << 20
+
+
+# --- what it allocated
+
+HOLDS = (
+    "import time\nheld = [bytearray(1 << 20) for _ in range(64)]\ntime.sleep(0.5)\ndel held\nsmall = [object() for _ in range(1000)]\n"
+)
+
+
+def test_the_peak_and_the_line_that_held_it(place):
+    Path("script.py").write_text(HOLDS)
+    _, memory = followed("script.py")
+    assert memory["schema"] == "rooflines.python_memory/1"
+    assert 64 << 20 < memory["peak_bytes"] < 72 << 20
+    assert memory["peak_bytes"] * 0.9 < memory["sites_at_bytes"] <= memory["peak_bytes"]
+    first = memory["sites"][0]
+    assert (first["file"], first["line"]) == ("script.py", 2)
+    assert 64 << 20 <= first["bytes"] < 65 << 20
+    assert first["blocks"] >= 64
+    assert memory["reading_s"] > 0
+    assert memory["tracemalloc_bytes"] > 0
+
+
+def test_no_line_says_where_somebodys_home_is(place):
+    Path("inner").mkdir()
+    Path("inner/mod.py").write_text("held = bytearray(1 << 20)")
+    Path("script.py").write_text("import json, decimal, inner.mod")
+    _, memory = followed("script.py")
+    files = {site["file"] for site in memory["sites"]}
+    assert "inner/mod.py" in files
+    assert not any(os.path.isabs(file) for file in files)
+
+
+def test_a_program_that_is_killed_leaves_what_was_last_read(place):
+    Path("script.py").write_text("import time\nheld = bytearray(8 << 20)\ntime.sleep(600)")
+    command = traced_command([sys.executable, "script.py"], os.path.abspath("memory.json"))
+    with subprocess.Popen(command) as child:
+        deadline = time.monotonic() + 60
+        while not (Path("memory.json").exists() and json.loads(Path("memory.json").read_text())["peak_bytes"] > 8 << 20):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        child.send_signal(signal.SIGKILL)
+    memory = json.loads(Path("memory.json").read_text())
+    assert not memory["ended"]
+    assert memory["sites"][0]["line"] == 2
+
+
+def test_a_program_that_uses_tracemalloc_itself_is_left_to_it(place):
+    Path("script.py").write_text(
+        "import tracemalloc, time\nheld = bytearray(4 << 20); time.sleep(0.3); tracemalloc.stop(); print(tracemalloc.is_tracing())"
+    )
+    answer, memory = followed("script.py")
+    assert answer == (0, "False\n", "")
+    assert memory["peak_bytes"] > 4 << 20
+
+
+def test_a_place_that_cannot_be_written_is_no_affair_of_the_program(place):
+    Path("script.py").write_text("print('done')")
+    assert followed("script.py", output="absent/memory.json") == ((0, "done\n", ""), None)
+
+
+def test_following_an_allocation_costs_something():
+    cost = allocation_cost()
+    assert 0 < cost["object_s"] < cost["traced_object_s"]
+
+
+def test_the_bootstrap_imports_the_standard_library_only():
+    code = f"import runpy, sys; runpy.run_path({BOOTSTRAP!r}); print(*{{name.partition('.')[0] for name in sys.modules}})"
+    modules = set(subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True).stdout.split())
+    assert "tracemalloc" in modules
+    assert {name for name in modules if name not in sys.stdlib_module_names and not name.startswith("_")} == set()

@@ -1,0 +1,499 @@
+"""The collector's laws: what is on and off in each pass, how many steps, what the trace holds, and what is left behind."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import threading
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+from torch import nn
+from torch.nn.modules import module as hooks
+
+from rooflines.errors import UsageError, WorkloadError
+from rooflines.profiler.module_hooks import ModuleRanges
+from rooflines.profiler.recording import passes
+from rooflines.profiler.recording.collect import Recording, collect
+from rooflines.profiler.records import Settings, Workload
+from rooflines.profiler.run import load
+
+CPU = torch.device("cpu")
+WORKLOAD = Workload(name="net", mode="inference", batch_size=2)
+
+
+class Inner(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return torch.relu(self.layer(x))
+
+
+class Network(nn.Module):
+    """``inner`` is called twice, ``outside`` is a module that no root knows of."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = Inner()
+        self.blocks = nn.ModuleList([Inner(), Inner()])
+
+    def forward(self, x):
+        x = self.inner(self.inner(x))
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+NETWORK = Network()
+X = torch.randn(2, 8)
+
+
+def forward():
+    with torch.inference_mode():
+        NETWORK(X)
+
+
+def events(run):
+    assert run.trace_path is not None
+    with gzip.open(run.trace_path) as file:
+        return json.load(file)["traceEvents"]
+
+
+def ranges(run, prefix):
+    return [event["name"] for event in events(run) if event["name"].startswith(prefix)]
+
+
+def profiler_is_on():
+    return torch._C._autograd._profiler_enabled()
+
+
+def hooks_are_on():
+    return bool(hooks._global_forward_hooks or hooks._global_forward_pre_hooks)
+
+
+# --- the three passes --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def observed(tmp_path_factory):
+    """A run and, for each of its steps in turn, whether a profiler and hooks were on, and how many threads there were."""
+    seen = []
+
+    def step():
+        seen.append((profiler_is_on(), hooks_are_on(), threading.active_count()))
+        forward()
+
+    directory = tmp_path_factory.mktemp("observed") / "run"
+    run = collect(step, directory, WORKLOAD, CPU, settings=Settings(steps=4, warmup=2))
+    return run, seen
+
+
+def test_warm_up_and_timed_steps_run_with_the_profiler_and_all_hooks_off(observed):
+    _, seen = observed
+    followed = [(False, True)]  # once more on fake tensors, when everything is measured
+    assert [(profiler, hook) for profiler, hook, _ in seen] == [(False, False)] * 6 + [(True, True)] * 4 + followed
+    assert len({threads for _, _, threads in seen[:6]}) == 1, "a thread of ours ran beside the timed steps"
+
+
+def test_the_numbers_of_steps_are_those_asked_for(observed):
+    steps = observed[0].facts.steps
+    assert [len(steps.warmup_ns), len(steps.timed_ns), len(steps.traced_ns)] == [2, 4, 3]
+    assert min(*steps.warmup_ns, *steps.timed_ns, *steps.traced_ns) > 0
+    assert steps.rule == "2 warm-up steps, as asked"
+    assert steps.settled is None
+    assert steps.clock == "perf_counter"
+
+
+def test_the_memory_of_a_step_is_followed(observed):
+    memory = observed[0].facts.step_memory
+    # Three linear layers with bias, 8 to 8 features; a batch of two and, at the peak, the input and output of a layer.
+    assert memory.at_peak.parameters == 3 * 4 * (8 * 8 + 8)
+    assert (memory.device, memory.phase) == ("cpu", "forward")
+
+
+def test_a_step_of_the_users_own_is_not_called_again(tmp_path):
+    seen = []
+    workload = msgspec.structs.replace(WORKLOAD, source="step")
+    run = collect(lambda: seen.append(0), tmp_path / "run", workload, CPU, settings=Settings(steps=4, warmup=2))
+    assert len(seen) == 2 + 4 + 4
+    assert run.facts.step_memory is None
+
+
+def test_the_trace_is_chrome_json_with_a_range_per_step(observed):
+    run, _ = observed
+    assert run.trace_path.name == "net.pt.trace.json.gz"
+    assert sorted(ranges(run, "ProfilerStep#")) == [f"ProfilerStep#{i}" for i in range(3)]
+    linears = [event for event in events(run) if event["name"] == "aten::linear"]
+    assert len(linears) == 3 * 4
+    assert all(event["args"]["Input Dims"][0] == [2, 8] for event in linears)
+
+
+def test_module_names_reach_the_trace(observed):
+    one_step = ranges(observed[0], "nn.Module: ")
+    counted = {name: one_step.count(name) // 3 for name in one_step}
+    assert counted == {
+        "nn.Module:  (Network)": 1,
+        "nn.Module: inner (Inner)": 2,
+        "nn.Module: inner.layer (Linear)": 2,
+        "nn.Module: blocks.0 (Inner)": 1,
+        "nn.Module: blocks.0.layer (Linear)": 1,
+        "nn.Module: blocks.1 (Inner)": 1,
+        "nn.Module: blocks.1.layer (Linear)": 1,
+    }
+
+
+def test_nothing_is_left_on_and_the_run_is_complete(observed):
+    run, _ = observed
+    assert not profiler_is_on()
+    assert not hooks_are_on()
+    assert run.facts.status == "complete"
+    assert run.facts.notes == ()
+    assert run.facts.peak_memory_bytes > 10 << 20
+    assert run.facts.peak_memory_kind == "resident set"
+    assert load(run.directory).facts == run.facts
+    assert not [path.name for path in run.directory.iterdir() if path.name.startswith(".")]
+
+
+def test_samples_are_taken_beside_the_timed_pass(tmp_path):
+    import time
+
+    run = collect(lambda: time.sleep(0.15), tmp_path / "run", WORKLOAD, CPU, settings=Settings(steps=4, warmup=0))
+    assert len(run.samples) >= 2
+    assert all(sample.process_rss_bytes for sample in run.samples)
+    assert load(run.directory).samples == run.samples
+    assert run.facts.steps.rule == "no warm-up, as asked"
+
+
+# --- warm-up -----------------------------------------------------------------------------------------------------------------------
+
+
+def test_without_numbers_the_step_times_decide(tmp_path):
+    run = collect(forward, tmp_path / "run", WORKLOAD, CPU)
+    steps = run.facts.steps
+    assert 6 <= len(steps.warmup_ns) <= 50
+    assert steps.settled is not None
+    assert 5 <= len(steps.timed_ns) <= 100
+
+
+# --- the size of the trace ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("steps_that_fit", "traced"), [(0.1, 1), (2.5, 2), (100, 3)])
+def test_a_trace_that_would_be_too_large_gets_fewer_steps_and_a_note(tmp_path, monkeypatch, steps_that_fit, traced):
+    first = collect(forward, tmp_path / "first", WORKLOAD, CPU, settings=Settings(steps=1, warmup=1))
+    with gzip.open(first.trace_path) as file:
+        size = len(file.read()) / 3
+    monkeypatch.setattr(passes, "TRACE_LIMIT_BYTES", int(size * steps_that_fit * 1.1))
+    run = collect(forward, tmp_path / "run", WORKLOAD, CPU, settings=Settings(steps=1, warmup=1))
+    assert len(run.facts.steps.traced_ns) == traced
+    assert len(ranges(run, "ProfilerStep#")) == traced
+    expected = [] if traced == 3 else [f"traced {traced} step{'s' * (traced > 1)} instead of 3: one step makes"]
+    assert [note[: len(text)] for note, text in zip(run.facts.notes, expected, strict=True)] == expected
+
+
+# --- ends that nobody planned ------------------------------------------------------------------------------------------------------
+
+
+LOOP = msgspec.structs.replace(WORKLOAD, source="loop")
+
+
+def loop(directory, taken, workload=LOOP, **settings):
+    with Recording(directory, workload, CPU, settings=Settings(**{"steps": 2, "warmup": 1, **settings})) as recording:
+        for _ in range(taken):
+            forward()
+            recording.step()
+    return recording.run
+
+
+@pytest.mark.parametrize(
+    ("taken", "warmup", "timed", "traced", "kind", "note"),
+    [
+        (0, 0, 0, 0, "program", "the program ended early (0 warm-up steps, 0 timed, 0 traced): no operators were traced."),
+        (1, 1, 0, 1, "program", "the program ended early (1 warm-up step, 0 timed, 1 traced): its operators are those of the whole"),
+        (
+            2,
+            1,
+            0,
+            1,
+            "early",
+            "the program ended early (1 warm-up step, 0 timed, 1 traced): its operators are those of one step before",
+        ),
+        (
+            3,
+            1,
+            1,
+            1,
+            "early",
+            "the program ended early (1 warm-up step, 1 timed, 1 traced): its operators are those of one step before",
+        ),
+        (
+            4,
+            1,
+            2,
+            1,
+            "early",
+            "the program ended early (1 warm-up step, 2 timed, 1 traced): its operators are those of one step before",
+        ),
+        (6, 1, 2, 2, "steps", "the program ended early (1 warm-up step, 2 timed, 2 traced): its operators are those of fewer steps"),
+        (7, 1, 2, 3, "steps", ""),
+        (20, 1, 2, 3, "steps", ""),
+    ],
+)
+def test_after_any_number_of_steps_there_is_the_best_report_that_they_allow(tmp_path, taken, warmup, timed, traced, kind, note):
+    run = loop(tmp_path / "run", taken)
+    facts = run.facts
+    steps = facts.steps
+    assert facts.status == "complete"
+    assert (len(steps.warmup_ns), len(steps.timed_ns), len(steps.traced_ns)) == (warmup, timed, traced)
+    assert [text.startswith(note) for text in facts.notes] == [True] * bool(note)
+    assert (run.trace_path is not None) == (traced > 0)
+    if traced:
+        assert steps.traced == kind
+        assert facts.peak_memory_bytes > 10 << 20
+        assert len(ranges(run, "ProfilerStep#")) == traced
+        assert len([event for event in events(run) if event["name"] == "aten::linear"]) == traced * 4
+    assert not profiler_is_on()
+    assert not hooks_are_on()
+
+
+@pytest.mark.parametrize(("taken", "stand_in"), [(3, 1), (4, 2), (5, 2), (7, 4)])
+def test_steps_of_a_warm_up_that_the_program_ends_stand_for_timed_ones(tmp_path, taken, stand_in):
+    run = loop(tmp_path / "run", taken, steps=None, warmup=None)
+    steps = run.facts.steps
+    # the first step, the early traced one, and the one behind it where there are enough
+    assert (len(steps.warmup_ns), len(steps.timed_ns), len(steps.traced_ns)) == (taken - 1 - stand_in, stand_in, 1)
+    assert steps.rule == f"the program ended during warm-up; its last {stand_in} step{'s' * (stand_in > 1)} stand for timed ones"
+
+
+def test_when_warm_up_is_over_another_step_is_traced_and_the_one_behind_it_is_not_timed(tmp_path, monkeypatch):
+    monkeypatch.setattr("rooflines.profiler.recording.warmup.SETTLE_LIMIT", 1e9)  # settled as soon as there are enough to compare
+    marked = []
+    with Recording(tmp_path / "run", LOOP, CPU, settings=Settings()) as recording:
+        for number in range(12):
+            marked.append(profiler_is_on())
+            (forward if number != 8 else lambda: NETWORK.inner(X))()
+            recording.step()
+    # the first step, the second, the one after six of warm-up
+    assert marked == [True, True, *[False] * 6, True, *[False] * 3]
+    steps = recording.run.facts.steps
+    assert (len(steps.warmup_ns), len(steps.timed_ns), steps.traced) == (8, 2, "early")
+    assert len([event for event in events(recording.run) if event["name"] == "aten::linear"]) == 1, "the later one is kept"
+
+
+def test_a_loop_without_warm_up_is_timed_from_its_first_step_on(tmp_path):
+    steps = loop(tmp_path / "run", 7, warmup=0).facts.steps
+    assert (len(steps.warmup_ns), len(steps.timed_ns), len(steps.traced_ns), steps.traced) == (0, 2, 3, "steps")
+
+
+def test_what_lies_between_a_pause_and_the_resumption_is_in_no_step(tmp_path):
+    """Four timed steps, an evaluation before the third: that one has lost its beginning and does not count."""
+    with Recording(tmp_path / "run", LOOP, CPU, settings=Settings(steps=4, warmup=2)) as recording:
+        for number in range(10):
+            if number in (1, 5, 8):  # before the early traced step, in the timed pass, in the traced pass
+                recording.pause()
+                for _ in range(5):
+                    forward()
+                recording.resume()
+            forward()
+            recording.step()
+    run = recording.run
+    steps = run.facts.steps
+    assert (len(steps.warmup_ns), len(steps.timed_ns), len(steps.traced_ns)) == (2, 3, 1)
+    assert steps.timed_stretch.steps == 2
+    linears = [event for event in events(run) if event["name"] == "aten::linear"]
+    assert len(linears) == len(steps.traced_ns) * 4, "the evaluation is not in the trace"
+    assert recording.done
+
+
+def test_where_every_step_follows_an_evaluation_all_of_them_count(tmp_path):
+    with Recording(tmp_path / "run", LOOP, CPU, settings=Settings(steps=3, warmup=2)) as recording:
+        for _ in range(9):
+            forward()
+            recording.step()
+            recording.pause()
+            forward()
+            recording.resume()
+    steps = recording.run.facts.steps
+    assert (len(steps.warmup_ns), len(steps.timed_ns), len(steps.traced_ns)) == (2, 3, 1)
+
+
+def test_a_program_may_change_its_directory_and_delete_ours(tmp_path, monkeypatch):
+    import shutil
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    with Recording(Path("run"), LOOP, CPU, settings=Settings(steps=2, warmup=1)) as recording:
+        for number in range(7):
+            if number == 3:
+                shutil.rmtree(tmp_path / "run")
+            forward()
+            recording.step()
+        os.chdir(tmp_path / "elsewhere")
+    assert recording.run.directory == tmp_path / "run"
+    assert load(tmp_path / "run").facts.status == "complete"
+    assert recording.run.trace_path.is_file()
+
+
+def test_a_process_that_is_killed_leaves_what_had_been_recorded(tmp_path):
+    """The early trace is on disk as soon as there is one, and run.json names it."""
+    with Recording(tmp_path / "run", LOOP, CPU, settings=Settings(steps=5, warmup=1)) as recording:
+        for _ in range(3):
+            forward()
+            recording.step()
+        facts = load(tmp_path / "run").facts
+        assert (facts.status, facts.steps.traced, len(facts.steps.warmup_ns)) == ("running", "early", 1)
+        assert (tmp_path / "run" / facts.trace).is_file()
+
+
+def test_steps_of_another_kind_begin_the_recording_again(tmp_path):
+    with Recording(tmp_path / "run", LOOP, CPU, settings=Settings(steps=2, warmup=1)) as recording:
+        for _ in range(6):
+            forward()
+            recording.step()
+        recording.passes.restart()
+        for _ in range(6):
+            NETWORK.inner(X)
+            recording.step()
+    run = recording.run
+    assert (len(run.facts.steps.timed_ns), len(run.facts.steps.traced_ns)) == (2, 2)
+    assert len([event for event in events(run) if event["name"] == "aten::linear"]) == 2
+
+
+class Broken(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(8, 8), nn.Linear(7, 7))
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+@pytest.mark.parametrize("good", [0, 1, 2, 3, 5])
+def test_a_step_that_raises_in_any_pass_leaves_a_run_that_loads_and_nothing_on(tmp_path, good):
+    taken = []
+
+    def step():
+        if len(taken) == good:
+            Broken()(X)
+        taken.append(forward())
+
+    with pytest.raises(WorkloadError, match="net raised RuntimeError: mat1 and mat2") as caught:
+        collect(step, tmp_path / "run", WORKLOAD, CPU, settings=Settings(steps=2, warmup=1))
+    assert isinstance(caught.value.__cause__, RuntimeError)
+    assert not profiler_is_on()
+    assert not hooks_are_on()
+    facts = load(tmp_path / "run").facts
+    assert facts.status == "failed"
+    assert facts.error.startswith("mat1 and mat2")
+    assert len(facts.steps.warmup_ns) + len(facts.steps.timed_ns) == min(good, 3)
+
+
+def test_an_input_that_is_refused_at_once_leaves_nothing_but_what_was_there(tmp_path):
+    def refuse():
+        raise WorkloadError("too small.")
+
+    (tmp_path / "there").mkdir()
+    for name in ("new", "there"):
+        with pytest.raises(WorkloadError, match=r"^too small\.$"):
+            collect(refuse, tmp_path / name, WORKLOAD, CPU, settings=Settings(warmup=0))
+    assert [path.name for path in tmp_path.iterdir()] == ["there"]
+    assert list((tmp_path / "there").iterdir()) == []
+
+
+def test_a_recording_in_a_recording_is_refused_and_the_outer_one_goes_on(tmp_path):
+    with Recording(tmp_path / "outer", WORKLOAD, CPU, settings=Settings(steps=1, warmup=1)) as outer:
+        with pytest.raises(UsageError, match=r"already being recorded into '.*outer'"):
+            loop(tmp_path / "inner", 1)
+        for _ in range(6):
+            forward()
+            outer.step()
+    assert outer.run.facts.status == "complete"
+    assert not (tmp_path / "inner").exists()
+    assert loop(tmp_path / "next", 7).facts.notes == ()
+
+
+def test_a_recording_under_somebody_elses_profiler_is_refused(tmp_path):
+    with torch.profiler.profile(), pytest.raises(UsageError, match="a torch profiler is already on"):
+        loop(tmp_path / "run", 1)
+    assert not (tmp_path / "run").exists()
+
+
+# --- module ranges -----------------------------------------------------------------------------------------------------------------
+
+
+def named(work):
+    """The module ranges that ``work`` makes, as (path, type)."""
+    with torch.profiler.profile() as profiler, ModuleRanges():
+        work()
+    return [event.name.removeprefix("nn.Module: ") for event in profiler.events() if event.name.startswith("nn.Module: ")]
+
+
+def test_a_module_called_outside_a_root_is_named_by_its_own_tree():
+    assert named(lambda: NETWORK.inner(X)) == [" (Inner)", "layer (Linear)"]
+
+
+def test_a_module_that_no_root_knows_is_named_by_its_class():
+    lost = nn.Linear(8, 8)
+
+    class Hides(nn.Module):
+        def forward(self, x):
+            return lost(x)
+
+    assert named(lambda: Hides()(X)) == ["Hides (Hides)", "Linear (Linear)"]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:torch")
+def test_a_compiled_module_keeps_its_name_and_nobody_is_warned(recwarn):
+    compiled = torch.compile(NETWORK.inner)
+    compiled(X)
+    assert named(lambda: compiled(X)) == [" (Inner)"]
+    assert not [warning for warning in recwarn if "global hooks" in str(warning.message)]
+
+
+def test_ranges_close_when_a_forward_raises():
+    def work():
+        with pytest.raises(RuntimeError, match="mat1"):
+            Broken()(X)
+        NETWORK.inner(X)
+
+    # had one stayed open, the next module would not have been a root
+    ranges = [" (Broken)", "inner (Sequential)", "inner.0 (Linear)", "inner.1 (Linear)", "Inner (Inner)", "Inner.layer (Linear)"]
+    assert named(work) == ranges
+
+
+def test_threads_have_ranges_of_their_own():
+    def work():
+        def call():
+            NETWORK.inner(X)
+
+        class Forks(nn.Module):
+            def forward(self, x):
+                thread = threading.Thread(target=call)
+                thread.start()
+                thread.join()
+                return x
+
+        nn.Sequential(Forks())(X)
+        NETWORK.inner(X)
+
+    assert named(work)[-2:] == ["Inner (Inner)", "Inner.layer (Linear)"]
+    assert not hooks_are_on()
+
+
+def test_further_networks_losses_and_transforms_are_named_by_their_class():
+    def work():
+        nn.Flatten()(X)
+        for network in (nn.Sequential(nn.Linear(8, 8)), nn.Sequential(nn.Linear(8, 8)), nn.Sequential(nn.Linear(8, 8))):
+            network(X)
+
+    assert named(work) == [
+        "Flatten (Flatten)",
+        *(" (Sequential)", "0 (Linear)"),
+        *("Sequential (Sequential)", "Sequential.0 (Linear)"),
+        *("Sequential-2 (Sequential)", "Sequential-2.0 (Linear)"),
+    ]

@@ -1,0 +1,509 @@
+"""Scripts that know nothing of us: where their steps end, and what becomes of their output, arguments and exits."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import torch
+
+import rooflines
+from rooflines.profiler.recording.step_hooks import StepHooks
+from tests.commands import quick, run, start
+
+TRAINS = """
+    import argparse, sys
+    import torch
+    from torch import nn
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--lr", type=float, default=0.1)
+    parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--device", default="none")
+    args = parser.parse_args()
+    print("script says", args.lr, args.steps, args.device, __name__)
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2))
+    optimizer = torch.optim.Adam(model.parameters(), lr=args.lr)
+    for _ in range(args.steps):
+        with torch.no_grad():
+            model(torch.randn(2, 8))  # a validation between two steps is part of the step
+        optimizer.zero_grad()
+        model(torch.randn(4, 8)).square().mean().backward()
+        optimizer.step()
+    print("script ended")
+"""
+
+INFERS = """
+    import torch
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU())
+    with torch.inference_mode():
+        for _ in range(50):
+            model(torch.randn(4, 8))
+"""
+
+
+@pytest.fixture
+def profile(tmp_path):
+    """Profile a script in a process of its own; the answer and the run, None where there is none."""
+
+    def ask(source, *arguments, options=()):
+        (tmp_path / "train.py").write_text(textwrap.dedent(source))
+        answer = run("profile", "train.py", *quick(tmp_path), "-o", "out", *options, "--", *arguments, cwd=tmp_path)
+        return answer, rooflines.load(tmp_path / "out") if (tmp_path / "out" / "run.json").exists() else None
+
+    return ask
+
+
+def test_a_training_script_gets_its_own_arguments_also_those_that_look_like_ours(profile):
+    answer, recorded = profile(TRAINS, "--lr", "1", "--steps", "40", "--device", "mine")
+    assert answer.code == 0, answer
+    assert "script says 1.0 40 mine __main__" in answer.out
+    assert "script ended" not in answer.out, "a script is stopped when enough is recorded"
+    facts = recorded.facts
+    assert (facts.status, facts.workload.mode, facts.workload.name) == ("complete", "training", "train.py")
+    assert [len(facts.steps.warmup_ns), len(facts.steps.timed_ns), len(facts.steps.traced_ns)] == [1, 2, 3]
+    assert facts.settings.command.endswith("-o out -- --lr 1 --steps 40 --device mine")
+    assert {row.phase for row in rooflines.analyze(recorded).operators} >= {"forward", "backward", "optimizer"}
+
+
+def test_to_end_lets_the_script_end(profile):
+    answer, recorded = profile(TRAINS, options=["--to-end"])
+    assert answer.code == 0, answer
+    assert "script ended" in answer.out
+    assert recorded.facts.status == "complete"
+
+
+def test_an_inference_script_steps_with_each_outermost_call(profile):
+    answer, recorded = profile(INFERS, options=["--threads", "1"])
+    assert answer.code == 0, answer
+    assert recorded.facts.workload.mode == "inference"
+    assert recorded.facts.environment.threads == 1
+    calls = {row.name: row.calls for row in rooflines.analyze(recorded).operators}
+    assert calls["aten::addmm"] == 1, "one linear layer, so one call a step"
+
+
+def test_a_script_that_raises_shows_its_traceback_and_keeps_what_was_recorded(profile):
+    answer, recorded = profile(TRAINS.replace("optimizer.step()", "optimizer.step(); 1 / 0 if _ == 2 else None"))
+    assert answer.code == 1, "as under python"
+    assert answer.complaint[0] == "rooflines: the script 'train.py' raised ZeroDivisionError: division by zero"
+    assert answer.complaint[1] == "  What was recorded before is in 'out'."
+    assert "ZeroDivisionError: division by zero" in answer.err.split("rooflines: ")[0]
+    assert 'train.py", line ' in answer.err
+    assert "runpy" not in answer.err
+    assert "Recommendations" in answer.out, "what was recorded is reported"
+    assert recorded.facts.status == "failed"
+    assert (len(recorded.facts.steps.timed_ns), recorded.facts.steps.traced) == (1, "early")
+
+
+@pytest.mark.parametrize(
+    ("ending", "message", "code"),
+    [("sys.exit(3)", "the script 'train.py' exited with 3.", 3), ('sys.exit("no data")', "the script 'train.py' exited: no data.", 1)],
+)
+def test_a_script_that_exits_with_an_error(profile, ending, message, code):
+    answer, recorded = profile(TRAINS.replace("optimizer.step()", f"optimizer.step(); {ending}"))
+    assert answer.code == code, "as under python"
+    assert answer.complaint[0] == f"rooflines: {message}"
+    assert "Traceback" not in answer.err
+    assert recorded.facts.status == "failed"
+
+
+def test_a_script_that_refuses_its_arguments_prints_its_own_usage(profile):
+    answer, recorded = profile(TRAINS, "--nonsense")
+    assert answer.code == 2
+    assert recorded is None, "there is nothing to keep"
+    assert "train.py: error: unrecognized arguments: --nonsense" in answer.err
+    assert answer.complaint[0] == "rooflines: the script 'train.py' exited with 2."
+
+
+def test_a_script_that_ends_early_says_so_and_still_gives_operators_and_step_times(profile):
+    answer, recorded = profile(TRAINS, "--steps", "3")
+    assert answer.code == 0, answer
+    assert "script ended" in answer.out
+    assert (len(recorded.facts.steps.timed_ns), len(recorded.facts.steps.traced_ns)) == (1, 1)
+    (note,) = recorded.facts.notes
+    assert note.startswith("the program ended early (1 warm-up step, 1 timed, 1 traced): its operators are those of one step before")
+    assert "one step)" in rooflines.analyze(recorded).verdict, "the error of a single step is not known"
+
+
+def test_a_script_without_a_step_is_recorded_as_one(profile):
+    answer, recorded = profile("import torch; a = torch.ones(64, 64); print((a @ a).sum())\n")
+    assert answer.code == 0, answer
+    analysis = rooflines.analyze(recorded)
+    assert {row.name: row.calls for row in analysis.operators}["aten::mm"] == 1
+    assert analysis.basis.start_up
+    assert "start-up included" in analysis.verdict
+    assert any(note.startswith("no step was recognized") for note in analysis.notes)
+
+
+def test_a_program_that_is_none_of_pytorch_is_refused_with_what_to_do(profile):
+    answer, recorded = profile("print('nothing to see')\n")
+    assert answer.code == 2
+    assert "ended without running an operator of PyTorch" in answer.complaint[0]
+    assert "rooflines monitor" in answer.complaint[1]
+    assert recorded is None, "there is nothing to keep"
+
+
+def test_data_loader_workers_that_run_modules_are_not_steps(profile):
+    answer, recorded = profile(
+        """
+        import torch
+        from torch.utils.data import DataLoader, Dataset
+
+        class Embeds(Dataset):
+            def __init__(self): self.table = torch.nn.Linear(8, 8)
+            def __len__(self): return 64
+            def __getitem__(self, index):
+                with torch.no_grad():
+                    return self.table(torch.randn(8))
+
+        model = torch.nn.Linear(8, 2)
+        if __name__ == "__main__":
+            with torch.no_grad():
+                for batch in DataLoader(Embeds(), batch_size=4, num_workers=2):
+                    model(batch)
+            print("ended")
+    """,
+        options=["--to-end"],
+    )
+    assert answer.code == 0, answer
+    assert "ended" in answer.out
+    calls = {(row.name, row.shapes): row.calls for row in rooflines.analyze(recorded).operators}
+    assert [count for (name, _), count in calls.items() if name == "aten::addmm"] == [1]
+
+
+def test_a_compiled_model_in_a_script(profile):
+    answer, recorded = profile("""
+        import torch
+        model = torch.compile(torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 2)))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(20):
+            optimizer.zero_grad()
+            model(torch.randn(4, 8)).sum().backward()
+            optimizer.step()
+    """)
+    assert answer.code == 0, answer
+    assert len(recorded.facts.steps.traced_ns) == 3
+    assert recorded.facts.workload.mode == "training"
+    assert "global hooks" not in answer.err
+
+
+def test_a_module_runs_as_under_python_m(tmp_path):
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__init__.py").write_text("")
+    (tmp_path / "package" / "sizes.py").write_text("SIZE = 8\n")
+    source = textwrap.dedent(TRAINS).replace("import argparse", "from .sizes import SIZE; import argparse")
+    (tmp_path / "package" / "train.py").write_text(source)
+    answer = run("profile", "-m", "package.train", *quick(tmp_path), "-o", "out", "--", "--lr", "2", cwd=tmp_path)
+    assert answer.code == 0, answer
+    assert "script says 2.0" in answer.out
+    assert rooflines.load(tmp_path / "out").facts.workload.name == "package.train"
+    missing = run("profile", "-m", "package.trian", *quick(tmp_path), cwd=tmp_path)
+    assert missing.complaint[0] == "rooflines: no module named 'package.trian'."
+
+
+def test_a_program_that_forks_is_recorded_by_the_parent_only(profile):
+    answer, recorded = profile(TRAINS.replace('print("script ended")', 'print("child" if os.fork() == 0 else os.wait()[1])', 1).replace(
+        "import argparse", "import os, argparse"), "--steps", "5")  # fmt: skip
+    assert answer.code == 0, answer
+    assert answer.out.count("child") == 1
+    assert answer.out.count("\n0\n") == 1, "the child ended as a program that has come to its end"
+    assert answer.out.count("Operators") == 1
+    assert recorded.facts.status == "complete"
+
+
+def test_a_program_reads_its_input_changes_its_directory_and_deletes_ours(tmp_path):
+    (tmp_path / "train.py").write_text(
+        textwrap.dedent(TRAINS).replace("optimizer.zero_grad()", "step(_); optimizer.zero_grad()").replace(
+            "import argparse", "import os, shutil\ndef step(n):\n    if n == 3:\n        print('read', input())\n"
+            "        shutil.rmtree('out'); os.chdir('/')\nimport argparse")
+    )  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-m", "rooflines", "profile", "train.py", *quick(tmp_path), "-o", "out"], cwd=tmp_path, input="a line\n",
+        capture_output=True, text=True, env=os.environ,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "read a line" in done.stdout
+    facts = rooflines.load(tmp_path / "out").facts
+    assert (facts.status, len(facts.steps.timed_ns), len(facts.steps.traced_ns)) == ("complete", 2, 3)
+    assert (tmp_path / "out" / "analysis.json").is_file()
+
+
+def test_ctrl_c_once_gives_the_report_of_what_there_is(tmp_path):
+    source = textwrap.dedent(TRAINS).replace("for _ in range(args.steps):", "import itertools, time\nfor _ in itertools.count():")
+    source = source.replace("optimizer.step()", "optimizer.step(); print('step', _, flush=True); time.sleep(0.05)")
+    (tmp_path / "train.py").write_text(source)
+    process = start("profile", "train.py", *quick(tmp_path)[:4], "--steps", "1000", "-o", "out", cwd=tmp_path)
+    for line in process.stdout:
+        if line.startswith("step 8"):
+            break
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert "Recommendations" in out
+    assert "rooflines: interrupted; the partial run is in 'out'." in err
+    facts = rooflines.load(tmp_path / "out").facts
+    assert facts.status == "interrupted"
+    assert facts.trace is not None
+
+
+def test_a_trace_that_grows_without_a_step_is_bounded(profile):
+    answer, recorded = profile(
+        """
+        import torch
+        a = torch.ones(4)
+        for _ in range(120_000):
+            a.add_(1)
+        """
+    )
+    assert answer.code == 0, answer
+    (row,) = [row for row in rooflines.analyze(recorded).operators if row.name == "aten::add_"]
+    assert row.calls < 100_000
+    assert any("ended before it became too large" in note for note in recorded.facts.notes)
+
+
+def test_a_script_beside_its_own_modules(profile, tmp_path):
+    (tmp_path / "helper.py").write_text("SIZE = 8\n")
+    answer, _ = profile(INFERS.replace("import torch", "import torch, helper", 1))
+    assert answer.code == 0, answer
+
+
+# --- where steps end ---------------------------------------------------------------------------------------------------------------
+
+
+def ends(work):
+    """The modes of the steps that ``work`` made."""
+    seen = []
+    with StepHooks(seen.append):
+        work()
+    return seen
+
+
+def test_nested_modules_are_one_step_and_gradients_on_are_none():
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Sequential(torch.nn.ReLU()))
+
+    def work():
+        model(torch.randn(1, 4))
+        with torch.no_grad():
+            model(torch.randn(1, 4))
+            model(torch.randn(1, 4))
+
+    assert ends(work) == ["inference", "inference"]
+
+
+def test_a_forward_that_raises_does_not_lose_count():
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4))
+
+    def work():
+        with torch.no_grad():
+            with pytest.raises(RuntimeError, match="shapes"):
+                model(torch.randn(1, 5))
+            model(torch.randn(1, 4))
+
+    assert ends(work)[-1] == "inference"
+    assert len(ends(work)) <= 2
+
+
+def test_after_an_optimizer_stepped_only_optimizers_make_steps():
+    model = torch.nn.Linear(4, 4)
+
+    def work():
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1)
+        with torch.no_grad():
+            model(torch.randn(1, 4))  # an evaluation before the training
+        model(torch.randn(1, 4)).sum().backward()
+        optimizer.step()
+        schedule.step()
+        with torch.no_grad():
+            model(torch.randn(1, 4))
+        torch.amp.GradScaler("cpu", enabled=False).step(optimizer)
+        assert optimizer.param_groups[0]["lr"] == pytest.approx(0.01)
+
+    assert ends(work) == ["training", "training"]
+
+
+def test_an_optimizer_made_of_others_makes_one_step():
+    class Both(torch.optim.Optimizer):
+        def __init__(self, parameters):
+            parameters = list(parameters)
+            super().__init__(parameters, {})
+            self.inner = [torch.optim.SGD(parameters, lr=0.1), torch.optim.Adam(parameters)]
+
+        def step(self, closure=None):
+            for optimizer in self.inner:
+                optimizer.step()
+
+    assert ends(lambda: Both(torch.nn.Linear(2, 2).parameters()).step()) == ["training"]
+
+
+class Seen(list):
+    """What the hooks told, in order."""
+
+    def watch(self, work, may_change=lambda: True):
+        with StepHooks(self.append, self.append, may_change) as hooks:
+            work()
+        self[:] = [told for told in self if told != "call"]
+        self.hooks = hooks
+        return self
+
+
+def models(*sizes):
+    made = [torch.nn.Linear(size, size) for size in sizes]
+    return [(model, torch.optim.SGD(model.parameters(), lr=0.1)) for model in made]
+
+
+def train(model, optimizer):
+    model(torch.randn(1, model.in_features)).sum().backward()
+    optimizer.step()
+
+
+def evaluate(model, calls=3):
+    model.eval()
+    with torch.no_grad():
+        for _ in range(calls):
+            model(torch.randn(1, model.in_features))
+    model.train()
+
+
+def test_two_optimizers_in_turn_make_one_step():
+    def work():
+        pairs = models(2, 3)
+        for _ in range(4):
+            for pair in pairs:
+                train(*pair)
+
+    seen = Seen().watch(work)
+    # the first optimizer ended a step before the second was known; from then on the second ends them
+    assert seen == ["training", "change", "training", "training", "training"]
+    assert seen.hooks.several == 2
+
+
+def test_an_optimizer_that_steps_every_fifth_time_ends_the_step():
+    def work():
+        critic, generator = models(2, 3)
+        for _ in range(3):
+            for _ in range(5):
+                train(*critic)
+            train(*generator)
+
+    assert Seen().watch(work) == ["training"] * 5 + ["change", "training", "training"]
+
+
+def test_once_steps_are_timed_another_optimizer_is_part_of_them_until_the_first_is_gone():
+    def work():
+        first, second = models(2, 3)
+        for _ in range(3):
+            train(*first)
+        for _ in range(60):
+            train(*second)
+
+    assert Seen().watch(work, may_change=lambda: False) == ["training"] * 3 + ["change"] + ["training"] * 9
+
+
+def test_an_evaluation_pauses_and_the_next_training_call_resumes():
+    def work():
+        ((model, optimizer),) = models(2)
+        teacher = torch.nn.Linear(2, 2).eval()
+        for _ in range(2):
+            with torch.no_grad():
+                teacher(torch.randn(1, 2))  # not trained: part of the step
+            train(model, optimizer)
+            train(model, optimizer)
+            evaluate(model)
+
+    seen = Seen().watch(work)
+    assert seen == ["training", "training", "pause", "resume", "training", "training", "pause"]
+    assert seen.hooks.evaluations == 2
+
+
+def test_an_evaluation_before_the_training_makes_steps_that_the_training_replaces():
+    def work():
+        ((model, optimizer),) = models(2)
+        evaluate(model)
+        train(model, optimizer)
+        train(model, optimizer)
+
+    assert Seen().watch(work) == ["inference", "inference", "inference", "change", "training"]
+
+
+def test_models_called_in_turn_make_one_step_of_inference():
+    def work():
+        first, second = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+        with torch.no_grad():
+            for _ in range(3):
+                second(first(torch.randn(1, 2)))
+
+    assert Seen().watch(work) == ["inference", "change", "inference", "inference"]
+
+
+def test_optimizers_that_step_in_the_backward_pass_end_the_step_behind_it():
+    def work():
+        model = torch.nn.Linear(2, 2)
+        optimizers = {p: torch.optim.SGD([p], lr=0.1) for p in model.parameters()}
+        for p in model.parameters():
+            p.register_post_accumulate_grad_hook(lambda p: optimizers[p].step())
+        for _ in range(4):
+            model(torch.randn(1, 2)).sum().backward()
+
+    assert Seen().watch(work) == ["training"] * 3
+
+
+def test_a_closure_is_part_of_its_step():
+    def work():
+        model = torch.nn.Linear(2, 2)
+        optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3)
+
+        def closure():
+            optimizer.zero_grad()
+            loss = model(torch.randn(1, 2)).square().sum()
+            loss.backward()
+            return loss
+
+        for _ in range(2):
+            optimizer.step(closure)
+
+    assert Seen().watch(work) == ["training", "training"]
+
+
+def test_hooks_are_gone_afterwards():
+    from torch.nn.modules import module
+
+    before = torch.optim.Optimizer.__init__
+    made = []
+    seen = ends(lambda: made.append(torch.optim.SGD(torch.nn.Linear(2, 2).parameters(), lr=0.1)))
+    made[0].step()
+    assert seen == []
+    assert torch.optim.Optimizer.__init__ is before
+    assert not module._global_forward_hooks
+    assert not module._global_forward_pre_hooks
+
+
+def test_modules_called_in_other_threads_are_not_steps():
+    import threading
+
+    def call():
+        with torch.no_grad():
+            torch.nn.Linear(2, 2)(torch.randn(1, 2))
+
+    def work():
+        thread = threading.Thread(target=call)
+        thread.start()
+        thread.join()
+
+    assert ends(work) == []
+    assert ends(call) == ["inference"]
+
+
+def test_the_command_that_make_profile_runs_reads_rooflines_profile(tmp_path):
+    """What is stored has the program's name, not the path of the environment that ``make`` made."""
+    line = (
+        "import sys; sys.argv[0] = '/x/.venv/bin/rooflines'; from rooflines.pipeline import default_command; print(default_command())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", line, "profile", "--model", "resnet50", "-o", "my runs"], capture_output=True, text=True, env=os.environ
+    )
+    assert done.stdout.strip() == "rooflines profile --model resnet50 -o 'my runs'"

@@ -1,0 +1,144 @@
+"""NVIDIA GPUs in the journal of a real sampler process, which loads the stand-in driver by the real pynvml."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter as Tally
+from itertools import pairwise
+
+import pytest
+
+from rooflines.profiler.samplers.process import SamplerProcess
+from tests.profiler.samplers.nvml_driver.scripts import FULL, with_lines
+from tests.profiler.samplers.nvml_driver.signals import Burst, Constant, Ramp, Square, integral, lines
+
+
+def sampled(tmp_path, seconds, *, gpus=None, period_s=0.02):
+    """The sampler process after it sampled for some time."""
+    with SamplerProcess(os.getpid(), tmp_path / "samples.jsonl", period_s=period_s, gpus=gpus) as sampler:
+        time.sleep(seconds)
+    return sampler
+
+
+def series(sampler, device):
+    return [sample for sample in sampler.samples() if sample.device == device]
+
+
+def wait_until(condition, timeout_s=20.0):
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+
+
+def test_full_gpu_is_sampled_under_the_name_it_was_asked_by(stand_in, tmp_path):
+    stand_in(FULL)
+    sampler = sampled(tmp_path, 0.5, gpus={"cuda:0": "11111111-2222-3333-4444-555555555555"})
+    assert sampler.problem == ""
+    samples = series(sampler, "cuda:0")
+    assert len(samples) >= 2
+    assert {(sample.power_w, sample.gpu_utilization, sample.throttle_reasons) for sample in samples} == {
+        (431.5, 0.97, "software power cap, software thermal slowdown")
+    }
+    assert {sample.memory_used_bytes for sample in samples} == {3 << 30}
+
+
+def test_energy_and_power_are_the_scripted_ones_at_the_time_they_say(stand_in, tmp_path):
+    power = [Square(100, 300, period_s=0.4, duty=0.25), Burst(50, start_s=0.8, seconds=0.3)]
+    zero = time.time()
+    stand_in(f"epoch {zero!r}\ngpu\n{lines('power', *power)}update energy 0.02\nupdate power_instant 0.02\n")
+    samples = series(sampled(tmp_path, 1.0, period_s=0.01), "gpu0")
+    assert len(samples) >= 10
+    fitting = 0
+    for sample in samples:
+        at_s = sample.time_ns / 1e9 - zero
+        # An update ago at most, and what the reading itself took; 350 W at most.
+        energy_fits = integral(power, 0, at_s) - 350 * 0.05 <= sample.energy_j <= integral(power, 0, at_s) + 350 * 0.02
+        fitting += energy_fits and sample.power_w == pytest.approx(integral(power, at_s - 1, at_s), abs=350 * 0.03)
+        assert sample.power_instant_w in (100, 150, 300, 350)
+    # A machine that is busy elsewhere may stop the sampler in the middle of a reading.
+    assert fitting >= 0.8 * len(samples)
+    first, last = samples[0], samples[-1]
+    truth_j = integral(power, first.time_ns / 1e9 - zero, last.time_ns / 1e9 - zero)
+    assert last.energy_j - first.energy_j == pytest.approx(truth_j, abs=350 * 0.05)
+
+
+def test_update_periods_are_in_the_journal_and_nothing_is_read_faster(stand_in, tmp_path):
+    journal = tmp_path / "journal"
+    stand_in(
+        f"journal {journal}\ngpu\n{lines('power', Ramp(100, 100_000, start_s=0, seconds=1000))}{lines('utilization', Constant(0.5))}"
+        "update energy 0.1\nupdate power_average 0.16\nupdate power_instant 0.08\n"
+    )
+    scripted = {"energy_j": 0.1, "power_w": 0.16, "power_instant_w": 0.08}
+    # A machine that is busy elsewhere may keep the sampler from reading for most of a burst.
+    for _ in range(3):
+        journal.unlink(missing_ok=True)
+        sampler = sampled(tmp_path, 1.0, period_s=0.005)
+        found = {counter.field: counter for counter in sampler.counters() if counter.source == "nvml"}
+        measured = {field: found[field].update_s for field in scripted}
+        if measured == pytest.approx(scripted, rel=0.2):
+            break
+    assert measured == pytest.approx(scripted, rel=0.2)
+    assert found["gpu_utilization"].update_s is None
+    calls = [line.split() for line in journal.read_text().splitlines()]
+    read_at = [float(at) for at, function, _ in calls if function == "nvmlDeviceGetUtilizationRates"]
+    # The last ones are of the sampling: far fewer than the burst before made, and twice in 80 ms at most.
+    assert sum(at > read_at[-1] - 0.8 for at in read_at) <= 0.8 / (found["power_instant_w"].update_s / 2) + 2
+    times = [sample.time_ns for sample in series(sampler, "gpu0")]
+    assert (times[-1] - times[0]) / 1e9 / (len(times) - 1) >= found["power_instant_w"].update_s / 2 * 0.95
+
+
+def test_lost_gpu_ends_its_own_series_only(stand_in, tmp_path):
+    lost = tmp_path / "lost"
+    stand_in(f"gpu\nuuid GPU-a\npower constant 100\nlost_by {lost}\n" + "gpu\nuuid GPU-b\npower constant 200\n")
+    with SamplerProcess(os.getpid(), tmp_path / "samples.jsonl", period_s=0.02) as sampler:
+        wait_until(lambda: len(series(sampler, "gpu0")) >= 3)
+        lost.touch()
+        lost_ns = time.time_ns()
+        for device in ("gpu1", "host"):
+            wait_until(lambda device=device: sum(sample.time_ns > lost_ns for sample in series(sampler, device)) >= 3)
+    assert sampler.problem == "gpu0 ended its samples: GPU is lost. See nvidia-smi and the kernel log."
+    assert sum(sample.time_ns > lost_ns for sample in series(sampler, "gpu0")) <= 1
+    assert {sample.power_w for sample in series(sampler, "gpu1")} == {200.0}
+
+
+def test_eight_gpus_and_their_slices_side_by_side(stand_in, tmp_path):
+    eight = "".join(f"gpu\nuuid GPU-{index}\npower constant {100 + index}\n" for index in range(8))
+    stand_in(eight + "memory_used constant 9e9\nslice MIG-a 3 20e9 5e9\n")
+    sampler = sampled(tmp_path, 0.6, period_s=0.1)
+    assert sampler.problem == ""
+    names = Tally(sample.device for sample in sampler.samples() if sample.source == "nvml")
+    assert set(names) == {*(f"gpu{index}" for index in range(8)), "gpu7/mig0"}
+    assert min(names.values()) >= 2
+    for index in range(8):
+        assert {sample.power_w for sample in series(sampler, f"gpu{index}")} == {100.0 + index}
+    assert {(sample.memory_used_bytes, sample.power_w) for sample in series(sampler, "gpu7/mig0")} == {(5_000_000_000, None)}
+
+
+def test_what_may_not_be_read_is_among_the_problems(stand_in, tmp_path):
+    stand_in(with_lines(FULL, "error nvmlDeviceGetTotalEnergyConsumption NO_PERMISSION"))
+    sampler = sampled(tmp_path, 0.3)
+    assert sampler.problem == "The energy of gpu0 cannot be sampled by this user (Insufficient Permissions)."
+    assert {(sample.energy_j, sample.power_w) for sample in series(sampler, "gpu0")} == {(None, 431.5)}
+
+
+def test_memory_of_the_watched_process_is_among_its_samples(stand_in, tmp_path):
+    stand_in(FULL + f"process {os.getpid()} 3e9\nprocess 1 7e9\n")
+    with SamplerProcess(os.getpid(), tmp_path / "samples.jsonl", period_s=0.02) as sampler:
+        wait_until(lambda: any(sample.process_memory_bytes is not None for sample in series(sampler, "gpu0")))
+    assert {sample.process_memory_bytes for sample in series(sampler, "gpu0")} == {None, 3_000_000_000}
+
+
+@pytest.mark.parametrize(("trouble", "most_j", "falls"), [("wrap energy 40", 40, True), ("stall energy 0.8", 20 + 50 * 0.8, False)])
+def test_counter_that_wraps_or_stands_still_is_written_down_as_it_is(stand_in, tmp_path, trouble, most_j, falls):
+    stand_in(f"gpu\npower constant 50\nupdate energy 0.02\nstart energy 20\n{trouble}\n")
+    with SamplerProcess(os.getpid(), tmp_path / "samples.jsonl", period_s=0.02) as sampler:
+        # 50 J are those of a second: the counter wraps every 0.8 s, or has stood still since then.
+        wait_until(lambda: (taken := series(sampler, "gpu0")) and taken[-1].time_ns - taken[0].time_ns > 1.1e9)
+    samples = series(sampler, "gpu0")
+    joules = [sample.energy_j for sample in samples]
+    assert 0 <= min(joules) <= max(joules) <= most_j
+    assert any(later < earlier for earlier, later in pairwise(joules)) == falls
+    assert (joules[-1] == most_j) == (not falls)
+    assert {sample.power_w for sample in samples} == {50.0}

@@ -1,0 +1,372 @@
+"""Samplers: real processes are watched, killed and interrupted; NVML is asked through its own library, which this machine may lack."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from rooflines.errors import DeviceError, RunError, UsageError
+from rooflines.profiler.samplers import clock
+from rooflines.profiler.samplers.base import NullSampler, ReplaySampler, Sampler
+from rooflines.profiler.samplers.clock import now_ns
+from rooflines.profiler.samplers.cpu_times import busy_fraction
+from rooflines.profiler.samplers.fields import DeviceSample
+from rooflines.profiler.samplers.host import HostSampler
+from rooflines.profiler.samplers.journal import Entry, read_journal, write_entry
+from rooflines.profiler.samplers.nvml import NvmlSampler, gpu_count, open_gpus
+from rooflines.profiler.samplers.process import SamplerProcess
+from rooflines.profiler.samplers.storage import read_samples, write_samples
+
+BUSY = "print(flush=True)\nwhile True: pass"
+IDLE = "import time; print(flush=True); time.sleep(600)"
+BUSY_PARENT = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {BUSY!r}])"
+
+
+def no_gpu() -> bool:
+    try:
+        return gpu_count() == 0
+    except DeviceError:
+        return True
+
+
+@contextlib.contextmanager
+def running(code):
+    """A child that runs ``code`` and has printed its first line."""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True) as child:
+        try:
+            child.stdout.readline()
+            yield child
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+
+
+def wait_until(condition, timeout_s=20.0):
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+
+
+def ended(pid):
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def sample(time_ns, **fields):
+    return DeviceSample(time_ns=time_ns, source="test", **fields)
+
+
+# --- the seam
+
+
+def test_replay_gives_back_every_reading_exactly_and_then_nothing():
+    readings = [(sample(1, power_w=70.0), sample(1, device="cuda:0")), (sample(2),)]
+    replay: Sampler = ReplaySampler([*readings[0], *readings[1]])
+    assert [tuple(replay.read()) for _ in range(3)] == [*readings, ()]
+    replay.close()
+    assert tuple(replay.read()) == ()
+
+
+def test_null_sampler_reads_nothing():
+    sampler: Sampler = NullSampler()
+    assert tuple(sampler.read()) == ()
+    sampler.close()
+
+
+# --- the host
+
+
+def test_busy_fraction_counts_neither_idle_nor_waiting():
+    before = {"user": 10.0, "system": 5.0, "idle": 100.0, "iowait": 1.0}
+    after = {"user": 12.0, "system": 6.0, "idle": 100.5, "iowait": 1.5}
+    assert busy_fraction(before, after) == (2 + 1) / (2 + 1 + 0.5 + 0.5)
+
+
+def test_busy_fraction_is_absent_when_no_time_passed():
+    assert busy_fraction({"user": 1.0, "idle": 1.0}, {"user": 1.0, "idle": 1.0}) is None
+
+
+def test_busy_fraction_takes_idle_time_that_stepped_back_as_none():
+    assert busy_fraction({"user": 1.0, "idle": 5.0}, {"user": 2.0, "idle": 4.0}) == 1.0
+
+
+def test_host_reading_right_after_the_start_has_no_utilization_yet():
+    before_ns = now_ns()
+    (reading,) = HostSampler(os.getpid()).read()
+    assert reading.process_cpu_utilization is None
+    assert reading.cpu_utilization is None
+    assert before_ns <= reading.time_ns <= now_ns()
+    assert 0 < reading.memory_used_bytes < psutil.virtual_memory().total
+    assert reading.process_threads >= 1
+
+
+def test_host_reads_resident_memory_of_the_process_it_was_given():
+    with running(f"held = bytearray(b'x' * {200 << 20}); {IDLE}") as child:
+        (reading,) = HostSampler(child.pid).read()
+    assert 200 << 20 < reading.process_rss_bytes < 400 << 20
+
+
+def test_host_sampler_says_which_process_is_not_there():
+    with pytest.raises(DeviceError, match=str(2**22 + 1)):
+        HostSampler(2**22 + 1)
+
+
+def test_host_fields_of_a_process_that_ended_are_absent():
+    with running(IDLE) as child:
+        sampler = HostSampler(child.pid)
+        child.kill()
+        child.wait()
+        time.sleep(0.1)
+        (reading,) = sampler.read()
+    assert reading.process_rss_bytes is reading.process_threads is reading.process_cpu_utilization is None
+    assert reading.memory_used_bytes > 0
+
+
+@pytest.mark.parametrize("code", [BUSY, BUSY_PARENT], ids=["itself", "child"])
+def test_host_counts_the_busy_core_of_a_process_and_of_its_children(code):
+    with running(code) as child:
+        if code == BUSY_PARENT:
+            wait_until(lambda: psutil.Process(child.pid).children())
+        busy = psutil.Process(child.pid)
+        (busy,) = busy.children() or (busy,)
+        sampler, began, before = HostSampler(child.pid), time.monotonic(), busy.cpu_times()
+        time.sleep(1.5)
+        (reading,) = sampler.read()
+        after, elapsed_s = busy.cpu_times(), time.monotonic() - began
+    # What the machine gave it is the scheduler's affair: others may be busy here as well.
+    spent_s = after.user + after.system - before.user - before.system
+    assert spent_s > 0
+    assert reading.process_cpu_utilization == pytest.approx(spent_s / elapsed_s, abs=0.1)
+    assert 0 < reading.cpu_utilization <= 1
+
+
+# --- the sampler process
+
+
+def test_a_busy_process_is_sampled_from_outside(tmp_path):
+    with running(BUSY) as child, SamplerProcess(child.pid, tmp_path / "samples.jsonl", period_s=0.1, gpus={}) as sampler:
+        wait_until(lambda: len(sampler.samples()) >= 12)
+    samples = sampler.samples()
+    busy = [reading.process_cpu_utilization for reading in samples if reading.process_cpu_utilization is not None]
+    assert 0.02 < statistics.median(busy) < 1.3
+    assert "incomplete" not in sampler.problem
+    times = [reading.time_ns for reading in samples]
+    assert times == sorted(times)
+    assert {reading.source for reading in samples} <= {"psutil", "rapl"}
+
+
+def test_samples_are_on_the_clock_of_who_asked_for_them_whatever_the_wall_clock_says(tmp_path, monkeypatch):
+    monkeypatch.setattr(clock, "_epoch_ns", clock.epoch_ns() - 3600 * 10**9)  # the wall clock was set an hour ahead since
+    began_ns = now_ns()
+    with SamplerProcess(os.getpid(), tmp_path / "samples.jsonl", period_s=0.05, gpus={}) as sampler:
+        wait_until(lambda: len(sampler.samples()) >= 3)
+    assert all(began_ns <= reading.time_ns <= now_ns() for reading in sampler.samples())
+
+
+def test_the_sampler_is_no_part_of_what_it_watches(tmp_path):
+    with SamplerProcess(os.getpid(), tmp_path / "samples.jsonl", period_s=0.05, gpus={}) as sampler:
+        wait_until(lambda: sampler.samples())
+    own = psutil.Process().memory_info().rss
+    assert sampler.samples()[0].process_threads == psutil.Process().num_threads()
+    assert sampler.samples()[0].process_rss_bytes < own * 1.05
+
+
+def test_the_sampler_ends_when_told_and_only_then_is_its_pid_gone(tmp_path):
+    sampler = SamplerProcess(os.getpid(), tmp_path / "samples.jsonl", gpus={})
+    assert sampler.pid is None
+    with sampler:
+        pid = sampler.pid
+        assert psutil.pid_exists(pid)
+    assert sampler.pid is None
+    assert not psutil.pid_exists(pid)
+    sampler.stop()
+
+
+def test_the_sampler_ends_when_the_watched_process_is_killed(tmp_path):
+    with running(IDLE) as child, SamplerProcess(child.pid, tmp_path / "samples.jsonl", gpus={}) as sampler:
+        pid = sampler.pid
+        os.kill(child.pid, signal.SIGKILL)
+        wait_until(lambda: ended(pid))
+    assert "incomplete" not in sampler.problem
+
+
+def test_the_sampler_ends_when_the_process_that_started_it_is_killed(tmp_path):
+    code = (
+        "import sys, time; from rooflines.profiler.samplers.process import SamplerProcess\n"
+        f"with SamplerProcess({os.getpid()}, {str(tmp_path / 'samples.jsonl')!r}, gpus={{}}) as sampler:\n"
+        "    print(sampler.pid, flush=True); time.sleep(600)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as starter:
+        pid = int(starter.stdout.readline())
+        starter.kill()
+    wait_until(lambda: ended(pid))
+    assert read_journal(tmp_path / "samples.jsonl").samples
+
+
+def test_ctrl_c_does_not_end_the_sampler(tmp_path):
+    with SamplerProcess(os.getpid(), tmp_path / "samples.jsonl", period_s=0.05, gpus={}) as sampler:
+        os.kill(sampler.pid, signal.SIGINT)
+        taken = len(sampler.samples())
+        wait_until(lambda: len(sampler.samples()) > taken + 3)
+        assert os.getpgid(sampler.pid) != os.getpgid(0)
+    assert "incomplete" not in sampler.problem
+
+
+def test_sigterm_ends_the_sampler_in_order(tmp_path):
+    with SamplerProcess(os.getpid(), tmp_path / "samples.jsonl", period_s=0.05, gpus={}) as sampler:
+        pid = sampler.pid
+        wait_until(lambda: sampler.samples())
+        os.kill(pid, signal.SIGTERM)
+        wait_until(lambda: ended(pid))
+    assert sampler.samples()
+    assert "incomplete" not in sampler.problem
+
+
+def test_a_sampler_that_died_leaves_its_samples_and_says_so(tmp_path):
+    with SamplerProcess(os.getpid(), tmp_path / "samples.jsonl", period_s=0.05, gpus={}) as sampler:
+        wait_until(lambda: sampler.samples())
+        os.kill(sampler.pid, signal.SIGKILL)
+        wait_until(lambda: sampler.pid is None)
+    assert sampler.samples()
+    assert sampler.problem.endswith("Device samples may be incomplete: the sampler ended early (signal 9).")
+
+
+def test_a_place_that_cannot_be_written_costs_the_samples_and_not_the_run(tmp_path):
+    with SamplerProcess(os.getpid(), tmp_path / "absent" / "samples.jsonl", gpus={}) as sampler:
+        pass
+    assert sampler.samples() == ()
+    assert "ended early (exit code 1): FileNotFoundError" in sampler.problem
+
+
+def test_a_process_that_is_gone_gives_no_samples_and_a_sentence(tmp_path):
+    with SamplerProcess(2**22 + 1, tmp_path / "samples.jsonl") as sampler:
+        pass
+    assert sampler.samples() == ()
+    assert sampler.problem == f"Process {2**22 + 1} had ended before it could be sampled."
+
+
+def test_an_old_file_of_samples_is_replaced(tmp_path):
+    path = tmp_path / "samples.jsonl"
+    path.write_text("something else\n")
+    with SamplerProcess(os.getpid(), path, gpus={}) as sampler:
+        wait_until(lambda: sampler.samples())
+    assert "something else" not in path.read_text()
+
+
+@pytest.mark.skipif(not no_gpu(), reason="this machine has a GPU")
+def test_without_a_gpu_the_host_is_sampled_and_the_reason_given(tmp_path):
+    with SamplerProcess(os.getpid(), tmp_path / "samples.jsonl") as sampler:
+        wait_until(lambda: sampler.samples())
+    assert sampler.problem.startswith("No GPU is sampled: NVML is not usable (")
+
+
+@pytest.mark.parametrize("period_s", [0, -1, float("nan"), float("inf"), 1e11, 3600.1])
+def test_a_period_that_nobody_can_keep_is_refused(tmp_path, period_s):
+    with pytest.raises(UsageError, match="more than 0 and at most 3600 s, not "):
+        SamplerProcess(os.getpid(), tmp_path / "samples.jsonl", period_s=period_s)
+
+
+def test_the_sampler_process_imports_nothing_heavy(tmp_path):
+    code = "import sys, rooflines.profiler.samplers.__main__; print(*sys.modules)"
+    modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "psutil" in modules
+    assert not {"torch", "numpy", "pandas", "pyarrow", "numba", "rich"} & set(modules)
+
+
+# --- the journal
+
+
+def test_a_line_cut_by_a_kill_is_left_out(tmp_path):
+    path = tmp_path / "samples.jsonl"
+    with path.open("wb") as file:
+        write_entry(file, Entry(started=True))
+        write_entry(file, Entry(sample=sample(1, power_w=70.0)))
+        write_entry(file, Entry(problem="The GPU was lost."))
+        file.write(b'{"sample":{"time_ns":2,')
+    journal = read_journal(path)
+    assert (journal.started, journal.samples, journal.problems) == (True, (sample(1, power_w=70.0),), ("The GPU was lost.",))
+
+
+# --- NVML
+
+
+@pytest.mark.skipif(not no_gpu(), reason="this machine has a GPU")
+def test_nvml_sampler_says_why_it_is_not_there():
+    with pytest.raises(DeviceError, match=r"NVML is not usable \(.+\)\."):
+        NvmlSampler(0, "gpu0")
+    samplers, (problem,) = open_gpus(None)
+    assert samplers == []
+    assert "NVML is not usable" in problem
+
+
+def test_gpus_in_use_are_the_run_s_own_and_those_that_hold_memory(monkeypatch):
+    import torch
+
+    from rooflines.profiler.samplers.process import gpus_in_use
+
+    held = [0, 0, 1 << 20, 1 << 21]
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: len(held))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda index: held[index])
+    assert gpus_in_use(torch.device("cuda", 1)) == ("cuda:1", "cuda:2", "cuda:3")
+    held[1:] = [1 << 20, 0, 0]
+    assert gpus_in_use(torch.device("cuda", 1)) == ("cuda:1",)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(no_gpu(), reason="this machine has no GPU")
+def test_nvml_reads_a_real_gpu(tmp_path):
+    from rooflines.profiler.samplers.process import torch_gpus
+
+    gpus = torch_gpus("cuda:0")
+    with SamplerProcess(os.getpid(), tmp_path / "samples.jsonl", gpus=gpus) as sampler:
+        wait_until(lambda: sum(reading.device == "cuda:0" for reading in sampler.samples()) >= 3)
+    assert "GPU" not in sampler.problem
+    readings = [reading for reading in sampler.samples() if reading.device == "cuda:0"]
+    assert all(reading.memory_used_bytes > 0 for reading in readings)
+    assert all(reading.sm_clock_hz is None or 1e8 < reading.sm_clock_hz < 1e10 for reading in readings)
+    assert all(reading.power_w is None or 1 < reading.power_w < 5000 for reading in readings)
+
+
+# --- samples.parquet
+
+
+def test_samples_survive_parquet_with_absent_fields_absent(tmp_path):
+    samples = (
+        sample(1795172931471427755, cpu_utilization=0.5, core_utilization=(0.25, 0.75), process_threads=3),
+        sample(1795172931571427755, device="cuda:0", power_w=431.5, memory_used_bytes=3 << 40, energy_j=0.0),
+        sample(1795172931671427755),
+    )
+    write_samples(samples, tmp_path / "samples.parquet")
+    assert read_samples(tmp_path / "samples.parquet") == samples
+    assert [path.name for path in tmp_path.iterdir()] == ["samples.parquet"]
+
+
+def test_no_samples_are_a_table_too(tmp_path):
+    write_samples([], tmp_path / "samples.parquet")
+    assert read_samples(tmp_path / "samples.parquet") == ()
+
+
+def test_the_table_has_typed_columns_even_where_nothing_was_measured(tmp_path):
+    import pandas
+
+    write_samples([sample(1)], tmp_path / "samples.parquet")
+    table = pandas.read_parquet(tmp_path / "samples.parquet")
+    assert table["power_w"].dtype == "float64"
+    assert table["power_w"].isna().all()
+
+
+def test_a_file_that_is_no_table_is_named(tmp_path):
+    (tmp_path / "samples.parquet").write_bytes(b"nonsense")
+    with pytest.raises(RunError, match=r"samples\.parquet"):
+        read_samples(tmp_path / "samples.parquet")

@@ -1,0 +1,170 @@
+"""Element-wise operators: FLOPs a result by hand, results by broadcasting, complex numbers, and numbers that are no tensors."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rooflines.profiler.trace.signature import Signature
+from rooflines.roofline.formulas import Work, costs, count
+from tests.roofline.formulas.by_hand import tensor, work
+
+X = tensor(3, 5)
+COUNT = 15
+COMPLEX = tensor(3, 5, dtype="complex64")
+INTEGERS = tensor(3, 5, dtype="int64")
+
+
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=4), st.data())
+def test_two_operands_are_stretched_to_one_result(shape, data):
+    flat = [data.draw(st.sampled_from((1, extent))) for extent in shape]
+    skipped = data.draw(st.integers(0, len(shape) - 1))
+    found = work("mul", tensor(*shape), tensor(*flat[skipped:]))
+    results = math.prod(shape)
+    assert found.other_flops == results
+    assert (found.bytes_read, found.bytes_written) == (4 * results + 4 * math.prod(flat[skipped:]), 4 * results)
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "each"),
+    [
+        ("hypot", (X, X), 4),  # two products, a sum, a root
+        ("atan2", (X, X), 14),
+        ("xlogy", (X, X), 11),
+        ("logaddexp", (X, X), 24),
+        ("lgamma", (X,), 40),
+        ("special_bessel_j0", (X,), 40),
+        ("special_chebyshev_polynomial_t", (X, 3), 21),
+        ("special_log_ndtr", (X,), 33),
+        ("special_zeta", (X, X), 9 * 22 + 36),
+        ("igamma", (X, X), 100),
+        ("polygamma", (0, X), 40),
+        ("polygamma", (2, X), 234 + 40 + 2),
+        ("mvlgamma", (X, 3), 3 * 42),
+        ("ldexp", (X, X), 11),
+        ("nextafter", (X, X), 1),
+        ("frexp", (X,), 2),
+        ("isclose", (X, X, 1e-5, 1e-8, False), 6),
+        ("_add_relu", (X, X, 1), 2),
+        ("_add_relu", (X, X, 2), 3),
+        ("log_sigmoid_forward", (X,), 22),
+        ("log_sigmoid_backward", (X, X, X), 14),
+        ("_prelu_kernel", (X, tensor(5)), 2),
+        ("_prelu_kernel_backward", (X, X, tensor(5)), 3),
+        ("polar", (X, X), 22),
+        ("complex", (X, X), 0),
+        ("div", (X, X, "floor"), 2),
+        ("where", (tensor(3, 5, dtype="bool"), X, X), 1),
+        ("threshold_backward", (X, X, 0), 1),
+        ("sigmoid_backward", (X, X), 3),
+    ],
+)
+def test_flops_a_result(name, args, each):
+    assert work(name, *args).other_flops == each * COUNT
+
+
+def test_both_forms_of_gelu_cost_the_same_because_traces_do_not_tell_them_apart():
+    assert work("gelu", X, "tanh") == work("gelu", X, None) == work("gelu", X, "none")
+
+
+@pytest.mark.parametrize(("exponent", "each"), [(2, 1), (2.0, 1), (3, 2), (0.5, 1), (-0.5, 1), (-1, 1), (-2, 2), (1.7, 21), (X, 21)])
+def test_easy_powers_need_no_logarithm(exponent, each):
+    assert work("pow", X, exponent).other_flops == each * COUNT
+
+
+@pytest.mark.parametrize(
+    ("name", "others", "each"),
+    [
+        ("add", (COMPLEX, 1), 2),
+        ("sub", (COMPLEX, 2), 2 + 6),
+        ("mul", (COMPLEX,), 6),
+        ("div", (COMPLEX,), 11),
+        ("neg", (), 2),
+        ("abs", (), 4),
+        ("reciprocal", (), 6),
+        ("sqrt", (), 10),
+        ("exp", (), 32),
+        ("sigmoid", (), 32 + 3 * 6),  # 1 / (1 + exp(-x))
+        ("pow", (COMPLEX,), 2 * 32 + 6),
+        ("addcmul", (COMPLEX, COMPLEX, 1), 6 + 6 + 2),
+        ("eq", (COMPLEX,), 3),
+        ("angle", (), 14),
+    ],
+)
+def test_complex_numbers(name, others, each):
+    found = work(name, COMPLEX, *others)
+    assert found.other_flops == each * COUNT
+    assert found.precision == "fp32"
+
+
+def test_the_size_of_a_complex_number_is_real():
+    assert work("abs", COMPLEX).bytes_written == 4 * COUNT
+    assert work("angle", tensor(3, 5, dtype="complex128")).bytes_written == 8 * COUNT
+    assert work("add", X, 1j, 1).bytes_written == 8 * COUNT
+    assert work("mul", tensor(3, 5, dtype="float64"), COMPLEX).bytes_written == 16 * COUNT
+    assert work("complex", X, X) == Work(bytes_read=8 * COUNT, bytes_written=8 * COUNT)
+
+
+@pytest.mark.parametrize(("number", "dtype"), [(2.0, "float64"), (2, "int64"), (2j, "complex128"), (True, "bool")])
+def test_a_number_costs_no_bytes_whether_it_is_one_or_looks_like_a_tensor(number, dtype):
+    seen_by_a_trace, seen_by_a_recording = work("mul", X, tensor(dtype=dtype)), work("mul", X, number)
+    assert seen_by_a_trace == seen_by_a_recording
+    assert seen_by_a_trace.bytes_read == 4 * COUNT
+
+
+def test_numbers_alone_are_what_a_trace_shows_of_them():
+    division = Work(other_flops=2, bytes_read=8, bytes_written=8)  # one number is read where nothing has dimensions
+    assert work("div", 7, 2, "trunc") == work("div", tensor(dtype="int64"), tensor(dtype="int64"), None) == division
+
+
+def test_where_without_values_is_what_it_calls():
+    assert count(Signature("aten::where", (tensor(3, dtype="bool"),))).kind == "composite"
+
+
+def test_a_tensor_without_dimensions_is_one_where_no_number_can_be():
+    assert work("mul", X, tensor()).bytes_read == 4 * COUNT + 4  # a number would be float64
+    assert work("mul", tensor(dtype="int64"), tensor(dtype="int64")).bytes_read == 8  # the first of them is a tensor
+    assert work("where", tensor(dtype="bool"), X, X).bytes_read == 8 * COUNT + 1  # a condition is never a number
+
+
+def test_results_have_the_dtype_that_torch_gives_them():
+    assert work("div", INTEGERS, INTEGERS).bytes_written == 4 * COUNT
+    assert work("div", INTEGERS, INTEGERS, "floor").bytes_written == 8 * COUNT
+    assert work("angle", INTEGERS).bytes_written == 4 * COUNT
+    assert work("abs", INTEGERS).bytes_written == 8 * COUNT
+    assert work("mul_", tensor(3, 5, dtype="bfloat16"), X).bytes_written == 2 * COUNT
+    assert work("add", X, X, 1, tensor(3, 5, dtype="float64")).bytes_written == 8 * COUNT  # add.out
+
+
+def test_a_cpu_keeps_a_buffer_of_log_sigmoid_and_a_gpu_none():
+    cpu, gpu = work("log_sigmoid_forward", X, outputs=(X, X)), work("log_sigmoid_forward", X, outputs=(X, tensor(0)))
+    assert (cpu.bytes_written, gpu.bytes_written) == (8 * COUNT, 4 * COUNT)
+    allocated = count(Signature("aten::log_sigmoid_forward", (X,)), output_bytes=4 * COUNT)
+    assert allocated.work == gpu
+
+
+def test_rrelu_draws_slopes_in_training_only():
+    trained, evaluated = work("rrelu_with_noise", X, X, 0.1, 0.3, True, None), work("rrelu_with_noise", X, X, 0.1, 0.3, False, None)
+    assert trained == Work(0, 4 * COUNT, 4 * COUNT, 8 * COUNT, "fp32")  # noise is written, not read
+    assert evaluated == Work(0, 2 * COUNT, 4 * COUNT, 4 * COUNT, "fp32")
+    assert work("rrelu_with_noise_backward", X, X, X, 0.1, 0.3, True, False).other_flops == COUNT
+
+
+def test_a_gradient_of_prelu_has_two_results_as_large_as_the_input():
+    assert work("_prelu_kernel_backward", X, X, tensor(5)) == Work(0, 3 * COUNT, 8 * COUNT + 20, 8 * COUNT, "fp32")
+
+
+def test_conjugating_in_place_leaves_real_numbers_alone():
+    assert work("conj_physical_", X) == Work()
+    assert work("conj_physical_", COMPLEX).other_flops == COUNT
+
+
+def test_fill_writes_and_does_not_read():
+    assert work("fill", X, 1.0) == Work(bytes_written=4 * COUNT)
+
+
+def test_special_functions_are_built_from_the_table():
+    assert costs.INCOMPLETE_GAMMA == 10 * 4 + costs.SPECIAL + 2 * costs.TRANSCENDENTAL

@@ -1,0 +1,132 @@
+"""Embeddings and bags: rows looked up, added and scattered back, by hand and against real calls."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn import functional
+from torch.profiler import ProfilerActivity, profile
+
+from rooflines.profiler.dispatch.recorder import record
+from rooflines.profiler.trace.calls import build_calls
+from rooflines.profiler.trace.reader import read_trace
+from rooflines.profiler.trace.signature import Signature, TensorArg
+from rooflines.roofline.attribution.attribute import attribute
+from rooflines.roofline.formulas import Work, count
+
+sides = st.integers(1, 7)
+
+
+def size(*tensors: torch.Tensor) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def recorded(name, step):
+    """The one recorded call of this operator, and its count with what it returned."""
+    (call,) = [call for call in record(step, None).calls if call.signature.name == f"aten::{name}"]
+    return call, count(call.signature, outputs=call.outputs)
+
+
+@given(rows=sides, depth=sides, lookups=st.lists(st.integers(0, 6), min_size=1, max_size=9))
+def test_embedding_and_its_gradient(rows, depth, lookups):
+    """At most the whole table is read; the gradient is a whole table."""
+    table, indices = TensorArg((rows, depth)), TensorArg((len(lookups),), "int64")
+    results = len(lookups) * depth
+    found = count(Signature("aten::embedding", (table, indices, -1, False, False)))
+    read = 4 * depth * min(rows, len(lookups)) + 8 * len(lookups)
+    assert found.work == Work(bytes_read=read, bytes_written=4 * results)
+    grad = TensorArg((len(lookups), depth))
+    back = count(Signature("aten::embedding_dense_backward", (grad, indices, rows, -1, False)))
+    assert back.work == Work(0, results, 4 * results + 8 * len(lookups), 4 * rows * depth, "fp32")
+    scaled = count(Signature("aten::embedding_dense_backward", (grad, indices, rows, -1, True)))
+    assert scaled.work.other_flops == 2 * results
+
+
+BAGS = [("sum", False), ("mean", False), ("max", False), ("sum", True)]
+
+
+@pytest.mark.parametrize(("mode", "weighted"), BAGS)
+@pytest.mark.parametrize("last", [False, True])
+@given(rows=st.integers(4, 9), depth=sides, lengths=st.lists(st.integers(0, 3), min_size=1, max_size=4).filter(any))
+@settings(max_examples=10, deadline=None)
+def test_bags(mode, weighted, last, rows, depth, lengths):
+    """FLOPs: an addition or a compare for each row looked up, a product with its weight, a division of each mean."""
+    total = sum(lengths)
+    table = torch.rand(rows, depth, requires_grad=True)
+    indices = torch.arange(total) % rows
+    bounds = torch.tensor([0, *lengths]).cumsum(0)
+    offsets = bounds if last else bounds[:-1]
+    weights = torch.rand(total, requires_grad=True) if weighted else None
+
+    def step():
+        result = functional.embedding_bag(indices, table, offsets, mode=mode, per_sample_weights=weights, include_last_offset=last)
+        result.backward(torch.ones_like(result))
+
+    call, found = recorded("_embedding_bag", step)
+    bags = len(lengths)
+    assert found.work.other_flops == depth * (total * (2 if weighted else 1) + (bags if mode == "mean" else 0))
+    looked_up = 4 * depth * min(rows, total)
+    assert found.work.bytes_read == looked_up + size(indices, offsets) + (4 * total if weighted else 0)
+    assert found.work.bytes_written == sum(output.nbytes for output in call.outputs)
+    assert call.outputs[0].shape == (bags, depth)
+
+    call, found = recorded("_embedding_bag_backward", step)
+    noted = call.signature.arg(3)
+    which = 8 * noted.numel if noted.numel else size(offsets)  # where the forward did not note the bags, the offsets say them
+    if mode == "max":
+        assert found.work == Work(0, bags * depth, bags * depth * (4 + 8) + 8 * bags, size(table), "fp32")
+    else:
+        read = 4 * bags * depth + size(indices) + which + (8 * bags if mode == "mean" else 0) + (4 * total if weighted else 0)
+        assert found.work == Work(0, total * depth * (2 if weighted or mode == "mean" else 1), read, size(table), "fp32")
+    if weighted:
+        _, found = recorded("_embedding_bag_per_sample_weights_backward", step)
+        read = 4 * bags * depth + looked_up + size(indices) + which
+        assert found.work == Work(0, 2 * total * depth, read, 4 * total, "fp32")
+
+
+def test_bags_in_a_trace_with_and_without_memory_events():
+    """What beside the sums is written depends on the device: what was allocated tells it."""
+    call = Signature("aten::_embedding_bag", (TensorArg((9, 4)), TensorArg((6,), "int64"), TensorArg((2,), "int64"), False, 0, False))
+    assert count(call, output_bytes=2 * 4 * 4 + 40).work.bytes_written == 72
+    assert count(call).work.bytes_written >= 2 * 4 * 4
+
+
+def test_a_sparse_gradient_is_a_row_for_each_index():
+    table = torch.rand(50, 4, requires_grad=True)
+    indices, offsets = torch.tensor([3, 40, 7, 3]), torch.tensor([0, 1])
+
+    def step():
+        functional.embedding_bag(indices, table, offsets, mode="mean", sparse=True).sum().backward()
+
+    _, found = recorded("_embedding_bag_backward", step)
+    assert found.work.bytes_written == 4 * 4 * 4
+    assert found.work.other_flops == 4 * 4
+
+
+def test_renormalising_reads_and_writes_the_rows():
+    """Norm: a multiply-add; scaling: a product. All rows looked up count as too long."""
+    table, indices = TensorArg((9, 4)), TensorArg((3,), "int64")
+    found = count(Signature("aten::embedding_renorm_", (table, indices, 1.0, 2.0)))
+    assert found.work == Work(0, 3 * 4 * 3, 3 * 16 + 24, 3 * 16, "fp32")
+    anew = count(Signature("aten::embedding_renorm", (table, indices, 1.0, 2.0)))
+    assert anew.work == Work(0, 3 * 4 * 3, 9 * 16 + 24, 9 * 16, "fp32")
+
+
+def test_what_was_allocated_tells_a_trace_how_much_was_written(tmp_path):
+    table, indices, offsets = torch.rand(9, 4), torch.tensor([1, 5, 5, 8]), torch.tensor([0, 1])
+
+    def step():
+        functional.embedding_bag(indices, table, offsets, mode="mean")
+
+    _, found = recorded("_embedding_bag_forward_only", step)
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True, profile_memory=True) as profiled:
+        step()
+    profiled.export_chrome_trace(str(tmp_path / "trace.json"))
+    read = read_trace(tmp_path / "trace.json")
+    (row,) = [row for row in attribute(read, build_calls(read)).rows if row.signature.name == "aten::_embedding_bag_forward_only"]
+    # for which bag an index is in, a CPU allocates one entry more than it returns
+    assert row.count.work == replace(found.work, bytes_written=found.work.bytes_written + 8)

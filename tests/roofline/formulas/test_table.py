@@ -1,0 +1,124 @@
+"""The registry: what is counted, dispatched and unknown, and that no signature whatever makes it raise."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rooflines.profiler.trace.signature import DTYPE_BYTES, MISSING, Signature, TensorArg
+from rooflines.roofline.analysis import CATEGORIES
+from rooflines.roofline.formulas import CallCount, Work, count, formula
+from rooflines.roofline.formulas.table import registered
+
+
+def tensor(*shape, dtype="float32"):
+    return TensorArg(shape, dtype)
+
+
+def test_categories_are_those_of_the_analysis():
+    assert set(registered().values()) <= set(CATEGORIES)
+
+
+def test_importing_the_formulas_loads_no_torch():
+    code = "import sys, rooflines.roofline.formulas; print(sorted({'torch', 'numpy'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_a_second_formula_for_an_operator_is_refused_by_name():
+    with pytest.raises(ValueError, match="'aten::mm' is registered twice"):
+        formula("aten::mm", category="matmul")(lambda signature: Work())
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "aten::to", "aten::contiguous", "aten::reshape", "aten::einsum", "AddmmBackward0", "torch::autograd::AccumulateGrad",
+        "GeneratedBackwardFor_torchvision_roi_align_defaultBackward",
+        "autograd::engine::evaluate_function: ConvolutionBackward0", "Optimizer.step#SGD.step", "Optimizer.zero_grad#SGD.zero_grad",
+        "ProfilerStep#3",
+    ],
+)  # fmt: skip
+def test_what_only_dispatches_is_composite(name):
+    assert count(Signature(name, (tensor(2, 3),))) == CallCount("composite", None, "other")
+
+
+@pytest.mark.parametrize("name", ["Torch-Compiled Region: 0/0", "MyFunctionBackward", "mylib::op"])
+def test_what_may_compute_without_an_event_of_its_own_is_unknown(name):
+    found = count(Signature(name, (tensor(2, 3),)))
+    assert found.kind == "unknown"
+    assert found.reason
+
+
+@pytest.mark.parametrize(
+    "name", ["aten::view", "aten::t", "aten::expand", "aten::as_strided", "aten::empty", "aten::resize_", "detach"]
+)
+def test_views_and_allocations_are_counted_as_nothing(name):
+    assert count(Signature(name, (tensor(2, 3), (6,)))) == CallCount("counted", Work(), "other")
+
+
+def test_unknown_operators_say_so():
+    assert count(Signature("mylib::secret_op", (tensor(2),))) == CallCount("unknown", None, "other", "no formula")
+    assert count(Signature("c10d::allreduce_", ())).category == "communication"
+
+
+def test_an_overload_name_is_the_same_operator():
+    assert count(Signature("aten::add.Tensor", (tensor(2), tensor(2)))) == count(Signature("aten::add", (tensor(2), tensor(2))))
+
+
+def test_shapes_that_were_not_recorded_are_unknown_not_zero():
+    for name in ("aten::add", "aten::conv2d", "aten::batch_norm", "aten::copy_", "aten::sum", "aten::cat", "aten::_foreach_add_"):
+        outcome = count(Signature(name, ()))
+        assert (outcome.kind, outcome.work) == ("unknown", None)
+        assert "not recorded" in outcome.reason, name
+
+
+def test_an_index_is_counted_only_when_its_output_is_known():
+    gather = Signature("aten::index", (tensor(169, 16), None))
+    assert count(gather) == CallCount("unknown", None, "copy", "index shapes not recorded")
+    # swin's relative position bias: 49 * 49 rows of a table of 169; the table has fewer bytes than the result
+    assert count(gather, output_bytes=4 * 2401 * 16).work == Work(bytes_read=4 * 169 * 16, bytes_written=4 * 2401 * 16)
+
+
+def test_a_list_takes_its_item_size_from_what_was_allocated():
+    join = Signature("aten::cat", ((tensor(2, 3), tensor(2, 5)), 1))
+    assert count(join).work == Work(bytes_read=4 * 16, bytes_written=4 * 16)  # float32 where nothing tells
+    assert count(join, output_bytes=2 * 16).work == Work(bytes_read=2 * 16, bytes_written=2 * 16)
+    assert count(join, output_bytes=512).work == Work(bytes_read=4 * 16, bytes_written=4 * 16)  # rounded up by the allocator
+    assert count(Signature("aten::cat", ((), MISSING)), output_bytes=64).work == Work(bytes_read=64, bytes_written=64)
+
+
+anything = st.deferred(
+    lambda: st.one_of(
+        st.none(), st.just(MISSING), st.booleans(), st.integers(-3, 2**40), st.floats(), st.text(max_size=3),
+        st.builds(
+            TensorArg,
+            st.lists(st.integers(-2, 9), max_size=5).map(tuple),
+            st.sampled_from([*DTYPE_BYTES, "no such dtype"]),
+            st.none() | st.lists(st.integers(-1, 9), max_size=5).map(tuple),
+        ),
+        st.lists(anything, max_size=3).map(tuple),
+    )
+)  # fmt: skip
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.sampled_from(sorted(registered())), st.lists(anything, max_size=12), st.none() | st.integers(-1, 2**40))
+def test_no_signature_makes_it_raise(name, arguments, output_bytes):
+    outcome = count(Signature(name, tuple(arguments)), output_bytes)
+    assert outcome.kind in ("counted", "composite", "unknown")
+    assert (outcome.work is not None) == (outcome.kind == "counted")
+    assert bool(outcome.reason) == (outcome.kind == "unknown")
+    if outcome.work is not None:
+        work = outcome.work
+        assert min(work.matrix_flops, work.other_flops, work.bytes_read, work.bytes_written) >= 0
+        assert all(type(value) is int for value in (work.flops, work.bytes))
+        assert work.precision in (None, "fp64", "fp32", "bf16", "fp16", "fp8", "int8")
+
+
+@given(st.text(max_size=30))
+def test_no_name_makes_it_raise(name):
+    assert count(Signature(name, (tensor(2, 3),))).kind in ("counted", "composite", "unknown")

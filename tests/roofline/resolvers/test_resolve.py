@@ -1,0 +1,56 @@
+"""The resolvers in their order: each returns new counts and leaves those that it was given as they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rooflines.profiler.trace.calls import build_calls
+from rooflines.profiler.trace.reader import read_trace
+from rooflines.roofline.resolvers.counts import Context, Variant, count_signatures
+from rooflines.roofline.resolvers.resolve import RESOLVERS, count_calls
+
+TRACE = Path(__file__).parents[2] / "data" / "traces" / "resnet50_v100_training_2021_schema.json.gz"
+
+
+@pytest.fixture(scope="module")
+def context():
+    trace = read_trace(TRACE)
+    return Context(trace, build_calls(trace), parameter_elements=25_557_032)
+
+
+def test_every_resolver_returns_counts_of_its_own(context):
+    counts = count_signatures(context.trace)
+    for resolve in RESOLVERS:
+        variants, of_event = counts.variants, counts.of_event.copy()
+        found = resolve(counts, context)
+        assert counts.variants == variants
+        assert np.array_equal(counts.of_event, of_event), resolve.__name__
+        assert found.variants[: len(variants)] == variants, "what other events refer to stays in its place"
+        counts = found
+    every = count_calls(context)
+    assert every.variants == counts.variants
+    assert np.array_equal(every.of_event, counts.of_event)
+
+
+def test_fewer_calls_are_unknown_with_every_call_that_was_resolved(context):
+    def unknown(counts):
+        return int(counts.where(lambda variant: variant.count.kind == "unknown").sum())
+
+    assert unknown(count_calls(context)) < unknown(count_signatures(context.trace)) / 2
+
+
+def test_recounted_groups_leave_other_events_as_they_were(context):
+    counts = count_signatures(context.trace)
+    (event, *_) = np.flatnonzero(counts.of_event >= 0)
+    found = counts.recounted([(np.array([event]), Variant(counts.variants[0].signature, counts.variants[0].count, "a test"))])
+    assert found.variants[found.of_event[event]].inferred == "a test"
+    others = np.arange(len(counts.of_event)) != event
+    assert np.array_equal(found.of_event[others], counts.of_event[others])
+
+
+def test_an_event_that_is_no_operator_passes_no_test(context):
+    counts = count_signatures(context.trace)
+    assert not counts.where(lambda _: True)[counts.of_event < 0].any()

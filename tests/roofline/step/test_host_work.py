@@ -1,0 +1,139 @@
+"""What the host did while the device was idle, and what it ran twice, on small traces and on real ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rooflines.pipeline.reading import analyze_trace
+from rooflines.profiler.trace import intervals
+from rooflines.profiler.trace.calls import build_calls
+from rooflines.profiler.trace.idle import idle_causes
+from rooflines.roofline.attribution.attribute import attribute
+from rooflines.roofline.step.host_work import host_work, is_compiled, recomputation, synchronisations
+from tests.traces import add, kernel, launch, op, span, trace
+
+DATA = Path(__file__).parents[2] / "data" / "traces"
+
+
+def frame(name, ts, dur, tid=1):
+    return {"ph": "X", "cat": "python_function", "name": name, "pid": 7, "tid": tid, "ts": ts, "dur": dur, "args": {}}
+
+
+def runtime(name, ts, dur, correlation=0):
+    return {**launch(ts, dur, correlation), "name": name}
+
+
+def explained(*events):
+    """The waits and the work of the host in a trace of these events."""
+    made = trace(*events)
+    calls = build_calls(made)
+    found = attribute(made, calls)
+    causes = idle_causes(found.trace, calls, found.launch, intervals.subtract(found.window, found.busy))
+    return synchronisations(made, calls, found, causes), host_work(made, calls, found, causes["host_bound"])
+
+
+def step(*events):
+    """Two kernels of 100 us with 3 ms between them, in which these events are."""
+    return (
+        span("ProfilerStep#1", 0, 4000),
+        add(0, 20),
+        launch(5, 5, 1),
+        kernel("k", 10, 100, 1),
+        add(3090, 20),
+        launch(3095, 5, 2),
+        kernel("k", 3100, 100, 2),
+        *events,
+    )
+
+
+def test_a_wait_explains_the_gap_that_follows_as_far_as_it_lasted():
+    item = (op("aten::item", 30, 100), op("aten::_local_scalar_dense", 31, 98), runtime("cudaStreamSynchronize", 40, 80, 9))
+    waits, _ = explained(*step(*item, frame("train.py(41): step", 0, 4000), frame("torch/_tensor.py(1): item", 30, 100)))
+    (found,) = waits
+    assert (found.call, found.operator, found.where, found.calls) == ("cudaStreamSynchronize", "aten::item", "train.py(41): step", 1)
+    assert found.wait_s == pytest.approx(80e-6)
+    assert found.idle_s == pytest.approx(80e-6), "a host that had not waited would have been 80 us ahead"
+
+
+def test_a_wait_while_the_device_is_idle_anyway_explains_nothing():
+    waits, _ = explained(*step(runtime("cudaStreamSynchronize", 500, 20, 9)))
+    assert [(found.calls, found.idle_s) for found in waits] == [(1, 0.0)]
+
+
+def test_long_operators_of_the_host_are_work_and_short_ones_are_not():
+    resize = op("aten::_upsample_bilinear2d_aa", 200, 1500, dims=[[8, 3, 640, 480]], types=["float"])
+    _, work = explained(*step(resize, op("aten::empty", 210, 5), op("aten::view", 2000, 5)))
+    assert next((one.kind, one.name, one.shapes) for one in work) == ("operator", "aten::_upsample_bilinear2d_aa", "8x3x640x480")
+    assert work[0].idle_s == pytest.approx(1495e-6)
+    assert "aten::view" not in [one.name for one in work]
+
+
+def test_functions_that_launch_nothing_are_work_of_the_host():
+    frames = (
+        frame("train.py(3): main", 0, 4000),
+        frame("train.py(9): preprocess", 200, 2500),
+        frame("torchvision/transforms/functional.py(7): resize", 300, 2000),
+    )
+    _, work = explained(*step(*frames, op("aten::_upsample_bilinear2d_aa", 400, 1500)))
+    assert [(one.kind, one.name) for one in work] == [("python", "train.py(9): preprocess")]
+    assert work[0].idle_s == pytest.approx(2500e-6)
+
+
+def test_long_calls_of_the_runtime_and_stretches_without_any_are_told_apart():
+    _, work = explained(*step(op("aten::empty", 200, 1600), runtime("cudaMalloc", 210, 1500)))
+    kinds = {one.kind: one for one in work}
+    assert kinds["runtime"].name == "cudaMalloc"
+    assert kinds["runtime"].idle_s == pytest.approx(1500e-6)
+    assert kinds["unrecorded"].idle_s == pytest.approx((3090 - 1800) * 1e-6)
+
+
+def recomputing(*more):
+    """A block that runs forward, and again inside the node of its checkpoint."""
+    made = trace(
+        add(0, 10, seq=1),
+        launch(2, 3, 1),
+        kernel("forward", 20, 10, 1),
+        op("autograd::engine::evaluate_function: CheckpointFunctionBackward", 100, 100, tid=2, seq=1, fwd=1),
+        op("CheckpointFunctionBackward", 101, 98, tid=2, seq=1, fwd=1),
+        add(110, 10, tid=2, seq=2),
+        launch(112, 3, 2, tid=2),
+        kernel("again", 130, 12, 2),
+        op("aten::neg", 150, 10, tid=2),
+        launch(152, 3, 3, tid=2),
+        kernel("gradient", 160, 10, 3),
+        *more,
+    )
+    calls = build_calls(made)
+    return recomputation(made, calls, attribute(made, calls))
+
+
+def test_a_forward_pass_inside_the_backward_pass_is_recomputation():
+    found = recomputing()
+    assert (found.calls, found.operators) == (1, ("aten::add",))
+    assert found.time_s == pytest.approx(12e-6)
+
+
+def test_gradients_of_gradients_are_not():
+    assert recomputing(op("aten::threshold_backward", 170, 10, tid=2, seq=3)) is None
+
+
+def test_real_traces_without_checkpointing_recompute_nothing():
+    for name in ("resnet50_v100_training_2021_schema", "nccl_collectives", "toy_mi250_training", "dlrm_8ranks/rank0"):
+        assert analyze_trace(DATA / f"{name}.json.gz")[1].recomputation is None
+
+
+def test_a_real_wait_has_its_line():
+    waits = analyze_trace(DATA / "bert-small_h100_inference.json.gz")[1].synchronisations
+    assert waits[0].operator == "aten::is_nonzero"
+    assert waits[0].where == "transformers/modeling_attn_mask_utils.py(429): _prepare_4d_attention_mask_for_sdpa"
+
+
+@pytest.mark.parametrize(
+    ("name", "compiled"),
+    [("triton_poi_fused_add_0", True), ("## Call CompiledFxGraph fud64 ##", True), ("Torch-Compiled Region: 0/0", True),
+     ("triton_kernel", False), ("_fwd_kernel", False)],
+)  # fmt: skip
+def test_code_of_the_compiler_is_known_by_its_names(name, compiled):
+    assert is_compiled(trace(kernel(name, 0, 10, 1))) == compiled

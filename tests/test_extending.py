@@ -1,0 +1,165 @@
+"""The examples of docs/extending.md, built from its text, installed and run."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from rooflines.profiler.samplers.process import SamplerProcess
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).parent.parent
+DOCUMENT = ROOT / "docs" / "extending.md"
+KEYS = ("network_sent_bytes", "network_received_bytes", "load_average")
+
+
+def install(directory, files, monkeypatch):
+    """Make a package of ``files`` importable, with the entry points of its pyproject.toml, here and in processes started from here."""
+    project = tomllib.loads(files["pyproject.toml"])["project"]
+    for name, text in files.items():
+        (directory / name).write_text(text)
+    information = directory / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
+    groups = project["entry-points"].items()
+    text = "".join(f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in points.items()) for group, points in groups)
+    (information / "entry_points.txt").write_text(text)
+    monkeypatch.syspath_prepend(directory)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(directory), str(ROOT))))
+
+
+def documented(heading):
+    """The files of a section's code blocks, by the names in their first lines."""
+    section = re.split(r"^## ", DOCUMENT.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    (text,) = (part for part in section if part.startswith(f"{heading}\n"))
+    return dict(re.findall(r"^```\w+\n# (\S+\.\w+)\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL))
+
+
+def sampler_module(body):
+    """The files of a package whose sampler has ``body`` as the code of its class."""
+    start = (
+        "import sys\n"
+        "from rooflines.profiler.samplers.base import Sampler\n"
+        "from rooflines.profiler.samplers.clock import now_ns\n"
+        "from rooflines.profiler.samplers.fields import DeviceSample, Field\n"
+        "class Mine(Sampler):\n    def __init__(self, pid, period_s): pass\n"
+    )
+    pyproject = '[project]\nname = "mine"\nversion = "1"\n[project.entry-points."rooflines.samplers"]\nmine = "mine_sampler:Mine"\n'
+    return {"pyproject.toml": pyproject, "mine_sampler.py": start + "".join(f"    {line}\n" for line in body.splitlines())}
+
+
+def tags(directory):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    accumulator = EventAccumulator(str(directory))
+    accumulator.Reload()
+    return accumulator.Tags()["scalars"]
+
+
+def test_the_fields_of_the_documented_sampler_are_in_every_report(tmp_path, monkeypatch):
+    install(tmp_path, documented("A sampler"), monkeypatch)
+    out = tmp_path / "out"
+    command = ["monitor", "--gpus", "none", "-o", str(out), "--", sys.executable, "-c", "import time; time.sleep(1.5)"]
+    ran = subprocess.run([sys.executable, "-m", "rooflines", *command], capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+
+    table = pq.read_table(out / "samples.parquet")
+    for key in KEYS:
+        read = [value for value in table[key].to_pylist() if value is not None]
+        assert len(read) > 3
+        assert key in (out / "samples.csv").read_text().partition("\n")[0]
+        assert f"host/{key}" in tags(out)
+
+    usage = json.loads((out / "analysis.json").read_text())["usage"]
+    (host,) = (one for one in usage["devices"] if one["device"] == "host")
+    sent = [value for value in table["network_sent_bytes"].to_pylist() if value is not None]
+    assert 0 <= host["counts"]["network_sent_bytes"] <= sent[-1] - sent[0]
+    assert host["gauges"]["load_average"]["highest"] in table["load_average"].to_pylist()
+
+    # The table, in the terminal and on the page.
+    page = (out / "report.html").read_text()
+    for label in ("sent", "received", "load average"):
+        assert re.search(rf"^{label} +", ran.stderr, flags=re.MULTILINE)
+        assert f"<td>{label}</td>" in page
+    # The chart.
+    drawn = json.loads(re.search(r'id="usage-data">(.*?)</script>', page, flags=re.DOTALL)[1])
+    rows = {row["name"]: row for row in drawn["rows"]}
+    assert [line["name"] for line in rows["network"]["lines"]] == ["host, sent", "host, received"]
+    assert [line["name"] for line in rows["load average"]["lines"]] == ["host"]
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        ("def read(self):\n    raise ValueError('broken')", "ended its samples: ValueError: broken."),
+        ("def read(self):\n    sys.exit('enough')", "ended its samples: SystemExit: enough."),
+        ("raise ImportError('no driver')", "ended its samples: ImportError: no driver."),
+        (
+            "def read(self):\n    return (DeviceSample(time_ns=now_ns(), source='mine', more={'other': 1.0}),)",
+            "it does not declare the field 'other'.",
+        ),
+        ("fields = {'power_w': Field('power', 'W')}", "is not used: 'power_w' is a built-in field, which needs no declaration."),
+        ("fields = {'time_ns': Field('time', 's')}", "is not used: 'time_ns' cannot be the key of a field"),
+        ("fields = {'a/b': Field('time', 's')}", "is not used: 'a/b' cannot be the key of a field"),
+        ("fields = {'fan': 'rpm'}", "ended its samples: ValidationError: Expected `object`, got `str` - at `$[...]`."),
+        ("def read(self):\n    return (DeviceSample(time_ns=now_ns(), source='mine', power_w='much'),)", "got `str` - at `$.power_w`."),
+        ("fields = {'fan': Field('fan', 'rpm', 'mean')}", "ended its samples: ValidationError: Expected `array`, got `str`"),
+        (
+            "fields = {'fan': Field('fan', 'rpm')}\n"
+            "def read(self):\n    return (DeviceSample(time_ns=now_ns(), source='mine', more={'fan': 'fast'}),)",
+            "ended its samples: ValueError: could not convert string to float: 'fast'.",
+        ),
+    ],
+)
+def test_a_sampler_that_fails_is_reported_and_ends_nothing_else(body, sentence, tmp_path, monkeypatch):
+    install(tmp_path, sampler_module(body), monkeypatch)
+    with SamplerProcess(os.getpid(), tmp_path / "samples.jsonl", 0.05, gpus={}) as sampler:
+        time.sleep(0.3)
+    assert "The sampler 'mine' (mine_sampler:Mine)" in sampler.problem
+    assert sentence in sampler.problem
+    assert {sample.source for sample in sampler.samples()} >= {"psutil"}
+    assert sampler.samples()[-1].time_ns - sampler.samples()[0].time_ns > 2e8
+
+
+def test_a_sampler_that_hangs_delays_no_other(tmp_path, monkeypatch):
+    install(tmp_path, sampler_module("__import__('time').sleep(600)"), monkeypatch)
+    with SamplerProcess(os.getpid(), tmp_path / "samples.jsonl", 0.05, gpus={}) as sampler:
+        pass
+    assert "did not answer in the end" in sampler.problem
+    assert sampler.samples()
+
+
+def test_a_device_of_its_own_with_power_has_energy_and_no_line_among_the_gpus(tmp_path, monkeypatch):
+    body = (
+        "fields = {'inlet_c': Field('inlet', '°C', ('mean', 'lowest'), 'temperature'), 'pump_w': Field('pump', 'W', ('integral',))}\n"
+        "def read(self):\n"
+        "    return (DeviceSample(time_ns=now_ns(), source='mine', device='rack', power_w=250.0,\n"
+        "        more={'inlet_c': -4.0, 'pump_w': 20.0}),)"
+    )
+    install(tmp_path, sampler_module(body), monkeypatch)
+    out = tmp_path / "out"
+    command = ["monitor", "--gpus", "none", "-o", str(out), "--", sys.executable, "-c", "import time; time.sleep(2)"]
+    ran = subprocess.run([sys.executable, "-m", "rooflines", *command], capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    assert "GPU" not in ran.stderr
+    assert re.search(r"^inlet +-4 °C .*rack", ran.stderr, flags=re.MULTILINE)
+    assert re.search(r"^pump .*J +rack", ran.stderr, flags=re.MULTILINE)
+    usage = json.loads((out / "analysis.json").read_text())["usage"]
+    (rack,) = (one for one in usage["devices"] if one["device"] == "rack")
+    assert rack["counts"]["pump_w"] == pytest.approx(20.0 * rack["counted_s"]["pump_w"])
+    assert rack["counted_s"]["pump_w"] == pytest.approx(usage["window_s"], rel=0.3)
+    drawn = json.loads(re.search(r'id="usage-data">(.*?)</script>', (out / "report.html").read_text(), flags=re.DOTALL)[1])
+    (row,) = (row for row in drawn["rows"] if row["name"] == "temperature" and any("rack" in line["name"] for line in row["lines"]))
+    assert row["bottom"] < -4.0 < row["top"]
