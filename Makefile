@@ -21,7 +21,7 @@ help:
 	@echo "make test       install with the test tools and test every law on small cases (JOBS=2 processes, ten minutes)"
 	@echo "make test-all   the whole test suite, for a release"
 	@echo "make test-versions  unit tests on the oldest supported torch and on every Python that this machine has"
-	@echo "make check      the fast part: ruff, mypy --strict (make lint), tests of the formulas, the data sheets and the reports"
+	@echo "make check      the fast part: ruff, mypy --strict (make lint), tests of traces, formulas and data sheets"
 	@echo "make gpu-check  everything that needs an NVIDIA GPU, as one JSON of results; needs no network"
 	@echo "make clean      remove .venv and caches; runs/ stays"
 
@@ -47,7 +47,7 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/mypy
 
 check: lint
-	$(PYTEST) -q -m "not slow" tests/roofline tests/device_specs/test_catalog.py tests/reports/test_terminal.py tests/test_*.py
+	$(PYTEST) -q -m "not slow" tests/roofline tests/profiler/trace tests/device_specs/test_catalog.py tests/test_*.py
 
 # Installs nothing, because a GPU machine may have no network: .venv where it is there, else the interpreter that has torch.
 gpu-check:

@@ -123,7 +123,6 @@ def instructions(lines):
     return Counter(found[1] for line in lines if (found := re.match(r"\s+(?:@!?%p\d+\s+)?([a-z][\w.:]*)", line)))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "instruction", "count"),
     [
@@ -146,7 +145,6 @@ def test_loop_is_made_of_what_is_counted(name, instruction, count):
     assert any(loop[instruction] and loop[instruction] % count == 0 for loop in found), found
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "instruction", "least"),
     [

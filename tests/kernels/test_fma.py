@@ -106,7 +106,6 @@ def test_assembly_without_fma_multiplies_and_adds(dtype):
     assert "vfmadd" not in text
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not X86 or "avx2" not in detect.isa(), reason="needs a CPU that runs AVX2")
 def test_avx2_keeps_the_accumulators_in_its_sixteen_registers():
     code = (

@@ -57,14 +57,12 @@ def simulated():
     return json.loads(found.stdout)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_in_the_simulator(case):
     """The results, and that no thread reads or writes what another one may be writing."""
     assert simulated()[case] == "ok"
 
 
-@pytest.mark.slow
 def test_the_watch_sees_what_a_wrong_kernel_does():
     faults = " / ".join(simulated()["wrong"])
     for words in (
@@ -77,7 +75,6 @@ def test_the_watch_sees_what_a_wrong_kernel_does():
         assert words in faults
 
 
-@pytest.mark.slow
 def test_says_why_it_cannot_run():
     for simulate, words in (("1", "NUMBA_ENABLE_CUDASIM is set"), ("0", "")):
         code = "from rooflines.kernels.networks.cnn_numba_cuda import unusable; print(unusable())"
@@ -200,7 +197,6 @@ def ptx(name, capability):
         raise
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("capability", CAPABILITIES)
 @pytest.mark.parametrize("name", KERNELS)
 def test_arrays_of_a_thread_are_registers(name, capability):
@@ -214,7 +210,6 @@ def test_arrays_of_a_thread_are_registers(name, capability):
     assert sum(shared) <= 48 << 10
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("capability", CAPABILITIES)
 @pytest.mark.parametrize(
     ("name", "fmas", "reads"),
@@ -235,7 +230,6 @@ def test_inner_loop_is_register_blocked(name, capability, fmas, reads):
     assert any(multiplied and multiplied % fmas == 0 and loaded <= reads * multiplied // fmas for multiplied, loaded in ratios), ratios
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("capability", CAPABILITIES)
 @pytest.mark.parametrize("name", KERNELS)
 def test_registers_suffice_for_two_blocks(tmp_path, name, capability):
@@ -289,7 +283,6 @@ def decided(count, seed=0):
     return x[best], generator.integers(0, cnn.CLASSES, count)
 
 
-@pytest.mark.slow
 def test_decided_samples_have_the_same_gradients_in_both_precisions():
     """What the comparison on a GPU rests on: with these samples float32 itself is not the difference."""
     x, y = decided(40)

@@ -136,7 +136,6 @@ def test_unused_columns_stay_zero(trained):
     assert not padded[:, cnn.CLASSES :].any()
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not X86 or "avx2" not in detect.isa(), reason="needs a CPU that runs AVX2")
 @pytest.mark.parametrize(("cpu", "features", "lanes"), [("haswell", "+avx,+avx2,+fma", 8), ("x86-64", "+sse2", 4)])
 def test_narrower_registers_compute_the_same(cpu, features, lanes, tmp_path):
