@@ -64,5 +64,5 @@ def _without_none(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_without_none(item) for item in value]
     if type(value) is float and not math.isfinite(value):
-        raise ValueError(f"{value} is no number in JSON")
+        raise ValueError(f"{value} cannot be written as JSON")
     return value

@@ -102,6 +102,6 @@ def parse_bytes(text: str) -> int:
     """The number of bytes that a person writes: ``800MB``, ``4 GiB``, ``1e9`` is none. Raises ValueError for anything else."""
     found = _SIZE.match(text)
     if found is None or (found[3] and not found[2]):
-        raise ValueError("a number, then B, kB, MB, GB, TB or KiB, MiB, GiB, TiB")
+        raise ValueError("expected a number followed by B, kB, MB, GB, TB, KiB, MiB, GiB or TiB")
     factor: int = (1024 if found[3] else 1000) ** " KMGT".index(found[2].upper() or " ")
     return round(float(found[1]) * factor)

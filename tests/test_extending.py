@@ -103,23 +103,23 @@ def test_the_fields_of_the_documented_sampler_are_in_every_report(tmp_path, monk
 @pytest.mark.parametrize(
     ("body", "sentence"),
     [
-        ("def read(self):\n    raise ValueError('broken')", "ended its samples: ValueError: broken."),
-        ("def read(self):\n    sys.exit('enough')", "ended its samples: SystemExit: enough."),
-        ("raise ImportError('no driver')", "ended its samples: ImportError: no driver."),
+        ("def read(self):\n    raise ValueError('broken')", " stopped: ValueError: broken."),
+        ("def read(self):\n    sys.exit('enough')", " stopped: SystemExit: enough."),
+        ("raise ImportError('no driver')", " stopped: ImportError: no driver."),
         (
             "def read(self):\n    return (DeviceSample(time_ns=now_ns(), source='mine', more={'other': 1.0}),)",
             "it does not declare the field 'other'.",
         ),
-        ("fields = {'power_w': Field('power', 'W')}", "is not used: 'power_w' is a built-in field, which needs no declaration."),
+        ("fields = {'power_w': Field('power', 'W')}", "is not used: 'power_w' is a built-in field and needs no declaration."),
         ("fields = {'time_ns': Field('time', 's')}", "is not used: 'time_ns' cannot be the key of a field"),
         ("fields = {'a/b': Field('time', 's')}", "is not used: 'a/b' cannot be the key of a field"),
-        ("fields = {'fan': 'rpm'}", "ended its samples: ValidationError: Expected `object`, got `str` - at `$[...]`."),
+        ("fields = {'fan': 'rpm'}", " stopped: ValidationError: Expected `object`, got `str` - at `$[...]`."),
         ("def read(self):\n    return (DeviceSample(time_ns=now_ns(), source='mine', power_w='much'),)", "got `str` - at `$.power_w`."),
-        ("fields = {'fan': Field('fan', 'rpm', 'mean')}", "ended its samples: ValidationError: Expected `array`, got `str`"),
+        ("fields = {'fan': Field('fan', 'rpm', 'mean')}", " stopped: ValidationError: Expected `array`, got `str`"),
         (
             "fields = {'fan': Field('fan', 'rpm')}\n"
             "def read(self):\n    return (DeviceSample(time_ns=now_ns(), source='mine', more={'fan': 'fast'}),)",
-            "ended its samples: ValueError: could not convert string to float: 'fast'.",
+            " stopped: ValueError: could not convert string to float: 'fast'.",
         ),
     ],
 )
@@ -137,7 +137,7 @@ def test_a_sampler_that_hangs_delays_no_other(tmp_path, monkeypatch):
     install(tmp_path, sampler_module("__import__('time').sleep(600)"), monkeypatch)
     with SamplerProcess(os.getpid(), tmp_path / "samples.jsonl", 0.05, gpus={}) as sampler:
         pass
-    assert "did not answer in the end" in sampler.problem
+    assert "did not respond at the end" in sampler.problem
     assert sampler.samples()
 
 

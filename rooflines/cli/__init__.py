@@ -1,4 +1,4 @@
-"""The command line: a file a command, which parses, calls the library and prints; nothing heavy is imported before it is needed."""
+"""The command line: one file per command, which parses, calls the library and prints. Heavy imports are deferred."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # ruff: noqa: T201 (a command line prints)
-"""``rooflines analyze``: a run or a trace, derived anew, or the traces of several ranks together."""
+"""``rooflines analyze``: a run directory, a trace, or the traces of several ranks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rooflines.errors import OutputError
 
 
 class AnalysisFormat(str, Enum):
-    """How ``analyze`` answers."""
+    """Output formats of ``analyze``."""
 
     table = "table"
     json = "json"
@@ -29,21 +29,21 @@ def analyze(
     sources: Annotated[
         list[str],
         typer.Argument(
-            help="A run directory (of profile or monitor), or anybody's PyTorch trace: a JSON file, plain, .gz or .zst, or its URL."
-            " Of a job of several ranks their traces: files, a directory, or a quoted pattern.",
+            help="Run directory (from profile or monitor) or PyTorch trace (.json, .json.gz, .json.zst or URL)."
+            " For several ranks: trace files, a directory or a quoted pattern.",
             metavar="SOURCE...",
         ),
     ],
-    format: Annotated[AnalysisFormat, typer.Option(help="What to print.")] = AnalysisFormat.table,
+    format: Annotated[AnalysisFormat, typer.Option(help="Output format.")] = AnalysisFormat.table,
     output: Annotated[
         Optional[Path],  # noqa: UP045
-        typer.Option("--output", "-o", help="Write the JSON there.", show_default="RUN/analysis.json, or nowhere for a trace"),
+        typer.Option("--output", "-o", help="Write the analysis as JSON.", show_default="RUN/analysis.json; not written for a trace"),
     ] = None,
     ceilings: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
             help=CEILINGS_HELP,
-            show_default="the run's own; for a trace the data sheet of the device it names",
+            show_default="the run's own; for a trace, the data sheet of its device",
         ),
     ] = None,
     jobs: Jobs = None,
@@ -52,10 +52,9 @@ def analyze(
     memory_limit: MemoryLimit = "4GB",
     formulas: Formulas = None,
 ) -> None:
-    """Analyse a run anew from its raw files, or a trace that anybody recorded, without running the model.
+    """Analyze a run directory or any PyTorch trace.
 
-    The traces of several ranks are analysed together: where each one's time goes, how long they wait for each other, and what their
-    collectives reach.
+    Traces of several ranks are analyzed together: time per rank, waiting times between ranks, and bandwidth of the collectives.
 
     [bold]rooflines analyze trace.json.gz[/bold]
 
@@ -123,4 +122,4 @@ def _write(output: Path | None, name: str, text: str) -> None:
     try:
         serial.write_text(path, text)
     except OSError as error:
-        raise OutputError(f"cannot write {str(path)!r}: {error.strerror or error}.", hint="Give another --output.") from None
+        raise OutputError(f"cannot write {str(path)!r}: {error.strerror or error}.", hint="Choose another --output.") from None

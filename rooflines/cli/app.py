@@ -1,5 +1,5 @@
 # ruff: noqa: T201 (a command line prints)
-"""The command line itself: the commands register here, and errors become one line, a hint and an exit code."""
+"""The Typer application. Commands register here; errors become one line, a hint and an exit code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rooflines.errors import Interrupted, RooflinesError, UsageError, WorkloadEr
 
 app = typer.Typer(
     name="rooflines",
-    help="Profile a deep-learning workload and place every operator on this device's roofline.",
+    help="Profile deep-learning workloads and place every operator on the device's roofline.",
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -23,23 +23,23 @@ app = typer.Typer(
 
 
 def main() -> None:
-    """The entry point: our errors become one line, a hint and an exit code; anything else is a bug and shows its traceback."""
+    """Run the command line. RooflinesErrors print one line, a hint and exit; other exceptions are bugs and show a traceback."""
     try:
         sys.exit(app(sys.argv[1:] or ["--help"], prog_name="rooflines", standalone_mode=False))
     except RooflinesError as error:
         _print_cause(error)
         _fail(error.message, error.hint, error.exit_code)
     except (typer.Abort, KeyboardInterrupt):
-        _fail("interrupted.", "Nothing was being recorded.", Interrupted.exit_code)
+        _fail("interrupted.", "No run was being recorded.", Interrupted.exit_code)
     except Exception as error:
-        # What typer refuses; its class has had three homes in the versions we support, the method has stayed.
+        # A usage error of typer. Its class moved between the supported versions; this method did not.
         if not hasattr(error, "format_message"):
             raise
         command = getattr(getattr(error, "ctx", None), "command_path", None) or "rooflines"
         message = " ".join(error.format_message().split())
         hint = f"See {command} --help."
         if "No such option" in message and any(argument.endswith(".py") for argument in sys.argv):
-            hint = "A script's own options go after --: rooflines profile train.py -- --its --own args"
+            hint = "Give a script's own options after --: rooflines profile train.py -- --epochs 2"
         _fail(message[:1].lower() + message[1:], hint, UsageError.exit_code)
 
 
@@ -51,7 +51,7 @@ def _fail(message: str, hint: str, code: int) -> NoReturn:
 
 
 def _print_cause(error: RooflinesError) -> None:
-    """The traceback of the user's own code, where it was that that failed; torch's refusal of an input is already in our line."""
+    """Print the traceback of the user's code if that failed. Errors raised by torch for an input are already in the message."""
     cause = error.__cause__
     if not isinstance(error, WorkloadError) or cause is None or isinstance(cause, SystemExit):
         return
@@ -69,7 +69,7 @@ def _print_cause(error: RooflinesError) -> None:
 
 
 def _from_users(stack: list[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
-    """``stack`` without the leading frames that are ours or the interpreter's own start of a file."""
+    """Return ``stack`` without leading frames of rooflines and of Python's import machinery."""
     here = Path(__file__).parent.parent
     for index, frame in enumerate(stack):
         if not (here in Path(frame.filename).parents or frame.filename.startswith("<frozen")):
@@ -89,4 +89,4 @@ def _root(
         bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version)
     ] = False,
 ) -> None:
-    """Nothing: the option acts by itself."""
+    """Take the options of ``rooflines`` itself."""

@@ -1,5 +1,5 @@
 # ruff: noqa: T201 (a command line prints)
-"""``rooflines ceilings``: what this device can do, measured."""
+"""``rooflines ceilings``: measure the peak rates of this device."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from rooflines.errors import Interrupted, UsageError
 
 @app.command()
 def ceilings(
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda:N or mps.", rich_help_panel=MEASURE)] = "auto",
+    device: Annotated[str, typer.Option(help="Device: auto, cpu, cuda:N or mps.", rich_help_panel=MEASURE)] = "auto",
     threads: Annotated[
         Optional[int],  # noqa: UP045
-        typer.Option(help="CPU threads.", min=1, rich_help_panel=MEASURE, show_default="torch's choice"),
+        typer.Option(help="Number of CPU threads.", min=1, rich_help_panel=MEASURE, show_default="torch's choice"),
     ] = None,
     sustained: Annotated[
         Optional[float],  # noqa: UP045
@@ -32,11 +32,11 @@ def ceilings(
         bool, typer.Option("--force", help="Measure even if other processes are using the GPU.", rich_help_panel=MEASURE)
     ] = False,
     remeasure: Annotated[
-        bool, typer.Option("--remeasure", help="Measure once more; the best of all measurements counts.", rich_help_panel=MEASURE)
+        bool, typer.Option("--remeasure", help="Measure again and keep the best of all measurements.", rich_help_panel=MEASURE)
     ] = False,
     compare: Annotated[
         bool,
-        typer.Option("--compare", help="Measured, data sheet and derived side by side.", rich_help_panel=OUTPUT),
+        typer.Option("--compare", help="Compare measured, data-sheet and derived ceilings.", rich_help_panel=OUTPUT),
     ] = False,
     chart: Annotated[
         Optional[Path],  # noqa: UP045
@@ -44,14 +44,14 @@ def ceilings(
     ] = None,
     format: Annotated[
         Optional[TableFormat],  # noqa: UP045
-        typer.Option(help="What to print.", rich_help_panel=OUTPUT, show_default="table, or what --output ends in"),
+        typer.Option(help="Output format.", rich_help_panel=OUTPUT, show_default="table, or by the suffix of --output"),
     ] = None,
     output: Annotated[
         Optional[Path],  # noqa: UP045
-        typer.Option("--output", "-o", help="Write it there instead of printing.", rich_help_panel=OUTPUT, metavar="FILE"),
+        typer.Option("--output", "-o", help="Write to a file instead of the terminal.", rich_help_panel=OUTPUT, metavar="FILE"),
     ] = None,
 ) -> None:
-    """Measure what this device can do: each ceiling with its spread, the rounds that agree, and its source. Results are cached.
+    """Measure the peak rates of this device, with spread and number of rounds. Results are cached.
 
     [bold]rooflines ceilings --compare --chart ceilings.html[/bold]
 
@@ -73,7 +73,7 @@ def ceilings(
 
     found = str(find_device(device))
     if threads is not None and found != "cpu":
-        raise UsageError(f"--threads is for a CPU, and the device is {found}.", hint="Add --device cpu.")
+        raise UsageError(f"--threads applies to CPUs only; the device is {found}.", hint="Add --device cpu.")
     try:
         with progress_bar(not sys.stderr.isatty()) as progress:
             measured = measure(
@@ -81,7 +81,9 @@ def ceilings(
                 progress=None if progress is None else lambda text: progress.stage(text, None),
             )  # fmt: skip
     except KeyboardInterrupt:
-        raise Interrupted("interrupted; what was measured before is as it was.", hint="rooflines ceilings measures again.") from None
+        raise Interrupted(
+            "interrupted; ceilings measured earlier are unchanged.", hint="Run rooflines ceilings again to measure."
+        ) from None
     beside = references(measured, found) if compare else None
     rows = put_beside(measured, beside) if beside is not None else ()
     if chart is not None:

@@ -1,5 +1,5 @@
 # ruff: noqa: T201 (a command line prints)
-"""``rooflines compare``: runs, traces and analyses against the first of them."""
+"""``rooflines compare``: compare runs, traces and analyses with the first."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rooflines.errors import RooflinesError, UsageError
 
 
 class CompareBy(str, Enum):
-    """What a row of a comparison is."""
+    """Rows of a comparison."""
 
     operator = "operator"
     module = "module"
@@ -26,29 +26,29 @@ class CompareBy(str, Enum):
 @app.command()
 def compare(
     sources: Annotated[
-        list[str], typer.Argument(help="Run directories, traces (files or URLs) or analysis.json files; the first is the baseline.")
+        list[str], typer.Argument(help="Run directories, traces (files or URLs) or analysis.json files. The first is the baseline.")
     ],
     by: Annotated[CompareBy, typer.Option(help="Group rows by operator or module.")] = CompareBy.operator,
-    top: Annotated[int, typer.Option(help="Maximum number of rows for slower, faster, new and gone each.", min=1)] = 5,
+    top: Annotated[int, typer.Option(help="Maximum number of rows per section (slower, faster, new, gone).", min=1)] = 5,
     format: Annotated[
         Optional[TableFormat],  # noqa: UP045
-        typer.Option(help="What to print.", show_default="table, or what --output ends in"),
+        typer.Option(help="Output format.", show_default="table, or by the suffix of --output"),
     ] = None,
     output: Annotated[
         Optional[Path],  # noqa: UP045
-        typer.Option("--output", "-o", help="Write it there instead of printing.", metavar="FILE"),
+        typer.Option("--output", "-o", help="Write to a file instead of the terminal.", metavar="FILE"),
     ] = None,
     ceilings: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(help=CEILINGS_HELP, show_default="as rooflines analyze"),
+        typer.Option(help=CEILINGS_HELP, show_default="as in rooflines analyze"),
     ] = None,
     anyway: Annotated[
-        bool, typer.Option("--anyway", help="Compare though device, threads or mode differ.")
+        bool, typer.Option("--anyway", help="Compare even if device, threads or mode differ.")
     ] = False,
     fail_above: Annotated[
         Optional[float],  # noqa: UP045
         typer.Option(
-            help="Exit with 1 when one is slower than the first by more than so many percent and more than the noise.",
+            help="Exit with code 1 if a run is slower than the baseline by more than this percentage, outside the noise.",
             metavar="PERCENT", min=0, show_default="never",
         ),
     ] = None,
@@ -56,16 +56,16 @@ def compare(
     memory_limit: MemoryLimit = "4GB",
     formulas: Formulas = None,
 ) -> None:  # fmt: skip
-    """Compare runs, traces and analyses with the first: per operator and module what got slower, what is new, what is gone.
+    """Compare runs, traces or analyses with the first: slower, faster, new and gone operators or modules.
 
     [bold]rooflines compare runs/before runs/after[/bold]
 
     [bold]rooflines compare main.pt.trace.json.gz branch.pt.trace.json.gz --fail-above 10[/bold]
 
-    Exit codes: 0 compared, 1 slower than --fail-above allows, 2 not comparable or not readable.
+    Exit codes: 0 compared; 1 slower than --fail-above allows; 2 not comparable or not readable.
     """
     if len(sources) < 2:
-        raise UsageError("there is nothing to compare with: give two or more.", hint="rooflines compare BEFORE AFTER")
+        raise UsageError("compare needs at least two runs or traces, got 1.", hint="rooflines compare BEFORE AFTER")
     suffix = output.suffix.removeprefix(".") if output is not None else ""
     chosen = format or (TableFormat(suffix) if suffix in ("json", "csv") else TableFormat.table)
     limit = size(memory_limit)

@@ -1,5 +1,5 @@
 # ruff: noqa: T201 (a command line prints)
-"""``rooflines count``: FLOPs and bytes without running anything."""
+"""``rooflines count``: count FLOPs and bytes without running the model."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from rooflines.errors import UsageError
 
 
 class CountBy(str, Enum):
-    """What a row of a count is."""
+    """Rows of a count."""
 
     operator = "operator"
     module = "module"
@@ -36,39 +36,39 @@ class CountBy(str, Enum):
 @app.command()
 def count(
     target: Annotated[
-        Optional[str], typer.Argument(help="The same as --model.", show_default=False)  # noqa: UP045
+        Optional[str], typer.Argument(help="Same as --model.", show_default=False)  # noqa: UP045
     ] = None,
     model: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
-            help="A torchvision model (resnet50), timm:NAME, hf:NAME, hf:PATH/config.json or path/to/file.py:factory.",
+            help="Torchvision model (resnet50), timm:NAME, hf:NAME, hf:PATH/config.json or path/to/file.py:factory.",
             rich_help_panel=WHAT,
             show_default=False,
         ),
     ] = None,
-    mode: Annotated[Mode, typer.Option(help="Inference, or a training step with SGD.", rich_help_panel=WHAT)] = Mode.inference,
+    mode: Annotated[Mode, typer.Option(help="Inference or training (with SGD).", rich_help_panel=WHAT)] = Mode.inference,
     batch_size: BatchSize = None,
     image_size: ImageSize = None,
     sequence_length: SequenceLength = 128,
     precision: PrecisionOption = Precision.fp32,
     channels_last: ChannelsLast = False,
     by: Annotated[CountBy, typer.Option(help="Group rows by operator or module.", rich_help_panel=OUTPUT)] = CountBy.operator,
-    format: Annotated[TableFormat, typer.Option(help="What to print.", rich_help_panel=OUTPUT)] = TableFormat.table,
+    format: Annotated[TableFormat, typer.Option(help="Output format.", rich_help_panel=OUTPUT)] = TableFormat.table,
     rows: Annotated[int, typer.Option(help="Maximum number of rows.", min=1, rich_help_panel=OUTPUT)] = 20,
     against: Annotated[
         str,
         typer.Option(
-            help="Other counters beside ours, with what makes the difference: torch, fvcore, profiler, separated by commas.",
+            help="Compare with other counters and explain the differences. Comma-separated: torch, fvcore, profiler.",
             rich_help_panel=OUTPUT,
             show_default=False,
         ),
     ] = "",
     memory: Annotated[
-        bool, typer.Option("--memory", help="Also the most memory that a step holds, and what it is.", rich_help_panel=OUTPUT)
+        bool, typer.Option("--memory", help="Also show the peak memory of a step by category.", rich_help_panel=OUTPUT)
     ] = False,
     formulas: Formulas = None,
 ) -> None:
-    """Count FLOPs and bytes of a model, operator by operator, without data and without running it.
+    """Count FLOPs and bytes of a model per operator, without data and without running it.
 
     [bold]rooflines count --model resnet50[/bold]
 
@@ -79,9 +79,9 @@ def count(
     from rooflines.roofline.counting.other_counters import count_against
 
     if (model is None) == (target is None):
-        raise UsageError("give one model.", hint="For example: rooflines count --model resnet50")
+        raise UsageError("exactly one model is required.", hint="For example: rooflines count --model resnet50")
     if memory and format is TableFormat.csv:
-        raise UsageError("--memory has no place among the rows of a CSV.", hint="Use --format table or json.")
+        raise UsageError("--memory cannot be written as CSV.", hint="Use --format table or json.")
     quiet_profiler()
     options = Options(
         mode=mode.value, batch_size=batch_size, image_size=image_size, sequence_length=sequence_length, precision=precision.value,

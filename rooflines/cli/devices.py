@@ -1,5 +1,5 @@
 # ruff: noqa: T201 (a command line prints)
-"""``rooflines devices``: the data sheets."""
+"""``rooflines devices``: data sheets of GPUs and CPUs."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from rooflines.cli.options import OUTPUT, TableFormat
 from rooflines.cli.output import console
 from rooflines.errors import UsageError
 
-_WHICH, _OWN = "Which devices", "Your own sheets"
+_WHICH, _OWN = "Filters", "User data sheets"
 
 
 class DeviceKind(str, Enum):
-    """Which devices ``devices`` lists."""
+    """Device types that ``devices`` filters by."""
 
     cpu = "cpu"
     cuda = "cuda"
@@ -28,7 +28,7 @@ class DeviceKind(str, Enum):
 
 
 class SheetPrecision(str, Enum):
-    """The precisions that a data sheet may have a rate for."""
+    """Precisions of the rates in a data sheet."""
 
     fp64 = "fp64"
     fp32 = "fp32"
@@ -43,15 +43,17 @@ class SheetPrecision(str, Enum):
 def devices(
     name: Annotated[
         Optional[list[str]],  # noqa: UP045
-        typer.Argument(help="A name as a driver prints it, or some words of it.", show_default=False),
+        typer.Argument(help="Device name as the driver reports it, or words from it.", show_default=False),
     ] = None,
-    vendor: Annotated[str, typer.Option(help="NVIDIA, AMD, Intel, Apple, AWS.", rich_help_panel=_WHICH, show_default=False)] = "",
+    vendor: Annotated[
+        str, typer.Option(help="Vendor: NVIDIA, AMD, Intel, Apple or AWS.", rich_help_panel=_WHICH, show_default=False)
+    ] = "",
     kind: Annotated[
         Optional[DeviceKind],  # noqa: UP045
-        typer.Option(help="The torch device type; gpu is all but cpu.", rich_help_panel=_WHICH),
+        typer.Option(help="Torch device type; gpu selects all except cpu.", rich_help_panel=_WHICH),
     ] = None,
     architecture: Annotated[
-        str, typer.Option(help="Part of its name, or a compute capability.", rich_help_panel=_WHICH, show_default=False)
+        str, typer.Option(help="Part of the architecture name, or a compute capability.", rich_help_panel=_WHICH, show_default=False)
     ] = "",
     precision: Annotated[
         Optional[SheetPrecision],  # noqa: UP045
@@ -59,23 +61,23 @@ def devices(
     ] = None,
     min_bandwidth: Annotated[
         Optional[float],  # noqa: UP045
-        typer.Option(help="GB/s of memory bandwidth, at least.", rich_help_panel=_WHICH, metavar="GB/S"),
+        typer.Option(help="Minimum memory bandwidth in GB/s.", rich_help_panel=_WHICH, metavar="GB/S"),
     ] = None,
     min_memory: Annotated[
         Optional[float],  # noqa: UP045
-        typer.Option(help="GB of memory, at least.", rich_help_panel=_WHICH, metavar="GB"),
+        typer.Option(help="Minimum memory in GB.", rich_help_panel=_WHICH, metavar="GB"),
     ] = None,
-    format: Annotated[TableFormat, typer.Option(help="What to print.", rich_help_panel=OUTPUT)] = TableFormat.table,
+    format: Annotated[TableFormat, typer.Option(help="Output format.", rich_help_panel=OUTPUT)] = TableFormat.table,
     add: Annotated[
         Optional[Path],  # noqa: UP045
-        typer.Option(help="Check a data sheet of your own and keep it.", rich_help_panel=_OWN, metavar="FILE.toml", show_default=False),
+        typer.Option(help="Check and save a data sheet.", rich_help_panel=_OWN, metavar="FILE.toml", show_default=False),
     ] = None,
     remove: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(help="Take out a data sheet of your own.", rich_help_panel=_OWN, metavar="NAME", show_default=False),
+        typer.Option(help="Remove a saved data sheet.", rich_help_panel=_OWN, metavar="NAME", show_default=False),
     ] = None,
 ) -> None:
-    """List the data sheets of devices, or show one with the source of every figure.
+    """List device data sheets, or show one with the source of every figure.
 
     [bold]rooflines devices --vendor nvidia --min-bandwidth 2000[/bold]
 
@@ -84,13 +86,13 @@ def devices(
     from rooflines.device_specs import search, user_sheets
 
     if sum(map(bool, (name, add, remove))) > 1:
-        raise UsageError("NAME, --add and --remove exclude each other.", hint="Give one of them.")
+        raise UsageError("NAME, --add and --remove cannot be combined.", hint="Give one of them.")
     if add is not None:
         sheet, kept = user_sheets.add(add)
-        print(f"{sheet.name} is kept in {kept}")
+        print(f"saved {sheet.name} in {kept}")
         return
     if remove is not None:
-        print(f"{user_sheets.remove(remove)} is removed")
+        print(f"removed {user_sheets.remove(remove)}")
         return
     found = search.search(
         " ".join(name or ()), vendor=vendor, kind=kind.value if kind else "", architecture=architecture,

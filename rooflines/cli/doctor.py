@@ -1,4 +1,4 @@
-"""``rooflines doctor``: what works on this machine."""
+"""``rooflines doctor``: check what can be measured on this machine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rooflines.cli.output import console
 
 @app.command()
 def doctor() -> None:
-    """Say what can be measured on this machine, what is missing, and the command that would fix it."""
+    """Check what can be measured on this machine and show how to fix what is missing."""
     from rooflines.profiler.doctor import examine
     from rooflines.reports.doctor import print_checks
 

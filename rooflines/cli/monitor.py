@@ -1,4 +1,4 @@
-"""``rooflines monitor``: any program, sampled while it runs."""
+"""``rooflines monitor``: sample the machine while a program runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rooflines.errors import UsageError
 
 
 class MonitorFormat(str, Enum):
-    """How ``monitor`` answers."""
+    """Output formats of ``monitor``."""
 
     table = "table"
     json = "json"
@@ -28,46 +28,48 @@ class MonitorFormat(str, Enum):
 def monitor(
     command: Annotated[
         Optional[list[str]],  # noqa: UP045
-        typer.Argument(help="The command with its arguments, after --.", show_default=False, metavar="[--] COMMAND [ARGS]..."),
+        typer.Argument(help="Command and its arguments, after --.", show_default=False, metavar="[--] COMMAND [ARGS]..."),
     ] = None,
     pid: Annotated[
         Optional[int],  # noqa: UP045
-        typer.Option(help="Watch this running process instead, until it ends or Ctrl-C.", rich_help_panel=WHAT, show_default=False),
+        typer.Option(help="Monitor a running process until it exits or Ctrl-C is pressed.", rich_help_panel=WHAT, show_default=False),
     ] = None,
     duration: Annotated[
         Optional[float],  # noqa: UP045
         typer.Option(
             help="Stop after this many seconds (requires --pid).", rich_help_panel=WHAT, metavar="SECONDS",
-            show_default="until it ends",
+            show_default="until it exits",
         ),
     ] = None,
     gpus: Annotated[
-        str, typer.Option(help="all, none, or numbers or UUIDs as nvidia-smi -L lists them: 0,2", rich_help_panel=WHAT)
+        str, typer.Option(help="GPUs to sample: all, none, or numbers or UUIDs from nvidia-smi -L (0,2).", rich_help_panel=WHAT)
     ] = "all",
     python_memory: Annotated[
         bool,
         typer.Option(
-            "--python-memory", help="Follow Python's allocations (tracemalloc), which slows it down.", rich_help_panel=MEASURE
+            "--python-memory", help="Record Python allocations (tracemalloc); slows the program down.", rich_help_panel=MEASURE
         ),
     ] = False,
-    period: Annotated[float, typer.Option(help="Seconds between two readings.", rich_help_panel=MEASURE)] = 0.1,
-    format: Annotated[MonitorFormat, typer.Option(help="What to print.", rich_help_panel=OUTPUT)] = MonitorFormat.table,
+    period: Annotated[float, typer.Option(help="Sampling period in seconds.", rich_help_panel=MEASURE)] = 0.1,
+    format: Annotated[MonitorFormat, typer.Option(help="Output format.", rich_help_panel=OUTPUT)] = MonitorFormat.table,
     output: Annotated[
         Optional[Path],  # noqa: UP045
-        typer.Option("--output", "-o", help="The directory to make.", rich_help_panel=OUTPUT, show_default="runs/PROGRAM-monitor-TIME"),
+        typer.Option("--output", "-o", help="Output directory.", rich_help_panel=OUTPUT, show_default="runs/PROGRAM-monitor-TIME"),
     ] = None,
     formats: Annotated[
-        str, typer.Option(help="Reports to write, separated by commas.", rich_help_panel=OUTPUT)
+        str, typer.Option(help="Report formats, comma-separated.", rich_help_panel=OUTPUT)
     ] = "html,json,csv,tensorboard",
     show_command: Annotated[
         bool,
-        typer.Option("--show-command", help="Put the arguments into the reports, too: they may hold secrets.", rich_help_panel=OUTPUT),
+        typer.Option(
+            "--show-command", help="Include the command's arguments in the reports. They may contain secrets.", rich_help_panel=OUTPUT
+        ),
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the report's path only.", rich_help_panel=OUTPUT)] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the path of the report.", rich_help_panel=OUTPUT)] = False,
 ) -> None:  # fmt: skip
-    """Run any program and say what the machine did meanwhile: processors, memory, I/O, GPUs, power.
+    """Run any program and record CPU, memory, I/O, GPU and power use.
 
-    The program has the terminal and its exit code is that of this command; what we print goes to standard error.
+    The program keeps the terminal, and its exit code is returned. The summary is printed to standard error.
 
     [bold]rooflines monitor -- python train.py --epochs 2[/bold]
 
@@ -77,15 +79,17 @@ def monitor(
 
     chosen = pipeline.check_monitor_formats(name.strip() for name in formats.split(",") if name.strip())
     if pid is None and not command:
-        raise UsageError("nothing to monitor was given.", hint="For example: rooflines monitor -- python train.py")
+        raise UsageError("no command and no --pid was given.", hint="For example: rooflines monitor -- python train.py")
     if pid is not None:
         refused = {"a command": bool(command), "--python-memory": python_memory, "--show-command": show_command}
         for name in (name for name, given in refused.items() if given):
-            raise UsageError(f"both --pid {pid} and {name} were given.", hint="--pid watches a process that runs already.")
+            raise UsageError(f"--pid {pid} cannot be combined with {name}.", hint="--pid monitors a process that is already running.")
         monitored = pipeline.attach(pid, output=output, period_s=period, gpus=gpus, duration_s=duration)
     else:
         if duration is not None:
-            raise UsageError("--duration goes with --pid.", hint="A command is monitored to its end: timeout 60 rooflines ...")
+            raise UsageError(
+                "--duration requires --pid.", hint="A command is monitored until it exits. To stop it earlier: timeout 60 rooflines ..."
+            )
         monitored = pipeline.monitor(
             command or (), output=output, period_s=period, gpus=gpus, python_memory=python_memory, show_command=show_command
         )
@@ -111,4 +115,4 @@ def _print(written: dict[str, Path], format: MonitorFormat, quiet: bool, stream:
 
     print_monitored(pipeline.analyze_monitored(shown.parent), console(stderr=stream is sys.stderr))
     directory = shlex.quote(str(shown.parent))
-    print(f"\nreport    {shown}\nagain     rooflines report {directory}", file=stream)
+    print(f"\nreport    {shown}\nrebuild   rooflines report {directory}", file=stream)

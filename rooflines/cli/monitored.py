@@ -1,4 +1,4 @@
-"""What goes with a monitored program where runs and traces are taken as well."""
+"""Checks of options that do not apply to monitored programs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rooflines.errors import UsageError
 
 def refuse_for_monitored(sources: Sequence[str], ceilings: str | None, jobs: int | None, dask: str | None) -> None:
     if len(sources) > 1:
-        raise UsageError("a monitored program is no rank of a job.", hint="Give its directory alone.")
+        raise UsageError("monitored programs cannot be analyzed together.", hint="Give one directory.")
     if ceilings is not None:
-        raise UsageError(f"{sources[0]!r} is a monitored program: nothing of it is held against --ceilings.", hint="Leave them out.")
+        raise UsageError(f"--ceilings does not apply to the monitored program {sources[0]!r}.", hint="Remove --ceilings.")
     refuse_for_one(jobs, dask)

@@ -1,4 +1,4 @@
-"""What several commands take: the panels of their help, choices and options."""
+"""Options shared by several commands, and the panels of their help."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import typer
 
 from rooflines.errors import UsageError
 
-WHAT, HOW, MEASURE, OUTPUT = "What to run", "How to run it", "How to measure", "Output"
+WHAT, HOW, MEASURE, OUTPUT = "Workload", "Execution", "Measurement", "Output"
 
 
 class Mode(str, Enum):
-    """What a step is."""
+    """What a step runs."""
 
     inference = "inference"
     training = "training"
 
 
 class TableFormat(str, Enum):
-    """How a command that makes a table answers."""
+    """Output formats of commands that print a table."""
 
     table = "table"
     json = "json"
@@ -29,7 +29,7 @@ class TableFormat(str, Enum):
 
 
 class Precision(str, Enum):
-    """The arithmetic of the run."""
+    """Precision of the arithmetic."""
 
     fp32 = "fp32"
     tf32 = "tf32"
@@ -52,23 +52,21 @@ BatchSize = Annotated[
 ]
 ImageSize = Annotated[
     Optional[int],  # noqa: UP045
-    typer.Option(help="Height and width in pixels.", rich_help_panel=WHAT, show_default="that of the model's published weights"),
+    typer.Option(help="Image height and width in pixels.", rich_help_panel=WHAT, show_default="size of the published weights"),
 ]
 SequenceLength = Annotated[int, typer.Option(help="Tokens per sequence (language models).", rich_help_panel=WHAT)]
-PrecisionOption = Annotated[
-    Precision, typer.Option(help="Precision of the whole network, or of autocast (amp-*).", rich_help_panel=HOW)
-]
+PrecisionOption = Annotated[Precision, typer.Option(help="Precision of the network, or of autocast (amp-*).", rich_help_panel=HOW)]
 CEILINGS_HELP = "Ceilings to use: `measured`, `spec`, a device name or a JSON file."
 MemoryLimit = Annotated[str, typer.Option(help="Maximum memory for trace data.", metavar="SIZE")]
-Partial = Annotated[bool, typer.Option("--partial", help="Read a trace that is cut off up to the cut.")]
+Partial = Annotated[bool, typer.Option("--partial", help="Read a truncated trace up to the cut.")]
 Formulas = Annotated[
     Optional[list[Path]],  # noqa: UP045
     typer.Option(
-        "--formulas", metavar="FILE.py", help="Python file that registers formulas for your operators (repeatable).",
+        "--formulas", metavar="FILE.py", help="Python file that registers formulas for custom operators (repeatable).",
         callback=_load_formulas, show_default=False,
     ),
 ]  # fmt: skip
-ChannelsLast = Annotated[bool, typer.Option("--channels-last", help="Store images as NHWC.", rich_help_panel=HOW)]
+ChannelsLast = Annotated[bool, typer.Option("--channels-last", help="Use channels-last memory format (NHWC).", rich_help_panel=HOW)]
 
 
 def size(text: str) -> int:
@@ -77,4 +75,4 @@ def size(text: str) -> int:
     try:
         return parse_bytes(text)
     except ValueError as error:
-        raise UsageError(f"--memory-limit {text!r} is no size: {error}.", hint="Give one like 800MB or 4GiB.") from None
+        raise UsageError(f"--memory-limit {text!r} is not a size: {error}.", hint="For example: --memory-limit 4GB") from None

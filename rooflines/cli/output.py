@@ -1,4 +1,4 @@
-"""What a command prints to, and the files that it writes."""
+"""Terminal output and files of a command."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def console(*, text_only: bool = False, stderr: bool = False) -> Console:
-    """The terminal; ``text_only`` for a file: no colour, and 100 columns whatever the terminal has."""
+    """Return a console. ``text_only`` is for files: no color, 100 columns."""
     from rich.console import Console
 
     return Console(width=100, color_system=None, force_terminal=False) if text_only else Console(stderr=stderr)
@@ -25,7 +25,7 @@ def console(*, text_only: bool = False, stderr: bool = False) -> Console:
 
 @contextlib.contextmanager
 def progress_bar(quiet: bool) -> Iterator[Progress | None]:
-    """A bar on standard error that says what is happening; nothing with --quiet."""
+    """Show a progress bar on standard error, or nothing if ``quiet``."""
     if quiet:
         yield None
         return
@@ -36,17 +36,17 @@ def progress_bar(quiet: bool) -> Iterator[Progress | None]:
 
 
 def check_writable(path: Path) -> None:
-    """Refuse a file that cannot be written before anything is measured for it."""
+    """Raise OutputError if the file cannot be written, before anything is measured for it."""
     if path.is_dir():
-        raise OutputError(f"{str(path)!r} is a directory.", hint="Name a file.")
+        raise OutputError(f"{str(path)!r} is a directory.", hint="Give a file name.")
     if not path.parent.is_dir():
-        raise OutputError(f"there is no directory {str(path.parent)!r}.", hint="Make it, or name another file.")
+        raise OutputError(f"directory not found: {str(path.parent)!r}.", hint="Create it or choose another file.")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise OutputError(f"cannot write {str(path)!r}: permission denied.", hint="Name another file.")
+        raise OutputError(f"cannot write {str(path)!r}: permission denied.", hint="Choose another file.")
 
 
 def write(path: Path, content: bytes) -> None:
     try:
         path.write_bytes(content)
     except OSError as error:
-        raise OutputError(f"cannot write {str(path)!r}: {error.strerror or error}.", hint="Name another file.") from None
+        raise OutputError(f"cannot write {str(path)!r}: {error.strerror or error}.", hint="Choose another file.") from None

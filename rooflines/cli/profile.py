@@ -1,5 +1,5 @@
 # ruff: noqa: T201 (a command line prints)
-"""``rooflines profile``: run a model or a script and say where its time goes."""
+"""``rooflines profile``: run and profile a model or a script."""
 
 from __future__ import annotations
 
@@ -36,48 +36,44 @@ if TYPE_CHECKING:
 def profile(
     context: typer.Context,
     target: Annotated[
-        Optional[str], typer.Argument(help="A script to run (train.py), or path/to/file.py:factory.", show_default=False)  # noqa: UP045
+        Optional[str], typer.Argument(help="Script (train.py) or path/to/file.py:factory.", show_default=False)  # noqa: UP045
     ] = None,
     arguments: Annotated[
-        Optional[list[str]], typer.Argument(help="The script's own arguments, after --.", show_default=False)  # noqa: UP045
+        Optional[list[str]], typer.Argument(help="Arguments of the script, after --.", show_default=False)  # noqa: UP045
     ] = None,
     module: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(
-            "--module", "-m", help="A module to run as python -m does (package.train).", rich_help_panel=WHAT, show_default=False
-        ),
+        typer.Option("--module", "-m", help="Module to run like python -m (package.train).", rich_help_panel=WHAT, show_default=False),
     ] = None,
     model: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
-            help="A torchvision model (resnet50), timm:NAME, hf:NAME or path/to/file.py:factory.",
+            help="Torchvision model (resnet50), timm:NAME, hf:NAME or path/to/file.py:factory.",
             rich_help_panel=WHAT,
             show_default=False,
         ),
     ] = None,
-    mode: Annotated[Mode, typer.Option(help="Inference, or training with SGD.", rich_help_panel=WHAT)] = Mode.inference,
+    mode: Annotated[Mode, typer.Option(help="Inference or training (with SGD).", rich_help_panel=WHAT)] = Mode.inference,
     batch_size: BatchSize = None,
     image_size: ImageSize = None,
     sequence_length: SequenceLength = 128,
     precision: PrecisionOption = Precision.fp32,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.", rich_help_panel=HOW)] = "auto",
+    device: Annotated[str, typer.Option(help="Device: auto, cpu, cuda, cuda:N or mps.", rich_help_panel=HOW)] = "auto",
     threads: Annotated[
-        Optional[int], typer.Option(help="CPU threads.", rich_help_panel=HOW, show_default="torch's choice")  # noqa: UP045
+        Optional[int], typer.Option(help="Number of CPU threads.", rich_help_panel=HOW, show_default="torch's choice")  # noqa: UP045
     ] = None,
     channels_last: ChannelsLast = False,
-    compile: Annotated[bool, typer.Option("--compile", help="Run through torch.compile.", rich_help_panel=HOW)] = False,
+    compile: Annotated[bool, typer.Option("--compile", help="Run with torch.compile.", rich_help_panel=HOW)] = False,
     seed: Annotated[int, typer.Option(help="Random seed for weights and inputs.", rich_help_panel=HOW)] = 0,
     to_end: Annotated[
         bool,
-        typer.Option(
-            "--to-end", help="Let a script run to its end instead of stopping it when enough is recorded.", rich_help_panel=HOW
-        ),
+        typer.Option("--to-end", help="Run the script to its end instead of stopping after enough steps.", rich_help_panel=HOW),
     ] = False,
     steps: Annotated[
-        Optional[int], typer.Option(help="Timed steps.", rich_help_panel=MEASURE, show_default="about 5 s, 5 to 100 steps")  # noqa: UP045
+        Optional[int], typer.Option(help="Number of timed steps.", rich_help_panel=MEASURE, show_default="about 5 s, 5 to 100 steps")  # noqa: UP045
     ] = None,
     warmup: Annotated[
-        Optional[int], typer.Option(help="Warm-up steps.", rich_help_panel=MEASURE, show_default="until step times settle")  # noqa: UP045
+        Optional[int], typer.Option(help="Number of warm-up steps.", rich_help_panel=MEASURE, show_default="until step times settle")  # noqa: UP045
     ] = None,
     ceilings: Annotated[str, typer.Option(help=CEILINGS_HELP, rich_help_panel=MEASURE)] = "measured",
     remeasure: Annotated[
@@ -85,19 +81,19 @@ def profile(
     ] = False,
     output: Annotated[
         Optional[Path],  # noqa: UP045
-        typer.Option("--output", "-o", help="The run directory to make.", rich_help_panel=OUTPUT, show_default="runs/NAME-MODE-TIME"),
+        typer.Option("--output", "-o", help="Run directory to create.", rich_help_panel=OUTPUT, show_default="runs/NAME-MODE-TIME"),
     ] = None,
     formats: Annotated[
-        str, typer.Option(help="Reports to write, separated by commas.", rich_help_panel=OUTPUT)
+        str, typer.Option(help="Report formats, comma-separated.", rich_help_panel=OUTPUT)
     ] = "html,pdf,json,csv,tensorboard",
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the report's path only.", rich_help_panel=OUTPUT)] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the path of the report.", rich_help_panel=OUTPUT)] = False,
     formulas: Formulas = None,
 ) -> None:
-    """Run a workload, measure it and this device, and write a report.
+    """Profile a model or script and write a roofline report.
 
     [bold]rooflines profile --model resnet50 --mode training --batch-size 8[/bold]
 
-    [bold]rooflines profile train.py -- --its --own args[/bold]
+    [bold]rooflines profile train.py -- --epochs 2[/bold]
 
     [bold]torchrun --nproc-per-node 2 -m rooflines profile train.py[/bold]
     """
@@ -109,7 +105,7 @@ def profile(
     if program is not None:
         _refuse_for_script(context)
     rank = rank_here() if program is not None else None
-    silent = rank is not None and rank.number > 0  # one rank speaks for all
+    silent = rank is not None and rank.number > 0  # only rank 0 prints
     try:
         with progress_bar(quiet or silent) as progress:
             if program is not None:
@@ -134,24 +130,22 @@ def profile(
 
 
 def _program(target: str | None, arguments: list[str], module: str | None, model: str | None) -> tuple[str | None, list[str]]:
-    """The script or module to run, None where it is neither, and its own arguments."""
+    """Return the script or module to run (None for a model) and its arguments."""
     if module is not None:
         if model is not None:
-            raise UsageError(f"both --module {module} and --model {model} were given.", hint="Give one of them.")
+            raise UsageError(f"--module {module} cannot be combined with --model {model}.", hint="Give one of them.")
         return module, [target, *arguments] if target is not None else []
     if target is None and model is None:
-        raise UsageError("nothing to profile was given.", hint="For example: rooflines profile --model resnet50")
+        raise UsageError("no model or script was given.", hint="For example: rooflines profile --model resnet50")
     if target is not None and model is not None:
-        raise UsageError(f"both --model {model} and {target} were given.", hint="Give one of them.")
+        raise UsageError(f"--model {model} cannot be combined with {target}.", hint="Give one of them.")
     is_script = target is not None and target.endswith(".py")
     if arguments and not is_script:
-        raise UsageError(
-            f"unexpected argument {arguments[0]!r}.", hint="Only a script (train.py) takes arguments of its own, after --."
-        )
+        raise UsageError(f"unexpected argument {arguments[0]!r}.", hint="Only a script (train.py) takes arguments; give them after --.")
     return target if is_script else None, arguments
 
 
-# What a script decides for itself; batch size and precision are taken as labels.
+# Options that a script sets itself. Batch size and precision are only labels there.
 _NOT_FOR_SCRIPTS = ("mode", "image_size", "sequence_length", "channels_last", "compile", "seed")
 
 
@@ -160,8 +154,8 @@ def _refuse_for_script(context: typer.Context) -> None:
         source = context.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":
             raise UsageError(
-                f"--{name.replace('_', '-')} does not reach into a script, which decides that itself.",
-                hint="The script's own options go after --.",
+                f"--{name.replace('_', '-')} does not apply to scripts.",
+                hint="Give the script's own options after --.",
             )
 
 
@@ -176,7 +170,7 @@ def _print_run(directory: Path, formats: tuple[str, ...], quiet: bool, rank: Pro
 
     print_analysis(pipeline.analyze(directory), console())
     print(f"\nreport    {shown}")
-    print(f"again     rooflines report {shlex.quote(str(directory))}")
+    print(f"rebuild   rooflines report {shlex.quote(str(directory))}")
     if "tensorboard" in formats:
         print(f"browse    tensorboard --logdir {shlex.quote(str(directory.parent))}")
     if rank is not None:

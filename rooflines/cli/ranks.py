@@ -1,4 +1,4 @@
-"""What the commands that take several ranks share: their options, and what goes only with one or with several."""
+"""Options for traces of several ranks, and their checks."""
 
 from __future__ import annotations
 
@@ -12,22 +12,26 @@ RANKS = "Several ranks"
 
 Jobs = Annotated[
     Optional[int],  # noqa: UP045
-    typer.Option(help="Processes that read traces.", rich_help_panel=RANKS, show_default="the processors, or fewer for small traces"),
+    typer.Option(
+        help="Number of processes that read traces.", rich_help_panel=RANKS, show_default="number of processors; fewer for small traces"
+    ),
 ]
 DaskAddress = Annotated[
     Optional[str],  # noqa: UP045
-    typer.Option("--dask", help="Read on the workers of this Dask scheduler instead.", metavar="ADDRESS", rich_help_panel=RANKS),
+    typer.Option("--dask", help="Read the traces on the workers of a Dask scheduler.", metavar="ADDRESS", rich_help_panel=RANKS),
 ]
 
 
 def refuse_for_several(ceilings: str | None) -> None:
     if ceilings is not None:
-        raise UsageError("--ceilings judge one run or trace, not several ranks.", hint="Analyse one of the traces with them.")
+        raise UsageError(
+            "--ceilings applies to one run or trace, not to several ranks.", hint="Analyze a single trace with --ceilings."
+        )
 
 
 def refuse_for_one(jobs: int | None, dask: str | None) -> None:
     if jobs is not None or dask is not None:
         raise UsageError(
-            f"{'--jobs' if jobs is not None else '--dask'} is for the traces of several ranks, and one was given.",
+            f"{'--jobs' if jobs is not None else '--dask'} requires the traces of several ranks, got one.",
             hint="Give several files, a directory of traces, or a quoted pattern.",
         )

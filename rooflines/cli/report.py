@@ -1,5 +1,5 @@
 # ruff: noqa: T201 (a command line prints)
-"""``rooflines report``: the reports of a run or a trace, or of several ranks together."""
+"""``rooflines report``: write the reports of a run, a trace or several ranks."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ def report(
     sources: Annotated[
         list[str],
         typer.Argument(
-            help="A run directory (of profile or monitor), or a trace (file or URL); the traces of several ranks as files, a directory,"
-            " or a quoted pattern.",
+            help="Run directory (from profile or monitor) or PyTorch trace (file or URL)."
+            " For several ranks: trace files, a directory or a quoted pattern.",
             metavar="SOURCE...",
         ),
     ],
     formats: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
-            help="Reports to write, separated by commas.",
-            show_default="html,pdf,json,csv,tensorboard; html,json,csv for several ranks, and tensorboard for monitor",
+            help="Report formats, comma-separated.",
+            show_default="html,pdf,json,csv,tensorboard; html,json,csv for several ranks; html,json,csv,tensorboard for monitor",
         ),
     ] = None,
     output: Annotated[
         Optional[Path],  # noqa: UP045
-        typer.Option("--output", "-o", help="Directory for the reports.", show_default="the run itself; runs/TRACE-... for a trace"),
+        typer.Option("--output", "-o", help="Directory for the reports.", show_default="the run directory; runs/TRACE-... for a trace"),
     ] = None,
     ceilings: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(help=CEILINGS_HELP, show_default="as rooflines analyze"),
+        typer.Option(help=CEILINGS_HELP, show_default="as in rooflines analyze"),
     ] = None,
     jobs: Jobs = None,
     dask: DaskAddress = None,
@@ -46,7 +46,7 @@ def report(
     memory_limit: MemoryLimit = "4GB",
     formulas: Formulas = None,
 ) -> None:
-    """Write the reports of a run again with this version's formulas and pages, or those of a trace or of several ranks."""
+    """Write the reports of a run, a trace or several ranks from the recorded data."""
     from rooflines import pipeline
 
     names = [name.strip() for name in formats.split(",") if name.strip()] if formats is not None else None

@@ -1,5 +1,5 @@
 # ruff: noqa: T201 (a command line prints)
-"""``rooflines study``: one network run in several ways, held against each other and against a paper."""
+"""``rooflines study``: reproduce published comparisons of one network in several implementations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 study = typer.Typer(
     name="study",
-    help="Run one network in several ways on this machine, and hold them against each other and against a published study.",
+    help="Reproduce a published study on this machine and compare the results.",
     rich_markup_mode="rich",
     invoke_without_command=True,
 )
@@ -27,30 +27,32 @@ app.add_typer(study)
 
 @study.callback()
 def _root(context: typer.Context) -> None:
-    """Without a study: which there are."""
+    """Print the help if no study was given."""
     if context.invoked_subcommand is None:
         print(context.get_help())
 
 
-Quick = Annotated[bool, typer.Option("--quick", help="Less of everything: under two minutes.", rich_help_panel=WHAT)]
+Quick = Annotated[
+    bool, typer.Option("--quick", help="Use fewer samples and epochs; takes less than two minutes.", rich_help_panel=WHAT)
+]
 DataDir = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option(
-        help="Folder with torchvision's MNIST (FOLDER/MNIST/raw).", rich_help_panel=WHAT, metavar="FOLDER",
-        show_default="synthetic images for speed, scikit-learn's digits for accuracy",
+        help="Folder with MNIST from torchvision (FOLDER/MNIST/raw).", rich_help_panel=WHAT, metavar="FOLDER",
+        show_default="synthetic images for times, scikit-learn's digits for accuracy",
     ),
 ]  # fmt: skip
 Output = Annotated[
     Optional[Path],  # noqa: UP045
-    typer.Option("--output", "-o", help="The directory to make.", rich_help_panel=OUTPUT, show_default="runs/STUDY-study-TIME"),
+    typer.Option("--output", "-o", help="Output directory.", rich_help_panel=OUTPUT, show_default="runs/STUDY-study-TIME"),
 ]
 Ceilings = Annotated[str, typer.Option(help=CEILINGS_HELP, rich_help_panel=MEASURE)]
 Threads = Annotated[
     Optional[int],  # noqa: UP045
-    typer.Option(help="CPU threads of every backend.", min=1, rich_help_panel=HOW, show_default="each library's choice"),
+    typer.Option(help="Number of CPU threads per backend.", min=1, rich_help_panel=HOW, show_default="the library's choice"),
 ]
-Seed = Annotated[int, typer.Option(help="Of parameters, order and synthetic data.", min=0, rich_help_panel=HOW)]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the report's path only.", rich_help_panel=OUTPUT)]
+Seed = Annotated[int, typer.Option(help="Random seed for parameters, sample order and synthetic data.", min=0, rich_help_panel=HOW)]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the path of the report.", rich_help_panel=OUTPUT)]
 
 
 @study.command("backends")
@@ -59,20 +61,21 @@ def backends(
     backends: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
-            help="Of numba-cpu, numba-cuda, torch-cpu, torch-cuda, torch-mps, and torch-cpu-compile, torch-cuda-compile, separated by"
-            " commas.",
-            rich_help_panel=WHAT, show_default="all that run here",
+            help="Backends, comma-separated: numba-cpu, numba-cuda, torch-cpu, torch-cuda, torch-mps, torch-cpu-compile,"
+            " torch-cuda-compile.",
+            rich_help_panel=WHAT, show_default="all available",
         ),
     ] = None,
     epochs: Annotated[
         Optional[int],  # noqa: UP045
-        typer.Option(help="Of the training that times are taken from.", min=1, rich_help_panel=WHAT, show_default="10; 3 with --quick"),
+        typer.Option(help="Number of timed training epochs.", min=1, rich_help_panel=WHAT, show_default="10; 3 with --quick"),
     ] = None,
     batch_size: Annotated[int, typer.Option(help="Samples per step.", min=1, rich_help_panel=WHAT)] = 512,
     samples: Annotated[
         Optional[int],  # noqa: UP045
         typer.Option(
-            help="Most training samples.", min=1, rich_help_panel=WHAT, show_default="60000; 20480 with --quick on synthetic images"
+            help="Maximum number of training samples.", min=1, rich_help_panel=WHAT,
+            show_default="60000; 20480 with --quick on synthetic images",
         ),
     ] = None,
     data_dir: DataDir = None,
@@ -82,7 +85,7 @@ def backends(
     output: Output = None,
     quiet: Quiet = False,
 ) -> None:  # fmt: skip
-    """A small CNN on MNIST by hand in Numba and in PyTorch, on every device here: epochs, accuracy, memory, operators, input.
+    """Compare a small CNN on MNIST in Numba and PyTorch: epoch time, accuracy, memory, operators and input pipeline.
 
     [bold]rooflines study backends --quick[/bold]
 
@@ -107,21 +110,23 @@ def from_scratch(
     backends: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
-            help="Of numpy, cupy, torch-cpu, torch-cuda, torch-mps, separated by commas.", rich_help_panel=WHAT,
-            show_default="all that run here",
+            help="Backends, comma-separated: numpy, cupy, torch-cpu, torch-cuda, torch-mps.", rich_help_panel=WHAT,
+            show_default="all available",
         ),
     ] = None,
-    widths: Annotated[str, typer.Option(help="Input, hidden layers, classes.", rich_help_panel=WHAT)] = "784-10-10",
-    samples: Annotated[int, typer.Option(help="Training samples.", min=10, rich_help_panel=WHAT)] = 59_000,
+    widths: Annotated[str, typer.Option(help="Layer widths: inputs, hidden layers, classes.", rich_help_panel=WHAT)] = "784-10-10",
+    samples: Annotated[int, typer.Option(help="Number of training samples.", min=10, rich_help_panel=WHAT)] = 59_000,
     iterations: Annotated[
         Optional[int],  # noqa: UP045
-        typer.Option(help="Of gradient descent over all samples.", min=1, rich_help_panel=WHAT, show_default="500; 60 with --quick"),
+        typer.Option(
+            help="Iterations of gradient descent over all samples.", min=1, rich_help_panel=WHAT, show_default="500; 60 with --quick"
+        ),
     ] = None,
     sizes: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
-            help="Other networks to time, as 784-128-10@10000: widths@samples, separated by commas.", rich_help_panel=WHAT,
-            show_default="seven around 784-10-10; four with --quick",
+            help="Additional networks to time, comma-separated, as WIDTHS@SAMPLES (784-128-10@10000).", rich_help_panel=WHAT,
+            show_default="seven variants of 784-10-10; four with --quick",
         ),
     ] = None,
     data_dir: DataDir = None,
@@ -131,7 +136,7 @@ def from_scratch(
     output: Output = None,
     quiet: Quiet = False,
 ) -> None:  # fmt: skip
-    """A perceptron written once for NumPy, CuPy and PyTorch: times by operation, memory by component, convergence, other sizes.
+    """Compare a perceptron in NumPy, CuPy and PyTorch: time per operation, memory per component, convergence and other sizes.
 
     [bold]rooflines study from-scratch --quick[/bold]
 
@@ -152,10 +157,10 @@ def from_scratch(
 
 
 def _finish(page: Page, directory: Path, quiet: bool, status: str) -> None:
-    """Print what was found; an interrupted study is an error all the same."""
+    """Print the results. Raises Interrupted if the study was interrupted."""
     _print(page, directory, quiet)
     if status == "interrupted":
-        raise Interrupted("interrupted; what had been measured by then is in the report.", hint=f"It is in {str(directory)!r}.")
+        raise Interrupted("interrupted; the report contains the results so far.", hint=f"See {str(directory)!r}.")
 
 
 def _print(page: Page, directory: Path, quiet: bool) -> None:

@@ -29,7 +29,7 @@ def load_file(path: Path) -> Ceilings:
 
     Raises DataError, naming the field, where the file is neither.
     """
-    hint = "A run's analysis.json holds some; docs/ceilings.md names the fields."
+    hint = "Use a run's analysis.json, or see docs/ceilings.md for the fields."
     try:
         plain = msgspec.json.decode(path.read_bytes())
     except OSError as error:
@@ -37,7 +37,7 @@ def load_file(path: Path) -> Ceilings:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DataError(f'the ceilings file "{path}" is not JSON: {error}.', hint=hint) from None
     if not isinstance(plain, dict) or not isinstance(plain.get("ceilings"), (list, dict)):
-        raise DataError(f'the ceilings file "{path}" has no list "ceilings".', hint=hint)
+        raise DataError(f'the ceilings file "{path}" has no "ceilings" list.', hint=hint)
     if isinstance(plain["ceilings"], dict):  # run.json keeps the whole record
         plain = plain["ceilings"]
     environment = plain.get("environment")
@@ -50,12 +50,12 @@ def load_file(path: Path) -> Ceilings:
     try:
         ceilings = from_plain(whole, Ceilings)
     except msgspec.ValidationError as error:
-        raise DataError(f'the ceilings file "{path}" does not hold ceilings: {error}.', hint=hint) from None
+        raise DataError(f'the ceilings file "{path}" is not valid: {error}.', hint=hint) from None
     if not ceilings.ceilings:
-        raise DataError(f'the ceilings file "{path}" holds no ceiling.', hint=hint)
+        raise DataError(f'the ceilings file "{path}" contains no ceilings.', hint=hint)
     for ceiling in ceilings.ceilings:
         if not (math.isfinite(ceiling.value) and ceiling.value > 0):
-            raise DataError(f'the ceilings file "{path}" gives "{ceiling.name}" as {ceiling.value}, not a positive number.', hint=hint)
+            raise DataError(f'the ceilings file "{path}" gives "{ceiling.name}" as {ceiling.value}; it must be positive.', hint=hint)
     return ceilings
 
 

@@ -28,7 +28,7 @@ from rooflines.units import si
 __all__ = ["Facts", "Match", "ceilings_of", "identify", "look_up", "matching", "nearest", "read_sheet", "sheets"]
 
 _DATA = Path(__file__).with_name("data")
-_HINT = "Use --ceilings measured, or a file with your own."
+_HINT = "Use --ceilings measured or a JSON file."
 _ALIKE = 0.6  # the share of a name's letters that one to be suggested has in common with it
 # What a driver reports of a memory, of the size it is sold by: ECC and reserved pages take up to 11 % (T4: 14.6 of 16 GiB).
 _LEAST_REPORTED, _MOST_REPORTED = 0.85, 1.02
@@ -103,7 +103,8 @@ def identify(device_name: str, facts: Facts | None = None) -> Match:
     candidates = [match.sheet for match in found]
     needs = " or ".join(_distinguishing(candidates, facts, parsed))
     raise UsageError(
-        f"{device_name!r} may be {_either(sheet.name for sheet in candidates)}; to tell needs {needs or 'another name'}.", hint=_HINT
+        f"{device_name!r} may be {_either(sheet.name for sheet in candidates)}; {needs or 'a more specific name'} is needed to choose.",
+        hint=_HINT,
     )
 
 
@@ -265,7 +266,9 @@ def _bare(text: str) -> str:
 def _of_slice(sheet: Sheet, whole: Ceilings, name: str, mig: Mig, multiprocessors: int | None) -> Ceilings:
     """A MIG slice: arithmetic by its SMs, which only the driver knows (a "1g" of an A100 has 14 of 108), bandwidth by its eighths."""
     if not multiprocessors:
-        raise UsageError(f"the ceilings of {name!r} need its number of SMs.", hint="torch reports it as multi_processor_count.")
+        raise UsageError(
+            f"the number of SMs of {name!r} is required.", hint="torch.cuda.get_device_properties reports it as multi_processor_count."
+        )
     slices = mig.memory_slices(sheet.memory.capacity_gb or 0.0)
     return derive.derive_mig(name, whole, sheet.units.count, multiprocessors, slices or 0)
 
@@ -295,7 +298,7 @@ def _of_cpu(sheet: Sheet, name: str, cores: int | None, user: bool) -> Ceilings:
         cores = min(cpu.physical_cores, len(detect.usable_cpus()))
     if not cores:
         raise UsageError(
-            f"the data sheet of {name!r} cannot be scaled: how many of its {sheet.units.count} cores there were is not known.",
+            f"the data sheet of {name!r} cannot be scaled: the number of active cores (of {sheet.units.count}) is not known.",
             hint=_HINT,
         )
     count = sheet.units.count

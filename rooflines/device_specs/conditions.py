@@ -43,7 +43,7 @@ class GpuState:
             self._handle = find_gpu(self._nvml, uuid)
         except self._nvml.NVMLError as error:
             self._nvml.nvmlShutdown()
-            raise DeviceError(f"NVML does not know GPU {uuid!r}: {error}.") from None
+            raise DeviceError(f"GPU {uuid!r} not found by NVML: {error}.") from None
 
     def close(self) -> None:
         self._nvml.nvmlShutdown()
@@ -210,7 +210,7 @@ def busy(state: GpuState, *, settles_s: float = _SETTLES_S, pause: Callable[[flo
     waited, step = 0.0, 0.1
     while (utilization := state.utilization()) is not None and utilization > BUSY:
         if waited >= settles_s:
-            return f"it is {utilization:.0%} utilized by processes that NVML does not name"
+            return f"it is {utilization:.0%} utilized by processes that NVML does not list"
         pause(step)
         waited += step
     return ""
@@ -221,6 +221,6 @@ def refuse_if_busy(state: GpuState, device: str, *, force: bool) -> str:
     why = busy(state)
     if why and not force:
         raise DeviceError(
-            f"{device} is busy: {why}.", hint="Ceilings measured now would be too low: wait, or measure all the same with --force."
+            f"{device} is busy: {why}.", hint="Ceilings measured now would be too low. Wait, or use --force to measure anyway."
         )
     return why

@@ -16,7 +16,7 @@ from rooflines.device_specs.records import Ceiling, Ceilings, Engine, Precision,
 from rooflines.errors import UsageError
 from rooflines.units import si
 
-_HINT = "Use --ceilings measured, or a file with your own."
+_HINT = "Use --ceilings measured or a JSON file."
 
 
 class PerCycle(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,9 +85,11 @@ def gpu_rates(name: str, compute_capability: tuple[int, int]) -> tuple[PerCycle,
     text = names.parse(name).text
     major, minor = compute_capability
     if _CAPPED.match(text.removeprefix("geforce ")):
-        raise UsageError(f"the ceilings of {name!r} do not follow from its SMs and clock: its rates are capped by product.", hint=_HINT)
+        raise UsageError(
+            f"ceilings cannot be derived for {name!r}: its rates are limited by product, not by SMs and clock.", hint=_HINT
+        )
     if compute_capability not in _VECTOR:
-        raise UsageError(f"what an SM of compute capability {major}.{minor} ({name!r}) does in a cycle is not known.", hint=_HINT)
+        raise UsageError(f"operations per cycle of compute capability {major}.{minor} ({name!r}) are not known.", hint=_HINT)
     fp32, fp64, fp16 = _VECTOR[compute_capability]
     found = [PerCycle(precision="fp32", engine="vector", accumulate="fp32", operations=fp32)]
     if fp64:
@@ -123,7 +125,7 @@ def derive_gpu(
     report none) there is no memory ceiling. Raises UsageError for what ``gpu_rates`` refuses, and for a slice or a share of a GPU.
     """
     if names.parse(name).mig:
-        raise UsageError(f"{name!r} is a slice of a GPU.", hint="Derive it from the whole device with derive_mig.")
+        raise UsageError(f"{name!r} is a MIG slice of a GPU.", hint="Use derive_mig with the whole device.")
     major, minor = compute_capability
     units = f"{multiprocessors} SM"
     origin = f"compute capability {major}.{minor}"
@@ -204,7 +206,7 @@ def core_rates(name: str, isa: tuple[str, ...], model: str = "") -> tuple[PerCyc
     elif "avx" in isa:
         fp32, with_isa = 16, "avx"
     else:
-        raise UsageError(f"what a core of {name!r} does in a cycle is not known from its instruction sets.", hint=_HINT)
+        raise UsageError(f"operations per cycle of {name!r} cannot be derived from its instruction sets.", hint=_HINT)
     found = [
         PerCycle(precision="fp64", engine="vector", accumulate="fp64", operations=fp32 / 2, isa=with_isa),
         PerCycle(precision="fp32", engine="vector", accumulate="fp32", operations=fp32, isa=with_isa),
@@ -257,7 +259,7 @@ def derive_cpu(
 def _arm_rates(name: str, text: str, isa: tuple[str, ...]) -> tuple[PerCycle, ...]:
     fp32, bf16, int8 = (32, 0, 0) if text.startswith("apple ") else _ARM.get(text, (0, 0, 0))
     if not fp32:
-        raise UsageError(f"what a core of {name!r} does in a cycle is not known.", hint=_HINT)
+        raise UsageError(f"operations per cycle of {name!r} are not known.", hint=_HINT)
     found = [
         PerCycle(precision="fp64", engine="vector", accumulate="fp64", operations=fp32 / 2, isa="asimd", unconfirmed=True),
         PerCycle(precision="fp32", engine="vector", accumulate="fp32", operations=fp32, isa="asimd", unconfirmed=True),

@@ -14,7 +14,7 @@ from rooflines.device_specs.catalog import Facts
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import UsageError
 
-_HINT = "Use --ceilings measured, or a file with your own."
+_HINT = "Use --ceilings measured or a JSON file."
 
 
 def known(device: str, *, cores: int | None = None, clock_hz: float | None = None) -> Ceilings:
@@ -46,7 +46,7 @@ def derived(device: str, *, cores: int | None = None, clock_hz: float | None = N
     if kind == "cuda":
         gpu = detect.gpu(int(index or 0))
         if gpu.sm_clock_hz is None:
-            raise UsageError(f"the highest clock of {gpu.name!r} is not known, so nothing can be derived from it.", hint=_HINT)
+            raise UsageError(f"ceilings cannot be derived for {gpu.name!r}: its maximum clock is not known.", hint=_HINT)
         return derive.derive_gpu(
             gpu.name, gpu.compute_capability, gpu.multiprocessors, gpu.sm_clock_hz, gpu.memory_clock_hz, gpu.bus_bits
         )
@@ -55,7 +55,7 @@ def derived(device: str, *, cores: int | None = None, clock_hz: float | None = N
     cpu = detect.cpu()
     cores = cores or min(cpu.physical_cores or 1, len(detect.usable_cpus()))
     if clock_hz is None:
-        raise UsageError(f"deriving the ceilings of {cpu.name!r} needs the clock that its cores sustain, measured.", hint=_HINT)
+        raise UsageError(f"deriving the ceilings of {cpu.name!r} requires a measured sustained clock.", hint=_HINT)
     return derive.derive_cpu(cpu.name, isa=cpu.isa, cores=cores, clock_hz=clock_hz, model=cpu.model)
 
 
@@ -63,9 +63,7 @@ def apple_variant(name: str, gpu_cores: int | None) -> Ceilings:
     """An Apple GPU with as many cores as no sheet has, at the clock of a sheet of the same chip; Apple publishes none."""
     same = catalog.matching(name, Facts(kind="mps"))
     if not same or not gpu_cores:
-        raise UsageError(
-            f"the clock and the cores of the GPU of {name!r} are not known, so nothing can be derived from them.", hint=_HINT
-        )
+        raise UsageError(f"ceilings cannot be derived for {name!r}: the GPU's clock and core count are not known.", hint=_HINT)
     # the nearest sibling, a larger one before a smaller one: its memory is a bound for this one's
     sheet = min((match.sheet for match in same), key=lambda sheet: (sheet.units.count < gpu_cores, abs(sheet.units.count - gpu_cores)))
     clock = next(iter(sheet.clocks.values()))
@@ -79,7 +77,7 @@ def named(device: str) -> tuple[str, Facts]:
     """How its driver calls ``device``, and what is known beside the name. ``device`` must exist."""
     kind, _, index = device.partition(":")
     if not re.fullmatch(r"cpu|cuda|mps", kind):
-        raise UsageError(f"{device!r} is none of cpu, cuda and mps.")
+        raise UsageError(f"unknown device type {device!r}; expected cpu, cuda or mps.")
     if kind == "cuda":
         import torch
 

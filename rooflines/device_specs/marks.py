@@ -13,8 +13,8 @@ THROTTLED = "throttled"
 MARKS = {
     UNCONFIRMED: "no second round came within 5 % of the best",
     DISTURBED: "other processes used the same cores, so it may be too low",
-    CONTRADICTS: "it breaks a law that holds between figures, so it may be too low",
-    THROTTLED: "the device ran below the clock that it was asked for",
+    CONTRADICTS: "it contradicts another figure, so it may be too low",
+    THROTTLED: "the device ran below the requested clock",
 }
 
 

@@ -61,7 +61,7 @@ def measure(
     progress = progress or _silent
     target = _device(device)
     if sustained_s is not None and target.type != "cuda":
-        raise UsageError(f"sustained figures are measured on CUDA devices, not on {target}.", hint="Leave --sustained out.")
+        raise UsageError(f"sustained rates are measured on CUDA devices only; the device is {target}.", hint="Remove --sustained.")
     full = full or sustained_s is not None
     threads = max(1, threads or torch.get_num_threads()) if target.type == "cpu" else None
     facts = _facts(target, threads, budget_s)
@@ -106,18 +106,18 @@ def _device(name: str) -> torch.device:
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if count == 0:
             raise DeviceError(
-                f'"{name}" was asked for, but torch {torch.__version__} sees no GPU.',
+                f'"{name}" is not available: torch {torch.__version__} finds no GPU.',
                 hint="Use --device cpu, or install a CUDA build of torch and check that nvidia-smi lists the GPU.",
             )
         index = torch.cuda.current_device() if device.index is None else device.index
         if index >= count:
-            raise DeviceError(f'"{name}" was asked for, but the last GPU is cuda:{count - 1}.', hint=f"torch sees {count}.")
+            raise DeviceError(f'"{name}" is not available: the last GPU is cuda:{count - 1}.', hint=f"torch finds {count}.")
         return torch.device("cuda", index)
     if device.type == "mps":
         if not torch.backends.mps.is_available():
-            raise DeviceError(f'"{name}" was asked for, but torch sees no Apple GPU.', hint="Use --device cpu.")
+            raise DeviceError(f'"{name}" is not available: torch finds no Apple GPU.', hint="Use --device cpu.")
         return torch.device("mps")
-    raise DeviceError(f'"{name}" is a device that rooflines cannot measure.', hint=kinds)
+    raise DeviceError(f'"{name}" cannot be measured.', hint=kinds)
 
 
 def _facts(device: torch.device, threads: int | None, budget_s: float | None) -> dict[str, Any]:

@@ -122,7 +122,7 @@ class _Memory:
         size = min(wanted, detect.memory_available_bytes() // 4)
         self.detail = f"{binary_bytes(size)} in segments"
         if size < wanted:
-            self.detail += f" (memory is short: {binary_bytes(wanted)} would be needed)"
+            self.detail += f" (not enough memory: {binary_bytes(wanted)} needed)"
         elements = _whole(size // 8 // team.size, _SEGMENTS * stream.granule())
         self.slices = [stream.aligned(elements) for _ in range(team.size)]
         team.run([partial(own.fill, 1.0) for own in self.slices])
@@ -267,7 +267,7 @@ def _int8(plan: Plan, threads: int) -> None:
         reference = cpu_reference(small)
         usable = [name for name, product in int8.products(small).items() if not emulated(small, product, reference)]
     if not usable:
-        plan.progress("GEMM int8: not available, or emulated")
+        plan.progress("GEMM int8: not available or emulated")
         return
 
     def make(name: str, shape: matmul.Shape) -> tuple[Run, float]:
@@ -290,7 +290,7 @@ def _dispatch(plan: Plan, full: bool) -> None:
     if full:
         kinds += [("NumPy", "numpy.negative", dispatch.ufunc), ("Numba", "a compiled function", dispatch.compiled_function)]
     for variant, what, make in kinds:
-        way = Way(f"{what} on one element less the Python call around it, processor time", ready(make(), 1))
+        way = Way(f"{what} on one element less the surrounding Python call, CPU time", ready(make(), 1))
         plan.figure(way, kind="latency", name="operator dispatch", unit="s", variant=variant)
 
 

@@ -77,7 +77,7 @@ def _ours(plan: Plan, device: torch.device, facts: detect.Gpu) -> bool:
             measure_kernels.fma(plan, device, precision)
     elif torch.version.hip is None:
         extra = f"cuda{(torch.version.cuda or '12').split('.')[0]}"
-        plan.progress(f"CUDA kernels: left out ({why_not}); memory by torch. pip install 'rooflines[{extra}]' may help")
+        plan.progress(f"CUDA kernels: skipped ({why_not}); memory is measured with torch. pip install 'rooflines[{extra}]' may help")
         derived_fp32(plan, facts)
     return not why_not
 

@@ -48,7 +48,7 @@ def unusable(device: torch.device) -> str:
         launcher(cuda_stream.copy, 4, 32, _array(source), _array(target), source.numel() // 4)()
         torch.cuda.synchronize(device)
         if not torch.equal(source, target):
-            return "a copy by a Numba kernel came out wrong"
+            return "a copy by a Numba kernel gave wrong results"
     except Exception as error:  # every version of Numba, toolkit and driver fails in its own way
         return (str(error).strip().splitlines() or [type(error).__name__])[0].strip() or type(error).__name__
     return ""

@@ -65,7 +65,7 @@ def peer_links(plan: Plan, device: torch.device) -> None:
                 plan.figure(Way(f"Tensor.copy_ of {binary_bytes(size)}, {_route(level)}", made), kind="link",
                             name=f"{source.device} to {target.device}", unit="B/s", level=level)  # fmt: skip
         except RuntimeError as error:  # the other one is out of memory, or in exclusive use by another process
-            plan.progress(f"{device} and {other}: left out ({str(error).splitlines()[0]})")
+            plan.progress(f"{device} and {other}: skipped ({str(error).splitlines()[0]})")
 
 
 def copy_bytes(*free: int) -> int:

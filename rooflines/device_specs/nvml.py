@@ -32,11 +32,11 @@ def start_nvml() -> Any:
     try:
         import pynvml
     except ImportError:
-        raise DeviceError("NVML is not usable (pynvml is not installed).", hint="pip install nvidia-ml-py") from None
+        raise DeviceError("NVML is not available (pynvml is not installed).", hint="pip install nvidia-ml-py") from None
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
-        raise DeviceError(f"NVML is not usable ({error}).") from None
+        raise DeviceError(f"NVML is not available ({error}).") from None
     return pynvml
 
 

@@ -186,7 +186,7 @@ class Plan:
         if figure.fields["kind"] == "clock":
             self.clock_hz = said.best.value if said.confirmed else None
         elif figure.above and said.best.value <= max((one.ceiling.value for one in self._of_level(figure.above)), default=0.0):
-            self.progress(f"{figure.name}: left out, {si(said.best.value, figure.fields['unit'])} is not above {figure.above}")
+            self.progress(f"{figure.name}: skipped, {si(said.best.value, figure.fields['unit'])} is not above {figure.above}")
         else:
             self.series += self._series(figure)
 

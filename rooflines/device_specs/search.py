@@ -44,7 +44,7 @@ def search(
         and (min_memory is None or _capacity(match.sheet) >= min_memory)
     ]
     if not found:
-        raise UsageError("no device fits all of that.", hint=_hint(vendor, architecture))
+        raise UsageError("no device matches all of these filters.", hint=_hint(vendor, architecture))
     return tuple(found)
 
 
@@ -87,7 +87,7 @@ def _hint(vendor: str, architecture: str) -> str:
         return f"Vendors: {', '.join(sorted({sheet.vendor for sheet in known}))}."
     if architecture and not any(_alike(architecture, f"{sheet.architecture} {sheet.compute_capability}") for sheet in known):
         return f"Architectures: {', '.join(sorted({sheet.architecture.split()[0] for sheet in known}))}."
-    return "Leave one of the filters out."
+    return "Remove one of the filters."
 
 
 def _has_word(sheet: Sheet, word: str) -> bool:

@@ -72,11 +72,11 @@ class Rate(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         unit, other = ("top_per_s", "tflop_per_s") if self.precision == "int8" else ("tflop_per_s", "top_per_s")
         if getattr(self, unit) is None or getattr(self, other) is not None:
-            raise ValueError(f"a rate of {self.precision} is given as `{unit}`, and only so")
+            raise ValueError(f"a rate of {self.precision} must be given as `{unit}` only")
         if (self.per_cycle is None) == bool(self.clock):
-            raise ValueError("`per_cycle` and `clock` are given together or not at all")
+            raise ValueError("`per_cycle` and `clock` must be given together")
         if self.derived and self.per_cycle is None:
-            raise ValueError("a `derived` rate needs `per_cycle` and `clock`")
+            raise ValueError("a `derived` rate requires `per_cycle` and `clock`")
 
     @property
     def per_second(self) -> float:
@@ -107,7 +107,7 @@ class Memory(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         if self.capacity_gb is not None and self.capacities_gb is not None:
-            raise ValueError("`capacity_gb` and `capacities_gb` exclude each other")
+            raise ValueError("`capacity_gb` and `capacities_gb` cannot be combined")
 
     @property
     def level(self) -> str:
@@ -210,7 +210,7 @@ class Sheet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def __post_init__(self) -> None:
         for name in self.names:
             if not names.parse(name).text:
-                raise ValueError(f"`names` has {name!r}, which names no device")
+                raise ValueError(f"`names` contains {name!r}, which is not a device name")
         for rate in self.compute:
             if rate.clock and rate.clock not in self.clocks:
                 raise ValueError(f"`compute` refers to the clock {rate.clock!r}, which is not in `clocks`")
@@ -219,7 +219,9 @@ class Sheet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             raise ValueError("`compute` gives the same precision, engine and accumulate type twice")
         used = {key for figure in self.figures() for key in figure.source}
         for key in sorted(used ^ set(self.sources)):
-            raise ValueError(f"the source {key!r} is " + ("not in `sources`" if key in used else "in `sources` but no figure has it"))
+            raise ValueError(
+                f"the source {key!r} is " + ("not in `sources`" if key in used else "in `sources` but not used by any figure")
+            )
 
     def figures(self) -> tuple[Figure, ...]:
         """Every figure of the sheet that it gives."""
@@ -253,7 +255,7 @@ def read_sheet(path: Path, title: str = "") -> Sheet:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DataError(f"the data sheet {title} is not TOML: {error}.") from None
     except msgspec.ValidationError as error:
-        raise DataError(f"the data sheet {title} does not fit: {error}.") from None
+        raise DataError(f"the data sheet {title} is not valid: {error}.") from None
 
 
 def _base(value: float, factor: float) -> float:

@@ -34,9 +34,7 @@ def add(path: Path) -> tuple[Sheet, Path]:
     """
     sheet = read_sheet(path, title=repr(str(path)))
     if not sheet.names:
-        raise UsageError(
-            f"the data sheet {str(path)!r} has no `names`, so nothing would find it.", hint="Give the name the driver prints."
-        )
+        raise UsageError(f"the data sheet {str(path)!r} has no `names`.", hint="Add the name that the driver reports.")
     directory = config_directory()
     target = directory / f"{_slug(sheet.name)}.toml"
     for other in _files():
@@ -44,15 +42,16 @@ def add(path: Path) -> tuple[Sheet, Path]:
             theirs = _read(other, other.stat().st_mtime_ns)
             if theirs.name != sheet.name and (shared := _keys(theirs) & _keys(sheet)) and not _told_apart(theirs, sheet):
                 raise UsageError(
-                    f"your sheet {theirs.name!r} matches {min(shared)!r} already, with as many {sheet.units.name}s and as much memory.",
-                    hint=f"Take it out first: rooflines devices --remove {theirs.name!r}",
+                    f"the user data sheet {theirs.name!r} already matches {min(shared)!r} with the same number of {sheet.units.name}s "
+                    "and the same memory.",
+                    hint=f"Remove it first: rooflines devices --remove {theirs.name!r}",
                 )
     try:
         _write(target, path.read_bytes())
     except OSError as error:
         raise OutputError(
-            f"cannot keep the sheet in {str(directory)!r}: {error.strerror or error}.",
-            hint="ROOFLINES_CONFIG_DIR names another directory.",
+            f"cannot save the data sheet in {str(directory)!r}: {error.strerror or error}.",
+            hint="Set ROOFLINES_CONFIG_DIR to another directory.",
         ) from None
     return sheet, target
 
@@ -67,7 +66,7 @@ def remove(name: str) -> Path:
         if path.stem == name.removesuffix(".toml"):
             return _unlink(path)
     own = ", ".join(path.stem for path in _files())
-    raise UsageError(f"no sheet of your own is called {name!r}.", hint=f"There are: {own}." if own else "There are none.")
+    raise UsageError(f"no user data sheet is named {name!r}.", hint=f"There are: {own}." if own else "There are none.")
 
 
 def _files() -> list[Path]:
@@ -78,7 +77,7 @@ def _kept(path: Path) -> Sheet:
     try:
         return _read(path, path.stat().st_mtime_ns)
     except DataError as error:
-        hint = f"Correct it, or take it out with: rooflines devices --remove {path.stem}"
+        hint = f"Fix it or remove it: rooflines devices --remove {path.stem}"
         raise DataError(error.message, hint=hint) from None
 
 

@@ -15,7 +15,7 @@ from rooflines.profiler.workloads.options import find_device
 # A full set of figures takes less than a minute, and eight GPUs one after the other eight.
 _PATIENCE_S = 600
 
-_CHOICES = "Choices: measured, spec, a device name (rooflines devices lists them), or a JSON file with ceilings."
+_CHOICES = "Use measured, spec, a device name (see rooflines devices) or a JSON file with ceilings."
 
 GivenCeilings = Callable[[Run, bool, Progress], Ceilings]
 
@@ -52,7 +52,7 @@ def file_or_device(choice: str, recorded: Environment | None = None) -> Ceilings
 
         return load_file(path)
     if path.suffix == ".json" or len(path.parts) > 1:
-        raise UsageError(f"--ceilings {choice!r} is no file.", hint=_CHOICES)
+        raise UsageError(f"--ceilings {choice!r}: file not found.", hint=_CHOICES)
     from rooflines.device_specs import catalog, search
 
     units, memory = (recorded.device_units, recorded.device_memory_bytes) if recorded is not None else (None, None)
@@ -62,7 +62,7 @@ def file_or_device(choice: str, recorded: Environment | None = None) -> Ceilings
             return catalog.look_up(choice, multiprocessors=units)
     except UsageError as error:
         raise UsageError(
-            f"--ceilings {choice!r} is no file and names no single device: {error.message}", hint=f"{error.hint} {_CHOICES}"
+            f"--ceilings {choice!r} is neither a file nor a single device: {error.message}", hint=f"{error.hint} {_CHOICES}"
         ) from None
     return catalog.ceilings_of(match.sheet, match.sheet.name, user=match.user)
 
@@ -71,7 +71,7 @@ def measured_ceilings(device: str, threads: int | None, *, remeasure: bool, prog
     """Those of ``device`` here, from the cache or measured now."""
     from rooflines.device_specs.measure import measure
 
-    progress.stage("measuring this device's ceilings (cached afterwards)", None)
+    progress.stage("measuring ceilings (cached for later runs)", None)
     # The run was made on the device as it is: what keeps it busy is said of the ceilings and does not refuse the run.
     with _alone():
         return measure(device, threads=threads, force=True, remeasure=remeasure, progress=lambda text: progress.stage(text, None))
@@ -127,8 +127,8 @@ def known_ceilings(device: str, recorded: Environment | None) -> Ceilings:
 def sheet_of(environment: Environment) -> tuple[Ceilings | None, str]:
     """The data sheet's ceilings of the device that a trace names, or why there are none."""
     if not environment.device_name:
-        return None, "the trace does not name the device that it was recorded on, so nothing is judged: give its name as --ceilings"
+        return None, "the trace does not name its device, so no ceilings apply: use --ceilings DEVICE"
     try:
         return known_ceilings(environment.device, environment), ""
     except UsageError as error:
-        return None, f"{error.message.removesuffix('.')}, so nothing is judged: give a device or a file as --ceilings"
+        return None, f"{error.message.removesuffix('.')}, so no ceilings apply: use --ceilings DEVICE or FILE"

@@ -61,8 +61,8 @@ def compare_all(
         if comparison.unlike and not anyway:
             facts = ", ".join(f"{fact.name} {fact.before!r} and {fact.after!r}" for fact in comparison.unlike)
             raise UsageError(
-                f"{baseline[1]!r} and {side[1]!r} ran under unlike conditions: {facts}.",
-                hint="Their times say little about each other; --anyway (anyway=True) compares them all the same.",
+                f"{baseline[1]!r} and {side[1]!r} ran under different conditions: {facts}.",
+                hint="Use --anyway (anyway=True) to compare them anyway.",
             )
         comparisons.append(comparison)
     return comparisons

@@ -108,7 +108,7 @@ def attach(
     """
     check_period(period_s)
     if duration_s is not None and not duration_s > 0:
-        raise UsageError(f"the duration must be positive, not {duration_s!r} s.", hint="For example: --duration 60")
+        raise UsageError(f"the duration must be positive, got {duration_s!r} s.", hint="For example: --duration 60")
     process, program, notes = _find_process(pid)
     chosen = choose_gpus(gpus)
     directory = output or default_directory(program, "monitor")
@@ -170,7 +170,7 @@ def report_monitored(
             written["tensorboard"] = monitor_tensorboard.write(analysis, monitored.samples, directory)
     except OSError as error:
         raise OutputError(
-            f"cannot write the reports in {str(directory)!r}: {error.strerror or error}.", hint="Is the disk full?"
+            f"cannot write the reports in {str(directory)!r}: {error.strerror or error}.", hint="Check that the disk is not full."
         ) from None
     return written
 
@@ -180,7 +180,9 @@ def check_monitor_formats(formats: Iterable[str]) -> tuple[str, ...]:
     chosen = tuple(dict.fromkeys(formats))
     unknown = [name for name in chosen if name not in MONITOR_FORMATS]
     if unknown:
-        raise UsageError(f"there is no {unknown[0]!r} report of a program.", hint=f"Choose from {', '.join(MONITOR_FORMATS)}.")
+        raise UsageError(
+            f"unknown report format {unknown[0]!r} for a monitored program.", hint=f"Choose from {', '.join(MONITOR_FORMATS)}."
+        )
     return chosen
 
 
@@ -192,7 +194,7 @@ def choose_gpus(choice: str) -> Mapping[str, str] | None:
         return {}
     names = [name for part in choice.split(",") if (name := part.strip())]
     if not names:
-        raise UsageError(f"--gpus {choice!r} names no GPU.", hint="Give all, none, or numbers or UUIDs: --gpus 0,2")
+        raise UsageError(f"--gpus {choice!r} is not a list of GPUs.", hint="Use all, none, or numbers or UUIDs: --gpus 0,2")
     from rooflines.device_specs.nvml import find_gpu, is_slice, start_nvml
     from rooflines.profiler.samplers.nvml import all_gpus
 
@@ -202,7 +204,7 @@ def choose_gpus(choice: str) -> Mapping[str, str] | None:
         chosen = {}
         for name in names:
             if name.isdecimal() and int(name) >= count:
-                raise DeviceError(f"there is no GPU {name}: NVML sees {count}.", hint="nvidia-smi -L lists them.")
+                raise DeviceError(f"GPU {name} not found: NVML finds {count}.", hint="List GPUs with nvidia-smi -L.")
             try:
                 handle = find_gpu(nvml, int(name) if name.isdecimal() else name)
                 uuid = nvml.nvmlDeviceGetUUID(handle)
@@ -213,7 +215,7 @@ def choose_gpus(choice: str) -> Mapping[str, str] | None:
                     key = f"gpu{nvml.nvmlDeviceGetIndex(handle)}"
                 chosen[key] = uuid
             except nvml.NVMLError as error:
-                raise DeviceError(f"NVML does not know GPU {name!r}: {error}.", hint="nvidia-smi -L lists them.") from None
+                raise DeviceError(f"GPU {name!r} not found by NVML: {error}.", hint="List GPUs with nvidia-smi -L.") from None
         return chosen
     finally:
         nvml.nvmlShutdown()
@@ -225,10 +227,10 @@ def _traced(command: Sequence[str], output: Path) -> list[str]:
 
     example = "For example: rooflines monitor --python-memory -- python train.py"
     if not Path(command[0]).name.startswith("python"):
-        raise UsageError(f"--python-memory is for Python, and {command[0]!r} is no interpreter of it.", hint=example)
+        raise UsageError(f"--python-memory requires a Python command; {command[0]!r} is not a Python interpreter.", hint=example)
     traced = traced_command(command, str(output))
     if traced is None:
-        raise UsageError("--python-memory needs a script, -m or -c behind the interpreter.", hint=example)
+        raise UsageError("--python-memory requires a script, -m or -c after the interpreter.", hint=example)
     return traced
 
 
@@ -241,9 +243,9 @@ def _finish(
     notes = [*facts.notes, *journal.problems, *([failure] if failure else [])]
     memory = read_python_memory(directory / PYTHON_MEMORY_FILE) if python_memory else None
     if python_memory and memory is None:
-        notes.append("Python's allocations are not known: the interpreter was ended before it could write them.")
+        notes.append("Python allocations are not available: the interpreter was killed before it wrote them.")
     elif memory is not None and not memory.ended:
-        notes.append("Python's allocations are those of the last look: the interpreter was ended without its exit handlers.")
+        notes.append("Python allocations are those of the last snapshot: the interpreter ended without running its exit handlers.")
     facts = msgspec.structs.replace(
         facts,
         status="complete",
@@ -273,26 +275,28 @@ def _find_process(pid: int) -> tuple[psutil.Process, str, tuple[str, ...]]:
     except psutil.AccessDenied:
         raise _not_ours(pid) from None
     except (psutil.NoSuchProcess, ValueError, OverflowError):
-        raise UsageError(f"there is no process {pid}.", hint="ps -e lists them; rooflines monitor -- COMMAND starts one.") from None
+        raise UsageError(
+            f"process {pid} not found.", hint="List processes with ps -e, or start one: rooflines monitor -- COMMAND"
+        ) from None
     try:
         process.memory_info()
         program = program_name(process.cmdline() or [process.name()])
     except psutil.AccessDenied:
         raise _not_ours(pid) from None
     except psutil.NoSuchProcess:
-        raise UsageError(f"process {pid} has just ended.") from None
+        raise UsageError(f"process {pid} has already ended.") from None
     notes = []
     try:
         process.memory_full_info()
     except psutil.AccessDenied:
-        notes.append(f"Process {pid} belongs to {process.username()}: what it does not share (USS) and its I/O are not ours to read.")
+        notes.append(f"Process {pid} belongs to {process.username()}: its unique memory (USS) and I/O are not readable.")
     except psutil.NoSuchProcess:
         pass
     return process, program, tuple(notes)
 
 
 def _not_ours(pid: int) -> UsageError:
-    return UsageError(f"process {pid} belongs to somebody else, and nothing of it may be read.", hint="Ask as its owner, or as root.")
+    return UsageError(f"process {pid} belongs to another user and cannot be read.", hint="Run as its owner or as root.")
 
 
 def _watch(process: psutil.Process, sampler: SamplerProcess, duration_s: float | None) -> None:

@@ -60,11 +60,11 @@ def analyze_trace(
     """What the trace in ``path`` says of its run, and the analysis; the parameters are those of ``analyze``."""
     progress = progress or Silent()
     if not is_url(path) and not os.path.exists(path):
-        raise TraceError(f"no such run or trace: {str(path)!r}.", hint="Give a run directory, a trace's file, or its URL.")
+        raise TraceError(f"no such run or trace: {str(path)!r}.", hint="Give a run directory, or a trace as a file or URL.")
     progress.stage("reading the trace", None)
     trace = whole_part(read_trace(path, memory_limit_bytes=memory_limit_bytes, partial=partial))
     run = run_of_trace(path, trace, default_command())
-    progress.stage("analysing", None)
+    progress.stage("analyzing", None)
     if ceilings is not None:
         judges: Ceilings | None = given_ceilings(ceilings, run.facts.environment.device, recorded=run.facts.environment)(
             run, False, progress
@@ -100,7 +100,8 @@ def read_analysis(
         if found:
             if ceilings is not None:
                 raise UsageError(
-                    f"{str(source)!r} is an analysis, which --ceilings cannot judge anew.", hint="Give the run or the trace itself."
+                    f"{str(source)!r} is an analysis; --ceilings requires the run or trace.",
+                    hint="Give the run directory or the trace.",
                 )
             return _stored_analysis(Path(source), found)
         if not is_directory(source):
@@ -127,7 +128,7 @@ def _stored_schema(source: Path | str) -> str:
 def _stored_analysis(path: Path, schema: str) -> Analysis:
     if schema != ANALYSIS_SCHEMA:
         raise DataError(
-            f"{str(path)!r} has schema {schema!r}, and what is compared is {ANALYSIS_SCHEMA!r}.",
+            f"{str(path)!r} has schema {schema!r}; this version compares {ANALYSIS_SCHEMA!r}.",
             hint="Give the run directory, a trace, or an analysis.json of this version.",
         )
     try:
@@ -135,7 +136,7 @@ def _stored_analysis(path: Path, schema: str) -> Analysis:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DataError(f"the analysis {str(path)!r} is corrupt: {error}.", hint="Write it again with 'rooflines analyze'.") from None
     except OSError as error:
-        raise DataError(f"cannot read {str(path)!r}: {error.strerror or error}.", hint="Check who may read it.") from None
+        raise DataError(f"cannot read {str(path)!r}: {error.strerror or error}.", hint="Check the file's permissions.") from None
 
 
 def default_command() -> str:

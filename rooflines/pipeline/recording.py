@@ -43,9 +43,7 @@ MEASUREMENTS_MOST = 3
 _RAISED = 1.01
 
 
-MEASURED_AGAIN = (
-    "the ceilings were measured more than once, because operators had been faster than they allowed; the best of each counts"
-)
+MEASURED_AGAIN = "the ceilings were measured more than once because operators exceeded them; the best of each counts"
 
 
 def profile(
@@ -109,7 +107,10 @@ def _prepare(model: Any, inputs: Any, options: Options, name: str) -> Prepared:
     import torch
 
     if inputs is not None and not isinstance(model, torch.nn.Module):
-        raise UsageError(f"inputs were given with {name!r}.", hint="Only a module takes inputs; a name or a step function has its own.")
+        raise UsageError(
+            f"inputs cannot be combined with {name!r}.",
+            hint="Only modules take inputs; named models and step functions provide their own.",
+        )
     try:
         if isinstance(model, str):
             return prepare(model, options)
@@ -220,7 +221,9 @@ def _check_module(module: str) -> str:
     finally:
         sys.path.remove(os.getcwd())
     if found is None:
-        raise WorkloadError(f"no module named {module!r}.", hint="Give its name as for python -m, from the directory that holds it.")
+        raise WorkloadError(
+            f"no module named {module!r}.", hint="Give the name as for python -m and run from the directory that contains it."
+        )
     return module
 
 
@@ -232,8 +235,8 @@ def _finish(run: Run, given: GivenCeilings, formats: Sequence[str], *, remeasure
         report(run, formats, analysis=analysis, progress=progress)
     except KeyboardInterrupt:
         raise Interrupted(
-            f"interrupted after the run was recorded; it is in {str(run.directory)!r}.",
-            hint=f"rooflines report {run.directory} writes its reports.",
+            f"interrupted after recording; the run is in {str(run.directory)!r}.",
+            hint=f"Write its reports: rooflines report {run.directory}",
         ) from None
     return run
 
@@ -251,7 +254,7 @@ def _settle_ceilings(run: Run, progress: Progress) -> tuple[Run, Analysis]:
         ceilings = run.facts.ceilings
         if settings.ceilings != "measured" or ceilings is None or ceilings.measurements >= MEASUREMENTS_MOST or not excess:
             break
-        progress.stage("operators beat the ceilings: measuring these again", None)
+        progress.stage("some operators exceed the ceilings: measuring those ceilings again", None)
         better = measured_ceilings(environment.device, environment.threads, remeasure=True, progress=progress)
         notes = tuple(dict.fromkeys((*run.facts.notes, MEASURED_AGAIN)))
         facts = msgspec.structs.replace(run.facts, ceilings=better, notes=notes)
@@ -330,6 +333,6 @@ def add_ceilings(run: Run, chosen: GivenCeilings, *, remeasure: bool = False, pr
 def check_steps(steps: int | None, warmup: int | None) -> None:
     """Raise UsageError for a number of steps that makes no run."""
     if steps is not None and steps < 1:
-        raise UsageError(f"--steps must be at least 1, got {steps}.", hint="Leave it out to let the step times decide.")
+        raise UsageError(f"--steps must be at least 1, got {steps}.", hint="Omit it to choose from the step times.")
     if warmup is not None and warmup < 0:
-        raise UsageError(f"--warmup must not be negative, got {warmup}.", hint="Leave it out to let the step times decide.")
+        raise UsageError(f"--warmup must not be negative, got {warmup}.", hint="Omit it to choose from the step times.")

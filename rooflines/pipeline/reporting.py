@@ -32,7 +32,7 @@ def report(
     progress = progress or Silent()
     directory = run.directory
     if analysis is None:
-        progress.stage("analysing", None)
+        progress.stage("analyzing", None)
         analysis = _analyze(run)
     written: dict[str, Path] = {}
     try:
@@ -48,7 +48,7 @@ def report(
                 written[name] = _WRITERS[name](analysis, run)
     except OSError as error:
         raise OutputError(
-            f"cannot write the reports in {str(directory)!r}: {error.strerror or error}", hint="Is the disk full?"
+            f"cannot write the reports in {str(directory)!r}: {error.strerror or error}", hint="Check that the disk is not full."
         ) from None
     return written
 

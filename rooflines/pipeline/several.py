@@ -61,12 +61,12 @@ def analyze_ranks(
     from rooflines.roofline.ranks.readers import read_ranks
 
     if jobs is not None and jobs < 1:
-        raise UsageError(f"--jobs must be at least 1, got {jobs}.", hint="Leave it out to use all processors.")
+        raise UsageError(f"--jobs must be at least 1, got {jobs}.", hint="Omit it to use all processors.")
     progress = progress or Silent()
     traces = find_sources(sources)
-    progress.stage(f"reading the traces of {len(traces)} ranks", len(traces))
+    progress.stage(f"reading traces of {len(traces)} ranks", len(traces))
     parts = read_ranks(traces, jobs=jobs, dask=dask, partial=partial, memory_limit_bytes=memory_limit_bytes, done=progress.advance)
-    progress.stage("matching their collectives", None)
+    progress.stage("matching collectives", None)
     return analyze_parts(parts)
 
 
@@ -94,7 +94,7 @@ def report_ranks(
             (directory / "collectives.csv").write_text(tables.collectives_csv(analysis), encoding="utf-8")
     except OSError as error:
         raise OutputError(
-            f"cannot write the reports in {str(directory)!r}: {error.strerror or error}", hint="Is the disk full?"
+            f"cannot write the reports in {str(directory)!r}: {error.strerror or error}", hint="Check that the disk is not full."
         ) from None
     return written
 
@@ -104,7 +104,7 @@ def check_ranks_formats(formats: Iterable[str]) -> tuple[str, ...]:
     chosen = check_formats(formats)
     unknown = [name for name in chosen if name not in RANKS_FORMATS]
     if unknown:
-        raise UsageError(f"there is no {unknown[0]} report of several ranks.", hint=f"Choose from {', '.join(RANKS_FORMATS)}.")
+        raise UsageError(f"unknown report format {unknown[0]!r} for several ranks.", hint=f"Choose from {', '.join(RANKS_FORMATS)}.")
     return chosen
 
 
@@ -122,5 +122,5 @@ def _ranks_of_job(directory: Path) -> list[str]:
 def _trace_of_run(source: Path | str) -> str:
     run = load(source)
     if run.trace_path is None:
-        raise UsageError(f"the run {str(source)!r} has no trace.", hint="Leave it out, or record it again.")
+        raise UsageError(f"the run {str(source)!r} has no trace.", hint="Remove it from the list or record it again.")
     return str(run.trace_path)

@@ -64,10 +64,10 @@ def check_directory(directory: Path) -> None:
             if entries:
                 raise OutputError(
                     f"the output directory {str(directory)!r} is not empty ({entries} {'entry' if entries == 1 else 'entries'}).",
-                    hint="Give another --output, or empty it; a run never overwrites another.",
+                    hint="Choose another --output or empty the directory. Runs are never overwritten.",
                 )
         elif directory.exists():
-            raise OutputError(f"the output {str(directory)!r} is a file, not a directory.", hint="Give another --output.")
+            raise OutputError(f"the output {str(directory)!r} is a file, not a directory.", hint="Choose another --output.")
         nearest = directory
         while not nearest.exists():
             nearest = nearest.parent
@@ -75,7 +75,7 @@ def check_directory(directory: Path) -> None:
             pass
     except OSError as error:
         raise OutputError(
-            f"the output directory {str(directory)!r} cannot be written: {error.strerror or error}.", hint="Give another --output."
+            f"cannot write the output directory {str(directory)!r}: {error.strerror or error}.", hint="Choose another --output."
         ) from None
 
 
@@ -86,7 +86,7 @@ def create_directory(directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(
-            f"the output directory {str(directory)!r} cannot be made: {error.strerror or error}.", hint="Give another --output."
+            f"cannot create the output directory {str(directory)!r}: {error.strerror or error}.", hint="Choose another --output."
         ) from None
 
 
@@ -104,7 +104,8 @@ def write_record(path: Path, facts: object, samples: Sequence[DeviceSample], wha
             write_json(path, facts)
     except OSError as error:
         raise OutputError(
-            f"cannot write {what} in {str(path.parent)!r}: {error.strerror or error}.", hint="Is the disk full, or the directory gone?"
+            f"cannot write {what} in {str(path.parent)!r}: {error.strerror or error}.",
+            hint="Check that the directory exists and the disk is not full.",
         ) from None
 
 
@@ -125,7 +126,7 @@ def read_facts(path: Path, kind: type[T], schema: str, *, what: str, again: str)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RunError(f"{what} is corrupt: {path.name}: {error}.", hint=f"{again[0].upper()}{again[1:]}.") from None
     except OSError as error:
-        raise RunError(f"cannot read {str(path)!r}: {error.strerror or error}.", hint="Check who may read it.") from None
+        raise RunError(f"cannot read {str(path)!r}: {error.strerror or error}.", hint="Check the file's permissions.") from None
 
 
 def stored_samples(directory: Path, *, what: str) -> Journal:
@@ -137,7 +138,7 @@ def stored_samples(directory: Path, *, what: str) -> Journal:
         try:
             samples = read_samples(directory / SAMPLES_FILE)
         except OSError as error:
-            hint = f"Delete {SAMPLES_FILE}; the rest stays usable."
+            hint = f"Delete {SAMPLES_FILE}; the rest of the run stays usable."
             raise RunError(f"{what} is corrupt: {SAMPLES_FILE}: {error}.", hint=hint) from None
         return Journal(started=True, samples=tuple(samples), counters=(), fields={}, problems=())
     return read_journal(directory / JOURNAL_FILE)

@@ -74,7 +74,7 @@ def torch_package() -> Check:
 
 
 def torchvision() -> Check | None:
-    return _importable("torchvision", "torchvision", "pip install torchvision", "its models by name")
+    return _importable("torchvision", "torchvision", "pip install torchvision", "torchvision models by name")
 
 
 def numba() -> Check | None:
@@ -111,7 +111,7 @@ def cpu() -> Check:
     detail = ", ".join(fact for fact in facts if fact)
     quota = cpu_quota()
     if quota is not None and quota < min(threads, usable):
-        return Check(name="CPU", status="limited", detail=f"{detail}; this container may use {quota:g} cores at a time")
+        return Check(name="CPU", status="limited", detail=f"{detail}; limited to {quota:g} cores by the container")
     variable = next((name for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS") if name in os.environ), None)
     if variable and cores and threads < min(cores, usable):
         detail = f"{detail}, because {variable}={os.environ[variable]}"
@@ -131,9 +131,9 @@ def cpu_quota(path: Path = _CPU_QUOTA) -> float | None:
 def cpu_clock(cpufreq: Path = _CPUFREQ) -> Check:
     frequency_hz = cpu_frequency_hz()
     if frequency_hz is None:
-        return Check(name="CPU clock", status="missing", detail="the system does not tell it: throttling stays unseen")
+        return Check(name="CPU clock", status="missing", detail="not reported by the system: throttling cannot be detected")
     if platform.system() == "Linux" and not cpufreq.is_dir():
-        detail = f"{si(frequency_hz, 'Hz')} as rated, no cpufreq (a virtual machine?): throttling stays unseen"
+        detail = f"{si(frequency_hz, 'Hz')} rated, no cpufreq (a virtual machine?): throttling cannot be detected"
         return Check(name="CPU clock", status="limited", detail=detail)
     return Check(name="CPU clock", status="ok", detail=f"{si(frequency_hz, 'Hz')} now")
 
@@ -143,10 +143,10 @@ def cpu_power(powercap: Path = POWERCAP) -> Check | None:
         return None
     counters = package_counters(powercap)
     if not counters:
-        return Check(name="CPU power", status="missing", detail="this kernel shows no RAPL energy counters")
+        return Check(name="CPU power", status="missing", detail="the kernel provides no RAPL energy counters")
     if not all(os.access(counter, os.R_OK) for counter in counters):
         fix = "sudo chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj"
-        return Check(name="CPU power", status="limited", detail="RAPL energy counters are for root only", fix=fix)
+        return Check(name="CPU power", status="limited", detail="RAPL energy counters are readable by root only", fix=fix)
     return Check(
         name="CPU power", status="ok", detail=f"RAPL counters of {len(counters)} CPU package{'s' if len(counters) > 1 else ''}"
     )
@@ -199,12 +199,12 @@ def why_no_cuda(driver: Driver, built: str | None, told: str) -> Check:
     if built is None:
         return missing(detail="torch is built without CUDA", fix=reinstall)
     if driver.cuda and int(built.split(".")[0]) > driver.cuda[0]:
-        detail = f"driver {driver.version} runs CUDA up to {_dotted(driver.cuda)}, torch is built for {built}"
-        return missing(detail=f"{detail}: update the driver or", fix=reinstall)
+        detail = f"driver {driver.version} supports CUDA up to {_dotted(driver.cuda)}, torch is built for {built}"
+        return missing(detail=f"{detail}: update the driver, or", fix=reinstall)
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
-        return missing(detail=f"no device is left by CUDA_VISIBLE_DEVICES={visible!r}", fix="unset CUDA_VISIBLE_DEVICES")
-    return missing(detail=told or f"driver {driver.version} is there, but torch finds no device")
+        return missing(detail=f"CUDA_VISIBLE_DEVICES={visible!r} hides all devices", fix="unset CUDA_VISIBLE_DEVICES")
+    return missing(detail=told or f"driver {driver.version} is installed, but torch finds no device")
 
 
 def cupy() -> Check | None:
@@ -221,7 +221,9 @@ def device_trace() -> Check:
 
     recorded = sorted(activity.name for activity in torch.profiler.supported_activities())  # type: ignore[no-untyped-call]
     if torch.cuda.is_available() and "CUDA" not in recorded:
-        return Check(name="Tracing", status="limited", detail=f"Kineto records {', '.join(recorded)} only: no CUPTI in this torch")
+        return Check(
+            name="Tracing", status="limited", detail=f"Kineto records {', '.join(recorded)} only: torch is built without CUPTI"
+        )
     return Check(name="Tracing", status="ok" if recorded else "missing", detail=f"Kineto records {', '.join(recorded) or 'nothing'}")
 
 
@@ -236,7 +238,7 @@ def hardware_counters(parameters: Path = _NVIDIA_PARAMETERS) -> Check | None:
         return Check(name="GPU counters", status="ok", detail="readable by this user")
     option = "options nvidia NVreg_RestrictProfilingToAdminUsers=0"
     fix = f"echo {option} | sudo tee /etc/modprobe.d/nvidia-profiling.conf"
-    return Check(name="GPU counters", status="limited", detail="for administrators only; to change it (then reboot):", fix=fix)
+    return Check(name="GPU counters", status="limited", detail="readable by administrators only; to change it (then reboot):", fix=fix)
 
 
 # --- Apple
@@ -248,8 +250,8 @@ def mps() -> Check | None:
     import torch
 
     if torch.backends.mps.is_available():
-        return Check(name="MPS", status="ok", detail="torch can use Apple's GPU")
-    reason = "this macOS or Mac is too old" if torch.backends.mps.is_built() else "torch is built without it"
+        return Check(name="MPS", status="ok", detail="available to torch")
+    reason = "macOS or the Mac is too old" if torch.backends.mps.is_built() else "torch is built without MPS"
     return Check(name="MPS", status="missing", detail=reason)
 
 
@@ -269,7 +271,7 @@ def cache() -> Check:
     if nearest.is_dir() and os.access(nearest, os.W_OK):
         return Check(name="Cache", status="ok", detail=str(directory))
     fix = "export ROOFLINES_CACHE_DIR=/tmp/rooflines"
-    return Check(name="Cache", status="limited", detail=f"{directory} is not writable: ceilings are measured every time", fix=fix)
+    return Check(name="Cache", status="limited", detail=f"{directory} is not writable: ceilings are measured in every run", fix=fix)
 
 
 def ceilings() -> Check:
@@ -284,7 +286,7 @@ def ceilings() -> Check:
     if len(known) == len(devices):
         return Check(name="Ceilings", status="ok", detail=f"measured: {', '.join(known)}")
     absent = ", ".join(device for device in devices if device not in stored)
-    detail = f"not measured yet: {absent}; the first profile does it"
+    detail = f"not measured yet: {absent}; rooflines profile measures them"
     return Check(name="Ceilings", status="limited" if known else "missing", detail=detail, fix="rooflines ceilings")
 
 
@@ -340,13 +342,13 @@ def _guarded(name: str, question: Callable[[], Check | None]) -> Check | None:
         return Check(name=name, status="missing", detail=f"{error.name} is not installed", fix=f"pip install {error.name}")
     except Exception as error:
         reason = str(error) if isinstance(error, DeviceError) else f"{type(error).__name__}: {error}"
-        return Check(name=name, status="limited", detail=f"could not be examined: {reason.splitlines()[0].strip()}")
+        return Check(name=name, status="limited", detail=f"check failed: {reason.splitlines()[0].strip()}")
 
 
 def _at_least(name: str, version: str, numbers: tuple[int, ...], oldest: tuple[int, ...], fix: str) -> Check:
     if numbers >= oldest:
         return Check(name=name, status="ok", detail=version)
-    return Check(name=name, status="limited", detail=f"{version}; rooflines is made for {_dotted(oldest)} or newer", fix=fix)
+    return Check(name=name, status="limited", detail=f"{version}; rooflines requires {_dotted(oldest)} or newer", fix=fix)
 
 
 def _importable(name: str, module: str, fix: str, needed_for: str) -> Check:
@@ -374,7 +376,7 @@ def _cuda_extra(name: str, module: str, driver: Driver) -> Check | None:
     if importlib.util.find_spec(module) is not None:
         return Check(name=name, status="ok", detail="installed")
     extra = "cuda13" if driver.cuda and driver.cuda >= (13, 0) else "cuda12"
-    return Check(name=name, status="missing", detail="needed for our own GPU kernels", fix=f"pip install 'rooflines[{extra}]'")
+    return Check(name=name, status="missing", detail="needed for GPU kernels of rooflines", fix=f"pip install 'rooflines[{extra}]'")
 
 
 def _stored(path: Path) -> Ceilings | None:

@@ -210,8 +210,8 @@ def _checked(device: str) -> str:
     if parsed.type != "cuda":
         return parsed.type
     if not torch.cuda.is_available():
-        raise DeviceError(f"torch cannot use {device!r} on this machine.", hint="'rooflines doctor' says why.")
+        raise DeviceError(f"torch cannot use {device!r} on this machine.", hint="Run 'rooflines doctor' to see why.")
     index = torch.cuda.current_device() if parsed.index is None else parsed.index
     if index >= torch.cuda.device_count():
-        raise DeviceError(f"there is no {device!r}: torch sees {torch.cuda.device_count()} CUDA devices.")
+        raise DeviceError(f"device {device!r} not found: torch finds {torch.cuda.device_count()} CUDA devices.")
     return f"cuda:{index}"

@@ -111,10 +111,10 @@ def _inferred(environment: Environment, clues: Clues) -> tuple[Environment, tupl
     found = guess(clues)
     others = ", ".join(sheet.name for sheet in found.others)
     called = environment.device_name
-    printed = f"The trace calls its device {called!r}" if called else "The trace does not name its device"
+    printed = f"The device name in the trace is {called!r}" if called else "The trace does not name its device"
     if found.sheet is None:
         note = f"{printed}. Its {clues.words()} fit several: {others}."
         return environment, (note,) if others else ()
-    also = f"; {others} would fit as well" if others else ""
-    note = f"{printed}. It is taken for {found.name}, inferred from {clues.words()}{also}."
+    also = f"; {others} would fit too" if others else ""
+    note = f"{printed}. It is treated as {found.name}, inferred from {clues.words()}{also}."
     return msgspec.structs.replace(environment, device_name=found.name, device_inferred=clues.words()), (note,)

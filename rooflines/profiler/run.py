@@ -30,7 +30,7 @@ def load(directory: Path | str) -> Run:
     """The run in ``directory``; raises RunError saying what is wrong when it is not one or is corrupt."""
     directory = Path(directory)
     path = directory / RUN_FILE
-    where = "Give the directory that 'rooflines profile' printed."
+    where = "Give the run directory that 'rooflines profile' printed."
     if not directory.exists():
         raise RunError(f"no such run: {str(directory)!r}.", hint=where)
     if not path.is_file():
@@ -38,7 +38,7 @@ def load(directory: Path | str) -> Run:
     what = f"the run {str(directory)!r}"
     facts = read_facts(path, RunFile, RUN_SCHEMA, what=what, again="record it again")
     if facts.trace is not None and os.path.basename(facts.trace) != facts.trace:
-        raise RunError(f"{what} is corrupt: its trace {facts.trace!r} is not a file name.", hint="Record it again.")
+        raise RunError(f"{what} is corrupt: the trace {facts.trace!r} is not a file name.", hint="Record it again.")
     stored = stored_samples(directory, what=what)
     problems = (note for problem in stored.problems if (note := f"device samples: {problem}") not in facts.notes)
     facts = msgspec.structs.replace(

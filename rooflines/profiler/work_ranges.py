@@ -60,17 +60,20 @@ def work(
     Raises UsageError for what is no count of FLOPs or bytes.
     """
     if not isinstance(name, str) or not name:
-        raise UsageError(f"the name of declared work must be some text, not {name!r}.")
+        raise UsageError(f"the name of declared work must be a non-empty string, got {name!r}.")
     if precision is not None and precision not in PRECISIONS:
-        raise UsageError(f"unknown precision {precision!r} of the work '{name}'.", hint=f"Known are {' '.join(PRECISIONS)}.")
+        raise UsageError(f"unknown precision {precision!r} for work '{name}'.", hint=f"Choose from {' '.join(PRECISIONS)}.")
     matrix = _whole(name, "matrix_flops", matrix_flops)
     every = matrix if flops is None else _whole(name, "flops", flops)
     if every < matrix:
-        raise UsageError(f"the work '{name}' has {matrix} matrix_flops, more than its flops={every}.", hint="flops counts all of them.")
+        raise UsageError(f"work '{name}': matrix_flops={matrix} is more than flops={every}.", hint="flops includes matrix_flops.")
     read, written = _whole(name, "bytes_read", bytes_read), _whole(name, "bytes_written", bytes_written)
     if bytes is not None:
         if read or written:
-            raise UsageError(f"the work '{name}' has bytes and bytes_read or bytes_written.", hint="bytes is the sum of both.")
+            raise UsageError(
+                f"work '{name}': bytes cannot be combined with bytes_read or bytes_written.",
+                hint="bytes is the sum of bytes_read and bytes_written.",
+            )
         read = _whole(name, "bytes", bytes)
     return WorkRange(DeclaredWork(name, matrix, every - matrix, read, written, precision))
 
@@ -144,9 +147,9 @@ def _whole(name: str, field: str, value: Any) -> int:
     try:
         whole = operator.index(value) if not isinstance(value, bool) else -1
     except TypeError:
-        raise UsageError(f"{field} of the work '{name}' must be a whole number, not {value!r}.", hint="Round it with int().") from None
+        raise UsageError(f"{field} of work '{name}' must be an integer, got {value!r}.", hint="Round it with int().") from None
     if not 0 <= whole <= _LARGEST:
-        raise UsageError(f"{field} of the work '{name}' must be a whole number from 0 to 2**63 - 1, not {value!r}.")
+        raise UsageError(f"{field} of work '{name}' must be an integer from 0 to 2**63 - 1, got {value!r}.")
     return whole
 
 

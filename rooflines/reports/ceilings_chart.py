@@ -47,7 +47,7 @@ class _Row(NamedTuple):
 def check_suffix(path: Path) -> None:
     """Raise UsageError for a file that no chart can be."""
     if path.suffix not in SUFFIXES:
-        raise UsageError(f"--chart {str(path)!r}: unknown kind of file.", hint=f"Let it end in {', '.join(SUFFIXES)}.")
+        raise UsageError(f"--chart {str(path)!r}: unknown file type.", hint=f"Use one of {', '.join(SUFFIXES)}.")
 
 
 def draw(measured: Ceilings, rows: Sequence[Compared], references: References | None, suffix: str) -> bytes:

@@ -82,7 +82,7 @@ def run(options: BackendsOptions, progress: Progress | None = None) -> tuple[Bac
     session.check_ceilings(options.ceilings)
     on_mnist = session.check_data(options.data_dir)
     directory = session.directory_for("backends", options.output)
-    progress.stage("looking at what can run here", None)
+    progress.stage("checking available backends", None)
     missing = [Missing(backend=name, reason=reason) for name in asked if (reason := _why_not(name, options))]
     able = [name for name in asked if name not in {one.backend for one in missing}]
     if not able:

@@ -91,11 +91,11 @@ def why_no_digits() -> str | None:
 
 
 def _mnist(data_dir: str | None) -> DataSet:
-    hint = "torchvision.datasets.MNIST(FOLDER, download=True) puts it into FOLDER/MNIST/raw."
+    hint = "Download it to FOLDER/MNIST/raw: torchvision.datasets.MNIST(FOLDER, download=True)"
     if data_dir is None:
-        raise DataError("MNIST needs a folder.", hint="Give --data-dir.")
+        raise DataError("MNIST requires a folder.", hint="Use --data-dir FOLDER.")
     if not Path(data_dir).is_dir():
-        raise DataError(f"--data-dir {data_dir!r} is no directory.", hint=hint)
+        raise DataError(f"--data-dir {data_dir!r} is not a directory.", hint=hint)
     from torchvision.datasets import MNIST
 
     sets = []
@@ -111,7 +111,7 @@ def _mnist(data_dir: str | None) -> DataSet:
         if classes.shape != images.shape[:1]:
             raise DataError(f"{what}: it has {len(images):,} images and {len(classes):,} labels.", hint=hint)
         if classes.max() > 9:
-            raise DataError(f"{what}: it has a label {classes.max()}, and there are 10 classes.", hint=hint)
+            raise DataError(f"{what}: label {classes.max()} is not one of 10 classes.", hint=hint)
         sets.append((images, classes))
     (train_images, train_classes), (test_images, test_classes) = sets
     return DataSet("mnist", train_images, train_classes, test_images, test_classes)
@@ -131,7 +131,7 @@ def _digits() -> DataSet:
     try:
         from sklearn.datasets import load_digits
     except ImportError:
-        raise DataError(f"the digits are not here: {why_no_digits()}.", hint="Or give MNIST with --data-dir.") from None
+        raise DataError(f"scikit-learn's digits are not available: {why_no_digits()}.", hint="Or use MNIST with --data-dir.") from None
     digits = load_digits()
     images = scaled_up(digits.images.astype(np.float32) * (255 / 16))
     order = np.random.default_rng(_SPLIT_SEED).permutation(len(images))

@@ -80,7 +80,7 @@ def parse_sizes(text: str) -> Sizes:
         widths, _, samples = part.partition("@")
         found.append((parse_widths(widths, "--sizes"), _positive(samples, f"--sizes {part!r}: the samples behind @")))
     if not found:
-        raise UsageError("--sizes names none.", hint="For example: --sizes 784-10-10@59000,784-128-10@10000")
+        raise UsageError("--sizes is empty.", hint="For example: --sizes 784-10-10@59000,784-128-10@10000")
     return tuple(found)
 
 
@@ -88,7 +88,7 @@ def parse_widths(text: str, option: str = "--widths") -> tuple[int, ...]:
     """``784-10-10``: the widths of the input, the hidden layers and the classes."""
     widths = tuple(_positive(width, f"{option} {text!r}: a width") for width in text.split("-"))
     if len(widths) < 2:
-        raise UsageError(f"{option} {text!r} has no layer.", hint="Give at least input and classes, as 784-10-10.")
+        raise UsageError(f"{option} {text!r} has too few layers.", hint="Give at least inputs and classes, for example 784-10-10.")
     return widths
 
 
@@ -101,11 +101,13 @@ def run(options: FromScratchOptions, progress: Progress | None = None) -> tuple[
     progress = progress or Silent()
     asked = networks.chosen(options.backends, networks.LIBRARIES)
     if options.widths[-1] < 10:
-        raise UsageError(f"the last width is {options.widths[-1]}, and there are 10 classes.", hint="Let --widths end in 10.")
+        raise UsageError(
+            f"the last width must be 10 (the number of classes), got {options.widths[-1]}.", hint="For example: --widths 784-10-10"
+        )
     session.check_ceilings(options.ceilings)
     on_mnist = session.check_data(options.data_dir)
     directory = session.directory_for("from-scratch", options.output)
-    progress.stage("looking at what can run here", None)
+    progress.stage("checking available backends", None)
     missing = [Missing(backend=name, reason=reason) for name in asked if (reason := networks.why_not(name))]
     able = [name for name in asked if name not in {one.backend for one in missing}]
     if not able:
@@ -240,5 +242,5 @@ def _positive(text: str, what: str) -> int:
     except ValueError:
         number = 0
     if number < 1:
-        raise UsageError(f"{what} must be a whole number above 0, not {text!r}.", hint="For example: 784-10-10@59000")
+        raise UsageError(f"{what} must be a positive integer, got {text!r}.", hint="For example: 784-10-10@59000")
     return number

@@ -25,9 +25,9 @@ def chosen(names: str | None, known: tuple[str, ...]) -> tuple[str, ...]:
     asked = [name.strip() for name in names.split(",") if name.strip()]
     for name in asked:
         if name not in known:
-            raise UsageError(f"there is no backend {name!r} in this study.", hint=f"Known are {', '.join(known)}.")
+            raise UsageError(f"unknown backend {name!r} for this study.", hint=f"Choose from {', '.join(known)}.")
     if not asked:
-        raise UsageError("--backends names none.", hint=f"Known are {', '.join(known)}.")
+        raise UsageError("--backends is empty.", hint=f"Choose from {', '.join(known)}.")
     return tuple(name for name in known if name in asked)
 
 

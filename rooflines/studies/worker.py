@@ -163,7 +163,7 @@ def check_losses(losses: Sequence[float], before: int) -> None:
     """Raise RooflinesError at the first loss that is not finite, which JSON could not carry; ``before`` is how many came before."""
     for number, loss in enumerate(losses, before + 1):
         if not math.isfinite(loss):
-            raise RooflinesError(f"the loss is not a number from step {number} on.")
+            raise RooflinesError(f"the loss is not finite from step {number} on.")
 
 
 def train_through_loader(job: LoaderJob, channel: Channel) -> None:

@@ -267,7 +267,7 @@ def test_a_script_whose_step_cannot_be_repeated_is_recorded_all_the_same(tmp_pat
     recorded = profiled(source, tmp_path).facts
     assert recorded.status == "complete"
     assert recorded.loading.resident_ns == ()
-    assert "the step could not be run on its last batch again: the same again" in recorded.notes
+    assert "the step could not be repeated on its last batch: the same again" in recorded.notes
 
 
 def test_transforms_that_are_modules_are_no_steps_of_a_script(tmp_path, briefly):

@@ -127,7 +127,7 @@ def test_a_figure_that_breaks_a_law_is_told_with_the_law(ask, place):
     text = " ".join(ask().out.split())
     assert "FMA fp32 230 GFLOP/s ! 0.0 4/4" in text
     assert "! contradicts: FMA fp32 is 50 % of 2 x FMA fp32 (1 thread) (230 GFLOP/s)" in text
-    assert "and 50 % of 2 x FMA fp64 (230 GFLOP/s): it breaks a law" in text
+    assert "and 50 % of 2 x FMA fp64 (230 GFLOP/s): it contradicts another figure" in text
 
 
 def test_figures_of_another_day_and_conditions_are_told(ask, place):
@@ -142,7 +142,7 @@ def test_figures_of_another_day_and_conditions_are_told(ask, place):
     text = " ".join(ask().out.split())
     assert "FMA fp32 460 GFLOP/s ! 0.0 4/4 1.98 690 64 1" in text
     assert "1 numba FMA kernel, median of 7, 2026-11-18" in text
-    assert "! throttled: FMA fp32: the device ran below the clock that it was asked for (power cap)." in text
+    assert "! throttled: FMA fp32: the device ran below the requested clock (power cap)." in text
 
 
 def test_json_is_a_file_for_ceilings(ask, place):
@@ -218,12 +218,12 @@ def test_charts(ask, place, name, start, compare):
 REFUSED = [
     (("--threads", "0"), "invalid value for '--threads'"),
     (("--sustained", "0"), "invalid value for '--sustained'"),
-    (("--sustained", "5"), "sustained figures are measured on CUDA devices, not on cpu"),
+    (("--sustained", "5"), "sustained rates are measured on CUDA devices only; the device is cpu"),
     (("--format", "xml"), "invalid value for '--format'"),
     (("--device", "gpu7"), "unknown device 'gpu7'"),
-    (("--chart", "roofs.pdf"), "--chart 'roofs.pdf': unknown kind of file"),
-    (("--chart", "nowhere/roofs.png"), "there is no directory 'nowhere'"),
-    (("--output", "nowhere/mine.json"), "there is no directory 'nowhere'"),
+    (("--chart", "roofs.pdf"), "--chart 'roofs.pdf': unknown file type"),
+    (("--chart", "nowhere/roofs.png"), "directory not found: 'nowhere'"),
+    (("--output", "nowhere/mine.json"), "directory not found: 'nowhere'"),
     (("--output", "."), "'.' is a directory"),
     (("--colour",), "no such option: --colour"),
     (("extra",), "unexpected extra argument"),

@@ -119,22 +119,22 @@ REFUSED = [
     (["--model", "squeezenet1_1", "--threads", "0"], "thread count must be at least 1, got 0", "--threads 2"),
     (["--model", "squeezenet1_1", "--seed", "-1"], "seed must be between", "--seed 0"),
     (["--model", "squeezenet1_1", "--precision", "fp8"], "'fp8' is not one of", "rooflines profile --help"),
-    (["--model", "squeezenet1_1", "--precision", "tf32"], "tf32 exists on NVIDIA GPUs only", "Use fp32"),
-    (["--model", "squeezenet1_1", "--steps", "0"], "--steps must be at least 1, got 0", "Leave it out"),
-    (["--model", "squeezenet1_1", "--warmup", "-1"], "--warmup must not be negative, got -1", "Leave it out"),
+    (["--model", "squeezenet1_1", "--precision", "tf32"], "tf32 is available on NVIDIA GPUs only", "Use fp32"),
+    (["--model", "squeezenet1_1", "--steps", "0"], "--steps must be at least 1, got 0", "Omit it"),
+    (["--model", "squeezenet1_1", "--warmup", "-1"], "--warmup must not be negative, got -1", "Omit it"),
     (["--model", "squeezenet1_1", "--formats", "html,doc"], "unknown report format 'doc'", "html, pdf, json"),
-    (["--model", "squeezenet1_1", "--ceilings", "none.json"], "'none.json' is no file", "measured, spec"),
-    (["--model", "squeezenet1_1", "--ceilings", "MI3000X"], "'MI3000X' is no file and names no", "Nearest: Instinct MI300X"),
+    (["--model", "squeezenet1_1", "--ceilings", "none.json"], "'none.json': file not found", "measured, spec"),
+    (["--model", "squeezenet1_1", "--ceilings", "MI3000X"], "'MI3000X' is neither a file nor a single device", "Instinct MI300X"),
     (["--model", "squeezenet1_1", "--ceilings", "models.py"], '"models.py" is not JSON', "ceilings"),
     (["--modle", "squeezenet1_1"], "no such option: --modle", "rooflines profile --help"),
-    (["--model", "squeezenet1_1", "train.py"], "both --model squeezenet1_1 and train.py", "one of them"),
-    (["--model", "alexnet", "--image-size", "32"], "alexnet does not accept images of 32 x 32", "Leave --image-size out"),
-    (["--model", "inception_v3", "--image-size", "64"], "inception_v3 does not accept images of 64 x 64", "Leave --image-size out"),
-    (["--model", "vit_b_16", "--image-size", "100"], "vit_b_16 does not accept images of 100 x 100", "Leave --image-size out"),
-    (["--model", "swin_t", "--image-size", "2"], "swin_t does not accept images of 2 x 2", "Leave --image-size out"),
-    (["--model", "densenet121", "--image-size", "16"], "densenet121 does not accept images of 16 x 16", "Leave --image-size out"),
-    (["--model", "timm:vgg11", "--image-size", "16"], "timm:vgg11 does not accept images of 16 x 16", "Leave --image-size out"),
-    (["--model", "hf:swin", "--image-size", "64"], "hf:swin does not accept images of 64 x 64", "Leave --image-size out"),
+    (["--model", "squeezenet1_1", "train.py"], "--model squeezenet1_1 cannot be combined with train.py", "one of them"),
+    (["--model", "alexnet", "--image-size", "32"], "alexnet does not accept images of 32 x 32", "Omit --image-size"),
+    (["--model", "inception_v3", "--image-size", "64"], "inception_v3 does not accept images of 64 x 64", "Omit --image-size"),
+    (["--model", "vit_b_16", "--image-size", "100"], "vit_b_16 does not accept images of 100 x 100", "Omit --image-size"),
+    (["--model", "swin_t", "--image-size", "2"], "swin_t does not accept images of 2 x 2", "Omit --image-size"),
+    (["--model", "densenet121", "--image-size", "16"], "densenet121 does not accept images of 16 x 16", "Omit --image-size"),
+    (["--model", "timm:vgg11", "--image-size", "16"], "timm:vgg11 does not accept images of 16 x 16", "Omit --image-size"),
+    (["--model", "hf:swin", "--image-size", "64"], "hf:swin does not accept images of 64 x 64", "Omit --image-size"),
     (["--model", "hf:bert", "--image-size", "64"], "hf:bert takes tokens", "--sequence-length"),
     (["--model", "hf:bertt"], "unknown model 'hf:bertt'", "Did you mean hf:bert?"),
     (["--model", "timm:resnet19"], "unknown model 'timm:resnet19'", "Did you mean timm:resnet"),
@@ -142,15 +142,15 @@ REFUSED = [
     (["models.py:nothing"], "the factory models.py:nothing returned NoneType", "Return (module, inputs)"),
     (["models.py:three"], "returned tuple of Linear, int, int", "Return (module, inputs)"),
     (["models.py:mlpp"], "has no function 'mlpp'", "Did you mean mlp?"),
-    (["models.py:mlp", "--channels-last"], "changes nothing in models.py:mlp", "Leave it out"),
-    (["models.py:slow", "--channels-last"], "--channels-last cannot reach into the step function", "(module, inputs)"),
-    (["models.py:slow", "--compile"], "--compile cannot reach into the step function", "(module, inputs)"),
+    (["models.py:mlp", "--channels-last"], "does not apply to models.py:mlp", "Remove --channels-last"),
+    (["models.py:slow", "--channels-last"], "--channels-last does not apply to the step function", "(module, inputs)"),
+    (["models.py:slow", "--compile"], "--compile does not apply to the step function", "(module, inputs)"),
     (["model.py:mlp"], "no such file: 'model.py'", "path/to/file.py:factory"),
     (["model.py"], "no such script: 'model.py'", "Did you mean models.py?"),
     (["models.py:mlp", "extra"], "unexpected argument 'extra'", "after --"),
-    (["models.py", "--lr", "1"], "no such option: --lr", "rooflines profile train.py -- --its --own args"),
-    (["models.py", "--image-size", "64"], "--image-size does not reach into a script", "after --"),
-    (["models.py", "--mode", "training"], "--mode does not reach into a script", "after --"),
+    (["models.py", "--lr", "1"], "no such option: --lr", "rooflines profile train.py -- --epochs 2"),
+    (["models.py", "--image-size", "64"], "--image-size does not apply to scripts", "after --"),
+    (["models.py", "--mode", "training"], "--mode does not apply to scripts", "after --"),
 ]  # fmt: skip
 
 
@@ -164,7 +164,7 @@ def test_what_cannot_be_done_gets_one_line_a_hint_and_exit_code_2_and_leaves_not
 
 
 def test_nothing_to_profile(place, capsys, monkeypatch):
-    refused(call(capsys, monkeypatch, "profile"), "nothing to profile was given", "rooflines profile --model resnet50")
+    refused(call(capsys, monkeypatch, "profile"), "no model or script was given", "rooflines profile --model resnet50")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
@@ -194,8 +194,8 @@ def test_a_refusal_is_the_same_in_a_process_of_its_own(place):
     [
         ("full", "the output directory 'full' is not empty (1 entry)"),
         ("file", "the output 'file' is a file, not a directory"),
-        ("file/below", "the output directory 'file/below' cannot be written: Not a directory"),
-        pytest.param("/proc/rooflines", "the output directory '/proc/rooflines' cannot be written",
+        ("file/below", "cannot write the output directory 'file/below': Not a directory"),
+        pytest.param("/proc/rooflines", "cannot write the output directory '/proc/rooflines'",
                      marks=pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")),
     ],
 )  # fmt: skip
@@ -204,7 +204,7 @@ def test_an_output_that_cannot_be_used_is_refused_before_the_model_is_built(ask,
     (place / "full" / "thing").touch()
     (place / "file").touch()
     answer = ask("--model", "nonsense", "-o", output)  # would be refused too, had it been looked at
-    refused(answer, message, "Give another --output")
+    refused(answer, message, "Choose another --output")
     assert "building" not in answer.err
     assert [path.name for path in (place / "full").iterdir()] == ["thing"]
 
@@ -224,7 +224,11 @@ def mounted(*arguments):
 def test_an_output_on_a_read_only_file_system_is_refused(ask, place):
     (place / "frozen").mkdir()
     with mounted("-t", "tmpfs", "-o", "ro", "tmpfs", place / "frozen"):
-        refused(ask("--model", "squeezenet1_1", "-o", "frozen/run"), "'frozen/run' cannot be written: Read-only file system", "another")
+        refused(
+            ask("--model", "squeezenet1_1", "-o", "frozen/run"),
+            "cannot write the output directory 'frozen/run': Read-only file system",
+            "another",
+        )
 
 
 def test_a_full_disk_is_one_line_and_the_run_says_that_it_failed(place):
@@ -233,7 +237,7 @@ def test_a_full_disk_is_one_line_and_the_run_says_that_it_failed(place):
         answer = run("profile", "--model", "squeezenet1_1", "--image-size", "64", *quick(place), "-o", "small/run", cwd=place)
         assert answer.code == 2, answer
         assert "cannot write" in answer.complaint[0]
-        assert "disk full" in answer.complaint[1]
+        assert "disk is not full" in answer.complaint[1]
         assert "Traceback" not in answer.err
         assert rooflines.load(place / "small" / "run").facts.status in ("failed", "running")
         # What was sampled until then stays, to be read from there.
@@ -272,7 +276,7 @@ def test_the_exception_behind_the_exception_is_shown(ask):
 @pytest.mark.parametrize(("name", "steps"), [("raising_module", 0), ("third_raises", 2)])
 def test_what_was_recorded_before_user_code_raised_stays_and_loads(ask, place, name, steps):
     answer = ask(f"models.py:{name}", "-o", "out")
-    assert "What was recorded before is in 'out'" in answer.complaint[1]
+    assert "The recording so far is in 'out'" in answer.complaint[1]
     facts = rooflines.load("out").facts
     assert facts.status == "failed"
     assert facts.error
@@ -288,7 +292,7 @@ def test_a_factory_that_exits(ask):
 def test_a_file_with_a_syntax_error_shows_where(ask, place):
     (place / "broken.py").write_text("def f(:\n")
     answer = ask("broken.py:f")
-    refused(answer, "the file 'broken.py' raised while it was imported: SyntaxError")
+    refused(answer, "the file 'broken.py' raised during import: SyntaxError")
     assert "def f(:" in answer.err
 
 
@@ -398,7 +402,7 @@ CORRUPT = [
     (edit_run(lambda p: p.update(trace="../../etc/passwd")), "is not a file name"),
     (remove_trace_and_facts, "is not a run directory: it has no run.json"),
     (lambda d: shutil.rmtree(d), "no such run or trace: 'run'"),
-    (lambda d: (d / "samples.parquet").write_bytes(b"PAR1 no PAR1"), "no device samples"),
+    (lambda d: (d / "samples.parquet").write_bytes(b"PAR1 no PAR1"), "contains no valid device samples"),
     (remove_trace, "cannot read the trace 'run/models.py-mlp.pt.trace.json.gz': No such file or directory"),
     (cut_trace, "is a damaged gzip file: it ends before its contents do"),
     (plain_text_trace, "is not a PyTorch trace: JSON is malformed"),
@@ -476,7 +480,7 @@ def wait_for(process, ready):
 
 STAGES = {
     "warm-up": (["--warmup", "1000"], "warming up"),
-    "timed": (["--warmup", "1", "--steps", "1000"], "timing, profiler off"),
+    "timed": (["--warmup", "1", "--steps", "1000"], "timing steps with the profiler off"),
     "traced": (["--warmup", "1", "--steps", "1"], "tracing"),
 }
 
@@ -544,7 +548,7 @@ def test_help_version_and_no_command(place, capsys, monkeypatch):
     assert call(capsys, monkeypatch).code == 0
     answer = call(capsys, monkeypatch, "profile", "--help")
     assert answer.code == 0
-    for group in ("What to run", "How to run it", "How to measure", "Output"):
+    for group in ("Workload", "Execution", "Measurement", "Output"):
         assert group in answer.out
     refused(call(capsys, monkeypatch, "profil"), "no such command 'profil'", "rooflines --help")
 

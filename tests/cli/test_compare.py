@@ -105,12 +105,12 @@ def test_output_goes_into_a_file_in_the_format_of_its_name(compare, tmp_path):
 def test_unlike_conditions_are_refused_by_name_and_compared_anyway(compare):
     answer = compare("a.json", "threads.json")
     assert (answer.code, answer.out) == (2, "")
-    assert answer.complaint[0] == "rooflines: 'a.json' and 'threads.json' ran under unlike conditions: threads '2' and '4'."
+    assert answer.complaint[0] == "rooflines: 'a.json' and 'threads.json' ran under different conditions: threads '2' and '4'."
     assert "--anyway" in answer.complaint[1]
     answer = compare("a.json", "threads.json", "--anyway")
     assert answer.code == 0
     assert "differs: threads 2 → 4" in answer.out
-    with pytest.raises(UsageError, match="unlike conditions: threads"):
+    with pytest.raises(UsageError, match="different conditions: threads"):
         rooflines.compare(sample(), slower_sample(1, threads=4))
     assert rooflines.compare(sample(), slower_sample(1, threads=4), anyway=True).unlike
 
@@ -145,17 +145,17 @@ def test_noise_does_not_fail_a_build(compare, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["a.json"], "there is nothing to compare with: give two or more."),
+        (["a.json"], "compare needs at least two runs or traces, got 1."),
         (["a.json", "missing.json"], "missing.json"),
-        (["a.json", "count.json"], "'count.json' has schema 'rooflines.count/1', and what is compared is 'rooflines.analysis/1'."),
+        (["a.json", "count.json"], "'count.json' has schema 'rooflines.count/1'; this version compares 'rooflines.analysis/1'."),
         (["a.json", "newer.json"], "'newer.json' has schema 'rooflines.analysis/2'"),
         (["a.json", "corrupt.json"], "the analysis 'corrupt.json' is corrupt: Expected `object`, got `int`"),
         (["trace.json.gz", "whole.json"], "'whole.json' has no step marks"),
-        (["a.json", "trace.json.gz", "--ceilings", "spec"], "'a.json' is an analysis, which --ceilings cannot judge anew."),
+        (["a.json", "trace.json.gz", "--ceilings", "spec"], "'a.json' is an analysis; --ceilings requires the run or trace."),
         (["a.json", "slower.json", "--top", "0"], "invalid value for '--top'"),
         (["a.json", "slower.json", "--by", "kernel"], "invalid value for '--by'"),
         (["a.json", "slower.json", "--fail-above", "-1"], "invalid value for '--fail-above'"),
-        (["a.json", "slower.json", "-o", "nowhere/out.json"], "there is no directory 'nowhere'."),
+        (["a.json", "slower.json", "-o", "nowhere/out.json"], "directory not found: 'nowhere'."),
     ],
 )
 def test_what_is_refused(compare, arguments, message):

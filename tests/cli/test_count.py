@@ -101,7 +101,7 @@ def test_memory_of_a_step_after_the_first(count):
 def test_what_needs_data_is_run_and_says_so(count):
     answer = count(factory="picks")
     assert answer.code == 0
-    assert "Run on real tensors, because fake ones were not enough" in answer.out
+    assert "Run on real tensors because fake tensors were not enough" in answer.out
 
 
 def test_a_transformer_given_by_its_config_without_its_memory(tmp_path, capsys, monkeypatch):
@@ -123,13 +123,13 @@ def test_a_transformer_given_by_its_config_without_its_memory(tmp_path, capsys, 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "give one model"),
-        (["resnet50", "--model", "resnet18"], "give one model"),
+        ([], "exactly one model is required"),
+        (["resnet50", "--model", "resnet18"], "exactly one model is required"),
         (["resnet5"], "unknown model 'resnet5'"),
         (["resnet50", "--batch-size", "0"], "the batch size must be at least 1, got 0"),
         (["resnet50", "--by", "kernel"], "invalid value for '--by'"),
         (["resnet50", "--rows", "0"], "invalid value for '--rows'"),
-        (["resnet50", "--memory", "--format", "csv"], "--memory has no place among the rows of a csv"),
+        (["resnet50", "--memory", "--format", "csv"], "--memory cannot be written as csv"),
     ],
 )
 def test_what_is_refused(arguments, message, capsys, monkeypatch):

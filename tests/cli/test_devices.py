@@ -125,12 +125,12 @@ def test_csv_has_a_row_a_figure_in_base_units(ask):
 def test_a_sheet_of_ones_own_is_added_listed_and_removed(ask, tmp_path):
     answer = ask("--add", tmp_path / "mine.toml")
     kept = tmp_path / "config" / "devices" / "our_accelerator.toml"
-    assert (answer.code, answer.out) == (0, f"Our accelerator is kept in {kept}\n")
+    assert (answer.code, answer.out) == (0, f"saved Our accelerator in {kept}\n")
     assert "Our accelerator (yours)" in ask("--vendor", "example").out
     assert "your own sheet" in ask("Example Accelerator 1").out
     assert json.loads(ask("accelerator", "--format", "json").out)[0]["user"] is True
     answer = ask("--remove", "Our accelerator")
-    assert (answer.code, answer.out) == (0, f"{kept} is removed\n")
+    assert (answer.code, answer.out) == (0, f"removed {kept}\n")
     assert ask("Example Accelerator 1").code == 2
 
 
@@ -140,12 +140,12 @@ def test_a_sheet_of_ones_own_is_added_listed_and_removed(ask, tmp_path):
         (["NVIDIA GeForce RTX 4090 D"], "no data sheet for 'NVIDIA GeForce RTX 4090 D'.", "Nearest: GeForce RTX 4090, "),
         (["4090 d"], "no data sheet for '4090 d'.", "Nearest: GeForce RTX 4090."),
         (["Tenstorrent Wormhole"], "no data sheet for 'Tenstorrent Wormhole'.", "rooflines devices lists all."),
-        (["--vendor", "nvidea"], "no device fits all of that.", "Vendors: AMD, AWS, Apple, Intel, NVIDIA."),
-        (["--architecture", "zan"], "no device fits all of that.", "Architectures: Ada, "),
-        (["--vendor", "apple", "--min-bandwidth", "9000"], "no device fits all of that.", "Leave one of the filters out."),
+        (["--vendor", "nvidea"], "no device matches all of these filters.", "Vendors: AMD, AWS, Apple, Intel, NVIDIA."),
+        (["--architecture", "zan"], "no device matches all of these filters.", "Architectures: Ada, "),
+        (["--vendor", "apple", "--min-bandwidth", "9000"], "no device matches all of these filters.", "Remove one of the filters."),
         (["--kind", "tpu"], "invalid value for '--kind'", "See rooflines devices --help."),
-        (["H200", "--remove", "H200"], "NAME, --add and --remove exclude each other.", "Give one of them."),
-        (["--remove", "H200 SXM5"], "no sheet of your own is called 'H200 SXM5'.", "There are none."),
+        (["H200", "--remove", "H200"], "NAME, --add and --remove cannot be combined.", "Give one of them."),
+        (["--remove", "H200 SXM5"], "no user data sheet is named 'H200 SXM5'.", "There are none."),
         (["--add", "nothing.toml"], "cannot read the data sheet 'nothing.toml': No such file or directory.", ""),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -162,7 +162,7 @@ def test_what_cannot_be_done_is_one_line_and_a_hint(ask, arguments, message, hin
 def test_a_bad_file_names_its_field(ask, tmp_path):
     (tmp_path / "bad.toml").write_text(DOCUMENTED.replace("gb_per_s = 1600", 'gb_per_s = "1600"'))
     answer = ask("--add", tmp_path / "bad.toml")
-    message = f"the data sheet '{tmp_path / 'bad.toml'}' does not fit: Expected `float | null`, got `str`"
+    message = f"the data sheet '{tmp_path / 'bad.toml'}' is not valid: Expected `float | null`, got `str`"
     assert answer.code == 2
     assert answer.complaint[0].replace("float | null", "float").startswith(f"rooflines: {message.replace('float | null', 'float')}")
     assert "$.memory.gb_per_s" in answer.complaint[0]

@@ -169,18 +169,18 @@ def test_a_command_that_cannot_run(place, kind):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "nothing to monitor was given."),
-        (["--pid", "1", "--", "touch", "ran"], "both --pid 1 and a command were given."),
-        (["--duration", "3", "--", "touch", "ran"], "--duration goes with --pid."),
-        (["--period", "0", "--", "touch", "ran"], "the sampling period must be more than 0 and at most 3600 s, not 0 s."),
-        (["--period", "inf", "--", "touch", "ran"], "the sampling period must be more than 0 and at most 3600 s, not inf s."),
-        (["--period", "1e11", "--pid", "4194305"], "the sampling period must be more than 0 and at most 3600 s, not 1e+11 s."),
-        (["--formats", "pdf", "--", "touch", "ran"], "there is no 'pdf' report of a program."),
-        (["--python-memory", "--", "touch", "ran"], "--python-memory is for Python, and 'touch' is no interpreter of it."),
-        (["--python-memory", "--", sys.executable], "--python-memory needs a script, -m or -c behind the interpreter."),
-        (["--gpus", ",", "--", "touch", "ran"], "--gpus ',' names no GPU."),
-        (["--pid", "4194305"], "there is no process 4194305."),
-        (["--pid", "-3"], "there is no process -3."),
+        ([], "no command and no --pid was given."),
+        (["--pid", "1", "--", "touch", "ran"], "--pid 1 cannot be combined with a command."),
+        (["--duration", "3", "--", "touch", "ran"], "--duration requires --pid."),
+        (["--period", "0", "--", "touch", "ran"], "the sampling period must be above 0 and at most 3600 s, got 0 s."),
+        (["--period", "inf", "--", "touch", "ran"], "the sampling period must be above 0 and at most 3600 s, got inf s."),
+        (["--period", "1e11", "--pid", "4194305"], "the sampling period must be above 0 and at most 3600 s, got 1e+11 s."),
+        (["--formats", "pdf", "--", "touch", "ran"], "unknown report format 'pdf' for a monitored program."),
+        (["--python-memory", "--", "touch", "ran"], "--python-memory requires a Python command; 'touch' is not a Python interpreter."),
+        (["--python-memory", "--", sys.executable], "--python-memory requires a script, -m or -c after the interpreter."),
+        (["--gpus", ",", "--", "touch", "ran"], "--gpus ',' is not a list of GPUs."),
+        (["--pid", "4194305"], "process 4194305 not found."),
+        (["--pid", "-3"], "process -3 not found."),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -265,7 +265,7 @@ def test_a_program_that_is_over_at_once(place):
     lines = done.stderr.splitlines()
     assert lines[0].startswith("true · ")
     assert lines[0].endswith(" · exit code 0")
-    assert lines[-2:] == ["report    out/analysis.json", "again     rooflines report out"]
+    assert lines[-2:] == ["report    out/analysis.json", "rebuild   rooflines report out"]
 
 
 def test_the_table_fits_80_columns_and_holds_no_figure_without_a_measurement(place):
@@ -350,7 +350,7 @@ def test_python_allocations(place):
 def test_python_allocations_of_a_program_that_left_none(place):
     done = monitor("--python-memory", *python("import os; os._exit(4)"))
     assert done.returncode == 4
-    assert "Python's allocations" in done.stderr
+    assert "Python allocations" in done.stderr
 
 
 # --- interrupted and killed
@@ -435,14 +435,14 @@ def test_a_monitor_that_is_killed_leaves_the_program_running_and_its_samples(pla
     assert host()["readings"] > 3
     assert "cut off" in Path("out/report.html").read_text()
     assert len(Path("out/samples.csv").read_text().splitlines()) <= taken + 1
-    assert "has not come to its end" in rooflines("analyze", "out").stdout
+    assert "The monitor has not ended" in rooflines("analyze", "out").stdout
 
 
 def test_a_full_disk_costs_the_reports_and_not_what_was_sampled(place):
     limited = ["sh", "-c", 'ulimit -f 8; exec "$@"', "sh", *command("monitor", *QUICK, "--", "sleep", "2")]
     done = subprocess.run(limited, env=environment(), capture_output=True, text=True, timeout=TIMEOUT_S)
     assert done.returncode == 2
-    assert done.stderr.startswith("rooflines: cannot write what was sampled in 'out': ")
+    assert done.stderr.startswith("rooflines: cannot write the samples in 'out': ")
     assert len(done.stderr.splitlines()) == 2
     assert facts()["ending"]["exit_code"] == 0
     assert any("File too large" in note for note in facts()["notes"])
@@ -522,7 +522,7 @@ def test_what_a_process_of_somebody_else_keeps_to_itself(place):
         finally:
             os.seteuid(0)
     assert name.startswith("python")
-    assert notes == (f"Process {child.pid} belongs to root: what it does not share (USS) and its I/O are not ours to read.",)
+    assert notes == (f"Process {child.pid} belongs to root: its unique memory (USS) and I/O are not readable.",)
 
 
 # --- GPUs, of a stand-in for NVIDIA's driver
@@ -572,7 +572,7 @@ def test_one_gpu_can_be_chosen_by_its_number(place, stand_in):
     assert {one["device"] for one in analysis()["usage"]["devices"]} == {"host", "gpu1"}
     refused = monitor("--gpus", "7", "--output", "other", "--", "touch", "ran")
     assert refused.returncode == 2
-    assert refused.stderr.splitlines()[0] == "rooflines: there is no GPU 7: NVML sees 2."
+    assert refused.stderr.splitlines()[0] == "rooflines: GPU 7 not found: NVML finds 2."
     assert not Path("ran").exists()
 
 

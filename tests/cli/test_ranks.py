@@ -74,13 +74,13 @@ def test_reports(place, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["report", "job", "--formats", "pdf"], "there is no pdf report of several ranks"),
-        (["analyze", "job", "--ceilings", "spec"], "--ceilings judge one run or trace"),
+        (["report", "job", "--formats", "pdf"], "unknown report format 'pdf' for several ranks"),
+        (["analyze", "job", "--ceilings", "spec"], "--ceilings applies to one run or trace"),
         (["analyze", "job", "--jobs", "0"], "--jobs must be at least 1"),
-        (["analyze", "job/rank0.json.gz", "--jobs", "2"], "--jobs is for the traces of several ranks"),
-        (["analyze", "job/rank0.json.gz", "--dask", "tcp://x:1"], "--dask is for the traces of several ranks"),
-        (["analyze", "job", "job/rank7.json.gz"], "two traces are of rank 7"),
-        (["analyze", "none*.json"], "no file fits the pattern 'none*.json'"),
+        (["analyze", "job/rank0.json.gz", "--jobs", "2"], "--jobs requires the traces of several ranks"),
+        (["analyze", "job/rank0.json.gz", "--dask", "tcp://x:1"], "--dask requires the traces of several ranks"),
+        (["analyze", "job", "job/rank7.json.gz"], "two traces belong to rank 7"),
+        (["analyze", "none*.json"], "no file matches the pattern 'none*.json'"),
         (["analyze", "job", "empty"], "no traces in the directory 'empty'"),
         (["analyze", "job/rank0.json.gz", "missing.json"], "cannot read the trace 'missing.json'"),
     ],
@@ -105,7 +105,7 @@ def test_traces_behind_urls():
     try:
         for source in ("memory://several/", "memory://several/*.gz"):
             assert [row.rank for row in pipeline.analyze_ranks([source], jobs=1).ranks] == [0, 7]
-        with pytest.raises(UsageError, match="no file fits"):
+        with pytest.raises(UsageError, match="no file matches"):
             find_traces(["memory://several/*.zst"])
     finally:
         memory.rm("/several", recursive=True)

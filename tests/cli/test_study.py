@@ -93,7 +93,7 @@ def test_ctrl_c_keeps_the_epochs_that_ended(tmp_path):
     finally:
         process.kill()
     assert process.returncode == 130, err
-    assert "interrupted; what had been measured by then is in the report" in err
+    assert "interrupted; the report contains the results so far" in err
     study = json.loads((tmp_path / "out" / "study.json").read_text())
     assert study["status"] == "interrupted"
     epochs = study["results"][0]["speed"]["epochs"]
@@ -145,7 +145,7 @@ def test_ctrl_c_while_ceilings_are_measured_keeps_the_study(tmp_path, monkeypatc
     try:
         assert process.stderr is not None
         for line in process.stderr:
-            if "measuring this device's ceilings" in line:
+            if "measuring ceilings (cached for later runs)" in line:
                 break
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=120)
@@ -163,13 +163,13 @@ def test_ctrl_c_while_ceilings_are_measured_keeps_the_study(tmp_path, monkeypatc
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("backends", "--backends", "jax"), "there is no backend 'jax'"),
-        (("backends", "--backends", ","), "--backends names none"),
-        (("backends", "--data-dir", "absent"), "--data-dir 'absent' is no directory"),
-        (("backends", "--ceilings", "absent.json"), "--ceilings 'absent.json' is no file"),
-        (("from-scratch", "--widths", "784"), "has no layer"),
-        (("from-scratch", "--widths", "784-10-3"), "there are 10 classes"),
-        (("from-scratch", "--sizes", "784-10-10"), "must be a whole number above 0"),
+        (("backends", "--backends", "jax"), "unknown backend 'jax' for this study"),
+        (("backends", "--backends", ","), "--backends is empty"),
+        (("backends", "--data-dir", "absent"), "--data-dir 'absent' is not a directory"),
+        (("backends", "--ceilings", "absent.json"), "--ceilings 'absent.json': file not found"),
+        (("from-scratch", "--widths", "784"), "has too few layers"),
+        (("from-scratch", "--widths", "784-10-3"), "the last width must be 10"),
+        (("from-scratch", "--sizes", "784-10-10"), "must be a positive integer"),
         (("from-scratch", "--backends", "torch-mps", "--output", "new"), "none of torch-mps can run here: no Apple GPU"),
     ],
 )

@@ -91,7 +91,7 @@ def test_what_a_gpu_does_not_tell_is_absent(gpu):
 
 def test_gpu_that_nvml_does_not_know(gpu):
     gpu["nvmlDeviceGetHandleByUUID"] = pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
-    with pytest.raises(DeviceError, match="NVML does not know GPU '1-2'"):
+    with pytest.raises(DeviceError, match="GPU '1-2' not found by NVML"):
         GpuState("1-2")
     assert gpu["asked"].count("nvmlInit") == gpu["asked"].count("nvmlShutdown") == 1
 

@@ -67,13 +67,13 @@ def test_a_gpu_with_neither_says_why_for_both(gpu):
         live.known("cuda:0")
     assert caught.value.message.startswith("no data sheet for 'NVIDIA GeForce RTX 4070 Ti SUPER'; nearest: GeForce RTX 4070, ")
     assert caught.value.message.endswith(
-        " The highest clock of 'NVIDIA GeForce RTX 4070 Ti SUPER' is not known, so nothing can be derived from it."
+        " Ceilings cannot be derived for 'NVIDIA GeForce RTX 4070 Ti SUPER': its maximum clock is not known."
     )
 
 
 def test_a_capped_product_without_its_sheet_is_not_derived(gpu):
     gpu("NVIDIA H20-3e", (9, 0), 78, 139.8, 1980e6, 3201e6, 6144)
-    with pytest.raises(UsageError, match="capped by product"):
+    with pytest.raises(UsageError, match="limited by product"):
         live.known("cuda:0")
 
 

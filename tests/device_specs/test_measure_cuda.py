@@ -96,7 +96,7 @@ def test_a_cache_is_kept_only_above_the_memory_behind_it(rate, kept):
     plan.figure(Way("x", cache), above="HBM", kind="memory", name="L2 read", unit="B/s", level="L2")
     plan.measure()
     assert [one.ceiling.name for one in plan.series] == (["HBM read", "L2 read"] if kept else ["HBM read"])
-    assert any("left out" in line for line in said) == (not kept)
+    assert any("skipped" in line for line in said) == (not kept)
 
 
 def test_a_way_that_fails_is_left_out_and_the_others_go_on():
@@ -134,7 +134,7 @@ def test_rehearsal_measures_every_figure(full, sustained, kernels):
     expected = QUICK | FULL if full else QUICK
     if not kernels:
         expected = {key for key in expected if not key[1].startswith(("FMA", "shared"))}
-        assert any("CUDA kernels: left out (no NVVM)" in line for line in rehearsed["said"])
+        assert any("CUDA kernels: skipped (no NVVM)" in line for line in rehearsed["said"])
     # a CPU emulates some precisions, which are then skipped
     skipped = {line.split(":")[0] for line in rehearsed["said"] if "skipped, emulated" in line}
     expected = {key for key in expected if key[1] not in skipped}

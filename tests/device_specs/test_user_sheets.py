@@ -66,8 +66,8 @@ def test_two_sheets_of_one_name_must_be_told_apart(tmp_path):
     user_sheets.add(write(tmp_path / "a.toml"))
     with pytest.raises(UsageError) as caught:
         user_sheets.add(write(tmp_path / "b.toml", name='"Another"'))
-    assert "your sheet 'Our accelerator' matches 'example accelerator 1' already" in caught.value.message
-    assert caught.value.hint == "Take it out first: rooflines devices --remove 'Our accelerator'"
+    assert "user data sheet 'Our accelerator' already matches 'example accelerator 1'" in caught.value.message
+    assert caught.value.hint == "Remove it first: rooflines devices --remove 'Our accelerator'"
     user_sheets.add(write(tmp_path / "b.toml", name='"Another"', capacity_gb="32"))
     assert catalog.look_up("Example Accelerator 1", memory_bytes=32 * 2**30).compute("fp32", "vector").value == 20e12
 
@@ -83,16 +83,16 @@ WRONG = {
     "unit": (
         "top_per_s = 327.7",
         "tflop_per_s = 327.7",
-        r"a rate of int8 is given as `top_per_s`, and only so - at `\$\.compute\[2\]`",
+        r"a rate of int8 must be given as `top_per_s` only - at `\$\.compute\[2\]`",
     ),
     "precision": ('"bf16", engine', '"bf17", engine', r"Invalid enum value 'bf17' - at `\$\.compute\[1\]\.precision`"),
     "kind": ('kind = "cuda"', 'kind = "gpu"', r"Invalid enum value 'gpu' - at `\$\.kind`"),
     "clock": ('clock = "boost"', 'clock = "turbo"', r"refers to the clock 'turbo', which is not in `clocks`"),
-    "half a product": ('per_cycle = 1024, clock = "boost", ', "per_cycle = 1024, ", r"`per_cycle` and `clock` are given together"),
+    "half a product": ('per_cycle = 1024, clock = "boost", ', "per_cycle = 1024, ", r"`per_cycle` and `clock` must be given together"),
     "no source": ('count = 100\nsource = ["sheet"]', "count = 100", r"missing required field `source` - at `\$\.units`"),
     "unknown source": ('count = 100\nsource = ["sheet"]', 'count = 100\nsource = ["page"]', r"the source 'page' is not in `sources`"),
-    "no names": ('names = ["Example Accelerator 1"]', "names = []", r"has no `names`, so nothing would find it"),
-    "empty name": ('names = ["Example Accelerator 1"]', 'names = ["NVIDIA"]', r"`names` has 'NVIDIA', which names no device"),
+    "no names": ('names = ["Example Accelerator 1"]', "names = []", r"has no `names`\."),
+    "empty name": ('names = ["Example Accelerator 1"]', 'names = ["NVIDIA"]', r"`names` contains 'NVIDIA', which is not a device name"),
 }
 
 
@@ -120,7 +120,7 @@ def test_what_is_no_file_is_refused(tmp_path):
 def test_removing_what_is_not_there_says_what_is(tmp_path):
     with pytest.raises(UsageError) as caught:
         user_sheets.remove("nothing")
-    assert (caught.value.message, caught.value.hint) == ("no sheet of your own is called 'nothing'.", "There are none.")
+    assert (caught.value.message, caught.value.hint) == ("no user data sheet is named 'nothing'.", "There are none.")
     user_sheets.add(write(tmp_path / "a.toml"))
     with pytest.raises(UsageError, match="There are: our_accelerator"):
         user_sheets.remove("H200 SXM5")  # ours cannot be removed
@@ -132,7 +132,7 @@ def test_a_kept_file_that_was_spoilt_is_named_and_can_be_removed(tmp_path):
     with pytest.raises(DataError) as caught:
         catalog.look_up("NVIDIA H200")
     assert str(path) in caught.value.message
-    assert caught.value.hint == "Correct it, or take it out with: rooflines devices --remove our_accelerator"
+    assert caught.value.hint == "Fix it or remove it: rooflines devices --remove our_accelerator"
     assert user_sheets.remove("our_accelerator") == path
     catalog.look_up("NVIDIA H200")
 
@@ -142,7 +142,7 @@ def test_a_place_that_cannot_be_written_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setenv("ROOFLINES_CONFIG_DIR", str(tmp_path / "file"))
     with pytest.raises(OutputError) as caught:
         user_sheets.add(write(tmp_path / "a.toml"))
-    assert caught.value.message == f"cannot keep the sheet in '{tmp_path / 'file' / 'devices'}': Not a directory."
+    assert caught.value.message == f"cannot save the data sheet in '{tmp_path / 'file' / 'devices'}': Not a directory."
     assert "ROOFLINES_CONFIG_DIR" in caught.value.hint
 
 

@@ -172,7 +172,7 @@ def test_the_two_networks_of_a_gan_have_names_of_their_own(profile_here):
     run = profile_here(textwrap.dedent(LOOPS["a GAN with two optimizers"][0]))
     rows = {row.path: row.calls for row in check_report(run, 100).modules}
     assert (rows["0"], rows["Sequential.0"]) == (1, 3)
-    assert "a step is one turn of 2 optimizers, and ends with the one that came last" in run.facts.notes
+    assert "a step is one turn of 2 optimizers, and ends with the last one" in run.facts.notes
 
 
 def test_slow_data_gives_advice_on_data_loading(profile_here):

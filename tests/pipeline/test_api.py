@@ -49,7 +49,11 @@ def test_profile_a_step_function(asked):
 
 @pytest.mark.parametrize(
     ("model", "inputs", "message"),
-    [("squeezenet1_1", torch.ones(1), "inputs were given with"), (3, None, "cannot profile a int"), (nn.ReLU(), None, "no inputs")],
+    [
+        ("squeezenet1_1", torch.ones(1), "inputs cannot be combined with"),
+        (3, None, "cannot profile a int"),
+        (nn.ReLU(), None, "requires inputs"),
+    ],
 )
 def test_what_cannot_be_profiled(asked, model, inputs, message):
     with pytest.raises(UsageError, match=message):

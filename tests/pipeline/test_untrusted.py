@@ -325,7 +325,7 @@ def test_credentials_in_the_urls_of_ranks_are_in_no_output(behind_a_url, tmp_pat
     assert [row["source"] for row in json.loads((tmp_path / "ranks.json").read_text())["ranks"]] == ["rank0.json", "rank1.json"]
     assert not [file.name for file in tmp_path.iterdir() if SECRET.encode() in file.read_bytes()]
     again = call(capsys, monkeypatch, "analyze", urls[0], urls[0], "--jobs", "1")
-    assert "two traces are of rank 0: 'memory://secrets/rank0.json' and" in again.err
+    assert "two traces belong to rank 0: 'memory://secrets/rank0.json' and" in again.err
     assert SECRET not in again.err
 
 

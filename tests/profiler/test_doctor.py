@@ -19,7 +19,7 @@ from rooflines.serial import write_json
 
 OLD_DRIVER = Driver(version="535.183.01", cuda=(12, 2), gpus=("NVIDIA A100",))
 NEW_DRIVER = Driver(version="580.65.06", cuda=(13, 0), gpus=("NVIDIA H200",))
-NO_DRIVER = Driver(problem="NVML is not usable (NVML Shared Library Not Found).")
+NO_DRIVER = Driver(problem="NVML is not available (NVML Shared Library Not Found).")
 
 linux_only = pytest.mark.skipif(platform.system() != "Linux", reason="reads what the Linux kernel shows")
 
@@ -51,7 +51,7 @@ def test_every_answer_has_a_word_and_a_detail(checks):
     for check in checks.values():
         assert check.status in ("ok", "limited", "missing")
         assert check.detail
-        assert "could not be examined" not in check.detail
+        assert "check failed" not in check.detail
         assert check.status != "ok" or not check.fix
 
 
@@ -89,7 +89,7 @@ def test_a_broken_installation_is_an_answer(monkeypatch):
         raise OSError("libcudart.so.12: cannot open shared object file\nsecond line")
 
     monkeypatch.setattr(doctor, "_QUESTIONS", (("CUDA", broken),))
-    detail = "could not be examined: OSError: libcudart.so.12: cannot open shared object file"
+    detail = "check failed: OSError: libcudart.so.12: cannot open shared object file"
     assert examine() == (Check(name="CUDA", status="limited", detail=detail),)
 
 
@@ -99,7 +99,7 @@ def test_an_error_without_words_is_an_answer(monkeypatch):
 
     monkeypatch.setattr(doctor, "_QUESTIONS", (("Tracing", wordless),))
     (check,) = examine()
-    assert check.detail == "could not be examined: RuntimeError:"
+    assert check.detail == "check failed: RuntimeError:"
 
 
 def test_a_missing_package_is_named_with_its_command(monkeypatch):
@@ -133,7 +133,7 @@ def test_torch_built_without_cuda_is_replaced_by_one_for_the_driver(driver, whee
 
 def test_a_driver_older_than_torch_s_cuda_is_named_with_both_versions():
     check = why_no_cuda(OLD_DRIVER, "13.0", "")
-    assert check.detail.startswith("driver 535.183.01 runs CUDA up to 12.2, torch is built for 13.0")
+    assert check.detail.startswith("driver 535.183.01 supports CUDA up to 12.2, torch is built for 13.0")
     assert check.fix.endswith("/whl/cu126")
 
 
@@ -145,7 +145,7 @@ def test_a_newer_minor_version_of_cuda_is_no_reason(monkeypatch):
 def test_hidden_devices_are_named(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     check = why_no_cuda(NEW_DRIVER, "13.0", "")
-    assert (check.detail, check.fix) == ("no device is left by CUDA_VISIBLE_DEVICES=''", "unset CUDA_VISIBLE_DEVICES")
+    assert (check.detail, check.fix) == ("CUDA_VISIBLE_DEVICES='' hides all devices", "unset CUDA_VISIBLE_DEVICES")
 
 
 @pytest.mark.parametrize(("driver", "extra"), [(OLD_DRIVER, "cuda12"), (NEW_DRIVER, "cuda13")])
@@ -199,7 +199,7 @@ def test_cpu_quota_of_a_container(tmp_path, text, cores):
 def test_a_container_with_less_than_the_threads_is_limited(monkeypatch):
     monkeypatch.setattr(doctor, "cpu_quota", lambda: 0.5)
     assert doctor.cpu().status == "limited"
-    assert doctor.cpu().detail.endswith("this container may use 0.5 cores at a time")
+    assert doctor.cpu().detail.endswith("limited to 0.5 cores by the container")
 
 
 def test_a_variable_that_takes_threads_away_is_named(monkeypatch):

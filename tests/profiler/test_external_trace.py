@@ -65,7 +65,7 @@ def test_a_name_that_is_missing_is_inferred_and_marked(properties, kernels, name
     found = facts(launch(0, 1, 1), kernel(kernels, 2, 3, 1), deviceProperties=properties)
     assert found.environment.device_name == name
     assert clue in found.environment.device_inferred
-    assert f"taken for {name}, inferred from" in found.notes[-1]
+    assert f"treated as {name}, inferred from" in found.notes[-1]
 
 
 def test_a_name_that_cannot_be_inferred_names_those_that_fit():

@@ -46,16 +46,16 @@ def test_what_is_said_is_what_is_declared():
 
 
 @pytest.mark.parametrize(("arguments", "said"), [
-    ({"flops": -1}, "flops of the work 'user kernel' must be a whole number from 0"),
-    ({"flops": 2.5e9}, r"flops of the work 'user kernel' must be a whole number, not 2500000000\.0\. Round it with int"),
-    ({"bytes": True}, "bytes of the work"),
-    ({"bytes_written": "12"}, "bytes_written of the work"),
-    ({"bytes": 2**63}, "2\\*\\*63 - 1, not 9223372036854775808"),
-    ({"flops": 3, "matrix_flops": 4}, "has 4 matrix_flops, more than its flops=3"),
-    ({"bytes": 3, "bytes_read": 1}, "bytes is the sum of both"),
-    ({"precision": "float32"}, "unknown precision 'float32' of the work 'user kernel'. Known are fp64 fp32"),
-    ({"name": ""}, "must be some text"),
-    ({"name": 3}, "must be some text, not 3"),
+    ({"flops": -1}, "flops of work 'user kernel' must be an integer from 0"),
+    ({"flops": 2.5e9}, r"flops of work 'user kernel' must be an integer, got 2500000000\.0\. Round it with int"),
+    ({"bytes": True}, "bytes of work"),
+    ({"bytes_written": "12"}, "bytes_written of work"),
+    ({"bytes": 2**63}, "2\\*\\*63 - 1, got 9223372036854775808"),
+    ({"flops": 3, "matrix_flops": 4}, "matrix_flops=4 is more than flops=3"),
+    ({"bytes": 3, "bytes_read": 1}, "bytes is the sum of bytes_read and bytes_written"),
+    ({"precision": "float32"}, "unknown precision 'float32' for work 'user kernel'. Choose from fp64 fp32"),
+    ({"name": ""}, "must be a non-empty string"),
+    ({"name": 3}, "must be a non-empty string, got 3"),
 ])  # fmt: skip
 def test_what_is_no_count_is_refused(arguments, said):
     with pytest.raises(UsageError, match=said):

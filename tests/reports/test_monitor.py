@@ -142,10 +142,10 @@ def ending(largest_rss_bytes):
 
 def test_what_is_not_measured_is_not_in_the_table_and_a_line_says_why():
     bare = [DeviceSample(time_ns=BEGAN_NS + index * SECOND_NS, source="psutil", process_rss_bytes=1 << 20) for index in range(5)]
-    text = printed(analysis(bare, ending=None, notes=("No GPU is sampled: NVML is not usable.",)))
+    text = printed(analysis(bare, ending=None, notes=("No GPU is sampled: NVML is not available.",)))
     assert [line.split("  ")[0] for line in text.splitlines()[2:4]] == ["", "resident memory"]
     assert "CPU power is not measured: this system shows no RAPL energy counters." in text
-    assert "No GPU is sampled: NVML is not usable." in text
+    assert "No GPU is sampled: NVML is not available." in text
     assert "GPU  " not in text
     kept = printed(analysis(bare, notes=("CPU power is not sampled: permission denied.",)))
     assert kept.count("CPU power") == 1

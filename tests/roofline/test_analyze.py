@@ -66,7 +66,7 @@ def test_figures_are_per_step_and_add_up(tmp_path):
 def test_marks_that_are_no_steps_are_noted_and_halve_nothing(tmp_path):
     found = analyze(run_of(tmp_path, *step(0), *step(200), span("ProfilerStep#9", 3, 120, tid=2)))
     assert (found.basis.steps, found.totals.matrix_flops) == (2, 2 * (2 * 64**3))
-    assert "Marks of steps that are not counted, because an earlier step was not over: 1." in found.notes
+    assert "Step marks not counted because an earlier step had not ended: 1." in found.notes
 
 
 def test_phases_and_modules(tmp_path):

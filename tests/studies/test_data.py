@@ -39,9 +39,9 @@ def test_a_folder_without_mnist_says_how_to_get_it(tmp_path):
     with pytest.raises(DataError, match="no MNIST training set") as raised:
         data.load("mnist", str(tmp_path))
     assert "download=True" in raised.value.hint
-    with pytest.raises(DataError, match="is no directory"):
+    with pytest.raises(DataError, match="is not a directory"):
         data.load("mnist", str(tmp_path / "absent"))
-    with pytest.raises(DataError, match="needs a folder"):
+    with pytest.raises(DataError, match="requires a folder"):
         data.load("mnist")
 
 
@@ -71,7 +71,7 @@ def test_images_and_labels_that_do_not_fit_are_refused(tmp_path):
     with pytest.raises(DataError, match="12 images and 11 labels"):
         session.check_data(str(tmp_path))
     labels.write_bytes(whole[:-1] + b"\x0a")
-    with pytest.raises(DataError, match="a label 10, and there are 10 classes"):
+    with pytest.raises(DataError, match="label 10 is not one of 10 classes"):
         session.check_data(str(tmp_path))
 
 

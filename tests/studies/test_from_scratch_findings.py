@@ -97,5 +97,5 @@ def test_sizes_that_are_none_are_refused(text):
 
 
 def test_widths_need_a_layer():
-    with pytest.raises(UsageError, match="has no layer"):
+    with pytest.raises(UsageError, match="has too few layers"):
         parse_widths("784")

@@ -23,7 +23,7 @@ JOB = TrainJob(
 def test_what_the_worker_cannot_do_comes_back_as_its_reason():
     *before, last = processes.messages(JOB, threads=1)
     assert isinstance(last, Failed)
-    assert "'/absent' is no directory" in last.reason
+    assert "'/absent' is not a directory" in last.reason
     assert all(isinstance(one, Stage) for one in before)
 
 
@@ -75,7 +75,7 @@ def test_a_loss_that_is_no_number_ends_the_job_with_the_step():
     )  # fmt: skip
     *before, last = processes.messages(job, threads=1)
     assert isinstance(last, Failed)
-    found = re.fullmatch(r"the loss is not a number from step (\d+) on\.", last.reason)
+    found = re.fullmatch(r"the loss is not finite from step (\d+) on\.", last.reason)
     assert found
     assert sum(isinstance(one, Advance) for one in before) == int(found[1]) - 1
     assert not any(isinstance(one, IterationsDone) for one in before)

@@ -104,14 +104,16 @@ def _images(x: Any) -> NDArray[np.float32]:
     """The pixels of a batch in one row."""
     images = np.ascontiguousarray(x, np.float32)
     if images.shape[1:] != cnn.IMAGE or not len(images):
-        raise UsageError(f"a batch of images of shape {images.shape} cannot be used.", hint="It must be [N, 1, 28, 28] with N from 1.")
+        raise UsageError(
+            f"unsupported image batch of shape {images.shape}.", hint="The shape must be [N, 1, 28, 28] with N of at least 1."
+        )
     return images.reshape(-1)
 
 
 def _classes(y: Any, count: int) -> NDArray[np.int64]:
     classes = np.ascontiguousarray(y, np.int64)
     if classes.shape != (count,) or classes.min() < 0 or classes.max() >= cnn.CLASSES:
-        raise UsageError(f"{count} images need as many classes from 0 to {cnn.CLASSES - 1}.")
+        raise UsageError(f"{count} images require {count} class numbers from 0 to {cnn.CLASSES - 1}.")
     return classes
 
 

@@ -63,7 +63,7 @@ class Resident:
     def __getitem__(self, part: slice) -> Resident:
         begin, end, step = part.indices(len(self))
         if step != 1:
-            raise UsageError(f"resident data can be cut into neighbouring samples only, not every {step}th")
+            raise UsageError(f"resident data must be sliced with step 1, got {step}")
         return Resident(self.flat, self.first + begin, (max(0, end - begin), *self.shape[1:]))
 
 
@@ -146,7 +146,7 @@ class NumbaCuda:
         self.pool2 = filters2 * ((rows - 2) // 2) * ((columns - 2) // 2)
         self.hidden, self.classes = self._shapes["dense1.weight"][0], self._shapes["dense2.weight"][0]
         if self._shapes["dense1.weight"][1] != self.pool2 or channels != image[0]:
-            raise UsageError(f"these parameters are not those of a network for images of {image}")
+            raise UsageError(f"the parameters do not match a network for images of {image}")
         first = (channels, *image[1:], filters1)
         second = (filters1, rows, columns, filters2)
         self._forward1, self._forward2 = convolution.forward(*first), convolution.forward(*second)
@@ -212,9 +212,9 @@ class NumbaCuda:
         nothing of use keeps the device busy until a whole step is queued behind it; a round in which it ended too early is done anew.
         """
         if SIMULATED:
-            raise UsageError("NUMBA_ENABLE_CUDASIM is set: the times of a simulated GPU mean nothing.")
+            raise UsageError("NUMBA_ENABLE_CUDASIM is set: times of a simulated GPU are not meaningful.")
         if self._shapes != PARAMETERS:
-            raise UsageError("The work of a network of other sizes is not declared.")
+            raise UsageError("work is declared for the default network sizes only.")
         work = declared(len(x))
         images, classes = self._images(x), self._classes(y)
         plan = (*self._plan(len(x)), _Launch("update", self._update))
@@ -258,19 +258,19 @@ class NumbaCuda:
         """All launches of a step, the last being ``finish``."""
         images, classes = self._images(x), self._classes(y)
         if len(images) != len(classes):
-            raise UsageError(f"a batch has as many samples as classes, not {len(images)} and {len(classes)}")
+            raise UsageError(f"images and classes must have the same length, got {len(images)} and {len(classes)}")
         for launch in self._plan(len(x)):
             launch.call(images, classes)
         finish(images, classes)
 
     def _images(self, x: Array) -> Resident:
         if len(x) < 1 or x.shape[1:] != self._image:
-            raise UsageError(f"x is [N, {', '.join(map(str, self._image))}] with N of 1 at least, not {list(x.shape)}")
+            raise UsageError(f"x must have shape [N, {', '.join(map(str, self._image))}] with N of at least 1, got {list(x.shape)}")
         return x if isinstance(x, Resident) else self._moved(np.asarray(x, np.float32), 0)
 
     def _classes(self, y: Array) -> Resident:
         if len(y.shape) != 1:
-            raise UsageError(f"y is one class number for each sample, not {list(y.shape)}")
+            raise UsageError(f"y must have one class number per sample, got shape {list(y.shape)}")
         return y if isinstance(y, Resident) else self._moved(np.asarray(y, np.int64), 1)
 
     def _moved(self, array: NDArray[Any], which: int) -> Resident:

@@ -184,11 +184,11 @@ def _usable(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise DeviceError(f"'{name}' is no device of PyTorch.", hint="Use cpu, cuda or mps.") from error
+        raise DeviceError(f"unknown device '{name}'.", hint="Use cpu, cuda or mps.") from error
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise DeviceError("PyTorch finds no CUDA device.", hint="'rooflines doctor' says what is missing.")
+        raise DeviceError("torch finds no CUDA device.", hint="Run 'rooflines doctor' to see what is missing.")
     if device.type == "mps" and not torch.backends.mps.is_available():
-        raise DeviceError("PyTorch finds no Metal device.", hint="torch-mps needs a Mac with Apple silicon.")
+        raise DeviceError("torch finds no Metal device.", hint="torch-mps needs a Mac with Apple silicon.")
     return device
 
 

@@ -42,7 +42,7 @@ def library(name: str) -> Library:
         return _CuPy()
     if name in LIBRARIES:
         return _Torch(name.removeprefix("torch-"))
-    raise DeviceError(f"there is no array library {name!r}.", hint=f"Known are {', '.join(LIBRARIES)}.")
+    raise DeviceError(f"unknown array library {name!r}.", hint=f"Choose from {', '.join(LIBRARIES)}.")
 
 
 class _NumPy:
@@ -111,7 +111,7 @@ class _Torch:
             raise DeviceError(f"PyTorch cannot be imported ({error}).") from None
         present = device == "cpu" or (torch.cuda if device == "cuda" else torch.backends.mps).is_available()
         if not present:
-            raise DeviceError(f"torch {torch.__version__} sees no {'NVIDIA' if device == 'cuda' else 'Apple'} GPU.")
+            raise DeviceError(f"torch {torch.__version__} finds no {'NVIDIA' if device == 'cuda' else 'Apple'} GPU.")
         self.name = f"torch-{device}"
         self.module: Any = torch
         self._device = torch.device(device)

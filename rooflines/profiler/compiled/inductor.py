@@ -89,7 +89,7 @@ class InductorWatch:
             if hasattr(config, name):
                 self._stack.enter_context(config.patch({name: value}))
             elif name in (_HOOK, _EVENTS):
-                self._problems.append(f"this version of torch has no {config.__name__}.{name}: fused kernels cannot be told apart")
+                self._problems.append(f"this version of torch has no {config.__name__}.{name}: fused kernels cannot be identified")
 
     def _scheduling(self, nodes: list[Any]) -> Any:
         """Inductor's hook: called for every graph with its scheduler's nodes, before they are fused."""
@@ -103,7 +103,7 @@ class InductorWatch:
 
     def _scheduled(self, schedule: Schedule) -> None:
         if schedule.silent:
-            self._problems.append(f"compiled C++ kernels leave no events on {sys.platform}: what they take is not known")
+            self._problems.append(f"compiled C++ kernels have no events on {sys.platform}: their times are not available")
             return
         try:
             reader = GraphReader(schedule, self._nodes)

@@ -19,7 +19,7 @@ from rooflines.profiler.compiled.records import Access, Graph, Kernel, as_buffer
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.profiler.trace.stored_call import StoredCall
 
-VARYING: Final = "compiled for varying sizes, and those of this call are not recorded; torch.compile(..., dynamic=False) fixes them"
+VARYING: Final = "compiled for varying sizes that are not recorded; use torch.compile(..., dynamic=False)"
 _NO_SYMBOLS: Final = frozenset[Any]()
 
 

@@ -353,7 +353,7 @@ def _storages(tensor: torch.Tensor) -> Iterator[torch.UntypedStorage]:
         yield tensor._indices().untyped_storage()
         yield tensor._values().untyped_storage()
     else:
-        raise UsageError(f"the memory of tensors with layout {str(tensor.layout)!r} is not known.")
+        raise UsageError(f"memory of tensors with layout {str(tensor.layout)!r} is not supported.")
 
 
 @cache

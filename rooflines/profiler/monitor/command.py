@@ -78,7 +78,9 @@ class HeldCommand:
 
     def __enter__(self) -> HeldCommand:
         if not hasattr(os, "fork"):
-            raise UsageError("this system cannot start a command held back.", hint="Start it yourself: rooflines monitor --pid N")
+            raise UsageError(
+                "this system cannot start a command in a paused state.", hint="Start it first, then: rooflines monitor --pid N"
+            )
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         self._ignores_children = self._signals.enter_context(_children_kept())
@@ -116,7 +118,7 @@ class HeldCommand:
             os.waitpid(self._pid, 0)
             self._reaped = True
             reason = os.strerror(int(problem))
-            raise command_error(f"cannot run {self._path!r}: {reason}.", "A script needs its interpreter before it.", _NOT_RUNNABLE)
+            raise command_error(f"cannot run {self._path!r}: {reason}.", "Put the interpreter before a script.", _NOT_RUNNABLE)
         return began_ns
 
     def wait(self) -> Ending:
@@ -166,9 +168,9 @@ def find_program(name: str) -> str:
         return found
     path = Path(name)
     if os.sep not in name or not path.exists():
-        raise command_error(f"command not found: {name!r}.", "Give a program and its arguments after --.", _NOT_FOUND)
+        raise command_error(f"command not found: {name!r}.", "Give the program and its arguments after --.", _NOT_FOUND)
     what = "it is a directory" if path.is_dir() else "it is not executable"
-    raise command_error(f"cannot run {name!r}: {what}.", "A script needs its interpreter before it.", _NOT_RUNNABLE)
+    raise command_error(f"cannot run {name!r}: {what}.", "Put the interpreter before a script.", _NOT_RUNNABLE)
 
 
 def command_error(message: str, hint: str, exit_code: int) -> CommandError:

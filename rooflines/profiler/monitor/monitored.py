@@ -167,7 +167,7 @@ def read_python_memory(path: Path) -> PythonMemory | None:
 
 def save(directory: Path, facts: MonitorFile, samples: Sequence[DeviceSample] | None = None) -> Monitored:
     """Write ``monitor.json``, and the samples where they are given, which ends the journal. Raises OutputError when they do not fit."""
-    write_record(directory / MONITOR_FILE, facts, samples or (), "what was sampled")
+    write_record(directory / MONITOR_FILE, facts, samples or (), "the samples")
     if samples is not None:
         with contextlib.suppress(OSError):  # a table beside its journal is read, and the journal is not
             (directory / JOURNAL_FILE).unlink(missing_ok=True)
@@ -192,7 +192,7 @@ def load(directory: Path | str) -> Monitored:
         facts, counters=facts.counters or stored.counters, fields=facts.fields or stored.fields, notes=(*facts.notes, *problems)
     )
     if facts.status == "running":
-        cut = "The monitor has not come to its end: it was killed, or still runs. This is what it had sampled when it was read."
+        cut = "The monitor has not ended: it was killed or is still running. The result covers the samples so far."
         facts = msgspec.structs.replace(facts, notes=(cut, *facts.notes))
     return Monitored(directory=directory, facts=facts, samples=since(facts.began_ns, stored.samples))
 

@@ -101,11 +101,12 @@ class Recording:
 
         if Recording._active is not None:
             raise UsageError(
-                f"a run is already being recorded into {str(Recording._active.directory)!r}.", hint="End it before starting another."
+                f"a run is already being recorded into {str(Recording._active.directory)!r}.", hint="Stop it before starting another."
             )
         if torch._C._autograd._profiler_enabled():
             raise UsageError(
-                "a torch profiler is already on: its cost would be in the step times.", hint="Stop it first; rooflines starts its own."
+                "a torch profiler is already running; its overhead would be part of the step times.",
+                hint="Stop it first. rooflines starts its own profiler.",
             )
         self._made = not self.directory.exists()
         create_directory(self.directory)
@@ -148,7 +149,7 @@ class Recording:
         self.passes.tell("step")
 
     def pause(self) -> None:
-        """The program evaluates its model, or does something else that belongs to no step."""
+        """The program evaluates its model, or does something else not part of any step."""
         self.passes.tell("pause")
 
     def resume(self) -> None:
@@ -226,7 +227,7 @@ class Recording:
         try:
             return write_compiled(code, self._place)
         except OSError as error:
-            self.notes.append(f"what was compiled could not be written: {error.strerror or error}")
+            self.notes.append(f"compiled.json could not be written: {error.strerror or error}")
             return None
 
     def _save(self, status: Status) -> None:
@@ -240,7 +241,7 @@ class Recording:
             # What went wrong first is what the caller must hear of; where memory ran out the samples' library may not even load.
             self._facts = msgspec.structs.replace(
                 self._facts,
-                notes=(*self._facts.notes, f"device samples could not be made a table, they stay in {JOURNAL_FILE}: {problem}"),
+                notes=(*self._facts.notes, f"device samples could not be converted and stay in {JOURNAL_FILE}: {problem}"),
             )
             try:
                 run = self._write(self._facts)
@@ -266,12 +267,12 @@ class Recording:
             return
         from rooflines.profiler.dispatch.recorder import record_lossy_calls
 
-        self._progress.stage("noting arguments that traces leave out", 1)
+        self._progress.stage("recording arguments that are missing in traces", 1)
         try:
             self._noted_calls = record_lossy_calls(step)
         except (RuntimeError, TypeError, NotImplementedError, AttributeError) as error:
             # A tensor subclass or an operator that no dispatch mode may see: the run is whole without.
-            self.notes.append(f"arguments that traces leave out could not be noted: {str(error).partition(chr(10))[0]}")
+            self.notes.append(f"arguments that are missing in traces could not be recorded: {str(error).partition(chr(10))[0]}")
         self._progress.advance()
 
     def follow_memory(self, step: Callable[[], object]) -> None:
@@ -279,12 +280,12 @@ class Recording:
         from rooflines.profiler.dispatch.fakes import fake_tensors, needs_data
         from rooflines.profiler.dispatch.memory import record_with_memory
 
-        self._progress.stage("following memory", 1)
+        self._progress.stage("tracking memory", 1)
         try:
             self._step_memory = record_with_memory(step, fake_tensors()).memory
         except Exception as error:
             if not needs_data(error):
-                self.notes.append(f"what fills the memory could not be followed: {str(error).partition(chr(10))[0]}")
+                self.notes.append(f"memory at the peak could not be divided: {str(error).partition(chr(10))[0]}")
         self._progress.advance()
 
     # --- the end ---------------------------------------------------------------------------------------------------------------
@@ -302,9 +303,9 @@ class Recording:
         times = self.passes.times()
         taken = f"{counted(len(times.warmup_ns), 'warm-up step')}, {len(times.timed_ns)} timed, {len(times.traced_ns)} traced"
         whose = {
-            "program": "its operators are those of the whole program, start-up included",
-            "early": "its operators are those of one step before the timed ones",
-            "steps": "its operators are those of fewer steps than planned",
+            "program": "operators are those of the whole program, including start-up",
+            "early": "operators are those of one step before the timed steps",
+            "steps": "operators are those of fewer steps than planned",
         }[times.traced]
         return f"the program ended early ({taken}): {whose if times.traced_ns else 'no operators were traced'}."
 
@@ -371,13 +372,13 @@ def _measure_input(recording: Recording, step: Callable[[], object]) -> None:
 def interrupted(directory: Path) -> Interrupted:
     """Our error for Ctrl-C while a run was being recorded into ``directory``."""
     return Interrupted(
-        f"interrupted; the partial run is in {str(directory)!r}.", hint=f"rooflines analyze {directory} shows what was recorded."
+        f"interrupted; the partial run is in {str(directory)!r}.", hint=f"See what was recorded: rooflines analyze {directory}"
     )
 
 
 def user_error(error: Exception, what: str, recording: Recording, device: torch.device) -> RooflinesError:
     """Our error for one of the user's code in ``recording``; ``what`` raised it."""
-    kept = f"What was recorded before is in {str(recording.directory)!r}."
+    kept = f"The recording so far is in {str(recording.directory)!r}."
     shortage = memory_shortage(error, recording.workload, device)
     if shortage is not None:
         shortage.hint += f" {kept}"

@@ -157,7 +157,7 @@ class DataLoading:
                 self.seen.resident_ns or not self.seen.loader or not self._watch.has_batch or Agreement().has_peers
             ):  # a rank that made more steps than the others would wait for them forever
                 return False
-            self._progress.stage("timing the step on resident data", None)
+            self._progress.stage("timing the step with data in memory", None)
             self._watch.resident = True
             self._resident_until = time.perf_counter_ns() + round(RESIDENT_S * 1e9)
             synchronise(self._device)
@@ -176,7 +176,7 @@ class DataLoading:
         self._watch.resident = False
         if error is not None:
             self._clock.drop()
-            self._notes.append(f"the step could not be run on its last batch again: {_reason(error)}")
+            self._notes.append(f"the step could not be repeated on its last batch: {_reason(error)}")
             return
         self.seen = msgspec.structs.replace(self.seen, resident_ns=tuple(self._clock.take_ns()[1:]))
 
@@ -192,13 +192,13 @@ class DataLoading:
             return
         if not ends and not may_begin_anew(source):
             return
-        self._progress.stage("running the data loader alone", None)
+        self._progress.stage("timing the data loader alone", None)
         alone: LoaderAlone | None = None
         try:
             with self._watch.looking_away():
                 alone = run_alone(source, limit_s=ALONE_S)
         except Exception as error:
-            self._notes.append(f"the data loader could not be run alone: {_reason(error)}")
+            self._notes.append(f"the data loader could not be timed alone: {_reason(error)}")
         self.seen = msgspec.structs.replace(self.seen, alone=alone)
 
 

@@ -215,7 +215,7 @@ class Passes:
         if self._traced_steps < 1:
             return
         if not self._early:
-            self._progress.stage("tracing one step to see how large a trace is", None)
+            self._progress.stage("tracing one step to estimate the trace size", None)
             yield from self._traced_pass(1, "steps", probe=True)
         steps = self._agreement.on(self._affordable_steps(), 1)
         before = self.steps
@@ -301,7 +301,7 @@ class Passes:
         kept = len(began) - (len(began) > 2)  # the one after a traced step may be slower
         self.timed_ns = times[-kept:]
         del times[-kept:]
-        self.warmup.rule = f"the program ended during warm-up; its last {counted(kept, 'step')} stand for timed ones"
+        self.warmup.rule = f"the program ended during warm-up; timed steps are its last {counted(kept, 'step')}"
         self._stretches = [TimedStretch(began_ns=began[-kept], ended_ns=began[-1] + self.timed_ns[-1], steps=kept)]
         self._timed_began_ns = began[-kept]
         self._add_memory()
@@ -310,7 +310,7 @@ class Passes:
     def _timed_pass(self) -> Plan:
         self.stage = "timed"
         planned = self._settings.steps or self._agreement.on(self._enough_steps(), TIMED_MIN_STEPS)
-        self._progress.stage("timing, profiler off", planned)
+        self._progress.stage("timing steps with the profiler off", planned)
         self._start_sampler()
         self._save()
         self._begin_stretch()
@@ -380,7 +380,7 @@ class Passes:
                 self._keep_trace(tracer, kind)
         compiled = self._inductor.graphs > before
         if compiled and kind == "steps" and not probe:
-            self._notes.append("code was compiled while the steps were traced: their times and operators include that")
+            self._notes.append("code was compiled during the traced steps: their times and operators include compilation")
         # Some versions of torch compile again when there are hooks on modules, and the trace would be one of the compiler.
         self._compiles_under_hooks = compiled and before > 0 and self._ranges is None
         self._save()
@@ -449,7 +449,7 @@ class Passes:
         steps = max(1, min(planned, TRACE_LIMIT_BYTES // max(self._trace_bytes, 1)))
         if steps < planned:
             self._notes.append(
-                f"traced {counted(steps, 'step')} instead of {planned}: one step makes {binary_bytes(self._trace_bytes)} of "
+                f"traced {counted(steps, 'step')} instead of {planned}: one step takes {binary_bytes(self._trace_bytes)} of "
                 f"trace, the limit is {binary_bytes(TRACE_LIMIT_BYTES)}"
             )
         return steps
@@ -477,7 +477,7 @@ class Passes:
             self.trace, self.traced_ns, self.parameter_elements = None, [], None
             return
         if self._program_cut:
-            self._notes.append("the trace of the program was ended before it became too large: what ran afterwards is not in it")
+            self._notes.append("the trace was stopped before it became too large: later operators are not in it")
 
     # --- what there is -----------------------------------------------------------------------------------------------------------
 

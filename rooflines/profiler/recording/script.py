@@ -87,7 +87,7 @@ class _Driver:
             self.before, self._made = self.before + self._made, 0
             recording.passes.restart()
         else:
-            recording.notes.append("the program went on to other steps before all of these had been recorded")
+            recording.notes.append("the program moved on to other steps before all of these were recorded")
             recording.passes.finish()
             self._end()
 
@@ -117,11 +117,11 @@ class _Driver:
         hooks = self.hooks
         if hooks.several > 1:
             what = "optimizers" if hooks.mode == "training" else "models"
-            yield f"a step is one turn of {hooks.several} {what}, and ends with the one that came last"
+            yield f"a step is one turn of {hooks.several} {what}, and ends with the last one"
         if hooks.evaluations:
             yield (
                 f"the program evaluated its model {_times(hooks.evaluations)} between the steps ({seconds(self.evaluating_s)}): "
-                "that belongs to no step"
+                "not part of any step"
             )
         if self.before:
             yield f"not counted: {counted(self.before, 'step')} before these began (an evaluation before training, or parts of a step)"
@@ -160,7 +160,7 @@ def collect_script(program: Program, recording: Recording, device: Any, *, to_en
                 recording.passes.finish()
                 if recording.passes.trace is None:
                     raise WorkloadError(
-                        f"{what} ended without running an operator of PyTorch.", hint="rooflines monitor watches any program."
+                        f"{what} ended without running a PyTorch operator.", hint="Use rooflines monitor for programs without PyTorch."
                     )
                 recording.notes.append(
                     "no step was recognized, because no optimizer stepped and no module was called with gradients off: the whole "
@@ -192,7 +192,7 @@ def _ended(error: RooflinesError, recording: Recording, code: int) -> RooflinesE
     if recording.run is None:
         error.hint = ""
     elif not error.hint:
-        error.hint = f"What was recorded before is in {str(recording.directory)!r}."
+        error.hint = f"The recording so far is in {str(recording.directory)!r}."
     return error
 
 

@@ -94,7 +94,7 @@ class Tracer:
             size = plain.stat().st_size
             with plain.open("rb") as source, gzip.open(packed, "wb", compresslevel=6) as target:
                 if not _ends_whole(source):
-                    raise OSError("the profiler's file ends short")
+                    raise OSError("the profiler's file is incomplete")
                 with mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ) as text:
                     self.has_operators = text.find(b'"cpu_op"') >= 0
                 if self._unfinished:  # its range is no step; this is rare enough to hold the trace in memory
@@ -104,7 +104,7 @@ class Tracer:
             os.replace(packed, path)
         except (OSError, RuntimeError) as error:
             reason = getattr(error, "strerror", None) or error
-            raise OutputError(f"cannot write the trace {str(path)!r}: {reason}.", hint="Is the disk full?") from None
+            raise OutputError(f"cannot write the trace {str(path)!r}: {reason}.", hint="Check that the disk is not full.") from None
         finally:
             for file in path.parent.glob(f".{path.name}.*"):  # Kineto has a temporary file of its own beside the one it is told
                 file.unlink(missing_ok=True)

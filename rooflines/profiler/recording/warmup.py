@@ -31,7 +31,7 @@ class WarmUp:
         self.times_ns: list[int] = []
         self._over = asked == 0
         self.settled: bool | None = None
-        self.rule = "no warm-up, as asked" if asked == 0 else ""
+        self.rule = "no warm-up, as requested" if asked == 0 else ""
         self.problem = ""
 
     def first_step(self, step_ns: int) -> None:
@@ -43,7 +43,7 @@ class WarmUp:
         """A step took ``step_ns``."""
         self.times_ns.append(step_ns)
         if self._asked is not None:
-            self.rule = f"{counted(self._asked, 'warm-up step')}, as asked"
+            self.rule = f"{counted(self._asked, 'warm-up step')}, as requested"
             self._over = len(self.times_ns) >= self._asked
             return
         times = self.times_ns[self._first :]
@@ -51,7 +51,7 @@ class WarmUp:
             self.rule = f"{counted(WARMUP_RANK_STEPS, 'warm-up step')}, the same on every rank"
             self._over = len(times) >= WARMUP_RANK_STEPS
             return
-        compared = f"fewer than {2 * SETTLE_WINDOW} of them, too few to compare"
+        compared = f"fewer than {2 * SETTLE_WINDOW} steps, too few to compare"
         if len(times) >= 2 * SETTLE_WINDOW:
             last = statistics.median(times[-SETTLE_WINDOW:])
             before = statistics.median(times[-2 * SETTLE_WINDOW : -SETTLE_WINDOW])
@@ -64,7 +64,7 @@ class WarmUp:
         if len(times) >= self._most or sum(times) >= WARMUP_MAX_S * 1e9:
             self._over, self.settled = True, False
             self.rule = f"not settled after {counted(len(self.times_ns), 'warm-up step')}: {compared} (limit {percent(SETTLE_LIMIT)})"
-            self.problem = f"step times had not settled when timing began: {compared}"
+            self.problem = f"step times had not settled when timing started: {compared}"
 
     def is_over(self) -> bool:
         """Whether no more steps are needed."""

@@ -108,7 +108,7 @@ class AmdSampler(Sampler):
             ecc_uncorrected=errors.get("uncorrectable_count"),
         )
         if not self._answered:
-            raise DeviceError(f"{self._device} ended its samples: {self._last_error}.", hint="See amd-smi and the kernel log.")
+            raise DeviceError(f"sampling of {self._device} stopped: {self._last_error}.", hint="See amd-smi and the kernel log.")
         return (sample,)
 
     def _temperature_c(self, sensor: str) -> float | None:
@@ -209,8 +209,8 @@ def start_amd_smi() -> Any:
     try:
         import amdsmi
     except (ImportError, KeyError, OSError) as error:  # the package without its library gives one of the latter
-        hint = "Install the amdsmi that came with ROCm (/opt/rocm/share/amd_smi), or 'pip install amdsmi' of ROCm's version."
-        raise DeviceError(f"The AMD GPU is not sampled: the package amdsmi is not usable ({_one_line(error)}).", hint=hint) from None
+        hint = "Install the amdsmi package of your ROCm version (/opt/rocm/share/amd_smi, or pip install amdsmi)."
+        raise DeviceError(f"The AMD GPU is not sampled: the package amdsmi cannot be used ({_one_line(error)}).", hint=hint) from None
     try:
         amdsmi.amdsmi_init()
     except amdsmi.AmdSmiLibraryException as error:

@@ -92,7 +92,7 @@ class SamplingLoop:
             raise failure
         silent = sum(thread.is_alive() for thread in self._threads)
         if silent:
-            self._write(Entry(problem=f"{silent} of {len(self._threads)} samplers did not answer in the end."))
+            self._write(Entry(problem=f"{silent} of {len(self._threads)} samplers did not respond at the end."))
 
     def _wait_for_counters(self) -> None:
         deadline = time.monotonic() + COUNTERS_TIMEOUT_S
@@ -116,7 +116,7 @@ class SamplingLoop:
         except DeviceError as error:
             self._write(Entry(problem=str(error)))
         except (Exception, SystemExit) as error:
-            self._write(Entry(problem=f"{sampler} ended its samples: {type(error).__name__}: {error}."))
+            self._write(Entry(problem=f"{sampler} stopped: {type(error).__name__}: {error}."))
         finally:
             sampler.close()
 
@@ -142,7 +142,7 @@ class SamplingLoop:
             last, began = began, time.monotonic()
             gap_s = max(gap_s, began - last - step_s)
         if gap_s > max(GAP_S, GAP_PERIODS * period_s):
-            self._write(Entry(problem=f"{sampler} was kept from reading for {gap_s:.1f} s."))
+            self._write(Entry(problem=f"{sampler} could not read for {gap_s:.1f} s."))
 
     def _write(self, entry: Entry) -> None:
         """Write one line; when that fails there is nothing more to do here, for anyone."""

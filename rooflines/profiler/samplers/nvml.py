@@ -153,7 +153,7 @@ def all_gpus() -> dict[str, str | int]:
                 continue
             found |= {f"gpu{index}/mig{number}": nvml.nvmlDeviceGetUUID(handle) for number, handle in enumerate(slices)}
     except nvml.NVMLError as error:
-        raise DeviceError(f"NVML is not usable ({error}).") from None
+        raise DeviceError(f"NVML is not available ({error}).") from None
     finally:
         nvml.nvmlShutdown()
     return found

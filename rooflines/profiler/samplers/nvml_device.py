@@ -37,7 +37,7 @@ class NvmlDevice:
             self.is_slice = is_slice(self.nvml, self.handle)
         except self.nvml.NVMLError as error:
             self.nvml.nvmlShutdown()
-            raise DeviceError(f"NVML does not know GPU {identity!r} ({name}): {error}.") from None
+            raise DeviceError(f"GPU {identity!r} ({name}) not found by NVML: {error}.") from None
 
     def close(self) -> None:
         self.nvml.nvmlShutdown()
@@ -109,7 +109,7 @@ class NvmlDevice:
         return False
 
     def _note_denied(self, subject: str, error: Any) -> None:
-        self.problems.append(f"The {subject} of {self.name} cannot be sampled by this user ({error}).")
+        self.problems.append(f"The {subject} of {self.name} is not readable by this user ({error}).")
 
     def _lost(self, error: Any) -> DeviceError:
-        return DeviceError(f"{self.name} ended its samples: {error}.", hint="See nvidia-smi and the kernel log.")
+        return DeviceError(f"sampling of {self.name} stopped: {error}.", hint="See nvidia-smi and the kernel log.")

@@ -55,14 +55,14 @@ class PluggedInSampler(Sampler):
         """The sample with plain numbers. Raises DeviceError for an undeclared key, ValueError or TypeError for a wrong value."""
         undeclared = sorted(sample.more.keys() - self.fields.keys())
         if undeclared:
-            raise DeviceError(f"{self} ended its samples: it does not declare the field {undeclared[0]!r}.")
+            raise DeviceError(f"{self} stopped: it does not declare the field {undeclared[0]!r}.")
         plain = {key: None if value is None else float(value) for key, value in sample.more.items()}
         return msgspec.convert(msgspec.to_builtins(msgspec.structs.replace(sample, more=plain)), DeviceSample)
 
     def _checked_fields(self, fields: Mapping[str, Field]) -> dict[str, Field]:
         for key in fields:
             if key in FIELDS:
-                raise DeviceError(f"{self} is not used: {key!r} is a built-in field, which needs no declaration.")
+                raise DeviceError(f"{self} is not used: {key!r} is a built-in field and needs no declaration.")
             if not _KEY.fullmatch(key) or key in DeviceSample.__struct_fields__:
                 raise DeviceError(f"{self} is not used: {key!r} cannot be the key of a field (lower-case letters, digits and _).")
         return msgspec.convert(msgspec.to_builtins(dict(fields)), dict[str, Field])

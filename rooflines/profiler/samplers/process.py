@@ -132,7 +132,7 @@ class SamplerProcess:
             if code is None:
                 how = "does not end, even when killed"
             else:
-                how = f"{'ended early' if ended_early else 'did not end as told'} ({_exit(code)})"
+                how = f"{'ended early' if ended_early else 'did not end when requested'} ({_exit(code)})"
             self._failure = f"Device samples may be incomplete: the sampler {how}{self._last_words()}."
         if self._errors is not None:
             self._errors.close()
@@ -162,7 +162,7 @@ def check_period(period_s: float) -> None:
     """Raise UsageError unless it is more than 0 and at most ``LONGEST_PERIOD_S`` seconds."""
     if not 0 < period_s <= LONGEST_PERIOD_S:
         raise UsageError(
-            f"the sampling period must be more than 0 and at most {LONGEST_PERIOD_S:g} s, not {period_s:g} s.",
+            f"the sampling period must be above 0 and at most {LONGEST_PERIOD_S:g} s, got {period_s:g} s.",
             hint="For example: --period 0.1",
         )
 

@@ -79,7 +79,7 @@ class ProcessTree:
         self._listed_at = time.monotonic()
         self._before = self._readings()
         if pid not in self._before:
-            raise DeviceError(f"process {pid} cannot be watched: there is none, or it is not ours to look at.")
+            raise DeviceError(f"process {pid} cannot be monitored: it does not exist or belongs to another user.")
         self._total = Spent()
 
     @property

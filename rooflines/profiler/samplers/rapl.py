@@ -33,19 +33,19 @@ class RaplSampler(Sampler):
     def __init__(self, powercap: Path = POWERCAP, period_s: float = 0.1) -> None:
         packages = package_counters(powercap)
         if not packages:
-            raise DeviceError("CPU power is not sampled: this kernel shows no RAPL energy counters.")
+            raise DeviceError("CPU power is not sampled: the kernel provides no RAPL energy counters.")
         self._asked_period_s = period_s
         try:
             self._zones = {"host": _Zone(packages)} | {name: _Zone(counters) for name, counters in other_counters(powercap).items()}
         except OSError as error:
-            hint = "'rooflines doctor' has the command that changes it."
+            hint = "Run 'rooflines doctor' for the command that enables it."
             raise DeviceError(f"CPU power is not sampled: {error}.", hint=hint) from None
 
     def counters(self) -> Sequence[Counter]:
         try:
             described = [self._describe(device, zone) for device, zone in self._zones.items()]
         except OSError as error:
-            raise DeviceError(f"CPU power ended its samples: {error}.") from None
+            raise DeviceError(f"sampling of CPU power stopped: {error}.") from None
         updates = [energy.update_s for energy, _ in described if energy.update_s is not None]
         self.period_s = min(updates, default=0.0) / 2
         return [counter for pair in described for counter in pair]
@@ -61,7 +61,7 @@ class RaplSampler(Sampler):
         try:
             spent = {device: zone.read() for device, zone in self._zones.items()}
         except OSError as error:
-            raise DeviceError(f"CPU power ended its samples: {error}.") from None
+            raise DeviceError(f"sampling of CPU power stopped: {error}.") from None
         time_ns = now_ns()
         return tuple(
             DeviceSample(time_ns=time_ns, source="rapl", device=device, energy_j=energy_uj / 1e6, power_w=power_w)
@@ -106,7 +106,7 @@ class _Zone:
         # A reset looks like a counter that went on at 0 behind its range, only that this would have taken far more power.
         spent_uj = value + self._ranges[counter] + 1 - before
         if spent_uj / 1e6 > WRAP_HASTE * self._highest_w[counter] * elapsed_s:
-            raise DeviceError(f"CPU power ended its samples: the energy counter {counter.parent.name} was reset.")
+            raise DeviceError(f"sampling of CPU power stopped: the energy counter {counter.parent.name} was reset.")
         return spent_uj
 
 

@@ -44,7 +44,7 @@ def read_samples(path: Path) -> tuple[DeviceSample, ...]:
         return tuple(msgspec.convert(_sample(row, declared), DeviceSample) for row in table.to_pylist())
     except (pa.ArrowInvalid, msgspec.ValidationError) as error:
         raise RunError(
-            f"{str(path)!r} holds no device samples: {error}.", hint="Delete it; the rest of the run stays usable."
+            f"{str(path)!r} contains no valid device samples: {error}.", hint="Delete it; the rest of the run stays usable."
         ) from None
 
 

@@ -33,8 +33,8 @@ PHASES = ("forward", "backward", "optimizer", "")
 
 _NODE_PREFIX = "autograd::engine::evaluate_function: "
 _OLD_NODE = re.compile(r"[A-Z]\w*Backward\d*")
-_OVERLAPPING = "Marks of steps that are not counted, because an earlier step was not over: {:,}."
-_EMPTY = "Marks of steps that are not counted, because no operator ran in them: {:,}."
+_OVERLAPPING = "Step marks not counted because an earlier step had not ended: {:,}."
+_EMPTY = "Step marks not counted because no operator ran in them: {:,}."
 # Old traces know whole microseconds: so much may a step begin before the one before it ends.
 _RESOLUTION_NS = 1_000
 # A path of instances that would be longer starts again at its module: no network nests so deep.

@@ -148,10 +148,10 @@ class Columns:
         python = [event for event in spans if event.cat == "python_function"] if "python_function" in categories else []
         memory = [event for event in events if event.ph == "i" and event.name == "[memory]" and event.args is not None]
         if not {type(event.name) for event in (*host, *device, *python)} <= {str}:
-            raise TypeError("a name that is no text")
+            raise TypeError("a name that is not a string")
         threads = (*host, *memory, *python)
         if ({type(event.pid) for event in threads} | {type(event.tid) for event in threads}) & {list, dict}:
-            raise TypeError("a thread that is no number or text")
+            raise TypeError("a thread id that is neither a number nor a string")
         return host, device, memory, python
 
     def _take(self, host: list[Event], device: list[Event], memory: list[Event]) -> None:
@@ -254,7 +254,7 @@ class Columns:
         self._lasting_ns += float(duration.sum(dtype=np.float64))
         if self._lasting_ns > _LONGEST_NS:
             raise TraceError(
-                "the trace's events last longer than a hundred years together.", hint="Its times are damaged: record it again."
+                "the trace's events last more than 100 years in total.", hint="Its timestamps are damaged. Record it again."
             )
         return events, start, start + duration
 
@@ -362,8 +362,8 @@ class Columns:
     def _check_memory(self) -> None:
         if self._held + self.names.held_bytes + self.frame_names.held_bytes + self._threads.held_bytes > self._limit:
             raise TraceError(
-                f"reading this trace takes more than the limit of {si(self._limit, 'B')} of memory, after {self.events:,} events.",
-                hint="Raise it with --memory-limit, or record fewer steps.",
+                f"the trace needs more than the memory limit of {si(self._limit, 'B')}; {self.events:,} events were read.",
+                hint="Raise --memory-limit or record fewer steps.",
             )
 
 

@@ -40,16 +40,16 @@ def whole_part(trace: Trace) -> Trace:
     if whole.any():
         keep &= host.start_ns < host.end_ns[whole].max()
         if cut_off := int((is_step & ~whole).sum()):
-            notes.append(f"steps that may be incomplete and are not counted: {cut_off:,}")
+            notes.append(f"steps not counted because they may be incomplete: {cut_off:,}")
     else:
-        notes.append("no step is known to be complete: the figures are those of the part that was read")
+        notes.append("no step is known to be complete: figures are those of the part that was read")
     if on_device:
         silent = (host.kind == OPERATOR) & ~_launches(trace)
         keep &= ~silent
-        notes.append(f"operators without a device event, which may be missing, are left out: {int(silent.sum()):,}")
+        notes.append(f"operators left out because their device event may be missing: {int(silent.sum()):,}")
         notes.append("idle time of the device may be work whose events are missing")
     elif not lacking:
-        notes.append("no device event was read: if a device was used, its time is missing")
+        notes.append("no device event was read: the time of any device is missing")
     kept = {column.name: getattr(host, column.name)[keep] for column in fields(host)}
     return replace(trace, host=replace(host, **kept), notes=(*trace.notes, *notes))
 

@@ -178,7 +178,7 @@ class Document:
             if isinstance(repaired, dict):
                 self._convert_head(repaired)
             else:
-                self.repairs["what stands before the events could not be read"] = None
+                self.repairs["the data before the events could not be read"] = None
 
     def _convert_head(self, fields: dict[str, Any]) -> None:
         fields.pop("traceEvents", None)
@@ -254,10 +254,10 @@ class Document:
             decoded = text.decode()
         except UnicodeDecodeError:
             decoded = text.decode(errors="replace")
-            notes["bytes that are no UTF-8 were replaced"] = None
+            notes["bytes that are not UTF-8 were replaced"] = None
 
         def constant(name: str) -> None:
-            notes[f"fields that are {name.removeprefix('-')} were left out"] = None
+            notes[f"fields that are {name.removeprefix('-')} were skipped"] = None
 
         def read(attempt: str) -> Any:
             return json.loads(attempt, strict=False, parse_constant=constant)
@@ -267,12 +267,12 @@ class Document:
                 value = read(decoded)
             except ValueError:
                 value = read(_ESCAPE.sub(lambda found: found[0] if found[1] else "\\\\", decoded))
-                notes["backslashes that escape nothing were taken for themselves"] = None
+                notes["invalid escapes were kept as backslashes"] = None
         except (ValueError, RecursionError):
             return None
         if isinstance(value, list) and not all(isinstance(item, dict) for item in value):
-            notes["what is no event was left out"] = None
-        self.repairs.update(notes or {"characters and numbers that JSON does not allow were taken as they are": None})
+            notes["entries that are not events were skipped"] = None
+        self.repairs.update(notes or {"characters and numbers that JSON does not allow were kept": None})
         return value
 
     def _malformed(self, buffer: bytearray, opening: bytes, *, at_end: bool = True) -> TraceError:
@@ -282,7 +282,7 @@ class Document:
             msgspec.json.decode(text, type=_Raw)
             (_EVENTS if opening == b"[" else _REST).decode(text)
         except RecursionError:
-            return TraceError(f"{self._origin!r} is not a PyTorch trace: it nests too deep.")
+            return TraceError(f"{self._origin!r} is not a PyTorch trace: its JSON is nested too deeply.")
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             if "truncated" in str(error) and not at_end:
                 return self._too_long()
@@ -306,7 +306,7 @@ class Document:
         try:
             msgspec.json.decode(text, type=_Raw)
         except RecursionError:
-            return TraceError(f"{self._origin!r} is not a PyTorch trace: it nests too deep.", hint=_HINT)
+            return TraceError(f"{self._origin!r} is not a PyTorch trace: its JSON is nested too deeply.", hint=_HINT)
         except msgspec.DecodeError as error:
             return TraceError(f"{self._origin!r} is not a PyTorch trace: {error}.", hint=_HINT)
         what = "it has no list of 'traceEvents'" if text.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") else "it is no object"

@@ -64,7 +64,7 @@ def _read(data: Iterable[bytes], origin: str, list_dtype: str, memory_limit_byte
         raise TraceError(f"{origin!r} is not a PyTorch trace: it has no events.", hint="Record at least one step.")
     if not (len(host) or len(device) or len(memory)):
         raise TraceError(
-            f"{origin!r} is a Chrome trace, but not one of PyTorch: {_instead(columns)}.", hint="Give a trace of torch.profiler."
+            f"{origin!r} is a Chrome trace, but not from PyTorch: {_instead(columns)}.", hint="Give a trace written by torch.profiler."
         )
     return Trace(
         host=host,
@@ -107,7 +107,7 @@ def _instead(columns: Columns) -> str:
 def _cut(document: Document, events: int) -> list[str]:
     if document.cut_bytes is None:
         return []
-    missing = "what stands behind the events" if document.all_events else "what follows"
+    missing = "the data after the events" if document.all_events else "what follows"
     last = "" if document.all_events else "; the last step may be incomplete"
     return [f"the trace is cut off after {document.cut_bytes:,} bytes: {events:,} events were read, {missing} is missing{last}"]
 
@@ -115,7 +115,7 @@ def _cut(document: Document, events: int) -> list[str]:
 def _left_out(columns: Columns) -> list[str]:
     notes = []
     if columns.dropped:
-        notes.append(f"{columns.dropped:,} events without a time or size that can be, or that end before they start, were left out")
+        notes.append(f"{columns.dropped:,} events with an invalid time or size, or that end before they start, were skipped")
     if columns.names.cut:
         notes.append(f"names of more than {LONGEST_NAME} characters were cut")
     if columns.names.replaced:

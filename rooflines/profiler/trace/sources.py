@@ -50,8 +50,10 @@ def _traces(source: str, may_be_empty: bool) -> list[str]:
         what = "pattern"
     if not chosen and not may_be_empty:
         raise UsageError(
-            f"no traces in the directory {shown(source)!r}." if what == "directory" else f"no file fits the pattern {shown(source)!r}.",
-            hint="Give one trace a rank, *.json, *.json.gz or *.json.zst.",
+            f"no traces in the directory {shown(source)!r}."
+            if what == "directory"
+            else f"no file matches the pattern {shown(source)!r}.",
+            hint="Give one trace per rank: *.json, *.json.gz or *.json.zst.",
         )
     return sorted(chosen, key=_by_number)
 
@@ -65,7 +67,7 @@ def _behind(pattern: str) -> list[str]:
         return [system.unstrip_protocol(found) for found in system.glob(path) if system.isfile(found)]
     except (OSError, ValueError, ImportError, NotImplementedError) as error:
         raise UsageError(
-            f"cannot list {shown(pattern)!r}: {shown_reason(str(error), pattern)}.", hint="Name the files one by one."
+            f"cannot list {shown(pattern)!r}: {shown_reason(str(error), pattern)}.", hint="List the files explicitly."
         ) from None
 
 

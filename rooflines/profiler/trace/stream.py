@@ -26,7 +26,7 @@ _SMALL_PIECE_BYTES = 4 << 10
 
 _Peekable: TypeAlias = "io.BufferedReader[Any]"
 
-PARTIAL_HINT = "Read what is there with --partial (partial=True in Python); a profiler that is killed leaves such a file."
+PARTIAL_HINT = "Use --partial (partial=True in Python) to read the events before the damage."
 
 _GZIP, _ZSTD, _ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PK\x03\x04"
 # Traces shrink ten- to fortyfold, the same step repeated for ever up to two hundredfold. What expands more than this is a bomb.
@@ -80,7 +80,7 @@ def _descriptor(path: str) -> int:
             raise OSError("it is a directory")
         if stat.S_ISFIFO(mode):
             if not select.select([descriptor], [], [], _PATIENCE_S)[0]:
-                raise OSError(f"nothing came through this pipe in {_PATIENCE_S} seconds")
+                raise OSError(f"no data arrived through the pipe within {_PATIENCE_S} seconds")
             os.set_blocking(descriptor, True)
         elif not stat.S_ISREG(mode):
             raise OSError("it is a device or a socket, not a file")
@@ -108,7 +108,7 @@ def _contents(file: _Peekable, source: str, problems: list[str] | None) -> Itera
                 some = True
                 yield piece
         elif magic == _ZIP:
-            raise TraceError(f"{origin!r} is a zip archive.", hint="Unpack it and give the trace inside.")
+            raise TraceError(f"{origin!r} is a zip archive.", hint="Extract it and give the trace inside.")
         else:
             while piece := file.read(PIECE_BYTES):
                 yield piece
@@ -135,7 +135,7 @@ def _gunzip(file: BinaryIO, partial: bool) -> Iterator[bytes]:
         else:
             rest = member.unconsumed_tail or file.read(PIECE_BYTES // 16)
             if not rest:
-                raise _Damaged("gzip file: it ends before its contents do")
+                raise _Damaged("gzip file: unexpected end of file")
         before = member.copy() if partial else None
         try:
             piece = member.decompress(rest, PIECE_BYTES)
@@ -174,8 +174,8 @@ def _measured(contents: Iterator[bytes], file: BinaryIO, origin: str) -> Iterato
         total += len(piece)
         if total > _EXPANSION_COUNTS_FROM and total > _MOST_EXPANSION * max(1, file.tell()):
             raise TraceError(
-                f"{origin!r} expands more than {_MOST_EXPANSION}-fold, which no trace does.",
-                hint="It looks made to fill the memory; if it is yours, decompress it and give the plain file.",
+                f"{origin!r} expands more than {_MOST_EXPANSION}-fold and is not read.",
+                hint="If you trust the file, decompress it and give the uncompressed trace.",
             )
         yield piece
 

@@ -31,7 +31,7 @@ def call_factory(path: Path, name: str, options: Options, device: torch.device) 
     if not path.is_file():
         raise WorkloadError(f"no such file: {str(path)!r}.", hint="Give path/to/file.py:factory.")
     label = f"{path.name}:{name}"
-    with _import_path(path.parent), _user_code(f"the file {str(path)!r} raised while it was imported", label, options, device):
+    with _import_path(path.parent), _user_code(f"the file {str(path)!r} raised during import", label, options, device):
         module = _load_file(path)
     factory = getattr(module, name, None)
     if not callable(factory):

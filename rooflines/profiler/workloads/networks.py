@@ -87,7 +87,7 @@ def _torchvision(name: str, options: Options) -> Task:
     known = torchvision.models.list_models()
     if name not in known:
         close = difflib.get_close_matches(name.lower().replace("-", "_"), known, n=3, cutoff=0.5)
-        hint = f"Did you mean {' or '.join(close)}?" if close else "torchvision.models.list_models() names them all."
+        hint = f"Did you mean {' or '.join(close)}?" if close else "List all with torchvision.models.list_models()."
         raise WorkloadError(f"unknown model {name!r}: torchvision has no such model.", hint=hint)
     builder = torchvision.models.get_model_builder(name)
     family = builder.__module__.removeprefix("torchvision.models.").partition(".")[0]
@@ -143,7 +143,7 @@ def _construction(name: str, options: Options) -> Iterator[None]:
             raise WorkloadError(f"{name} cannot be built: {first}.") from error
         raise WorkloadError(
             f"{name} does not accept images of {options.image_size} x {options.image_size}: {first}.",
-            hint="Leave --image-size out for the size of its published weights.",
+            hint="Omit --image-size to use the size of the published weights.",
         ) from error
 
 
@@ -265,7 +265,7 @@ def _transformers(name: str, options: Options) -> Task:
         close = difflib.get_close_matches(name, list(from_types), n=3, cutoff=0.5)
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise WorkloadError(
-            f"hf:{name}: no configuration of that name here: {first}",
+            f"hf:{name}: configuration not found: {first}",
             hint=f"Give a model type ({', '.join(close or ['bert', 'gpt2', 'vit'])}) or a folder with a config.json.",
         ) from error
     if options.image_size is not None:
@@ -285,7 +285,7 @@ def _transformers(name: str, options: Options) -> Task:
         return Task(network, (), keywords, sum_of_outputs, "images", size, batch_size=batch)
     if main_input != "input_ids":
         raise WorkloadError(
-            f"hf:{name} takes {main_input!r}; inputs are made for networks of tokens or images only.",
+            f"hf:{name} takes {main_input!r}; only token and image inputs can be generated.",
             hint="Write a factory that returns (module, inputs): path/to/file.py:factory.",
         )
     if options.image_size is not None:
@@ -314,4 +314,4 @@ def _import(package: str, wanted_for: str) -> Any:
     try:
         return importlib.import_module(package)
     except ImportError:
-        raise WorkloadError(f"{wanted_for!r} needs the package {package!r}.", hint=f"pip install {package}") from None
+        raise WorkloadError(f"{wanted_for!r} requires the package {package!r}.", hint=f"pip install {package}") from None

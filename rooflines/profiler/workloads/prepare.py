@@ -100,7 +100,7 @@ def module_and_inputs(name: str, options: Options) -> tuple[torch.nn.Module, tup
     if colon and path.endswith(".py"):
         made = call_factory(Path(path), factory, options, device)
         if not isinstance(made, tuple):
-            raise WorkloadError(f"{Path(path).name}:{factory} makes a step function and no module.", hint="Return (module, inputs).")
+            raise WorkloadError(f"{Path(path).name}:{factory} returns a step function, not a module.", hint="Return (module, inputs).")
         return made[0], *_as_arguments(made[1])
     task = find_network(name, options)
     return task.network, task.inputs, task.keywords
@@ -115,7 +115,7 @@ def from_module(network: torch.nn.Module, inputs: Any, options: Options, *, name
     device = _checked_device(options)
     name = name or type(network).__name__
     if inputs is None:
-        raise WorkloadError(f"no inputs were given for the module {name}.", hint="Give a tensor, a tuple, or a dict of keywords.")
+        raise WorkloadError(f"the module {name} requires inputs.", hint="Give a tensor, a tuple, or a dict of keyword arguments.")
     positional, keywords = _as_arguments(inputs)
     task = Task(network, positional, keywords, sum_of_outputs, "samples", batch_size=_leading_size(inputs))
     kept = _Kept(network, trained=options.mode == "training")
@@ -136,7 +136,8 @@ def from_step(step: Callable[[], object], options: Options, *, name: str) -> Pre
     for option, asked in (("--channels-last", options.channels_last), ("--compile", options.compile)):
         if asked:
             raise WorkloadError(
-                f"{option} cannot reach into the step function of {name}.", hint="Do it inside, or return (module, inputs) instead."
+                f"{option} does not apply to the step function of {name}.",
+                hint="Apply it inside the step function, or return (module, inputs).",
             )
     facts = Workload(name=name, mode=options.mode, batch_size=options.batch_size, precision=options.precision, source="step")
     return Prepared(facts=facts, step=step, device=device, options=options)
@@ -146,7 +147,7 @@ def _checked_device(options: Options) -> torch.device:
     check_options(options)
     device = find_device(options.device)
     if options.precision == "tf32" and device.type != "cuda":
-        raise WorkloadError(f"--precision tf32 exists on NVIDIA GPUs only, not on {device}.", hint="Use fp32 or bf16.")
+        raise WorkloadError(f"--precision tf32 is available on NVIDIA GPUs only; the device is {device}.", hint="Use fp32 or bf16.")
     return device
 
 
@@ -332,7 +333,7 @@ def _refusal(error: Exception, facts: Workload, device: torch.device, image_size
     if image_size is not None:
         return WorkloadError(
             f"{facts.name} does not accept images of {image_size} x {image_size}: {first}.",
-            hint="Leave --image-size out for the size of its published weights, or try a larger one.",
+            hint="Omit --image-size to use the size of the published weights, or try a larger one.",
         )
     return None
 
@@ -347,7 +348,7 @@ def _store_channels_last(network: torch.nn.Module, inputs: Any, name: str) -> No
             changed = True
             parameter.data = parameter.data.contiguous(memory_format=getattr(torch, _CHANNELS_LAST[parameter.dim()]))
     if not changed:
-        raise WorkloadError(f"--channels-last changes nothing in {name}: it has no images.", hint="Leave it out.")
+        raise WorkloadError(f"--channels-last does not apply to {name}: it has no image inputs.", hint="Remove --channels-last.")
 
 
 _CHANNELS_LAST = {4: "channels_last", 5: "channels_last_3d"}

@@ -33,16 +33,15 @@ def compare(before: Analysis, after: Analysis, sources: tuple[str, str] = ("A", 
     if timelines and before.basis.per != after.basis.per:
         whole = sources[0] if before.basis.per == "trace" else sources[1]
         raise UsageError(
-            f"{sources[0]!r} and {sources[1]!r} cannot be compared: {whole!r} has no step marks, so that how many steps it holds is "
-            "not known, and the other is per step.",
+            f"{sources[0]!r} and {sources[1]!r} cannot be compared: {whole!r} has no step marks, so its number of steps is not known, "
+            "while the other is per step.",
             hint="Record both with a schedule and prof.step(), or both without.",
         )
     pace = _pace(before, after)
     if pace is None:
         raise UsageError(
-            f"{sources[0]!r} and {sources[1]!r} have nothing in common to compare: neither timed steps nor a trace with any time in it "
-            "on both sides.",
-            hint="Was one of the runs interrupted? 'rooflines analyze' says what it has.",
+            f"{sources[0]!r} and {sources[1]!r} cannot be compared: both need timed steps, or both a trace with events.",
+            hint="One of the runs may have been interrupted. Run 'rooflines analyze' to see what it contains.",
         )
     # Where one trace has no modules at all, the operators of the other would all be new.
     by_module = not timelines or _has_modules(before) == _has_modules(after)

@@ -216,7 +216,7 @@ def _check_room(name: str, needed: int, reason: str) -> None:
     free = psutil.virtual_memory().available
     if needed > free:
         raise WorkloadError(
-            f"{name} can only be counted when it is {reason}; they need {binary_bytes(needed)} and {binary_bytes(free)} are free.",
+            f"not enough memory to count {name}: its parameters need {binary_bytes(needed)}, {binary_bytes(free)} are free ({reason}).",
             hint="Count it with fewer layers or experts: a folder with a config.json, or path/to/file.py:factory.",
         )
 
@@ -292,7 +292,7 @@ def _copy(tensor: torch.Tensor) -> torch.Tensor:
 
 def _why_real(error: BaseException) -> str:
     text = str(error.__cause__ or error).strip().partition("\n")[0]
-    return f"run on real tensors, because fake ones were not enough ({text or type(error).__name__})"
+    return f"run on real tensors because fake tensors were not enough ({text or type(error).__name__})"
 
 
 def summarize(recording: StepCalls) -> Count:

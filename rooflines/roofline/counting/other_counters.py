@@ -89,7 +89,7 @@ def check_counters(names: Iterable[str]) -> tuple[str, ...]:
                 warnings.simplefilter("ignore")  # it scripts functions when it is imported, which torch says is out of date
                 import fvcore.nn  # noqa: F401
         except ImportError:
-            raise UsageError("--against fvcore needs the package 'fvcore'.", hint="pip install 'rooflines[fvcore]'") from None
+            raise UsageError("--against fvcore requires the package 'fvcore'.", hint="pip install 'rooflines[fvcore]'") from None
     return wanted
 
 

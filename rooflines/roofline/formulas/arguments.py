@@ -125,7 +125,7 @@ class Arguments:
 def every(count: int) -> range:
     """The positions of a dimension that a formula walks one by one; raises NotCounted for one too long for that."""
     if count > _LONGEST_WALK:
-        raise NotCounted("a size that no call has")
+        raise NotCounted("invalid size")
     return range(count)
 
 

@@ -218,9 +218,9 @@ def _sizes(args: Arguments, backend: Backend) -> Attention:
     if query.dtype.startswith("complex"):
         raise NotCounted("no formula for attention over complex numbers")
     if args.optional("used_k") is not None:
-        raise NotCounted("how many keys each sequence uses is not recorded")
+        raise NotCounted("number of keys per sequence not recorded")
     if args.optional("pages") is not None:
-        raise NotCounted("keys and values are in pages, whose use is not recorded")
+        raise NotCounted("use of paged keys and values not recorded")
     if len(query.shape) < -backend.sequence_axis or len(query.shape) != len(key.shape):
         raise NotCounted("query and key differ in dimensions")
     bounds = _bounds(args, backend)
@@ -250,7 +250,7 @@ def _packed_pairs(args: Arguments, left: int | None, right: int | None, lower_ri
         return batch * pairs(longest_query, longest_key, left, right, lower_right)
     if left is None and right is None and (equal_queries or equal_keys):
         return longest_query * keys if equal_queries else queries * longest_key
-    raise NotCounted("sequences of different lengths are packed into one tensor, and their lengths are not recorded")
+    raise NotCounted("sequence lengths of a packed tensor not recorded")
 
 
 def _dropout(args: Arguments) -> bool:
@@ -352,7 +352,7 @@ def _flex_pairs(args: Arguments) -> Attention:
     mask = args.value("block_mask")
     # (..., query block, key block, function); a call without a mask has one block for everything
     if not isinstance(mask, tuple) or len(mask) < 3 or mask[-3:-1] != (_NO_MASK, _NO_MASK):
-        raise NotCounted("which blocks a mask leaves out is not recorded")
+        raise NotCounted("blocks skipped by the mask not recorded")
     rows = query.shape[:-1]
     return Attention(prod(rows) * key.shape[-2], query.shape[-1], value.shape[-1], rows)
 

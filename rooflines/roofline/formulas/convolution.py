@@ -186,7 +186,7 @@ def _batch_and_channels(inputs: TensorArg, weight: TensorArg) -> tuple[int, int]
     if rank < 1 or len(inputs.shape) not in (rank + 1, rank + 2):
         raise NotCounted(f"input of {len(inputs.shape)} dimensions with a weight of {len(weight.shape)}")
     if weight.dtype.startswith("complex"):
-        raise NotCounted("no formula for a convolution of complex numbers, which is three of real ones")
+        raise NotCounted("no formula for a convolution of complex numbers")
     return inputs.shape[0] if len(inputs.shape) == rank + 2 else 1, inputs.shape[-rank - 1]
 
 

@@ -90,7 +90,7 @@ def _put_elements(target: TensorArg, indices: Argument, values: TensorArg) -> in
     if elements is not None:
         return elements
     if values.numel == 1:
-        raise NotCounted(_NO_INDEX if indices is None else "how much the mask selects is not recorded")
+        raise NotCounted(_NO_INDEX if indices is None else "number of elements selected by the mask not recorded")
     return values.numel
 
 

@@ -68,7 +68,7 @@ def _scaled(signature: Signature) -> Work:
 def _scaled_by_recipe(signature: Signature) -> Work:
     args = Arguments(signature, f"{_SCALE_LISTS} bias out_dtype contraction_dim=()")
     if args.value("contraction_dim") not in _LAST_AND_FIRST:
-        raise NotCounted("a product over other dimensions than the last and the first")
+        raise NotCounted("product over dimensions other than the last and the first")
     return _scaled_product(args)
 
 
@@ -166,7 +166,7 @@ def packed(args: Arguments, name: str = "packed") -> tuple[TensorArg, TensorArg 
     """Weight and bias inside a packed object, as a recording has them."""
     found = args.value(name) if args.recorded(name) else None
     if not isinstance(found, tuple) or not found or not isinstance(found[0], TensorArg):
-        raise NotCounted("packed weights are not recorded in traces")
+        raise NotCounted("packed weights not recorded in traces")
     bias = found[1] if len(found) > 1 else None
     return found[0], bias if isinstance(bias, TensorArg) else None
 
@@ -301,7 +301,7 @@ for _name in _CONVOLUTION_ADD:
 
 @formula("mkldnn_prepacked::conv2d_run", category="convolution")
 def _prepacked_convolution(_: Signature) -> Work:
-    raise NotCounted("packed weights are not recorded")
+    raise NotCounted("packed weights not recorded")
 
 
 @formula(*(f"sparse::qlinear{kind}" for kind in ("", "_relu", "_dynamic", "_relu_dynamic", "_prepack")), category="matmul")

@@ -40,7 +40,7 @@ def _random(signature: Signature, hints: Hints) -> Work:
     args = Arguments(signature, "size seed mode")
     mode = args.value("mode")
     if mode not in _MODES:
-        raise NotCounted(f"random numbers of another kind ('{mode}')")
+        raise NotCounted(f"unknown random number distribution ('{mode}')")
     (result,) = hints.results(signature)
     return Work(
         other_flops=result.numel * _MODES[mode],

@@ -67,4 +67,4 @@ def _unpack(signature: Signature) -> Work:
 @formula("quantized::embedding_byte", "quantized::embedding_4bit", "quantized::embedding_bag_byte", "quantized::embedding_bag_4bit",
          category="copy")  # fmt: skip
 def _packed_table(_: Signature) -> Work:
-    raise NotCounted("packed tables are not recorded")
+    raise NotCounted("packed tables not recorded")

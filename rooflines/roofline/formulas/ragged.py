@@ -71,4 +71,4 @@ NESTED: Final = aten(
 
 @formula(*NESTED, category="other")
 def _unknown(signature: Signature) -> Work:
-    raise NotCounted("nested: work and bytes depend on the lengths of the tensors inside")
+    raise NotCounted("nested tensor: work depends on the lengths inside")

@@ -327,7 +327,7 @@ def _packed_dtype(args: Arguments, lstm: bool) -> str:
     """That of the weights: an argument of the LSTM, unknown of a GRU."""
     dtype = args.dtype("dtype", "") if lstm else ""
     if dtype not in ("qint8", "float16"):
-        raise NotCounted("the dtype of packed weights is not recorded")
+        raise NotCounted("dtype of packed weights not recorded")
     return dtype
 
 
@@ -347,7 +347,7 @@ def _quantized_cell(signature: Signature) -> Work:
     batch, hidden = states[0].shape
     network = Network(cell, batch, batch, inputs.shape[-1], hidden, hidden, 1, 1, bias_ih is not None)
     if weight_ih.dtype not in ("qint8", "int8"):
-        raise NotCounted("the dtype of packed weights is not recorded")  # 16-bit ones are shown as 32
+        raise NotCounted("dtype of packed weights not recorded")  # 16-bit ones are shown as 32
     return Work(
         matrix_flops=network.flops,
         other_flops=network.forward_other_flops + (inputs.numel + states[0].numel) * (QUANTIZE + 2),

@@ -26,12 +26,12 @@ SEARCH: Final = "aten::_cslt_sparse_mm_search"
 
 @formula(*SPARSE, category="other")
 def _unknown(signature: Signature) -> Work:
-    raise NotCounted("sparse: work and bytes depend on how many values there are, and where")
+    raise NotCounted("sparse tensor: work depends on the number and position of values")
 
 
 @formula(SEARCH, category="other")
 def _search(signature: Signature) -> Work:
-    raise NotCounted("cuSPARSELt tries as many algorithms as it likes")
+    raise NotCounted("algorithm search in cuSPARSELt has no fixed work")
 
 
 # Copies and conversions of index and value tensors, which have shapes of their own.
@@ -42,7 +42,7 @@ def _search(signature: Signature) -> Work:
                 category="copy")  # fmt: skip
 def _part(signature: Signature, hints: Hints) -> Work:
     if hints.outputs is None:
-        raise NotCounted("sparse: the number of values is not recorded")
+        raise NotCounted("sparse tensor: number of values not recorded")
     return moved(written(*hints.outputs), written(*hints.outputs))
 
 

@@ -179,7 +179,7 @@ def count(
     if min(numbers) < 0:
         return CallCount("unknown", None, entry.category, "arguments not understood (negative size)")
     if max(numbers) > _MOST:
-        return CallCount("unknown", None, entry.category, "arguments not understood (a size that no call has)")
+        return CallCount("unknown", None, entry.category, "arguments not understood (invalid size)")
     return CallCount("counted", work, entry.category, decomposes=decomposes(name.removeprefix("aten::"), signature.args))
 
 

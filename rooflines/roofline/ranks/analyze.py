@@ -58,12 +58,12 @@ def read_rank(source: str, memory_limit_bytes: int = MEMORY_LIMIT_BYTES, partial
     if lacks_device(trace):
         raise TraceError(
             f"the trace {shown(source)!r} is cut off before its device events: its times cannot be compared with those of other ranks.",
-            hint="Leave it out, or analyze it alone.",
+            hint="Remove it from the list, or analyze it alone.",
         )
     run = run_of_trace(source, trace)
     analysis = analyze(run, None, trace)
     if analysis.timeline is None:
-        raise TraceError(f"the trace {shown(source)!r} holds nothing that took time.")
+        raise TraceError(f"the trace {shown(source)!r} contains no events with a duration.")
     timeline, division = analysis.timeline, analysis.division
     if division is not None and division.of == "host" and division.communication_s:
         # Processors exchange from the host, where no kernel shows it.
@@ -113,8 +113,8 @@ def _numbered(parts: Sequence[RankPart]) -> dict[int, RankPart]:
         rank = part.place.rank if part.place else int(in_name[-1]) if in_name else position
         if rank in numbered:
             raise UsageError(
-                f"two traces are of rank {rank}: {numbered[rank].source!r} and {part.source!r}.",
-                hint="Give one trace of each rank, all of one job, named rank0, rank1, ... where they do not say it themselves.",
+                f"two traces belong to rank {rank}: {numbered[rank].source!r} and {part.source!r}.",
+                hint="Give one trace per rank of the same job. Traces without a recorded rank must be named rank0, rank1, ...",
             )
         numbered[rank] = part
     return dict(sorted(numbered.items()))

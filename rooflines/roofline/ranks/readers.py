@@ -71,7 +71,7 @@ def _in_processes(
                 done()
         except BrokenProcessPool:
             raise TraceError(
-                "a process that read one of the traces was ended, perhaps for want of memory.", hint="Try fewer --jobs."
+                "a process reading a trace was killed, possibly because memory ran out.", hint="Use fewer --jobs."
             ) from None
         return [future.result() for future in futures]
 
@@ -101,12 +101,12 @@ def _on_dask(sources: Sequence[str], address: str, memory_limit_bytes: int, part
     try:
         import distributed
     except ImportError:
-        raise UsageError("--dask needs dask.distributed, which is not installed.", hint="pip install 'rooflines[dask]'") from None
+        raise UsageError("--dask requires dask.distributed, which is not installed.", hint="pip install 'rooflines[dask]'") from None
     try:
         client: Any = distributed.Client(address, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
         raise UsageError(
-            f"no Dask scheduler answers at {address!r}: {error or type(error).__name__}.", hint="Give its address, tcp://HOST:8786."
+            f"no Dask scheduler found at {address!r}: {error or type(error).__name__}.", hint="Give the address as tcp://HOST:8786."
         ) from None
     with client:
         # A worker has a working directory of its own.

@@ -97,7 +97,7 @@ def test_the_times_of_a_simulator_are_refused():
     )
     environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
     found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
-    assert "the times of a simulated GPU mean nothing" in found.stderr
+    assert "times of a simulated GPU are not meaningful" in found.stderr
 
 
 def test_resident_data_is_cut_without_copying():

@@ -129,7 +129,7 @@ def test_timing_operators_leaves_the_parameters_alone():
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here")
-@pytest.mark.parametrize(("name", "missing"), [("cupy", "CuPy"), ("torch-cuda", "NVIDIA GPU"), ("jax", "no array library 'jax'")])
+@pytest.mark.parametrize(("name", "missing"), [("cupy", "CuPy"), ("torch-cuda", "NVIDIA GPU"), ("jax", "unknown array library 'jax'")])
 def test_an_absent_library_says_what_is_missing(name, missing):
     with pytest.raises(DeviceError, match=missing):
         library(name)

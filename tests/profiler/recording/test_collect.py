@@ -104,7 +104,7 @@ def test_the_numbers_of_steps_are_those_asked_for(observed):
     steps = observed[0].facts.steps
     assert [len(steps.warmup_ns), len(steps.timed_ns), len(steps.traced_ns)] == [2, 4, 3]
     assert min(*steps.warmup_ns, *steps.timed_ns, *steps.traced_ns) > 0
-    assert steps.rule == "2 warm-up steps, as asked"
+    assert steps.rule == "2 warm-up steps, as requested"
     assert steps.settled is None
     assert steps.clock == "perf_counter"
 
@@ -166,7 +166,7 @@ def test_samples_are_taken_beside_the_timed_pass(tmp_path):
     assert len(run.samples) >= 2
     assert all(sample.process_rss_bytes for sample in run.samples)
     assert load(run.directory).samples == run.samples
-    assert run.facts.steps.rule == "no warm-up, as asked"
+    assert run.facts.steps.rule == "no warm-up, as requested"
 
 
 # --- warm-up -----------------------------------------------------------------------------------------------------------------------
@@ -192,7 +192,7 @@ def test_a_trace_that_would_be_too_large_gets_fewer_steps_and_a_note(tmp_path, m
     run = collect(forward, tmp_path / "run", WORKLOAD, CPU, settings=Settings(steps=1, warmup=1))
     assert len(run.facts.steps.traced_ns) == traced
     assert len(ranges(run, "ProfilerStep#")) == traced
-    expected = [] if traced == 3 else [f"traced {traced} step{'s' * (traced > 1)} instead of 3: one step makes"]
+    expected = [] if traced == 3 else [f"traced {traced} step{'s' * (traced > 1)} instead of 3: one step takes"]
     assert [note[: len(text)] for note, text in zip(run.facts.notes, expected, strict=True)] == expected
 
 
@@ -214,14 +214,14 @@ def loop(directory, taken, workload=LOOP, **settings):
     ("taken", "warmup", "timed", "traced", "kind", "note"),
     [
         (0, 0, 0, 0, "program", "the program ended early (0 warm-up steps, 0 timed, 0 traced): no operators were traced."),
-        (1, 1, 0, 1, "program", "the program ended early (1 warm-up step, 0 timed, 1 traced): its operators are those of the whole"),
+        (1, 1, 0, 1, "program", "the program ended early (1 warm-up step, 0 timed, 1 traced): operators are those of the whole"),
         (
             2,
             1,
             0,
             1,
             "early",
-            "the program ended early (1 warm-up step, 0 timed, 1 traced): its operators are those of one step before",
+            "the program ended early (1 warm-up step, 0 timed, 1 traced): operators are those of one step before",
         ),
         (
             3,
@@ -229,7 +229,7 @@ def loop(directory, taken, workload=LOOP, **settings):
             1,
             1,
             "early",
-            "the program ended early (1 warm-up step, 1 timed, 1 traced): its operators are those of one step before",
+            "the program ended early (1 warm-up step, 1 timed, 1 traced): operators are those of one step before",
         ),
         (
             4,
@@ -237,9 +237,9 @@ def loop(directory, taken, workload=LOOP, **settings):
             2,
             1,
             "early",
-            "the program ended early (1 warm-up step, 2 timed, 1 traced): its operators are those of one step before",
+            "the program ended early (1 warm-up step, 2 timed, 1 traced): operators are those of one step before",
         ),
-        (6, 1, 2, 2, "steps", "the program ended early (1 warm-up step, 2 timed, 2 traced): its operators are those of fewer steps"),
+        (6, 1, 2, 2, "steps", "the program ended early (1 warm-up step, 2 timed, 2 traced): operators are those of fewer steps"),
         (7, 1, 2, 3, "steps", ""),
         (20, 1, 2, 3, "steps", ""),
     ],
@@ -267,7 +267,7 @@ def test_steps_of_a_warm_up_that_the_program_ends_stand_for_timed_ones(tmp_path,
     steps = run.facts.steps
     # the first step, the early traced one, and the one behind it where there are enough
     assert (len(steps.warmup_ns), len(steps.timed_ns), len(steps.traced_ns)) == (taken - 1 - stand_in, stand_in, 1)
-    assert steps.rule == f"the program ended during warm-up; its last {stand_in} step{'s' * (stand_in > 1)} stand for timed ones"
+    assert steps.rule == f"the program ended during warm-up; timed steps are its last {stand_in} step{'s' * (stand_in > 1)}"
 
 
 def test_when_warm_up_is_over_another_step_is_traced_and_the_one_behind_it_is_not_timed(tmp_path, monkeypatch):
@@ -418,7 +418,7 @@ def test_a_recording_in_a_recording_is_refused_and_the_outer_one_goes_on(tmp_pat
 
 
 def test_a_recording_under_somebody_elses_profiler_is_refused(tmp_path):
-    with torch.profiler.profile(), pytest.raises(UsageError, match="a torch profiler is already on"):
+    with torch.profiler.profile(), pytest.raises(UsageError, match="a torch profiler is already running"):
         loop(tmp_path / "run", 1)
     assert not (tmp_path / "run").exists()
 

@@ -90,7 +90,7 @@ def test_a_script_that_raises_shows_its_traceback_and_keeps_what_was_recorded(pr
     answer, recorded = profile(TRAINS.replace("optimizer.step()", "optimizer.step(); 1 / 0 if _ == 2 else None"))
     assert answer.code == 1, "as under python"
     assert answer.complaint[0] == "rooflines: the script 'train.py' raised ZeroDivisionError: division by zero"
-    assert answer.complaint[1] == "  What was recorded before is in 'out'."
+    assert answer.complaint[1] == "  The recording so far is in 'out'."
     assert "ZeroDivisionError: division by zero" in answer.err.split("rooflines: ")[0]
     assert 'train.py", line ' in answer.err
     assert "runpy" not in answer.err
@@ -125,7 +125,7 @@ def test_a_script_that_ends_early_says_so_and_still_gives_operators_and_step_tim
     assert "script ended" in answer.out
     assert (len(recorded.facts.steps.timed_ns), len(recorded.facts.steps.traced_ns)) == (1, 1)
     (note,) = recorded.facts.notes
-    assert note.startswith("the program ended early (1 warm-up step, 1 timed, 1 traced): its operators are those of one step before")
+    assert note.startswith("the program ended early (1 warm-up step, 1 timed, 1 traced): operators are those of one step before")
     assert "one step)" in rooflines.analyze(recorded).verdict, "the error of a single step is not known"
 
 
@@ -142,7 +142,7 @@ def test_a_script_without_a_step_is_recorded_as_one(profile):
 def test_a_program_that_is_none_of_pytorch_is_refused_with_what_to_do(profile):
     answer, recorded = profile("print('nothing to see')\n")
     assert answer.code == 2
-    assert "ended without running an operator of PyTorch" in answer.complaint[0]
+    assert "ended without running a PyTorch operator" in answer.complaint[0]
     assert "rooflines monitor" in answer.complaint[1]
     assert recorded is None, "there is nothing to keep"
 

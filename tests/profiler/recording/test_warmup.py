@@ -16,8 +16,8 @@ def warm(durations_ns, asked=None):
 
 
 def test_as_many_steps_as_asked_settled_or_not():
-    assert warm([100, 900, 5], asked=2) == (2, None, "2 warm-up steps, as asked", "")
-    assert WarmUp(0).rule == "no warm-up, as asked"
+    assert warm([100, 900, 5], asked=2) == (2, None, "2 warm-up steps, as requested", "")
+    assert WarmUp(0).rule == "no warm-up, as requested"
 
 
 def test_a_step_takes_what_the_last_three_took():
@@ -40,7 +40,7 @@ def test_warm_up_that_does_not_settle_ends_after_fifty_steps_and_says_so():
     count, settled, rule, problem = warm([2**i for i in range(60)][:24] + [2 ** (24 - i) for i in range(24)] + [1, 9] * 20)
     assert (count, settled) == (50, False)
     assert rule.startswith("not settled after 50 warm-up steps")
-    assert problem.startswith("step times had not settled when timing began: medians of the last 3 steps")
+    assert problem.startswith("step times had not settled when timing started: medians of the last 3 steps")
 
 
 def test_warm_up_that_does_not_settle_ends_after_thirty_seconds():

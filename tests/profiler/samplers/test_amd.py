@@ -107,7 +107,7 @@ def test_a_gpu_that_answers_nothing_ends_its_series(gpu):
     reader = sampler(gpu)
     reader.read()
     gpu.update(dict.fromkeys(gpu, AMDSMI_STATUS_IO))
-    with pytest.raises(DeviceError, match=r"cuda:0 ended its samples: Error code: 12 \| AMDSMI_STATUS\."):
+    with pytest.raises(DeviceError, match=r"sampling of cuda:0 stopped: Error code: 12 \| AMDSMI_STATUS\."):
         reader.read()
 
 
@@ -191,7 +191,7 @@ def test_a_gpu_without_the_package_is_one_sentence(nodes, monkeypatch):
     monkeypatch.setitem(sys.modules, "amdsmi", None)
     samplers, (problem,), left = open_amd_gpus({"cuda:0": "x"}, frozenset, nodes)
     assert (samplers, left) == ([], {"cuda:0": "x"})
-    assert problem.startswith("The AMD GPU is not sampled: the package amdsmi is not usable (")
+    assert problem.startswith("The AMD GPU is not sampled: the package amdsmi cannot be used (")
     assert open_amd_gpus({}, frozenset, nodes) == ([], [], {})
 
 

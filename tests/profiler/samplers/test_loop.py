@@ -80,7 +80,7 @@ def test_a_device_that_hangs_delays_neither_the_others_nor_the_end(path, monkeyp
     finally:
         forever.set()
     assert len(journal.samples) == quick.readings > 3
-    assert journal.problems == ("1 of 2 samplers did not answer in the end.",)
+    assert journal.problems == ("1 of 2 samplers did not respond at the end.",)
 
 
 def test_counters_that_take_long_do_not_hold_up_the_start(path, monkeypatch):
@@ -97,9 +97,9 @@ def test_counters_that_take_long_do_not_hold_up_the_start(path, monkeypatch):
 @pytest.mark.parametrize(
     ("error", "sentence"),
     [
-        (DeviceError("cuda:1 ended its samples: GPU is lost."), "cuda:1 ended its samples: GPU is lost."),
-        (ZeroDivisionError("division by zero"), "Device ended its samples: ZeroDivisionError: division by zero."),
-        (OSError(5, "Input/output error"), "Device ended its samples: OSError: [Errno 5] Input/output error."),
+        (DeviceError("sampling of cuda:1 stopped: GPU is lost."), "sampling of cuda:1 stopped: GPU is lost."),
+        (ZeroDivisionError("division by zero"), "Device stopped: ZeroDivisionError: division by zero."),
+        (OSError(5, "Input/output error"), "Device stopped: OSError: [Errno 5] Input/output error."),
     ],
 )
 def test_a_sampler_that_raises_ends_its_own_series_only(path, error, sentence):
@@ -118,11 +118,11 @@ def test_a_sampler_that_raises_ends_its_own_series_only(path, error, sentence):
 
 def test_a_sampler_that_cannot_say_how_well_it_reads_is_not_read(path):
     def lost():
-        raise DeviceError("cuda:0 ended its samples: GPU is lost.")
+        raise DeviceError("sampling of cuda:0 stopped: GPU is lost.")
 
     device = Device("lost", counters=lost)
     journal = sample(device, path=path, for_s=0.1)
-    assert (journal.problems, journal.samples, device.closed) == (("cuda:0 ended its samples: GPU is lost.",), (), True)
+    assert (journal.problems, journal.samples, device.closed) == (("sampling of cuda:0 stopped: GPU is lost.",), (), True)
 
 
 def test_a_costly_sampler_is_read_less_often_than_asked(path):
@@ -168,7 +168,7 @@ def test_a_sampler_that_was_kept_from_reading_says_so(path, monkeypatch):
     device = Device("one", lambda: time.sleep(0.5 if device.readings == 2 else 0))
     journal = sample(device, path=path, for_s=0.8)
     (problem,) = journal.problems
-    assert problem.startswith("Device was kept from reading for ")
+    assert problem.startswith("Device could not read for ")
 
 
 def test_replayed_samples_come_through_the_journal_as_they_were(path):

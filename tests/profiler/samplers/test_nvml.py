@@ -191,7 +191,7 @@ def test_what_may_not_be_read_is_said_once_and_the_rest_goes_on(stand_in_here, n
         readings = read(opened, 5)
     finally:
         opened.close()
-    assert problems[0] == f"The {words} of gpu0 cannot be sampled by this user (Insufficient Permissions)."
+    assert problems[0] == f"The {words} of gpu0 is not readable by this user (Insufficient Permissions)."
     assert len(problems) == (2 if "Ecc" in function else 1)
     assert {getattr(reading, field) for reading in readings} == {None}
     assert {reading.power_w for reading in readings} == {431.5}
@@ -215,7 +215,7 @@ def test_field_that_fails_now_and_then_is_absent_then(stand_in_here):
 @pytest.mark.parametrize(("code", "words"), [("GPU_IS_LOST", "GPU is lost"), ("RESET_REQUIRED", "GPU requires restart")])
 def test_lost_gpu_ends_its_series_with_the_reason(stand_in_here, code, words):
     stand_in_here(with_lines(FULL, f"lost 0.3 {code}"))
-    with sampler() as opened, pytest.raises(DeviceError, match=f"cuda:0 ended its samples: {words}\\."):
+    with sampler() as opened, pytest.raises(DeviceError, match=f"sampling of cuda:0 stopped: {words}\\."):
         read_for(opened, 30)
 
 
@@ -223,7 +223,7 @@ def test_gpu_that_was_lost_before_is_not_opened(stand_in_here):
     stand_in_here(with_lines(FULL, "lost 0") + with_lines(FULL).replace(UUID, "GPU-2"))
     (opened,), (problem,) = open_gpus(None)
     opened.close()
-    assert problem == "NVML does not know GPU 0 (gpu0): GPU is lost."
+    assert problem == "GPU 0 (gpu0) not found by NVML: GPU is lost."
 
 
 def test_gpu_lost_while_its_counters_are_watched_says_so(stand_in_here):
@@ -234,7 +234,7 @@ def test_gpu_lost_while_its_counters_are_watched_says_so(stand_in_here):
 
 def test_unknown_to_everything_several_times_is_a_lost_gpu(stand_in_here):
     stand_in_here(with_lines(FULL, "lost 0.3 UNKNOWN"))
-    with sampler() as opened, pytest.raises(DeviceError, match=r"cuda:0 ended its samples: Unknown Error\."):
+    with sampler() as opened, pytest.raises(DeviceError, match=r"sampling of cuda:0 stopped: Unknown Error\."):
         read_for(opened, 30)
 
 
@@ -253,7 +253,7 @@ def test_unknown_to_everything_for_a_moment_is_not(stand_in_here):
 def test_slice_that_is_taken_away_ends_its_series(stand_in_here):
     stand_in_here(FULL + "slice MIG-1 3 20e9 5e9\nerror nvmlDeviceGetMemoryInfo_v2 INVALID_ARGUMENT 0.3\n"
                   "error nvmlDeviceGetMemoryInfo INVALID_ARGUMENT 0.3\n")  # fmt: skip
-    with sampler("MIG-1", "cuda:0") as opened, pytest.raises(DeviceError, match=r"cuda:0 ended its samples: Invalid Argument\."):
+    with sampler("MIG-1", "cuda:0") as opened, pytest.raises(DeviceError, match=r"sampling of cuda:0 stopped: Invalid Argument\."):
         read_for(opened, 30)
 
 
@@ -325,7 +325,7 @@ def test_uuid_is_looked_up_as_gpu_and_as_slice(stand_in_here, monkeypatch, given
     stand_in_here(FULL)
     samplers, (problem,) = open_gpus({"cuda:3": given})
     assert samplers == []
-    assert problem == f"NVML does not know GPU {given!r} (cuda:3): Not Found."
+    assert problem == f"GPU {given!r} (cuda:3) not found by NVML: Not Found."
     assert seen == asked_for
 
 
@@ -341,7 +341,7 @@ def test_gpu_and_slice_are_found_by_the_bare_uuid(stand_in_here):
 
 def test_nvml_that_does_not_start_is_a_sentence(stand_in_here):
     stand_in_here("error nvmlInit DRIVER_NOT_LOADED\n")
-    assert open_gpus(None) == ([], ["No GPU is sampled: NVML is not usable (Driver Not Loaded)."])
+    assert open_gpus(None) == ([], ["No GPU is sampled: NVML is not available (Driver Not Loaded)."])
     with pytest.raises(DeviceError, match="Driver Not Loaded"):
         NvmlSampler(0, "gpu0")
 

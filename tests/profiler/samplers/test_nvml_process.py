@@ -98,7 +98,7 @@ def test_lost_gpu_ends_its_own_series_only(stand_in, tmp_path):
         lost_ns = time.time_ns()
         for device in ("gpu1", "host"):
             wait_until(lambda device=device: sum(sample.time_ns > lost_ns for sample in series(sampler, device)) >= 3)
-    assert sampler.problem == "gpu0 ended its samples: GPU is lost. See nvidia-smi and the kernel log."
+    assert sampler.problem == "sampling of gpu0 stopped: GPU is lost. See nvidia-smi and the kernel log."
     assert sum(sample.time_ns > lost_ns for sample in series(sampler, "gpu0")) <= 1
     assert {sample.power_w for sample in series(sampler, "gpu1")} == {200.0}
 
@@ -119,7 +119,7 @@ def test_eight_gpus_and_their_slices_side_by_side(stand_in, tmp_path):
 def test_what_may_not_be_read_is_among_the_problems(stand_in, tmp_path):
     stand_in(with_lines(FULL, "error nvmlDeviceGetTotalEnergyConsumption NO_PERMISSION"))
     sampler = sampled(tmp_path, 0.3)
-    assert sampler.problem == "The energy of gpu0 cannot be sampled by this user (Insufficient Permissions)."
+    assert sampler.problem == "The energy of gpu0 is not readable by this user (Insufficient Permissions)."
     assert {(sample.energy_j, sample.power_w) for sample in series(sampler, "gpu0")} == {(None, 431.5)}
 
 

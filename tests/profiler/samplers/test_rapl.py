@@ -96,7 +96,7 @@ def test_a_counter_that_starts_again_loses_nothing(powercap, clock):
 def test_a_counter_that_is_set_back_ends_the_series(powercap, clock):
     found = readings(powercap, clock, [1_000_000, 1_050_000, 1_100_000, 1_150_000, 50_000])
     assert [next(found).energy_j for _ in range(3)] == pytest.approx([0.05, 0.1, 0.15])
-    with pytest.raises(DeviceError, match=r"ended its samples: the energy counter intel-rapl:0 was reset\."):
+    with pytest.raises(DeviceError, match=r"sampling of CPU power stopped: the energy counter intel-rapl:0 was reset\."):
         next(found)
 
 
@@ -165,9 +165,9 @@ def test_a_counter_for_root_alone_is_named_with_the_reason(server):
 def test_counters_that_vanish_end_the_series(server):
     sampler = RaplSampler(server.directory)
     (server.directory / "intel-rapl:0" / "energy_uj").unlink()
-    with pytest.raises(DeviceError, match="ended its samples"):
+    with pytest.raises(DeviceError, match="sampling of CPU power stopped"):
         sampler.counters()
-    with pytest.raises(DeviceError, match="ended its samples"):
+    with pytest.raises(DeviceError, match="sampling of CPU power stopped"):
         sampler.read()
 
 

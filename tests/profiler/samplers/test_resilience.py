@@ -123,7 +123,7 @@ def test_a_stopped_sampler_is_waited_for_and_its_gap_is_said(tmp_path):
         time.sleep(GAP_S / 2)  # leaving waits for STOP_TIMEOUT_S more, which alone would be just the gap that is worth a sentence
     assert gone(process)
     assert len(sampler.samples()) >= 3
-    assert "HostSampler was kept from reading for " in sampler.problem
+    assert "HostSampler could not read for " in sampler.problem
     assert "incomplete" not in sampler.problem
 
 

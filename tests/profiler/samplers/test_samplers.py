@@ -268,12 +268,12 @@ def test_an_old_file_of_samples_is_replaced(tmp_path):
 def test_without_a_gpu_the_host_is_sampled_and_the_reason_given(tmp_path):
     with SamplerProcess(os.getpid(), tmp_path / "samples.jsonl") as sampler:
         wait_until(lambda: sampler.samples())
-    assert sampler.problem.startswith("No GPU is sampled: NVML is not usable (")
+    assert sampler.problem.startswith("No GPU is sampled: NVML is not available (")
 
 
 @pytest.mark.parametrize("period_s", [0, -1, float("nan"), float("inf"), 1e11, 3600.1])
 def test_a_period_that_nobody_can_keep_is_refused(tmp_path, period_s):
-    with pytest.raises(UsageError, match="more than 0 and at most 3600 s, not "):
+    with pytest.raises(UsageError, match="above 0 and at most 3600 s, got "):
         SamplerProcess(os.getpid(), tmp_path / "samples.jsonl", period_s=period_s)
 
 
@@ -303,11 +303,11 @@ def test_a_line_cut_by_a_kill_is_left_out(tmp_path):
 
 @pytest.mark.skipif(not no_gpu(), reason="this machine has a GPU")
 def test_nvml_sampler_says_why_it_is_not_there():
-    with pytest.raises(DeviceError, match=r"NVML is not usable \(.+\)\."):
+    with pytest.raises(DeviceError, match=r"NVML is not available \(.+\)\."):
         NvmlSampler(0, "gpu0")
     samplers, (problem,) = open_gpus(None)
     assert samplers == []
-    assert "NVML is not usable" in problem
+    assert "NVML is not available" in problem
 
 
 def test_gpus_in_use_are_the_run_s_own_and_those_that_hold_memory(monkeypatch):

@@ -260,7 +260,7 @@ def test_a_file_with_a_byte_changed_is_read_or_refused(tmp_path, how):
 
 @pytest.mark.parametrize(("content", "says"), [
     (b"", "it is empty"), (b" \n", "it is empty"), (b"null", "it is no object"), (b"[[[", "cut off"),
-    (b"[" * 100_000, "nests too deep"), (b'{"traceEvents":[' + b'{"a":' * 100_000, "nests too deep"),
+    (b"[" * 100_000, "nested too deeply"), (b'{"traceEvents":[' + b'{"a":' * 100_000, "nested too deeply"),
     (b'{"traceEvents": 7}', "no list of 'traceEvents'"), (b'{"traceEvents": {"a": []}}', "no list of 'traceEvents'"),
     (b"PK\x03\x04zip", "zip archive"), (b"\x00" * 5000, "not a PyTorch trace"), (b"\x89PNG\r\n\x1a\n", "not a PyTorch trace"),
     (b'{"traceEvents": [{"ph":"X","name":"fusion","ts":1,"dur":1},{"ph":"M","args":{"name":"/device:TPU:0"}}]}', "XLA"),
@@ -287,7 +287,7 @@ def test_a_pipe_is_read_where_somebody_writes_into_it(tmp_path, monkeypatch):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     monkeypatch.setattr(stream, "_PATIENCE_S", 0.1)
-    with pytest.raises(TraceError, match="nothing came through this pipe"):
+    with pytest.raises(TraceError, match="no data arrived through the pipe"):
         read_trace(pipe)
     monkeypatch.setattr(stream, "_PATIENCE_S", 30)
     writer = threading.Thread(target=lambda: pipe.write_bytes(gzip.compress(json.dumps([add(0, 1)]).encode())))
@@ -354,14 +354,14 @@ def _many(template: str, count: int) -> bytes:
 ], ids=["names", "threads", "signatures", "collectives"])  # fmt: skip
 def test_many_distinct_things_meet_the_memory_limit(template):
     data = _many(template, 40_000)
-    with pytest.raises(TraceError, match=r"more than the limit of 5\.00 MB of memory, after"):
+    with pytest.raises(TraceError, match=r"more than the memory limit of 5\.00 MB; [\d,]+ events were read"):
         parse_trace(data, memory_limit_bytes=5_000_000)
     assert len(parse_trace(data, memory_limit_bytes=200_000_000).names) > 0
 
 
 def test_arguments_that_are_cheap_to_write_and_dear_to_keep_meet_the_memory_limit():
     event = '{"ph":"X","cat":"cpu_op","name":"aten::cat","ts":1,"dur":1,"args":{"Input Dims":[[[%]' + ",[]" * 100_000 + "]]}}"
-    with pytest.raises(TraceError, match="of memory"):
+    with pytest.raises(TraceError, match="more than the memory limit"):
         parse_trace(_many(event, 3), memory_limit_bytes=30_000_000)
 
 
@@ -431,9 +431,9 @@ def test_times_beyond_measure():
     ]).encode())  # fmt: skip
     assert len(found.host) == 2
     assert len(found.device) == 1
-    assert any("4 events without a time" in note for note in analysis.notes)
-    assert any("NaN were left out" in note for note in analysis.notes)
-    with pytest.raises(TraceError, match="longer than a hundred years"):
+    assert any("4 events with an invalid time" in note for note in analysis.notes)
+    assert any("NaN were skipped" in note for note in analysis.notes)
+    with pytest.raises(TraceError, match="more than 100 years"):
         parse_trace(json.dumps([add(0, 3e15, tid=i) for i in range(4)]).encode())
 
 
@@ -450,7 +450,7 @@ def test_ids_of_every_kind():
 
 def test_what_was_repaired_is_said():
     cases = {
-        b'"name": "aten::\xff"': "no UTF-8",
+        b'"name": "aten::\xff"': "not UTF-8",
         b'"name": "aten::\\q"': "backslashes",
         b'"name": "aten::\\u001b"': "control characters in names were replaced",
         b'"name": "a\x01"': "JSON does not allow",
@@ -462,7 +462,7 @@ def test_what_was_repaired_is_said():
         _, analysis = _analysed(data)
         assert any(said in note for note in analysis.notes), said
     _, analysis = _analysed(json.dumps([add(0, 1), 7, None, [add(1, 1)]]).encode())
-    assert "what is no event was left out" in analysis.notes
+    assert "entries that are not events were skipped" in analysis.notes
     deep = b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b',"traceEvents":' + json.dumps([add(0, 1)]).encode() + b"}"
     assert any("before the events could not be read" in note for note in _analysed(deep)[1].notes)
 

@@ -494,7 +494,7 @@ def test_a_mark_of_a_step_without_work_is_no_step():
     )
     result = attribute(found, build_calls(found))
     assert (result.steps, result.span_ns) == (1, 100_000)
-    assert result.notes == ("Marks of steps that are not counted, because no operator ran in them: 1.",)
+    assert result.notes == ("Step marks not counted because no operator ran in them: 1.",)
 
 
 def test_the_optimizer_s_long_lists_are_the_parameters():

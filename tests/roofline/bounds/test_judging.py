@@ -51,7 +51,7 @@ def test_a_trace_is_judged_by_the_device_it_lists(judged, name, device):
 def test_a_name_that_many_devices_have_is_inferred(judged):
     analysis = judged("toy_mi250_training")
     assert analysis.environment.device_inferred == "compute capability 9.0, 104 units, 68.7 GB of memory, kernels of gfx90a"
-    assert any("calls its device 'AMD Radeon Graphics'" in note and "MI250" in note for note in analysis.notes)
+    assert any("The device name in the trace is 'AMD Radeon Graphics'" in note and "MI250" in note for note in analysis.notes)
     assert analysis.ceilings
 
 

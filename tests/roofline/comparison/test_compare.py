@@ -327,7 +327,7 @@ def test_runs_without_a_trace_have_their_step_times():
     assert "no trace in B: only the step times are compared" in compared.notes
     assert "B is not complete: its run is interrupted" in compared.notes
     assert not any("modules" in note for note in compared.notes)
-    with pytest.raises(UsageError, match="nothing in common"):
+    with pytest.raises(UsageError, match="cannot be compared: both need timed steps"):
         compare(made(operator()), untraced)
 
 

@@ -160,7 +160,7 @@ def test_unknown_and_missing_counters(monkeypatch):
     with pytest.raises(UsageError, match="unknown counter 'thop'"):
         check_counters(["thop"])
     monkeypatch.setitem(__import__("sys").modules, "fvcore.nn", None)
-    with pytest.raises(UsageError, match="needs the package 'fvcore'"):
+    with pytest.raises(UsageError, match="requires the package 'fvcore'"):
         check_counters(["fvcore"])
 
 
@@ -168,7 +168,7 @@ def test_a_step_function_has_no_module_to_trace(tmp_path):
     (tmp_path / "steps.py").write_text("import torch\ndef step():\n    return lambda: torch.ones(2, 2) @ torch.ones(2, 2)\n")
     from rooflines.errors import WorkloadError
 
-    with pytest.raises(WorkloadError, match="makes a step function and no module"):
+    with pytest.raises(WorkloadError, match="returns a step function, not a module"):
         count_against(f"{tmp_path / 'steps.py'}:step", Options(device="cpu"), ["fvcore"])
     _, ours, (torchs,) = count_against(f"{tmp_path / 'steps.py'}:step", Options(device="cpu"), ["torch"])
     assert ours.matrix_flops == torchs.total == 16

@@ -377,11 +377,11 @@ def test_without_a_mask_equally_long_queries_are_enough(lengths, queries):
 
 
 def test_sequences_of_different_lengths_are_unknown():
-    assert "lengths are not recorded" in packed(10, 10, 3, 6, 6).reason
-    assert "lengths are not recorded" in packed(12, 10, 3, 4, 6, causal=True).reason
+    assert "lengths of a packed tensor not recorded" in packed(10, 10, 3, 6, 6).reason
+    assert "lengths of a packed tensor not recorded" in packed(12, 10, 3, 4, 6, causal=True).reason
     used = meta(3, dtype=torch.int32)
-    assert "how many keys" in packed(12, 12, 3, 4, 4, seqused_k=used).reason
-    assert "pages" in packed(12, 12, 3, 4, 4, block_table=meta(3, 2, dtype=torch.int32)).reason
+    assert "number of keys" in packed(12, 12, 3, 4, 4, seqused_k=used).reason
+    assert "paged keys" in packed(12, 12, 3, 4, 4, block_table=meta(3, 2, dtype=torch.int32)).reason
 
 
 def test_packed_sequences_of_the_other_backends():
@@ -435,7 +435,7 @@ def test_what_a_block_mask_leaves_out_is_unknown():
     blocks = tensor(1, 1, 2, dtype="int32")
     block_mask = (256, 256, blocks, blocks, 128, 128, MISSING)
     outcome = count(Signature("higher_order::flex_attention", (*[tensor(1, 4, 256, 8)] * 3, MISSING, block_mask, 0.1, MISSING)))
-    assert outcome.reason == "which blocks a mask leaves out is not recorded"
+    assert outcome.reason == "blocks skipped by the mask not recorded"
 
 
 def test_flex_attention_backward_is_five_products():

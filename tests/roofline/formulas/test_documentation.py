@@ -44,7 +44,7 @@ def test_every_counted_operator_is_listed(category):
 def test_what_is_counted_and_has_no_category_is_listed():
     others = plain(name for name, found in registered().items() if found == "other") - plain(NOTHING)
     assert listed("Other") == others - plain(UNKNOWN)
-    assert listed("Unknown whatever the shapes") == plain(UNKNOWN)
+    assert listed("Unknown for all shapes") == plain(UNKNOWN)
 
 
 def test_what_is_zero_is_listed():

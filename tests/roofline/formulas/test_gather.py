@@ -133,7 +133,7 @@ def test_a_mask_selects_as_many_positions_as_the_indices_beside_it():
     assert changed == 3 * 3
     assert count(put).work == Work(bytes_read=4 + size(mask, column), bytes_written=4 * changed)
     one = Signature("aten::index_put_", (*put.args[:1], (tensor_arg(mask), TensorArg((1,), "int64")), TensorArg(()), False))
-    assert count(one).reason == "how much the mask selects is not recorded"
+    assert count(one).reason == "number of elements selected by the mask not recorded"
 
 
 def test_values_for_a_mask_are_one_for_each_position():
@@ -142,7 +142,7 @@ def test_values_for_a_mask_are_one_for_each_position():
     assert put(TensorArg((3, 5))).work == Work(bytes_read=60 + 4, bytes_written=60)
     # the same row for each: as much as there is, as where all are filled with one number
     assert put(TensorArg((5,))).work.bytes_written == put(TensorArg((1, 5))).work.bytes_written == 80
-    assert put(TensorArg(()), True).reason == "how much the mask selects is not recorded"
+    assert put(TensorArg(()), True).reason == "number of elements selected by the mask not recorded"
 
 
 def test_traces_leave_out_indices():

@@ -87,14 +87,14 @@ def test_positions_in_a_sparse_matrix():
     assert found.work == Work(bytes_read=32 + 24, bytes_written=2 * 3 * 4)
     copied = Signature("aten::values_copy", (TensorArg((90, 90)),))
     assert count(copied, outputs=(TensorArg((12,)),)).work == Work(bytes_read=48, bytes_written=48)
-    assert count(copied).reason == "sparse: the number of values is not recorded"
+    assert count(copied).reason == "sparse tensor: number of values not recorded"
 
 
 @pytest.mark.parametrize("name", [*SPARSE, *NESTED])
 def test_what_no_shape_tells_is_unknown_with_the_reason(name):
     found = count(Signature(name, (TensorArg((4, 4)), TensorArg((4, 4)))))
     assert found.kind == "unknown"
-    assert found.reason.startswith(("sparse: ", "nested: "))
+    assert found.reason.startswith(("sparse tensor: ", "nested tensor: "))
 
 
 def test_half_of_a_semi_structured_matrix_is_multiplied():

@@ -240,7 +240,7 @@ def test_ranks_are_told_by_the_trace_then_the_name_then_the_place(job):
     events = [kernel("gemm", 0, 10, 1)]
     assert [row.rank for row in job(events, events, names=("x_rank11.json", "rank-3.json")).ranks] == [3, 11]
     assert [row.rank for row in job(events, events, names=("b.json", "a.json")).ranks] == [0, 1]
-    with pytest.raises(UsageError, match="two traces are of rank 1"):
+    with pytest.raises(UsageError, match="two traces belong to rank 1"):
         job(events, events, names=("rank1.json", "Rank_1.pt.trace.json"))
 
 
@@ -302,5 +302,5 @@ def test_the_record_goes_to_json_and_back(job):
 def test_a_trace_that_cannot_be_read_is_named(tmp_path):
     path = tmp_path / "rank0.json"
     path.write_text(json.dumps({"traceEvents": [collective(i, 1) for i in range(1000)]}))
-    with pytest.raises(TraceError, match=r"rank0\.json.*more than the limit"):
+    with pytest.raises(TraceError, match=r"rank0\.json.*more than the memory limit"):
         read_rank(str(path), memory_limit_bytes=1000)

@@ -148,7 +148,7 @@ def test_a_last_mark_without_work_is_no_step(tmp_path):
     assert (one.basis.steps, two.basis.steps) == (1, 1)
     assert one.timeline == two.timeline
     assert two.totals.flops == 1000
-    assert "Marks of steps that are not counted, because no operator ran in them: 1." in two.notes
+    assert "Step marks not counted because no operator ran in them: 1." in two.notes
 
 
 def test_a_first_mark_without_work_is_no_step():
