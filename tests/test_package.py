@@ -29,7 +29,6 @@ HEAVY = (
     "pandas",
     "pyarrow",
     "matplotlib",
-    "plotly",
     "numba",
     "cupy",
     "pynvml",

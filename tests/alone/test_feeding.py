@@ -16,7 +16,8 @@ from torch.utils.data import DataLoader, Dataset
 import rooflines
 from rooflines.pipeline.recording import profile_script
 from rooflines.profiler.recording import data_loading
-from rooflines.reports.terminal import print_analysis
+from rooflines.reports.render.terminal import print_page
+from rooflines.reports.views import run as view
 from rooflines.roofline.findings import find
 from rooflines.roofline.step.input_pipeline import host_fraction, input_fraction, loader_is_slower
 from tests.commands import write_ceilings
@@ -254,7 +255,7 @@ def test_a_script_that_is_stopped_gives_both_rates_measured(tmp_path, briefly):
     assert len(recorded.facts.loading.resident_ns) >= 3
     assert recorded.facts.notes == ()
     shown = io.StringIO()
-    print_analysis(found, Console(file=shown, width=100))
+    print_page(view.page(found), Console(file=shown, width=100))
     text = " ".join(shown.getvalue().split())
     assert "Input-bound: for " in text
     assert "Time per step by part data loading" in text

@@ -163,3 +163,11 @@ def test_what_is_refused(compare, arguments, message):
     assert (answer.code, answer.out) == (2, "")
     assert message in answer.complaint[0]
     assert len(answer.complaint) <= 2
+
+
+def test_every_format_of_the_page(compare, tmp_path):
+    answer = compare("a.json", "slower.json", "--formats", "html,pdf,markdown,text,json,csv", "-o", "out")
+    assert answer.code == 0
+    assert {path.name for path in (tmp_path / "out").iterdir()} >= {
+        "report.html", "report.pdf", "report.md", "report.txt", "report.json", "changes.csv",
+    }  # fmt: skip

@@ -21,7 +21,8 @@ from rooflines.pipeline.monitoring import _find_process, choose_gpus
 from rooflines.profiler.directory import JOURNAL_FILE
 from rooflines.profiler.monitor.monitored import load
 from rooflines.profiler.samplers.journal import read_journal
-from rooflines.reports.monitor import print_monitored
+from rooflines.reports.render.terminal import print_page
+from rooflines.reports.views.monitor import page as page_of
 from tests.commands import call, command, environment
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a POSIX system")
@@ -175,7 +176,7 @@ def test_a_command_that_cannot_run(place, kind):
         (["--period", "0", "--", "touch", "ran"], "the sampling period must be above 0 and at most 3600 s, got 0 s."),
         (["--period", "inf", "--", "touch", "ran"], "the sampling period must be above 0 and at most 3600 s, got inf s."),
         (["--period", "1e11", "--pid", "4194305"], "the sampling period must be above 0 and at most 3600 s, got 1e+11 s."),
-        (["--formats", "pdf", "--", "touch", "ran"], "unknown report format 'pdf' for a monitored program."),
+        (["--formats", "doc", "--", "touch", "ran"], "unknown report format 'doc'."),
         (["--python-memory", "--", "touch", "ran"], "--python-memory requires a Python command; 'touch' is not a Python interpreter."),
         (["--python-memory", "--", sys.executable], "--python-memory requires a script, -m or -c after the interpreter."),
         (["--gpus", ",", "--", "touch", "ran"], "--gpus ',' is not a list of GPUs."),
@@ -273,10 +274,10 @@ def test_the_table_fits_80_columns_and_holds_no_figure_without_a_measurement(pla
     assert json.loads(done.stderr) == analysis()
     assert analysis()["schema"] == "rooflines.monitor-analysis/1"
     console = Console(width=80, record=True, file=io.StringIO())
-    print_monitored(pipeline.analyze_monitored("out"), console)
+    print_page(page_of(pipeline.analyze_monitored("out")), console)
     lines = console.export_text().splitlines()
     assert max(map(len, lines)) <= 80
-    assert "cores busy" in lines[3]
+    assert any("cores busy" in line for line in lines)
     assert not any("None" in line or "nan" in line for line in lines)
 
 
@@ -292,14 +293,16 @@ def test_reports_are_written_again_and_derived_anew(place, capsys, monkeypatch):
 
     again = call(capsys, monkeypatch, "report", "out")
     assert again.code == 0, again.err
-    assert [line.split()[0] for line in again.out.splitlines()] == ["json", "html", "csv", "tensorboard"]
+    assert [line.split()[0] for line in again.out.splitlines()] == ["analysis", "html", "json", "csv", "tensorboard"]
     assert analysis() == before
-    assert {name.partition("tfevents")[0] for name in os.listdir("out")} == {name.partition("tfevents")[0] for name in files}
+    assert {name.partition("tfevents")[0] for name in os.listdir("out")} == {
+        name.partition("tfevents")[0] for name in (*files, "report.json")
+    }
     assert json.loads(call(capsys, monkeypatch, "analyze", "out", "--format", "json").out) == before
     assert "cores busy" in call(capsys, monkeypatch, "analyze", "out").out
     assert call(capsys, monkeypatch, "report", "out", "--output", "other", "--formats", "html").code == 0
     assert sorted(os.listdir("other")) == ["analysis.json", "report.html"]
-    for refused in (["report", "out", "--formats", "pdf"], ["analyze", "out", "--ceilings", "spec"], ["analyze", "out", "out"]):
+    for refused in (["report", "out", "--formats", "doc"], ["analyze", "out", "--ceilings", "spec"], ["analyze", "out", "out"]):
         answer = call(capsys, monkeypatch, *refused)
         assert answer.code == 2, refused
         assert len(answer.err.splitlines()) == 2
@@ -610,7 +613,7 @@ def test_a_gpu_that_falls_off_the_bus_ends_its_series_and_not_the_program(place,
 
 def test_monitoring_loads_nothing_heavy():
     """Neither before the command begins nor, for its reports, torch afterwards."""
-    heavy = ("torch", "numpy", "pandas", "pyarrow", "matplotlib", "plotly", "numba", "tensorboard", "pynvml")
+    heavy = ("torch", "numpy", "pandas", "pyarrow", "matplotlib", "numba", "tensorboard", "pynvml")
     code = f"import rooflines.pipeline.monitoring, rooflines.cli, sys; print([name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

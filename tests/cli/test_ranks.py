@@ -65,7 +65,13 @@ def test_a_table_and_the_json_in_a_directory(place, capsys, monkeypatch):
 
 def test_reports(place, capsys, monkeypatch):
     assert call(monkeypatch, "report", "job", "-o", "out") == 0
-    assert sorted(path.name for path in Path("out").iterdir()) == ["collectives.csv", "ranks.csv", "ranks.json", "report.html"]
+    assert sorted(path.name for path in Path("out").iterdir()) == [
+        "collectives.csv",
+        "ranks.csv",
+        "ranks.json",
+        "report.html",
+        "report.json",
+    ]
     assert call(monkeypatch, "report", "job", "--formats", "csv") == 0
     (directory,) = Path("runs").iterdir()
     assert sorted(path.name for path in directory.iterdir()) == ["collectives.csv", "ranks.csv", "ranks.json"]
@@ -74,7 +80,7 @@ def test_reports(place, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["report", "job", "--formats", "pdf"], "unknown report format 'pdf' for several ranks"),
+        (["report", "job", "--formats", "doc"], "unknown report format 'doc'"),
         (["analyze", "job", "--ceilings", "spec"], "--ceilings applies to one run or trace"),
         (["analyze", "job", "--jobs", "0"], "--jobs must be at least 1"),
         (["analyze", "job/rank0.json.gz", "--jobs", "2"], "--jobs requires the traces of several ranks"),

@@ -164,19 +164,20 @@ def test_tensorboard_text_is_no_markup(written):
 def test_the_terminal_gets_no_control_code(tmp_path):
     from rich.console import Console
 
-    from rooflines.reports.terminal import print_analysis
+    from rooflines.reports.render.terminal import print_page
+    from rooflines.reports.views import run as view
 
     path = tmp_path / "trace.json"
     path.write_text(json.dumps(_hostile()))
     _, analysis = pipeline.analyze_trace(path)
     for width in (60, 160):
         out = io.StringIO()
-        print_analysis(analysis, Console(file=out, width=width, force_terminal=False))
+        print_page(view.page(analysis), Console(file=out, width=width, force_terminal=False))
         assert not {"\x1b", "\x9b", "\x07", "\x00", "\r", "\u202e"} & set(out.getvalue())
 
 
 def test_the_analysis_is_json_with_the_names_as_they_are_but_for_control_characters(written):
-    analysis = json.loads(written["json"].read_text(encoding="utf-8"))
+    analysis = json.loads(written["analysis"].read_text(encoding="utf-8"))
     names = {row["name"] for row in analysis["operators"]} | {row["name"] for row in analysis["coverage"]["unmodelled"]}
     assert {name for name in NAMES if name.isprintable()} <= names
     assert "two\ufffdlines\ufffd\ufffdand three" in names
@@ -223,13 +224,14 @@ def _with_secrets() -> dict[str, Any]:
 def test_what_the_metadata_hides_is_in_no_output(tmp_path, capsys):
     from rich.console import Console
 
-    from rooflines.reports.terminal import print_analysis
+    from rooflines.reports.render.terminal import print_page
+    from rooflines.reports.views import run as view
 
     path = tmp_path / "trace.json"
     path.write_text(json.dumps(_with_secrets()))
     written = pipeline.report_on(path, output=tmp_path / "reports")
     _, analysis = pipeline.analyze_trace(path)
-    print_analysis(analysis, Console(width=160))
+    print_page(view.page(analysis), Console(width=160))
     assert {row.name for row in analysis.operators} == {"aten::mm", "aten::add"}
     token = SECRET.encode()
     files = [file for file in (tmp_path / "reports").rglob("*") if file.is_file()]

@@ -14,7 +14,7 @@ from rooflines.device_specs import detect
 from rooflines.device_specs.records import Ceilings
 from rooflines.profiler import doctor
 from rooflines.profiler.doctor import Check, Driver, examine, why_no_cuda
-from rooflines.reports.doctor import print_checks
+from rooflines.reports.views.doctor import print_checks
 from rooflines.serial import write_json
 
 OLD_DRIVER = Driver(version="535.183.01", cuda=(12, 2), gpus=("NVIDIA A100",))

@@ -9,7 +9,7 @@ import pytest
 from rooflines.device_specs.records import Ceilings, Conditions
 from rooflines.profiler.records import Environment, Run, RunFile, StepTimes, TimedStretch, Workload
 from rooflines.profiler.samplers.fields import Counter, DeviceSample
-from rooflines.reports.usage_sentences import power_text, usage_sentences
+from rooflines.reports.words.usage_sentences import power_text, usage_sentences
 from rooflines.roofline.advice.usage import find_in_usage, ranked
 from rooflines.roofline.analysis import Analysis, ModuleRow
 from rooflines.roofline.analyze import analyze
