@@ -15,8 +15,6 @@ import pytest
 
 import rooflines
 
-pytestmark = pytest.mark.unit
-
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "rooflines"
 

@@ -26,8 +26,6 @@ from rooflines.roofline.comparison.compare import compare
 from tests.reports.views import test_comparison, test_monitor, test_ranks
 from tests.samples import analysis as sample
 
-pytestmark = pytest.mark.unit
-
 TRACES = Path(__file__).parent.parent / "data" / "traces"
 PAGES = {
     "run": lambda: run.page(sample()),

@@ -23,8 +23,6 @@ from rooflines.reports.views import run as view
 from rooflines.roofline.analysis import PARTS, Analysis
 from rooflines.roofline.verdict import plural
 
-pytestmark = pytest.mark.unit
-
 DATA = Path(__file__).parent.parent / "data" / "traces"
 TRACES = sorted(DATA.rglob("*.json.gz"))
 if "ROOFLINES_TRACES" in os.environ:

@@ -18,8 +18,6 @@ from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.analyze import analyze
 from tests.traces import add, allocation, kernel, launch, op, span, trace
 
-pytestmark = pytest.mark.unit
-
 FILL = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, at::detail::Array<char*, 1> >(int)"
 
 

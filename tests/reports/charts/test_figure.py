@@ -13,8 +13,6 @@ from rooflines.reports.charts.labels import Box
 from tests import samples
 from tests.reports import variants
 
-pytestmark = pytest.mark.unit
-
 
 def texts(figure) -> list[str]:
     return [text.get_text() for axes in figure.axes for text in axes.texts]

@@ -18,8 +18,6 @@ from tests.reports import variants
 from tests.samples import analysis as sample
 from tests.samples import ceilings
 
-pytestmark = pytest.mark.unit
-
 
 def chart_of(analysis) -> Chart:
     chart = roofline_chart(analysis)

@@ -17,8 +17,6 @@ from tests.reports import variants
 from tests.samples import analysis as sample
 from tests.usage_samples import machine_analysis
 
-pytestmark = pytest.mark.browser
-
 ARGUMENTS = [
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",

@@ -18,8 +18,6 @@ from rooflines.roofline.analysis import ModuleRow
 from tests.reports import variants
 from tests.samples import analysis as sample
 
-pytestmark = pytest.mark.unit
-
 SECTIONS = (
     "verdict", "where", "findings", "roofline", "operators", "modules", "steps", "usage", "timeline", "device", "ceilings",
     "memory", "coverage", "method",

@@ -11,8 +11,6 @@ from tests.reports.render.test_browser import Opened, browser  # noqa: F401 (a f
 from tests.reports.views.test_monitor import HOSTILE, MEMORY, analysis
 from tests.usage_samples import gpu_samples, host_samples, machine_samples
 
-pytestmark = pytest.mark.browser
-
 
 @pytest.fixture
 def opened(browser, tmp_path):  # noqa: F811

@@ -14,8 +14,6 @@ from rooflines.reports.views import run as view
 from rooflines.roofline.analysis import Analysis
 from tests import samples
 
-pytestmark = pytest.mark.unit
-
 HOSTILE = ("#let x = 1", "[red]x", "<script>", "=cmd()", "$x$", '"); #panic()', "*a*", "_b_")
 
 

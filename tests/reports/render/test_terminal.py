@@ -15,8 +15,6 @@ from rooflines.reports.words import sentences
 from rooflines.roofline.analysis import Analysis, Coverage, Unmodelled
 from tests import samples
 
-pytestmark = pytest.mark.unit
-
 
 def shown(analysis: Analysis, width: int = 80, **console: object) -> str:
     file = io.StringIO()

@@ -15,8 +15,6 @@ from rooflines.roofline.analysis import Unmodelled
 from rooflines.roofline.comparison.compare import compare
 from tests.samples import analysis as sample
 
-pytestmark = pytest.mark.unit
-
 
 def changed(name="aten::roll"):
     """The sample with a slower and a faster operator, one gone, and a new one called ``name`` that has no count."""

@@ -19,8 +19,6 @@ from rooflines.reports.words.sentences import device_sentences
 from rooflines.roofline.analysis import PARTS, Input, Rate, StepDivision
 from tests.samples import analysis as sample
 
-pytestmark = pytest.mark.unit
-
 DEVICE = StepDivision(
     of="device", step_s=0.1, data_loading_s=0.05, host_to_device_s=0.01, forward_s=0.02, backward_s=0.015, idle_s=0.005, loader_s=0.06
 )  # fmt: skip

@@ -10,8 +10,6 @@ from rooflines.reports.views import frames
 from rooflines.roofline.analysis import OperatorRow
 from tests import samples
 
-pytestmark = pytest.mark.unit
-
 FORMULAS = ("=cmd()", "+1", "-1", "@SUM(A1)", "\tx", "\rx")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import re
 
-import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
@@ -15,8 +14,6 @@ from rooflines.reports.views import run as view
 from rooflines.reports.views.run import operator_table
 from rooflines.reports.words.sentences import inferred_sentence
 from tests import samples
-
-pytestmark = pytest.mark.unit
 
 SOURCE = "output from its backward call"
 SENTENCE = "* work inferred from other calls in the trace, which does not record all arguments"

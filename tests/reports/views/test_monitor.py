@@ -24,8 +24,6 @@ from rooflines.reports.views.monitor import timeline as timeline_of
 from rooflines.roofline.usage.monitored import analyze_monitored
 from tests.usage_samples import BEGAN_NS, COUNTERS, gpu_samples, host_samples, machine_samples
 
-pytestmark = pytest.mark.unit
-
 SECOND_NS = 1_000_000_000
 HOSTILE = "</script><script>alert(1)</script>\x1b[31m"
 MEMORY = PythonMemory(

@@ -16,8 +16,6 @@ from rooflines.reports.render.terminal import print_page
 from rooflines.reports.views.ranks import bars, collectives_csv, page, ranks_csv
 from rooflines.roofline.ranks.records import MatchedRow, RankAnalysis, RankRow, Spread, Straggler, UnmatchedRow
 
-pytestmark = pytest.mark.unit
-
 SCRIPT = "<script>alert(1)</script>"
 
 

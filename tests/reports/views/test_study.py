@@ -24,8 +24,6 @@ from rooflines.studies.operator_bounds import bounded
 from rooflines.studies.records import Missing
 from tests.studies.samples import CEILINGS, MEMORY, SIZES, from_scratch, library_result, operator, result, study, through_loader
 
-pytestmark = pytest.mark.unit
-
 
 def backends_study():
     operators = bounded((operator(time_s=15e-3), operator("relu", "conv1", flops=100_000, matrix_flops=0)), CEILINGS)

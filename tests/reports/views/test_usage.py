@@ -28,8 +28,6 @@ from tests import samples
 from tests.reports import variants
 from tests.usage_samples import BEGAN_NS, STEP_S, gpu_samples, host_samples, machine_analysis, machine_samples, run_of
 
-pytestmark = pytest.mark.unit
-
 
 @pytest.fixture(scope="module")
 def machine():

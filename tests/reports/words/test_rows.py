@@ -42,7 +42,6 @@ def shown(analysis, width=80):
     return file.getvalue()
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize(
     ("paths", "pattern"),
     [
@@ -58,7 +57,6 @@ def test_modules_that_differ_in_an_index_are_one_row(paths, pattern):
     assert {member.module for member in one.members} == set(paths)
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize(
     "other",
     [
@@ -72,7 +70,6 @@ def test_what_differs_in_more_stays_apart(other):
     assert len(rows_of(operator(module="layer.3.attention"), other)) == 2
 
 
-@pytest.mark.unit
 def test_bound_and_headroom_of_a_folded_row_are_its_time():
     fast = operator(module="a.0", time_s=1e-3, lower_bound_s=1.2e-3, efficiency=1.2, headroom_s=0.0, flag="too fast")
     slow = operator(module="a.1", time_s=3e-3, lower_bound_s=1e-3, efficiency=1 / 3, headroom_s=2e-3)
@@ -88,7 +85,6 @@ def test_bound_and_headroom_of_a_folded_row_are_its_time():
     assert (both.row.flag, both.row.efficiency) == ("too fast", pytest.approx(1.2))
 
 
-@pytest.mark.unit
 def test_the_order_is_by_what_could_be_gained():
     unbounded = operator("aten::b", time_s=8e-4, lower_bound_s=None, efficiency=None, headroom_s=None)
     rows = rows_of(operator("aten::a"), unbounded, operator("aten::c", headroom_s=9e-4, time_s=9.5e-4))
@@ -98,7 +94,6 @@ def test_the_order_is_by_what_could_be_gained():
     assert table_order(rows_of(operator("aten::a"))) == "most headroom first"
 
 
-@pytest.mark.unit
 def test_operators_without_a_count_are_rows_in_every_report(tmp_path):
     analysis = variants.repeated()
     for text in (shown(analysis), markdown.render(view.page(analysis)).replace("\\", "")):
@@ -114,7 +109,6 @@ def test_operators_without_a_count_are_rows_in_every_report(tmp_path):
     assert "FillFunctor" in table.rows[[one.reason != "" for one in table_rows(analysis)].index(True)].cells[1].hover
 
 
-@pytest.mark.unit
 def test_kernels_are_short_and_their_full_name_is_kept():
     analysis = variants.repeated()
     one = next(row for row in table_rows(analysis) if row.row.name == "aten::mm")
@@ -127,13 +121,11 @@ def test_kernels_are_short_and_their_full_name_is_kept():
     assert "GEMM bf16 128x128x64 (cuBLAS)" in shown(analysis, 160)
 
 
-@pytest.mark.unit
 def test_an_operator_that_is_named_as_its_kernel_is_no_kernel():
     (one,) = rows_of(operator("triton_poi_fused_0", kernels=(Kernel(name="triton_poi_fused_0", calls=1, time_s=1e-3),)))
     assert table_title([one]) == "Operators"
 
 
-@pytest.mark.unit
 def test_a_shortened_path_keeps_its_number_of_modules():
     assert shorten_path("model.encoder.layers.*.attention.self ×12", 22) == "…*.attention.self ×12"
 

@@ -8,8 +8,6 @@ from msgspec.structs import replace
 from rooflines.reports.words import text as words
 from tests import samples
 
-pytestmark = pytest.mark.unit
-
 
 @pytest.mark.parametrize(
     ("values", "unit", "texts"),

@@ -18,8 +18,6 @@ from rooflines.roofline.bounds.judging import bound_class, with_shortest_kernel
 from rooflines.roofline.comparison.compare import compare
 from tests.traces import add, kernel, launch, op, trace
 
-pytestmark = pytest.mark.unit
-
 TRACES = Path(__file__).parents[2] / "data" / "traces"
 
 

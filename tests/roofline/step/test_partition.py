@@ -24,8 +24,6 @@ from rooflines.roofline.attribution.device import NO_LAUNCH
 from rooflines.roofline.step.partition import Label, partition, whole_trace
 from tests.traces import add, kernel, launch, mm, op, span, trace
 
-pytestmark = pytest.mark.unit
-
 DATA = Path(__file__).parents[2] / "data" / "traces"
 SHEET = Source(kind="spec", detail="a data sheet")
 HBM = Ceiling(kind="memory", name="HBM", value=1e12, unit="B/s", source=SHEET, level="HBM", access="triad")

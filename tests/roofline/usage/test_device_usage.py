@@ -18,8 +18,6 @@ from tests.samples import ceilings
 from tests.traces import mm, span, trace
 from tests.usage_samples import BEGAN_NS, COUNTERS, STEPS, WINDOW, gpu_samples, host_samples, run_of
 
-pytestmark = pytest.mark.unit
-
 
 def gauge(samples, field, device="cuda:0", window=WINDOW, counters=()):
     return usage_of(samples, counters, window).of(device).gauges[field]
