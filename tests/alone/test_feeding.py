@@ -258,7 +258,7 @@ def test_a_script_that_is_stopped_gives_both_rates_measured(tmp_path, briefly):
     print_page(view.page(found), Console(file=shown, width=100))
     text = " ".join(shown.getvalue().split())
     assert "Input-bound: for " in text
-    assert "Time per step by part data loading" in text
+    assert "Time per step by part share part time % ms" in text
     assert "The step alone was run on a batch that was there." in text
 
 

@@ -116,7 +116,7 @@ def test_the_second_call_is_answered_from_the_cache_with_its_age(ask, instant, p
 
 
 def test_a_figure_that_breaks_a_law_is_told_with_the_law(ask, place):
-    ask()
+    ask("--threads", 2)
     first, *rest = read_json(cached(place), History).sessions[0].series
     threads = {"threads": 2}
     half = msgspec.structs.replace(
@@ -124,7 +124,7 @@ def test_a_figure_that_breaks_a_law_is_told_with_the_law(ask, place):
     )  # GFLOP/s of fp32, no more than fp64
     double = msgspec.structs.replace(rest[0], ceiling=msgspec.structs.replace(rest[0].ceiling, **threads))
     change(place, series=(half, double, *rest[1:]))
-    text = " ".join(ask().out.split())
+    text = " ".join(ask("--threads", 2).out.split())
     assert "FMA fp32 230 GFLOP/s ! 0.0 4/4" in text
     assert "! contradicts: FMA fp32 is 50 % of 2 x FMA fp32 (1 thread) (230 GFLOP/s)" in text
     assert "and 50 % of 2 x FMA fp64 (230 GFLOP/s): it contradicts another figure" in text
