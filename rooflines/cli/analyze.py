@@ -84,13 +84,9 @@ def analyze(
     refuse_for_one(jobs, dask)
     (source,) = found
     with progress_bar(quiet) as progress:
-        if pipeline.is_directory(source):
-            analysis = pipeline.analyze(source, ceilings=ceilings, partial=partial)
-            output = output or Path(source) / pipeline.ANALYSIS_FILE
-        else:
-            _, analysis = pipeline.analyze_trace(
-                source, ceilings=ceilings, partial=partial, memory_limit_bytes=limit, progress=progress
-            )
+        analysis = pipeline.analyze(source, ceilings=ceilings, partial=partial, memory_limit_bytes=limit, progress=progress)
+    if output is None and pipeline.is_directory(source):
+        output = Path(source) / pipeline.ANALYSIS_FILE
     _write(output, pipeline.ANALYSIS_FILE, text := serial.to_json(analysis))
     if quiet:
         print(text, end="")

@@ -1,8 +1,8 @@
 """The jobs that the command line and the Python API are two ways of asking for, a file a job.
 
-``recording`` runs a workload, ``monitoring`` watches any program, ``reading`` analyses what there is, ``reporting`` writes it down,
-``comparing`` and ``several`` hold more than one against each other. What is here loads on first use: reading a trace needs nothing of
-what recording does.
+``recording`` runs a workload, ``monitoring`` monitors any program, ``reading`` analyzes a run or trace, ``reporting`` writes its
+reports, ``several`` analyzes the ranks of a job, ``any_source`` chooses among these, and ``comparing`` compares analyses. Names load on
+first use: reading a trace needs nothing that recording imports.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rooflines.pipeline.any_source import analyze, report
     from rooflines.pipeline.ceilings import given_ceilings, known_ceilings, sheet_of
     from rooflines.pipeline.comparing import compare, compare_all
     from rooflines.pipeline.monitoring import (
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
         monitor,
         report_monitored,
     )
-    from rooflines.pipeline.reading import analyze, analyze_trace, default_command, is_directory, read_analysis
+    from rooflines.pipeline.reading import analyze_trace, default_command, is_directory, read_analysis
     from rooflines.pipeline.recording import add_ceilings, check_steps, profile, profile_script, record
-    from rooflines.pipeline.reporting import ANALYSIS_FILE, FORMATS, report, report_on, write_reports
+    from rooflines.pipeline.reporting import ANALYSIS_FILE, FORMATS, report_on, write_reports
     from rooflines.pipeline.several import RANKS_FILE, RANKS_FORMATS, analyze_ranks, find_sources, report_ranks
 
 _HOMES = {
@@ -33,7 +34,7 @@ _HOMES = {
     "RANKS_FILE": "several",
     "RANKS_FORMATS": "several",
     "add_ceilings": "recording",
-    "analyze": "reading",
+    "analyze": "any_source",
     "analyze_monitored": "monitoring",
     "analyze_ranks": "several",
     "analyze_trace": "reading",
@@ -52,7 +53,7 @@ _HOMES = {
     "profile_script": "recording",
     "read_analysis": "reading",
     "record": "recording",
-    "report": "reporting",
+    "report": "any_source",
     "report_monitored": "monitoring",
     "report_on": "reporting",
     "report_ranks": "several",

@@ -20,12 +20,14 @@ _CHOICES = "Use measured, spec, a device name (see rooflines devices) or a JSON 
 GivenCeilings = Callable[[Run, bool, Progress], Ceilings]
 
 
-def given_ceilings(choice: str, device: str, recorded: Environment | None = None) -> GivenCeilings:
+def given_ceilings(choice: Ceilings | str, device: str, recorded: Environment | None = None) -> GivenCeilings:
     """How to get the ceilings asked for, for ``device`` here or for the device that a run was ``recorded`` on.
 
-    ``choice`` is ``measured``, ``spec``, a file or the name of a device. A file or a data sheet is read at once, so that a bad one is
-    refused before anything runs.
+    ``choice`` is ``measured``, ``spec``, a file, the name of a device, or the ceilings themselves. A file or a data sheet is read at
+    once, so that a bad one is refused before anything runs.
     """
+    if isinstance(choice, Ceilings):
+        return lambda *_: choice
     if choice == "measured":
 
         def measured(run: Run, remeasure: bool, progress: Progress) -> Ceilings:

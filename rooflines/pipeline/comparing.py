@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from rooflines.device_specs.records import Ceilings
 from rooflines.errors import UsageError
 from rooflines.pipeline.reading import read_analysis
 from rooflines.profiler.progress import Progress
@@ -20,7 +21,7 @@ def compare(
     before: Analysis | Run | Path | str,
     after: Analysis | Run | Path | str,
     *,
-    ceilings: str | None = None,
+    ceilings: Ceilings | str | None = None,
     anyway: bool = False,
     partial: bool = False,
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
@@ -39,7 +40,7 @@ def compare(
 def compare_all(
     sources: Sequence[Analysis | Run | Path | str],
     *,
-    ceilings: str | None = None,
+    ceilings: Ceilings | str | None = None,
     anyway: bool = False,
     partial: bool = False,
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES,

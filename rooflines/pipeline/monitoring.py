@@ -53,17 +53,18 @@ __all__ = ["MONITOR_FORMATS", "analyze_monitored", "attach", "is_monitored", "mo
 def monitor(
     command: Sequence[str],
     *,
-    output: Path | None = None,
+    output: Path | str | None = None,
     period_s: float = PERIOD_S,
     gpus: str = "all",
     python_memory: bool = False,
     show_command: bool = False,
 ) -> Monitored:
-    """Run ``command`` as it would run without us, and sample it, its descendants and the GPUs from its first moment to its last.
+    """Run ``command``, wait for it, and sample it, its descendants and the GPUs from start to end; returns the record.
 
-    ``gpus`` are ``all``, ``none``, or some by the number that nvidia-smi gives them or by UUID, parted by commas. ``python_memory`` has
-    a Python program follow its own allocations, which slows it down. What was recorded is in ``output``, by default a new directory
-    under ``runs``. Raises CommandError for a command that cannot run, UsageError and OutputError before it does.
+    The command runs as it would alone: it keeps the terminal and the process group. ``gpus`` is ``all``, ``none``, or a comma-separated
+    list of numbers (as in nvidia-smi) or UUIDs. ``python_memory`` makes a Python program record its own allocations, which slows it
+    down. ``output`` is the directory of the record, by default a new one under ``runs``. Raises CommandError for a command that cannot
+    run, UsageError and OutputError before it runs.
     """
     if not command:
         raise UsageError("no command to monitor was given.", hint="For example: rooflines monitor -- python train.py")
@@ -71,7 +72,7 @@ def monitor(
     check_period(period_s)
     chosen = choose_gpus(gpus)
     program = program_name(command)
-    directory = output or default_directory(program, "monitor")
+    directory = Path(output) if output is not None else default_directory(program, "monitor")
     started = _traced(command, (directory / PYTHON_MEMORY_FILE).absolute()) if python_memory else list(command)
     is_new = not directory.exists()
     create_directory(directory)

@@ -29,30 +29,34 @@ from rooflines.serial import read_json
 def analyze(
     source: Run | Path | str,
     *,
-    ceilings: str | None = None,
+    ceilings: Ceilings | str | None = None,
     partial: bool = False,
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
+    progress: Progress | None = None,
 ) -> Analysis:
-    """The analysis of a run, of a run directory, derived anew from its raw files, or of anybody's PyTorch trace; nothing is written.
+    """Analyze a run, a run directory or any PyTorch trace; nothing is written.
 
-    ``source`` may be a URL that fsspec opens when it is a trace. ``ceilings`` replaces those stored with the run: ``measured`` (on this
-    machine, now), ``spec``, a file or the name of a device; a trace is judged by the data sheet of the device that it names, if there
-    is one. What is kept of a trace takes at most ``memory_limit_bytes``. With ``partial``, a trace that is cut off is read up to the
-    cut, and the notes say what is missing. Raises RunError and TraceError for what cannot be read.
+    A run is analyzed from its raw files. A trace is a file, or a URL that fsspec opens. ``ceilings`` replaces those stored with the
+    run: ``measured`` (on this machine, now), ``spec``, a file, the name of a device, or ``Ceilings``; by default a trace is judged by
+    the data sheet of the device that it names, if there is one. ``memory_limit_bytes`` limits the memory for trace data. With
+    ``partial``, a truncated trace is read up to the cut, and the notes say what is missing. Raises RunError and TraceError for a source
+    that cannot be read.
     """
+    progress = progress or Silent()
     if not isinstance(source, Run) and not is_directory(source):
-        return analyze_trace(source, ceilings=ceilings, partial=partial, memory_limit_bytes=memory_limit_bytes)[1]
+        limit = memory_limit_bytes
+        return analyze_trace(source, ceilings=ceilings, partial=partial, memory_limit_bytes=limit, progress=progress)[1]
     run = source if isinstance(source, Run) else load(source)
     if ceilings is None:
         return _analyze(run, partial=partial)
     chosen = given_ceilings(ceilings, run.facts.environment.device, recorded=run.facts.environment)
-    return _analyze(run, chosen(run, False, Silent()), partial=partial)
+    return _analyze(run, chosen(run, False, progress), partial=partial)
 
 
 def analyze_trace(
     path: Path | str,
     *,
-    ceilings: str | None = None,
+    ceilings: Ceilings | str | None = None,
     partial: bool = False,
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
     progress: Progress | None = None,
@@ -85,7 +89,7 @@ def is_directory(source: Path | str) -> bool:
 def read_analysis(
     source: Run | Path | str,
     *,
-    ceilings: str | None = None,
+    ceilings: Ceilings | str | None = None,
     partial: bool = False,
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
     progress: Progress | None = None,
@@ -104,10 +108,7 @@ def read_analysis(
                     hint="Give the run directory or the trace.",
                 )
             return _stored_analysis(Path(source), found)
-        if not is_directory(source):
-            limit = memory_limit_bytes
-            return analyze_trace(source, ceilings=ceilings, partial=partial, memory_limit_bytes=limit, progress=progress)[1]
-    return analyze(source, ceilings=ceilings, partial=partial)
+    return analyze(source, ceilings=ceilings, partial=partial, memory_limit_bytes=memory_limit_bytes, progress=progress)
 
 
 _STORED = re.compile(rb'\s*\{\s*"schema"\s*:\s*"(rooflines\.[a-z]+/[0-9]+)"')

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
+from rooflines.device_specs.records import Ceilings
 from rooflines.errors import OutputError
 from rooflines.pipeline.reading import analyze, analyze_trace, is_directory
 from rooflines.profiler.directory import create_directory, default_directory
@@ -92,23 +93,23 @@ def report(
 
 
 def report_on(
-    source: Path | str,
+    source: Run | Path | str,
     formats: Sequence[str] = FORMATS,
     *,
     output: Path | None = None,
-    ceilings: str | None = None,
+    ceilings: Ceilings | str | None = None,
     partial: bool = False,
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
     progress: Progress | None = None,
 ) -> dict[str, Path]:
-    """Write the reports of a run directory or of a trace, into ``output``, without it into the run or a new directory under ``runs``.
+    """Write the reports of a run, its directory or a trace, into ``output``, without it into the run or a new directory under ``runs``.
 
     Returns what was written, by format. The other parameters are those of ``analyze``.
     """
     chosen = check_formats(formats)
-    if is_directory(source):
-        run = load(source)
-        analysis = analyze(run, ceilings=ceilings, partial=partial)
+    if isinstance(source, Run) or is_directory(source):
+        run = source if isinstance(source, Run) else load(source)
+        analysis = analyze(run, ceilings=ceilings, partial=partial, progress=progress)
         if output is None:
             return report(run, chosen, analysis=analysis, progress=progress)
     else:

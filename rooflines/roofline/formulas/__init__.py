@@ -31,7 +31,8 @@ import rooflines.roofline.formulas.sparse
 import rooflines.roofline.formulas.spectral
 import rooflines.roofline.formulas.views
 import rooflines.roofline.formulas.vision  # noqa: F401
+from rooflines.roofline.formulas.arguments import NotCounted
 from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.table import CallCount, count, formula
 
-__all__ = ["CallCount", "Work", "count", "formula"]
+__all__ = ["CallCount", "NotCounted", "Work", "count", "formula"]

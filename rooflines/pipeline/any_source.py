@@ -1,0 +1,132 @@
+"""``rooflines.analyze`` and ``rooflines.report``: one run or trace, several ranks, or a monitored program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, overload
+
+from rooflines.device_specs.records import Ceilings
+from rooflines.errors import UsageError
+from rooflines.pipeline import reading
+from rooflines.pipeline.monitoring import analyze_monitored, report_monitored
+from rooflines.pipeline.reporting import report_on
+from rooflines.pipeline.several import analyze_ranks, report_ranks
+from rooflines.profiler.monitor.monitored import Monitored, is_monitored
+from rooflines.profiler.progress import Progress
+from rooflines.profiler.records import Run
+from rooflines.profiler.trace.columns import MEMORY_LIMIT_BYTES
+from rooflines.roofline.analysis import Analysis
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    from rooflines.roofline.ranks.records import RankAnalysis
+    from rooflines.roofline.usage.monitored import MonitorAnalysis
+
+    Several: TypeAlias = list[str] | list[Path] | tuple[Path | str, ...]
+
+
+@overload
+def analyze(
+    source: Run | Path | str,
+    *,
+    ceilings: Ceilings | str | None = None,
+    partial: bool = False,
+    memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
+    progress: Progress | None = None,
+) -> Analysis: ...
+
+
+@overload
+def analyze(
+    source: Several,
+    *,
+    jobs: int | None = None,
+    dask: str | None = None,
+    partial: bool = False,
+    memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
+    progress: Progress | None = None,
+) -> RankAnalysis: ...
+
+
+@overload
+def analyze(source: Monitored) -> MonitorAnalysis: ...
+
+
+def analyze(
+    source: Run | Monitored | Path | str | Several,
+    *,
+    ceilings: Ceilings | str | None = None,
+    jobs: int | None = None,
+    dask: str | None = None,
+    partial: bool = False,
+    memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
+    progress: Progress | None = None,
+) -> Analysis | RankAnalysis | MonitorAnalysis:
+    """Analyze a run, a PyTorch trace, the traces of several ranks, or a monitored program; nothing is written.
+
+    ``source`` is a ``Run`` or its directory, or a trace (a file, or a URL that fsspec opens). A list stands for the ranks of one job:
+    traces, run directories, directories of traces, or patterns. A ``Monitored`` is what ``monitor`` returns.
+
+    Args:
+        ceilings: For one run or trace: ``measured`` (on this machine, now), ``spec``, a file, a device name, or ``Ceilings``. By
+            default those stored with the run; for a trace, the data sheet of the device that it names.
+        jobs: For several ranks: number of processes that read traces. They are spawned, so a script needs
+            ``if __name__ == "__main__":``.
+        dask: For several ranks: address of a Dask scheduler whose workers read the traces.
+        partial: Read a truncated trace up to the cut; the notes say what is missing.
+        memory_limit_bytes: Maximum memory for trace data, in each process.
+        progress: Called with each stage.
+
+    Raises RunError and TraceError for a source that cannot be read, UsageError for an argument that does not apply to it.
+    """
+    if isinstance(source, Monitored):
+        _refuse("a monitored program", ceilings=ceilings, jobs=jobs, dask=dask)
+        return analyze_monitored(source)
+    if isinstance(source, Run | Path | str):
+        _refuse("one run or trace", jobs=jobs, dask=dask)
+        return reading.analyze(source, ceilings=ceilings, partial=partial, memory_limit_bytes=memory_limit_bytes, progress=progress)
+    _refuse("several ranks", ceilings=ceilings)
+    return analyze_ranks(source, jobs=jobs, dask=dask, partial=partial, memory_limit_bytes=memory_limit_bytes, progress=progress)
+
+
+def report(
+    source: Run | Monitored | Path | str | Several,
+    formats: Sequence[str] | None = None,
+    *,
+    output: Path | str | None = None,
+    ceilings: Ceilings | str | None = None,
+    jobs: int | None = None,
+    dask: str | None = None,
+    partial: bool = False,
+    memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
+    progress: Progress | None = None,
+) -> dict[str, Path]:
+    """Analyze ``source`` and write its reports; returns the files by format. ``formats`` are by default all that there are for it.
+
+    The reports are written into the directory ``output``: by default the one of the run or monitored program, or a new one under
+    ``runs``. The directory of a monitored program is a source, too. The other parameters are those of ``analyze``. Raises UsageError
+    for an unknown format, OutputError for a directory that cannot be written.
+    """
+    chosen = {} if formats is None else {"formats": formats}
+    directory = None if output is None else Path(output)
+    if isinstance(source, Monitored) or (isinstance(source, Path | str) and is_monitored(source)):
+        _refuse("a monitored program", ceilings=ceilings, jobs=jobs, dask=dask)
+        return report_monitored(source, **chosen, output=directory, progress=progress)
+    if isinstance(source, Run | Path | str):
+        _refuse("one run or trace", jobs=jobs, dask=dask)
+        return report_on(
+            source, **chosen, output=directory, ceilings=ceilings, partial=partial, memory_limit_bytes=memory_limit_bytes,
+            progress=progress,
+        )  # fmt: skip
+    _refuse("several ranks", ceilings=ceilings)
+    ranks = analyze_ranks(source, jobs=jobs, dask=dask, partial=partial, memory_limit_bytes=memory_limit_bytes, progress=progress)
+    return report_ranks(ranks, **chosen, output=directory, progress=progress)
+
+
+def _refuse(source: str, **arguments: object) -> None:
+    """Raise UsageError for arguments that do not apply to ``source`` and have a value."""
+    for name, value in arguments.items():
+        if value is not None:
+            raise UsageError(f"`{name}` does not apply to {source}.", hint=f"Remove `{name}`.")
