@@ -35,6 +35,15 @@ def briefly(monkeypatch):
     monkeypatch.setattr(data_loading, "RESIDENT_S", 0.1)
 
 
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Threads that wait for each other on a machine that others use would take longer than the naps."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 class Naps(Dataset):
     """Each batch takes a known time, from the nap to the end of ``collate``, which it notes: of batch k in ``slept_ns[k]``."""
 
