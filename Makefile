@@ -10,23 +10,36 @@ JOBS   ?= 2
 # Where constraints.txt pins versions that this machine's Python or platform lacks: make profile CONSTRAINTS=
 CONSTRAINTS ?= -c constraints.txt
 
-.PHONY: profile test lint check gpu-check format clean help
+PYTEST := $(BIN)/python -m pytest
+# A file's tests stay together, because they share what takes long to make. Each of the JOBS processes takes up to 5 GB.
+TOGETHER := -n $(JOBS) --dist loadfile --ignore=tests/alone
+
+.PHONY: profile test test-all test-versions lint check gpu-check format clean help
 
 help:
 	@echo "make profile    install into .venv and profile $(MODEL) (MODEL=..., ARGS='--mode training')"
-	@echo "make test       install with the test tools and run the whole test suite (JOBS=2 processes)"
-	@echo "make check      the fast half: ruff, mypy --strict (make lint), unit tests"
+	@echo "make test       install with the test tools and test every law on small cases (JOBS=2 processes, ten minutes)"
+	@echo "make test-all   the whole test suite, for a release"
+	@echo "make test-versions  unit tests on the oldest supported torch and on every Python that this machine has"
+	@echo "make check      the fast part: ruff, mypy --strict (make lint), tests of traces, formulas and data sheets"
 	@echo "make gpu-check  everything that needs an NVIDIA GPU, as one JSON of results; needs no network"
 	@echo "make clean      remove .venv and caches; runs/ stays"
 
 profile: $(VENV)/.installed
 	$(BIN)/rooflines profile --model $(MODEL) $(ARGS)
 
-# A file's tests stay together, because they share what takes long to make. Each of the JOBS processes takes up to 5 GB. What other
-# tests would disturb runs afterwards.
+# Tests that others would disturb run afterwards.
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not alone"
-	$(BIN)/python -m pytest -m alone
+	$(PYTEST) $(TOGETHER) -m "not slow"
+	$(PYTEST) -m "not slow" tests/alone
+
+# The oracle measures its answers again, every network runs at full size, and Hypothesis draws new examples.
+test-all: $(VENV)/.installed-dev
+	$(PYTEST) $(TOGETHER) --hypothesis-profile random
+	$(PYTEST) --hypothesis-profile random tests/alone
+
+test-versions: $(VENV)/.installed-dev
+	$(BIN)/python tests/versions.py
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -34,7 +47,7 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/mypy
 
 check: lint
-	$(BIN)/python -m pytest -m unit -q
+	$(PYTEST) -q -m "not slow" tests/roofline tests/profiler/trace tests/device_specs/test_catalog.py tests/test_*.py
 
 # Installs nothing, because a GPU machine may have no network: .venv where it is there, else the interpreter that has torch.
 gpu-check:

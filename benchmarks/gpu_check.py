@@ -511,14 +511,10 @@ def run_profile(mode: str, precision: str, folder: Path, checks: list[dict[str, 
     """One run through the command line, with the laws that its analysis must obey."""
     label = f"{MODEL} {mode} {precision}"
     directory = folder / f"{MODEL}-{mode}-{precision}"
-    formats = [
-        name
-        for name, needs in {"html": "plotly", "pdf": "typst", "tensorboard": "tensorboard"}.items()
-        if importlib.util.find_spec(needs)
-    ]
+    formats = [name for name, needs in {"pdf": "typst", "tensorboard": "tensorboard"}.items() if importlib.util.find_spec(needs)]
     command = [
         sys.executable, "-m", "rooflines", "profile", "--model", MODEL, "--device", "cuda", "--mode", mode, "--precision", precision,
-        "--batch-size", str(BATCH), "--output", str(directory), "--formats", ",".join(["json", "csv", *formats]), "--quiet",
+        "--batch-size", str(BATCH), "--output", str(directory), "--formats", ",".join(["html", "json", "csv", *formats]), "--quiet",
     ]  # fmt: skip
     begun = time.perf_counter()
     found = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)

@@ -1,11 +1,31 @@
-"""What holds for the whole suite."""
+"""Settings and fixtures of the whole suite."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+
+# The processes of pytest-xdist share the cores. With a thread for each core in each of them, threads mostly wait for one another,
+# and waiting takes processor time: three times what one thread takes. Set before anything loads torch.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import pytest
 from hypothesis import settings
 
 from tests.profiler.samplers.nvml_driver.fixtures import nvml_library, stand_in, stand_in_here  # noqa: F401 (fixtures, for every test)
 
-# Shared machines take seconds for what usually takes a millisecond; how long an example takes proves nothing.
-settings.register_profile("shared machine", deadline=None)
-settings.load_profile("shared machine")
+# No deadline: a shared machine takes seconds for what usually takes a millisecond. The same examples every time, so that a failure can
+# be repeated; `make test-all` draws new ones.
+settings.register_profile("repeatable", deadline=None, derandomize=True)
+settings.register_profile("random", deadline=None)
+settings.load_profile("repeatable")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_directories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep the suite away from the ceilings and data sheets of the user who runs it, also in the processes that tests start."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("CACHE", "CONFIG"):
+            patch.setenv(f"ROOFLINES_{name}_DIR", str(tmp_path_factory.mktemp(name.lower())))
+        yield

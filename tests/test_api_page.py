@@ -6,8 +6,6 @@ import re
 import shutil
 from pathlib import Path
 
-import pytest
-
 import rooflines
 from rooflines.device_specs.records import Ceilings
 from tests.samples import ceilings
@@ -19,7 +17,6 @@ EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 STATED = re.compile(r"^(\S.*?)  # (\(.*\)|[\d.]+|'.*'|PosixPath\(.*\)|True|False)$", re.MULTILINE)
 
 
-@pytest.mark.unit
 def test_the_page_names_every_public_name():
     table = PAGE.partition("\n## ")[0]
     listed = {

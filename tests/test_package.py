@@ -15,8 +15,6 @@ import pytest
 
 import rooflines
 
-pytestmark = pytest.mark.unit
-
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "rooflines"
 
@@ -31,7 +29,6 @@ HEAVY = (
     "pandas",
     "pyarrow",
     "matplotlib",
-    "plotly",
     "numba",
     "cupy",
     "pynvml",

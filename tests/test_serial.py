@@ -10,8 +10,6 @@ import pytest
 
 from rooflines.serial import from_plain, read_json, to_plain, write_json
 
-pytestmark = pytest.mark.unit
-
 
 class Point(msgspec.Struct, frozen=True):
     x: float

@@ -8,8 +8,6 @@ import pytest
 
 from rooflines.units import binary_bytes, counted, percent, scale, seconds, si, significant
 
-pytestmark = pytest.mark.unit
-
 
 @pytest.mark.parametrize(
     ("value", "text"),

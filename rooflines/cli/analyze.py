@@ -12,7 +12,7 @@ import typer
 from rooflines.cli.app import app
 from rooflines.cli.monitored import refuse_for_monitored
 from rooflines.cli.options import CEILINGS_HELP, Formulas, MemoryLimit, Partial, size
-from rooflines.cli.output import console, progress_bar
+from rooflines.cli.output import print_page, progress_bar
 from rooflines.cli.ranks import DaskAddress, Jobs, refuse_for_one, refuse_for_several
 from rooflines.errors import OutputError
 
@@ -77,9 +77,9 @@ def analyze(
         if quiet:
             print(text, end="")
             return
-        from rooflines.reports.ranks import print_ranks
+        from rooflines.reports.views import ranks as several
 
-        print_ranks(ranks, console())
+        print_page(several.page(ranks))
         return
     refuse_for_one(jobs, dask)
     (source,) = found
@@ -91,21 +91,21 @@ def analyze(
     if quiet:
         print(text, end="")
         return
-    from rooflines.reports.terminal import print_analysis
+    from rooflines.reports.views import run
 
-    print_analysis(analysis, console())
+    print_page(run.page(analysis))
 
 
 def _analyze_monitored(source: str, quiet: bool, output: Path | None) -> None:
     from rooflines import pipeline, serial
-    from rooflines.reports.monitor import print_monitored
+    from rooflines.reports.views import monitor
 
     analysis = pipeline.analyze_monitored(source)
     _write(output or Path(source) / pipeline.ANALYSIS_FILE, pipeline.ANALYSIS_FILE, text := serial.to_json(analysis))
     if quiet:
         print(text, end="")
     else:
-        print_monitored(analysis, console())
+        print_page(monitor.page(analysis))
 
 
 def _write(output: Path | None, name: str, text: str) -> None:

@@ -5,14 +5,20 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import MEASURE, OUTPUT, TableFormat
-from rooflines.cli.output import check_writable, console, progress_bar, write
+from rooflines.cli.options import MEASURE, OUTPUT, Formats, TableFormat
+from rooflines.cli.options import formats as parse_formats
+from rooflines.cli.output import check_writable, page_text, print_page, progress_bar, write, write_page
 from rooflines.errors import Interrupted, UsageError
+
+if TYPE_CHECKING:
+    from rooflines.reports.document import Page
+
+_CHARTS = (".html", ".png", ".svg")
 
 
 @app.command()
@@ -50,6 +56,7 @@ def ceilings(
         Optional[Path],  # noqa: UP045
         typer.Option("--output", "-o", help="Write to a file instead of the terminal.", rich_help_panel=OUTPUT, metavar="FILE"),
     ] = None,
+    formats: Formats = None,
 ) -> None:
     """Measure the peak rates of this device, with spread and number of rounds. Results are cached.
 
@@ -57,14 +64,14 @@ def ceilings(
 
     [bold]rooflines ceilings --output mine.json; rooflines profile --model resnet50 --ceilings mine.json[/bold]
     """
-    from rooflines.reports import ceilings as show
-    from rooflines.reports import ceilings_chart
+    from rooflines.reports.views import ceilings as show
 
+    reports = parse_formats(formats)
     suffix = output.suffix.removeprefix(".") if output is not None else ""
     chosen = format or (TableFormat(suffix) if suffix in ("json", "csv") else TableFormat.table)
     if chart is not None:
-        ceilings_chart.check_suffix(chart)
-    for path in filter(None, (chart, output)):
+        _check_suffix(chart)
+    for path in filter(None, (chart, None if reports else output)):
         check_writable(path)
     from rooflines.device_specs.compare import compare as put_beside
     from rooflines.device_specs.compare import references
@@ -86,23 +93,40 @@ def ceilings(
         ) from None
     beside = references(measured, found) if compare else None
     rows = put_beside(measured, beside) if beside is not None else ()
+    page = show.page(measured, rows, beside)
     if chart is not None:
-        write(chart, ceilings_chart.draw(measured, rows, beside, chart.suffix))
+        write(chart, _draw(page, chart.suffix))
     if chosen is TableFormat.json:
         text = show.ceilings_json(measured, sessions(measured), rows if compare else None)
     elif chosen is TableFormat.csv:
         text = show.comparison_csv(rows) if compare else show.ceilings_csv(measured)
     else:
-        shown = console(text_only=output is not None)
-        with shown.capture() as captured:
-            if beside is not None:
-                show.print_comparison(rows, beside, measured, shown)
-            else:
-                show.print_ceilings(measured, shown)
-        text = captured.get()
-    if output is None:
-        print(text, end="")
-    else:
+        text = "" if output is None or reports else page_text(page)
+    if reports:
+        write_page(page, reports, output, "ceilings")
+    elif output is not None:
         write(output, text.encode())
-    for path in filter(None, (chart, output)):
+    elif chosen is TableFormat.table:
+        print_page(page)
+    else:
+        print(text, end="")
+    for path in filter(None, (chart, None if reports else output)):
         print(f"written   {path}", file=sys.stderr)
+
+
+def _check_suffix(path: Path) -> None:
+    if path.suffix not in _CHARTS:
+        raise UsageError(f"--chart {str(path)!r}: unknown file type.", hint=f"Use one of {', '.join(_CHARTS)}.")
+
+
+def _draw(page: Page, suffix: str) -> bytes:
+    """The page, or its figure alone, as the content of a file that ends in ``suffix``."""
+    from rooflines.reports.charts.draw import draw
+    from rooflines.reports.charts.figure import as_png, as_svg
+
+    if suffix == ".html":
+        from rooflines.reports.render import html
+
+        return html.render(page).encode()
+    picture = draw(page.figures()[0].drawing)
+    return as_svg(picture).encode() if suffix == ".svg" else as_png(picture)

@@ -11,8 +11,9 @@ from typing import Annotated, Optional
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import CEILINGS_HELP, Formulas, MemoryLimit, Partial, TableFormat, size
-from rooflines.cli.output import check_writable, console, progress_bar, write
+from rooflines.cli.options import CEILINGS_HELP, Formats, Formulas, MemoryLimit, Partial, TableFormat, size
+from rooflines.cli.options import formats as parse_formats
+from rooflines.cli.output import check_writable, page_text, print_page, progress_bar, write, write_page
 from rooflines.errors import RooflinesError, UsageError
 
 
@@ -38,6 +39,7 @@ def compare(
         Optional[Path],  # noqa: UP045
         typer.Option("--output", "-o", help="Write to a file instead of the terminal.", metavar="FILE"),
     ] = None,
+    formats: Formats = None,
     ceilings: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(help=CEILINGS_HELP, show_default="as in rooflines analyze"),
@@ -66,13 +68,14 @@ def compare(
     """
     if len(sources) < 2:
         raise UsageError("compare needs at least two runs or traces, got 1.", hint="rooflines compare BEFORE AFTER")
+    reports = parse_formats(formats)
     suffix = output.suffix.removeprefix(".") if output is not None else ""
     chosen = format or (TableFormat(suffix) if suffix in ("json", "csv") else TableFormat.table)
     limit = size(memory_limit)
-    if output is not None:
+    if output is not None and not reports:
         check_writable(output)
     from rooflines import pipeline, serial
-    from rooflines.reports.compare import comparison_csv, print_comparison
+    from rooflines.reports.views.comparison import comparison_csv, page
     from rooflines.units import percent
 
     with progress_bar(not sys.stderr.isatty()) as progress:
@@ -84,17 +87,15 @@ def compare(
     elif chosen is TableFormat.csv:
         text = comparison_csv(comparisons, by.value)
     else:
-        shown = console(text_only=output is not None)
-        with shown.capture() as captured:
-            for number, comparison in enumerate(comparisons):
-                if number:
-                    shown.print()
-                print_comparison(comparison, by.value, top, shown)
-        text = captured.get()
-    if output is None:
+        text = ""
+    if reports:
+        write_page(page(comparisons, by.value, top), reports, output, "compare")
+    elif chosen is TableFormat.table and output is None:
+        print_page(page(comparisons, by.value, top))
+    elif output is None:
         print(text, end="")
     else:
-        write(output, text.encode())
+        write(output, (text or page_text(page(comparisons, by.value, top))).encode())
         print(f"written   {output}", file=sys.stderr)
     if fail_above is not None:
         slower = [comparison for comparison in comparisons if comparison.slower_than(fail_above / 100)]

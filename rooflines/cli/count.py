@@ -14,6 +14,8 @@ from rooflines.cli.options import (
     WHAT,
     BatchSize,
     ChannelsLast,
+    Directory,
+    Formats,
     Formulas,
     ImageSize,
     Mode,
@@ -22,7 +24,8 @@ from rooflines.cli.options import (
     SequenceLength,
     TableFormat,
 )
-from rooflines.cli.output import console
+from rooflines.cli.options import formats as parse_formats
+from rooflines.cli.output import print_page, write_page
 from rooflines.errors import UsageError
 
 
@@ -66,6 +69,8 @@ def count(
     memory: Annotated[
         bool, typer.Option("--memory", help="Also show the peak memory of a step by category.", rich_help_panel=OUTPUT)
     ] = False,
+    formats: Formats = None,
+    output: Directory = None,
     formulas: Formulas = None,
 ) -> None:
     """Count FLOPs and bytes of a model per operator, without data and without running it.
@@ -82,6 +87,7 @@ def count(
         raise UsageError("exactly one model is required.", hint="For example: rooflines count --model resnet50")
     if memory and format is TableFormat.csv:
         raise UsageError("--memory cannot be written as CSV.", hint="Use --format table or json.")
+    reports = parse_formats(formats)
     quiet_profiler()
     options = Options(
         mode=mode.value, batch_size=batch_size, image_size=image_size, sequence_length=sequence_length, precision=precision.value,
@@ -94,13 +100,14 @@ def count(
         beside = {"against": others} if others else {}
         print(serial.to_json({"workload": workload, **counted.to_dict(), **beside}), end="")
         return
-    from rooflines.reports.count import count_csv, print_against, print_count, print_memory
+    from rooflines.pipeline import default_command
+    from rooflines.reports.views.count import count_csv, page
 
+    made = page(counted, workload, by.value, rows, others, default_command())
+    if reports:
+        write_page(made, reports, output, "count")
+        return
     if format is TableFormat.csv:
         print(count_csv(counted, by.value), end="")
         return
-    print_count(counted, workload, by.value, rows, console())
-    if counted.memory is not None:
-        print_memory(counted.memory, console())
-    if others:
-        print_against(counted, others, console())
+    print_page(made)

@@ -10,8 +10,9 @@ from typing import Annotated, Optional
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import OUTPUT, TableFormat
-from rooflines.cli.output import console
+from rooflines.cli.options import OUTPUT, Directory, Formats, TableFormat
+from rooflines.cli.options import formats as parse_formats
+from rooflines.cli.output import print_page, write_page
 from rooflines.errors import UsageError
 
 _WHICH, _OWN = "Filters", "User data sheets"
@@ -68,6 +69,8 @@ def devices(
         typer.Option(help="Minimum memory in GB.", rich_help_panel=_WHICH, metavar="GB"),
     ] = None,
     format: Annotated[TableFormat, typer.Option(help="Output format.", rich_help_panel=OUTPUT)] = TableFormat.table,
+    formats: Formats = None,
+    output: Directory = None,
     add: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option(help="Check and save a data sheet.", rich_help_panel=_OWN, metavar="FILE.toml", show_default=False),
@@ -98,13 +101,16 @@ def devices(
         " ".join(name or ()), vendor=vendor, kind=kind.value if kind else "", architecture=architecture,
         precision=precision.value if precision else "", min_bandwidth=min_bandwidth, min_memory=min_memory,
     )  # fmt: skip
-    from rooflines.reports import devices as show
+    from rooflines.reports.views import devices as show
 
-    if format is TableFormat.json:
+    reports = parse_formats(formats)
+    if reports:
+        write_page(show.device_page(found[0]) if name and len(found) == 1 else show.page(found), reports, output, "devices")
+    elif format is TableFormat.json:
         print(show.to_json(found), end="")
     elif format is TableFormat.csv:
         print(show.to_csv(found), end="")
     elif name and len(found) == 1:
-        show.print_one(found[0], console())
+        print_page(show.device_page(found[0]))
     else:
-        show.print_list(found, console())
+        print_page(show.page(found))

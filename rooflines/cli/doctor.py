@@ -10,6 +10,6 @@ from rooflines.cli.output import console
 def doctor() -> None:
     """Check what can be measured on this machine and show how to fix what is missing."""
     from rooflines.profiler.doctor import examine
-    from rooflines.reports.doctor import print_checks
+    from rooflines.reports.views.doctor import print_checks
 
     print_checks(examine(), console())

@@ -11,8 +11,9 @@ from typing import Annotated, Optional, TextIO
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import MEASURE, OUTPUT, WHAT
-from rooflines.cli.output import console
+from rooflines.cli.options import FORMATS_HELP, MEASURE, OUTPUT, WHAT
+from rooflines.cli.options import formats as parse_formats
+from rooflines.cli.output import print_page
 from rooflines.errors import UsageError
 
 
@@ -57,7 +58,7 @@ def monitor(
         typer.Option("--output", "-o", help="Output directory.", rich_help_panel=OUTPUT, show_default="runs/PROGRAM-monitor-TIME"),
     ] = None,
     formats: Annotated[
-        str, typer.Option(help="Report formats, comma-separated.", rich_help_panel=OUTPUT)
+        str, typer.Option(help=FORMATS_HELP, rich_help_panel=OUTPUT)
     ] = "html,json,csv,tensorboard",
     show_command: Annotated[
         bool,
@@ -77,7 +78,7 @@ def monitor(
     """
     from rooflines import pipeline
 
-    chosen = pipeline.check_monitor_formats(name.strip() for name in formats.split(",") if name.strip())
+    chosen = parse_formats(formats)
     if pid is None and not command:
         raise UsageError("no command and no --pid was given.", hint="For example: rooflines monitor -- python train.py")
     if pid is not None:
@@ -103,16 +104,16 @@ def monitor(
 
 
 def _print(written: dict[str, Path], format: MonitorFormat, quiet: bool, stream: TextIO) -> None:
-    shown = written.get("html", written["json"])
+    shown = written.get("html", written["analysis"])
     if quiet:
         print(shown, file=stream)
         return
     if format is MonitorFormat.json:
-        print(written["json"].read_text(encoding="utf-8"), end="", file=stream)
+        print(written["analysis"].read_text(encoding="utf-8"), end="", file=stream)
         return
     from rooflines import pipeline
-    from rooflines.reports.monitor import print_monitored
+    from rooflines.reports.views import monitor as view
 
-    print_monitored(pipeline.analyze_monitored(shown.parent), console(stderr=stream is sys.stderr))
+    print_page(view.page(pipeline.analyze_monitored(shown.parent)), stderr=stream is sys.stderr)
     directory = shlex.quote(str(shown.parent))
     print(f"\nreport    {shown}\nrebuild   rooflines report {directory}", file=stream)

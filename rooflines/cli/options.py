@@ -9,6 +9,7 @@ from typing import Annotated, Optional
 import typer
 
 from rooflines.errors import UsageError
+from rooflines.reports.formats import FORMATS, check_formats
 
 WHAT, HOW, MEASURE, OUTPUT = "Workload", "Execution", "Measurement", "Output"
 
@@ -67,6 +68,26 @@ Formulas = Annotated[
     ),
 ]  # fmt: skip
 ChannelsLast = Annotated[bool, typer.Option("--channels-last", help="Use channels-last memory format (NHWC).", rich_help_panel=HOW)]
+
+
+FORMATS_HELP = f"Reports to write, separated by commas, of {', '.join(FORMATS)}."
+
+
+Formats = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(help=f"{FORMATS_HELP} --output is their directory then.", rich_help_panel=OUTPUT, show_default="none"),
+]
+
+
+Directory = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option("--output", "-o", help="Directory for the reports.", rich_help_panel=OUTPUT, show_default="runs/NAME-TIME"),
+]
+
+
+def formats(text: str | None, default: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """The formats that ``--formats`` names; raises UsageError for an unknown one."""
+    return default if text is None else check_formats(name.strip() for name in text.split(",") if name.strip())
 
 
 def size(text: str) -> int:

@@ -12,6 +12,7 @@ import typer
 from rooflines.cli.app import app
 from rooflines.cli.options import (
     CEILINGS_HELP,
+    FORMATS_HELP,
     HOW,
     MEASURE,
     OUTPUT,
@@ -25,7 +26,8 @@ from rooflines.cli.options import (
     PrecisionOption,
     SequenceLength,
 )
-from rooflines.cli.output import console, progress_bar
+from rooflines.cli.options import formats as parse_formats
+from rooflines.cli.output import print_page, progress_bar
 from rooflines.errors import RooflinesError, UsageError
 
 if TYPE_CHECKING:
@@ -83,9 +85,7 @@ def profile(
         Optional[Path],  # noqa: UP045
         typer.Option("--output", "-o", help="Run directory to create.", rich_help_panel=OUTPUT, show_default="runs/NAME-MODE-TIME"),
     ] = None,
-    formats: Annotated[
-        str, typer.Option(help="Report formats, comma-separated.", rich_help_panel=OUTPUT)
-    ] = "html,pdf,json,csv,tensorboard",
+    formats: Annotated[str, typer.Option(help=FORMATS_HELP, rich_help_panel=OUTPUT)] = "html,pdf,json,csv,tensorboard",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the path of the report.", rich_help_panel=OUTPUT)] = False,
     formulas: Formulas = None,
 ) -> None:
@@ -100,7 +100,7 @@ def profile(
     from rooflines import pipeline
     from rooflines.profiler.distributed import rank_here
 
-    chosen = pipeline.check_formats(name.strip() for name in formats.split(",") if name.strip())
+    chosen = parse_formats(formats)
     program, own = _program(target, arguments or [], module, model)
     if program is not None:
         _refuse_for_script(context)
@@ -166,9 +166,9 @@ def _print_run(directory: Path, formats: tuple[str, ...], quiet: bool, rank: Pro
     if quiet:
         print(shown)
         return
-    from rooflines.reports.terminal import print_analysis
+    from rooflines.reports.views import run
 
-    print_analysis(pipeline.analyze(directory), console())
+    print_page(run.page(pipeline.analyze(directory)))
     print(f"\nreport    {shown}")
     print(f"rebuild   rooflines report {shlex.quote(str(directory))}")
     if "tensorboard" in formats:

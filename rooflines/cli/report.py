@@ -1,4 +1,3 @@
-# ruff: noqa: T201 (a command line prints)
 """``rooflines report``: write the reports of a run, a trace or several ranks."""
 
 from __future__ import annotations
@@ -10,8 +9,9 @@ import typer
 
 from rooflines.cli.app import app
 from rooflines.cli.monitored import refuse_for_monitored
-from rooflines.cli.options import CEILINGS_HELP, Formulas, MemoryLimit, Partial, size
-from rooflines.cli.output import progress_bar
+from rooflines.cli.options import CEILINGS_HELP, FORMATS_HELP, Formulas, MemoryLimit, Partial, size
+from rooflines.cli.options import formats as parse_formats
+from rooflines.cli.output import print_written, progress_bar
 from rooflines.cli.ranks import DaskAddress, Jobs, refuse_for_one, refuse_for_several
 
 
@@ -28,7 +28,7 @@ def report(
     formats: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(
-            help="Report formats, comma-separated.",
+            help=FORMATS_HELP,
             show_default="html,pdf,json,csv,tensorboard; html,json,csv for several ranks; html,json,csv,tensorboard for monitor",
         ),
     ] = None,
@@ -49,34 +49,28 @@ def report(
     """Write the reports of a run, a trace or several ranks from the recorded data."""
     from rooflines import pipeline
 
-    names = [name.strip() for name in formats.split(",") if name.strip()] if formats is not None else None
+    names = None if formats is None else parse_formats(formats)
     if any(map(pipeline.is_monitored, sources)):
         refuse_for_monitored(sources, ceilings, jobs, dask)
         with progress_bar(False) as progress:
             written = pipeline.report_monitored(
                 sources[0], pipeline.MONITOR_FORMATS if names is None else names, output=output, progress=progress
             )
-        _print(written)
+        print_written(written)
         return
     found = pipeline.find_sources(sources)
     limit = size(memory_limit)
     if len(found) > 1:
-        chosen = pipeline.check_ranks_formats(pipeline.RANKS_FORMATS if names is None else names)
         refuse_for_several(ceilings)
         with progress_bar(False) as progress:
             ranks = pipeline.analyze_ranks(found, jobs=jobs, dask=dask, partial=partial, memory_limit_bytes=limit, progress=progress)
-            written = pipeline.report_ranks(ranks, chosen, output=output, progress=progress)
+            written = pipeline.report_ranks(ranks, pipeline.RANKS_FORMATS if names is None else names, output=output, progress=progress)
     else:
-        chosen = pipeline.check_formats(pipeline.FORMATS if names is None else names)
         refuse_for_one(jobs, dask)
         (source,) = found
         with progress_bar(False) as progress:
             written = pipeline.report_on(
-                source, chosen, output=output, ceilings=ceilings, partial=partial, memory_limit_bytes=limit, progress=progress
+                source, pipeline.FORMATS if names is None else names, output=output, ceilings=ceilings, partial=partial,
+                memory_limit_bytes=limit, progress=progress
             )  # fmt: skip
-    _print(written)
-
-
-def _print(written: dict[str, Path]) -> None:
-    for name, path in written.items():
-        print(f"{name:12} {path}")
+    print_written(written)

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import CEILINGS_HELP, HOW, MEASURE, OUTPUT, WHAT
-from rooflines.cli.output import console, progress_bar
+from rooflines.cli.options import CEILINGS_HELP, FORMATS_HELP, HOW, MEASURE, OUTPUT, WHAT
+from rooflines.cli.options import formats as parse_formats
+from rooflines.cli.output import print_page, progress_bar
 from rooflines.errors import Interrupted
 
 if TYPE_CHECKING:
-    from rooflines.reports.study import Page
+    from rooflines.reports.document import Page
 
 study = typer.Typer(
     name="study",
@@ -52,6 +53,7 @@ Threads = Annotated[
     typer.Option(help="Number of CPU threads per backend.", min=1, rich_help_panel=HOW, show_default="the library's choice"),
 ]
 Seed = Annotated[int, typer.Option(help="Random seed for parameters, sample order and synthetic data.", min=0, rich_help_panel=HOW)]
+Formats = Annotated[str, typer.Option(help=FORMATS_HELP, rich_help_panel=OUTPUT)]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the path of the report.", rich_help_panel=OUTPUT)]
 
 
@@ -83,6 +85,7 @@ def backends(
     seed: Seed = 0,
     ceilings: Ceilings = "measured",
     output: Output = None,
+    formats: Formats = "html",
     quiet: Quiet = False,
 ) -> None:  # fmt: skip
     """Compare a small CNN on MNIST in Numba and PyTorch: epoch time, accuracy, memory, operators and input pipeline.
@@ -97,11 +100,11 @@ def backends(
 
     options = job.BackendsOptions(
         quick=quick, backends=backends, epochs=epochs, batch_size=batch_size, samples=samples, data_dir=data_dir, output=output,
-        ceilings=ceilings, threads=threads, seed=seed, command=pipeline.default_command(),
+        ceilings=ceilings, threads=threads, seed=seed, command=pipeline.default_command(), formats=parse_formats(formats),
     )  # fmt: skip
     with progress_bar(quiet) as progress:
         done, directory = job.run(options, progress)
-    _finish(page(done), directory, quiet, done.status)
+    _finish(page(done), directory, formats, quiet)
 
 
 @study.command("from-scratch")
@@ -134,6 +137,7 @@ def from_scratch(
     seed: Seed = 0,
     ceilings: Ceilings = "measured",
     output: Output = None,
+    formats: Formats = "html",
     quiet: Quiet = False,
 ) -> None:  # fmt: skip
     """Compare a perceptron in NumPy, CuPy and PyTorch: time per operation, memory per component, convergence and other sizes.
@@ -149,28 +153,23 @@ def from_scratch(
     options = job.FromScratchOptions(
         quick=quick, backends=backends, widths=job.parse_widths(widths), samples=samples, iterations=iterations,
         sizes=None if sizes is None else job.parse_sizes(sizes), data_dir=data_dir, output=output, ceilings=ceilings, threads=threads,
-        seed=seed, command=pipeline.default_command(),
+        seed=seed, command=pipeline.default_command(), formats=parse_formats(formats),
     )  # fmt: skip
     with progress_bar(quiet) as progress:
         done, directory = job.run(options, progress)
-    _finish(page(done), directory, quiet, done.status)
+    _finish(page(done), directory, formats, quiet)
 
 
-def _finish(page: Page, directory: Path, quiet: bool, status: str) -> None:
+def _finish(page: Page, directory: Path, formats: str, quiet: bool) -> None:
     """Print the results. Raises Interrupted if the study was interrupted."""
-    _print(page, directory, quiet)
-    if status == "interrupted":
-        raise Interrupted("interrupted; the report contains the results so far.", hint=f"See {str(directory)!r}.")
+    from rooflines.reports.formats import FORMATS
 
-
-def _print(page: Page, directory: Path, quiet: bool) -> None:
-    from rooflines.studies.session import REPORT_FILE
-
-    shown = directory / REPORT_FILE
+    chosen = parse_formats(formats)
+    shown = directory / (FORMATS[chosen[0]].file if chosen else "study.json")
     if quiet:
         print(shown)
-        return
-    from rooflines.reports.study_terminal import print_page
-
-    print_page(page, console())
-    print(f"\nreport    {shown}")
+    else:
+        print_page(page)
+        print(f"\nreport    {shown}")
+    if page.status is not None:
+        raise Interrupted("interrupted; the report contains the results so far.", hint=f"See {str(directory)!r}.")

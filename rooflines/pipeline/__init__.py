@@ -18,15 +18,14 @@ if TYPE_CHECKING:
         MONITOR_FORMATS,
         analyze_monitored,
         attach,
-        check_monitor_formats,
         is_monitored,
         monitor,
         report_monitored,
     )
     from rooflines.pipeline.reading import analyze_trace, default_command, is_directory, read_analysis
     from rooflines.pipeline.recording import add_ceilings, check_steps, profile, profile_script, record
-    from rooflines.pipeline.reporting import ANALYSIS_FILE, FORMATS, check_formats, report_on
-    from rooflines.pipeline.several import RANKS_FILE, RANKS_FORMATS, analyze_ranks, check_ranks_formats, find_sources, report_ranks
+    from rooflines.pipeline.reporting import ANALYSIS_FILE, FORMATS, report_on, write_reports
+    from rooflines.pipeline.several import RANKS_FILE, RANKS_FORMATS, analyze_ranks, find_sources, report_ranks
 
 _HOMES = {
     "ANALYSIS_FILE": "reporting",
@@ -40,9 +39,6 @@ _HOMES = {
     "analyze_ranks": "several",
     "analyze_trace": "reading",
     "attach": "monitoring",
-    "check_formats": "reporting",
-    "check_monitor_formats": "monitoring",
-    "check_ranks_formats": "several",
     "check_steps": "recording",
     "compare": "comparing",
     "compare_all": "comparing",
@@ -61,6 +57,7 @@ _HOMES = {
     "report_monitored": "monitoring",
     "report_on": "reporting",
     "report_ranks": "several",
+    "write_reports": "reporting",
     "sheet_of": "ceilings",
 }
 
@@ -76,9 +73,6 @@ __all__ = [
     "analyze_ranks",
     "analyze_trace",
     "attach",
-    "check_formats",
-    "check_monitor_formats",
-    "check_ranks_formats",
     "check_steps",
     "compare",
     "compare_all",
@@ -98,6 +92,7 @@ __all__ = [
     "report_on",
     "report_ranks",
     "sheet_of",
+    "write_reports",
 ]
 
 

@@ -31,11 +31,11 @@ from rooflines.profiler.monitor.monitored import (
     save,
     since,
 )
-from rooflines.profiler.progress import Progress, Silent
+from rooflines.profiler.progress import Progress
 from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.journal import read_journal
 from rooflines.profiler.samplers.process import SamplerProcess, check_period
-from rooflines.serial import write_json
+from rooflines.reports.formats import check_formats
 
 if TYPE_CHECKING:
     import psutil
@@ -48,7 +48,7 @@ PERIOD_S = 0.1
 # How often an attached monitor looks whether the process is still there.
 _LOOK_EVERY_S = 0.1
 
-__all__ = ["MONITOR_FORMATS", "analyze_monitored", "attach", "check_monitor_formats", "is_monitored", "monitor", "report_monitored"]
+__all__ = ["MONITOR_FORMATS", "analyze_monitored", "attach", "is_monitored", "monitor", "report_monitored"]
 
 
 def monitor(
@@ -144,48 +144,26 @@ def report_monitored(
 ) -> dict[str, Path]:
     """Write the reports of a monitored program into ``output``, without it into its own directory; returns what was written, by format.
 
-    ``analysis.json`` is always among them. Raises UsageError for a format that there is not for monitored programs.
+    The analysis, in ``analysis.json``, is always among them. Raises UsageError for an unknown format.
     """
-    formats = check_monitor_formats(formats)
-    progress = progress or Silent()
+    from rooflines.pipeline.reporting import write_reports
+    from rooflines.reports.render import tensorboard
+    from rooflines.reports.views import measured
+    from rooflines.reports.views import monitor as view
+    from rooflines.reports.views.usage import write_samples_csv
+
+    chosen = check_formats(formats)
     monitored = source if isinstance(source, Monitored) else load(source)
     analysis = analyze_monitored(monitored)
     directory = output or monitored.directory
     if output is not None:
         create_directory(output)
-    written = {"json": directory / ANALYSIS_FILE}
-    try:
-        write_json(written["json"], analysis)
-        if "html" in formats:
-            from rooflines.reports import monitor_html
-
-            progress.stage("writing the html report", None)
-            written["html"] = monitor_html.write(analysis, directory / "report.html")
-        if "csv" in formats:
-            from rooflines.reports.usage_table import write_samples_csv
-
-            written["csv"] = write_samples_csv(monitored.samples, directory / "samples.csv")
-        if "tensorboard" in formats:
-            from rooflines.reports import monitor_tensorboard
-
-            progress.stage("writing the tensorboard report", None)
-            written["tensorboard"] = monitor_tensorboard.write(analysis, monitored.samples, directory)
-    except OSError as error:
-        raise OutputError(
-            f"cannot write the reports in {str(directory)!r}: {error.strerror or error}.", hint="Check that the disk is not full."
-        ) from None
-    return written
-
-
-def check_monitor_formats(formats: Iterable[str]) -> tuple[str, ...]:
-    """The formats as a tuple; raises UsageError for one that there is not for monitored programs."""
-    chosen = tuple(dict.fromkeys(formats))
-    unknown = [name for name in chosen if name not in MONITOR_FORMATS]
-    if unknown:
-        raise UsageError(
-            f"unknown report format {unknown[0]!r} for a monitored program.", hint=f"Choose from {', '.join(MONITOR_FORMATS)}."
-        )
-    return chosen
+    page = view.page(analysis)
+    own = {
+        "csv": lambda path: write_samples_csv(monitored.samples, path.with_name("samples.csv")),
+        "tensorboard": lambda path: tensorboard.write(page, path, measured.of_program(analysis, monitored.samples)),
+    }
+    return write_reports(page, chosen, directory, record=(ANALYSIS_FILE, analysis), own=own, progress=progress)
 
 
 def choose_gpus(choice: str) -> Mapping[str, str] | None:

@@ -21,7 +21,7 @@ from rooflines.arguments import arg
 from rooflines.errors import Interrupted, RooflinesError, UsageError, WorkloadError
 from rooflines.pipeline.ceilings import GivenCeilings, given_ceilings, measured_ceilings
 from rooflines.pipeline.reading import default_command
-from rooflines.pipeline.reporting import FORMATS, check_formats, report
+from rooflines.pipeline.reporting import FORMATS, report
 from rooflines.profiler.directory import check_directory, default_directory, directory_of_rank
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.recording.collect import Recording, collect, quiet_profiler
@@ -30,6 +30,7 @@ from rooflines.profiler.run import save
 from rooflines.profiler.workloads.memory_shortage import memory_shortage
 from rooflines.profiler.workloads.options import Options, check_options, find_device
 from rooflines.profiler.workloads.prepare import Prepared, from_module, from_step, prepare, thread_count
+from rooflines.reports.formats import check_formats
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.analyze import analyze as _analyze
 from rooflines.roofline.bounds.judging import IMPLAUSIBLE

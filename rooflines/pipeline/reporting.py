@@ -2,55 +2,93 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
 from rooflines.device_specs.records import Ceilings
-from rooflines.errors import OutputError, UsageError
+from rooflines.errors import OutputError
 from rooflines.pipeline.reading import analyze, analyze_trace, is_directory
 from rooflines.profiler.directory import create_directory, default_directory
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.records import Run
 from rooflines.profiler.run import load
 from rooflines.profiler.trace.columns import MEMORY_LIMIT_BYTES
+from rooflines.reports.formats import FORMATS as ALL_FORMATS
+from rooflines.reports.formats import check_formats, write
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.analyze import analyze as _analyze
 from rooflines.serial import write_json
 
+if TYPE_CHECKING:
+    from rooflines.reports.document import Page
+
+# What is written of a run unless something else is asked for.
 FORMATS = ("html", "pdf", "json", "csv", "tensorboard")
-
-
 ANALYSIS_FILE = "analysis.json"
+# How a record writes a format to which it gives more than its page.
+Writers: TypeAlias = Mapping[str, Callable[[Path], Path]]
+
+
+def write_reports(
+    page: Page,
+    formats: Iterable[str],
+    directory: Path,
+    *,
+    record: tuple[str, Any] | None = None,
+    own: Writers | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Path]:
+    """Write ``page`` in ``formats`` into ``directory``, which is there; returns what was written, by format.
+
+    ``record`` is the name of a file and what goes into it as JSON, under ``analysis`` among what is returned. ``own`` replaces the
+    writer
+    of a format by one that is given the file. Raises UsageError for an unknown format, OutputError where it cannot be written.
+    """
+    chosen, progress, written = check_formats(formats), progress or Silent(), {}
+    try:
+        if record is not None:
+            written["analysis"] = directory / record[0]
+            write_json(written["analysis"], record[1])
+        for name in chosen:
+            progress.stage(f"writing the {name} report", None)
+            path = directory / ALL_FORMATS[name].file
+            written[name] = own[name](path) if own and name in own else write(page, name, directory)
+    except OSError as error:
+        raise OutputError(
+            f"cannot write the reports in {str(directory)!r}: {error.strerror or error}.", hint="Check that the disk is not full."
+        ) from None
+    return written
 
 
 def report(
     run: Run, formats: Sequence[str] = FORMATS, *, analysis: Analysis | None = None, progress: Progress | None = None
 ) -> dict[str, Path]:
-    """Write the reports of ``run`` into its directory; returns what was written, by format. ``analysis.json`` is always among them."""
-    formats = check_formats(formats)
-    progress = progress or Silent()
-    directory = run.directory
-    if analysis is None:
-        progress.stage("analyzing", None)
-        analysis = _analyze(run)
-    written: dict[str, Path] = {}
-    try:
-        write_json(directory / ANALYSIS_FILE, analysis)
-        written["json"] = directory / ANALYSIS_FILE
-        if analysis.operators:
-            from rooflines.reports.tables import write_parquet
+    """Write the reports of ``run`` into its directory; returns what was written, by format, and the analysis."""
+    from rooflines.reports.render import tensorboard
+    from rooflines.reports.views import frames, measured, usage
+    from rooflines.reports.views import run as view
 
-            write_parquet(analysis, directory / "operators.parquet")
-        for name in formats:
-            if name != "json":
-                progress.stage(f"writing the {name} report", None)
-                written[name] = _WRITERS[name](analysis, run)
-    except OSError as error:
-        raise OutputError(
-            f"cannot write the reports in {str(directory)!r}: {error.strerror or error}", hint="Check that the disk is not full."
-        ) from None
+    chosen = check_formats(formats)
+    if analysis is None:
+        (progress or Silent()).stage("analyzing", None)
+        analysis = _analyze(run)
+    found, page = analysis, view.page(analysis)
+
+    def csv(path: Path) -> Path:
+        if run.samples:
+            usage.write_samples_csv(run.samples, path.with_name("samples.csv"))
+        return frames.write_csv(found, path.parent)[0]
+
+    own: Writers = {
+        "csv": csv,
+        "tensorboard": lambda path: tensorboard.write(page, path, measured.of_run(found, run.samples)),
+    }
+    written = write_reports(page, chosen, run.directory, record=(ANALYSIS_FILE, found), own=own, progress=progress)
+    if found.operators:
+        frames.write_parquet(found, run.directory / "operators.parquet")
     return written
 
 
@@ -68,61 +106,16 @@ def report_on(
 
     Returns what was written, by format. The other parameters are those of ``analyze``.
     """
-    formats = check_formats(formats)
+    chosen = check_formats(formats)
     if isinstance(source, Run) or is_directory(source):
         run = source if isinstance(source, Run) else load(source)
         analysis = analyze(run, ceilings=ceilings, partial=partial, progress=progress)
         if output is None:
-            return report(run, formats, analysis=analysis, progress=progress)
+            return report(run, chosen, analysis=analysis, progress=progress)
     else:
         run, analysis = analyze_trace(
             source, ceilings=ceilings, partial=partial, memory_limit_bytes=memory_limit_bytes, progress=progress
         )
         output = output or default_directory(run.facts.workload.name.partition(".")[0], "trace")
     create_directory(output)
-    return report(msgspec.structs.replace(run, directory=output), formats, analysis=analysis, progress=progress)
-
-
-def check_formats(formats: Iterable[str]) -> tuple[str, ...]:
-    """The formats as a tuple; raises UsageError for an unknown one."""
-    chosen = tuple(dict.fromkeys(formats))
-    unknown = [name for name in chosen if name not in FORMATS]
-    if unknown:
-        raise UsageError(f"unknown report format {unknown[0]!r}.", hint=f"Choose from {', '.join(FORMATS)}.")
-    return chosen
-
-
-def _write_html(analysis: Analysis, run: Run) -> Path:
-    from rooflines.reports import html
-
-    return html.write(analysis, run.directory / "report.html")
-
-
-def _write_pdf(analysis: Analysis, run: Run) -> Path:
-    from rooflines.reports import pdf
-
-    return pdf.write(analysis, run.directory / "report.pdf")
-
-
-def _write_csv(analysis: Analysis, run: Run) -> Path:
-    from rooflines.reports.tables import write_csv
-    from rooflines.reports.usage_table import write_samples_csv
-
-    write_csv(analysis, run.directory)
-    if run.samples:
-        write_samples_csv(run.samples, run.directory / "samples.csv")
-    return run.directory / "operators.csv"
-
-
-def _write_tensorboard(analysis: Analysis, run: Run) -> Path:
-    from rooflines.reports import tensorboard
-
-    return tensorboard.write(analysis, run.directory, run.samples)
-
-
-_WRITERS: dict[str, Callable[[Analysis, Run], Path]] = {
-    "html": _write_html,
-    "pdf": _write_pdf,
-    "csv": _write_csv,
-    "tensorboard": _write_tensorboard,
-}
+    return report(msgspec.structs.replace(run, directory=output), chosen, analysis=analysis, progress=progress)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rooflines.arguments import arg
-from rooflines.errors import OutputError, UsageError
+from rooflines.errors import UsageError
 from rooflines.pipeline.reading import is_directory
-from rooflines.pipeline.reporting import check_formats
+from rooflines.pipeline.reporting import write_reports
 from rooflines.profiler.directory import create_directory, default_directory
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.run import RUN_FILE, load
 from rooflines.profiler.trace.columns import MEMORY_LIMIT_BYTES
-from rooflines.serial import write_json
+from rooflines.reports.formats import check_formats
 
 if TYPE_CHECKING:
     from rooflines.roofline.ranks.records import RankAnalysis
@@ -75,38 +75,19 @@ def report_ranks(
     analysis: RankAnalysis, formats: Sequence[str] = RANKS_FORMATS, *, output: Path | None = None, progress: Progress | None = None
 ) -> dict[str, Path]:
     """Write the reports of several ranks into ``output``, without it into a new directory under ``runs``; returns what was written, by
-    format. ``ranks.json`` is always among them. Raises UsageError for a format that there is not for several ranks."""
-    from rooflines.reports import ranks as tables
-    from rooflines.reports import ranks_html
+    format, and the analysis, which is in ``ranks.json``. Raises UsageError for an unknown format."""
+    from rooflines.reports.views import ranks as view
 
-    formats = check_ranks_formats(formats)
-    progress = progress or Silent()
+    chosen = check_formats(formats)
     directory = output or default_directory(f"{len(analysis.ranks)}-ranks", "trace")
     create_directory(directory)
-    written = {"json": directory / RANKS_FILE}
-    try:
-        write_json(written["json"], analysis)
-        if "html" in formats:
-            progress.stage("writing the html report", None)
-            written["html"] = ranks_html.write(analysis, directory / "report.html")
-        if "csv" in formats:
-            written["csv"] = directory / "ranks.csv"
-            written["csv"].write_text(tables.ranks_csv(analysis), encoding="utf-8")
-            (directory / "collectives.csv").write_text(tables.collectives_csv(analysis), encoding="utf-8")
-    except OSError as error:
-        raise OutputError(
-            f"cannot write the reports in {str(directory)!r}: {error.strerror or error}", hint="Check that the disk is not full."
-        ) from None
-    return written
 
+    def csv(path: Path) -> Path:
+        path.with_name("collectives.csv").write_text(view.collectives_csv(analysis), encoding="utf-8")
+        path.with_name("ranks.csv").write_text(view.ranks_csv(analysis), encoding="utf-8")
+        return path.with_name("ranks.csv")
 
-def check_ranks_formats(formats: Iterable[str]) -> tuple[str, ...]:
-    """The formats as a tuple; raises UsageError for one that there is not for several ranks."""
-    chosen = check_formats(formats)
-    unknown = [name for name in chosen if name not in RANKS_FORMATS]
-    if unknown:
-        raise UsageError(f"unknown report format {unknown[0]!r} for several ranks.", hint=f"Choose from {', '.join(RANKS_FORMATS)}.")
-    return chosen
+    return write_reports(view.page(analysis), chosen, directory, record=(RANKS_FILE, analysis), own={"csv": csv}, progress=progress)
 
 
 def _is_run(source: Path | str) -> bool:

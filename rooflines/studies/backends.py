@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -11,7 +11,6 @@ from rooflines._version import __version__
 from rooflines.errors import DeviceError
 from rooflines.profiler.directory import create_directory
 from rooflines.profiler.progress import Progress, Silent
-from rooflines.reports import study_html
 from rooflines.studies import data, networks, processes, session
 from rooflines.studies.backends_findings import findings
 from rooflines.studies.backends_page import combined_rows, page
@@ -69,6 +68,7 @@ class BackendsOptions(msgspec.Struct, frozen=True, kw_only=True):
     threads: int | None = None
     seed: int = 0
     command: str = ""
+    formats: tuple[str, ...] = session.FORMATS
 
 
 def run(options: BackendsOptions, progress: Progress | None = None) -> tuple[BackendsStudy, Path]:
@@ -115,21 +115,19 @@ def run(options: BackendsOptions, progress: Progress | None = None) -> tuple[Bac
     )  # fmt: skip
     study = msgspec.structs.replace(study, findings=findings(study))
     progress.stage("writing the report", None)
-    write(study, directory)
+    write(study, directory, options.formats)
     return study, directory
 
 
-def write(study: BackendsStudy, directory: Path) -> None:
-    """Everything that a study writes, into ``directory``."""
+def write(study: BackendsStudy, directory: Path, formats: Sequence[str] = session.FORMATS) -> None:
+    """Everything that a study writes, into ``directory``, its page in ``formats``."""
     session.write_study(directory, study)
     for one in study.results:
         _write_epochs(one, directory)
     session.write_operators(directory, _OPERATOR_HEADER, [(one.backend, one.operators) for one in study.results])
     header, rows = combined_rows(study)
     session.write_csv(directory / "backends.csv", header, rows)
-    report = page(study)
-    study_html.write_figures(report, directory / session.FIGURES)
-    study_html.write(report, directory / session.REPORT_FILE)
+    session.write_reports(page(study), directory, formats)
 
 
 def _jobs(name: str, options: BackendsOptions, on_mnist: bool) -> Iterator[Job]:

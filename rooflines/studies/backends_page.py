@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rooflines.reports.study import Bar, Bars, Block, Column, Curves, Page, Row, Section, Series, Table
+from rooflines.reports.charts.kinds import Beam, Beams, Curves, Series
+from rooflines.reports.document import Block, Column, Figure, Page, Row, Section, Table
+from rooflines.reports.views.study import page as study_page
 from rooflines.studies import papers
 from rooflines.studies.backends_findings import MNIST_TRAIN, PACES, Pace, epoch_s, pace, rate
 from rooflines.studies.data import padded
@@ -16,27 +18,30 @@ from rooflines.units import binary_bytes, seconds, significant
 _DASH = "–"
 _IMAGE_BYTES = 28 * 28 * 4
 _COLUMNS = (
-    "epoch_s", "total_s", "samples_per_s", "final_test_accuracy_percent", "max_test_accuracy_percent", "process_ram_mb",
+    "epoch_s",
+    "total_s",
+    "samples_per_s",
+    "final_test_accuracy_percent",
+    "max_test_accuracy_percent",
+    "process_ram_mb",
     "max_gpu_memory_mb",
-)  # fmt: skip
+)
 
 
 def page(study: BackendsStudy) -> Page:
     """Everything that the report shows."""
-    verdict, *rest = study.findings or ("Nothing was measured.",)
     first = next((one.speed for one in study.results if one.speed), None)
     setting = f" · batch {first.batch_size} · {len(first.epochs)} epochs" if first else ""
-    return Page(
+    return study_page(
         title=f"backends · one CNN{setting}",
         machine=study.machine,
         created=study.created,
         command=study.command,
-        data_label=_data_label(study),
-        verdict=verdict,
-        status="Interrupted: what had been measured by then is shown." if study.status == "interrupted" else "",
-        findings=tuple(rest),
-        sections=tuple(made for make in (_table, _plots, _input, _operators) if (made := make(study)).blocks),
-        missing=tuple((one.backend, one.reason) for one in study.missing),
+        label=_data_label(study),
+        findings=study.findings,
+        interrupted=study.status == "interrupted",
+        sections=[make(study) for make in (_table, _plots, _input, _operators)],
+        missing=[(one.backend, one.reason) for one in study.missing],
         notes=(*study.notes, *_method(study)),
     )
 
@@ -110,23 +115,34 @@ def _table(study: BackendsStudy) -> Section:
         if backend in results:
             values = _values(results[backend])
             fewer = f" ({values['epochs']})" if values.get("epochs", epochs) < epochs else ""
-            rows.append(Row((backend, *_cells(values, fewer)), backend=backend))
+            rows.append(Row((backend, *_cells(values, fewer)), colour=backend))
         if backend in paper:
             here = "  paper" if backend in results else f"{backend}, paper"
             rows.append(Row((here, *_cells(_paper_values(paper[backend]))), muted=True))
         loader = results[backend].loader if backend in results else None
         if loader is not None:
             through = {"epoch_s": MNIST_TRAIN / loader.samples_per_s, "samples_per_s": loader.samples_per_s}
-            rows.append(Row(("  paper's loader", *_cells(through)), backend=backend))
+            rows.append(Row(("  paper's loader", *_cells(through)), colour=backend))
     table = Table(
-        name="backends", title="The paper's table, with this machine", in_terminal=True, rows=tuple(rows) if results else (),
-        columns=(Column("backend", numeric=False), Column("epoch", "s"), Column("total", "s"), Column("samples/s"),
-                 Column("final", "% right"), Column("best", "% right"), Column("process", "MB"), Column("device", "MB")),
+        name="backends",
+        title="The paper's table, with this machine",
+        show="always",
+        rows=tuple(rows) if results else (),
+        columns=(
+            Column("backend", format="text"),
+            Column("epoch", "s"),
+            Column("total", "s"),
+            Column("samples/s"),
+            Column("final", "% right"),
+            Column("best", "% right"),
+            Column("process", "MB"),
+            Column("device", "MB"),
+        ),
         note=f"Here: the median epoch, and the total of {epochs} epochs, or of as many as stand behind it "
         f"(the paper's: of 10). Behind a loader like the paper's, an epoch is that of {MNIST_TRAIN:,} samples at the measured rate. "
         f"MB is 1e6 bytes; a dash is what was not measured.{_device_memory(study)}",
-    )  # fmt: skip
-    return Section(title="Side by side", blocks=(table,) if results else ())
+    )
+    return Section(name="side-by-side", title="Side by side", blocks=(table,) if results else ())
 
 
 def _device_memory(study: BackendsStudy) -> str:
@@ -153,9 +169,12 @@ def _cells(values: Mapping[str, Any], fewer: str = "") -> tuple[str, ...]:
             _DASH if values.get(name) is None else significant(values[name]) + end
             for name, end in (("epoch_s", ""), ("total_s", fewer))
         ),
-        cell("samples_per_s", ",.0f"), cell("final_test_accuracy_percent", ".2f"), cell("max_test_accuracy_percent", ".2f"),
-        cell("process_ram_mb", ",.0f"), cell("max_gpu_memory_mb", ",.1f"),
-    )  # fmt: skip
+        cell("samples_per_s", ",.0f"),
+        cell("final_test_accuracy_percent", ".2f"),
+        cell("max_test_accuracy_percent", ".2f"),
+        cell("process_ram_mb", ",.0f"),
+        cell("max_gpu_memory_mb", ",.1f"),
+    )
 
 
 def _plots(study: BackendsStudy) -> Section:
@@ -163,39 +182,57 @@ def _plots(study: BackendsStudy) -> Section:
     speeds = [(one, one.speed) for one in study.results if one.speed is not None]
     accuracies = [(one, one.accuracy) for one in study.results if one.accuracy is not None]
     if not speeds:
-        return Section(title="Plots")
+        return Section(name="plots", title="Plots")
     label, whole = speeds[0][1].data.label, speeds[0][1].data.train_samples == MNIST_TRAIN
 
     def over_epochs(one: BackendResult, training: Training, name: str, level: float | None) -> Series:
         return Series(
-            backend=one.backend, x=tuple(float(epoch.epoch) for epoch in training.epochs),
-            y=tuple(float(getattr(epoch, name)) for epoch in training.epochs), paper=level,
-        )  # fmt: skip
+            backend=one.backend,
+            x=tuple(float(epoch.epoch) for epoch in training.epochs),
+            y=tuple(float(getattr(epoch, name)) for epoch in training.epochs),
+            paper=level,
+        )
 
     def printed(one: BackendResult, name: str) -> float | None:
         return float(getattr(paper[one.backend], name)) if one.backend in paper else None
 
     blocks: list[Block] = [
-        Curves(
-            name="epoch-time", caption=f"Time per epoch. Data: {label}.", x_title="epoch", y_title="epoch, s",
-            series=tuple(over_epochs(one, training, "epoch_s", printed(one, "epoch_s") if whole else None) for one, training in speeds),
+        Figure(
+            name="epoch-time",
+            caption=f"Time per epoch. Data: {label}.",
+            drawing=Curves(
+                x_title="epoch",
+                y_title="epoch, s",
+                series=tuple(
+                    over_epochs(one, training, "epoch_s", printed(one, "epoch_s") if whole else None) for one, training in speeds
+                ),
+            ),
         ),
-        Curves(
-            name="throughput", caption=f"Throughput per epoch; dotted lines are the paper's means. Data: {label}.", x_title="epoch",
-            y_title="throughput, samples/s",
-            series=tuple(over_epochs(one, training, "samples_per_s", printed(one, "samples_per_s")) for one, training in speeds),
+        Figure(
+            name="throughput",
+            caption=f"Throughput per epoch; dotted lines are the paper's means. Data: {label}.",
+            drawing=Curves(
+                x_title="epoch",
+                y_title="throughput, samples/s",
+                series=tuple(over_epochs(one, training, "samples_per_s", printed(one, "samples_per_s")) for one, training in speeds),
+            ),
         ),
-    ]  # fmt: skip
+    ]
     if accuracies:
         blocks.append(
-            Curves(
-                name="accuracy", caption=f"Accuracy per epoch. Data: {accuracies[0][1].data.label}.", x_title="epoch",
-                y_title="right, % of the test set", fraction=True,
-                series=tuple(over_epochs(one, training, "test_accuracy", None) for one, training in accuracies),
+            Figure(
+                name="accuracy",
+                caption=f"Accuracy per epoch. Data: {accuracies[0][1].data.label}.",
+                drawing=Curves(
+                    x_title="epoch",
+                    y_title="right, % of the test set",
+                    fraction=True,
+                    series=tuple(over_epochs(one, training, "test_accuracy", None) for one, training in accuracies),
+                ),
             )
-        )  # fmt: skip
+        )
     bars = [
-        Bar(
+        Beam(
             backend=one.backend, label=one.backend, value=rate(one), text=f"{rate(one):,.0f}",
             paper=paper[one.backend].samples_per_s if one.backend in paper else None,
             paper_text=f"paper {paper[one.backend].samples_per_s:,.0f}" if one.backend in paper else "",
@@ -203,7 +240,7 @@ def _plots(study: BackendsStudy) -> Section:
         for one, _ in sorted(speeds, key=lambda pair: -rate(pair[0]))
     ]  # fmt: skip
     bars += [
-        Bar(
+        Beam(
             backend=one.backend,
             label=f"{one.backend}, loader",
             value=one.loader.samples_per_s,
@@ -213,7 +250,7 @@ def _plots(study: BackendsStudy) -> Section:
         if one.loader is not None
     ]
     bars += [
-        Bar(
+        Beam(
             backend=name,
             label=name,
             value=0.0,
@@ -225,9 +262,13 @@ def _plots(study: BackendsStudy) -> Section:
         if name not in {one.backend for one, _ in speeds}
     ]
     blocks.append(
-        Bars(name="mean-throughput", caption="Throughput, with the paper's below in outline.", x_title="samples/s", bars=tuple(bars))
+        Figure(
+            name="mean-throughput",
+            caption="Throughput, with the paper's below in outline.",
+            drawing=Beams(x_title="samples/s", beams=tuple(bars)),
+        )
     )
-    return Section(title="The paper's plots", blocks=tuple(blocks))
+    return Section(name="plots", title="The paper's plots", blocks=tuple(blocks))
 
 
 def _input(study: BackendsStudy) -> Section:
@@ -239,48 +280,70 @@ def _input(study: BackendsStudy) -> Section:
         total, waited = (sum(getattr(epoch, name) for epoch in one.speed.epochs) for name in ("epoch_s", "input_s"))
         rows.append(
             Row(
-                (one.backend, "in place", f"{rate(one):,.0f}", _percent_of(waited, total), _microseconds(waited, rate(one) * total),
-                 _microseconds(total - waited, rate(one) * total)), backend=one.backend,
+                (
+                    one.backend,
+                    "in place",
+                    f"{rate(one):,.0f}",
+                    _percent_of(waited, total),
+                    _microseconds(waited, rate(one) * total),
+                    _microseconds(total - waited, rate(one) * total),
+                ),
+                colour=one.backend,
             )
-        )  # fmt: skip
+        )
         if one.loader is not None:
             through = one.loader
             rows.append(
                 Row(
-                    (one.backend, "paper's loader", f"{through.samples_per_s:,.0f}", _percent_of(through.input_s, through.seconds),
-                     _microseconds(through.input_s, through.samples),
-                     _microseconds(through.seconds - through.input_s, through.samples)),
-                    backend=one.backend,
+                    (
+                        one.backend,
+                        "paper's loader",
+                        f"{through.samples_per_s:,.0f}",
+                        _percent_of(through.input_s, through.seconds),
+                        _microseconds(through.input_s, through.samples),
+                        _microseconds(through.seconds - through.input_s, through.samples),
+                    ),
+                    colour=one.backend,
                 )
-            )  # fmt: skip
+            )
     paces = [(one, found) for one in study.results if (found := pace(one)) is not None]
     blocks: list[Block] = []
     if rows:
         blocks.append(
             Table(
-                name="input", title="Input apart from compute", rows=tuple(rows), in_terminal=True,
-                columns=(Column("backend", numeric=False), Column("data", numeric=False), Column("samples/s"), Column("waiting", "%"),
-                         Column("input", "µs/sample"), Column("compute", "µs/sample")),
+                name="input",
+                title="Input apart from compute",
+                rows=tuple(rows),
+                show="always",
+                columns=(
+                    Column("backend", format="text"),
+                    Column("data", format="text"),
+                    Column("samples/s"),
+                    Column("waiting", "%"),
+                    Column("input", "µs/sample"),
+                    Column("compute", "µs/sample"),
+                ),
                 note="Input is the time that a step waits for its batch. In place, a batch is a slice of what lies where it is used.",
             )
-        )  # fmt: skip
+        )
     if paces:
         names = [name for name in PACES if any(name in found.parts for _, found in paces)]
         blocks.append(
             Table(
-                name="pace", title="What sets the pace of a step",
-                columns=(Column("backend", numeric=False), Column("step"), *(Column(PACES[name]) for name in names)),
+                name="pace",
+                title="What sets the pace of a step",
+                columns=(Column("backend", format="text"), Column("step"), *(Column(PACES[name]) for name in names)),
                 rows=tuple(
                     Row(
                         (one.backend, seconds(found.step_s), *(_share(found, name) for name in names)),
-                        backend=one.backend,
+                        colour=one.backend,
                     )
                     for one, found in paces
                 ),
                 note="Operators by the roof that bounds them, timed alone; the host is what a step takes beyond their sum.",
             )
-        )  # fmt: skip
-    return Section(title="Where the time goes", blocks=tuple(blocks))
+        )
+    return Section(name="time", title="Where the time goes", blocks=tuple(blocks))
 
 
 def _operators(study: BackendsStudy) -> Section:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,7 +15,6 @@ from rooflines.arguments import arg
 from rooflines.errors import DeviceError, UsageError
 from rooflines.profiler.directory import create_directory
 from rooflines.profiler.progress import Progress, Silent
-from rooflines.reports import study_html
 from rooflines.studies import data, networks, processes, session
 from rooflines.studies.from_scratch_findings import findings
 from rooflines.studies.from_scratch_page import page
@@ -72,6 +71,7 @@ class FromScratchOptions(msgspec.Struct, frozen=True, kw_only=True):
     threads: int | None = None
     seed: int = 0
     command: str = ""
+    formats: tuple[str, ...] = session.FORMATS
 
 
 def parse_sizes(text: str) -> Sizes:
@@ -145,12 +145,12 @@ def run(options: FromScratchOptions, progress: Progress | None = None) -> tuple[
     )  # fmt: skip
     study = msgspec.structs.replace(study, findings=findings(study))
     progress.stage("writing the report", None)
-    write(study, directory)
+    write(study, directory, options.formats)
     return study, directory
 
 
-def write(study: FromScratchStudy, directory: Path) -> None:
-    """Everything that a study writes, into ``directory``."""
+def write(study: FromScratchStudy, directory: Path, formats: Sequence[str] = session.FORMATS) -> None:
+    """Everything that a study writes, into ``directory``, its page in ``formats``."""
     session.write_study(directory, study)
     curves = directory / "iterations"
     curves.mkdir(exist_ok=True)
@@ -179,9 +179,7 @@ def write(study: FromScratchStudy, directory: Path) -> None:
             for size in one.sizes
         ),
     )
-    report = page(study)
-    study_html.write_figures(report, directory / session.FIGURES)
-    study_html.write(report, directory / session.REPORT_FILE)
+    session.write_reports(page(study), directory, formats)
 
 
 def _measure(job: PerceptronJob, found: LibraryResult, options: FromScratchOptions, progress: Progress) -> Iterator[LibraryResult]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from rooflines.reports.study import Block, Column, Curves, Page, Row, Section, Series, Table
+from rooflines.reports.charts.kinds import Curves, Series
+from rooflines.reports.document import Block, Column, Figure, Page, Row, Section, Table
+from rooflines.reports.views.study import page as study_page
 from rooflines.studies import papers
 from rooflines.studies.from_scratch_findings import BIAS, GRADIENTS, MATRIX, RELU, SOFTMAX, UPDATE, grouped, learned_on
 from rooflines.studies.operators_section import operators_section
@@ -18,20 +20,16 @@ _MOST_POINTS = 200
 def page(study: FromScratchStudy) -> Page:
     """Everything that the report shows."""
     network = "-".join(map(str, study.widths))
-    verdict, *rest = study.findings or ("Nothing was measured.",)
-    return Page(
+    return study_page(
         title=f"from-scratch · perceptron {network} · {study.samples:,} samples · {study.iterations} iterations",
         machine=study.machine,
         created=study.created,
         command=study.command,
-        data_label=_data_label(study),
-        verdict=verdict,
-        status="Interrupted: what had been measured by then is shown." if study.status == "interrupted" else "",
-        findings=tuple(rest),
-        sections=tuple(
-            section for section in (_papers_tables(study), _convergence(study), _operators(study), _sizes(study)) if section.blocks
-        ),
-        missing=tuple((one.backend, one.reason) for one in study.missing),
+        label=_data_label(study),
+        findings=study.findings,
+        interrupted=study.status == "interrupted",
+        sections=(_papers_tables(study), _convergence(study), _operators(study), _sizes(study)),
+        missing=[(one.backend, one.reason) for one in study.missing],
         notes=(*study.notes, *_method(study)),
     )
 
@@ -45,7 +43,7 @@ def _data_label(study: FromScratchStudy) -> str:
 
 
 def _papers_tables(study: FromScratchStudy) -> Section:
-    columns = [Column("", numeric=False)]
+    columns = [Column("", format="text")]
     paper = papers.from_scratch()
     order: list[tuple[str, bool]] = []
     for one in study.results:
@@ -81,13 +79,17 @@ def _papers_tables(study: FromScratchStudy) -> Section:
 
     total = "total" if study.iterations == 500 else f"total (here {study.iterations})"
     times = (
-        row(f"{total}, 500 iterations" if study.iterations == 500 else total, "total_training_time_500_iterations",
-            lambda one: one.speed.total_s if one.speed else None, seconds),
+        row(
+            f"{total}, 500 iterations" if study.iterations == 500 else total,
+            "total_training_time_500_iterations",
+            lambda one: one.speed.total_s if one.speed else None,
+            seconds,
+        ),
         row("an iteration", "time_per_iteration", lambda one: one.speed.iteration_s if one.speed else None, milliseconds),
         row("forward pass", "forward_pass", phase("forward"), milliseconds),
         row("backward pass", "backward_pass", phase("backward"), milliseconds),
         row("update", "", phase("optimizer"), milliseconds),
-    )  # fmt: skip
+    )
     operations = (
         row(MATRIX, "matrix_multiplication", heading(MATRIX), milliseconds),
         row(RELU, "relu", heading(RELU), milliseconds),
@@ -99,11 +101,14 @@ def _papers_tables(study: FromScratchStudy) -> Section:
     memory = tuple(
         row(label, quantity, part(name), lambda value: si(value, "B"))
         for label, name, quantity in (
-            ("parameters", "parameters", "memory_parameters"), ("input", "input", "memory_input_data"),
-            ("activations", "activations", "memory_activations"), ("gradients", "gradients", "memory_gradients"),
-            ("library and buffers", "overhead", "memory_framework_overhead"), ("total growth", "total", "memory_total"),
+            ("parameters", "parameters", "memory_parameters"),
+            ("input", "input", "memory_input_data"),
+            ("activations", "activations", "memory_activations"),
+            ("gradients", "gradients", "memory_gradients"),
+            ("library and buffers", "overhead", "memory_framework_overhead"),
+            ("total growth", "total", "memory_total"),
         )
-    )  # fmt: skip
+    )
     how = "; ".join(f"{one.backend}: {one.memory.how}" for one in study.results if one.memory)
     without = [f"{one.backend}: {one.memory_missing}." for one in study.results if one.memory_missing]
     blocks: list[Block] = []
@@ -111,25 +116,25 @@ def _papers_tables(study: FromScratchStudy) -> Section:
         columns_given = tuple(columns)
         blocks = [
             Table(
-                name="times", title="Times", columns=columns_given, rows=times, in_terminal=True,
+                name="times", title="Times", columns=columns_given, rows=times, show="always",
                 note="An iteration is the median of all; passes are sums of operators, each the fastest of 15 rounds, timed alone.",
             ),
             Table(
-                name="operations", title="By operation", columns=columns_given, rows=operations, in_terminal=True,
+                name="operations", title="By operation", columns=columns_given, rows=operations, show="always",
                 note="Products of the backward pass are matrix multiplication here; the paper did not list bias and update.",
             ),
             Table(
-                name="memory", title="Memory by component", columns=columns_given, rows=memory, in_terminal=True,
+                name="memory", title="Memory by component", columns=columns_given, rows=memory, show="always",
                 note=" ".join(filter(None, (f"Measured ({how})." if how else "", *without, "MB is 1e6 bytes."))),
             ),
         ]  # fmt: skip
-    return Section(title="The paper's tables", blocks=tuple(blocks))
+    return Section(name="papers-tables", title="The paper's tables", blocks=tuple(blocks))
 
 
 def _convergence(study: FromScratchStudy) -> Section:
     found = [(one.backend, trained) for one in study.results if (trained := one.accuracy or one.speed) is not None]
     if not found:
-        return Section(title="Convergence")
+        return Section(name="convergence", title="Convergence")
     label = learned_on(found[0][1])
     losses = tuple(
         Series(backend=name, x=tuple(x for x, _ in points), y=tuple(y for _, y in points))
@@ -142,15 +147,21 @@ def _convergence(study: FromScratchStudy) -> Section:
         if trained.accuracies
     )
     return Section(
+        name="convergence",
         title="Convergence",
         blocks=(
-            Curves(name="loss", caption=f"Loss before each iteration; equal ones lie on each other. Data: {label}.",
-                   x_title="iteration",
-                   y_title="mean cross-entropy", series=losses),
-            Curves(name="accuracy", caption=f"Accuracy on the held-out samples. Data: {label}.", x_title="iteration",
-                   y_title="right, % of held-out samples", series=accuracies, fraction=True),
+            Figure(
+                name="loss",
+                caption=f"Loss before each iteration; equal ones lie on each other. Data: {label}.",
+                drawing=Curves(x_title="iteration", y_title="mean cross-entropy", series=losses),
+            ),
+            Figure(
+                name="accuracy",
+                caption=f"Accuracy on the held-out samples. Data: {label}.",
+                drawing=Curves(x_title="iteration", y_title="right, % of held-out samples", series=accuracies, fraction=True),
+            ),
         ),
-    )  # fmt: skip
+    )
 
 
 def _operators(study: FromScratchStudy) -> Section:
@@ -161,14 +172,18 @@ def _sizes(study: FromScratchStudy) -> Section:
     rows = tuple(
         Row(
             (
-                one.backend, "-".join(map(str, size.widths)), f"{size.samples:,}", f"{size.iteration_s * 1e3:.3g}",
-                si(size.flops / size.iteration_s, "FLOP/s"), si(size.bytes / size.iteration_s, "B/s"),
+                one.backend,
+                "-".join(map(str, size.widths)),
+                f"{size.samples:,}",
+                f"{size.iteration_s * 1e3:.3g}",
+                si(size.flops / size.iteration_s, "FLOP/s"),
+                si(size.bytes / size.iteration_s, "B/s"),
             ),
-            backend=one.backend,
+            colour=one.backend,
         )
         for one in study.results
         for size in one.sizes
-    )  # fmt: skip
+    )
     blocks: list[Block] = []
     series = []
     for one in study.results:
@@ -181,19 +196,31 @@ def _sizes(study: FromScratchStudy) -> Section:
             series.append(Series(backend=one.backend, x=tuple(float(x) for x, _ in points), y=tuple(y for _, y in points)))
     if series:
         blocks.append(
-            Curves(name="sizes", caption="Speed over the width of the one hidden layer.",
-                   x_title="width of the hidden layer", y_title="speed, FLOP/s", series=tuple(series), log_x=True)
-        )  # fmt: skip
+            Figure(
+                name="sizes",
+                caption="Speed over the width of the one hidden layer.",
+                drawing=Curves(x_title="width of the hidden layer", y_title="speed, FLOP/s", series=tuple(series), log_x=True),
+            )
+        )
     if rows:
         blocks.append(
             Table(
-                name="sizes", title="Other widths and sample counts", rows=rows, in_terminal=True,
-                columns=(Column("library", numeric=False), Column("network", numeric=False), Column("samples"),
-                         Column("iteration", "ms"), Column("speed"), Column("traffic")),
+                name="sizes",
+                title="Other widths and sample counts",
+                rows=rows,
+                show="always",
+                columns=(
+                    Column("library", format="text"),
+                    Column("network", format="text"),
+                    Column("samples"),
+                    Column("iteration", "ms"),
+                    Column("speed"),
+                    Column("traffic"),
+                ),
                 note="Random samples: their values do not change the time.",
             )
-        )  # fmt: skip
-    return Section(title="Other sizes", blocks=tuple(blocks))
+        )
+    return Section(name="other-sizes", title="Other sizes", blocks=tuple(blocks))
 
 
 def _method(study: FromScratchStudy) -> tuple[str, ...]:

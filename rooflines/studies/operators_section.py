@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
 
 from rooflines.device_specs.records import Ceilings
-from rooflines.reports.study import Block, Column, Rooflines, Row, Section, Table
+from rooflines.reports.charts.kinds import Rooflines
+from rooflines.reports.document import Block, Column, Figure, Row, Section, Table
 from rooflines.studies.operator_bounds import ROOFLINE_NOTE, as_analysis, bound_text
 from rooflines.studies.records import TimedOperator
 from rooflines.units import percent, si, significant
@@ -35,11 +36,11 @@ def operators_section(
         ours = [(one.backend, one.operators) for one in results if one.device == device and one.operators]
         if ours:
             blocks.append(
-                Rooflines(
+                Figure(
                     name=f"roofline-{device.partition(':')[0]}",
                     caption=f"The operators of {of} on the roofs of {roofs.device}; what has the most headroom is named.",
                     note=ROOFLINE_NOTE,
-                    analysis=as_analysis(ours, device, roofs),
+                    drawing=Rooflines(analysis=as_analysis(ours, device, roofs)),
                 )
             )
     rows = tuple(_row(one.backend, each, unit) for one in results for each in one.operators)
@@ -47,12 +48,12 @@ def operators_section(
         blocks.append(
             Table(
                 name="operators", title=title, rows=rows,
-                columns=(Column(by, numeric=False), Column("operator", numeric=False), Column("phase", numeric=False),
+                columns=(Column(by, format="text"), Column("operator", format="text"), Column("phase", format="text"),
                          Column("time", unit), Column("speed"), Column("traffic"), Column("FLOP/byte"), Column("of its roof"),
-                         Column("bound", numeric=False)),
+                         Column("bound", format="text")),
             )
         )  # fmt: skip
-    return Section(title="Operators on the roofline", blocks=tuple(blocks))
+    return Section(name="operators", title="Operators on the roofline", blocks=tuple(blocks))
 
 
 def _row(backend: str, one: TimedOperator, unit: Literal["µs", "ms"]) -> Row:
@@ -63,5 +64,5 @@ def _row(backend: str, one: TimedOperator, unit: Literal["µs", "ms"]) -> Row:
             si(one.executed / one.time_s, "FLOP/s"), si(one.bytes / one.time_s, "B/s"), significant(one.executed / one.bytes),
             _DASH if one.efficiency is None else percent(one.efficiency), bound_text(one),
         ),
-        backend=backend,
+        colour=backend,
     )  # fmt: skip

@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -20,8 +20,11 @@ from rooflines.studies.records import BackendResult, LibraryResult, Missing, Sta
 from rooflines.units import counted
 
 STUDY_FILE = "study.json"
-REPORT_FILE = "report.html"
-FIGURES = "figures"
+if TYPE_CHECKING:
+    from rooflines.reports.document import Page
+
+# What is written of a study unless something else is asked for.
+FORMATS = ("html",)
 
 
 def directory_for(name: str, output: Path | None) -> Path:
@@ -31,6 +34,15 @@ def directory_for(name: str, output: Path | None) -> Path:
     directory = output if output is not None else default_directory(name, "study")
     check_directory(directory)
     return directory
+
+
+def write_reports(page: Page, directory: Path, formats: Sequence[str]) -> None:
+    """The page in ``formats``, and its figures as files. Raises OutputError where they cannot be written."""
+    from rooflines.pipeline.reporting import write_reports as write_all
+    from rooflines.reports.render.figures import DIRECTORY, write_figures
+
+    write_figures(page, directory / DIRECTORY)
+    write_all(page, formats, directory)
 
 
 def check_ceilings(choice: str) -> None:

@@ -10,8 +10,6 @@ from rooflines.device_specs.compare import References, compare, references, with
 from rooflines.device_specs.records import Ceiling, Ceilings, Source
 from tests import samples
 
-pytestmark = pytest.mark.unit
-
 MEASURED = Ceilings(device="laptop", kind="cpu", ceilings=samples.ceilings(), threads=2, clock_hz=3e9)
 SHEET = Source(kind="spec", detail="the sheet")
 

@@ -20,8 +20,6 @@ from rooflines.device_specs.rounds import Way, ready
 from rooflines.errors import DeviceError
 from rooflines.kernels.micro.repeats import Timing
 
-pytestmark = pytest.mark.unit
-
 UNSUPPORTED = pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
 OURSELVES = SimpleNamespace(pid=os.getpid(), usedGpuMemory=500 << 20)
 

@@ -9,8 +9,6 @@ import torch
 
 from rooflines.device_specs import detect
 
-pytestmark = pytest.mark.unit
-
 
 def write_cache(root, cpu, index, level, kind, size, shared):
     folder = root / f"cpu{cpu}" / "cache" / f"index{index}"

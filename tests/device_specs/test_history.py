@@ -11,8 +11,6 @@ from rooflines.device_specs.marks import marked, marks_of
 from rooflines.device_specs.records import Ceiling, Source
 from rooflines.serial import from_plain, to_plain
 
-pytestmark = pytest.mark.unit
-
 EMPTY = History(device="laptop", kind="cpu", fingerprint="f", method=4, threads=2)
 
 

@@ -7,8 +7,6 @@ import pytest
 from rooflines.device_specs import catalog
 from rooflines.device_specs.identify import Clues, clues_in_kernels, guess, is_shared_name
 
-pytestmark = pytest.mark.unit
-
 GIB = 2**30
 
 

@@ -8,8 +8,6 @@ import pytest
 from rooflines.device_specs.laws import broken
 from rooflines.device_specs.records import Ceiling, Source
 
-pytestmark = pytest.mark.unit
-
 MIB = 1 << 20
 
 

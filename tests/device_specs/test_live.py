@@ -1,6 +1,6 @@
 """The facts of this machine's device, and what becomes of them: a sheet, a slice of one, or a derivation.
 
-The GPUs here are stand-ins for what torch tells of one; tests/test_gpu.py asks a real one.
+The GPUs here are stand-ins for what torch tells of one; tests/pipeline/test_gpu.py asks a real one.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ import torch
 
 from rooflines.device_specs import catalog, detect, live
 from rooflines.errors import UsageError
-
-pytestmark = pytest.mark.unit
 
 
 @pytest.fixture

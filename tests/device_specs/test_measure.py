@@ -26,8 +26,6 @@ from rooflines.kernels.micro.repeats import Timing
 from rooflines.serial import read_json, write_json
 from tests import samples
 
-pytestmark = pytest.mark.alone
-
 BUDGET_S = 0.05
 REST = '"name": "a", "value": {}, "unit": "s", "source": {{"kind": "user", "detail": ""}}}}]}}'
 STORED = Ceilings(device="laptop", kind="cpu", ceilings=samples.ceilings(), fingerprint="f", measured_at="2026-11-20T10:00:00+00:00")
@@ -58,7 +56,6 @@ def values(ceilings):
     return [(one.key, one.value) for one in ceilings]
 
 
-@pytest.mark.slow
 def test_measures_every_kind_on_the_cpu(cache):
     threads_before, said = torch.get_num_threads(), []
     flags_before = torch.get_float32_matmul_precision(), torch.is_grad_enabled()
@@ -97,7 +94,6 @@ def test_measures_every_kind_on_the_cpu(cache):
             assert after <= one.value if one.kind == "latency" else after >= one.value
 
 
-@pytest.mark.unit
 def test_second_call_is_answered_from_the_cache(cache, instant):
     first = measure.measure("cpu", threads=2)
     assert measure.measure("cpu", threads=2) == first
@@ -105,7 +101,6 @@ def test_second_call_is_answered_from_the_cache(cache, instant):
     assert [path.name for path in cache.iterdir()] == [f"cpu-{first.fingerprint}.json"]
 
 
-@pytest.mark.unit
 def test_remeasure_and_other_threads_are_measured(cache, instant):
     first = measure.measure("cpu", threads=2)
     measure.measure("cpu", threads=2, remeasure=True)
@@ -114,7 +109,6 @@ def test_remeasure_and_other_threads_are_measured(cache, instant):
     assert other.fingerprint != first.fingerprint
 
 
-@pytest.mark.unit
 def test_a_full_set_answers_a_quick_request_and_not_the_other_way_round(cache, instant):
     quick = measure.measure("cpu", threads=2)
     full = measure.measure("cpu", threads=2, full=True)
@@ -125,7 +119,6 @@ def test_a_full_set_answers_a_quick_request_and_not_the_other_way_round(cache, i
     assert [path.name for path in cache.iterdir()] == [f"cpu-{full.fingerprint}.json"]
 
 
-@pytest.mark.unit
 def test_every_measurement_adds_its_rounds(cache, instant):
     first = measure.measure("cpu", threads=2, full=True)
     both = measure.measure("cpu", threads=2, remeasure=True)
@@ -134,7 +127,6 @@ def test_every_measurement_adds_its_rounds(cache, instant):
     assert [one.full for one in measure.sessions(both)] == [True, False]
 
 
-@pytest.mark.unit
 def test_what_is_interrupted_leaves_the_cache_as_it_was(cache, instant, monkeypatch):
     first = measure.measure("cpu", threads=2)
 
@@ -151,7 +143,6 @@ def test_what_is_interrupted_leaves_the_cache_as_it_was(cache, instant, monkeypa
     assert measure.measure("cpu", threads=2) == first
 
 
-@pytest.mark.unit
 def test_a_record_says_what_measured_it(cache, instant):
     found = measure.measure("cpu", threads=2)
     assert found.method == measure.METHOD
@@ -159,20 +150,17 @@ def test_a_record_says_what_measured_it(cache, instant):
     assert found.threads == 2
 
 
-@pytest.mark.unit
 def test_sustained_figures_are_for_cuda(cache, instant):
     with pytest.raises(UsageError, match="measured on CUDA devices only; the device is cpu"):
         measure.measure("cpu", sustained_s=5)
     assert instant == []
 
 
-@pytest.mark.unit
 def test_threads_default_to_those_of_torch(cache, instant):
     measure.measure()
     assert instant == [torch.get_num_threads()]
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize(
     "content",
     [
@@ -195,7 +183,6 @@ def test_corrupted_cache_is_measured_again(cache, instant, content):
     assert read_json(path, History).ceilings() == again
 
 
-@pytest.mark.unit
 def test_disturbed_measurement_is_made_again_after_an_hour(cache, instant):
     first = measure.measure("cpu", threads=2)
     path = cache / f"cpu-{first.fingerprint}.json"
@@ -221,7 +208,6 @@ def test_disturbed_measurement_is_made_again_after_an_hour(cache, instant):
     assert instant == [2, 2]
 
 
-@pytest.mark.unit
 def test_what_only_a_full_set_has_is_not_measured_again_for_a_quick_request(cache, instant):
     first = measure.measure("cpu", threads=2)
     path = cache / f"cpu-{first.fingerprint}.json"
@@ -240,7 +226,6 @@ def test_what_only_a_full_set_has_is_not_measured_again_for_a_quick_request(cach
     assert instant == [2, (2, "full")]
 
 
-@pytest.mark.unit
 def test_what_others_measured_meanwhile_is_kept(cache, instant, monkeypatch):
     fake = measure.measure_cpu
 
@@ -254,7 +239,6 @@ def test_what_others_measured_meanwhile_is_kept(cache, instant, monkeypatch):
     assert instant == [2, 2]
 
 
-@pytest.mark.unit
 def test_writers_at_the_same_time_leave_a_whole_file(cache, instant):
     with ThreadPoolExecutor(4) as pool:
         for found in pool.map(lambda _: measure.measure("cpu", threads=2, remeasure=True), range(12)):
@@ -263,7 +247,6 @@ def test_writers_at_the_same_time_leave_a_whole_file(cache, instant):
     assert 1 <= len(read_json(path, History).sessions) <= 12
 
 
-@pytest.mark.unit
 def test_unwritable_cache_is_said_and_not_an_error(tmp_path, monkeypatch, instant):
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("ROOFLINES_CACHE_DIR", str(tmp_path / "file"))
@@ -275,7 +258,6 @@ def test_unwritable_cache_is_said_and_not_an_error(tmp_path, monkeypatch, instan
     assert measure.measure("cpu", threads=2, remeasure=True).measurements == 2
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize("name", ["gpu0", "meta", "", "cuda:99"])
 def test_device_that_is_not_there(cache, name):
     with pytest.raises(DeviceError) as caught:
@@ -284,14 +266,12 @@ def test_device_that_is_not_there(cache, name):
     assert caught.value.hint
 
 
-@pytest.mark.unit
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_cuda_without_a_gpu_says_what_to_do(cache):
     with pytest.raises(DeviceError, match="finds no GPU"):
         measure.measure("cuda:0")
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize("shape", ["record", "analysis", "run"])
 def test_load_file_reads_what_rooflines_writes(tmp_path, shape):
     path = tmp_path / "mine.json"
@@ -308,14 +288,12 @@ def test_load_file_reads_what_rooflines_writes(tmp_path, shape):
     assert (found.device, found.kind) == (("NVIDIA H200", "cuda") if shape == "analysis" else ("laptop", "cpu"))
 
 
-@pytest.mark.unit
 def test_load_file_needs_no_more_than_the_list(tmp_path):
     path = tmp_path / "mine.json"
     path.write_text(json.dumps({"ceilings": msgspec.to_builtins(STORED)["ceilings"]}))
     assert measure.load_file(path).device == "mine"
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -337,13 +315,11 @@ def test_load_file_says_what_is_wrong(tmp_path, text, message):
     assert caught.value.exit_code == 2
 
 
-@pytest.mark.unit
 def test_load_file_that_is_not_there(tmp_path):
     with pytest.raises(DataError, match="No such file"):
         measure.load_file(tmp_path / "missing.json")
 
 
-@pytest.mark.unit
 def test_age():
     then = datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(hours=3)
     found = measure.age(msgspec.structs.replace(STORED, measured_at=then.isoformat()))
@@ -352,7 +328,6 @@ def test_age():
     assert measure.age(msgspec.structs.replace(STORED, measured_at="yesterday")) is None
 
 
-@pytest.mark.unit
 def test_derived_fp32_is_multiprocessors_times_rate_times_clock():
     plan = Plan(1.0, lambda _: None)
     h100 = detect.Gpu(name="NVIDIA H100 80GB HBM3", index=0, compute_capability=(9, 0), multiprocessors=132, memory_bytes=80 << 30,
@@ -363,7 +338,6 @@ def test_derived_fp32_is_multiprocessors_times_rate_times_clock():
     assert (ceiling.precision, ceiling.engine, ceiling.source.kind, ceiling.spread) == ("fp32", "vector", "derived", None)
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize(
     "change",
     [{"sm_clock_hz": None}, {"compute_capability": (99, 0)}, {"name": "NVIDIA H20"}],
@@ -376,7 +350,6 @@ def test_derived_fp32_is_left_out_where_it_is_not_exact(change):
     assert plan.series == []
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize(("private", "rate"), [(True, 100.0), (False, 50.0)])
 def test_a_disturbed_round_of_a_private_core_is_judged_by_its_processor_time(private, rate):
     # GIVEN 10 FLOP a call, each call 0.2 s of which the thread had its core for half
@@ -393,7 +366,6 @@ def test_a_disturbed_round_of_a_private_core_is_judged_by_its_processor_time(pri
     assert marks_of(found) == ["disturbed"]
 
 
-@pytest.mark.unit
 def test_a_quiet_round_is_judged_by_the_time_that_passed():
     plan = Plan(0.0, lambda _: None)
     plan.figure(
@@ -404,7 +376,6 @@ def test_a_quiet_round_is_judged_by_the_time_that_passed():
     assert plan.series[0].quiet == (True, True)
 
 
-@pytest.mark.unit
 def test_samples_are_long_enough_though_the_first_call_was_held_up():
     # GIVEN calls of 1 ms, the first of which took 20 ms
     plan = Plan(4.0, lambda _: None)
@@ -419,7 +390,6 @@ def test_samples_are_long_enough_though_the_first_call_was_held_up():
     assert way.calls * 0.001 >= plan.sample_s / 2
 
 
-@pytest.mark.unit
 def test_renewed_operands_change_their_place_now_and_then():
     plan, made = Plan(0.0, lambda _: None), []
 
@@ -436,7 +406,6 @@ def test_renewed_operands_change_their_place_now_and_then():
         assert len(made) == times
 
 
-@pytest.mark.unit
 def test_torch_transfers_become_ceilings():
     plan = Plan(BUDGET_S, lambda _: None)
     transfers(plan, torch.device("cpu"), "HBM", 1 << 20, ("read", "copy", "triad"))
@@ -448,7 +417,6 @@ def test_torch_transfers_become_ceilings():
     ]
 
 
-@pytest.mark.unit
 def test_importing_loads_no_heavy_library():
     code = (
         "import sys, rooflines.device_specs.measure\n"

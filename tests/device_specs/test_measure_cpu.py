@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import numpy as np
 import pytest
 import torch
 
@@ -18,13 +19,10 @@ from rooflines.kernels.micro import ladder, stream
 from rooflines.kernels.micro.repeats import Timing
 from rooflines.kernels.micro.team import Team
 
-pytestmark = pytest.mark.alone
-
 MIB = 1 << 20
 LEVELS = [cache.level for cache in detect.cpu().caches] + ["DRAM"]
 
 
-@pytest.mark.slow
 def test_the_full_set_has_every_further_roof():
     plan = Plan(0.05, lambda _: None, 2)
     threads_before = torch.get_num_threads()
@@ -75,7 +73,6 @@ def machine(monkeypatch):
     return pretend
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize(
     ("sizes", "working_sets"),
     [
@@ -116,7 +113,6 @@ def starts(monkeypatch, slices, run, calls):
     return seen
 
 
-@pytest.mark.unit
 def test_memory_is_walked_by_segments_and_none_twice_before_all_others(arrays, monkeypatch):
     memory, team = arrays
     place = memory.of(team, [[0], [1]])
@@ -130,7 +126,41 @@ def test_memory_is_walked_by_segments_and_none_twice_before_all_others(arrays, m
     assert place.segments("triad", False)[1] == 3 * 8 * segment * 2
 
 
-@pytest.mark.unit
+@pytest.mark.parametrize("past_caches", [False, True])
+@pytest.mark.parametrize("access", ["read", "write", "update", "copy", "triad"])
+def test_the_bytes_of_a_pass_are_those_that_the_kernel_reads_and_writes(arrays, access, past_caches):
+    """Which arrays it reads and which it writes is found out by running it: other values change the result, or they are changed."""
+    if past_caches and access in ("read", "update"):
+        pytest.skip("has no such kernel")
+    memory, team = arrays
+    kernel = getattr(stream, f"{access}_past_caches" if past_caches else access)
+    scalars = (3.0,) if access == "triad" else ()
+    count, length = {"copy": 2, "triad": 3}.get(access, 1), 8 * stream.granule()
+
+    def ran(changed=None):
+        """The arrays before and after a pass, and what it returned; one array may start with other values."""
+        before = [np.random.default_rng(number + 7 * (number == changed)).random(length) for number in range(count)]
+        given = [stream.aligned(length) for _ in before]
+        for array, values in zip(given, before, strict=True):
+            array[:] = values
+        returned = kernel(*(array.view("int64") if access == "read" else array for array in given), *scalars, 1)
+        return before, [array.copy() for array in given], returned
+
+    before, after, returned = ran()
+    written = [number for number in range(count) if (after[number] != before[number]).any()]
+    read = []
+    for number in range(count):
+        _, other, other_returned = ran(number)
+        if other_returned != returned or any((other[one] != after[one]).any() for one in written):
+            read.append(number)
+    moved = len(read) + len(written)
+    place = memory.of(team, [[0], [1]])
+    segment = len(memory.slices[0]) // measure_cpu._SEGMENTS
+    assert place.segments(access, past_caches)[1] == 8 * segment * 2 * moved
+    window = place.window(access, 64 << 10)[1]
+    assert window == pytest.approx((64 << 10) / count * moved, rel=0.05), "rounded to whole vectors"
+
+
 def test_one_thread_alone_walks_the_slices_of_its_node_by_turns(arrays):
     memory, _ = arrays
     with Team(1) as alone:
@@ -140,7 +170,6 @@ def test_one_thread_alone_walks_the_slices_of_its_node_by_turns(arrays):
     assert moved == 2 * 8 * (len(memory.slices[0]) // measure_cpu._SEGMENTS)
 
 
-@pytest.mark.unit
 def test_a_cache_is_measured_in_another_place_after_memory_was(arrays, monkeypatch):
     memory, team = arrays
     place = memory.of(team, [[0], [1]])
@@ -155,7 +184,6 @@ def test_a_cache_is_measured_in_another_place_after_memory_was(arrays, monkeypat
     assert place.window("copy", 4 * MIB)[0](1).seconds > 0
 
 
-@pytest.mark.unit
 def test_a_cache_that_ends_elsewhere_is_said_to(machine, monkeypatch):
     machine(32 << 10, 64 * MIB)
     said = []

@@ -39,7 +39,6 @@ FULL = {
 }
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize(
     ("capability", "precisions"),
     [
@@ -56,7 +55,6 @@ def test_precisions_of_a_generation(capability, precisions):
     assert set(product_precisions(capability)) == precisions
 
 
-@pytest.mark.unit
 def test_shapes_are_what_every_library_takes():
     quick, full = product_shapes(False), product_shapes(True)
     assert set(quick) < set(full)
@@ -64,21 +62,18 @@ def test_shapes_are_what_every_library_takes():
     assert len(set(full)) == len(full)
 
 
-@pytest.mark.unit
 def test_a_product_fits_half_of_what_is_free():
     # three matrices in fp32 are 3 x 4 x 8192^2 bytes, 0.75 GiB; twice that while they are made
     assert fits((8192, 8192, 8192), (3 << 30) + 1)
     assert not fits((8192, 8192, 8192), 3 << 30)
 
 
-@pytest.mark.unit
 def test_copies_over_a_link_leave_room_at_both_ends():
     assert copy_bytes(80 << 30, 64 << 30) == 256 << 20
     assert copy_bytes(80 << 30, 1 << 30) == 128 << 20
     assert copy_bytes(80 << 30, 0) == 1 << 20
 
 
-@pytest.mark.unit
 def test_bytes_over_a_link_count_once():
     source, target = torch.ones(256), torch.zeros(256)
     call, crossed = transfer.crossing(source, target)
@@ -87,12 +82,10 @@ def test_bytes_over_a_link_count_once():
     assert torch.equal(source, target)
 
 
-@pytest.mark.unit
 def test_a_read_writes_few_sums():
     assert reading_grids(1056) == (1056, 4224)
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize(("rate", "kept"), [(300.0, True), (200.0, False)])
 def test_a_cache_is_kept_only_above_the_memory_behind_it(rate, kept):
     said = []
@@ -106,7 +99,6 @@ def test_a_cache_is_kept_only_above_the_memory_behind_it(rate, kept):
     assert any("skipped" in line for line in said) == (not kept)
 
 
-@pytest.mark.unit
 def test_a_way_that_fails_is_left_out_and_the_others_go_on():
     said = []
     plan = Plan(0.0, said.append)
@@ -125,13 +117,11 @@ def test_a_way_that_fails_is_left_out_and_the_others_go_on():
     assert said.count("HBM copy: left out (no kernel image)") == 1
 
 
-@pytest.mark.unit
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu_our_kernels_say_why():
     assert measure_kernels.unusable(DEVICE)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("full", "sustained", "kernels"), [(False, False, True), (True, False, True), (True, True, False)], ids=str)
 def test_rehearsal_measures_every_figure(full, sustained, kernels):
     words = ["yes" if word else "no" for word in (full, sustained, kernels)]

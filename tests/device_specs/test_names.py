@@ -6,8 +6,6 @@ import pytest
 
 from rooflines.device_specs.names import Mig, parse, without_memory
 
-pytestmark = pytest.mark.unit
-
 
 @pytest.mark.parametrize(
     ("printed", "text", "vendor", "cores"),

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rooflines.device_specs.records import Ceilings
 from tests import samples
-
-pytestmark = pytest.mark.unit
 
 CEILINGS = Ceilings(device="laptop", kind="cpu", ceilings=samples.ceilings())
 EMPTY = Ceilings(device="", kind="", ceilings=())

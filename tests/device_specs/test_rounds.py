@@ -9,8 +9,6 @@ import pytest
 
 from rooflines.device_specs.rounds import PlannedFigure, Round, Way, ready, summary, take
 
-pytestmark = pytest.mark.unit
-
 VISIT_S = 0.06
 
 

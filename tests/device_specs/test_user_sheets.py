@@ -11,8 +11,6 @@ import pytest
 from rooflines.device_specs import catalog, user_sheets
 from rooflines.errors import DataError, OutputError, UsageError
 
-pytestmark = pytest.mark.unit
-
 DOCUMENTED = (Path(__file__).parents[2] / "docs" / "devices.md").read_text().split("```toml\n")[1].split("```")[0]
 
 

@@ -8,8 +8,6 @@ import pytest
 
 from tests.integrations.reports import calls, check_report, profile, steps_taken
 
-pytestmark = pytest.mark.slow
-
 LOOP = """
 model = torch.compile(nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2)))
 optimizer = torch.optim.Adam(model.parameters())

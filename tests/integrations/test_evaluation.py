@@ -8,8 +8,6 @@ import pytest
 
 from tests.integrations.reports import calls, check_report, steps_taken
 
-pytestmark = pytest.mark.slow
-
 FORWARD, BACKWARD = 3, 5
 TRAINING_STEP = {"aten::addmm": FORWARD, "aten::mm": BACKWARD}
 

@@ -10,7 +10,7 @@ import rooflines
 from tests.commands import write_ceilings
 from tests.integrations.reports import calls, check_report, profile, steps_taken
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = pytest.mark.filterwarnings("ignore")
 
 SOURCE = """
     import lightning.pytorch as pl

@@ -8,8 +8,6 @@ import pytest
 
 from tests.integrations.reports import calls, check_report
 
-pytestmark = pytest.mark.slow
-
 SOURCE = """
 import copy
 

@@ -13,8 +13,6 @@ import rooflines
 from tests.commands import environment, write_ceilings
 from tests.integrations.reports import calls, check_report
 
-pytestmark = pytest.mark.slow
-
 CELLS = """
 import __main__, torch, rooflines
 assert not hasattr(__main__, "__file__")

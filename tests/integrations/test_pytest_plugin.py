@@ -11,8 +11,6 @@ import rooflines
 from tests.commands import environment, write_ceilings
 from tests.integrations.reports import check_report
 
-pytestmark = pytest.mark.slow
-
 TESTS = """
 import pytest
 

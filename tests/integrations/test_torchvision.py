@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.integrations.reports import calls, check_report, profile
-
-pytestmark = pytest.mark.slow
 
 SOURCE = """
     import torch

@@ -8,8 +8,6 @@ import pytest
 
 from tests.integrations.reports import calls, check_report, steps_taken
 
-pytestmark = pytest.mark.slow
-
 # What one forward and backward of the network calls: the first layer needs no gradient of its input.
 FORWARD, BACKWARD = 3, 5
 

@@ -49,12 +49,10 @@ def test_kernel_on_the_gpu(case):
     assert outcome(CASES[case]) == "ok"
 
 
-@pytest.mark.unit
 def test_stream_bytes():
     assert [cuda_stream.moved_bytes(access, 48) for access in ("read", "write", "copy", "triad")] == [48, 48, 96, 144]
 
 
-@pytest.mark.unit
 def test_stream_arrays_are_far_larger_than_the_cache_and_leave_room():
     gib = 1 << 30
     assert cuda_stream.array_bytes(140 * gib, 60 << 20) == 64 * (60 << 20)  # an H200
@@ -65,25 +63,21 @@ def test_stream_arrays_are_far_larger_than_the_cache_and_leave_room():
     assert cuda_stream.array_bytes(8 * 1_999_999_9, 1) % 16 == 0
 
 
-@pytest.mark.unit
 def test_grids_cover_small_and_large_arrays():
     assert cuda_stream.grids(100, 4 * 256 * 50) == (50, 100)
     assert cuda_stream.grids(100, 4 * 256 * 10_000) == (100, 400, 1600, 10_000)
 
 
-@pytest.mark.unit
 def test_shared_bytes():
     assert cuda_shared.read_bytes(3, 5) == 3 * 1024 * 5 * 8 * 16
     assert cuda_shared.VECTORS * 16 <= 48 << 10
 
 
-@pytest.mark.unit
 def test_fma_flops():
     assert cuda_fma.flops(1, 1) == 2 * 8 * 16
     assert cuda_fma.flops(1024, 100, lanes=2) == 2 * 2 * 8 * 16 * 1024 * 100
 
 
-@pytest.mark.unit
 def test_blocks_fill_the_device():
     assert blocks_to_fill(132, 2048, 256) == 132 * 8
     assert blocks_to_fill(128, 1536, 1024) == 128
@@ -129,7 +123,6 @@ def instructions(lines):
     return Counter(found[1] for line in lines if (found := re.match(r"\s+(?:@!?%p\d+\s+)?([a-z][\w.:]*)", line)))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "instruction", "count"),
     [
@@ -152,7 +145,6 @@ def test_loop_is_made_of_what_is_counted(name, instruction, count):
     assert any(loop[instruction] and loop[instruction] % count == 0 for loop in found), found
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "instruction", "least"),
     [

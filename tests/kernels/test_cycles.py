@@ -13,8 +13,6 @@ from hypothesis import strategies as st
 
 from rooflines.kernels.micro import cycles
 
-pytestmark = pytest.mark.unit
-
 cycles.chain(1, 3, 1)  # compiles, which takes longer than an example may
 
 

@@ -30,7 +30,6 @@ def assembly(variant, dtype):
     return text
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_recurrence_matches_plain_python(dtype, variant):
@@ -47,7 +46,6 @@ def test_recurrence_matches_plain_python(dtype, variant):
     assert values.tolist() == expected.tolist()
 
 
-@pytest.mark.unit
 @pytest.mark.skipif(X86 and "fma" not in detect.isa(), reason="this CPU rounds every product")
 def test_only_the_fused_kernel_keeps_the_whole_product():
     # (1 + e) * (1 - e) - 1 = -e * e, which vanishes where the product is rounded to 1 first
@@ -62,7 +60,6 @@ def test_only_the_fused_kernel_keeps_the_whole_product():
         assert fresh[0] == first
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_recurrence_converges_to_its_fixed_point(variant):
     values = np.zeros(fma.lanes(np.float64, variant))
@@ -70,7 +67,6 @@ def test_recurrence_converges_to_its_fixed_point(variant):
     assert values.tolist() == [3.0 / (1 - 0.5)] * values.size
 
 
-@pytest.mark.unit
 def test_flops_count_a_multiplication_and_an_addition_per_lane():
     lanes = fma.ACCUMULATORS * vectors.vector_bytes() // 4
     assert fma.lanes(np.float32) == fma.lanes(np.float32, "no FMA") == lanes
@@ -80,7 +76,6 @@ def test_flops_count_a_multiplication_and_an_addition_per_lane():
     assert fma.flops(np.float64, 10, "scalar") == 2 * fma.ACCUMULATORS * fma.UNROLL * 10
 
 
-@pytest.mark.unit
 @pytest.mark.skipif(not X86 or "fma" not in detect.isa(), reason="the register names are those of x86 with FMA")
 @pytest.mark.parametrize("dtype", NAMES)
 def test_assembly_is_full_width_fma(dtype):
@@ -92,7 +87,6 @@ def test_assembly_is_full_width_fma(dtype):
     assert not re.findall(rf"vfmadd.*\(%rsp\).*%{register}", text)
 
 
-@pytest.mark.unit
 @pytest.mark.skipif(not X86 or "fma" not in detect.isa(), reason="the register names are those of x86 with FMA")
 @pytest.mark.parametrize("dtype", NAMES)
 def test_assembly_of_the_scalar_kernel_has_no_vectors(dtype):
@@ -102,7 +96,6 @@ def test_assembly_of_the_scalar_kernel_has_no_vectors(dtype):
     assert not re.findall(r"vf?n?m(add|ul)\w*p[sd]\s", text)
 
 
-@pytest.mark.unit
 @pytest.mark.skipif(not X86 or "avx2" not in detect.isa(), reason="the register names are those of x86 with AVX")
 @pytest.mark.parametrize("dtype", NAMES)
 def test_assembly_without_fma_multiplies_and_adds(dtype):
@@ -113,7 +106,6 @@ def test_assembly_without_fma_multiplies_and_adds(dtype):
     assert "vfmadd" not in text
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not X86 or "avx2" not in detect.isa(), reason="needs a CPU that runs AVX2")
 def test_avx2_keeps_the_accumulators_in_its_sixteen_registers():
     code = (

@@ -7,8 +7,6 @@ import torch
 
 from rooflines.kernels.micro import int8
 
-pytestmark = pytest.mark.unit
-
 SHAPE = (32, 16, 64)
 
 

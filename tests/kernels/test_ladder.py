@@ -7,8 +7,6 @@ import pytest
 from rooflines.kernels.micro.ladder import Point, Reach, curve, reaches
 from rooflines.kernels.micro.team import Team
 
-pytestmark = pytest.mark.unit
-
 KIB, MIB = 1 << 10, 1 << 20
 CACHES = (("L1", 32 * KIB), ("L2", 1 * MIB), ("L3", 32 * MIB))
 

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
 from rooflines.kernels.micro.repeats import Timing, calls_for
-
-pytestmark = pytest.mark.unit
 
 
 def test_calls_for_scales_to_the_duration():

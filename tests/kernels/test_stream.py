@@ -15,8 +15,6 @@ from numba import njit
 from rooflines.device_specs import detect
 from rooflines.kernels.micro import stream
 
-pytestmark = pytest.mark.unit
-
 LENGTH = stream.granule() * 3
 VECTORS = stream.STREAMS * stream.UNROLL  # of one step; LLVM unrolls to several steps on processors (Zen 4) whose model it has for that
 X86 = platform.machine().lower() in ("x86_64", "amd64") and "avx2" in detect.isa()

@@ -9,8 +9,6 @@ import pytest
 
 from rooflines.kernels.micro.team import Team
 
-pytestmark = pytest.mark.unit
-
 
 def test_each_thread_runs_one_job():
     names = []

@@ -11,7 +11,6 @@ CPU = torch.device("cpu")
 NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")
 
 
-@pytest.mark.unit
 def test_matmul_counts():
     assert matmul.flops((3, 4, 5)) == 2 * 3 * 4 * 5
     assert matmul.footprint_bytes((3, 4, 5), "bf16") == 2 * (3 * 5 + 5 * 4 + 3 * 4)
@@ -19,7 +18,6 @@ def test_matmul_counts():
     assert matmul.footprint_bytes((3, 4, 5), "int8") == (3 * 5 + 5 * 4) + 4 * 3 * 4  # int32 out
 
 
-@pytest.mark.unit
 def test_matmul_names_what_it_accumulates_in():
     assert {precision: matmul.accumulate(precision) for precision in matmul.DTYPES} == {
         "fp64": "fp64", "fp32": "fp32", "tf32": "fp32", "bf16": "fp32", "fp16": "fp32", "fp8": "fp32", "int8": "int32",
@@ -36,7 +34,6 @@ def operands(monkeypatch, shape, precision, **options):
     return product.double(), kept[0][0].double() @ kept[0][1].double()
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize("scaling", ["tensor", "row", "tensor, slow accumulation"])
 def test_fp8_product_is_right(monkeypatch, scaling):
     found, expected = operands(monkeypatch, (32, 48, 64), "fp8", scaling=scaling)
@@ -45,13 +42,11 @@ def test_fp8_product_is_right(monkeypatch, scaling):
     assert torch.allclose(found, expected, rtol=2**-7, atol=2**-8)
 
 
-@pytest.mark.unit
 def test_int8_product_is_exact(monkeypatch):
     found, expected = operands(monkeypatch, (32, 48, 64), "int8")
     assert torch.equal(found, expected)
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize("precision", ["fp32", "fp64", "bf16"])
 def test_matmul_multiplies(precision):
     multiply = matmul.multiplication((8, 4, 16), precision, CPU)
@@ -62,7 +57,6 @@ def test_matmul_multiplies(precision):
     assert torch.equal(result.clone(), multiply())
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize("precision", ["fp32", "tf32"])
 def test_float32_matmul_is_put_back(precision):
     before = torch.get_float32_matmul_precision(), torch.backends.cuda.matmul.allow_tf32
@@ -71,7 +65,6 @@ def test_float32_matmul_is_put_back(precision):
     assert (torch.get_float32_matmul_precision(), torch.backends.cuda.matmul.allow_tf32) == before
 
 
-@pytest.mark.unit
 def test_transfers_move_what_they_count():
     first, second, target = transfer.operands(4096, CPU)
     _, size = transfer.read(first)
@@ -90,7 +83,6 @@ def test_transfers_move_what_they_count():
     assert target.eq(1 + 3 * 2).all()
 
 
-@pytest.mark.unit
 def test_repeated_read_reads_the_same_memory():
     source = torch.ones(1000)
     call, size = transfer.repeated_read(source, 4)
@@ -98,7 +90,6 @@ def test_repeated_read_reads_the_same_memory():
     assert call().tolist() == [1000.0] * 4
 
 
-@pytest.mark.unit
 def test_timed_calls():
     calls = []
     timing = clock.timed(CPU, lambda: calls.append(1), 7)
@@ -107,7 +98,6 @@ def test_timed_calls():
     assert 0 <= timing.busy <= 1
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize("make", [dispatch.operator, dispatch.ufunc, dispatch.compiled_function])
 def test_dispatch_is_a_time(make):
     timing = make()(2000)
@@ -115,7 +105,6 @@ def test_dispatch_is_a_time(make):
     assert 0 < timing.busy <= 1.01
 
 
-@pytest.mark.unit
 def test_a_disturbed_empty_loop_makes_no_operator_faster(monkeypatch):
     # GIVEN an empty loop of 1 ms, the second time of 5 ms, beside an operator's of 10 ms
     loops = iter([1e-3, 10e-3, 5e-3, 10e-3])

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
 from rooflines.kernels.micro import vectors
-
-pytestmark = pytest.mark.unit
 
 
 def test_kernels_compile_without_a_cache_directory(monkeypatch):

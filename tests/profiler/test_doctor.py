@@ -14,7 +14,7 @@ from rooflines.device_specs import detect
 from rooflines.device_specs.records import Ceilings
 from rooflines.profiler import doctor
 from rooflines.profiler.doctor import Check, Driver, examine, why_no_cuda
-from rooflines.reports.doctor import print_checks
+from rooflines.reports.views.doctor import print_checks
 from rooflines.serial import write_json
 
 OLD_DRIVER = Driver(version="535.183.01", cuda=(12, 2), gpus=("NVIDIA A100",))
@@ -46,7 +46,6 @@ def checks():
     return {check.name: check for check in examine()}
 
 
-@pytest.mark.unit
 def test_every_answer_has_a_word_and_a_detail(checks):
     assert {"Python", "PyTorch", "CPU", "Numba", "GPU driver", "CUDA", "Tracing", "Ceilings", "Cache", "Disk", "Memory"} <= set(checks)
     for check in checks.values():
@@ -56,13 +55,11 @@ def test_every_answer_has_a_word_and_a_detail(checks):
         assert check.status != "ok" or not check.fix
 
 
-@pytest.mark.unit
 def test_versions_are_those_installed(checks):
     assert checks["Python"] == Check(name="Python", status="ok", detail=platform.python_version())
     assert checks["PyTorch"] == Check(name="PyTorch", status="ok", detail=torch.__version__)
 
 
-@pytest.mark.unit
 def test_the_table_fits_80_columns_and_names_everything(checks):
     lines = printed(checks.values()).splitlines()
     assert max(map(len, lines)) <= 80
@@ -70,7 +67,6 @@ def test_the_table_fits_80_columns_and_names_everything(checks):
         assert any(line.startswith(name) for line in lines)
 
 
-@pytest.mark.unit
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")
 def test_a_machine_without_a_gpu_is_told_so_and_not_asked_for_gpu_packages(checks):
     assert checks["CUDA"].status == "missing"
@@ -88,7 +84,6 @@ def test_a_machine_with_a_gpu_names_it(checks):
 # --- no machine makes it fail
 
 
-@pytest.mark.unit
 def test_a_broken_installation_is_an_answer(monkeypatch):
     def broken():
         raise OSError("libcudart.so.12: cannot open shared object file\nsecond line")
@@ -98,7 +93,6 @@ def test_a_broken_installation_is_an_answer(monkeypatch):
     assert examine() == (Check(name="CUDA", status="limited", detail=detail),)
 
 
-@pytest.mark.unit
 def test_an_error_without_words_is_an_answer(monkeypatch):
     def wordless():
         raise RuntimeError
@@ -108,7 +102,6 @@ def test_an_error_without_words_is_an_answer(monkeypatch):
     assert check.detail == "check failed: RuntimeError:"
 
 
-@pytest.mark.unit
 def test_a_missing_package_is_named_with_its_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     answers = {check.name: check for check in examine()}
@@ -117,7 +110,6 @@ def test_a_missing_package_is_named_with_its_command(monkeypatch):
     assert answers["Disk"].status in ("ok", "limited")
 
 
-@pytest.mark.unit
 def test_a_package_for_those_who_want_it():
     absent = doctor._optional("x", "no_such_module_of_rooflines", "no-such", "pip install x", "nothing")
     assert absent == Check(name="x", status="missing", detail="needed for nothing", fix="pip install x")
@@ -127,13 +119,11 @@ def test_a_package_for_those_who_want_it():
 # --- NVIDIA: which reason, which command
 
 
-@pytest.mark.unit
 def test_no_driver_is_the_first_reason():
     assert why_no_cuda(NO_DRIVER, "13.0", "anything") == Check(name="CUDA", status="missing", detail="no NVIDIA driver")
     assert why_no_cuda(NO_DRIVER, None, "").detail == "no NVIDIA driver, and torch is built without CUDA"
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize(("driver", "wheel"), [(OLD_DRIVER, "cu126"), (NEW_DRIVER, "cu130")])
 def test_torch_built_without_cuda_is_replaced_by_one_for_the_driver(driver, wheel):
     check = why_no_cuda(driver, None, "")
@@ -141,27 +131,23 @@ def test_torch_built_without_cuda_is_replaced_by_one_for_the_driver(driver, whee
     assert check.fix.endswith(f"/whl/{wheel}")
 
 
-@pytest.mark.unit
 def test_a_driver_older_than_torch_s_cuda_is_named_with_both_versions():
     check = why_no_cuda(OLD_DRIVER, "13.0", "")
     assert check.detail.startswith("driver 535.183.01 supports CUDA up to 12.2, torch is built for 13.0")
     assert check.fix.endswith("/whl/cu126")
 
 
-@pytest.mark.unit
 def test_a_newer_minor_version_of_cuda_is_no_reason(monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert why_no_cuda(OLD_DRIVER, "12.8", "CUDA unknown error").detail == "CUDA unknown error"
 
 
-@pytest.mark.unit
 def test_hidden_devices_are_named(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     check = why_no_cuda(NEW_DRIVER, "13.0", "")
     assert (check.detail, check.fix) == ("CUDA_VISIBLE_DEVICES='' hides all devices", "unset CUDA_VISIBLE_DEVICES")
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize(("driver", "extra"), [(OLD_DRIVER, "cuda12"), (NEW_DRIVER, "cuda13")])
 def test_the_extra_is_that_of_the_driver(driver, extra):
     check = doctor._cuda_extra("CuPy", "no_such_module_of_rooflines", driver)
@@ -169,7 +155,6 @@ def test_the_extra_is_that_of_the_driver(driver, extra):
     assert doctor._cuda_extra("CuPy", "no_such_module_of_rooflines", NO_DRIVER) is None
 
 
-@pytest.mark.unit
 def test_boards_on_the_bus_are_counted_without_a_driver(tmp_path):
     for name, vendor, kind in (("a", "0x10de", "0x030200"), ("b", "0x10de", "0x040300"), ("c", "0x1002", "0x030000")):
         (tmp_path / name).mkdir()
@@ -180,7 +165,6 @@ def test_boards_on_the_bus_are_counted_without_a_driver(tmp_path):
     assert doctor.nvidia_boards(tmp_path / "absent") == 0
 
 
-@pytest.mark.unit
 def test_a_board_without_a_driver_is_limited_and_no_board_is_missing(monkeypatch):
     monkeypatch.setattr(doctor, "_driver", lambda: NO_DRIVER)
     monkeypatch.setattr(doctor, "nvidia_boards", lambda: 2)
@@ -191,7 +175,6 @@ def test_a_board_without_a_driver_is_limited_and_no_board_is_missing(monkeypatch
     monkeypatch.undo()
 
 
-@pytest.mark.unit
 @linux_only
 @pytest.mark.parametrize(("line", "user", "status"), [("1", 1000, "limited"), ("1", 0, "ok"), ("0", 1000, "ok")])
 def test_hardware_counters_follow_the_driver_s_parameter(tmp_path, monkeypatch, line, user, status):
@@ -206,7 +189,6 @@ def test_hardware_counters_follow_the_driver_s_parameter(tmp_path, monkeypatch, 
 # --- the CPU
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize(("text", "cores"), [("150000 100000\n", 1.5), ("max 100000\n", None), ("", None)])
 def test_cpu_quota_of_a_container(tmp_path, text, cores):
     (tmp_path / "cpu.max").write_text(text)
@@ -214,14 +196,12 @@ def test_cpu_quota_of_a_container(tmp_path, text, cores):
     assert doctor.cpu_quota(tmp_path / "absent") is None
 
 
-@pytest.mark.unit
 def test_a_container_with_less_than_the_threads_is_limited(monkeypatch):
     monkeypatch.setattr(doctor, "cpu_quota", lambda: 0.5)
     assert doctor.cpu().status == "limited"
     assert doctor.cpu().detail.endswith("limited to 0.5 cores by the container")
 
 
-@pytest.mark.unit
 def test_a_variable_that_takes_threads_away_is_named(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setattr(doctor, "thread_count", lambda: 1)
@@ -232,7 +212,6 @@ def test_a_variable_that_takes_threads_away_is_named(monkeypatch):
     assert (check.status, check.fix) == ("limited", "unset OMP_NUM_THREADS")
 
 
-@pytest.mark.unit
 @linux_only
 def test_rapl_counters_that_only_root_may_read(tmp_path, monkeypatch):
     assert doctor.cpu_power(tmp_path).status == "missing"
@@ -246,7 +225,6 @@ def test_rapl_counters_that_only_root_may_read(tmp_path, monkeypatch):
     assert (check.status, check.fix) == ("limited", "sudo chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj")
 
 
-@pytest.mark.unit
 @linux_only
 def test_a_clock_without_cpufreq_is_the_rated_one(tmp_path, monkeypatch):
     monkeypatch.setattr(doctor, "cpu_frequency_hz", lambda: 2.6e9)
@@ -259,21 +237,18 @@ def test_a_clock_without_cpufreq_is_the_rated_one(tmp_path, monkeypatch):
 # --- space
 
 
-@pytest.mark.unit
 def test_the_cache_directory_may_be_chosen_and_is_not_created(tmp_path, monkeypatch):
     monkeypatch.setenv("ROOFLINES_CACHE_DIR", str(tmp_path / "deep" / "cache"))
     assert doctor.cache() == Check(name="Cache", status="ok", detail=str(tmp_path / "deep" / "cache"))
     assert not (tmp_path / "deep").exists()
 
 
-@pytest.mark.unit
 def test_a_cache_directory_that_is_a_file_is_limited(tmp_path, monkeypatch):
     (tmp_path / "cache").write_text("")
     monkeypatch.setenv("ROOFLINES_CACHE_DIR", str(tmp_path / "cache"))
     assert doctor.cache().status == "limited"
 
 
-@pytest.mark.unit
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine's ceilings are more than its CPU's")
 def test_ceilings_are_found_by_the_device_s_name(tmp_path, monkeypatch):
     monkeypatch.setenv("ROOFLINES_CACHE_DIR", str(tmp_path))
@@ -289,7 +264,6 @@ def test_ceilings_are_found_by_the_device_s_name(tmp_path, monkeypatch):
 # --- the report
 
 
-@pytest.mark.unit
 def test_a_fix_is_one_line_whole_and_named_once():
     fix = "pip install torch --force-reinstall --index-url https://download.pytorch.org/whl/cu126 and more than eighty columns"
     checks = [
@@ -303,6 +277,5 @@ def test_a_fix_is_one_line_whole_and_named_once():
     assert "[bold]no markup[/bold]" in lines[0]
 
 
-@pytest.mark.unit
 def test_without_anything_to_fix_there_is_only_the_table():
     assert printed([Check(name="Disk", status="ok", detail="1.00 GiB free")]).split() == ["Disk", "ok", "1.00", "GiB", "free"]

@@ -42,7 +42,6 @@ def repository(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.unit
 def test_cpu_environment_has_the_facts_of_this_machine_and_none_of_a_gpu():
     facts = collect_environment("cpu")
     assert facts.device == "cpu"
@@ -59,7 +58,6 @@ def test_cpu_environment_has_the_facts_of_this_machine_and_none_of_a_gpu():
     assert facts.driver is facts.cuda is facts.cudnn is facts.device_memory_bytes is None
 
 
-@pytest.mark.unit
 def test_absent_facts_stay_absent_in_a_file():
     facts = collect_environment("cpu")
     plain = to_plain(facts)
@@ -67,7 +65,6 @@ def test_absent_facts_stay_absent_in_a_file():
     assert from_plain(plain, Environment) == facts
 
 
-@pytest.mark.unit
 def test_threads_are_those_of_the_moment():
     before = torch.get_num_threads()
     try:
@@ -77,41 +74,34 @@ def test_threads_are_those_of_the_moment():
         torch.set_num_threads(before)
 
 
-@pytest.mark.unit
 def test_a_number_on_the_cpu_is_dropped():
     assert collect_environment("cpu:0").device == "cpu"
 
 
-@pytest.mark.unit
 def test_a_device_that_does_not_exist_is_named():
     with pytest.raises(DeviceError, match="'gpu' is not a device"):
         collect_environment("gpu")
 
 
-@pytest.mark.unit
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")
 def test_cuda_without_a_gpu_points_to_the_doctor():
     with pytest.raises(DeviceError, match="doctor"):
         collect_environment("cuda:0")
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize(("number", "version"), [(8902, "8.9.2"), (7605, "7.6.5"), (90100, "9.1.0"), (92400, "9.24.0")])
 def test_cudnn_numbers(number, version):
     assert dotted_cudnn(number) == version
 
 
-@pytest.mark.unit
 def test_a_package_that_is_not_installed_has_no_version():
     assert package_version("rooflines-no-such-package") is None
 
 
-@pytest.mark.unit
 def test_git_commit_of_a_clean_directory(repository):
     assert git_commit() == git("rev-parse", "--short", "HEAD")
 
 
-@pytest.mark.unit
 def test_git_commit_of_a_changed_directory_is_dirty_and_new_files_do_not_count(repository):
     (repository / "notes.txt").write_text("new")
     assert git_commit() == git("rev-parse", "--short", "HEAD")
@@ -119,20 +109,17 @@ def test_git_commit_of_a_changed_directory_is_dirty_and_new_files_do_not_count(r
     assert git_commit() == git("rev-parse", "--short", "HEAD") + "-dirty"
 
 
-@pytest.mark.unit
 def test_outside_a_repository_there_is_no_commit(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     assert git_commit() is None
 
 
-@pytest.mark.unit
 def test_without_git_there_is_no_commit(repository, monkeypatch):
     monkeypatch.setenv("PATH", "")
     assert git_commit() is None
 
 
-@pytest.mark.unit
 def test_isa_falls_back_to_what_the_cpu_has(monkeypatch):
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "DEFAULT")
     monkeypatch.setattr(environment.detect, "isa", lambda: ("asimd", "sve"))

@@ -10,8 +10,6 @@ from rooflines.profiler.external_trace import run_of_trace
 from rooflines.profiler.trace.reader import parse_trace
 from tests.traces import add, kernel, launch, mm, op, trace
 
-pytestmark = pytest.mark.unit
-
 H100 = {"id": 0, "name": "NVIDIA H100 80GB HBM3", "totalGlobalMem": 85018279936, "computeMajor": 9, "computeMinor": 0, "numSms": 132}
 
 MI300X = {

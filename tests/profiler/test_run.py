@@ -15,8 +15,6 @@ from rooflines.profiler.samplers.fields import Counter, DeviceSample
 from rooflines.profiler.samplers.journal import Entry, write_entry
 from tests.samples import ceilings
 
-pytestmark = pytest.mark.unit
-
 FACTS = RunFile(
     status="complete",
     created="2026-11-20T10:55:00+00:00",

@@ -20,8 +20,6 @@ from rooflines.roofline.attribution.attribute import attribute
 from rooflines.roofline.formulas import Work
 from tests.traces import kernel, launch, mm, op, span, trace
 
-pytestmark = pytest.mark.unit
-
 NUMBERS = st.integers(0, 2**63 - 1)
 DECLARED = st.builds(
     DeclaredWork, st.text(min_size=1), NUMBERS, NUMBERS, NUMBERS, NUMBERS, st.none() | st.sampled_from(PRECISIONS)

@@ -19,8 +19,6 @@ from rooflines.roofline.step.times import per_step
 from tests.samples import ceilings
 from tests.traces import add, mm, op, span
 
-pytestmark = pytest.mark.unit
-
 FACTS = RunFile(
     status="complete",
     workload=Workload(name="net", mode="training", batch_size=8),

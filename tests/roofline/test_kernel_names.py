@@ -8,8 +8,6 @@ from hypothesis import strategies as st
 
 from rooflines.roofline.kernel_names import short_kernel
 
-pytestmark = pytest.mark.unit
-
 NATIVE = "void at::native::"
 FAMILIES = {
     # products

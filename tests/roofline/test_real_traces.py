@@ -15,8 +15,6 @@ from rooflines.profiler.trace.reader import read_trace
 from rooflines.roofline.attribution.attribute import attribute
 from rooflines.roofline.step.partition import whole_trace
 
-pytestmark = pytest.mark.unit
-
 RESNET = "resnet50_v100_training_2021_schema"
 
 DATA = Path(__file__).parent.parent / "data" / "traces"

@@ -9,8 +9,6 @@ from rooflines.roofline.analysis import Basis
 from rooflines.roofline.verdict import verdict
 from tests.samples import analysis as sample
 
-pytestmark = pytest.mark.unit
-
 
 def said(breakdown, categories=None, **more):
     """The verdict on a step of a device with these classes, without its speed and findings."""

@@ -17,12 +17,11 @@ import pytest
 from rich.console import Console
 
 import rooflines
-from rooflines.reports.html import render
-from rooflines.reports.terminal import print_analysis
+from rooflines.reports.render.html import render
+from rooflines.reports.render.terminal import print_page
+from rooflines.reports.views import run as view
 from rooflines.roofline.analysis import PARTS, Analysis
 from rooflines.roofline.verdict import plural
-
-pytestmark = pytest.mark.unit
 
 DATA = Path(__file__).parent.parent / "data" / "traces"
 TRACES = sorted(DATA.rglob("*.json.gz"))
@@ -53,15 +52,15 @@ def analysis_of(path: Path) -> Analysis:
 @functools.cache
 def terminal_of(path: Path) -> str:
     file = io.StringIO()
-    print_analysis(analysis_of(path), Console(file=file, width=100))
+    print_page(view.page(analysis_of(path)), Console(file=file, width=100))
     return file.getvalue()
 
 
 @functools.cache
 def page_of(path: Path) -> str:
     """The HTML page without scripts and styles, and without the section that explains the words."""
-    with mock.patch("rooflines.reports.html.chart_data", return_value={}):  # placing the names of points takes long
-        text = re.sub(r"<(script|style)\b.*?</\1>", "", render(analysis_of(path)), flags=re.DOTALL)
+    with mock.patch("rooflines.reports.render.html.chart_data", return_value={}):  # placing the names of points takes long
+        text = re.sub(r"<(script|style)\b.*?</\1>", "", render(view.page(analysis_of(path))), flags=re.DOTALL)
     return re.sub(r'<section id="method".*?</section>', "", text, flags=re.DOTALL)
 
 
@@ -196,7 +195,7 @@ def bars(path: Path) -> list[tuple[str, dict[str, float]]]:
     parts = "\n".join(paragraph(terminal, "Time per step by part", "Time in the trace by part"))
     found = [
         ("terminal, bounds", re.findall(rf"([a-z]+) {SHARE}", legend)),
-        ("terminal, parts", re.findall(rf"^\s*([a-z ]+?) +{SHARE}", parts, re.MULTILINE)),
+        ("terminal, parts", [(name, number) for number, name in re.findall(r"^\s*(<?[\d.]+)  ([a-z ]+?)  ", parts, re.MULTILINE)]),
     ]
     for label, drawn in re.findall(r'class="stack" role="img" aria-label="([^:"]*): ([^"]*)"', page):
         found.append((f"page, {label}", re.findall(rf"([a-z ]+) {SHARE}", unescape(drawn))))

@@ -10,14 +10,13 @@ from rich.console import Console
 
 from rooflines.profiler.external_trace import run_of_trace
 from rooflines.profiler.trace.records import Trace
-from rooflines.reports.html import render
-from rooflines.reports.rows import table_rows, table_time, table_title
-from rooflines.reports.terminal import print_analysis
+from rooflines.reports.render.html import render
+from rooflines.reports.render.terminal import print_page
+from rooflines.reports.views import run as view
+from rooflines.reports.words.rows import table_rows, table_time, table_title
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.analyze import analyze
 from tests.traces import add, allocation, kernel, launch, op, span, trace
-
-pytestmark = pytest.mark.unit
 
 FILL = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, at::detail::Array<char*, 1> >(int)"
 
@@ -29,7 +28,7 @@ def analysed(*events) -> Analysis:
 
 def shown(analysis: Analysis) -> str:
     file = io.StringIO()
-    print_analysis(analysis, Console(file=file, width=100))
+    print_page(view.page(analysis), Console(file=file, width=100))
     return " ".join(file.getvalue().split())
 
 
@@ -60,7 +59,7 @@ def test_without_shapes_the_verdict_says_so_first_and_nothing_is_guessed():
         ("aten::cat", 300, "unmodelled"), ("aten::mm", 300, "unmodelled"),
     ]  # fmt: skip
     assert all(one.row.kernels for one in rows)
-    assert "GEMM fp32 128x64 (cuBLAS)" in render(found)
+    assert "GEMM fp32 128x64 (cuBLAS)" in render(view.page(found))
 
 
 def test_a_trace_of_the_device_alone_is_reported_by_kernel():
@@ -73,7 +72,7 @@ def test_a_trace_of_the_device_alone_is_reported_by_kernel():
     assert "GEMM fp32 128x64 (cuBLAS)" in text
     assert "element-wise fill (vectorized x4)" in text
     assert "this run has no trace" not in text
-    assert "this run has no trace" not in render(found)
+    assert "this run has no trace" not in render(view.page(found))
 
 
 def test_a_trace_with_shapes_says_nothing_of_them():

@@ -7,8 +7,6 @@ import pytest
 from rooflines.studies.backends import LOADER_BATCHES, BackendsOptions, _jobs
 from rooflines.studies.records import LoaderJob
 
-pytestmark = pytest.mark.unit
-
 
 @pytest.mark.parametrize(
     ("batch_size", "samples", "batches"),

@@ -12,8 +12,6 @@ from rooflines.studies.operator_bounds import bounded
 from rooflines.studies.other_programs import OtherProgramsMeter, shared_machine
 from tests.studies.samples import CEILINGS, SOURCE, operator, result, study, through_loader
 
-pytestmark = pytest.mark.unit
-
 
 def test_the_papers_numbers_are_as_printed():
     paper = papers.backends()

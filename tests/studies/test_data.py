@@ -10,7 +10,6 @@ import pytest
 from rooflines.errors import DataError
 from rooflines.studies import data, session
 
-pytestmark = pytest.mark.unit
 needs_digits = pytest.mark.skipif(importlib.util.find_spec("sklearn") is None, reason="scikit-learn is not installed")
 
 

@@ -11,8 +11,6 @@ from rooflines.studies.from_scratch_findings import GRADIENTS, MATRIX, RELU, SOF
 from rooflines.studies.operator_bounds import bounded
 from tests.studies.samples import CEILINGS, MEMORY, SIZES, from_scratch, library_result, operator
 
-pytestmark = pytest.mark.unit
-
 OPERATORS = bounded(
     (
         operator("matrix product", "dense1", time_s=6e-3, size=20_000_000),

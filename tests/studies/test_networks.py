@@ -11,8 +11,6 @@ import pytest
 from rooflines.errors import UsageError
 from rooflines.studies import networks
 
-pytestmark = pytest.mark.unit
-
 
 def test_a_simulated_gpu_is_none():
     """The network itself runs in the simulator, for its tests; a study would publish the simulator's times."""

@@ -13,7 +13,7 @@ from rooflines.profiler.trace.url import is_url, shown, shown_reason
 
 _SUFFIXES = (".json", ".json.gz", ".json.zst")
 # What we write ourselves, perhaps beside the traces.
-_OURS = frozenset({"run.json", "analysis.json", "ranks.json", "monitor.json", "python_memory.json"})
+_OURS = frozenset({"run.json", "analysis.json", "ranks.json", "report.json", "monitor.json", "python_memory.json"})
 _NUMBER = re.compile(r"(\d+)")
 
 

@@ -18,7 +18,6 @@ from rooflines.kernels.networks.cnn_numba_work import work as numba_work
 from rooflines.kernels.networks.cnn_torch import TorchCnn
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize("count", [1, 5])
 def test_shapes_are_those_of_torchs_layers(count):
     values, found = torch.zeros(count, *cnn.IMAGE), {"image": (count, *cnn.IMAGE)}
@@ -28,7 +27,6 @@ def test_shapes_are_those_of_torchs_layers(count):
     assert cnn.shapes(count) == {name: found[name] for name in cnn.OUTPUTS}
 
 
-@pytest.mark.unit
 def test_initial_parameters_are_those_of_he():
     parameters = cnn.initial_parameters(3)
     assert {name: value.shape for name, value in parameters.items()} == cnn.PARAMETERS
@@ -42,7 +40,6 @@ def test_initial_parameters_are_those_of_he():
     assert not (parameters["dense1.weight"] == other["dense1.weight"]).any()
 
 
-@pytest.mark.unit
 def test_work_of_the_convolutions_by_hand():
     work = {(part.name, part.layer): part for part in cnn.work(512)}
     # [512, 8, 26, 26] outputs of 9 taps, one bias each
@@ -84,7 +81,6 @@ def test_work_is_what_rooflines_counts_for_torchs_step(count):
     assert work[-1].bytes < rows[rows.phase == "optimizer"].bytes.sum()
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize("threads", [1, 2, 64])
 @pytest.mark.parametrize("count", [1, 512])
 def test_fused_operators_do_the_same_work_with_less_traffic(count, threads):
@@ -96,7 +92,6 @@ def test_fused_operators_do_the_same_work_with_less_traffic(count, threads):
     assert all(part.executed_flops is None or part.executed_flops <= part.flops for part in parts[:-1])
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize("threads", [1, 2, 64])
 def test_the_update_declares_the_sums_of_all_threads(threads):
     network = NumbaCpu(threads=threads)
@@ -112,7 +107,6 @@ def test_the_update_declares_the_sums_of_all_threads(threads):
     assert update.executed_flops == plain.flops + (threads - 1) * total // 4
 
 
-@pytest.mark.unit
 def test_executed_flops_are_those_of_the_outputs_that_matter():
     by_layer = {(part.layer, part.phase): part for part in numba_work(2, 1)}
     # of 11 x 11 outputs 10 x 10 lie in a window: 2 * 72 + 1 FLOPs each, and 1 + 4 for each of 5 x 5 maxima
@@ -123,7 +117,6 @@ def test_executed_flops_are_those_of_the_outputs_that_matter():
     assert by_layer["conv2", "backward"].executed_flops == 2 * 16 * 25 * (4 * 72 + 1)
 
 
-@pytest.mark.unit
 def test_fused_adds_up_flops_and_takes_its_own_bytes():
     first = Operator(name="a", layer="x", phase="forward", matrix_flops=10, other_flops=1, bytes_read=100, bytes_written=50)
     second = Operator(name="b", layer="x", phase="forward", other_flops=5, bytes_read=50, bytes_written=50)
@@ -131,7 +124,6 @@ def test_fused_adds_up_flops_and_takes_its_own_bytes():
     assert (both.flops, both.matrix_flops, both.bytes, both.executed_flops) == (16, 10, 150, None)
 
 
-@pytest.mark.unit
 def test_fastest_takes_the_least_of_each_column():
     work = cnn.work(1)[:2]
     times = fastest(work, [[3.0, 1.0], [2.0, 4.0]])

@@ -117,7 +117,6 @@ def test_losses_of_a_hundred_steps_agree(backend, hundred):
     assert (network.predict(x) == y).mean() > 0.95
 
 
-@pytest.mark.slow
 def test_compiled_torch_computes_the_same(hundred):
     parameters, batches, _ = hundred
     same = [batch for batch in batches if len(batch[1]) == 24]  # another size is compiled anew
@@ -192,7 +191,6 @@ def test_only_a_device_of_its_own_has_memory(backend, networks):
     assert memory is None if "cpu" in backend else memory > 0
 
 
-@pytest.mark.unit
 def test_a_device_that_is_not_there_is_said():
     with pytest.raises(DeviceError, match="unknown device 'abacus'"):
         TorchCnn("abacus")

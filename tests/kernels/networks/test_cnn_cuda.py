@@ -57,14 +57,12 @@ def simulated():
     return json.loads(found.stdout)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_in_the_simulator(case):
     """The results, and that no thread reads or writes what another one may be writing."""
     assert simulated()[case] == "ok"
 
 
-@pytest.mark.slow
 def test_the_watch_sees_what_a_wrong_kernel_does():
     faults = " / ".join(simulated()["wrong"])
     for words in (
@@ -77,7 +75,6 @@ def test_the_watch_sees_what_a_wrong_kernel_does():
         assert words in faults
 
 
-@pytest.mark.slow
 def test_says_why_it_cannot_run():
     for simulate, words in (("1", "NUMBA_ENABLE_CUDASIM is set"), ("0", "")):
         code = "from rooflines.kernels.networks.cnn_numba_cuda import unusable; print(unusable())"
@@ -103,7 +100,6 @@ def test_the_times_of_a_simulator_are_refused():
     assert "times of a simulated GPU are not meaningful" in found.stderr
 
 
-@pytest.mark.unit
 def test_resident_data_is_cut_without_copying():
     flat = object()
     data = network.Resident(flat, 3, (10, 1, 28, 28))
@@ -118,7 +114,6 @@ def test_resident_data_is_cut_without_copying():
 # --- the work and how it is divided ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize("batch", [1, 512, 513])
 def test_launches_declare_the_work_of_the_network(batch):
     """Whatever is fused into one launch: the FLOPs are those of the operators one by one, and the traffic is less."""
@@ -130,7 +125,6 @@ def test_launches_declare_the_work_of_the_network(batch):
     assert len(mine) == 13
 
 
-@pytest.mark.unit
 def test_the_table_in_the_documentation_is_that_of_the_launches():
     rows = re.findall(r"^\| `(\w.*?)` \| .* \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", DOCUMENT.read_text(), re.MULTILINE)
     expected = [
@@ -140,7 +134,6 @@ def test_the_table_in_the_documentation_is_that_of_the_launches():
     assert rows == expected
 
 
-@pytest.mark.unit
 def test_executed_flops_are_those_of_the_kernels():
     batch, work = 7, declared(7)
     # 5 x 5 windows of 4 outputs out of 11 x 11; 72 FMAs each, and bias, maximum and ReLU
@@ -153,7 +146,6 @@ def test_executed_flops_are_those_of_the_kernels():
     assert all(one.executed_flops is None or one.executed_flops < 1.4 * one.flops for name, one in work.items() if name != "update")
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize("samples", [1, 63, 64, 65, 255, 256, 257, 512, 1000, 4096, 100_000])
 def test_every_sample_has_its_row_of_partial_sums(samples):
     convolved, _, split, _, lost = counts = ends.row_counts(samples)
@@ -165,7 +157,6 @@ def test_every_sample_has_its_row_of_partial_sums(samples):
     assert lost == min(math.ceil(samples / ends.LOSS_THREADS), ends.LOSS_ROWS)
 
 
-@pytest.mark.unit
 def test_update_covers_every_parameter_once():
     sizes = [80, 1168, 51_328, 1290, 1]
     layout = ends.layout([ends.Region(size, most) for size, most in zip(sizes, ends.MOST_ROWS, strict=True)])
@@ -206,7 +197,6 @@ def ptx(name, capability):
         raise
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("capability", CAPABILITIES)
 @pytest.mark.parametrize("name", KERNELS)
 def test_arrays_of_a_thread_are_registers(name, capability):
@@ -220,7 +210,6 @@ def test_arrays_of_a_thread_are_registers(name, capability):
     assert sum(shared) <= 48 << 10
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("capability", CAPABILITIES)
 @pytest.mark.parametrize(
     ("name", "fmas", "reads"),
@@ -241,7 +230,6 @@ def test_inner_loop_is_register_blocked(name, capability, fmas, reads):
     assert any(multiplied and multiplied % fmas == 0 and loaded <= reads * multiplied // fmas for multiplied, loaded in ratios), ratios
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("capability", CAPABILITIES)
 @pytest.mark.parametrize("name", KERNELS)
 def test_registers_suffice_for_two_blocks(tmp_path, name, capability):
@@ -295,7 +283,6 @@ def decided(count, seed=0):
     return x[best], generator.integers(0, cnn.CLASSES, count)
 
 
-@pytest.mark.slow
 def test_decided_samples_have_the_same_gradients_in_both_precisions():
     """What the comparison on a GPU rests on: with these samples float32 itself is not the difference."""
     x, y = decided(40)

@@ -44,7 +44,6 @@ def assembly(name):
     return text.partition(".Lfunc_end0")[0]
 
 
-@pytest.mark.unit
 @avx512
 @pytest.mark.parametrize("name", KERNELS)
 def test_assembly_is_vector_fma_on_registers(name):
@@ -118,7 +117,6 @@ def test_any_number_of_threads_shares_any_batch(threads, count, trained):
     assert other.predict(x[:count]).tolist() == network.predict(x[:count]).tolist()
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize("count", [0, 1, 8, 9, 512, 513])
 @pytest.mark.parametrize("parts", [1, 2, 3, 64])
 def test_parts_cover_a_batch_in_whole_units(count, parts):
@@ -138,7 +136,6 @@ def test_unused_columns_stay_zero(trained):
     assert not padded[:, cnn.CLASSES :].any()
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not X86 or "avx2" not in detect.isa(), reason="needs a CPU that runs AVX2")
 @pytest.mark.parametrize(("cpu", "features", "lanes"), [("haswell", "+avx,+avx2,+fma", 8), ("x86-64", "+sse2", 4)])
 def test_narrower_registers_compute_the_same(cpu, features, lanes, tmp_path):

@@ -10,7 +10,6 @@ from rooflines.errors import DeviceError
 from rooflines.kernels.networks.perceptron import Perceptron, initial_parameters
 from rooflines.kernels.networks.perceptron_library import library
 
-pytestmark = pytest.mark.unit
 NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU")
 HOSTS = ("numpy", "torch-cpu")
 

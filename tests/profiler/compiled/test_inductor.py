@@ -34,7 +34,6 @@ from rooflines.profiler.trace.stored_call import StoredCall
 from rooflines.roofline.formulas.costs import MEAN_AND_VARIANCE, SOFTMAX
 from rooflines.roofline.formulas.graph import count_kernel, count_node
 
-slow = pytest.mark.slow
 R, C = 64, 48
 N = R * C
 
@@ -82,7 +81,6 @@ def tensor(*shape, dtype=torch.float32):
 # --- bytes and FLOPs of one kernel -------------------------------------------------------------------------------------------------
 
 
-@slow
 def test_a_chain_is_one_kernel_that_moves_only_its_ends():
     code, _ = compile_and_run(lambda a, b: (torch.relu(a) + b) * 2, tensor(R, C), tensor(R, C))
     work = only(code)
@@ -90,7 +88,6 @@ def test_a_chain_is_one_kernel_that_moves_only_its_ends():
     assert (work.bytes_read, work.bytes_written) == (2 * 4 * N, 4 * N)
 
 
-@slow
 def test_what_broadcasts_is_read_once_and_slices_are_read_in_part():
     code, _ = compile_and_run(lambda a, b: a[:, : C // 2] * 2 + b, tensor(R, C), tensor(C // 2))
     work = only(code)
@@ -98,7 +95,6 @@ def test_what_broadcasts_is_read_once_and_slices_are_read_in_part():
     assert (work.bytes_read, work.bytes_written) == (4 * N // 2 + 4 * C // 2, 4 * N // 2)
 
 
-@slow
 def test_loops_over_the_same_memory_read_it_once_and_keep_their_rows_to_themselves():
     # softmax is three loops over each row here; the input is read once, maxima and sums stay inside
     code, _ = compile_and_run(lambda a: torch.softmax(torch.relu(a), -1), tensor(R, C))
@@ -107,7 +103,6 @@ def test_loops_over_the_same_memory_read_it_once_and_keep_their_rows_to_themselv
     assert (work.bytes_read, work.bytes_written) == (4 * N, 4 * N)
 
 
-@slow
 def test_changes_in_place_read_and_write():
     def step(moving, new):
         moving.mul_(0.9).add_(new)
@@ -119,7 +114,6 @@ def test_changes_in_place_read_and_write():
     assert (work.bytes_read, work.bytes_written) == (2 * 4 * N, 2 * 4 * N)
 
 
-@slow
 def test_a_gather_reads_the_rows_it_selects():
     table, indices = tensor(1000, C), torch.arange(R) * 3
     code, _ = compile_and_run(lambda t, i: F.embedding(i, t) * 2, table, indices)
@@ -128,7 +122,6 @@ def test_a_gather_reads_the_rows_it_selects():
     assert (work.bytes_read, work.bytes_written) == (4 * N + 8 * R, 4 * N)
 
 
-@slow
 def test_dtypes_are_the_real_ones():
     code, _ = compile_and_run(lambda a, b: (a + 1, b.float() * 2, a > 0), tensor(R, C, dtype=torch.bfloat16), tensor(R, C).half())
     work = only(code)
@@ -137,7 +130,6 @@ def test_dtypes_are_the_real_ones():
     assert work.other_flops == 3 * N
 
 
-@slow
 def test_joined_tensors_are_written_where_they_belong():
     code, _ = compile_and_run(lambda a, b: torch.cat([torch.relu(a), b * 2], 1), tensor(R, C), tensor(R, C))
     works = generated(code)
@@ -146,7 +138,6 @@ def test_joined_tensors_are_written_where_they_belong():
     assert sum(work.bytes_written for work in works) == 2 * 4 * N
 
 
-@slow
 def test_what_is_added_to_rows_is_read_and_written_there_alone():
     def add(values, rows):
         return torch.zeros(1000, C).index_add(0, rows, values)
@@ -157,7 +148,6 @@ def test_what_is_added_to_rows_is_read_and_written_there_alone():
     assert (work.bytes_read, work.bytes_written) == (4 * N + 8 * R, 4 * 1000 * C)
 
 
-@slow
 @pytest.mark.parametrize(("number", "flops", "outside"), [(1, N, []), (2, 0, ["aten::scatter_reduce_"])])
 def test_what_several_threads_leave_to_an_operator_is_not_counted_in_a_kernel(number, flops, outside):
     def add(values, places):
@@ -170,7 +160,6 @@ def test_what_several_threads_leave_to_an_operator_is_not_counted_in_a_kernel(nu
     assert [kernel.name for kernel in graph.kernels if kernel.extern] == outside
 
 
-@slow
 def test_what_prepares_a_convolution_is_a_copy():
     convolution = nn.Conv2d(4, 8, 3)
     image = tensor(2, 4, 10, 10)
@@ -222,7 +211,6 @@ def block():
     return code, flops
 
 
-@slow
 def test_every_operator_of_a_graph_is_counted_once_in_one_of_its_calls(block):
     code, flops = block
     assert len(code.graphs) == 2
@@ -232,7 +220,6 @@ def test_every_operator_of_a_graph_is_counted_once_in_one_of_its_calls(block):
         assert sum(work.flops for work in (*kernels, *outside)) == total
 
 
-@slow
 def test_a_statistic_is_counted_where_its_input_is_read(block):
     code, _ = block
     forward = next(graph for graph in code.graphs if not graph.backward)
@@ -244,7 +231,6 @@ def test_a_statistic_is_counted_where_its_input_is_read(block):
     assert any(access.elements == images for access in kernel.reads)
 
 
-@slow
 def test_forward_and_backward_share_a_region(block):
     code, _ = block
     assert [(graph.region, graph.backward) for graph in code.graphs] == [("0/0", False), ("0/0", True)]
@@ -252,7 +238,6 @@ def test_forward_and_backward_share_a_region(block):
     assert all(re.match(r"graph_\d+_cpp_fused_", name) for name in names)
 
 
-@slow
 def test_calls_name_their_modules(block):
     code, _ = block
     forward, backward = code.graphs
@@ -263,7 +248,6 @@ def test_calls_name_their_modules(block):
     assert {"first": "Sequential", "first.1": "BatchNorm2d", "head": "Linear", "norm": "LayerNorm"}.items() <= forward.modules.items()
 
 
-@slow
 def test_the_file_keeps_it_all(block, tmp_path):
     code, _ = block
     assert write_compiled(code, tmp_path) == COMPILED_FILE
@@ -273,7 +257,6 @@ def test_the_file_keeps_it_all(block, tmp_path):
 # --- the watch -----------------------------------------------------------------------------------------------------------------------
 
 
-@slow
 def test_sizes_that_vary_are_not_guessed():
     code, _ = compile_and_run(lambda a: torch.relu(a) * 2, tensor(R, C), dynamic=True)
     (kernel,) = code.graphs[0].kernels
@@ -281,7 +264,6 @@ def test_sizes_that_vary_are_not_guessed():
     assert kernel.nodes == ()
 
 
-@slow
 def test_the_configuration_is_as_before_and_hooks_of_others_are_called():
     seen = []
 
@@ -297,7 +279,6 @@ def test_the_configuration_is_as_before_and_hooks_of_others_are_called():
     assert seen == [1]
 
 
-@slow
 def test_code_that_cannot_be_read_is_compiled_all_the_same(monkeypatch):
     def refuse(reader):
         raise AttributeError("no such thing")
@@ -311,7 +292,6 @@ def test_code_that_cannot_be_read_is_compiled_all_the_same(monkeypatch):
     assert watch.code().problems == ("a compiled graph could not be read (AttributeError: no such thing)",)
 
 
-@slow
 def test_it_begins_when_inductor_is_loaded_and_loads_nothing_itself():
     script = """
         import sys
@@ -331,7 +311,6 @@ def test_it_begins_when_inductor_is_loaded_and_loads_nothing_itself():
     assert "_WhenImported" not in done.stdout
 
 
-@pytest.mark.unit
 def test_a_watch_that_saw_nothing_has_nothing():
     with InductorWatch() as watch:
         pass
@@ -339,7 +318,6 @@ def test_a_watch_that_saw_nothing_has_nothing():
     assert not any(isinstance(finder, inductor._WhenImported) for finder in sys.meta_path)
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize(
     ("source", "path"),
     [
@@ -351,7 +329,6 @@ def test_paths_are_those_of_named_modules(source, path):
     assert inductor_graph._path(source) == path
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize(
     ("ids", "names", "prefix"),
     [
@@ -366,7 +343,6 @@ def test_the_place_of_compiled_code_is_told_by_one_of_its_modules(ids, names, pr
 # --- the file ------------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.unit
 def test_what_is_stored_comes_back(tmp_path):
     signature = Signature("aten::where", (TensorArg((2, 3), "float32", (3, 1)), float("-inf"), None, MISSING, (1, True), "none"))
     node = StoredCall.of(signature, (TensorArg((2, 3), "bool", (3, 1)),))
@@ -383,7 +359,6 @@ def test_what_is_stored_comes_back(tmp_path):
     assert found.nodes[0].results == (TensorArg((2, 3), "bool", (3, 1)),)
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize("text", ["", "{", '{"graphs": [{"region": 3}]}', '{"schema": "rooflines.compiled/0"}'])
 def test_a_file_that_cannot_be_read_says_so(tmp_path, text):
     path = tmp_path / COMPILED_FILE
@@ -392,13 +367,11 @@ def test_a_file_that_cannot_be_read_says_so(tmp_path, text):
         read_compiled(path)
 
 
-@pytest.mark.unit
 def test_a_file_that_has_gone_says_so(tmp_path):
     with pytest.raises(RunError, match="cannot be read"):
         read_compiled(tmp_path / COMPILED_FILE)
 
 
-@pytest.mark.unit
 def test_records_are_frozen():
     with pytest.raises(AttributeError):
         msgspec.structs.replace(Kernel(name="k")).name = "other"

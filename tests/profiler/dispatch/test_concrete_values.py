@@ -13,8 +13,6 @@ from rooflines.profiler.dispatch.concrete_values import Building
 from rooflines.profiler.dispatch.fakes import fake_tensors, needs_data
 from rooflines.profiler.dispatch.recorder import record
 
-pytestmark = pytest.mark.unit
-
 DATA = torch.rand(4)
 
 

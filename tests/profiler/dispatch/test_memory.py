@@ -18,7 +18,6 @@ from rooflines.profiler.dispatch.memory import record_with_memory
 from rooflines.profiler.records import MemoryAtPeak
 from tests.allocations import CUDA, NUMBER, TENSOR, allocations
 
-unit, slow = pytest.mark.unit, pytest.mark.slow
 ONES_AND_LOSS = 4 + 4
 
 
@@ -48,7 +47,6 @@ WEIGHT, BATCH = 4 * 8 * 4, 4 * 3 * 8
 # --- inference ---------------------------------------------------------------------------------------------------------------------
 
 
-@unit
 def test_a_layer_holds_what_it_reads_and_what_it_writes():
     model = nn.Sequential(linear(8, 4), nn.ReLU(), linear(4, 2))
     x = torch.rand(3, 8)
@@ -60,14 +58,12 @@ def test_a_layer_holds_what_it_reads_and_what_it_writes():
     assert memory.device == "cpu"
 
 
-@unit
 def test_buffers_are_parameters():
     model = nn.BatchNorm1d(4).eval()  # weight, bias, mean, variance; the number of batches, int64
     with torch.no_grad():
         assert held(followed(lambda: model(torch.rand(3, 4))))["parameters"] == 4 * 4 * 4 + 8
 
 
-@unit
 def test_views_and_operators_in_place_allocate_nothing():
     def step():
         torch.zeros(100).add_(1).relu_().view(10, 10).t()[2:].fill_(3)
@@ -77,7 +73,6 @@ def test_views_and_operators_in_place_allocate_nothing():
     assert memory.operator == "aten::zeros"
 
 
-@unit
 @pytest.mark.parametrize("real", [False, True], ids=["fake", "real"])
 def test_what_is_freed_makes_room(real):
     x = torch.rand(100)
@@ -93,7 +88,6 @@ def test_what_is_freed_makes_room(real):
     assert held(followed(together, real)) == {"inputs": 400, "activations": 800}
 
 
-@unit
 @pytest.mark.parametrize("real", [False, True], ids=["fake", "real"])
 def test_a_storage_that_is_resized_is_followed(real):
     def step():
@@ -105,7 +99,6 @@ def test_a_storage_that_is_resized_is_followed(real):
     assert memory.operator == "aten::resize_"
 
 
-@unit
 def test_a_shared_storage_counts_once_and_whole():
     flat = torch.zeros(64)
     model = nn.Sequential(linear(), linear())
@@ -115,7 +108,6 @@ def test_a_shared_storage_counts_once_and_whole():
         assert held(followed(lambda: model[1](torch.rand(3, 8)) + model[0](torch.rand(3, 8))))["parameters"] == 4 * 64
 
 
-@unit
 def test_a_parameter_that_nothing_reads_is_held_all_the_same():
     model = nn.ModuleDict({"used": linear(), "unused": linear(100, 100)})
     model.forward = lambda x: model["used"](x)
@@ -123,18 +115,15 @@ def test_a_parameter_that_nothing_reads_is_held_all_the_same():
         assert held(followed(lambda: model(torch.rand(3, 8))))["parameters"] == WEIGHT + 4 * 100 * 100
 
 
-@unit
 def test_tensors_made_of_python_numbers_are_new():
     assert held(followed(lambda: torch.tensor([1.0, 2.0]) + 1)) == {"activations": 16}
 
 
-@unit
 def test_a_step_without_tensors_holds_nothing():
     memory = followed(lambda: None)
     assert (memory.peak_bytes, memory.device, place(memory)) == (0, "cpu", ("", "", ""))
 
 
-@unit
 def test_a_step_that_allocates_nothing_holds_what_it_was_given():
     x = torch.rand(100)
     memory = followed(lambda: x.view(10, 10))
@@ -154,7 +143,6 @@ def training(model, x, optimizer):
     return step
 
 
-@unit
 def test_the_first_step_makes_the_optimizers_state():
     model = linear()
     memory = followed(training(model, torch.rand(3, 8), torch.optim.SGD(model.parameters(), momentum=0.9)))
@@ -162,7 +150,6 @@ def test_the_first_step_makes_the_optimizers_state():
     assert place(memory) == ("aten::clone", "", "optimizer")
 
 
-@unit
 def test_later_steps_start_with_it():
     model = linear()
     memory = followed(training(model, torch.rand(3, 8), torch.optim.SGD(model.parameters(), momentum=0.9)), before=1)
@@ -172,7 +159,6 @@ def test_later_steps_start_with_it():
     assert place(memory) == ("aten::mm", "", "backward")
 
 
-@unit
 def test_adam_has_two_moments_and_a_step_count():
     model = linear()
     memory = followed(training(model, torch.rand(3, 8), torch.optim.Adam(model.parameters())), before=1)
@@ -181,7 +167,6 @@ def test_adam_has_two_moments_and_a_step_count():
     assert memory.at_peak.workspace == 2 * WEIGHT  # sqrt(v), and that over its bias correction
 
 
-@unit
 @pytest.mark.parametrize("depth", [2, 3, 7])
 def test_activations_are_kept_for_the_backward(depth):
     x = nn.Parameter(torch.rand(100))
@@ -199,13 +184,11 @@ def test_activations_are_kept_for_the_backward(depth):
         assert held(followed(chain)) == {"parameters": 400, "activations": 800}
 
 
-@unit
 def test_gradients_of_inputs_are_gradients():
     x = torch.rand(100, requires_grad=True)
     assert held(followed(lambda: x.exp().sum().backward())) == {"inputs": 400, "activations": 400 + ONES_AND_LOSS, "gradients": 400}
 
 
-@unit
 @pytest.mark.parametrize("real", [False, True], ids=["fake", "real"])
 def test_gradients_from_before_are_added_to(real):
     model, x = linear(), torch.rand(3, 8)
@@ -216,7 +199,6 @@ def test_gradients_from_before_are_added_to(real):
     }  # fmt: skip
 
 
-@unit
 @pytest.mark.parametrize("real", [False, True], ids=["fake", "real"])
 def test_gradients_from_before_are_held_until_they_are_given_up(real):
     model, x = linear(8, 100), torch.rand(3, 8)
@@ -234,7 +216,6 @@ def test_gradients_from_before_are_held_until_they_are_given_up(real):
     assert place(memory) == ("aten::exp", "", "forward")
 
 
-@unit
 def test_gradients_that_meet_are_added_in_place():
     x = nn.Parameter(torch.rand(100))
 
@@ -249,7 +230,6 @@ def test_gradients_that_meet_are_added_in_place():
     assert held(memory) == {"parameters": 400, "activations": 400 + ONES_AND_LOSS, "workspace": 1200}
 
 
-@unit
 def test_recomputed_activations_are_activations():
     model = nn.Sequential(*(nn.Sequential(nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 64), nn.GELU()) for _ in range(4)))
     x = torch.rand(2048, 64)
@@ -270,7 +250,6 @@ def test_recomputed_activations_are_activations():
     assert place(memory) == ("aten::gelu_backward", "Sequential-2.3", "backward")
 
 
-@unit
 def test_the_same_on_real_tensors():
     model = nn.Sequential(nn.Linear(16, 32), nn.BatchNorm1d(32), nn.GELU(), nn.Linear(32, 4))
     x = torch.rand(8, 16)
@@ -278,7 +257,6 @@ def test_the_same_on_real_tensors():
     assert followed(step) == followed(step, real=True)
 
 
-@unit
 def test_nothing_of_the_callers_is_touched():
     model = nn.Sequential(linear(), nn.BatchNorm1d(4))
     x = torch.rand(3, 8)
@@ -293,7 +271,6 @@ def test_nothing_of_the_callers_is_touched():
 # --- other tensors and devices -----------------------------------------------------------------------------------------------------
 
 
-@unit
 def test_a_gpus_allocator_rounds_to_512_bytes_and_the_host_is_apart():
     with fake_tensors() as mode, torch.no_grad():
         x = torch.empty(100, device="cuda")
@@ -304,7 +281,6 @@ def test_a_gpus_allocator_rounds_to_512_bytes_and_the_host_is_apart():
     assert held(memory) == {"inputs": 400, "activations": 400 + 516, "overhead": 112 + 112 + 508}
 
 
-@unit
 def test_a_wrapper_holds_what_it_wraps():
     def step():
         return TwoTensor(torch.zeros(100), torch.ones(100)) * 2
@@ -313,7 +289,6 @@ def test_a_wrapper_holds_what_it_wraps():
     assert held(memory) == {"activations": 2 * 800}
 
 
-@unit
 def test_a_sparse_gradient_is_its_indices_and_values():
     table, rows = nn.Embedding(1000, 4, sparse=True), torch.tensor([1, 5, 7])
     memory = followed(lambda: (table(rows) * 2).sum().backward(), real=True)
@@ -323,7 +298,6 @@ def test_a_sparse_gradient_is_its_indices_and_values():
     }  # fmt: skip
 
 
-@unit
 def test_what_only_a_library_knows_is_named():
     model, x = nn.LSTM(8, 8), torch.rand(3, 2, 8)
     assert followed(lambda: model(x)).unknown == ("aten::mkldnn_rnn_layer",)
@@ -335,7 +309,6 @@ def test_what_only_a_library_knows_is_named():
     assert memory.unknown == ("quantized::linear_dynamic_fp16",)
 
 
-@unit
 def test_count_tells_the_memory_only_where_asked():
     model, x = linear(), torch.rand(3, 8)
     assert rooflines.count(model, x).memory is None
@@ -345,7 +318,6 @@ def test_count_tells_the_memory_only_where_asked():
     assert found.operator_rows == rooflines.count(model, x, backward=True).operator_rows
 
 
-@unit
 def test_a_call_that_needs_data_has_its_memory_too():
     x = torch.arange(-50, 50).float()
     found = rooflines.count(lambda x: x[x > 0].exp(), x, memory=True)
@@ -423,7 +395,6 @@ def infer(model, x):
     model(x)
 
 
-@slow
 @pytest.mark.parametrize("mode", ["inference", *OPTIMIZERS])
 @pytest.mark.parametrize("workload", WORKLOADS)
 def test_the_peak_of_a_real_run_is_ours_and_the_workspace_of_one_operator(workload, mode):
@@ -446,7 +417,6 @@ def test_the_peak_of_a_real_run_is_ours_and_the_workspace_of_one_operator(worklo
         assert ours.peak_bytes <= real.peak(index) <= upper
 
 
-@slow
 @pytest.mark.parametrize("mode", OPTIMIZERS)
 def test_a_recording_on_real_tensors_knows_what_libraries_keep(mode):
     make = made("lstm", mode)
@@ -456,7 +426,6 @@ def test_a_recording_on_real_tensors_knows_what_libraries_keep(mode):
     assert [recording.memory.peak_bytes for recording in recordings] == [real.peak(index, [TENSOR]) for index in (0, 1)]
 
 
-@slow
 def test_the_oracle_sees_the_workspace_of_a_convolution():
     """The check above is one: there is workspace in these runs, and it is no tensor's."""
     make = made("resnet18", "inference")

@@ -17,8 +17,6 @@ from rooflines.profiler.dispatch.signatures import call_signature
 from rooflines.profiler.trace.calls import BACKWARD, FORWARD, OPTIMIZER
 from rooflines.profiler.trace.signature import MISSING, TensorArg
 
-pytestmark = pytest.mark.unit
-
 
 def names(recording, phase=None):
     found = Counter()

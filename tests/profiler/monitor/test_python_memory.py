@@ -46,7 +46,6 @@ def followed(*words, output="memory.json"):
 PYTHON = ["python", "-u", "-W", "error", "-Xdev", "--check-hash-based-pycs", "never"]
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize(
     ("command", "expected"),
     [
@@ -221,13 +220,11 @@ def test_a_place_that_cannot_be_written_is_no_affair_of_the_program(place):
     assert followed("script.py", output="absent/memory.json") == ((0, "done\n", ""), None)
 
 
-@pytest.mark.unit
 def test_following_an_allocation_costs_something():
     cost = allocation_cost()
     assert 0 < cost["object_s"] < cost["traced_object_s"]
 
 
-@pytest.mark.unit
 def test_the_bootstrap_imports_the_standard_library_only():
     code = f"import runpy, sys; runpy.run_path({BOOTSTRAP!r}); print(*{{name.partition('.')[0] for name in sys.modules}})"
     modules = set(subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True).stdout.split())

@@ -93,7 +93,6 @@ def observed(tmp_path_factory):
     return run, seen
 
 
-@pytest.mark.unit
 def test_warm_up_and_timed_steps_run_with_the_profiler_and_all_hooks_off(observed):
     _, seen = observed
     followed = [(False, True)]  # once more on fake tensors, when everything is measured
@@ -101,7 +100,6 @@ def test_warm_up_and_timed_steps_run_with_the_profiler_and_all_hooks_off(observe
     assert len({threads for _, _, threads in seen[:6]}) == 1, "a thread of ours ran beside the timed steps"
 
 
-@pytest.mark.unit
 def test_the_numbers_of_steps_are_those_asked_for(observed):
     steps = observed[0].facts.steps
     assert [len(steps.warmup_ns), len(steps.timed_ns), len(steps.traced_ns)] == [2, 4, 3]
@@ -111,7 +109,6 @@ def test_the_numbers_of_steps_are_those_asked_for(observed):
     assert steps.clock == "perf_counter"
 
 
-@pytest.mark.unit
 def test_the_memory_of_a_step_is_followed(observed):
     memory = observed[0].facts.step_memory
     # Three linear layers with bias, 8 to 8 features; a batch of two and, at the peak, the input and output of a layer.
@@ -119,7 +116,6 @@ def test_the_memory_of_a_step_is_followed(observed):
     assert (memory.device, memory.phase) == ("cpu", "forward")
 
 
-@pytest.mark.unit
 def test_a_step_of_the_users_own_is_not_called_again(tmp_path):
     seen = []
     workload = msgspec.structs.replace(WORKLOAD, source="step")
@@ -128,7 +124,6 @@ def test_a_step_of_the_users_own_is_not_called_again(tmp_path):
     assert run.facts.step_memory is None
 
 
-@pytest.mark.unit
 def test_the_trace_is_chrome_json_with_a_range_per_step(observed):
     run, _ = observed
     assert run.trace_path.name == "net.pt.trace.json.gz"
@@ -138,7 +133,6 @@ def test_the_trace_is_chrome_json_with_a_range_per_step(observed):
     assert all(event["args"]["Input Dims"][0] == [2, 8] for event in linears)
 
 
-@pytest.mark.unit
 def test_module_names_reach_the_trace(observed):
     one_step = ranges(observed[0], "nn.Module: ")
     counted = {name: one_step.count(name) // 3 for name in one_step}
@@ -153,7 +147,6 @@ def test_module_names_reach_the_trace(observed):
     }
 
 
-@pytest.mark.unit
 def test_nothing_is_left_on_and_the_run_is_complete(observed):
     run, _ = observed
     assert not profiler_is_on()
@@ -179,7 +172,6 @@ def test_samples_are_taken_beside_the_timed_pass(tmp_path):
 # --- warm-up -----------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.unit
 def test_without_numbers_the_step_times_decide(tmp_path):
     run = collect(forward, tmp_path / "run", WORKLOAD, CPU)
     steps = run.facts.steps
@@ -191,7 +183,6 @@ def test_without_numbers_the_step_times_decide(tmp_path):
 # --- the size of the trace ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize(("steps_that_fit", "traced"), [(0.1, 1), (2.5, 2), (100, 3)])
 def test_a_trace_that_would_be_too_large_gets_fewer_steps_and_a_note(tmp_path, monkeypatch, steps_that_fit, traced):
     first = collect(forward, tmp_path / "first", WORKLOAD, CPU, settings=Settings(steps=1, warmup=1))
@@ -219,7 +210,6 @@ def loop(directory, taken, workload=LOOP, **settings):
     return recording.run
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize(
     ("taken", "warmup", "timed", "traced", "kind", "note"),
     [
@@ -271,7 +261,6 @@ def test_after_any_number_of_steps_there_is_the_best_report_that_they_allow(tmp_
     assert not hooks_are_on()
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize(("taken", "stand_in"), [(3, 1), (4, 2), (5, 2), (7, 4)])
 def test_steps_of_a_warm_up_that_the_program_ends_stand_for_timed_ones(tmp_path, taken, stand_in):
     run = loop(tmp_path / "run", taken, steps=None, warmup=None)
@@ -281,7 +270,6 @@ def test_steps_of_a_warm_up_that_the_program_ends_stand_for_timed_ones(tmp_path,
     assert steps.rule == f"the program ended during warm-up; timed steps are its last {stand_in} step{'s' * (stand_in > 1)}"
 
 
-@pytest.mark.unit
 def test_when_warm_up_is_over_another_step_is_traced_and_the_one_behind_it_is_not_timed(tmp_path, monkeypatch):
     monkeypatch.setattr("rooflines.profiler.recording.warmup.SETTLE_LIMIT", 1e9)  # settled as soon as there are enough to compare
     marked = []
@@ -297,13 +285,11 @@ def test_when_warm_up_is_over_another_step_is_traced_and_the_one_behind_it_is_no
     assert len([event for event in events(recording.run) if event["name"] == "aten::linear"]) == 1, "the later one is kept"
 
 
-@pytest.mark.unit
 def test_a_loop_without_warm_up_is_timed_from_its_first_step_on(tmp_path):
     steps = loop(tmp_path / "run", 7, warmup=0).facts.steps
     assert (len(steps.warmup_ns), len(steps.timed_ns), len(steps.traced_ns), steps.traced) == (0, 2, 3, "steps")
 
 
-@pytest.mark.unit
 def test_what_lies_between_a_pause_and_the_resumption_is_in_no_step(tmp_path):
     """Four timed steps, an evaluation before the third: that one has lost its beginning and does not count."""
     with Recording(tmp_path / "run", LOOP, CPU, settings=Settings(steps=4, warmup=2)) as recording:
@@ -324,7 +310,6 @@ def test_what_lies_between_a_pause_and_the_resumption_is_in_no_step(tmp_path):
     assert recording.done
 
 
-@pytest.mark.unit
 def test_where_every_step_follows_an_evaluation_all_of_them_count(tmp_path):
     with Recording(tmp_path / "run", LOOP, CPU, settings=Settings(steps=3, warmup=2)) as recording:
         for _ in range(9):
@@ -337,7 +322,6 @@ def test_where_every_step_follows_an_evaluation_all_of_them_count(tmp_path):
     assert (len(steps.warmup_ns), len(steps.timed_ns), len(steps.traced_ns)) == (2, 3, 1)
 
 
-@pytest.mark.unit
 def test_a_program_may_change_its_directory_and_delete_ours(tmp_path, monkeypatch):
     import shutil
 
@@ -355,7 +339,6 @@ def test_a_program_may_change_its_directory_and_delete_ours(tmp_path, monkeypatc
     assert recording.run.trace_path.is_file()
 
 
-@pytest.mark.unit
 def test_a_process_that_is_killed_leaves_what_had_been_recorded(tmp_path):
     """The early trace is on disk as soon as there is one, and run.json names it."""
     with Recording(tmp_path / "run", LOOP, CPU, settings=Settings(steps=5, warmup=1)) as recording:
@@ -367,7 +350,6 @@ def test_a_process_that_is_killed_leaves_what_had_been_recorded(tmp_path):
         assert (tmp_path / "run" / facts.trace).is_file()
 
 
-@pytest.mark.unit
 def test_steps_of_another_kind_begin_the_recording_again(tmp_path):
     with Recording(tmp_path / "run", LOOP, CPU, settings=Settings(steps=2, warmup=1)) as recording:
         for _ in range(6):
@@ -391,7 +373,6 @@ class Broken(nn.Module):
         return self.inner(x)
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize("good", [0, 1, 2, 3, 5])
 def test_a_step_that_raises_in_any_pass_leaves_a_run_that_loads_and_nothing_on(tmp_path, good):
     taken = []
@@ -412,7 +393,6 @@ def test_a_step_that_raises_in_any_pass_leaves_a_run_that_loads_and_nothing_on(t
     assert len(facts.steps.warmup_ns) + len(facts.steps.timed_ns) == min(good, 3)
 
 
-@pytest.mark.unit
 def test_an_input_that_is_refused_at_once_leaves_nothing_but_what_was_there(tmp_path):
     def refuse():
         raise WorkloadError("too small.")
@@ -425,7 +405,6 @@ def test_an_input_that_is_refused_at_once_leaves_nothing_but_what_was_there(tmp_
     assert list((tmp_path / "there").iterdir()) == []
 
 
-@pytest.mark.unit
 def test_a_recording_in_a_recording_is_refused_and_the_outer_one_goes_on(tmp_path):
     with Recording(tmp_path / "outer", WORKLOAD, CPU, settings=Settings(steps=1, warmup=1)) as outer:
         with pytest.raises(UsageError, match=r"already being recorded into '.*outer'"):
@@ -438,7 +417,6 @@ def test_a_recording_in_a_recording_is_refused_and_the_outer_one_goes_on(tmp_pat
     assert loop(tmp_path / "next", 7).facts.notes == ()
 
 
-@pytest.mark.unit
 def test_a_recording_under_somebody_elses_profiler_is_refused(tmp_path):
     with torch.profiler.profile(), pytest.raises(UsageError, match="a torch profiler is already running"):
         loop(tmp_path / "run", 1)
@@ -455,12 +433,10 @@ def named(work):
     return [event.name.removeprefix("nn.Module: ") for event in profiler.events() if event.name.startswith("nn.Module: ")]
 
 
-@pytest.mark.unit
 def test_a_module_called_outside_a_root_is_named_by_its_own_tree():
     assert named(lambda: NETWORK.inner(X)) == [" (Inner)", "layer (Linear)"]
 
 
-@pytest.mark.unit
 def test_a_module_that_no_root_knows_is_named_by_its_class():
     lost = nn.Linear(8, 8)
 
@@ -471,7 +447,6 @@ def test_a_module_that_no_root_knows_is_named_by_its_class():
     assert named(lambda: Hides()(X)) == ["Hides (Hides)", "Linear (Linear)"]
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning:torch")
 def test_a_compiled_module_keeps_its_name_and_nobody_is_warned(recwarn):
     compiled = torch.compile(NETWORK.inner)
@@ -480,7 +455,6 @@ def test_a_compiled_module_keeps_its_name_and_nobody_is_warned(recwarn):
     assert not [warning for warning in recwarn if "global hooks" in str(warning.message)]
 
 
-@pytest.mark.unit
 def test_ranges_close_when_a_forward_raises():
     def work():
         with pytest.raises(RuntimeError, match="mat1"):
@@ -492,7 +466,6 @@ def test_ranges_close_when_a_forward_raises():
     assert named(work) == ranges
 
 
-@pytest.mark.unit
 def test_threads_have_ranges_of_their_own():
     def work():
         def call():
@@ -512,7 +485,6 @@ def test_threads_have_ranges_of_their_own():
     assert not hooks_are_on()
 
 
-@pytest.mark.unit
 def test_further_networks_losses_and_transforms_are_named_by_their_class():
     def work():
         nn.Flatten()(X)

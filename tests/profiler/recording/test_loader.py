@@ -16,8 +16,6 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from rooflines.profiler.recording.loader import LoaderWatch, copied, may_begin_anew, run_alone, samples_in
 
-pytestmark = [pytest.mark.unit, pytest.mark.alone]
-
 NAP_S = 0.004
 
 

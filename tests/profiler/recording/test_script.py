@@ -175,7 +175,6 @@ def test_data_loader_workers_that_run_modules_are_not_steps(profile):
     assert [count for (name, _), count in calls.items() if name == "aten::addmm"] == [1]
 
 
-@pytest.mark.slow
 def test_a_compiled_model_in_a_script(profile):
     answer, recorded = profile("""
         import torch
@@ -283,7 +282,6 @@ def ends(work):
     return seen
 
 
-@pytest.mark.unit
 def test_nested_modules_are_one_step_and_gradients_on_are_none():
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Sequential(torch.nn.ReLU()))
 
@@ -296,7 +294,6 @@ def test_nested_modules_are_one_step_and_gradients_on_are_none():
     assert ends(work) == ["inference", "inference"]
 
 
-@pytest.mark.unit
 def test_a_forward_that_raises_does_not_lose_count():
     model = torch.nn.Sequential(torch.nn.Linear(4, 4))
 
@@ -310,7 +307,6 @@ def test_a_forward_that_raises_does_not_lose_count():
     assert len(ends(work)) <= 2
 
 
-@pytest.mark.unit
 def test_after_an_optimizer_stepped_only_optimizers_make_steps():
     model = torch.nn.Linear(4, 4)
 
@@ -330,7 +326,6 @@ def test_after_an_optimizer_stepped_only_optimizers_make_steps():
     assert ends(work) == ["training", "training"]
 
 
-@pytest.mark.unit
 def test_an_optimizer_made_of_others_makes_one_step():
     class Both(torch.optim.Optimizer):
         def __init__(self, parameters):
@@ -374,7 +369,6 @@ def evaluate(model, calls=3):
     model.train()
 
 
-@pytest.mark.unit
 def test_two_optimizers_in_turn_make_one_step():
     def work():
         pairs = models(2, 3)
@@ -388,7 +382,6 @@ def test_two_optimizers_in_turn_make_one_step():
     assert seen.hooks.several == 2
 
 
-@pytest.mark.unit
 def test_an_optimizer_that_steps_every_fifth_time_ends_the_step():
     def work():
         critic, generator = models(2, 3)
@@ -400,7 +393,6 @@ def test_an_optimizer_that_steps_every_fifth_time_ends_the_step():
     assert Seen().watch(work) == ["training"] * 5 + ["change", "training", "training"]
 
 
-@pytest.mark.unit
 def test_once_steps_are_timed_another_optimizer_is_part_of_them_until_the_first_is_gone():
     def work():
         first, second = models(2, 3)
@@ -412,7 +404,6 @@ def test_once_steps_are_timed_another_optimizer_is_part_of_them_until_the_first_
     assert Seen().watch(work, may_change=lambda: False) == ["training"] * 3 + ["change"] + ["training"] * 9
 
 
-@pytest.mark.unit
 def test_an_evaluation_pauses_and_the_next_training_call_resumes():
     def work():
         ((model, optimizer),) = models(2)
@@ -429,7 +420,6 @@ def test_an_evaluation_pauses_and_the_next_training_call_resumes():
     assert seen.hooks.evaluations == 2
 
 
-@pytest.mark.unit
 def test_an_evaluation_before_the_training_makes_steps_that_the_training_replaces():
     def work():
         ((model, optimizer),) = models(2)
@@ -440,7 +430,6 @@ def test_an_evaluation_before_the_training_makes_steps_that_the_training_replace
     assert Seen().watch(work) == ["inference", "inference", "inference", "change", "training"]
 
 
-@pytest.mark.unit
 def test_models_called_in_turn_make_one_step_of_inference():
     def work():
         first, second = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
@@ -451,7 +440,6 @@ def test_models_called_in_turn_make_one_step_of_inference():
     assert Seen().watch(work) == ["inference", "change", "inference", "inference"]
 
 
-@pytest.mark.unit
 def test_optimizers_that_step_in_the_backward_pass_end_the_step_behind_it():
     def work():
         model = torch.nn.Linear(2, 2)
@@ -464,7 +452,6 @@ def test_optimizers_that_step_in_the_backward_pass_end_the_step_behind_it():
     assert Seen().watch(work) == ["training"] * 3
 
 
-@pytest.mark.unit
 def test_a_closure_is_part_of_its_step():
     def work():
         model = torch.nn.Linear(2, 2)
@@ -482,7 +469,6 @@ def test_a_closure_is_part_of_its_step():
     assert Seen().watch(work) == ["training", "training"]
 
 
-@pytest.mark.unit
 def test_hooks_are_gone_afterwards():
     from torch.nn.modules import module
 
@@ -496,7 +482,6 @@ def test_hooks_are_gone_afterwards():
     assert not module._global_forward_pre_hooks
 
 
-@pytest.mark.unit
 def test_modules_called_in_other_threads_are_not_steps():
     import threading
 
@@ -513,7 +498,6 @@ def test_modules_called_in_other_threads_are_not_steps():
     assert ends(call) == ["inference"]
 
 
-@pytest.mark.unit
 def test_the_command_that_make_profile_runs_reads_rooflines_profile(tmp_path):
     """What is stored has the program's name, not the path of the environment that ``make`` made."""
     line = (

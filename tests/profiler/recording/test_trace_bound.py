@@ -11,8 +11,6 @@ import pytest
 from rooflines.profiler.recording import trace_bound
 from rooflines.profiler.recording.trace_bound import TraceBound, heap_bytes
 
-pytestmark = pytest.mark.unit
-
 
 @pytest.mark.skipif(heap_bytes() is None, reason="the C library does not say how large its heap is")
 def test_small_blocks_are_in_the_heap_and_large_ones_are_not():

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
 from rooflines.profiler.recording.warmup import WarmUp
-
-pytestmark = pytest.mark.unit
 
 
 def warm(durations_ns, asked=None):

@@ -16,7 +16,6 @@ from tests.profiler.samplers.amdsmi_stand_in import (
     Gpu,
 )
 
-pytestmark = pytest.mark.unit
 SERIALS = ("0x0123456789ABCDEF", "0x00000000DEADBEEF")
 
 

@@ -30,8 +30,6 @@ from rooflines.profiler.samplers.procfs import LINUX
 from rooflines.profiler.samplers.sparing import Sparing
 from rooflines.profiler.samplers.temperature import CpuTemperature
 
-pytestmark = pytest.mark.alone
-
 linux = pytest.mark.skipif(not LINUX, reason="/proc is Linux's")
 IDLE = "import time; print(flush=True); time.sleep(600)"
 SPIN = "import time\nwhile time.process_time() < {}: pass"
@@ -74,7 +72,6 @@ def reading(own_s=0.0, ended_s=0.0, started=1.0, age_s=100.0, read_bytes=None):
 # --- what a tree spent between two readings
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize(
     ("before", "now", "cpu_s"),
     [
@@ -99,14 +96,12 @@ def test_cpu_time_of_a_tree_between_two_readings(before, now, cpu_s):
     assert spent_between(before, now, unseen_s=1.0).cpu_s == pytest.approx(cpu_s)
 
 
-@pytest.mark.unit
 def test_bytes_of_an_ended_child_are_its_parents_and_count_once():
     before = {1: reading(read_bytes=100), 2: reading(read_bytes=40)}
     now = {1: reading(read_bytes=100 + 40 + 5)}
     assert spent_between(before, now, 1.0).read_bytes == 5
 
 
-@pytest.mark.unit
 def test_what_no_process_tells_is_absent_and_what_one_tells_counts():
     assert spent_between({1: reading()}, {1: reading()}, 1.0).read_bytes is None
     now = {1: reading(), 2: reading(read_bytes=7, age_s=0.1)}
@@ -276,7 +271,6 @@ def test_what_is_costly_is_read_rarely():
     assert sum(one.cpu_frequency_hz is not None for one in readings) <= 2
 
 
-@pytest.mark.unit
 def test_counters_say_how_coarse_ticks_are():
     counters = {counter.field: counter for counter in HostSampler(os.getpid(), period_s=0.5).counters()}
     tick_s = 1 / os.sysconf("SC_CLK_TCK")
@@ -289,7 +283,6 @@ def test_counters_say_how_coarse_ticks_are():
 # --- asking sparingly
 
 
-@pytest.mark.unit
 def test_a_question_is_asked_as_rarely_as_it_costs(monkeypatch):
     clock = {"time": 0.0}
 
@@ -326,7 +319,6 @@ def sensors(directory: Path, driver: str, **labelled: int) -> None:
             (directory / f"temp{number}_label").write_text(label.replace("_", " ") + "\n")
 
 
-@pytest.mark.unit
 def test_the_hottest_package_is_the_temperature(tmp_path):
     sensors(tmp_path / "hwmon0", "nvme", Composite=91000)
     sensors(tmp_path / "hwmon1", "coretemp", Package_id_0=61000, Core_0=88000)
@@ -335,7 +327,6 @@ def test_the_hottest_package_is_the_temperature(tmp_path):
     assert (temperature.read(), temperature.resolution_c, temperature.exists) == (64.0, 1.0, True)
 
 
-@pytest.mark.unit
 def test_the_die_is_preferred_to_what_the_fan_follows(tmp_path):
     sensors(tmp_path / "hwmon3", "k10temp", Tctl=82125, Tdie=62125, Tccd1=60000)
     assert CpuTemperature(tmp_path).read() == 62.125
@@ -343,13 +334,11 @@ def test_the_die_is_preferred_to_what_the_fan_follows(tmp_path):
     assert CpuTemperature(tmp_path / "other").read() == 55.5
 
 
-@pytest.mark.unit
 def test_a_sensor_without_label_serves_where_the_driver_has_only_one(tmp_path):
     sensors(tmp_path / "hwmon0", "cpu_thermal", _=48312)
     assert CpuTemperature(tmp_path).read() == 48.312
 
 
-@pytest.mark.unit
 def test_without_a_sensor_there_is_no_temperature(tmp_path):
     sensors(tmp_path / "hwmon0", "acpitz", _=27800)
     temperature = CpuTemperature(tmp_path)

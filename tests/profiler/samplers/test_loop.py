@@ -16,8 +16,6 @@ from rooflines.profiler.samplers.fields import Counter, DeviceSample
 from rooflines.profiler.samplers.journal import Journal, read_journal
 from rooflines.profiler.samplers.loop import SamplingLoop
 
-pytestmark = pytest.mark.alone
-
 
 class Device(NullSampler):
     """A device that is read by running ``read`` and counts how often; it has ``counters`` and a period as it is told."""

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import time
 
-import pytest
 import torch
 
 from rooflines.profiler.samplers.mps import MpsSampler
-
-pytestmark = pytest.mark.unit
 
 
 def test_the_driver_is_asked_ten_times_a_second_at_most(monkeypatch):

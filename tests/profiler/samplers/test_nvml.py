@@ -21,8 +21,6 @@ from rooflines.profiler.samplers.nvml_device import LAST_READINGS
 from tests.profiler.samplers.nvml_driver.scripts import FULL, with_lines, without
 from tests.profiler.samplers.nvml_driver.signals import Burst, Constant, Ramp, Square, lines
 
-pytestmark = [pytest.mark.unit, pytest.mark.alone]
-
 UUID = "GPU-11111111-2222-3333-4444-555555555555"
 
 

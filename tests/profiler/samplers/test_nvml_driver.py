@@ -21,7 +21,6 @@ SIGNALS = {
 }
 
 
-@pytest.mark.unit
 def test_real_pynvml_of_another_process_finds_the_library(stand_in):
     stand_in("driver 575.1\ngpu\nname NVIDIA Stand-in 3000\n")
     code = (
@@ -31,7 +30,6 @@ def test_real_pynvml_of_another_process_finds_the_library(stand_in):
     assert done.stdout == "575.1 NVIDIA Stand-in 3000\n"
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize(
     "script",
     ["gpu\npower constant", "gpu\npower square 1 2 0", "gpu\nupdate joy 1", "gpu\nerror nvmlInit MOOD", "power constant 1"],
@@ -43,7 +41,6 @@ def test_script_that_is_not_understood_is_refused(stand_in_here, capfd, script):
     assert "is not understood" in capfd.readouterr().err
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize("name", SIGNALS)
 def test_integral_is_the_sum_of_what_the_signal_was(name):
     step_s = 1e-3
@@ -52,7 +49,6 @@ def test_integral_is_the_sum_of_what_the_signal_was(name):
     assert integral(SIGNALS[name], 0.0, 8.0) == pytest.approx(summed, rel=2e-3)
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize("name", SIGNALS)
 @pytest.mark.parametrize("elapsed_s", [0.05, 3.4, 4.1, 1000.0])
 def test_library_agrees_with_the_signals(stand_in_here, name, elapsed_s):

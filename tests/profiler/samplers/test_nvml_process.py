@@ -13,8 +13,6 @@ from rooflines.profiler.samplers.process import SamplerProcess
 from tests.profiler.samplers.nvml_driver.scripts import FULL, with_lines
 from tests.profiler.samplers.nvml_driver.signals import Burst, Constant, Ramp, Square, integral, lines
 
-pytestmark = [pytest.mark.unit, pytest.mark.alone]
-
 
 def sampled(tmp_path, seconds, *, gpus=None, period_s=0.02):
     """The sampler process after it sampled for some time."""

@@ -13,7 +13,6 @@ from rooflines.errors import DeviceError
 from rooflines.profiler.samplers.rapl import RaplSampler, other_counters, package_counters
 from rooflines.profiler.samplers.updates import step, watch
 
-pytestmark = pytest.mark.unit
 RANGE_UJ = 262143328850  # 2**32 - 1 times 61 035 nJ
 
 

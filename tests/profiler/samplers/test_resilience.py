@@ -23,8 +23,6 @@ from rooflines.profiler.samplers.journal import read_journal
 from rooflines.profiler.samplers.loop import GAP_S
 from rooflines.profiler.samplers.process import SamplerProcess
 
-pytestmark = pytest.mark.alone
-
 WORKLOAD = Workload(name="sleep", mode="inference")
 LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of another process are Linux's")
 POSIX = pytest.mark.skipif(os.name != "posix", reason="signals are POSIX's")

@@ -25,8 +25,6 @@ from rooflines.profiler.samplers.nvml import NvmlSampler, gpu_count, open_gpus
 from rooflines.profiler.samplers.process import SamplerProcess
 from rooflines.profiler.samplers.storage import read_samples, write_samples
 
-pytestmark = pytest.mark.alone
-
 BUSY = "print(flush=True)\nwhile True: pass"
 IDLE = "import time; print(flush=True); time.sleep(600)"
 BUSY_PARENT = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {BUSY!r}])"
@@ -72,7 +70,6 @@ def sample(time_ns, **fields):
 # --- the seam
 
 
-@pytest.mark.unit
 def test_replay_gives_back_every_reading_exactly_and_then_nothing():
     readings = [(sample(1, power_w=70.0), sample(1, device="cuda:0")), (sample(2),)]
     replay: Sampler = ReplaySampler([*readings[0], *readings[1]])
@@ -81,7 +78,6 @@ def test_replay_gives_back_every_reading_exactly_and_then_nothing():
     assert tuple(replay.read()) == ()
 
 
-@pytest.mark.unit
 def test_null_sampler_reads_nothing():
     sampler: Sampler = NullSampler()
     assert tuple(sampler.read()) == ()
@@ -91,24 +87,20 @@ def test_null_sampler_reads_nothing():
 # --- the host
 
 
-@pytest.mark.unit
 def test_busy_fraction_counts_neither_idle_nor_waiting():
     before = {"user": 10.0, "system": 5.0, "idle": 100.0, "iowait": 1.0}
     after = {"user": 12.0, "system": 6.0, "idle": 100.5, "iowait": 1.5}
     assert busy_fraction(before, after) == (2 + 1) / (2 + 1 + 0.5 + 0.5)
 
 
-@pytest.mark.unit
 def test_busy_fraction_is_absent_when_no_time_passed():
     assert busy_fraction({"user": 1.0, "idle": 1.0}, {"user": 1.0, "idle": 1.0}) is None
 
 
-@pytest.mark.unit
 def test_busy_fraction_takes_idle_time_that_stepped_back_as_none():
     assert busy_fraction({"user": 1.0, "idle": 5.0}, {"user": 2.0, "idle": 4.0}) == 1.0
 
 
-@pytest.mark.unit
 def test_host_reading_right_after_the_start_has_no_utilization_yet():
     before_ns = now_ns()
     (reading,) = HostSampler(os.getpid()).read()
@@ -119,20 +111,17 @@ def test_host_reading_right_after_the_start_has_no_utilization_yet():
     assert reading.process_threads >= 1
 
 
-@pytest.mark.unit
 def test_host_reads_resident_memory_of_the_process_it_was_given():
     with running(f"held = bytearray(b'x' * {200 << 20}); {IDLE}") as child:
         (reading,) = HostSampler(child.pid).read()
     assert 200 << 20 < reading.process_rss_bytes < 400 << 20
 
 
-@pytest.mark.unit
 def test_host_sampler_says_which_process_is_not_there():
     with pytest.raises(DeviceError, match=str(2**22 + 1)):
         HostSampler(2**22 + 1)
 
 
-@pytest.mark.unit
 def test_host_fields_of_a_process_that_ended_are_absent():
     with running(IDLE) as child:
         sampler = HostSampler(child.pid)
@@ -282,7 +271,6 @@ def test_without_a_gpu_the_host_is_sampled_and_the_reason_given(tmp_path):
     assert sampler.problem.startswith("No GPU is sampled: NVML is not available (")
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize("period_s", [0, -1, float("nan"), float("inf"), 1e11, 3600.1])
 def test_a_period_that_nobody_can_keep_is_refused(tmp_path, period_s):
     with pytest.raises(UsageError, match="above 0 and at most 3600 s, got "):
@@ -299,7 +287,6 @@ def test_the_sampler_process_imports_nothing_heavy(tmp_path):
 # --- the journal
 
 
-@pytest.mark.unit
 def test_a_line_cut_by_a_kill_is_left_out(tmp_path):
     path = tmp_path / "samples.jsonl"
     with path.open("wb") as file:
@@ -314,7 +301,6 @@ def test_a_line_cut_by_a_kill_is_left_out(tmp_path):
 # --- NVML
 
 
-@pytest.mark.unit
 @pytest.mark.skipif(not no_gpu(), reason="this machine has a GPU")
 def test_nvml_sampler_says_why_it_is_not_there():
     with pytest.raises(DeviceError, match=r"NVML is not available \(.+\)\."):
@@ -324,7 +310,6 @@ def test_nvml_sampler_says_why_it_is_not_there():
     assert "NVML is not available" in problem
 
 
-@pytest.mark.unit
 def test_gpus_in_use_are_the_run_s_own_and_those_that_hold_memory(monkeypatch):
     import torch
 
@@ -356,7 +341,6 @@ def test_nvml_reads_a_real_gpu(tmp_path):
 # --- samples.parquet
 
 
-@pytest.mark.unit
 def test_samples_survive_parquet_with_absent_fields_absent(tmp_path):
     samples = (
         sample(1795172931471427755, cpu_utilization=0.5, core_utilization=(0.25, 0.75), process_threads=3),
@@ -368,13 +352,11 @@ def test_samples_survive_parquet_with_absent_fields_absent(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["samples.parquet"]
 
 
-@pytest.mark.unit
 def test_no_samples_are_a_table_too(tmp_path):
     write_samples([], tmp_path / "samples.parquet")
     assert read_samples(tmp_path / "samples.parquet") == ()
 
 
-@pytest.mark.unit
 def test_the_table_has_typed_columns_even_where_nothing_was_measured(tmp_path):
     import pandas
 
@@ -384,7 +366,6 @@ def test_the_table_has_typed_columns_even_where_nothing_was_measured(tmp_path):
     assert table["power_w"].isna().all()
 
 
-@pytest.mark.unit
 def test_a_file_that_is_no_table_is_named(tmp_path):
     (tmp_path / "samples.parquet").write_bytes(b"nonsense")
     with pytest.raises(RunError, match=r"samples\.parquet"):

@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 
 from rooflines.profiler.samplers.updates import pace
 
-pytestmark = [pytest.mark.unit, pytest.mark.alone]
-
 VALUES = st.lists(st.integers(-1000, 1000), min_size=0, max_size=40)
 
 

@@ -9,8 +9,6 @@ from rooflines.profiler.trace.calls import PHASES, build_calls, module_annotatio
 from rooflines.profiler.trace.records import OPERATOR
 from tests.traces import add, mm, op, span, trace
 
-pytestmark = pytest.mark.unit
-
 NODE = "autograd::engine::evaluate_function: "
 
 

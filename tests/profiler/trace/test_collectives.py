@@ -10,8 +10,6 @@ from rooflines.profiler.trace.collectives import Exchange, kind_of, read_collect
 from rooflines.profiler.trace.reader import read_trace
 from tests.traces import kernel, launch, op, span, trace
 
-pytestmark = pytest.mark.unit
-
 DATA = Path(__file__).parent.parent.parent / "data" / "traces"
 
 

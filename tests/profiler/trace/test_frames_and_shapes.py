@@ -6,8 +6,6 @@ import pytest
 
 from tests.traces import add, kernel, launch, trace
 
-pytestmark = pytest.mark.unit
-
 
 def shaped(event, grid, block):
     event["args"] |= {"grid": grid, "block": block}

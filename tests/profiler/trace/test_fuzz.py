@@ -39,8 +39,6 @@ from rooflines.roofline.analyze import analyze
 from rooflines.roofline.attribution.attribute import attribute
 from tests.traces import add, allocation, kernel, launch, mm, op, span, trace
 
-pytestmark = pytest.mark.unit
-
 DATA = Path(__file__).parents[2] / "data" / "traces"
 # The corpus, as found by the fuzzer; none is larger than some kilobytes.
 CORPUS = sorted((DATA / "fuzz").glob("*.json"))
@@ -96,10 +94,8 @@ _CHANGES = st.lists(
 )
 
 
-@pytest.mark.parametrize("name", ["toy_mi250_training", "bert-small_h100_inference"])
-@settings(max_examples=120, deadline=None)
-@given(changes=_CHANGES)
-def test_a_real_trace_with_fields_changed_is_analysed_or_refused(name, changes):
+def _changed(name: str, changes: list[Any]) -> bytes:
+    """The trace with these changes to its events."""
     whole = copy.deepcopy(_real(name))
     events = whole["traceEvents"]
     for place, change, field, value in changes:
@@ -115,26 +111,59 @@ def test_a_real_trace_with_fields_changed_is_analysed_or_refused(name, changes):
             events.append(copy.deepcopy(event))
         elif change == "move":
             events.append(events.pop(at))
-    with contextlib.suppress(TraceError):
-        _analysed(json.dumps(whole).encode())
+    return json.dumps(whole).encode()
 
 
-@settings(max_examples=150, deadline=None)
-@given(st.integers(0, 10**9), st.integers(1, 4))
-def test_a_real_trace_with_bytes_changed_is_analysed_or_refused(seed, count):
-    rng = random.Random(seed)
-    data = bytearray(json.dumps(_real("toy_mi250_training")).encode()[:20000])
-    for _ in range(count):
-        at = rng.randrange(len(data))
-        data[at : at + rng.choice((0, 1, 5))] = rng.choice((rng.randbytes(1), b"}", b",{", b'"', b"\\", b"[", b"NaN", b"\xff", b""))
-    with contextlib.suppress(TraceError):
-        _analysed(bytes(data))
+@pytest.mark.parametrize("name", ["toy_mi250_training", "bert-small_h100_inference"])
+def test_a_real_trace_with_fields_changed_is_analysed(name):
+    """Only a time beyond all others may be refused: what one event says makes no other event unreadable."""
+    outcomes = []
+
+    @settings(max_examples=120, deadline=None)
+    @given(changes=_CHANGES)
+    def law(changes):
+        try:
+            _analysed(_changed(name, changes))
+            outcomes.append("read")
+        except TraceError as error:
+            outcomes.append("too long" if "longer than a hundred years" in str(error) else str(error))
+
+    law()
+    assert set(outcomes) <= {"read", "too long"}
+    assert outcomes.count("read") > 0.9 * len(outcomes)
+
+
+def test_a_real_trace_with_bytes_changed_is_analysed_or_refused():
+    """Most changes leave no JSON; those that do leave a trace that is read."""
+    outcomes = []
+
+    @settings(max_examples=150, deadline=None)
+    @given(st.integers(0, 10**9), st.integers(1, 4))
+    def law(seed, count):
+        rng = random.Random(seed)
+        data = bytearray(json.dumps(_real("toy_mi250_training")).encode())
+        for _ in range(count):
+            at = rng.randrange(len(data))
+            data[at : at + rng.choice((0, 1, 5))] = rng.choice((rng.randbytes(1), b"}", b",{", b'"', b"\\", b"[", b"NaN", b"\xff", b""))
+        try:
+            _analysed(bytes(data))
+            outcomes.append("read")
+        except TraceError:
+            outcomes.append("refused")
+
+    law()
+    assert outcomes.count("read") > 0.2 * len(outcomes)
 
 
 @pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem)
 def test_what_once_failed(path):
-    with contextlib.suppress(TraceError):
-        _analysed(path.read_bytes(), memory_limit_bytes=64 << 20)
+    if path.stem == "times_that_overflow":  # none of its events has a time
+        with pytest.raises(TraceError, match="no operators and no kernels"):
+            _analysed(path.read_bytes())
+        return
+    found, analysis = _analysed(path.read_bytes(), memory_limit_bytes=64 << 20)
+    assert len(found.host) + len(found.device) > 0
+    assert analysis.totals is not None
 
 
 # --- chunks --------------------------------------------------------------------------------------------------------------------------
@@ -215,12 +244,18 @@ def test_a_file_cut_off_anywhere_is_refused(tmp_path, how):
 
 @pytest.mark.parametrize("how", ["gzip", "zstd"])
 def test_a_file_with_a_byte_changed_is_read_or_refused(tmp_path, how):
+    """gzip has a checksum: only bytes of its header change nothing. This zstd file has none."""
     whole = _packed(json.dumps({"traceEvents": [add(i, 1) for i in range(5)]}).encode(), how)
     path = tmp_path / "trace"
+    path.write_bytes(whole)
+    expected, read = _columns(read_trace(path)), 0
     for place in range(len(whole)):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x55]) + whole[place + 1 :])
         with contextlib.suppress(TraceError):
-            read_trace(path)
+            found = _columns(read_trace(path))
+            read += 1
+            assert how == "zstd" or (place < 10 and found == expected)
+    assert 4 <= read < len(whole) / 2
 
 
 @pytest.mark.parametrize(("content", "says"), [
@@ -477,6 +512,7 @@ def test_of_a_trace_cut_off_anywhere_every_whole_event_is_read(form):
         at = data.index(pattern, at) + len(pattern)
         ends.append(at)
         read.append(_events(parse_trace(json.dumps(events[:count]).encode())))
+    analysed = 0  # how many whole events were analysed last
     for length in range(len(data)):
         whole = sum(end <= length for end in ends)
         if not whole:
@@ -488,7 +524,9 @@ def test_of_a_trace_cut_off_anywhere_every_whole_event_is_read(form):
         # An array needs no closing bracket: one that ends with an event looks complete.
         if form != "array":
             assert f"cut off after {length:,} bytes: {whole} events were read" in found.notes[0]
-        analyze(run_of_trace("t.json", whole_part(found)), _sheet(), whole_part(found))
+        if whole > analysed:
+            analysed = whole
+            analyze(run_of_trace("t.json", whole_part(found)), _sheet(), whole_part(found))
 
 
 @pytest.mark.parametrize("chunk", [64, 200, 1000])
@@ -539,9 +577,18 @@ def test_of_a_damaged_file_what_is_before_the_damage_is_read(tmp_path, how):
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 20_000))
 def test_a_real_trace_cut_off_anywhere_is_analysed_or_refused(length):
-    with contextlib.suppress(TraceError):
-        found = whole_part(parse_trace(json.dumps(_real("toy_mi250_training")).encode()[:length], partial=True))
-        analysis = analyze(run_of_trace("t.json", found), _sheet(), found)
-        assert analysis.basis.per == "trace"
-        assert len(found.device) or not any(row.efficiency for row in analysis.operators)
-        serial.to_json(analysis)
+    data = json.dumps(_real("toy_mi250_training")).encode()
+    first = data.index(b'{"ph": "X"')
+    if length < first:
+        with pytest.raises(TraceError):
+            parse_trace(data[:length], partial=True)
+        return
+    try:
+        found = whole_part(parse_trace(data[:length], partial=True))
+    except TraceError:
+        assert length < first + 2000, "there is a whole event"
+        return
+    analysis = analyze(run_of_trace("t.json", found), _sheet(), found)
+    assert analysis.basis.per == "trace"
+    assert len(found.device) or not any(row.efficiency for row in analysis.operators)
+    serial.to_json(analysis)

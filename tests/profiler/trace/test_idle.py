@@ -15,8 +15,6 @@ from rooflines.profiler.trace.reader import read_trace
 from rooflines.roofline.attribution.attribute import attribute
 from tests.traces import add, kernel, launch, mm, span, trace
 
-pytestmark = pytest.mark.unit
-
 DATA = Path(__file__).parent.parent.parent / "data" / "traces"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,8 +10,6 @@ from rooflines.profiler.trace.collectives import read_collectives
 from rooflines.profiler.trace.launches import launching
 from rooflines.roofline.attribution.attribute import attribute
 from tests.traces import add, kernel, launch, mm, op, trace
-
-pytestmark = pytest.mark.unit
 
 
 def launched(*events):

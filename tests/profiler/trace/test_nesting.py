@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rooflines.profiler.trace.nesting import innermost, nest, parents
-
-pytestmark = pytest.mark.unit
 
 
 def walk(threads, starts, ends):

@@ -17,8 +17,6 @@ from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg, fr
 from rooflines.roofline.attribution.attribute import attribute
 from tests.traces import add, allocation, kernel, launch, mm, op, span, trace
 
-pytestmark = pytest.mark.unit
-
 
 def test_microseconds_become_whole_nanoseconds():
     host = trace(add(4314804261234.633, 5802.092)).host

@@ -72,14 +72,12 @@ def test_a_named_network_runs_a_step(name, size, unit, mode):
         assert torch.isfinite(output)
 
 
-@pytest.mark.unit
 def test_the_seed_fixes_weights_and_inputs():
     first, again, other = (step(prepare("squeezenet1_1", options(image_size=32, seed=seed))) for seed in (1, 1, 2))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
 
 
-@pytest.mark.unit
 def test_flow_networks_get_a_multiple_of_eight():
     assert prepare("raft_small", options(image_size=130)).facts.image_size == 136
 
@@ -114,7 +112,6 @@ def look(**asked):
 FP32, BF16, FP16 = torch.float32, torch.bfloat16, torch.float16
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize("mode", BOTH)
 @pytest.mark.parametrize(
     ("precision", "weight", "output"),
@@ -125,13 +122,11 @@ def test_precision_is_that_of_weights_or_of_autocast(precision, weight, output, 
     assert (seen["input"], seen["weight"], seen["output"]) == (weight, weight, output)
 
 
-@pytest.mark.unit
 def test_tf32_is_refused_on_a_cpu():
     with pytest.raises(WorkloadError, match="precision='tf32' is available on NVIDIA GPUs only"):
         prepare("squeezenet1_1", options(precision="tf32"))
 
 
-@pytest.mark.unit
 def test_a_half_precision_that_an_operator_lacks_is_said_to_be_the_reason():
     class Lacks(nn.Module):
         def forward(self, x):
@@ -143,7 +138,6 @@ def test_a_half_precision_that_an_operator_lacks_is_said_to_be_the_reason():
     assert "precision='fp32'" in caught.value.hint
 
 
-@pytest.mark.unit
 def test_mode_decides_gradients_and_the_training_flag():
     assert {key: look()[key] for key in ("grad", "inference", "training")} == {"grad": False, "inference": True, "training": False}
     with torch.no_grad():  # the caller's own mode does not reach in
@@ -151,13 +145,11 @@ def test_mode_decides_gradients_and_the_training_flag():
     assert {key: seen[key] for key in ("grad", "inference", "training")} == {"grad": True, "inference": False, "training": True}
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize("asked", [False, True])
 def test_channels_last_is_how_inputs_weights_and_outputs_lie(asked):
     assert look(channels_last=asked)["last"] == [asked] * 3
 
 
-@pytest.mark.unit
 def test_channels_last_in_three_dimensions():
     network = nn.Conv3d(3, 4, 3)
     inputs = []
@@ -166,13 +158,11 @@ def test_channels_last_in_three_dimensions():
     assert inputs[0].is_contiguous(memory_format=torch.channels_last_3d)
 
 
-@pytest.mark.unit
 def test_threads_hold_while_it_runs_and_are_put_back():
     assert look(threads=2)["threads"] == 2
     assert torch.get_num_threads() == 1
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mode", BOTH)
 def test_a_compiled_network_computes_the_same(mode):
     torch.manual_seed(0)
@@ -183,7 +173,6 @@ def test_a_compiled_network_computes_the_same(mode):
     torch.testing.assert_close(step(prepared), plain)
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize("inputs", [(torch.ones(2, 4), torch.ones(2, 4)), {"a": torch.ones(2, 4), "b": torch.ones(2, 4)}])
 def test_inputs_are_a_tuple_or_keywords(inputs):
     class Adds(nn.Module):
@@ -195,7 +184,6 @@ def test_inputs_are_a_tuple_or_keywords(inputs):
     assert prepared.facts.batch_size == 2
 
 
-@pytest.mark.unit
 def test_training_uses_the_loss_of_the_output_where_it_has_one():
     class Loses(nn.Module):
         def __init__(self):
@@ -208,7 +196,6 @@ def test_training_uses_the_loss_of_the_output_where_it_has_one():
     assert step(from_module(Loses(), torch.randn(2, 1), options(mode="training"))).item() == 3.0
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize(
     ("network", "inputs", "message"),
     [
@@ -224,7 +211,6 @@ def test_a_module_that_cannot_train_is_refused(network, inputs, message):
 # --- what was lent -----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize("mode", BOTH)
 @pytest.mark.parametrize("asked", [{}, {"precision": "bf16"}, {"channels_last": True}, {"precision": "amp-bf16"}], ids=str)
 def test_a_module_comes_back_as_it_was(mode, asked):
@@ -245,7 +231,6 @@ def test_a_module_comes_back_as_it_was(mode, asked):
     assert network[0].bias.grad is None
 
 
-@pytest.mark.unit
 def test_a_module_that_is_refused_comes_back_too():
     network = nn.Linear(2, 2)
     network.train()
@@ -258,13 +243,11 @@ def test_a_module_that_is_refused_comes_back_too():
 # --- devices and options -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.unit
 def test_auto_is_a_device_of_this_machine():
     expected = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     assert find_device("auto").type == expected
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize("name", ["gpu", "cpu:0", "cuda:", "cuda:-1", "cuda:one", "", "CUDA"])
 def test_names_that_are_no_device(name):
     with pytest.raises(DeviceError, match="unknown device"):
@@ -278,7 +261,6 @@ def test_a_gpu_number_that_is_too_high_says_how_many_there_are():
         find_device("cuda:99")
 
 
-@pytest.mark.unit
 def test_options_are_checked_from_python_too():
     with pytest.raises(WorkloadError, match="unknown mode 'train'"):
         check_options(Options(mode="train"))  # type: ignore[arg-type]
@@ -286,7 +268,6 @@ def test_options_are_checked_from_python_too():
         check_options(Options(precision="half"))
 
 
-@pytest.mark.unit
 def test_a_step_function_is_taken_as_it_is():
     prepared = from_step(lambda: 7, options(batch_size=3), name="mine")
     assert step(prepared) == 7
@@ -296,7 +277,6 @@ def test_a_step_function_is_taken_as_it_is():
 # --- factories ---------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.unit
 def test_a_factory_is_called_with_what_its_signature_names(tmp_path):
     (tmp_path / "beside.py").write_text("WIDTH = 5\n")
     path = tmp_path / "json.py"  # a name that is taken

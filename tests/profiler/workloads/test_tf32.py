@@ -6,8 +6,6 @@ import pytest
 
 from rooflines.profiler.workloads.tf32 import tf32, tf32_state
 
-pytestmark = pytest.mark.unit
-
 
 @pytest.mark.parametrize("allowed", [True, False])
 def test_inside_both_are_as_asked_and_afterwards_as_before(allowed):

@@ -7,8 +7,6 @@ import pytest
 from rooflines.roofline.advice import attention
 from tests.roofline.advice.cases import case, kernel, row
 
-pytestmark = pytest.mark.unit
-
 SCORES = "8x12x513x513"
 
 

@@ -14,8 +14,6 @@ from rooflines.roofline.step.interference import noise_s, unsteady
 from rooflines.roofline.verdict import verdict
 from tests.roofline.advice.cases import STEP_S, analysis, kernel, row
 
-pytestmark = pytest.mark.unit
-
 DATA = Path(__file__).parents[2] / "data" / "traces"
 TRACES = sorted(path.relative_to(DATA).as_posix() for path in DATA.rglob("*.json.gz") if "fuzz" not in path.parts)
 

@@ -9,8 +9,6 @@ from rooflines.roofline.advice import host, small_kernels
 from rooflines.roofline.analysis import Basis, Coverage, HostWork, Synchronisation
 from tests.roofline.advice.cases import case, kernel, row
 
-pytestmark = pytest.mark.unit
-
 
 def wait(operator="aten::item", idle_s=0.01, where="train.py(41): step", calls=4):
     return Synchronisation(call="cudaStreamSynchronize", calls=calls, wait_s=0.05, idle_s=idle_s, operator=operator, where=where)

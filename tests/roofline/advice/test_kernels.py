@@ -8,8 +8,6 @@ from rooflines.profiler.records import Workload
 from rooflines.roofline.advice import categories, copies, layout, precision, small_kernels
 from tests.roofline.advice.cases import CEILINGS, analysis, case, kernel, row, unmodelled
 
-pytestmark = pytest.mark.unit
-
 NCHW = "void cudnn::ops::nchwToNhwcKernel<__half, __half, float, false, true>"
 
 

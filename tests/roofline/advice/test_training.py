@@ -8,8 +8,6 @@ from rooflines.roofline.advice import communication, input, memory, optimizer
 from rooflines.roofline.analysis import CollectiveRow, HostWork, Memory, PageFaults, Recomputation
 from tests.roofline.advice.cases import case, kernel, row, unmodelled
 
-pytestmark = pytest.mark.unit
-
 
 @pytest.mark.parametrize("name", ["aten::zero_", "aten::_foreach_zero_", "aten::fill_"])
 def test_gradients_filled_with_zeros(name):

@@ -15,8 +15,6 @@ from rooflines.profiler.trace.records import OPERATOR
 from rooflines.roofline.attribution.attribute import attribute
 from tests.traces import add, allocation, kernel, launch, mm, op, span, trace
 
-pytestmark = pytest.mark.unit
-
 
 def divide(*events):
     """The attribution of these events, with what holds for every one: all time is divided, and none of it twice within a thread."""

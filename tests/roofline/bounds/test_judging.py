@@ -10,15 +10,13 @@ import pytest
 from rooflines import pipeline
 from rooflines.device_specs.records import Ceiling, Ceilings, Source
 from rooflines.profiler.external_trace import run_of_trace
-from rooflines.reports.html_tables import operator_table
-from rooflines.reports.sentences import roofs_of_run
-from rooflines.reports.tables import bound_words
+from rooflines.reports.views.run import operator_table
+from rooflines.reports.words.sentences import roofs_of_run
+from rooflines.reports.words.text import bound_words
 from rooflines.roofline.analyze import analyze
 from rooflines.roofline.bounds.judging import bound_class, with_shortest_kernel
 from rooflines.roofline.comparison.compare import compare
 from tests.traces import add, kernel, launch, op, trace
-
-pytestmark = pytest.mark.unit
 
 TRACES = Path(__file__).parents[2] / "data" / "traces"
 
@@ -241,7 +239,7 @@ def test_reports_name_the_nearest_roof_and_the_link(judged):
     far = next(row for row in analysis.operators if row.bound == "far")
     assert bound_words(far) == f"far ({far.nearest_roof})"
     assert [roof.name for roof in roofs_of_run(analysis)] == ["fp32 vector", "HBM HBM2", "shortest kernel", "H2D"]
-    titles = {cell.title for row in operator_table(analysis).rows for cell in row if cell.bound == "transfer"}
+    titles = {row.cells[6].hover for row in operator_table(analysis).rows if row.cells[6].sort == "transfer"}
     assert any("judged by the link; from or to pageable memory" in title for title in titles)
 
 

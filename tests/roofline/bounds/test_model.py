@@ -10,8 +10,6 @@ from rooflines.device_specs.records import Ceiling, Ceilings, Source
 from rooflines.roofline.bounds.model import memory_seconds, place
 from rooflines.roofline.formulas import Work
 
-pytestmark = pytest.mark.unit
-
 SOURCE = Source(kind="measured", detail="test")
 
 

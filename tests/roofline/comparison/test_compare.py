@@ -21,8 +21,6 @@ from rooflines.roofline.comparison.records import Comparison
 from tests.samples import analysis as sample
 from tests.traces import add, kernel, launch, mm, span, trace
 
-pytestmark = pytest.mark.unit
-
 
 def operator(name="aten::mm", time_s=1.0, *, module="", phase="forward", shapes="", precision="fp32", calls=1, flops=100, size=10):
     return OperatorRow(

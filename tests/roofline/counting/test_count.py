@@ -17,8 +17,6 @@ from rooflines.profiler.dispatch.fakes import fake_tensors
 from rooflines.profiler.workloads.options import Options
 from rooflines.roofline.counting.count import count_network
 
-pytestmark = pytest.mark.unit
-
 
 @settings(max_examples=30, deadline=None)
 @given(rows=st.integers(1, 9), inside=st.integers(1, 9), outside=st.integers(1, 9), bias=st.booleans())

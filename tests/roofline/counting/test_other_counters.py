@@ -11,8 +11,6 @@ from rooflines.errors import UsageError
 from rooflines.profiler.workloads.options import Options
 from rooflines.roofline.counting.other_counters import NOT_EXPLAINED, check_counters, count_against
 
-pytestmark = pytest.mark.slow
-
 NOT_MATRIX, ROUND_PRODUCTS = "counts matrix products only", "counts no bias, softmax or activation"
 
 FACTORIES = """
@@ -125,14 +123,16 @@ def test_every_difference_from_torch_on_a_network_is_explained(name, mode):
     assert NOT_EXPLAINED not in reasons(torchs)
 
 
-@pytest.mark.unit
+QUICK = {"fcn_resnet50", "r2plus1d_18", "efficientnet_v2_s", "timm:davit_tiny", "timm:xcit_nano_12_p8_224"}
+
+
 # Grouped and transposed convolutions, windows, class attention, products of products; each is one call for some and many for others.
 @pytest.mark.parametrize("mode", ["inference", "training"])
-@pytest.mark.parametrize("name", [
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in (
     "fcn_resnet50", "raft_small", "r2plus1d_18", "swin_v2_t", "maxvit_t", "efficientnet_v2_s", "regnet_y_400mf", "densenet121",
     "timm:convit_tiny", "timm:crossvit_tiny_240", "timm:davit_tiny", "timm:eca_nfnet_l0", "timm:hrnet_w18_small", "timm:levit_128s",
     "timm:mixer_s32_224", "timm:nextvit_small", "timm:twins_svt_small", "timm:volo_d1_224", "timm:xcit_nano_12_p8_224",
-])  # fmt: skip
+)])  # fmt: skip
 def test_every_difference_from_torch_on_other_networks_is_explained(name, mode):
     if name.startswith("timm:"):
         pytest.importorskip("timm")
@@ -174,7 +174,6 @@ def test_a_step_function_has_no_module_to_trace(tmp_path):
     assert ours.matrix_flops == torchs.total == 16
 
 
-@pytest.mark.unit
 def test_what_torch_counts_is_what_we_say_it_counts():
     """The reason is about torch's own formula: with groups in its weight gradient it would be ours."""
     from torch.utils.flop_counter import FlopCounterMode

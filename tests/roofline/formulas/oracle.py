@@ -101,6 +101,21 @@ class Bytes:
     most_written: int
 
 
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call without its tensors: the operator with its overload, the types in its schema, the signature, and what made the call."""
+
+    overload: str
+    kinds: tuple[str, ...]
+    signature: Signature
+    source: str
+
+    @property
+    def name(self) -> str:
+        """``aten::add``, without overload."""
+        return self.overload.partition(".")[0]
+
+
 @dataclass(slots=True)
 class Sample:
     """One operator call with the arguments it was given, copied before it ran."""
@@ -116,6 +131,11 @@ class Sample:
     def name(self) -> str:
         """``aten::add``, without overload."""
         return str(self.func._schema.name)
+
+    @property
+    def call(self) -> Call:
+        """What was called, without the tensors."""
+        return Call(self.func.name(), tuple(str(one.type) for one in self.func._schema.arguments), self.signature, self.source)
 
 
 # --- storage -----------------------------------------------------------------------------------------------------------------------
@@ -671,7 +691,7 @@ def replacements(
 class Verdict:
     """One sample's bytes by the formula and by the oracle, and the tensors that it returned."""
 
-    sample: Sample
+    call: Call
     ours: CallCount
     oracle: Bytes | None
     reason: str = ""  # why the oracle has no answer
@@ -692,15 +712,15 @@ class Verdict:
 def judge(sample: Sample) -> Verdict:
     """Run the experiment and ask the table."""
     if plain_name(sample.name) in UNDEFINED or torch.Tag.inplace_view in sample.func.tags:  # only the tensor's shape changes
-        return Verdict(sample, count(sample.signature), Bytes(0, 0, 0, 0))
+        return Verdict(sample.call, count(sample.signature), Bytes(0, 0, 0, 0))
     try:
         with torch.random.fork_rng(devices=[]):
             experiment = Experiment(sample)
             found = experiment.bytes()
     except (ValueError, RuntimeError, NotImplementedError) as error:
-        return Verdict(sample, count(sample.signature), None, str(error)[:120])
+        return Verdict(sample.call, count(sample.signature), None, str(error)[:120])
     outputs = tuple(tensor_arg(tensor) for tensor in experiment.base.outputs)
-    return Verdict(sample, count(sample.signature, outputs=outputs), found, outputs=outputs)
+    return Verdict(sample.call, count(sample.signature, outputs=outputs), found, outputs=outputs)
 
 
 def describe(verdict: Verdict) -> str:
@@ -708,9 +728,9 @@ def describe(verdict: Verdict) -> str:
     ours = verdict.ours.work
     mine = "-" if ours is None else f"read {ours.bytes_read} written {ours.bytes_written}"
     theirs = "-" if verdict.oracle is None else _bytes_text(verdict.oracle)
-    arguments = ", ".join(_short(arg) for arg in verdict.sample.signature.args)
+    arguments = ", ".join(_short(arg) for arg in verdict.call.signature.args)
     reason = verdict.reason or verdict.ours.reason
-    return f"{verdict.sample.func}({arguments})  ours: {mine}  oracle: {theirs}  {reason}  [{verdict.sample.source}]"
+    return f"{verdict.call.overload}({arguments})  ours: {mine}  oracle: {theirs}  {reason}  [{verdict.call.source}]"
 
 
 def _bytes_text(found: Bytes) -> str:

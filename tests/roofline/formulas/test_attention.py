@@ -19,7 +19,6 @@ from rooflines.roofline.formulas.attention import pairs
 from rooflines.roofline.formulas.costs import SOFTMAX
 from tests.roofline.formulas.traces import operator_events, outermost
 
-pytestmark = pytest.mark.unit
 aten = torch.ops.aten
 
 

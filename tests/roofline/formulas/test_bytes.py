@@ -18,8 +18,6 @@ from rooflines.roofline.formulas import count
 from tests.roofline.formulas.oracle import storage, tensors_of
 from tests.roofline.formulas.traces import signatures
 
-pytestmark = pytest.mark.unit
-
 torch.manual_seed(0)
 X = torch.rand(2, 6, 9, 8) + 0.1
 Y = torch.rand(2, 6, 9, 8) + 0.1

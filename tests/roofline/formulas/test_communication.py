@@ -20,8 +20,6 @@ from tests.roofline.formulas.traces import operator_events
 from tests.roofline.test_analyze import run_of
 from tests.traces import add, kernel, launch, op, span, trace
 
-pytestmark = pytest.mark.unit
-
 SHARD, WHOLE = TensorArg((6, 4)), TensorArg((18, 4))  # one rank's part and that of three
 PART, ALL = 6 * 4 * 4, 18 * 4 * 4  # their bytes
 

@@ -15,8 +15,6 @@ from rooflines.roofline.formulas import Work, count
 from rooflines.roofline.formulas.convolution import BACKWARD, BACKWARD_TRANSPOSED, FORWARD, TRANSPOSED, touched
 from rooflines.roofline.formulas.costs import GELU
 
-pytestmark = pytest.mark.unit
-
 
 def convolution(inputs, weight, stride=1, padding=0, dilation=1, transposed=False, output_padding=0, groups=1, bias=False):
     rank = len(weight) - 2

@@ -12,8 +12,6 @@ from rooflines.profiler.dispatch.recorder import record
 from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg
 from rooflines.roofline.formulas import Work, count
 
-pytestmark = pytest.mark.unit
-
 sides = st.integers(1, 6)
 HALF, SINGLE, LONG = (TensorArg((3, 4), dtype) for dtype in ("bfloat16", "float32", "int64"))
 CUBE = torch.arange(2 * 3 * 4, dtype=torch.float32).reshape(2, 3, 4)

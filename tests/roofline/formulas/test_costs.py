@@ -7,8 +7,6 @@ import pytest
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import Work, costs, count
 
-pytestmark = pytest.mark.unit
-
 
 def tensor(*shape, dtype="float32"):
     return TensorArg(shape, dtype)

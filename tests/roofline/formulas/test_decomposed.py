@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 
 from rooflines.roofline.formulas.decomposed import DECOMPOSED, SOMETIMES_DECOMPOSED
 from rooflines.roofline.formulas.table import registered
-
-pytestmark = pytest.mark.unit
 
 has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
 

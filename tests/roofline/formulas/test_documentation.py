@@ -13,8 +13,6 @@ from rooflines.roofline.formulas.sparse import SEARCH, SPARSE
 from rooflines.roofline.formulas.table import registered
 from rooflines.roofline.formulas.views import ALLOCATIONS, METADATA, VIEWS
 
-pytestmark = pytest.mark.unit
-
 PAGE = (Path(__file__).parents[3] / "docs" / "counting.md").read_text(encoding="utf-8")
 
 

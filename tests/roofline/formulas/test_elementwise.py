@@ -12,8 +12,6 @@ from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas import Work, costs, count
 from tests.roofline.formulas.by_hand import tensor, work
 
-pytestmark = pytest.mark.unit
-
 X = tensor(3, 5)
 COUNT = 15
 COMPLEX = tensor(3, 5, dtype="complex64")

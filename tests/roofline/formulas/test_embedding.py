@@ -18,8 +18,6 @@ from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.attribution.attribute import attribute
 from rooflines.roofline.formulas import Work, count
 
-pytestmark = pytest.mark.unit
-
 sides = st.integers(1, 7)
 
 

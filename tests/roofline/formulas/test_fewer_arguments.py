@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -10,8 +9,6 @@ from rooflines.profiler.trace.signature import MISSING, Signature
 from rooflines.roofline.formulas import Work, count
 from rooflines.roofline.formulas.convolution import output_size, transposed_output_size
 from tests.roofline.formulas.by_hand import reason, tensor, work
-
-pytestmark = pytest.mark.unit
 
 UNKNOWN = (MISSING,) * 6  # stride, padding, dilation, transposed, output_padding, groups
 SIZES = st.integers(1, 6)

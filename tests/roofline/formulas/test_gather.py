@@ -14,8 +14,6 @@ from rooflines.roofline.formulas import Work, count
 from tests.roofline.formulas.traces import operator_events
 from tests.traces import trace
 
-pytestmark = pytest.mark.unit
-
 sides = st.integers(1, 6)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,8 +11,6 @@ from rooflines.profiler.trace.stored_call import StoredCall
 from rooflines.roofline.formulas import count
 from rooflines.roofline.formulas.costs import ERF, TRANSCENDENTAL
 from rooflines.roofline.formulas.graph import count_kernel, touched
-
-pytestmark = pytest.mark.unit
 
 N = 1000
 VECTOR = Buffer((N,), "float32", (1,))

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rooflines.roofline.formulas import Work
 from tests.roofline.formulas.by_hand import tensor, work
-
-pytestmark = pytest.mark.unit
 
 sizes = st.integers(1, 12)
 PIVOTS = tensor(3, 6, dtype="int32")

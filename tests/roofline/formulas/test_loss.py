@@ -9,8 +9,6 @@ from hypothesis import strategies as st
 from rooflines.roofline.formulas import Work, costs
 from tests.roofline.formulas.by_hand import tensor, work
 
-pytestmark = pytest.mark.unit
-
 LOGITS = tensor(5, 10)
 CLASSES = tensor(5, dtype="int64")
 SCALAR = tensor()

@@ -15,7 +15,6 @@ from rooflines.roofline.formulas.costs import DEQUANTIZE, GELU, QUANTIZE
 from tests.roofline.formulas.traces import operator_events
 
 pytestmark = [
-    pytest.mark.unit,
     # torch 2.14 announces the end of quantized tensors and of torch.ao.quantization
     pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor, torch.quantize_per_channel and other:UserWarning"),
     pytest.mark.filterwarnings("ignore:torch.ao.quantization is deprecated:DeprecationWarning"),

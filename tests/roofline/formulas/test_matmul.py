@@ -15,7 +15,6 @@ from rooflines.roofline.formulas import Work, count
 from rooflines.roofline.formulas.costs import COMPLEX_ADD, GELU
 from tests.roofline.formulas.traces import operator_events, outermost
 
-pytestmark = pytest.mark.unit
 aten = torch.ops.aten
 
 

@@ -10,8 +10,6 @@ from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas import Work, count
 from tests.roofline.formulas.by_hand import reason, tensor, work
 
-pytestmark = pytest.mark.unit
-
 X = tensor(2, 6, 4, 5)
 COUNT = 240
 BYTES = 4 * COUNT

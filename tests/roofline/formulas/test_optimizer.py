@@ -14,8 +14,6 @@ from rooflines.roofline.formulas import Work, count
 from rooflines.roofline.formulas.optimizer import _FOREACH_NAMES
 from tests.roofline.formulas.by_hand import reason, tensor, work
 
-pytestmark = pytest.mark.unit
-
 shapes = st.lists(st.lists(st.integers(1, 4), max_size=3).map(lambda shape: tensor(*shape)), min_size=1, max_size=4).map(tuple)
 LIST = (tensor(3, 4), tensor(5))  # 17 elements
 

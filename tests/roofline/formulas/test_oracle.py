@@ -1,10 +1,14 @@
 """Bytes of every operator in the table against an oracle that runs it (``oracle.py``), and the oracle against what is known.
 
+Our own calls are run every time. What the oracle found for torch's samples is recorded (``answers.py``) and measured again by
+``make test-all``.
+
 ``python -m tests.roofline.formulas.oracle [words]`` prints where the two disagree.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 from dataclasses import replace
 from functools import cache, partial
@@ -24,11 +28,11 @@ from rooflines.roofline.formulas.ragged import NESTED
 from rooflines.roofline.formulas.sparse import SEARCH, SPARSE
 from rooflines.roofline.formulas.table import registered
 from rooflines.roofline.formulas.views import ALLOCATIONS, METADATA, VIEWS
-from tests.roofline.formulas import samples
+from tests.roofline.formulas import answers, samples
+from tests.roofline.formulas.answers import INDUCTOR
 from tests.roofline.formulas.calls import GROUPS, rand
-from tests.roofline.formulas.oracle import Bytes, Collection, Experiment, Sample, Verdict, describe, judge, plain_name, storage
+from tests.roofline.formulas.oracle import Bytes, Call, Collection, Experiment, Sample, Verdict, describe, judge, plain_name, storage
 
-INDUCTOR = "inductor"  # takes seconds to import
 OWN = samples.own(*(group for group in GROUPS if group != INDUCTOR))
 
 _PACKS = "packs into an object that shows the weight it was given, not what it made of it"
@@ -57,15 +61,10 @@ EXCEPTIONS = {
 }  # fmt: skip
 
 
-_JUDGED: dict[int, Verdict] = {}  # by the sample's id: each is judged once in a run of the tests
-
-
-def verdicts(found: list[Sample]) -> list[Verdict]:
-    """What the oracle says of each."""
-    for sample in found:
-        if id(sample) not in _JUDGED:
-            _JUDGED[id(sample)] = judge(sample)
-    return [_JUDGED[id(sample)] for sample in found]
+@cache
+def ours(name: str) -> list[Verdict]:
+    """What the oracle says of our calls of an operator."""
+    return list(map(judge, OWN.samples.get(name, [])))
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -77,8 +76,8 @@ def one_thread():
     torch.set_num_threads(before)
 
 
-def disagreements(name: str, found: list[Sample]) -> list[str]:
-    return [] if name in EXCEPTIONS else [describe(one) for one in verdicts(found) if one.state != "agrees"]
+def disagreements(name: str, found: list[Verdict]) -> list[str]:
+    return [] if name in EXCEPTIONS else [describe(one) for one in found if one.state != "agrees"]
 
 
 # --- the oracle --------------------------------------------------------------------------------------------------------------------
@@ -126,7 +125,6 @@ def captured(body: Any) -> list[Sample]:
     return [sample for found in collection.samples.values() for sample in found]
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize("name", KNOWN)
 def test_the_oracle_knows_what_is_read_and_written(name):
     call, read, written = KNOWN[name]
@@ -134,7 +132,6 @@ def test_the_oracle_knows_what_is_read_and_written(name):
     assert Experiment(sample).bytes() == Bytes(read, written, read, written)
 
 
-@pytest.mark.unit
 def test_storage_is_counted_once():
     assert storage(torch.empty(5, 3)) == 60
     assert storage(torch.empty(1, 3).expand(5, 3)) == 12
@@ -142,7 +139,6 @@ def test_storage_is_counted_once():
     assert storage(torch.empty(4, 4, dtype=torch.bfloat16)[::2, ::2], None, torch.empty(0)) == 8
 
 
-@pytest.mark.unit
 def test_another_figure_is_a_mismatch():
     (sample,) = captured(partial(torch.add, X, Y))
     right = judge(sample)
@@ -156,19 +152,17 @@ def test_another_figure_is_a_mismatch():
 # --- the table ---------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.unit
 @pytest.mark.skipif(not torch.__version__.startswith("2.14"), reason="another torch may lack some of 2.14's operators")
 def test_our_calls_run():
     assert OWN.failed == {}
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize("name", OWN.samples)
 def test_bytes_of_our_calls(name):
-    assert disagreements(name, OWN.samples[name]) == []
+    assert disagreements(name, ours(name)) == []
 
 
-def as_traced(sample: Sample) -> Signature:
+def as_traced(call: Call) -> Signature:
     """The call as Kineto would have written it: no strings, no lists of optional tensors, numbers in a tensor's place as tensors."""
 
     def traced(kind: str, value: Any) -> Any:
@@ -178,8 +172,7 @@ def as_traced(sample: Sample) -> Signature:
             return TensorArg((), {bool: "bool", int: "int64", float: "float64"}[type(value)], ())
         return value
 
-    kinds = [str(argument.type) for argument in sample.func._schema.arguments]
-    return replace(sample.signature, args=tuple(map(traced, kinds, sample.signature.args)))
+    return replace(call.signature, args=tuple(map(traced, call.kinds, call.signature.args)))
 
 
 def total(work: Work) -> tuple[int, int]:
@@ -197,23 +190,21 @@ _NOT_TRACED = {
 }  # fmt: skip
 
 
-def changed_by_tracing(found: list[Sample]) -> list[str]:
+def changed_by_tracing(found: list[Verdict]) -> list[str]:
     """Calls that count otherwise as a trace has them, without outputs too; no count at all is right."""
     changed = []
-    for one in verdicts(found):
-        traced = count(as_traced(one.sample))
+    for one in found:
+        traced = count(as_traced(one.call))
         if traced.work is not None and one.ours.work is not None and total(traced.work) != total(one.ours.work):
             changed.append(f"{describe(one)}  traced: {total(traced.work)}")
     return changed
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize("name", OWN.samples)
 def test_what_a_trace_lacks_changes_no_figure(name):
-    assert plain_name(name) in _NOT_TRACED or changed_by_tracing(OWN.samples[name]) == []
+    assert plain_name(name) in _NOT_TRACED or changed_by_tracing(ours(name)) == []
 
 
-@pytest.mark.slow
 def test_what_a_trace_lacks_changes_no_figure_of_any_operator(collected):
     changed = {name: changed_by_tracing(found) for name, found in collected.items()}
     assert {name: lines for name, lines in changed.items() if lines and plain_name(name) not in _NOT_TRACED} == {}
@@ -222,12 +213,25 @@ def test_what_a_trace_lacks_changes_no_figure_of_any_operator(collected):
 
 @pytest.fixture(scope="module")
 def collected():
-    """All samples by operator: ours, those of torch.compile's operators, and torch's own."""
-    found: dict[str, list[Sample]] = {}
-    for collection in (OWN, samples.own(INDUCTOR), samples.torchs()):
-        for name, some in collection.samples.items():
-            found.setdefault(name, []).extend(some)
+    """All verdicts by operator: on our calls, on those of torch.compile's operators, and on torch's own samples."""
+    if not answers.path_of().exists():
+        pytest.skip(f"no answers are recorded for torch {torch.__version__}: python -m tests.roofline.formulas.answers")
+    found = {name: list(ours(name)) for name in OWN.samples}
+    for verdict in answers.recorded():
+        found.setdefault(verdict.call.name, []).append(verdict)
     return found
+
+
+@pytest.mark.slow
+def test_the_recorded_answers_are_measured_again(collected):
+    """The oracle finds the same bytes, and the same operators; how many samples torch makes differs a little between processors."""
+    before = {(one.call.overload, one.call.signature): one for one in answers.recorded()}
+    again = {(one.call.overload, one.call.signature): one for one in answers.measured()}
+    differing = {key for key in before.keys() & again.keys() if before[key].oracle != again[key].oracle}
+    assert differing == set()
+    assert {overload for overload, _ in before} == {overload for overload, _ in again}
+    assert len(before.keys() ^ again.keys()) <= 0.01 * len(before)
+    assert [describe(one) for one in again.values() if one.call.name not in EXCEPTIONS and one.state != "agrees"] == []
 
 
 def words(text: str) -> frozenset[str]:
@@ -372,10 +376,16 @@ def formula_of(name: str) -> Any:
 
 @cache
 def hand_written() -> frozenset[str]:
-    """Names that the other tests of formulas mention: those state their arithmetic."""
+    """Operators that other tests count: named by a string of their own, or as ``aten.NAME`` or ``torch.ops.X.NAME``."""
     here = Path(__file__)
-    texts = [path.read_text(encoding="utf-8") for path in here.parent.glob("test_*.py") if path != here]
-    return frozenset(word for text in texts for word in re.findall(r"[A-Za-z_]\w*", text))
+    found = set()
+    for path in here.parent.glob("test_*.py"):
+        if path != here:
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            found |= {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+            # without comments
+            found |= set(re.findall(r"\b(?:aten|torch\.ops\.\w+)\.(\w+)", ast.unparse(tree)))
+    return frozenset(found)
 
 
 def sibling(name: str) -> str:
@@ -389,37 +399,30 @@ def exercised(collected):
     return {formula_of(name) for name in collected if name in table._FORMULAS}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", COUNTED)
 def test_bytes_of_operator(name, collected, exercised):
     """Equal to the oracle's; what cannot run here has the formula of something that can, or is counted by hand."""
     assert disagreements(name, collected.get(name, [])) == []
     if name not in collected and sibling(name) not in collected:
         assert not runs_on_a_cpu(name) or name in NOT_ON_A_CPU, "it runs on a CPU: it needs a call in calls.py"
-        by_hand = name in BY_HAND or name.partition("::")[2] in hand_written()
+        by_hand = name in BY_HAND or bool({name, name.partition("::")[2]} & hand_written())
         assert by_hand or formula_of(name) in exercised, "its bytes are tested nowhere"
 
 
-@pytest.mark.slow
 def test_every_operator_that_samples_call_is_in_the_table(collected):
     unknown = {name for name in collected if name not in registered() and sibling(name) not in registered()}
     assert {name for name in unknown if name.removeprefix("aten::") not in DECOMPOSED} == set()
 
 
-@pytest.mark.slow
 def test_the_exceptions_are_needed(collected):
-    agreeing = {
-        name for name in EXCEPTIONS if name not in collected or all(found.state == "agrees" for found in verdicts(collected[name]))
-    }
+    agreeing = {name for name in EXCEPTIONS if name not in collected or all(found.state == "agrees" for found in collected[name])}
     assert agreeing == set()
 
 
-@pytest.mark.slow
 def test_what_does_not_run_here_is_said_for_a_reason(collected):
     assert {name for name in NOT_ON_A_CPU if name in collected or not runs_on_a_cpu(name)} == set()
 
 
-@pytest.mark.unit
 @pytest.mark.parametrize("name", sorted(BY_HAND))
 def test_bytes_by_hand(name):
     args, outputs, read, written = BY_HAND[name]

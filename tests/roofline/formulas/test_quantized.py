@@ -22,7 +22,6 @@ from rooflines.roofline.formulas.costs import (
 )
 
 pytestmark = [
-    pytest.mark.unit,
     # torch 2.14 announces the end of quantized tensors
     pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor, torch.quantize_per_channel and other:UserWarning"),
 ]

@@ -15,8 +15,6 @@ from rooflines.roofline.formulas import Work, count
 from rooflines.roofline.formulas.ragged import NESTED
 from rooflines.roofline.formulas.sparse import SPARSE
 
-pytestmark = pytest.mark.unit
-
 MATRIX = torch.arange(1.0, 13.0).reshape(3, 4)
 MASK = torch.tensor([[True, False, True, False], [False] * 4, [True, True, False, False]])
 

@@ -10,8 +10,6 @@ from rooflines.profiler.trace.signature import MISSING, Signature
 from rooflines.roofline.formulas import Work, count
 from tests.roofline.formulas.by_hand import tensor, work
 
-pytestmark = pytest.mark.unit
-
 X = tensor(3, 5)
 FLOAT64 = 7
 OPTIONS = (None, None, None, None)  # dtype, layout, device, pin_memory

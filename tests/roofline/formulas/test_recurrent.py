@@ -24,7 +24,6 @@ from rooflines.roofline.formulas.costs import (
 from tests.roofline.formulas.traces import operator_events, outermost
 
 pytestmark = [
-    pytest.mark.unit,
     # projections have no oneDNN kernel, and torch says so
     pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN:UserWarning"),
     pytest.mark.filterwarnings("ignore:torch.ao.quantization is deprecated:DeprecationWarning"),

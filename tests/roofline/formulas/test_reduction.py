@@ -12,8 +12,6 @@ from rooflines.profiler.trace.signature import MISSING
 from rooflines.roofline.formulas import Work
 from tests.roofline.formulas.by_hand import reason, tensor, work
 
-pytestmark = pytest.mark.unit
-
 X = tensor(4, 5, 6)
 COUNT = 120
 COMPLEX = tensor(4, 5, 6, dtype="complex64")

@@ -13,8 +13,6 @@ from rooflines.profiler.dispatch.recorder import record
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import Work, count
 
-pytestmark = pytest.mark.unit
-
 sides = st.integers(1, 9)
 
 

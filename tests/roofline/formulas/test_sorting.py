@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from math import ceil, log2
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rooflines.profiler.trace.signature import MISSING, Signature
 from rooflines.roofline.formulas import Work, count
 from tests.roofline.formulas.by_hand import reason, tensor, work
-
-pytestmark = pytest.mark.unit
 
 X = tensor(6, 100)
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import math
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rooflines.roofline.formulas import Work
 from tests.roofline.formulas.by_hand import tensor, work
-
-pytestmark = pytest.mark.unit
 
 NONE, BY_ROOT, BY_N = 0, 1, 2
 

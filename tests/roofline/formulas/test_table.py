@@ -14,8 +14,6 @@ from rooflines.roofline.analysis import CATEGORIES
 from rooflines.roofline.formulas import CallCount, Work, count, formula
 from rooflines.roofline.formulas.table import registered
 
-pytestmark = pytest.mark.unit
-
 
 def tensor(*shape, dtype="float32"):
     return TensorArg(shape, dtype)

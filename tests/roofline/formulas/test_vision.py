@@ -14,8 +14,6 @@ from rooflines.roofline.formulas import Work, count
 from tests.roofline.formulas.traces import operator_events
 from tests.traces import trace
 
-pytestmark = pytest.mark.unit
-
 POINT = 2 * (4 + 3) + 4  # position 4, floor and two distances for each coordinate; four weights
 
 

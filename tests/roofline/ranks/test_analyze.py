@@ -13,8 +13,6 @@ from rooflines.roofline.ranks.analyze import analyze_parts, bus_factor, read_ran
 from rooflines.roofline.ranks.records import RankAnalysis
 from tests.traces import kernel, launch, span
 
-pytestmark = pytest.mark.unit
-
 DATA = Path(__file__).parents[2] / "data" / "traces"
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from rooflines.profiler.compiled.records import Access, Buffer, CompiledCode, Graph, Kernel
 from rooflines.profiler.trace.calls import BACKWARD, FORWARD, build_calls, module_annotation
 from rooflines.profiler.trace.signature import Signature, TensorArg
@@ -11,8 +9,6 @@ from rooflines.profiler.trace.stored_call import StoredCall
 from rooflines.roofline.attribution.attribute import attribute
 from rooflines.roofline.resolvers.compiled import find_compiled_calls
 from tests.traces import add, kernel, launch, mm, op, span, trace
-
-pytestmark = pytest.mark.unit
 
 N = 100
 X = TensorArg((N,), "float32", (1,))

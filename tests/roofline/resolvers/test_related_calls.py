@@ -11,8 +11,6 @@ from rooflines.roofline.formulas import count
 from rooflines.roofline.resolvers.pair_rules import Evidence
 from tests.traces import op, span, trace
 
-pytestmark = pytest.mark.unit
-
 IMAGES, FILTERS, MAPS = [8, 16, 28, 28], [32, 16, 3, 3], [8, 32, 14, 14]
 FLOPS = 2 * 8 * 32 * 14 * 14 * 16 * 9
 

@@ -12,8 +12,6 @@ from rooflines.profiler.trace.reader import read_trace
 from rooflines.roofline.resolvers.counts import Context, Variant, count_signatures
 from rooflines.roofline.resolvers.resolve import RESOLVERS, count_calls
 
-pytestmark = pytest.mark.unit
-
 TRACE = Path(__file__).parents[2] / "data" / "traces" / "resnet50_v100_training_2021_schema.json.gz"
 
 

@@ -14,8 +14,6 @@ from rooflines.roofline.attribution.attribute import attribute
 from rooflines.roofline.step.host_work import host_work, is_compiled, recomputation, synchronisations
 from tests.traces import add, kernel, launch, op, span, trace
 
-pytestmark = pytest.mark.unit
-
 DATA = Path(__file__).parents[2] / "data" / "traces"
 
 

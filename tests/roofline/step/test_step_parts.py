@@ -14,8 +14,6 @@ from rooflines.roofline.attribution.attribute import attribute
 from rooflines.roofline.step.partition import Label, partition
 from tests.traces import add, kernel, launch, op, span, trace
 
-pytestmark = pytest.mark.unit
-
 TRACES = sorted((Path(__file__).parents[2] / "data" / "traces").rglob("*.json.gz"))
 LOADS = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 

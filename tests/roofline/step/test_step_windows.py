@@ -16,8 +16,6 @@ import pytest
 
 import rooflines
 
-pytestmark = pytest.mark.unit
-
 DATA = Path(__file__).parents[2] / "data" / "traces"
 TRACES = sorted(DATA.rglob("*.json.gz"))
 if "ROOFLINES_TRACES" in os.environ:

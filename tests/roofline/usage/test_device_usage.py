@@ -9,7 +9,7 @@ import pytest
 from rooflines.device_specs.records import Ceilings, Conditions
 from rooflines.profiler.records import Environment, Run, RunFile, StepTimes, TimedStretch, Workload
 from rooflines.profiler.samplers.fields import Counter, DeviceSample
-from rooflines.reports.usage_sentences import power_text, usage_sentences
+from rooflines.reports.words.usage_sentences import power_text, usage_sentences
 from rooflines.roofline.advice.usage import find_in_usage, ranked
 from rooflines.roofline.analysis import Analysis, ModuleRow
 from rooflines.roofline.analyze import analyze
@@ -17,8 +17,6 @@ from rooflines.roofline.usage.device_usage import Window, held_down, thinned, us
 from tests.samples import ceilings
 from tests.traces import mm, span, trace
 from tests.usage_samples import BEGAN_NS, COUNTERS, STEPS, WINDOW, gpu_samples, host_samples, run_of
-
-pytestmark = pytest.mark.unit
 
 
 def gauge(samples, field, device="cuda:0", window=WINDOW, counters=()):

@@ -11,8 +11,6 @@ from rooflines.profiler.samplers.fields import Counter
 from rooflines.roofline.analysis import Energy, Unresolved
 from rooflines.roofline.usage.energy import LIMIT, WRAPS_J, Moments, better, by_counter, by_power, unwrapped
 
-pytestmark = pytest.mark.unit
-
 BEGAN_NS = 1_763_000_000_000_000_000
 
 
@@ -113,12 +111,14 @@ def test_the_truth_lies_within_the_error_bar_of_a_counter(period_s, phase_s, gap
     values = counter_readings(signal, moments, period_s, phase_s, resolution)
     counter = counter_of(update_s=period_s if known else None, resolution=resolution)
     energy = by_counter(times_of(moments), values, ns(begin), ns(begin + 6), counter)
+    truth = float(signal.energy(begin + 6) - signal.energy(begin))
     if isinstance(energy, Energy):
-        truth = float(signal.energy(begin + 6) - signal.energy(begin))
         assert abs(energy.energy_j - truth) <= energy.error_j + 1e-6
         assert energy.error_j <= LIMIT * energy.energy_j
     else:
-        assert energy.needs_s is not None
+        assert energy.needs_s > 6
+        # refused only where the power at the two ends could make that much of a difference
+        assert 2.5 * (period_s + gap_s) * max(signal.watts) + 2 * resolution > LIMIT * truth
 
 
 def test_a_burst_between_two_updates_is_refused_with_a_length_that_would_do():
@@ -268,9 +268,8 @@ def test_the_truth_lies_within_the_error_bar_of_power(phase_s, start, begin, low
     updated = updates(moments, 0.1, phase_s)
     watts = signal.average(updated, window_s) if window_s else signal.power(updated)
     power = counter_of("power_w", update_s=0.1, window_s=window_s, resolution=1e-3)
-    energy = by_power(times_of(moments), watts, ns(begin), ns(begin + 6), power)
-    if isinstance(energy, Energy):
-        assert abs(energy.energy_j - 6 * (low + step)) <= energy.error_j + 1e-6
+    energy = found(by_power(times_of(moments), watts, ns(begin), ns(begin + 6), power))
+    assert abs(energy.energy_j - 6 * (low + step)) <= energy.error_j + 1e-6
 
 
 @given(

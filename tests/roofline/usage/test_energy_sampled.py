@@ -16,8 +16,6 @@ from rooflines.roofline.usage.device_usage import Window, usage_of
 from rooflines.roofline.usage.energy import LIMIT
 from tests.profiler.samplers.nvml_driver.signals import Burst, Constant, Ramp, Square, integral, lines
 
-pytestmark = [pytest.mark.unit, pytest.mark.alone]
-
 # A GPU's power never is the same twice, which is how its update period is found: a slow rise stands for that.
 DRIFT = Ramp(0, 120, start_s=0, seconds=60)
 # The device of each signal, and what it draws.

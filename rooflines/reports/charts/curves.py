@@ -1,0 +1,187 @@
+"""Curves and horizontal bars as Matplotlib draws them, each in the colour of its backend."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rooflines.reports.charts.figure import SANS
+from rooflines.reports.charts.kinds import Beams, Curves
+from rooflines.reports.charts.palette import INK, Ink, Theme, category_colour, category_mark
+from rooflines.units import scale
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Picture
+
+_TEXT, _SMALL = 7.5, 6.8
+_CURVES_IN = 2.5
+_BAR_IN, _BARS_MARGIN_IN = 0.3, 0.55
+_LEFT_IN, _RIGHT_IN, _TOP_IN, _BOTTOM_IN = 0.55, 1.75, 0.3, 0.4
+_LABEL_IN = 1.35
+_LABEL_GAP_IN, _CHARACTER_IN = 0.35, 0.06
+_LINE_POINTS = 9.0
+# From this ratio of the largest to the smallest value on, an axis is logarithmic.
+_WIDE = 12.0
+_MOST_MARKS = 12
+_PAPER_DASH = (0, (1.5, 2))
+
+
+def _axes(
+    width_in: float, height_in: float, theme: Theme, *, left: float, right: float, top: float, bottom: float
+) -> tuple[Picture, Axes]:
+    from matplotlib.figure import Figure as Made
+
+    ink = INK[theme]
+    picture = Made(figsize=(width_in, height_in), facecolor=ink.page)
+    axes = picture.add_axes(
+        (left / width_in, bottom / height_in, (width_in - left - right) / width_in, (height_in - top - bottom) / height_in)
+    )
+    axes.set_facecolor(ink.page)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    for side in ("left", "bottom"):
+        axes.spines[side].set_color(ink.line)
+    axes.tick_params(which="major", length=3, width=0.6, color=ink.faint_roof, labelcolor=ink.text, labelsize=_SMALL)
+    axes.tick_params(which="minor", length=1.6, width=0.4, color=ink.line)
+    axes.set_axisbelow(True)
+    return picture, axes
+
+
+def curves_figure(curves: Curves, *, width_in: float, dark: bool = False) -> Picture:
+    """Curves with their names at their ends, and what a paper printed as dotted lines."""
+    from matplotlib.ticker import MaxNLocator
+
+    theme: Theme = "dark" if dark else "light"
+    ink = INK[theme]
+    longest = max((len(one.backend) + (7 if one.paper is not None else 0) for one in curves.series), default=0)
+    right = _LABEL_GAP_IN + _CHARACTER_IN * longest
+    picture, axes = _axes(width_in, _CURVES_IN, theme, left=_LEFT_IN, right=right, top=_TOP_IN, bottom=_BOTTOM_IN)
+    values = [value for one in curves.series for value in (*one.y, *([one.paper] if one.paper is not None else [])) if value > 0]
+    if not values:
+        axes.set_axis_off()
+        axes.text(0.5, 0.5, "nothing was measured", transform=axes.transAxes, ha="center", color=ink.muted, size=_TEXT, family=SANS)
+        return picture
+    factor, prefix = (0.01, "") if curves.fraction else scale(max(values))
+    low, high = _limits(axes, values, curves.fraction)
+    xs = [x for one in curves.series for x in one.x]
+    first, last = min(xs), max(xs)
+    room = 0.5 if first == last else (last - first) * 0.02
+    if curves.log_x:
+        axes.set_xscale("log")
+        axes.set_xlim(first / 1.15, last * 1.15)
+    else:
+        axes.set_xlim(first - room, last + room)
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=10, integer=True, min_n_ticks=1))
+    _number_axis(axes, low, high, factor, ink)
+    ends = []
+    for one in curves.series:
+        colour, mark = category_colour(one.backend, theme), category_mark(one.backend)
+        every = max(1, len(one.x) // _MOST_MARKS)
+        axes.plot(one.x, one.y, color=colour, linewidth=1.3, marker=mark, markersize=4, markevery=every, markeredgewidth=0, zorder=3)
+        ends.append((one.y[-1], one.backend, colour))
+        if one.paper is not None:
+            axes.plot(axes.get_xlim(), [one.paper] * 2, color=colour, linewidth=0.9, linestyle=_PAPER_DASH, zorder=2)
+            ends.append((one.paper, f"{one.backend}, paper", colour))
+    _end_labels(axes, ends, low, high, ink)
+    unit = curves.y_title if curves.fraction or not prefix else curves.y_title.replace(", ", f", {prefix}", 1)
+    axes.text(0, 1.04, unit, transform=axes.transAxes, size=_SMALL, color=ink.muted, family=SANS, ha="left", va="bottom")
+    axes.text(1, -0.13, curves.x_title, transform=axes.transAxes, size=_SMALL, color=ink.muted, family=SANS, ha="right", va="top")
+    _family(axes)
+    return picture
+
+
+def _limits(axes: Axes, values: Sequence[float], fraction: bool) -> tuple[float, float]:
+    """The ends of the vertical axis: logarithmic where values lie far apart, else from 0, and near the curves where they are shares."""
+    smallest, largest = min(values), max(values)
+    if fraction:
+        low, high = max(0.0, smallest - (1 - smallest) * 0.15), 1.0
+        low = min(low, 0.95)
+    elif largest / smallest > _WIDE:
+        axes.set_yscale("log")
+        low, high = smallest / 1.6, largest * 1.6
+    else:
+        low, high = 0.0, largest * 1.12
+    axes.set_ylim(low, high)
+    return low, high
+
+
+def _number_axis(axes: Axes, low: float, high: float, factor: float, ink: Ink) -> None:
+    """Numbers in multiples of ``factor`` at the vertical axis, with fine lines."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+
+    if axes.get_yscale() == "log":
+        decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        steps = (1,) if len(decades) > 4 else (1, 2, 5)
+        marks = [step * 10.0**power for power in decades for step in steps if low <= step * 10.0**power <= high]
+        axes.yaxis.set_major_locator(FixedLocator(marks))
+        axes.yaxis.set_minor_locator(LogLocator(subs=range(2, 10)))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    else:
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=5))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / factor:g}"))
+    axes.grid(axis="y", which="major", color=ink.grid, linewidth=0.6)
+
+
+def _end_labels(axes: Axes, ends: Sequence[tuple[float, str, str]], low: float, high: float, ink: Ink) -> None:
+    """The names at the right ends of their lines, moved apart where they would touch, in the order of the lines."""
+    height = axes.get_window_extent().height / axes.figure.get_dpi() * 72
+    logarithmic = axes.get_yscale() == "log"
+
+    def up(value: float) -> float:
+        share = math.log(value / low) / math.log(high / low) if logarithmic else (value - low) / (high - low)
+        return share * height
+
+    ordered = sorted(ends, key=lambda end: up(end[0]))
+    places = [up(value) for value, _, _ in ordered]
+    for index in range(1, len(places)):
+        places[index] = max(places[index], places[index - 1] + _LINE_POINTS)
+    over = max(0.0, places[-1] - height)
+    for index in range(len(places) - 1, -1, -1):
+        limit = height if index == len(places) - 1 else places[index + 1] - _LINE_POINTS
+        places[index] = min(places[index], limit) if over else places[index]
+    for (value, text, colour), place in zip(ordered, places, strict=True):
+        axes.annotate(
+            text, xy=(1, up(value) / height), xytext=(1.035, place / height), xycoords="axes fraction", textcoords="axes fraction",
+            size=_SMALL, color=ink.muted if text.endswith("paper") else ink.text, family=SANS, va="center", ha="left",
+            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.8, "shrinkA": 1, "shrinkB": 0}, annotation_clip=False,
+        )  # fmt: skip
+
+
+def beams_figure(bars: Beams, *, width_in: float, dark: bool = False) -> Picture:
+    """Bars with their values at their ends, and what a paper printed below them in outline."""
+    theme: Theme = "dark" if dark else "light"
+    ink = INK[theme]
+    height = _BARS_MARGIN_IN + _BAR_IN * max(1, len(bars.beams))
+    picture, axes = _axes(width_in, height, theme, left=_LABEL_IN, right=_RIGHT_IN, top=0.3, bottom=0.25)
+    largest = max([value for bar in bars.beams for value in (bar.value, bar.paper or 0.0)], default=1.0) or 1.0
+    axes.set_xlim(0, largest)
+    axes.set_ylim(len(bars.beams) - 0.5, -0.5)
+    axes.set_yticks([])
+    axes.set_xticks([])
+    axes.spines["bottom"].set_visible(False)
+
+    def text(x: float, y: float, words: str, **style: Any) -> None:
+        style = {"size": _TEXT, "color": ink.text, "va": "center", "family": SANS, "parse_math": False, **style}
+        axes.text(x, y, words, **style)
+
+    beside = largest * 0.012
+    for index, bar in enumerate(bars.beams):
+        colour = category_colour(bar.backend, theme)
+        text(-0.015, index, bar.label, ha="right", transform=axes.get_yaxis_transform())
+        if bar.value > 0:
+            axes.barh(index - 0.12, bar.value, height=0.44, color=colour, linewidth=0, zorder=2)
+            text(bar.value + beside, index - 0.12, bar.text)
+        if bar.paper is not None:
+            # Below our bar, or in its place.
+            down = 0.25 if bar.value > 0 else 0.0
+            axes.barh(index + down, bar.paper, height=0.18, facecolor=ink.page, edgecolor=colour, linewidth=0.8, zorder=2)
+            text(bar.paper + beside, index + down, bar.paper_text, size=_SMALL, color=ink.muted)
+    axes.text(0, 1.06, bars.x_title, transform=axes.transAxes, size=_SMALL, color=ink.muted, family=SANS, ha="left", va="bottom")
+    return picture
+
+
+def _family(axes: Axes) -> None:
+    for label in (*axes.get_xticklabels(), *axes.get_yticklabels()):
+        label.set_fontfamily(SANS)

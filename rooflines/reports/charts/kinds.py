@@ -1,0 +1,66 @@
+"""The kinds of figures that a page may hold, as data. ``charts.draw`` draws any of them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from rooflines.device_specs.compare import Compared
+from rooflines.device_specs.records import Ceilings
+from rooflines.roofline.analysis import Analysis
+
+
+class Series(msgspec.Struct, frozen=True, kw_only=True):
+    """A curve of a backend through ``x`` and ``y``; ``paper`` is a level that a paper printed for it."""
+
+    backend: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    paper: float | None = None
+
+
+class Curves(msgspec.Struct, frozen=True, kw_only=True):
+    """Curves over epochs or iterations. ``fraction`` says that y is a share, shown in percent."""
+
+    x_title: str
+    y_title: str
+    series: tuple[Series, ...]
+    fraction: bool = False
+    log_x: bool = False
+
+
+class Beam(msgspec.Struct, frozen=True, kw_only=True):
+    """A horizontal bar with its value in words; ``paper`` is what a paper printed for it."""
+
+    backend: str
+    label: str
+    value: float
+    text: str
+    paper: float | None = None
+    paper_text: str = ""
+
+
+class Beams(msgspec.Struct, frozen=True, kw_only=True):
+    """Horizontal bars."""
+
+    x_title: str
+    beams: tuple[Beam, ...]
+
+
+class Rooflines(msgspec.Struct, frozen=True, kw_only=True):
+    """The operators of an analysis on its roofs. ``interactive`` ones can be explored where a page runs scripts."""
+
+    analysis: Analysis
+    interactive: bool = False
+
+
+class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
+    """The timed steps of an analysis in the order run."""
+
+    analysis: Analysis
+
+
+class CeilingMarks(msgspec.Struct, frozen=True, kw_only=True):
+    """The measured ceilings with what they are compared with."""
+
+    measured: Ceilings
+    compared: tuple[Compared, ...] = ()

@@ -1,0 +1,398 @@
+"""A report as data: a page of sections of blocks, with every word and number in its place and nothing about how it is drawn.
+
+A view turns one record into a ``Page``; every renderer draws any ``Page``. A column states its key, label, unit, format and priority
+once,
+here, so that a table has the same columns in a terminal, on a page, in print and as data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+from rooflines.reports.words.text import Scale, efficiency_text
+from rooflines.units import scale, significant
+
+Value: TypeAlias = str | float | int | None
+# "always" is also in the short form, which a terminal shows; "full" is not; "brief" stands there only, for what is shortened.
+Show = Literal["always", "full", "brief"]
+# Words: how they are cut where there is no room. Numbers: how they are written.
+#   given      a number in words already, with its own unit ("12.3 GB/s")
+#   scaled     an SI quantity; the columns of one unit and group share one prefix
+#   figures    three significant figures
+#   count      a whole number, or three significant figures of one that is not
+#   share      a fraction, in percent with one decimal
+#   efficiency a fraction in whole percent; above one it is marked, because it cannot be
+Words = Literal["text", "name", "path", "shapes", "middle"]
+Numbers = Literal["given", "scaled", "figures", "count", "share", "efficiency"]
+
+ABSENT = "–"
+_MOST_DECIMALS = 3
+# A figure space and a punctuation space are as wide as a digit and a point: they keep a column on its decimal point.
+_FIGURE_SPACE, _POINT_SPACE = "\u2007", "\u2008"
+
+
+class Column(msgspec.Struct, frozen=True):
+    """A column of a table.
+
+    ``key`` names it in data; without one it is made of the label. ``priority`` says which columns give way where there is no room:
+    those of
+    0 are always there, the highest go first. ``least`` is the width in characters that words keep, ``help`` what the header says
+    longer.
+    """
+
+    label: str
+    unit: str = ""
+    format: Words | Numbers = "given"
+    key: str = ""
+    priority: int = 0
+    help: str = ""
+    least: int = 12
+    quiet: bool = False
+    group: str = ""
+    show: Show = "always"
+
+    @property
+    def numeric(self) -> bool:
+        """Whether numbers stand in it, right-aligned."""
+        return self.format in ("given", "scaled", "figures", "count", "share", "efficiency")
+
+    @property
+    def name(self) -> str:
+        """The key under which data has it."""
+        return self.key or "_".join(f"{self.label} {self.unit if self.format == 'given' else ''}".lower().split())
+
+
+class Cell(msgspec.Struct, frozen=True, kw_only=True):
+    """A cell that is more than its value.
+
+    ``text`` replaces what the format of the column would make of the value, ``prefix`` stands before it, ``hover`` says more,
+    ``bar`` is a length from 0 to 1 behind it,
+    ``letter`` that of a bound class, ``warning`` why the value should not be believed, ``sort`` what it is sorted by.
+    """
+
+    value: Value = None
+    text: str = ""
+    prefix: str = ""
+    hover: str = ""
+    bar: float | None = None
+    letter: str = ""
+    warning: str = ""
+    sort: Value = None
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A row.
+
+    ``colour`` names the category or backend whose colour marks it; ``muted`` rows stand back; ``depth`` indents the words of a tree;
+    ``heading`` rows have a title in their first cell and nothing else; ``show`` and ``printed`` say which forms have it; ``detail``
+    is what stands below it, opened on demand.
+    """
+
+    cells: tuple[Value | Cell, ...]
+    colour: str = ""
+    muted: bool = False
+    depth: int = 0
+    heading: bool = False
+    show: Show = "always"
+    printed: bool = True
+    detail: tuple[Paragraph | Table, ...] = ()
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True):
+    """A table.
+
+    ``title`` stands above it, ``caption`` says what it is to those who do not see it, ``order`` how its rows are sorted and
+    ``sorted_by``
+    by which column. ``total`` is its last row. A short form has ``brief`` rows at most, print has ``printed``. The rows of a
+    ``tree`` are
+    indented and fold, those of a ``main`` table can be sorted and filtered, the first numbers of ``parts`` are bars of one whole.
+    """
+
+    name: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    title: str = ""
+    caption: str = ""
+    note: str = ""
+    order: str = ""
+    sorted_by: str = ""
+    total: tuple[Value | Cell, ...] = ()
+    kind: Literal["plain", "main", "tree", "parts"] = "plain"
+    brief: int | None = None
+    printed: int | None = None
+    show: Show = "full"
+
+    def on_paper(self) -> tuple[Row, ...]:
+        """The rows that print has."""
+        return tuple(row for row in self.of_form(full=True) if row.printed)[: self.printed]
+
+    def of_form(self, *, full: bool) -> tuple[Row, ...]:
+        """The rows of the full or the short form."""
+        rows = tuple(row for row in self.rows if row.show != ("brief" if full else "full"))
+        return rows if full or self.brief is None else rows[: self.brief]
+
+
+class Paragraph(msgspec.Struct, frozen=True):
+    """A paragraph. ``meter`` is a share shown as a bar below it."""
+
+    text: str
+    kind: Literal["text", "note", "absent", "alert", "code", "title"] = "text"
+    show: Show = "full"
+    meter: float | None = None
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """Names with what they are: short ``facts`` side by side, or ``definitions`` in sentences. A third text is a remark."""
+
+    rows: tuple[tuple[str, ...], ...]
+    kind: Literal["facts", "definitions"] = "facts"
+    show: Show = "full"
+
+
+class Figure(msgspec.Struct, frozen=True, kw_only=True):
+    """A figure: what to see in it, what to draw (one of the kinds that ``charts`` draws), and a remark below it."""
+
+    name: str
+    drawing: msgspec.Struct
+    caption: str = ""
+    note: str = ""
+    show: Show = "full"
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a bar: its share of the whole bar, in words as well, and the pattern that it is drawn with."""
+
+    name: str
+    share: float
+    text: str
+    pattern: str
+    letter: str = ""
+    meaning: str = ""
+
+
+class BarRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One of several bars on one scale."""
+
+    label: str
+    text: str
+    parts: tuple[Part, ...]
+
+
+class Bar(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole and its parts; with several ``rows`` a bar each, all on the scale of the longest, and one key for all."""
+
+    name: str
+    caption: str
+    rows: tuple[BarRow, ...]
+    title: str = ""
+    show: Show = "full"
+
+    def key(self) -> tuple[Part, ...]:
+        """Every part once, in the order of the first bar that has it."""
+        parts: dict[str, Part] = {}
+        for row in self.rows:
+            for part in row.parts:
+                parts.setdefault(part.name, part)
+        return tuple(parts.values())
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """A recommendation with what it saves, in words and as a share."""
+
+    title: str
+    saves: str
+    share: float
+    evidence: str
+    suggestion: str
+
+
+class Findings(msgspec.Struct, frozen=True, kw_only=True):
+    """Recommendations, the first ``first`` in any form."""
+
+    items: tuple[Finding, ...]
+    first: int = 3
+    show: Show = "always"
+
+
+Block: TypeAlias = Paragraph | Facts | Table | Figure | Bar | Findings
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True):
+    """Blocks under a title, with a remark beside it. What a short form takes of a section with ``under`` stands at its end, below
+    that."""
+
+    name: str
+    title: str
+    blocks: tuple[Block, ...] = ()
+    remark: str = ""
+    under: str = ""
+
+
+class Page(msgspec.Struct, frozen=True, kw_only=True):
+    """A report of one ``kind`` of record. ``title`` is its subject in one line, ``name`` a short one, ``label`` what data it is of."""
+
+    kind: str
+    name: str
+    title: str
+    verdict: str
+    created: str = ""
+    rooflines: str = ""
+    status: tuple[str, str] | None = None
+    label: str = ""
+    said: tuple[str, ...] = ()
+    sections: tuple[Section, ...] = ()
+    footer: str = ""
+
+    def blocks(self) -> Iterator[Block]:
+        """All blocks in their order."""
+        for section in self.sections:
+            yield from section.blocks
+
+    def figures(self) -> tuple[Figure, ...]:
+        """All figures in their order."""
+        return tuple(block for block in self.blocks() if isinstance(block, Figure))
+
+    def tables(self) -> tuple[Table, ...]:
+        """All tables in their order."""
+        return tuple(block for block in self.blocks() if isinstance(block, Table))
+
+
+# --- what a record has besides its page -----------------------------------------------------------------------------------
+
+
+class Point(NamedTuple):
+    """A value of a curve; ``wall_s`` is seconds since the epoch."""
+
+    tag: str
+    value: float
+    step: int = 0
+    wall_s: float = 0.0
+
+
+class Measured(NamedTuple):
+    """What a record has besides its page: curves, the figures by which records are compared, and what was run.
+
+    Without ``pictures`` nothing is drawn.
+    """
+
+    points: Iterable[Point] = ()
+    summary: Mapping[str, float] = {}
+    settings: Mapping[str, Any] = {}
+    pictures: bool = True
+
+
+# --- the texts of a table ----------------------------------------------------------------------------------------------------------
+
+
+class Texts(NamedTuple):
+    """The columns shown with their places among all, their units, and the cells as they are read."""
+
+    columns: tuple[Column, ...]
+    places: tuple[int, ...]
+    units: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    total: tuple[str, ...]
+
+
+def texts(table: Table, *, full: bool = True, rows: Sequence[Row] | None = None, aligned: bool = False) -> Texts:
+    """The cells of ``table`` in words: all columns or those of the short form, all rows or ``rows``.
+
+    Units do not depend on which rows are shown. A scaled column has three significant figures of its largest value, or, ``aligned``, of
+    each value, with spaces as wide as digits behind them so that right-aligned numbers meet at the point.
+    """
+    shown = [index for index, column in enumerate(table.columns) if column.show != ("brief" if full else "full")]
+    columns = tuple(table.columns[index] for index in shown)
+    chosen = table.of_form(full=full) if rows is None else rows
+    factors = _factors(table)
+    found, units = [], []
+    for index, column in zip(shown, columns, strict=True):
+        factor, prefix = factors.get((column.unit, column.group), (1.0, ""))
+        units.append(f"{prefix}{column.unit}" if column.format == "scaled" else column.unit)
+        cells = [row.cells[index] if index < len(row.cells) else "" for row in (*chosen, *([Row(table.total)] if table.total else []))]
+        found.append(_column_texts(column, cells, factor, aligned))
+    lines = tuple(zip(*found, strict=True)) if found else ()
+    return Texts(columns, tuple(shown), tuple(units), lines[: len(chosen)], lines[-1] if table.total else ())
+
+
+def value_of(cell: Value | Cell) -> Value:
+    """What a cell holds."""
+    return cell.value if isinstance(cell, Cell) else cell
+
+
+def factor_of(table: Table, column: Column) -> float:
+    """What a shown number of ``column`` is multiplied with to be in its unit without a prefix: 0.001 in a column of ms, 0.01 of
+    percents."""
+    if column.format == "scaled":
+        return _factors(table)[column.unit, column.group][0]
+    return 0.01 if column.format in ("share", "efficiency") else 1.0
+
+
+def _factors(table: Table) -> dict[tuple[str, str], tuple[float, str]]:
+    """The factor and prefix of each unit and group of scaled columns, for the largest value in any row."""
+    largest: dict[tuple[str, str], float] = {}
+    for index, column in enumerate(table.columns):
+        if column.format == "scaled":
+            values = (value_of(row.cells[index]) for row in table.rows if index < len(row.cells))
+            key = (column.unit, column.group)
+            largest[key] = max([largest.get(key, 0.0), *(abs(value) for value in values if isinstance(value, int | float))])
+    return {key: scale(value) for key, value in largest.items()}
+
+
+def _column_texts(column: Column, cells: Sequence[Value | Cell], factor: float, aligned: bool) -> list[str]:
+    values = [value_of(cell) for cell in cells]
+    numbers = [value / factor if isinstance(value, int | float) else None for value in values]
+    if column.format == "scaled":
+        made = _aligned(numbers) if aligned else _fixed(numbers)
+    elif column.format == "figures" and aligned:
+        made = _aligned(numbers)
+    else:
+        made = [_text(column, value) for value in values]
+    return [
+        (cell.prefix if isinstance(cell, Cell) else "")
+        + (cell.text if isinstance(cell, Cell) and cell.text else value if isinstance(value, str) else text)
+        for cell, value, text in zip(cells, values, made, strict=True)
+    ]
+
+
+def _text(column: Column, value: Value) -> str:
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return ABSENT if column.numeric else ""
+    if column.format == "share":
+        return f"{value * 100:.1f}"
+    if column.format == "efficiency":
+        return efficiency_text(value)
+    if column.format == "figures":
+        return significant(value)
+    return str(int(value)) if value == int(value) else significant(value)
+
+
+def _fixed(values: Sequence[float | None]) -> list[str]:
+    """One number of decimals for all, three significant figures of the largest; ``<0.1`` for what rounds to nothing and is not."""
+    largest = max((abs(value) for value in values if value is not None), default=0.0)
+    one = Scale("", 1.0, len(significant(largest).partition(".")[2]))
+    return [one.text(value) for value in values]
+
+
+def _aligned(values: Sequence[float | None]) -> list[str]:
+    made = [ABSENT if value is None else _figure(value) for value in values]
+    decimals = max((len(text.partition(".")[2]) for text in made), default=0)
+    return [_padded(text, decimals) for text in made]
+
+
+def _padded(text: str, decimals: int) -> str:
+    _, point, tail = text.partition(".")
+    return text + ("" if point or not decimals else _POINT_SPACE) + _FIGURE_SPACE * (decimals - len(tail))
+
+
+def _figure(value: float) -> str:
+    """Three significant figures, but no more decimals than a column can spare."""
+    smallest = 10.0**-_MOST_DECIMALS
+    if 0 < abs(value) < smallest / 2:
+        return f"<{smallest:.{_MOST_DECIMALS}f}"
+    text = significant(value)
+    return text if len(text.partition(".")[2]) <= _MOST_DECIMALS else f"{value:.{_MOST_DECIMALS}f}"

@@ -1,0 +1,55 @@
+"""The formats that any page can be written in. The command line's help, ``--formats`` and the errors read this registry.
+
+A format is a module in ``render/`` with ``write(page, path)``, which returns the path written, and a line here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from rooflines.errors import UsageError
+
+if TYPE_CHECKING:
+    from rooflines.reports.document import Page
+
+
+class Format(NamedTuple):
+    """A format: its name, the file that it is written to (the first of several), its module in ``render/`` and what it is for."""
+
+    name: str
+    file: str
+    module: str
+    what: str
+
+
+FORMATS = {
+    one.name: one
+    for one in (
+        Format("html", "report.html", "html", "one interactive page that needs no network"),
+        Format("pdf", "report.pdf", "pdf", "for print"),
+        Format("markdown", "report.md", "markdown", "for a pull request or a wiki, with its figures as files"),
+        Format("text", "report.txt", "terminal", "as in a terminal"),
+        Format("json", "report.json", "json", "the page as data"),
+        Format("csv", "report.csv", "csv", "a file a table"),
+        Format("tensorboard", "report.tfevents", "tensorboard", "an event file"),
+    )
+}
+
+
+def check_formats(names: Iterable[str]) -> tuple[str, ...]:
+    """The names as a tuple, each once; raises UsageError for an unknown one."""
+    chosen = tuple(dict.fromkeys(names))
+    unknown = [name for name in chosen if name not in FORMATS]
+    if unknown:
+        raise UsageError(f"unknown report format {unknown[0]!r}.", hint=f"Choose from {', '.join(FORMATS)}.")
+    return chosen
+
+
+def write(page: Page, name: str, directory: Path) -> Path:
+    """Write ``page`` in the format called ``name`` into ``directory`` and return the file, or the first of several."""
+    one = FORMATS[name]
+    written: Path = import_module(f"rooflines.reports.render.{one.module}").write(page, directory / one.file)
+    return written

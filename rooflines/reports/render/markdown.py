@@ -1,0 +1,126 @@
+"""A page as Markdown, its figures as files beside it. No name becomes markup."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from rooflines.reports.document import Bar, Block, Facts, Figure, Findings, Page, Paragraph, Row, Table, texts
+from rooflines.reports.render.figures import DIRECTORY, write_figures
+from rooflines.units import percent
+
+_MARKUP = "\\`*_{}[]()#+|!<>~"
+
+
+def write(page: Page, path: Path) -> Path:
+    """Write ``page`` to ``path``, its figures into a directory beside it, and return ``path``."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(render(page), encoding="utf-8")
+    if page.figures():
+        write_figures(page, path.parent / DIRECTORY)
+    return path
+
+
+def render(page: Page) -> str:
+    """The page as text."""
+    return "\n\n".join(_page(page)) + "\n"
+
+
+def _page(page: Page) -> Iterator[str]:
+    yield f"# {inert(page.title)}"
+    made = " · ".join(text for text in (page.created[:10], f"rooflines {page.rooflines}" if page.rooflines else "") if text)
+    if made:
+        yield inert(made)
+    if page.status:
+        yield f"**{inert(page.status[1])}**"
+    yield f"**{inert(page.verdict)}**"
+    if page.label:
+        yield f"> {inert(page.label)}"
+    if page.said:
+        yield "\n".join(f"- {inert(sentence)}" for sentence in page.said)
+    for section in page.sections:
+        blocks = [block for block in section.blocks if block.show != "brief"]
+        if blocks:
+            yield f"## {inert(section.title)}"
+        for block in blocks:
+            yield from markdown(block)
+
+
+def markdown(block: Block, most: int | None = None) -> Iterator[str]:
+    """The paragraphs of a block; ``most`` rows of a table."""
+    match block:
+        case Paragraph(kind="code"):
+            yield "\n".join(f"    {line}" for line in block.text.splitlines())
+        case Paragraph(kind="title"):
+            yield f"### {inert(block.text)}"
+        case Paragraph(kind="alert"):
+            yield f"**!** {inert(block.text)}"
+        case Paragraph():
+            yield inert(block.text)
+        case Facts():
+            yield _rows(["", ""], [":--", ":--"], [[name, "  ".join(said)] for name, *said in block.rows])
+        case Findings():
+            for number, one in enumerate(block.items, start=1):
+                suggestion = f" Try {inert(one.suggestion)}" if one.suggestion else ""
+                yield f"{number}. **{inert(one.title)}**: {inert(one.saves)}. {inert(one.evidence)}.{suggestion}"
+        case Bar():
+            if block.title:
+                yield f"### {inert(block.title)}"
+            names = [part.name for part in block.key()]
+            cells = [
+                [row.label, *({part.name: part for part in row.parts}.get(name) for name in names), row.text] for row in block.rows
+            ]
+            lines = [
+                [one if isinstance(one, str) else "" if one is None else f"{percent(one.share)} ({one.text})" for one in row]
+                for row in cells
+            ]
+            yield _rows(["", *names, ""], [":--", *["--:"] * len(names), "--:"], lines)
+        case Figure():
+            yield f"![{inert(block.caption)}]({DIRECTORY}/{block.name}.svg)"
+            if block.note:
+                yield inert(block.note)
+        case Table():
+            if block.title:
+                yield f"### {inert(block.title)}"
+            yield table(block, most)
+            if block.note:
+                yield inert(block.note)
+
+
+def table(block: Table, most: int | None = None) -> str:
+    """A table; a heading row has its title in bold, a total stands last in bold."""
+    rows = block.of_form(full=True)[:most]
+    found = texts(block, rows=rows)
+    titles = [" ".join(text for text in (column.label, unit) if text) for column, unit in zip(found.columns, found.units, strict=True)]
+    ruler = ["--:" if column.numeric else ":--" for column in found.columns]
+    lines: list[list[str]] = []
+    for row, cells in zip(rows, found.rows, strict=True):
+        lines.append([f"**{inert(cells[0])}**", *[""] * (len(cells) - 1)] if row.heading else [*map(inert, _indented(row, cells))])
+        lines += [["", inert(part.text), *[""] * (len(cells) - 2)][: len(cells)] for part in row.detail if isinstance(part, Paragraph)]
+    if found.total:
+        lines.append([f"**{inert(text)}**" if text else "" for text in found.total])
+    return _lines(titles, ruler, lines)
+
+
+def _indented(row: Row, cells: Iterable[str]) -> list[str]:
+    first, *rest = cells
+    return (
+        [first, *rest]
+        if not row.depth
+        else [first, *("\u2003" * row.depth + text if at == 0 else text for at, text in enumerate(rest))]
+    )
+
+
+def _rows(titles: list[str], ruler: list[str], rows: list[list[str]]) -> str:
+    return _lines(list(map(inert, titles)), ruler, [list(map(inert, row)) for row in rows])
+
+
+def _lines(titles: list[str], ruler: list[str], rows: list[list[str]]) -> str:
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (titles, ruler, *rows)).replace("|  |", "| |")
+
+
+def inert(text: str) -> str:
+    """``text`` with whatever Markdown would read as markup written as itself."""
+    escaped = html.escape(" ".join(text.split()) if text.strip() == text else text, quote=False)
+    return "".join(f"\\{character}" if character in _MARKUP else character for character in escaped)

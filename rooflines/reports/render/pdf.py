@@ -1,0 +1,188 @@
+"""A page in print, set by Typst with its figures as vectors.
+
+The template holds the layout, this module gives it the blocks in words. Everything goes there as one JSON text and is set as it is,
+so an
+operator's name cannot become markup. Only faces that Typst brings along are used: the document is the same on every machine.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from rooflines.reports.charts.draw import draw
+from rooflines.reports.charts.figure import SERIF, as_svg
+from rooflines.reports.charts.palette import INK, bound_style, category_colour, contrast
+from rooflines.reports.document import Bar, Block, Cell, Facts, Figure, Findings, Page, Paragraph, Part, Row, Table
+from rooflines.reports.render.layout import Fitted, fitted
+from rooflines.reports.words.text import NUMBER_AND_UNIT
+from rooflines.units import percent
+
+_VERBATIM = {"code", "suggestion", "svg"}
+_FACE = "Libertinus Serif"
+_INK = INK["light"]
+_FIGURE_IN = 6.85
+# What a line of a table holds, in characters of the mean width.
+_CHARACTERS = 118
+_FILLS = {"bound": _INK.accent, "headroom": _INK.grid, "rest": _INK.page}
+
+
+def write(page: Page, path: Path) -> Path:
+    """Write ``page`` to ``path`` and return it. The same page gives the same file."""
+    import typst
+
+    # A path and not the text: the oldest Typst that we accept takes only paths.
+    with resources.as_file(resources.files("rooflines.reports.render") / "templates" / "page.typ") as template:
+        document = typst.compile(
+            str(template),
+            format="pdf",
+            sys_inputs={"page": json.dumps(_kept_together(content(page)), ensure_ascii=False)},
+            ignore_system_fonts=True,
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(document)
+    return path
+
+
+def content(page: Page) -> dict[str, Any]:
+    """What the template shows, in words and formatted numbers."""
+    made = " · ".join(text for text in (page.created[:10], f"rooflines {page.rooflines}" if page.rooflines else "") if text)
+    return {
+        "ink": {name: getattr(_INK, name) for name in ("text", "muted", "line", "panel", "warning", "grid")},
+        "title": page.name,
+        "date": _date(page.created),
+        "subject": page.title,
+        "made": made,
+        "status": page.status[1] if page.status else None,
+        "verdict": page.verdict,
+        "label": page.label,
+        "said": page.said,
+        "sections": [
+            {"title": section.title, "blocks": blocks}
+            for section in page.sections
+            if (blocks := [_block(block) for block in section.blocks if block.show != "brief"])
+        ],
+    }
+
+
+def _kept_together(value: Any, key: str = "") -> Any:
+    """Every sentence with no-break spaces between numbers and units; what is copied from the page or drawn stays as it is."""
+    if isinstance(value, dict):
+        return {name: _kept_together(item, name) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_kept_together(item, key) for item in value]
+    return NUMBER_AND_UNIT.sub("\u00a0", value) if isinstance(value, str) and key not in _VERBATIM else value
+
+
+def _date(created: str) -> list[int] | None:
+    """Year, month and day of the run, which is the document's date as well: the day it was set would change the file."""
+    try:
+        day = datetime.fromisoformat(created)
+    except ValueError:
+        return None
+    return [day.year, day.month, day.day]
+
+
+def _block(block: Block) -> dict[str, Any]:
+    match block:
+        case Paragraph(kind="code"):
+            return {"kind": "code", "code": block.text}
+        case Paragraph():
+            return {"kind": block.kind, "text": block.text}
+        case Facts():
+            return {"kind": block.kind, "rows": [(name, "  ".join(texts)) for name, *texts in block.rows]}
+        case Findings():
+            return {
+                "kind": "findings",
+                "items": [
+                    {"title": one.title, "saves": one.saves, "evidence": one.evidence, "suggestion": one.suggestion}
+                    for one in block.items
+                ],
+            }
+        case Bar():
+            return _bar(block)
+        case Figure():
+            svg = as_svg(draw(block.drawing, width_in=_FIGURE_IN, family=SERIF), _FACE)
+            return {"kind": "figure", "svg": svg, "caption": block.caption, "note": block.note}
+        case Table():
+            return _table(block)
+
+
+def _bar(block: Bar) -> dict[str, Any]:
+    single = len(block.rows) == 1
+    return {
+        "kind": "bar",
+        "title": ", ".join(text for text in (block.title, block.caption) if text) if block.title or not single else "",
+        "rows": [{"label": row.label, "text": row.text, "parts": [_part(part) for part in row.parts]} for row in block.rows],
+        "key": [_part(part, in_full=single) for part in block.key() if part.pattern != "rest"],
+    }
+
+
+def _part(part: Part, *, in_full: bool = True) -> dict[str, Any]:
+    fill = _FILLS.get(part.pattern) or bound_style(part.pattern).light
+    pattern = "solid" if part.pattern in _FILLS else bound_style(part.pattern).pattern
+    on = max(("#ffffff", _INK.text), key=lambda colour: contrast(colour, fill))
+    text = f"{part.name} {percent(part.share)} ({part.text})" if in_full else part.name
+    text = f"{part.letter} · {text}" if part.letter else text
+    return {"share": part.share, "letter": part.letter, "pattern": pattern, "fill": fill, "on": on, "text": text}
+
+
+def _table(table: Table) -> dict[str, Any]:
+    rows = table.on_paper()
+    columns = fitted(table, _CHARACTERS, rows, full=True)
+    # Sentences and names that have no room are wrapped; paths and shapes are cut, as everywhere.
+    wrapped = [one for one in columns if one.column.format in ("text", "middle") and _longest(one) > one.width]
+    some = f"{len(rows)} of {len(table.rows)} rows" if len(rows) < len(table.rows) else ""
+    caption = ", ".join(text for text in (some, table.order) if text)
+    return {
+        "kind": "table",
+        "title": table.title,
+        "caption": f"{caption[:1].upper()}{caption[1:]}." if caption else "",
+        "note": table.note,
+        "columns": [
+            {
+                "label": one.column.label,
+                "unit": one.unit,
+                "numeric": one.column.numeric,
+                "wraps": one.width if one in wrapped else None,
+                "bar": any(_bar_of(row, one) is not None for row in rows),
+                "quiet": one.column.quiet,
+            }
+            for one in columns
+        ],
+        "rows": [_row(row, number, columns, wrapped) for number, row in enumerate(rows)],
+        "total": [one.total if one in wrapped else one.cut(one.total) for one in columns] if table.total else [],
+    }
+
+
+def _row(row: Row, number: int, columns: list[Fitted], wrapped: list[Fitted]) -> dict[str, Any]:
+    if row.heading:
+        return {"heading": columns[0].cells[number], "cells": [], "remarks": []}
+    words = next((one for one in columns if not one.column.numeric), None)
+    cells = []
+    for one in columns:
+        cell = row.cells[one.place]
+        text = one.cells[number] if one in wrapped else one.cut(one.cells[number])
+        cells.append(
+            {
+                "text": text.strip(),
+                "bar": _bar_of(row, one),
+                "warned": isinstance(cell, Cell) and bool(cell.warning),
+                "colour": category_colour(row.colour) if row.colour and one is words and not row.muted else None,
+                "depth": min(row.depth, 6) if one is words else (1 if text.startswith(" ") and one is words else 0),
+            }
+        )
+    remarks = [part.text for part in row.detail if isinstance(part, Paragraph) and part.show != "full"]
+    return {"heading": None, "muted": row.muted, "cells": cells, "remarks": remarks}
+
+
+def _bar_of(row: Row, one: Fitted) -> float | None:
+    cell = row.cells[one.place] if one.place < len(row.cells) else None
+    return cell.bar if isinstance(cell, Cell) else None
+
+
+def _longest(one: Fitted) -> int:
+    return max((len(cell) for cell in one.cells), default=0)

@@ -1,0 +1,110 @@
+"""A page as a TensorBoard event file: its words and tables as text, its figures as images, and the numbers of its record as curves.
+
+Written without torch's ``SummaryWriter``, which is a shell around the same and takes seconds to import.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rooflines.reports.document import Figure, Measured, Page, Table
+from rooflines.reports.render.markdown import inert, markdown
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Picture
+
+# Ours end in this, so that writing again replaces them and leaves the training's own event files alone.
+SUFFIX = ".rooflines"
+_ROWS = 25
+_IMAGE_IN, _IMAGE_DPI = 10, 110
+
+
+def write(page: Page, path: Path, measured: Measured | None = None) -> Path:
+    """Write ``page`` and what was ``measured`` into the directory of ``path`` as one event file, and return that.
+
+    An event file that an earlier call left there is replaced, so that no curve is drawn twice.
+    """
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+    measured = measured or Measured()
+    directory = path.parent
+    directory.mkdir(parents=True, exist_ok=True)
+    for earlier in _event_files(directory):
+        earlier.unlink()
+    writer = EventFileWriter(str(directory), max_queue_size=1000, filename_suffix=SUFFIX)
+    last_s = 0.0
+    try:
+        for point in measured.points:
+            last_s = max(last_s, point.wall_s)
+            value = Summary.Value(tag=point.tag, simple_value=float(point.value))
+            writer.add_event(Event(wall_time=point.wall_s, step=point.step, summary=Summary(value=[value])))
+        values = [Summary.Value(tag=f"summary/{name}", simple_value=float(value)) for name, value in measured.summary.items()]
+        values += [_text(tag, text) for tag, text in _texts(page)]
+        if measured.pictures:
+            values += [_image(one.name, one) for one in page.figures()]
+        writer.add_event(Event(wall_time=last_s, step=0, summary=Summary(value=values)))
+        for summary in _hyperparameters(measured):
+            writer.add_event(Event(wall_time=last_s, step=0, summary=summary))
+    finally:
+        writer.close()
+    return _event_files(directory)[-1]
+
+
+def _event_files(directory: Path) -> list[Path]:
+    return sorted(directory.glob(f"events.out.tfevents.*{SUFFIX}"))
+
+
+def _texts(page: Page) -> Iterable[tuple[str, str]]:
+    """The report without its tables, and each table by its name."""
+    said = [f"**{inert(page.verdict)}**", inert(page.title)]
+    said += [inert(text) for text in (page.status[1] if page.status else "", page.label, *page.said) if text]
+    tables: dict[str, list[str]] = {}
+    for section in page.sections:
+        blocks = [block for block in section.blocks if block.show != "brief"]
+        for block in blocks:
+            if isinstance(block, Table):
+                tables.setdefault(block.name, []).extend(markdown(block, _ROWS))
+        words = [text for block in blocks if not isinstance(block, Table | Figure) for text in markdown(block)]
+        if words:
+            said += [f"## {inert(section.title)}", *words]
+    return (("report", "\n\n".join(said)), *((name, "\n\n".join(parts)) for name, parts in tables.items()))
+
+
+def _text(tag: str, text: str) -> Any:
+    from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
+    from tensorboard.compat.proto.tensor_pb2 import TensorProto
+    from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
+
+    plugin = SummaryMetadata.PluginData(plugin_name="text", content=b"")
+    shape = TensorShapeProto(dim=[TensorShapeProto.Dim(size=1)])
+    tensor = TensorProto(dtype="DT_STRING", string_val=[text.encode()], tensor_shape=shape)
+    return Summary.Value(tag=f"{tag}/text_summary", metadata=SummaryMetadata(plugin_data=plugin), tensor=tensor)
+
+
+def _image(tag: str, figure: Figure) -> Any:
+    from tensorboard.compat.proto.summary_pb2 import Summary
+
+    from rooflines.reports.charts.draw import draw
+
+    picture: Picture = draw(figure.drawing, width_in=_IMAGE_IN)
+    buffer = io.BytesIO()
+    picture.savefig(buffer, format="png", dpi=_IMAGE_DPI)
+    width, height = (round(inches * _IMAGE_DPI) for inches in picture.get_size_inches())
+    image = Summary.Image(height=height, width=width, colorspace=3, encoded_image_string=buffer.getvalue())
+    return Summary.Value(tag=tag, image=image)
+
+
+def _hyperparameters(measured: Measured) -> Iterable[Any]:
+    """What was run as hyperparameters. They go into this event file: ``add_hparams`` would start a run of its own beside it."""
+    if not measured.settings:
+        return ()
+    from torch.utils.tensorboard.summary import hparams
+
+    metrics = {f"summary/{name}": value for name, value in measured.summary.items()}
+    found: Iterable[Any] = hparams(dict(measured.settings), metrics)  # type: ignore[no-untyped-call]
+    return found

@@ -1,0 +1,250 @@
+"""A page in a terminal: the verdict, then what the short form has of each section, in the width of the console."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from rooflines.reports.document import Bar, Block, Cell, Facts, Findings, Page, Paragraph, Part, Section, Table
+from rooflines.reports.render.layout import GAP, Fitted, fitted
+from rooflines.reports.words.text import NUMBER_AND_UNIT
+from rooflines.units import percent
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Styled: TypeAlias = "str | tuple[str, str]"
+
+_WIDEST = 160
+_INDENT = 2
+_LONGEST_BAR = 40
+# Of a bar of few parts each is told in full.
+_FEW_PARTS = 3
+# A class is told by its fill and not by a hue, so that a pipe, a log and a grayscale print say the same (palette.py on bound classes).
+_FILLS = {
+    "compute": ("█", "#"), "memory": ("▓", "="), "latency": ("▒", ":"), "communication": ("╳", "x"), "host": ("░", "."),
+    "input": ("▚", "%"), "far": ("◩", "/"), "transfer": ("▞", "\\"), "idle": ("┈", "_"),
+    "unknown": ("?", "?"), "unmodelled": ("·", "-"), "bound": ("█", "#"), "headroom": ("░", "."), "rest": (" ", " "),
+}  # fmt: skip
+_STYLES = {"bound": "green", "headroom": "dim"}
+# One character for one character, so that the styles of a line keep their places on a console that cannot show more than ASCII.
+_ASCII = str.maketrans("±µ·…×–—−“”’→²", '~u-~x---""\'>2')
+# Stands for a space at which no line may end (rich breaks at every Unicode space, the no-break one included).
+_KEPT = "\ue000"
+
+
+def write(page: Page, path: Path) -> Path:
+    """Write ``page`` to ``path`` as a terminal of 100 columns without colours shows it, and return the path."""
+    from rich.console import Console
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8") as file:
+        print_page(page, Console(file=file, width=100, color_system=None, force_terminal=False))
+    return path
+
+
+def print_page(page: Page, console: Console) -> None:
+    """Print ``page`` on ``console``, in its width."""
+    lines = _Lines(console)
+    lines.heading(
+        page.title, " · ".join(text for text in (page.created[:10], f"rooflines {page.rooflines}" if page.rooflines else "") if text)
+    )
+    if page.status is not None:
+        lines.line((page.status[1], "bold red"))
+    if page.label:
+        lines.line((page.label, "dim"))
+    lines.line()
+    lines.line((page.verdict, "bold"), indent=_INDENT)
+    for sentence in page.said:
+        lines.line("- ", sentence, indent=_INDENT, hang=2 * _INDENT)
+    gathered: dict[str, list[Block]] = {}
+    for section in page.sections:
+        blocks = [block for block in section.blocks if block.show != "full"]
+        if section.under:
+            gathered.setdefault(section.under, []).extend(blocks)
+        elif blocks:
+            _section(lines, section, blocks)
+    for title, blocks in gathered.items():
+        if blocks:
+            _section(lines, Section(name="", title=title), blocks)
+
+
+def _section(lines: _Lines, section: Section, blocks: Sequence[Block]) -> None:
+    lines.line()
+    if section.title:
+        # A table without a title of its own has that of its section.
+        own = blocks[0] if isinstance(blocks[0], Table) and not blocks[0].title else None
+        lines.heading(section.title, section.remark or (_rows_shown(own) if own else ""))
+    for number, block in enumerate(blocks):
+        if number and isinstance(block, Table | Bar | Findings):
+            lines.line()
+        if isinstance(block, Table):
+            _table(lines, block)
+        elif isinstance(block, Bar):
+            _bar(lines, block)
+        elif isinstance(block, Findings):
+            _findings(lines, block)
+        elif isinstance(block, Facts):
+            _facts(lines, block)
+        elif isinstance(block, Paragraph):
+            _paragraph(lines, block)
+
+
+class _Lines:
+    """Writes lines of text in the console's width, and in ASCII where the console can show no more."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.ascii = console.options.ascii_only
+        self.width = min(console.width, _WIDEST)
+
+    def line(self, *parts: Styled, indent: int = 0, hang: int | None = None) -> None:
+        """One paragraph of text or (text, style), wrapped; the lines after the first start at ``hang``."""
+        from rich.text import Text
+
+        hang = indent if hang is None else hang
+        text = Text.assemble(*map(self._printable, parts))
+        text.plain = NUMBER_AND_UNIT.sub(_KEPT, text.plain)
+        wrapped = text.wrap(self.console, max(20, self.width - max(indent, hang))) if text.plain else [text]
+        for number, row in enumerate(wrapped):
+            row.rstrip()
+            row.plain = row.plain.replace(_KEPT, " ")
+            self.console.print(Text(" " * (hang if number else indent)) + row, soft_wrap=True, highlight=False)
+
+    def row(self, *parts: Styled) -> None:
+        """One line of a table, which is already as wide as it may be."""
+        from rich.text import Text
+
+        text = Text.assemble(" " * _INDENT, *map(self._printable, parts))
+        text.rstrip()
+        text.truncate(self.width, overflow="crop")
+        self.console.print(text, soft_wrap=True, highlight=False)
+
+    def heading(self, title: str, right: str = "") -> None:
+        """A title with a remark at the right edge, or below it where there is no room for both."""
+        gap = self.width - len(title) - len(right)
+        if right and gap >= GAP:
+            self.line((title, "bold"), (" " * gap + right, "dim"))
+        else:
+            self.line((title, "bold"))
+            if right:
+                self.line((right, "dim"))
+
+    def fill(self, pattern: str) -> str:
+        """The character that parts of this pattern are drawn with."""
+        return _FILLS.get(pattern, _FILLS["unknown"])[self.ascii]
+
+    def _printable(self, part: Styled) -> Styled:
+        text, *style = (part,) if isinstance(part, str) else part
+        # Names come out of traces that other people made: an escape sequence in one must not reach the terminal.
+        text = "".join(character if character.isprintable() or character == _KEPT else " " for character in text)
+        if self.ascii:
+            text = "".join(character if character.isascii() or character == _KEPT else "?" for character in text.translate(_ASCII))
+        return (text, style[0]) if style else text
+
+
+def _paragraph(lines: _Lines, block: Paragraph) -> None:
+    if block.kind == "title":
+        lines.line()
+        lines.line((block.text, "bold"))
+    elif block.kind == "alert":
+        lines.line(("! ", "bold red"), block.text, indent=_INDENT, hang=2 * _INDENT)
+    else:
+        style = "dim" if block.kind in ("note", "absent") else ""
+        lines.line((block.text, style), indent=_INDENT, hang=2 * _INDENT)
+
+
+def _facts(lines: _Lines, block: Facts) -> None:
+    widest = max((len(row[0]) for row in block.rows), default=0)
+    for name, *texts in block.rows:
+        lines.line(f"{name.ljust(widest)}  {'  '.join(texts)}", indent=_INDENT, hang=widest + 2 * _INDENT)
+
+
+def _findings(lines: _Lines, block: Findings) -> None:
+    for number, finding in enumerate(block.items[: block.first], start=1):
+        lines.line(f"{number}. ", (finding.title, "bold"), f": {finding.saves}", indent=_INDENT, hang=5)
+        lines.line(finding.evidence, indent=5)
+        if finding.suggestion:
+            lines.line(("try ", "dim"), (finding.suggestion, "cyan"), indent=5, hang=9)
+    more = len(block.items) - block.first
+    if more > 0:
+        lines.line((f"{more} more in the full report", "dim"), indent=5)
+
+
+def _bar(lines: _Lines, block: Bar) -> None:
+    if block.title:
+        lines.heading(block.title, block.caption)
+    labels = max(len(row.label) for row in block.rows)
+    ends = max(len(row.text) for row in block.rows)
+    room = lines.width - _INDENT - sum(width + GAP for width in (labels, ends) if width)
+    for row in block.rows:
+        counts = _cells([part.share for part in row.parts], room)
+        drawn: list[Styled] = [
+            (lines.fill(part.pattern) * count, _STYLES.get(part.pattern, "")) for part, count in zip(row.parts, counts, strict=True)
+        ]
+        if labels:
+            drawn.insert(0, row.label.rjust(labels) + " " * GAP)
+        lines.row(*drawn, *([" " * (room - sum(counts) + GAP) + row.text.rjust(ends)] if ends else []))
+    parts = [part for part in block.key() if part.pattern != "rest"]
+    lines.line("   ".join(_legend(lines, part, len(parts) <= _FEW_PARTS).replace(" ", _KEPT) for part in parts), indent=_INDENT)
+
+
+def _legend(lines: _Lines, part: Part, in_full: bool) -> str:
+    text = f" ({part.text})" if in_full and part.text else ""
+    return f"{lines.fill(part.pattern)} {part.name} {percent(part.share)}{text}"
+
+
+def _cells(shares: Sequence[float], width: int) -> list[int]:
+    """How many of ``width`` characters each share gets: their sum is right to half a character, and nothing is drawn as nothing."""
+    edge, counts = 0.0, []
+    for share in shares:
+        start = round(edge * width)
+        edge += share
+        counts.append(max(round(edge * width) - start, int(share > 0)))
+    while sum(counts) > width:
+        counts[counts.index(max(counts))] -= 1
+    return counts
+
+
+def _table(lines: _Lines, table: Table) -> None:
+    rows = table.of_form(full=False)
+    if table.title:
+        lines.heading(table.title, _rows_shown(table))
+    columns = fitted(table, lines.width - _INDENT, rows)
+    lines.row(("  ".join(one.padded(one.column.label) for one in columns), "dim"))
+    if any(one.unit for one in columns):
+        lines.row(("  ".join(one.padded(one.unit) for one in columns), "dim"))
+    bars = _room_for_bars(columns, lines.width) if table.kind == "parts" else 0
+    for number, row in enumerate(rows):
+        if row.heading:
+            lines.row((columns[0].cells[number], "bold"))
+            continue
+        parts: list[Styled] = []
+        for one in columns:
+            cell = row.cells[one.place]
+            warned = isinstance(cell, Cell) and bool(cell.warning)
+            style = "bold red" if warned else "dim" if row.muted or one.column.quiet else ""
+            parts += [(one.padded(one.cells[number]), style), " " * GAP]
+        share = next((cell.bar for cell in row.cells if isinstance(cell, Cell) and cell.bar is not None), 0.0)
+        if bars and share:
+            parts.append((lines.fill("compute") * max(1, round(share * bars)), "dim"))
+        lines.row(*parts)
+        for block in row.detail:
+            if isinstance(block, Paragraph) and block.show != "full":
+                lines.line((block.text, "dim"), indent=2 * _INDENT, hang=2 * _INDENT)
+    if any(one.total for one in columns):
+        lines.row(("  ".join(one.padded(one.total) for one in columns), "bold"))
+    if table.note:
+        lines.line((table.note, "dim"), indent=_INDENT)
+
+
+def _rows_shown(table: Table) -> str:
+    """How many rows of how many the short form has, and in which order."""
+    shown = len(table.of_form(full=False))
+    counted = f"{shown} of {len(table.rows)}" if table.order else ""
+    return ", ".join(text for text in (counted, table.order) if text)
+
+
+def _room_for_bars(columns: Sequence[Fitted], width: int) -> int:
+    return min(_LONGEST_BAR, width - _INDENT - sum(one.width + GAP for one in columns))

@@ -1,0 +1,283 @@
+"""The page of a device's ceilings: each figure with its spread, its source and its age, beside the data sheet's; as CSV and JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from rooflines.device_specs.compare import Compared, References, without_reference
+from rooflines.device_specs.history import Session
+from rooflines.device_specs.marks import CONTRADICTS, MARKS, THROTTLED, marked, marks_of
+from rooflines.device_specs.records import Ceiling, Ceilings
+from rooflines.reports.charts.kinds import CeilingMarks
+from rooflines.reports.document import ABSENT, Cell, Column, Facts, Figure, Page, Paragraph, Row, Section, Show, Table
+from rooflines.reports.words.ceilings import ABOVE, heading
+from rooflines.reports.words.sentences import ceiling_name, listed, roof_order
+from rooflines.serial import to_json, to_plain
+from rooflines.units import binary_bytes, percent, si
+
+ROUNDS = (
+    "A measured value is the best of several rounds, ± the coefficient of variation between them. Rounds: how many came within 5 % "
+    "of the best, of all in which the threads had their cores. All rates are dense."
+)
+_GROUPS = {"compute": "arithmetic", "memory": "memory", "latency": "latency", "link": "links"}
+_THREADS = re.compile(r", \d+ threads?\b")
+_ACCESS = re.compile(r"^(read|write|update|copy|triad) kernel\b")
+
+
+def page(ceilings: Ceilings, rows: Sequence[Compared] = (), references: References | None = None, now: datetime | None = None) -> Page:
+    """The ceilings, main roofs first, how each was measured; with ``references`` measured, data sheet and derived side by side."""
+    first, second = heading(ceilings, now)
+    figure = Figure(
+        name="ceilings",
+        caption="The ceilings on a logarithmic scale.",
+        drawing=CeilingMarks(measured=ceilings, compared=tuple(rows)),
+    )
+    if references is not None:
+        compared = [comparison_table(rows)] if rows else []
+        said = [Paragraph(text, show="always") for text in comparison_sentences(rows, references, ceilings)]
+        sections: tuple[Section, ...] = (
+            Section(name="compared", title="Measured beside the references", blocks=(*compared, figure, *said)),
+        )
+        show: Show = "full"
+    else:
+        sections = ()
+        show = "always"
+    hows: dict[str, int] = {}
+    table = ceilings_table(ceilings, hows, show=show)
+    how = Facts(rows=tuple((f"{number}", text) for text, number in hows.items()), kind="definitions", show=show)
+    drawn = () if references is not None else (figure,)
+    remarks = [
+        Paragraph(text.removeprefix("! "), "alert" if text[0] == "!" else "note", show)
+        for text in _remarks(roof_order(ceilings.ceilings))
+    ]
+    return Page(
+        kind="ceilings",
+        name=f"Ceilings of {ceilings.device}",
+        title=first,
+        verdict=f"{second}.",
+        sections=(
+            *sections,
+            Section(name="ceilings", title="Ceilings", blocks=(table, *drawn)),
+            Section(
+                name="how",
+                title="How they were measured",
+                blocks=(how, *remarks),
+            ),
+        ),
+    )
+
+
+def ceilings_table(ceilings: Ceilings, hows: dict[str, int], show: Show = "always") -> Table:
+    """The ceilings by kind, further roofs below the main ones; ``hows`` collects how they were measured, by number."""
+    roofs = roof_order(ceilings.ceilings)
+    dated = len({roof.source.date for roof in roofs}) > 1
+    has_state = any(roof.conditions is not None for roof in roofs)
+    state = (
+        Column("clock", "GHz", key="clock_ghz"), Column("power", "W"),
+        Column("temp.", "°C", key="temperature_c"),
+    )  # fmt: skip
+    columns = (
+        Column("ceiling", format="middle"), Column("for", format="text", least=4), Column("value"),
+        Column("±", "%", key="spread_percent"),
+        Column("rounds"), *(state if has_state else ()), Column("how", quiet=True),
+    )  # fmt: skip
+    rows = []
+    for kind, title in _GROUPS.items():
+        ours = [roof for roof in roofs if roof.kind == kind]
+        for further in (False, True):
+            group = [roof for roof in ours if bool(roof.variant) is further]
+            if group:
+                rows.append(Row((f"further {title}" if further else title,), heading=True))
+            for roof in group:
+                number = hows.setdefault(_how(roof, ceilings, dated), len(hows) + 1)
+                rows.append(Row(_cells(roof, has_state, number), muted=further))
+    return Table(name="ceilings", caption="Ceilings with their sources", columns=columns, rows=tuple(rows), show=show)
+
+
+def _cells(roof: Ceiling, has_state: bool, how: int) -> tuple[str | Cell, ...]:
+    spread = ABSENT if roof.spread is None else f"{roof.spread * 100:.1f}"
+    marks = ", ".join(marks_of(roof))
+    cells: list[str | Cell] = [
+        ceiling_name(roof),
+        _scope(roof),
+        si(roof.value, roof.unit),
+        Cell(value=spread, warning=marks, prefix="! " if marks else ""),
+        ABSENT if roof.rounds is None else f"{roof.agreeing}/{roof.rounds}",
+    ]
+    if has_state:
+        state = roof.conditions
+        for value, form in (
+            (state and state.clock_hz and state.clock_hz / 1e9, ".2f"), (state and state.power_w, ".0f"),
+            (state and state.temperature_c, ".0f"),
+        ):  # fmt: skip
+            cells.append(ABSENT if value is None else f"{value:{form}}")
+    return (*cells, str(how))
+
+
+def comparison_table(rows: Sequence[Compared]) -> Table:
+    """Measured, data sheet and derived side by side, with the fraction reached."""
+    sheet, derived = any(row.spec for row in rows), any(row.derived for row in rows)
+    columns = [Column("ceiling", format="middle"), Column("measured"), Column("±", "%", key="spread_percent")]
+    columns += [Column("data sheet")] if sheet else []
+    columns += [Column("derived")] if derived else []
+    columns += [Column("reached")]
+    found = []
+    for row in rows:
+        one = row.any
+        sums = f" → {one.accumulate}" if one.accumulate and one.accumulate != one.precision else ""
+        spread = row.measured.spread if row.measured else None
+        reached = ABSENT if row.fraction is None else percent(row.fraction)
+        if sheet and row.fraction is not None:
+            reached += " *" if row.against == "derived" else "  "
+        cells = [ceiling_name(one) + sums, _value(row.measured), ABSENT if spread is None else f"{spread * 100:.1f}"]
+        cells += [_value(row.spec)] if sheet else []
+        cells += [_value(row.derived)] if derived else []
+        found.append(Row((*cells, reached)))
+    return Table(
+        name="compared",
+        caption="Measured, data sheet and derived side by side",
+        columns=tuple(columns),
+        rows=tuple(found),
+        show="always",
+    )
+
+
+def comparison_sentences(rows: Sequence[Compared], references: References, measured: Ceilings) -> Iterator[str]:
+    """What the table of the comparison needs said: against what, why above 100 %, where figures come from, what is missing."""
+    if any(row.fraction is not None for row in rows):
+        mixed = any(row.against == "derived" and row.fraction is not None for row in rows)
+        star = "; * of the derived figure, where the sheet has none" if mixed and references.spec else ""
+        against = "the data sheet's figure" if references.spec else "the derived figure"
+        yield f"reached: measured over {against}{star}. All rates are dense; → names the type that sums are kept in."
+    above = [ceiling_name(row.any) for row in rows if row.fraction is not None and row.fraction > ABOVE]
+    if above:
+        yield (
+            f"above 100 %: {', '.join(above)}. Sheets state rates at one clock (base or boost), and the device may run above it; "
+            "the roof that counts is the measured one."
+        )
+    if references.no_spec:
+        yield references.no_spec[:1].upper() + references.no_spec[1:]
+    if references.no_derived:
+        yield f"Nothing derived: {references.no_derived}"
+    yield from _sources("data sheet", [row.spec for row in rows])
+    yield from _sources("derived", [row.derived for row in rows])
+    alone = [roof.level or ceiling_name(roof) for roof in without_reference(measured, tuple(rows))]
+    if alone:
+        yield f"measured only, with nothing to hold it against: {', '.join(dict.fromkeys(reversed(alone)))}."
+
+
+def ceilings_json(ceilings: Ceilings, sessions: Sequence[Session] = (), rows: Sequence[Compared] | None = None) -> str:
+    """The ceilings as ``--ceilings FILE`` reads them, with every round of all measurements, and the comparison where there is one."""
+    compared = {} if rows is None else {"compare": comparison_plain(rows)}
+    return to_json({**to_plain(ceilings), "sessions": to_plain(sessions), **compared})
+
+
+def ceilings_csv(ceilings: Ceilings) -> str:
+    """One row a ceiling, every field a column; what is not known is empty."""
+    fields = [name for name in Ceiling.__struct_fields__ if name not in ("source", "conditions")]
+    header = [*fields, "source", "detail", "date", "clock_hz", "memory_clock_hz", "power_w", "temperature_c", "throttled"]
+    rows = []
+    for roof in ceilings.ceilings:
+        state = roof.conditions
+        measured_in = [getattr(state, name, None) for name in ("clock_hz", "memory_clock_hz", "power_w", "temperature_c")]
+        rows.append(
+            [
+                *(getattr(roof, name) for name in fields), roof.source.kind, roof.source.detail, roof.source.date, *measured_in,
+                " ".join(state.throttled) if state else "",
+            ]
+        )  # fmt: skip
+    return _csv(header, rows)
+
+
+def comparison_csv(rows: Sequence[Compared]) -> str:
+    """One row a compared figure: the three values, the fraction, and where the two references come from."""
+    header = ["kind", "name", "variant", "precision", "engine", "accumulate", "level", "unit", "measured", "spread", "spec", "derived",
+              "fraction", "against", "spec_source", "derived_source"]  # fmt: skip
+    return _csv(header, ([plain.get(name) for name in header] for plain in comparison_plain(rows)))
+
+
+def comparison_plain(rows: Sequence[Compared]) -> list[dict[str, Any]]:
+    """The comparison as plain containers for JSON; what there is not is absent."""
+    found = []
+    for row in rows:
+        one = row.any
+        found.append(
+            to_plain(
+                {
+                    "kind": one.kind, "name": one.name, "variant": one.variant or None, "precision": one.precision,
+                    "engine": one.engine, "accumulate": one.accumulate, "level": one.level, "unit": one.unit,
+                    "measured": row.measured.value if row.measured else None, "spread": row.measured.spread if row.measured else None,
+                    "spec": row.spec.value if row.spec else None, "derived": row.derived.value if row.derived else None,
+                    "fraction": row.fraction, "against": row.against if row.fraction is not None else None,
+                    "spec_source": row.spec.source.detail if row.spec else None,
+                    "derived_source": row.derived.source.detail if row.derived else None,
+                }
+            )
+        )  # fmt: skip
+    return found
+
+
+def _scope(roof: Ceiling) -> str:
+    """What the name does not say: the type that sums are kept in, the capacity of a cache."""
+    if roof.accumulate and roof.accumulate != roof.precision:
+        return f"sums in {roof.accumulate}"
+    return f"up to {binary_bytes(roof.capacity_bytes)}" if roof.capacity_bytes else ""
+
+
+def _how(roof: Ceiling, ceilings: Ceilings, dated: bool) -> str:
+    """How a figure came about, without what the table says already, so that figures taken alike share one line.
+
+    ``dated`` adds the day, where not all are of one.
+    """
+    detail = roof.source.detail
+    for word in MARKS:
+        detail = re.sub(rf", {word}[^,]*", "", detail)
+    if not roof.variant and ceilings.threads:
+        detail = _THREADS.sub("", detail)
+    detail = _ACCESS.sub("kernels", detail)
+    detail = f"{detail}, {roof.source.date}" if dated and roof.source.date else detail
+    return detail if roof.source.kind == "measured" else f"{roof.source.kind}: {detail}"
+
+
+def _remarks(roofs: Sequence[Ceiling]) -> Iterator[str]:
+    if any(roof.rounds for roof in roofs):
+        yield ROUNDS
+    for word, why in MARKS.items():
+        if word == CONTRADICTS:  # each with the law that it breaks
+            for roof in roofs:
+                if word in marks_of(roof):
+                    yield f"! {word}: {ceiling_name(roof)} is {marked(roof, word)}: {why}."
+            continue
+        names = [ceiling_name(roof) for roof in roofs if word in marks_of(roof)]
+        if names:
+            reasons = sorted({reason for roof in roofs if roof.conditions for reason in roof.conditions.throttled})
+            told = f" ({', '.join(reasons)})" if word == THROTTLED and reasons else ""
+            yield f"! {word}: {listed(names)}: {why}{told}."
+
+
+def _value(one: Ceiling | None) -> str:
+    return ABSENT if one is None else si(one.value, one.unit)
+
+
+def _sources(title: str, ceilings: Iterable[Ceiling | None]) -> Iterator[str]:
+    """Where the figures of one column come from: those of one origin together."""
+    names: dict[str, list[str]] = {}
+    for one in ceilings:
+        if one is not None and ceiling_name(one) not in names.setdefault(one.source.detail, []):
+            names[one.source.detail].append(ceiling_name(one))
+    for detail, held in names.items():
+        yield f"{title}: {', '.join(held)}: {detail}"
+
+
+def _csv(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    for row in rows:
+        writer.writerow(["" if value is None else value for value in row])
+    return text.getvalue()

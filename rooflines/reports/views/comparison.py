@@ -1,0 +1,203 @@
+"""The page of a comparison: the sentence, what got slower, faster, is new or gone, and what the difference is made of; and CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from rooflines.reports.document import ABSENT, Block, Cell, Column, Facts, Page, Paragraph, Row, Section, Table
+from rooflines.reports.words.sentences import subject
+from rooflines.reports.words.text import Scale, column_scale, inert, short_name, shorten_shapes
+from rooflines.roofline.analysis import Analysis
+from rooflines.roofline.comparison.compare import count_of_calls, signed_seconds
+from rooflines.roofline.comparison.records import Change, Comparison, Figures, Subject
+from rooflines.units import percent, significant
+
+By = Literal["operator", "module"]
+# In the order of the page.
+_GROUPS = {"slower": "Slower", "faster": "Faster", "new": "New", "gone": "Gone"}
+_MOST_DECIMALS = 4
+
+
+def page(comparisons: Sequence[Comparison], by: By = "operator", top: int = 5) -> Page:
+    """The page of ``comparisons`` with the first of their runs, ``top`` rows of a kind in the short form."""
+    first = comparisons[0]
+    several = len(comparisons) > 1
+    return Page(
+        kind="comparison",
+        name=f"{first.a.source} and {first.b.source}",
+        title=f"{first.a.source} compared with {', '.join(one.b.source for one in comparisons)}" if several else "Comparison",
+        verdict=first.verdict if not several else " ".join(f"{one.b.source}: {one.verdict}" for one in comparisons),
+        sections=tuple(
+            section
+            for number, comparison in enumerate(comparisons, start=1)
+            for section in _sections(comparison, by, top, f"-{number}" if several else "")
+        ),
+    )
+
+
+def _sections(comparison: Comparison, by: By, top: int, suffix: str) -> list[Section]:
+    sides = tuple((letter, side.source, _subject(side)) for letter, side in (("A", comparison.a), ("B", comparison.b)))
+    blocks: list[Block] = [Facts(rows=sides, show="always")]
+    if comparison.differs:
+        differs = "; ".join(f"{fact.name} {fact.before} → {fact.after}" for fact in comparison.differs)
+        blocks.append(Paragraph(f"differs: {differs}", show="always"))
+    if comparison.unlike:
+        unlike = ", ".join(fact.name for fact in comparison.unlike)
+        blocks.append(Paragraph(f"Compared all the same: {unlike} make these times say little.", "alert", "always"))
+    sections = [Section(name=f"sides{suffix}", title="What was compared", blocks=tuple(blocks))]
+    rows = comparison.modules if by == "module" else [row for row in comparison.rows if row.kind in ("operator", "unmodelled")]
+    changed: list[Block] = []
+    if rows:
+        changed.append(changes_table(rows, by, top))
+        same = sum(row.direction == "same" for row in rows)
+        if same:
+            text = f"{same} {by}{'s take' if same > 1 else ' takes'} exactly the same time"
+            changed.append(Paragraph(text, "note", "always"))
+    elif comparison.rows:
+        text = "The traces hold no modules." if by == "module" else "The traces hold no operators."
+        changed.append(Paragraph(text, "absent", "always"))
+    if changed:
+        sections.append(Section(name=f"changes{suffix}", title="Modules" if by == "module" else "Operators", blocks=tuple(changed)))
+    if by == "operator" and comparison.rows:
+        sections.append(Section(name=f"sum{suffix}", title="What the difference is made of", blocks=(_sum(comparison),)))
+    if comparison.notes:
+        notes = tuple(Paragraph(f"{note[:1].upper()}{note[1:]}.", "note", "always") for note in comparison.notes)
+        sections.append(Section(name=f"notes{suffix}", title="Remarks", blocks=notes))
+    return sections
+
+
+def _subject(side: Subject) -> str:
+    """What ran, where and when."""
+    words = subject(Analysis(workload=side.workload, environment=side.environment))
+    return " · ".join(
+        part for part in (words, f"torch {side.environment.torch}" if side.environment.torch else "", side.created[:10]) if part
+    )
+
+
+def changes_table(rows: Sequence[Change], by: By, top: int) -> Table:
+    """What changed, by its direction; the short form has ``top`` of each."""
+    scale = _scale(rows)
+    columns = (
+        Column(by, format="path" if by == "module" else "name", least=8),
+        Column("class" if by == "module" else "module", format="path", least=8, priority=1),
+        Column("A", "s", "scaled"), Column("B", "s", "scaled"), Column("change", "s", "scaled"), Column("ratio", format="figures"),
+    )  # fmt: skip
+    found = []
+    for name, title in _GROUPS.items():
+        group = [row for row in rows if row.direction == name]
+        if not group:
+            continue
+        remark = f", with all that runs below {'them' if len(group) > 1 else 'it'}" if by == "module" else ""
+        # Modules lie within each other: their sum says nothing.
+        total = "" if by == "module" else f", {signed_seconds(sum(row.difference_s for row in group))}"
+        found.append(Row((f"{title}: {len(group)} {by}{'s' if len(group) > 1 else ''}{total}{remark}",), heading=True))
+        for at, row in enumerate(group):
+            detail = _detail(row)
+            cells = (_first(row, by), _second(row, by), *_times(row, scale))
+            found.append(
+                Row(cells, show="always" if at < top else "full", detail=(Paragraph(detail, "note", "always"),) if detail else ())
+            )
+        if len(group) > top:
+            more = f"and {len(group) - top} more (--top {len(group)} shows all)"
+            found.append(Row((more,), heading=True, muted=True, show="brief"))
+    return Table(name="changes", caption="What changed", columns=columns, rows=tuple(found), show="always")
+
+
+def _scale(rows: Sequence[Change]) -> Scale:
+    """One unit for all times, with as many decimals as three figures of the largest difference take."""
+    times = column_scale([side.time_s for row in rows for side in (row.before, row.after) if side is not None], "s")
+    largest = max((abs(row.difference_s) for row in rows), default=0.0) / times.factor
+    decimals = len(significant(largest).partition(".")[2]) if largest else times.decimals
+    return times._replace(decimals=min(max(decimals, times.decimals), _MOST_DECIMALS))
+
+
+def _times(row: Change, times: Scale) -> tuple[Cell, Cell, Cell, Cell]:
+    before, after = (side.time_s if side is not None else None for side in (row.before, row.after))
+    size = f"{abs(row.difference_s) / times.factor:.{times.decimals}f}"
+    sign = "+" if row.difference_s > 0 else "−" if row.difference_s < 0 else ""
+    return (
+        Cell(value=before, text=times.text(before)),
+        Cell(value=after, text=times.text(after)),
+        Cell(value=row.difference_s, text=f"{sign}{size}"),
+        Cell(value=row.ratio, text=ABSENT if row.ratio is None else significant(row.ratio)),
+    )
+
+
+def _first(row: Change, by: By) -> str:
+    return _side(row).module or "(all)" if by == "module" else short_name(row.name)
+
+
+def _second(row: Change, by: By) -> str:
+    if by == "module":
+        return row.name
+    side = _side(row)
+    return side.module or (f"({side.phase})" if side.phase else "(no count)" if row.kind == "unmodelled" else "")
+
+
+def _side(row: Change) -> Figures:
+    side = row.after or row.before
+    assert side is not None
+    return side
+
+
+def _detail(row: Change) -> str:
+    """Why, how well before and after, and which shapes."""
+    before, after = row.before, row.after
+    parts = [row.cause]
+    if before is not None and after is not None and before.efficiency is not None and after.efficiency is not None:
+        parts.append(f"efficiency {percent(before.efficiency)} → {percent(after.efficiency)}")
+    one = _side(row)
+    if before is None or after is None:
+        parts.append(count_of_calls(one.calls) if one.calls else "")
+        parts.append(one.reason or "")
+    shapes = [shorten_shapes(side.shapes, 40) for side in (before, after) if side is not None and side.shapes]
+    parts.append(" → ".join(dict.fromkeys(shapes)))
+    return "; ".join(part for part in parts if part)
+
+
+def _sum(comparison: Comparison) -> Table:
+    """The differences of all rows, which sum to that of the spans."""
+    rows = []
+    for name, title in _GROUPS.items():
+        group = [row for row in comparison.rows if row.kind in ("operator", "unmodelled") and row.direction == name]
+        if group:
+            rows.append((f"{title.lower()} ({len(group)})", sum(row.difference_s for row in group), ""))
+    rows += [
+        (row.kind, row.difference_s, "what ran beside other work" if row.kind == "overlap" else row.cause)
+        for row in comparison.rows
+        if row.kind in ("idle", "overlap")
+    ]
+    whole = comparison.span_difference_s or 0.0
+    total = ("together", Cell(value=whole, text=signed_seconds(whole)), "the step" if comparison.basis == "step" else "the trace")
+    return Table(
+        name="sum",
+        caption="The differences of all rows, which sum to that of the whole",
+        columns=(Column("part", format="text"), Column("change", format="given"), Column("why", format="text", quiet=True, priority=1)),
+        rows=tuple(Row((name, Cell(value=value, text=signed_seconds(value)), why)) for name, value, why in rows),
+        total=total,
+        show="always",
+    )
+
+
+def comparison_csv(comparisons: Sequence[Comparison], by: By) -> str:
+    """The rows of all comparisons as CSV text: what they were compared with, the change, and the figures of both sides.
+
+    A cell of text that a spreadsheet would run as a formula gets a leading apostrophe.
+    """
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+    facts = [info.name for info in msgspec.structs.fields(Change) if info.name not in ("before", "after")]
+    figures = [info.name for info in msgspec.structs.fields(Figures)]
+    writer.writerow(["a", "b", *facts, *(f"{side}_{name}" for side in ("before", "after") for name in figures)])
+    for comparison in comparisons:
+        for row in comparison.modules if by == "module" else comparison.rows:
+            cells = [comparison.a.source, comparison.b.source, *(getattr(row, name) for name in facts)]
+            for side in (row.before, row.after):
+                cells += [None if side is None else getattr(side, name) for name in figures]
+            writer.writerow([inert(cell) if isinstance(cell, str) else "" if cell is None else cell for cell in cells])
+    return out.getvalue()

@@ -1,0 +1,236 @@
+"""The page of a count: the totals, what they are made of by operator or by module, and what has no formula; and CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from rooflines.reports.document import ABSENT, Block, Cell, Column, Page, Paragraph, Row, Section, Table
+from rooflines.roofline.counting.count import Count, ModuleCount, OperatorCount
+from rooflines.units import percent, si, significant
+
+if TYPE_CHECKING:
+    from rooflines.profiler.records import StepMemory, Workload
+    from rooflines.roofline.counting.other_counters import OtherCount
+
+By = Literal["operator", "module"]
+_MOST_UNKNOWN = 8
+_MOST_NAMES = 3
+
+
+def page(
+    count: Count, workload: Workload, by: By = "operator", rows: int = 20, others: Sequence[OtherCount] = (), command: str = ""
+) -> Page:
+    """The count: totals, what they are made of (``rows`` of it in the short form), what is unknown; the memory and other counters."""
+    sections = [
+        Section(
+            name=f"{by}s", title=f"{by.capitalize()}s", blocks=(work_table(count, by, rows), *_more(count, by, rows), *_doubts(count))
+        )
+    ]
+    if count.memory is not None:
+        sections.append(_memory(count.memory))
+    if others:
+        sections.append(_against(count, others))
+    if command:
+        sections.append(Section(name="command", title="The command", blocks=(Paragraph(command, "code"),)))
+    return Page(
+        kind="count",
+        name=workload.name,
+        title=_title(workload),
+        verdict=_totals(count),
+        sections=tuple(sections),
+    )
+
+
+def work_table(count: Count, by: By, rows: int) -> Table:
+    """What the totals are made of, by operator or by module."""
+    lines = list(_by_operator(count) if by == "operator" else _by_module(count))
+    columns = (
+        Column(by, format="name" if by == "operator" else "text"),
+        Column("calls", format="count"),
+        Column("FLOPs", key="flops"),
+        Column("matrix", key="matrix_flops", priority=2),
+        Column("share", "%", "share"),
+        Column("bytes"),
+        Column("intensity", "FLOP/B", "figures", priority=1),
+    )
+    return Table(
+        name="work",
+        caption=f"FLOPs and bytes by {by}",
+        columns=columns,
+        rows=tuple(
+            Row(
+                (
+                    name, calls, *(Cell(value=value or None, text=_amount(value)) for value in (flops, matrix)),
+                    flops / count.flops if count.flops else None, Cell(value=size or None, text=_amount(size)),
+                    flops / size if flops and size else None,
+                ),
+                depth=depth,
+            )
+            for name, depth, calls, flops, matrix, size in lines
+        ),
+        kind="plain" if by == "operator" else "tree",
+        brief=rows,
+        show="always",
+    )  # fmt: skip
+
+
+def _more(count: Count, by: By, rows: int) -> list[Paragraph]:
+    all_rows = len(count.module_rows) if by == "module" else sum(1 for _ in _by_operator(count))
+    text = f"and {all_rows - rows} more (--rows {all_rows} shows all)"
+    return [Paragraph(text, "note", "brief")] if all_rows > rows else []
+
+
+def _memory(memory: StepMemory) -> Section:
+    """The peak of a step's memory, where it is reached, and what it consists of."""
+    rows = [
+        Row((name, *((si(size, "B"), percent(size / memory.peak_bytes, 1)) if size else (ABSENT, ABSENT))))
+        for name, size in msgspec.structs.asdict(memory.at_peak).items()
+    ]
+    blocks: list[Block] = [
+        Paragraph(f"{si(memory.peak_bytes, 'B')} of memory at the peak, {_place(memory)}", show="always"),
+        Table(
+            name="memory",
+            caption="What the memory at the peak consists of",
+            columns=(Column("part", format="text"), Column("size"), Column("share")),
+            rows=tuple(rows),
+            show="always",
+        ),
+    ]
+    if memory.unknown:
+        names = ", ".join(memory.unknown)
+        text = f"Not in these figures: memory whose size only the library behind an operator knows ({names})."
+        blocks.append(Paragraph(text, show="always"))
+    return Section(name="memory", title="Memory of a step", blocks=tuple(blocks))
+
+
+def _place(memory: StepMemory) -> str:
+    """Where the peak is reached."""
+    if not memory.operator:
+        return "held before the step"
+    module = f" of {memory.module}" if memory.module else ""
+    return f"first reached by {memory.operator}{module} ({memory.phase})"
+
+
+def _against(count: Count, others: Sequence[OtherCount]) -> Section:
+    """The other counters' totals beside ours, and for each of them what makes the difference, the largest first."""
+    rows = [
+        ("rooflines", _amount(count.flops), "FLOP", "", ""),
+        ("  matrix products", _amount(count.matrix_flops), "FLOP", _ratio(count.matrix_flops, count.flops), ""),
+    ]
+    for other in others:
+        if other.total is not None:
+            shares = _ratio(other.total, count.flops), _ratio(other.total, count.matrix_flops)
+            rows.append((other.counter, _amount(other.total), other.unit, *shares))
+    columns = (
+        Column("counter", format="text"), Column("total"), Column("unit", format="text", least=4), Column("of our FLOPs"),
+        Column("of our matrix FLOPs"),
+    )  # fmt: skip
+    blocks: list[Block] = [
+        Table(name="counters", caption="Totals of other counters", columns=columns, rows=tuple(map(Row, rows)), show="always")
+    ]
+    for other in others:
+        if other.absent:
+            blocks.append(Paragraph(f"{other.counter}: no count, {other.absent}", show="always"))
+            continue
+        text = f"{other.counter}: {'what makes the difference' if other.differences else 'the same'}"
+        if not other.differences:
+            blocks.append(Paragraph(text, show="always"))
+            continue
+        found = []
+        for one in other.differences:
+            names = ", ".join(name.removeprefix("aten::") for name in one.operators[:_MOST_NAMES])
+            more = f" and {len(one.operators) - _MOST_NAMES} more" if len(one.operators) > _MOST_NAMES else ""
+            found.append(
+                Row((_amount(one.ours), _amount(one.theirs), one.reason), detail=(Paragraph(f"{names}{more}", "note", "always"),))
+            )
+        blocks.append(
+            Table(
+                name=f"differences-{other.counter}",
+                title=text,
+                columns=(Column("here"), Column("there"), Column("reason", format="text")),
+                rows=tuple(found),
+                show="always",
+            )
+        )
+    return Section(name="counters", title="Other counters", blocks=tuple(blocks))
+
+
+def _ratio(part: int, whole: int) -> str:
+    return significant(part / whole) if whole else "-"
+
+
+def _title(workload: Workload) -> str:
+    facts = [workload.mode, f"batch {workload.batch_size}", workload.precision]
+    if workload.image_size:
+        facts.append(f"{workload.image_size} x {workload.image_size}")
+    return f"{workload.name}: one step of {', '.join(facts)}"
+
+
+def _totals(count: Count) -> str:
+    return (
+        f"{si(count.flops, 'FLOP')}, of which {si(count.matrix_flops, 'FLOP')} in matrix products"
+        f" ({si(count.matrix_flops // 2, 'MAC')}); {si(count.bytes, 'B')} of compulsory traffic"
+        f" ({si(count.bytes_read, 'B')} read, {si(count.bytes_written, 'B')} written)"
+    )
+
+
+_Line = tuple[str, int, int, int, int, int]
+
+
+def _by_operator(count: Count) -> Iterator[_Line]:
+    """Name, calls, FLOPs, matrix FLOPs and bytes of each operator, all shapes together, the most FLOPs first."""
+    sums: dict[str, list[int]] = {}
+    for row in count.operator_rows:
+        if row.kind == "counted":
+            figures = (row.calls, row.flops or 0, row.matrix_flops or 0, row.bytes or 0)
+            sums[row.name] = [a + b for a, b in zip(sums.get(row.name, (0, 0, 0, 0)), figures, strict=True)]
+    for name, (calls, flops, matrix, size) in sorted(sums.items(), key=lambda item: (-item[1][1], -item[1][3])):
+        yield name.removeprefix("aten::"), 0, calls, flops, matrix, size
+
+
+def _by_module(count: Count) -> Iterator[_Line]:
+    """The modules in the order of their first call, each with what runs below it and its depth."""
+    for row in count.module_rows:
+        last = row.path.rpartition(".")[2] if row.path else ""
+        yield f"{last} ({row.type})" if last else row.type, row.depth, row.calls, row.flops, row.matrix_flops, row.bytes
+
+
+def _amount(value: int) -> str:
+    return si(value, "").replace(" ", "") if value else "-"
+
+
+def _doubts(count: Count) -> Iterator[Paragraph]:
+    """What the totals leave out, and what the count rests on."""
+    unknown = [row for row in count.operator_rows if row.kind == "unknown"]
+    if unknown:
+        yield Paragraph(f"{percent(count.coverage, 1)} of the operator calls have a formula; not in the totals:", show="always")
+        names: dict[tuple[str, str], int] = {}
+        for row in unknown:
+            key = (row.name, row.reason or "")
+            names[key] = names.get(key, 0) + row.calls
+        for at, ((name, reason), calls) in enumerate(names.items()):
+            yield Paragraph(f"{name} ({calls} calls): {reason}", show="always" if at < _MOST_UNKNOWN else "full")
+        if len(names) > _MOST_UNKNOWN:
+            yield Paragraph(f"and {len(names) - _MOST_UNKNOWN} more (--format json lists all)", show="brief")
+    else:
+        yield Paragraph("Every operator call has a formula.", show="always")
+    if count.note:
+        yield Paragraph(count.note[:1].upper() + count.note[1:] + ".", show="always")
+
+
+def count_csv(count: Count, by: By) -> str:
+    """The rows as CSV text, with the fields of ``OperatorCount`` or ``ModuleCount`` as its header."""
+    rows: Iterable[OperatorCount | ModuleCount] = count.operator_rows if by == "operator" else count.module_rows
+    kind = OperatorCount if by == "operator" else ModuleCount
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    names = [info.name for info in msgspec.structs.fields(kind)]
+    writer.writerow(names)
+    for row in rows:
+        writer.writerow(["" if getattr(row, name) is None else getattr(row, name) for name in names])
+    return out.getvalue()

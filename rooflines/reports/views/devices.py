@@ -1,0 +1,233 @@
+"""The pages of data sheets: the list, and one device with every figure and where it is from; CSV and JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rooflines import serial
+from rooflines.device_specs.catalog import Match
+from rooflines.device_specs.sheet import Figure, Rate, Sheet
+from rooflines.reports.document import Column, Facts, Page, Paragraph, Row, Section, Table
+from rooflines.units import significant
+
+_NONE = "-"
+_COLUMNS = (
+    Column("device", format="text", least=16), Column("memory", "GB"), Column("bandwidth", "GB/s"), Column("fp32", "TFLOP/s"),
+    Column("16 bit", "TFLOP/s"), Column("8 bit", "TOP/s"), Column("power", "W"),
+)  # fmt: skip
+
+
+def page(found: Sequence[Match]) -> Page:
+    """The sheets of ``found`` by vendor: memory, bandwidth, the highest dense rates and the power."""
+    rows = []
+    vendor = ""
+    for match in found:
+        if match.sheet.vendor != vendor:
+            vendor = match.sheet.vendor
+            rows.append(Row((vendor,), heading=True))
+        rows.append(Row((f"{match.sheet.name}{' (yours)' if match.user else ''}", *_cells(match.sheet))))
+    notes = ["TFLOP/s (int8: TOP/s), dense, the faster of vector and matrix units, accumulated as torch does."]
+    if any("?" in str(cell) for row in rows for cell in row.cells[1:]):
+        notes.append("? is a figure that no source was seen for.")
+    count = f"{len(found)} {'device' if len(found) == 1 else 'devices'}"
+    notes.append("rooflines devices NAME shows one with every source.")
+    table = Table(name="devices", caption="The data sheets", columns=_COLUMNS, rows=tuple(rows), show="always")
+    return Page(
+        kind="devices",
+        name="Data sheets",
+        title="Data sheets of devices",
+        verdict=f"{count}.",
+        sections=(Section(name="devices", title="Devices", blocks=(table, *(Paragraph(note, "note", "always") for note in notes))),),
+    )
+
+
+def device_page(match: Match) -> Page:
+    """One device: every figure, whether it is derived or unconfirmed, and its sources, which follow in a numbered list."""
+    sheet = match.sheet
+    numbers = {key: number for number, key in enumerate(sheet.sources, 1)}
+    facts = [sheet.vendor, sheet.architecture, sheet.kind, "your own sheet" if match.user else ""]
+    if sheet.compute_capability:
+        capability = sheet.compute_capability
+        facts.insert(2, f"compute capability {capability}" if capability[:1].isdigit() else capability)
+    said = [f"{sheet.part[:1].upper()}{sheet.part[1:]}."] if sheet.part else []
+    if match.mig:
+        said.append(f"The name is of a slice of it, {match.mig.profile}: its arithmetic goes by its SMs, its bandwidth by its memory.")
+    sections = []
+    if sheet.compute:
+        columns = (
+            Column("dense rates", format="text"), Column("T(FL)OP/s"), Column(f"per {sheet.units.name}", key="per_cycle"),
+            Column("MHz"), Column("accumulate", format="text"), Column("source", format="text"),
+        )  # fmt: skip
+        rows = tuple(Row((*_rate_row(sheet, rate), _origin(rate, numbers))) for rate in sheet.compute)
+        remarks = (Paragraph(f"{kinds}: {text}", "note", "always") for text, kinds in _remarks(sheet))
+        table = Table(name="rates", caption="Dense rates", columns=columns, rows=rows, show="always")
+        sections.append(Section(name="rates", title="Arithmetic", blocks=(table, *remarks)))
+    figures = (Column("figure", format="text"), Column("value", format="text"), Column("source", format="text"))
+    others = tuple(Row((label, value, _origin(figure, numbers))) for label, value, figure in _others(sheet))
+    table = Table(name="figures", caption="Memory, units, clocks, links and power", columns=figures, rows=others, show="always")
+    sections.append(Section(name="figures", title="Memory, clocks and links", blocks=(table,)))
+    names = (Paragraph(f"Printed as {', '.join(sheet.names)}", show="always"),) if sheet.names else ()
+    cited = Facts(rows=tuple((f"[{number}]", sheet.sources[key]) for key, number in numbers.items()), kind="definitions", show="always")
+    sections.append(Section(name="sources", title="Sources", blocks=(*names, cited)))
+    return Page(
+        kind="device",
+        name=sheet.name,
+        title=sheet.name,
+        verdict=" · ".join(fact for fact in facts if fact),
+        said=tuple(said),
+        sections=tuple(sections),
+    )
+
+
+def to_json(found: Sequence[Match]) -> str:
+    """The sheets as a JSON array, in the fields and units of their files; ``user`` is true for a user's own."""
+    return serial.to_json([{**serial.to_plain(match.sheet), "user": match.user} for match in found])
+
+
+def to_csv(found: Sequence[Match]) -> str:
+    """A row a figure: device, figure, value, unit, whether derived and unconfirmed, and the sources in words."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(
+        (
+            "device",
+            "vendor",
+            "kind",
+            "architecture",
+            "figure",
+            "precision",
+            "engine",
+            "accumulate",
+            "value",
+            "unit",
+            "derived",
+            "unconfirmed",
+            "source",
+        )
+    )
+    for match in found:
+        sheet = match.sheet
+        for kind, rate, value, unit, figure in _figures(sheet):
+            words = (rate.precision, rate.engine, rate.accumulate) if rate else ("", "", "")
+            derived = str(bool(getattr(figure, "derived", False))).lower()
+            source = "; ".join(sheet.sources[key] for key in figure.source)
+            writer.writerow(
+                (
+                    sheet.name,
+                    sheet.vendor,
+                    sheet.kind,
+                    sheet.architecture,
+                    kind,
+                    *words,
+                    value,
+                    unit,
+                    derived,
+                    str(figure.unconfirmed).lower(),
+                    source,
+                )
+            )
+    return out.getvalue()
+
+
+def _cells(sheet: Sheet) -> tuple[str, ...]:
+    return (
+        _capacity(sheet),
+        _marked(sheet.memory.gb_per_s, sheet.memory),
+        *(_best(sheet, precisions) for precisions in (("fp32",), ("bf16", "fp16"), ("fp8", "int8"))),
+        _marked(sheet.power.tdp_w, sheet.power) if sheet.power else _NONE,
+    )
+
+
+def _best(sheet: Sheet, precisions: Sequence[str]) -> str:
+    """The highest rate of any of ``precisions``, in T(FL)OP/s."""
+    found = [rate for one in precisions for engine in ("vector", "matrix") if (rate := sheet.rate(one, engine))]
+    best = max(found, key=lambda rate: rate.per_second, default=None)
+    return _NONE if best is None else _marked(best.tflop_per_s or best.top_per_s or 0.0, best)
+
+
+def _marked(value: float, figure: Figure) -> str:
+    return _number(value) + ("?" if figure.unconfirmed else "")
+
+
+def _number(value: float) -> str:
+    """Three significant figures, but integers whole: 0.354, 19.5, 989, 1979."""
+    return significant(value) if value < 1000 else f"{value:.0f}"
+
+
+def _capacity(sheet: Sheet) -> str:
+    memory = sheet.memory
+    if memory.capacities_gb:
+        return f"{memory.capacities_gb[0]:g}-{memory.capacities_gb[1]:g}"
+    return f"{memory.capacity_gb:g}" if memory.capacity_gb else _NONE
+
+
+def _rate_row(sheet: Sheet, rate: Rate) -> tuple[str, ...]:
+    clock = f"{sheet.clocks[rate.clock].mhz:g}" if rate.clock else _NONE
+    cycle = f"{rate.per_cycle:g}" if rate.per_cycle is not None else _NONE
+    value = f"{rate.tflop_per_s or rate.top_per_s or 0.0:g}"
+    return f"{rate.precision} {rate.engine}", value, cycle, clock, rate.accumulate
+
+
+def _origin(figure: Figure, numbers: dict[str, int]) -> str:
+    words = ["derived"] if getattr(figure, "derived", False) else []
+    words += ["unconfirmed"] if figure.unconfirmed else []
+    cited = " ".join(f"[{number}]" for number in sorted(numbers[key] for key in figure.source))
+    return f"{cited} {', '.join(words)}".rstrip()
+
+
+def _remarks(sheet: Sheet) -> Iterator[tuple[str, str]]:
+    """What is to be said of rates, each remark once, with the rates that it is about."""
+    remarks: dict[str, list[str]] = {}
+    for rate in sheet.compute:
+        kind = f"{rate.precision} {rate.engine}"
+        if rate.differs:
+            remarks.setdefault(rate.differs, []).append(kind)
+        if not rate.is_roof:
+            remarks.setdefault("no roof with fp16 accumulate, because torch accumulates in fp32", []).append(kind)
+        if rate.reached:
+            remarks.setdefault(rate.reached, []).append(kind)
+    for text, kinds in remarks.items():
+        yield text, ", ".join(kinds)
+
+
+def _others(sheet: Sheet) -> Iterator[tuple[str, str, Figure]]:
+    memory = sheet.memory
+    size = f"{_capacity(sheet)} GB " if memory.capacity_gb or memory.capacities_gb else ""
+    yield "memory", f"{size}{memory.technology}, {memory.gb_per_s:g} GB/s", memory
+    yield "units", f"{sheet.units.count} {sheet.units.name}", sheet.units
+    for name, clock in sheet.clocks.items():
+        yield f"{name} clock", f"{clock.mhz:g} MHz", clock
+    if sheet.l2:
+        yield "L2", f"{sheet.l2.mb:g} MB", sheet.l2
+    if sheet.power:
+        yield "TDP", f"{sheet.power.tdp_w:g} W", sheet.power
+    if sheet.nvlink:
+        yield "NVLink", f"{sheet.nvlink.gb_per_s:g} GB/s, both directions together", sheet.nvlink
+    if sheet.pcie:
+        yield "PCIe", f"generation {sheet.pcie.generation}, {sheet.pcie.lanes} lanes", sheet.pcie
+    if sheet.host_link:
+        yield "host link", f"{sheet.host_link.technology}, {sheet.host_link.gb_per_s:g} GB/s each direction", sheet.host_link
+
+
+def _figures(sheet: Sheet) -> Iterator[tuple[str, Rate | None, Any, str, Figure]]:
+    for rate in sheet.compute:
+        yield "rate", rate, rate.per_second, rate.unit, rate
+    yield "bandwidth", None, sheet.memory.bytes_per_second, "B/s", sheet.memory
+    if sheet.memory.capacity_gb:
+        yield "memory", None, sheet.memory.capacity_gb * 2**30, "B", sheet.memory
+    yield "units", None, sheet.units.count, sheet.units.name, sheet.units
+    for name, clock in sheet.clocks.items():
+        yield f"{name} clock", None, clock.mhz * 1e6, "Hz", clock
+    if sheet.l2:
+        yield "L2", None, sheet.l2.mb * 2**20, "B", sheet.l2
+    if sheet.power:
+        yield "TDP", None, sheet.power.tdp_w, "W", sheet.power
+    if sheet.nvlink:
+        yield "NVLink", None, sheet.nvlink.gb_per_s * 1e9, "B/s", sheet.nvlink
+    if sheet.pcie:
+        yield "PCIe", None, sheet.pcie.generation, "generation", sheet.pcie
+    if sheet.host_link:
+        yield "host link", None, sheet.host_link.bytes_per_second, "B/s", sheet.host_link

@@ -1,0 +1,144 @@
+"""What TensorBoard gets besides a page: step times and device samples as curves, the figures by which runs are compared, the
+settings."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import Any
+
+from rooflines.profiler.samplers.fields import DeviceSample
+from rooflines.reports.document import Measured, Point
+from rooflines.roofline.analysis import Analysis
+from rooflines.roofline.usage.device_usage import THROTTLED, held_down
+from rooflines.roofline.usage.monitored import MonitorAnalysis
+
+# TensorBoard itself shows a thousand points of a curve; samples.csv has all.
+MOST_READINGS = 5_000
+_NANOSECONDS = 1e9
+
+
+def of_run(analysis: Analysis, samples: Sequence[DeviceSample]) -> Measured:
+    """What was measured of a run."""
+    points = (*_steps(analysis), *_samples(samples, of_run=True), *_step_marks(analysis, samples))
+    return Measured(points=points, summary=dict(_summary(analysis)), settings=_settings(analysis))
+
+
+def of_program(analysis: MonitorAnalysis, samples: Sequence[DeviceSample]) -> Measured:
+    """What was measured of a monitored program. Very long series are thinned evenly; nothing is drawn, which would load a library."""
+    points = tuple(_samples(thinned(samples), of_run=False))
+    return Measured(points=points, summary=_totals(analysis), pictures=False)
+
+
+def _steps(analysis: Analysis) -> Iterator[Point]:
+    if analysis.steps is None:
+        return
+    for number, duration_s in enumerate(analysis.steps.durations_s):
+        yield Point("step/time_s", duration_s, number)
+        if analysis.workload.batch_size is not None and duration_s > 0:
+            yield Point(f"step/{analysis.workload.unit}_per_s", analysis.workload.batch_size / duration_s, number)
+
+
+def _samples(samples: Sequence[DeviceSample], *, of_run: bool) -> Iterator[Point]:
+    """Every field that was measured as a curve of its device; the horizontal axis counts milliseconds from the first sample."""
+    start_ns = min((sample.time_ns for sample in samples), default=0)
+    for sample in samples:
+        values = sample.numbers()
+        if of_run and sample.throttle_reasons is not None:
+            values[THROTTLED] = float(bool(held_down(sample.throttle_reasons)))
+        milliseconds = (sample.time_ns - start_ns) // 1_000_000
+        for field, value in values.items():
+            yield Point(f"{sample.device}/{field}", value, milliseconds, sample.time_ns / _NANOSECONDS)
+
+
+def thinned(samples: Sequence[DeviceSample]) -> list[DeviceSample]:
+    """At most MOST_READINGS samples of each source and device, evenly, in the order given."""
+    series = Counter((sample.source, sample.device) for sample in samples)
+    seen: Counter[tuple[str, str]] = Counter()
+    kept = []
+    for sample in samples:
+        key = (sample.source, sample.device)
+        if seen[key] % -(-series[key] // MOST_READINGS) == 0:
+            kept.append(sample)
+        seen[key] += 1
+    return kept
+
+
+def _step_marks(analysis: Analysis, samples: Sequence[DeviceSample]) -> Iterator[Point]:
+    """How many timed steps had ended, on the axis of the samples, so that curves can be laid beside steps."""
+    usage, steps = analysis.usage, analysis.steps
+    if usage is None or usage.window != "timed pass" or steps is None or not samples:
+        return
+    start_ns = min(sample.time_ns for sample in samples)
+    for number, ended_s in enumerate(accumulate(steps.durations_s, initial=0.0)):
+        time_ns = usage.began_ns + round(ended_s * _NANOSECONDS)
+        yield Point("step/ended", number, (time_ns - start_ns) // 1_000_000, time_ns / _NANOSECONDS)
+
+
+def _summary(analysis: Analysis) -> Iterator[tuple[str, float]]:
+    """The figures of a whole run by which runs are compared; what was not measured is absent."""
+    steps, totals, timeline, coverage = analysis.steps, analysis.totals, analysis.timeline, analysis.coverage
+    usage = analysis.usage
+    values: dict[str, float | None] = {
+        "median_step_s": steps.median_s if steps else None,
+        "samples_per_s": steps.samples_per_s if steps else None,
+        "profiler_dilation": steps.profiler_dilation if steps else None,
+        "flops": totals.flops if totals else None,
+        "bytes": totals.bytes if totals else None,
+        "operator_time_s": totals.time_s if totals else None,
+        "lower_bound_s": totals.lower_bound_s if totals else None,
+        "efficiency": totals.efficiency if totals else None,
+        "energy_j": usage.energy_per_step_j if usage else totals.energy_j if totals else None,
+        "peak_memory_bytes": analysis.memory.peak_bytes if analysis.memory else None,
+        "energy_per_sample_j": usage.energy_per_sample_j if usage else None,
+        "flop_per_j": usage.flop_per_j if usage else None,
+        "idle_s": timeline.idle_s if timeline else None,
+        "modelled_time_fraction": coverage.modelled_time_fraction if coverage else None,
+    }
+    for one in usage.devices if usage else ():
+        busy = one.gauges.get("gpu_utilization") or one.gauges.get("cpu_utilization")
+        values[f"{one.device}/mean_power_w"] = one.mean_power_w
+        values[f"{one.device}/busy"] = busy.mean if busy else None
+        values[f"{one.device}/throttled_s"] = one.throttled_s
+    for name, value in values.items():
+        if value is not None and math.isfinite(value):
+            yield name, float(value)
+
+
+def _settings(analysis: Analysis) -> dict[str, Any]:
+    """What was run, for comparing runs by it; what is not known is absent."""
+    workload, environment = analysis.workload, analysis.environment
+    settings: dict[str, Any] = {
+        "model": workload.name,
+        "mode": workload.mode,
+        "batch_size": workload.batch_size,
+        "precision": workload.precision,
+        "optimizer": workload.optimizer,
+        "image_size": workload.image_size,
+        "channels_last": _yes(workload.channels_last),
+        "compiled": _yes(workload.compiled),
+        "device": environment.device_name,
+        "threads": environment.threads,
+        "torch": environment.torch,
+    }
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def _totals(analysis: MonitorAnalysis) -> dict[str, float]:
+    """The figures by which monitored programs are compared; what was not measured is absent."""
+    found = {"wall_s": analysis.window_s}
+    if analysis.ending is not None:
+        found["cpu_s"] = analysis.ending.user_cpu_s + analysis.ending.system_cpu_s
+        found["exit_code"] = analysis.ending.exit_code
+    for one in analysis.usage.devices if analysis.usage is not None else ():
+        found |= {f"{one.device}/{name}_highest": gauge.highest for name, gauge in one.gauges.items()}
+        found |= {f"{one.device}/{name}": count for name, count in one.counts.items()}
+        found[f"{one.device}/energy_j"] = one.energy.energy_j if one.energy is not None else None
+    return {name: float(value) for name, value in found.items() if value is not None}
+
+
+def _yes(value: bool) -> str:
+    # TensorBoard would show a bool as 0.0 or 1.0.
+    return "yes" if value else "no"

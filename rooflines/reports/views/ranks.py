@@ -1,0 +1,244 @@
+"""The page of several ranks: who is waited for, where each rank's time goes, what the collectives reach; and the same as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from rooflines._version import __version__
+from rooflines.reports.document import Bar, BarRow, Block, Cell, Column, Page, Paragraph, Part, Row, Section, Table, Value
+from rooflines.reports.words.text import inert
+from rooflines.roofline.ranks.records import MatchedRow, RankAnalysis, RankRow, UnmatchedRow
+from rooflines.units import percent, seconds, si
+
+_MOST_RANKS = 24
+_MOST_COLLECTIVES = 12
+_MOST_NOTES = 8
+# Compute that differs by less is not worth a word.
+_EVEN = 0.02
+# What a bar is made of: its name, the pattern that it is drawn with, and what it says.
+PARTS = (
+    ("compute", "compute", "kernels and fills ran, possibly with copies and communication"),
+    ("copies", "transfer", "copies ran and no kernel"),
+    ("exposed communication", "communication", "only communication ran: the wait for other ranks and the transfer"),
+    ("idle", "host", "nothing ran"),
+)
+_RANK_COLUMNS = (
+    Column("rank", format="count"),
+    Column("span", "s", "scaled", help="from the first to the last device event"),
+    Column("idle", "s", "scaled"),
+    Column("compute", "s", "scaled"),
+    Column("memcpy", "s", "scaled", priority=1, group="memcpy"),
+    Column("comm.", "s", "scaled", "communication"),
+    Column("exposed", "s", "scaled", "exposed_communication"),
+    Column("hidden", "%", "efficiency"),
+    Column("waited", "s", "scaled", group="waits"),
+    Column("caused", "s", "scaled", group="waits"),
+    Column("last", format="count", key="times_last"),
+)
+_COLLECTIVE_COLUMNS = (
+    Column("collective", format="middle"),
+    Column("size"),
+    Column("count"),
+    Column("transfer", "s", "scaled", group="transfer"),
+    Column("skew", "s", "scaled"),
+    Column("alg.", "B/s", "scaled", "algorithm_bandwidth"),
+    Column("bus", "B/s", "scaled", "bus_bandwidth"),
+    Column("last", "rank", "count", "last_rank"),
+)
+_RANKS_NOTE = (
+    "Hidden: the share of the communication during which kernels ran as well. Waited: what this rank's collectives took longer than "
+    "the shortest of each. Caused: what the others waited when this rank was the last to enter. Both over the whole trace."
+)
+_COLLECTIVES_NOTE = (
+    "Transfer: the shortest kernel of a collective over its ranks, which is that of the rank that entered last. Skew: the longest "
+    "less the shortest. Bandwidths are size / transfer, and that times nccl-tests' factor for the bus."
+)
+
+
+def page(analysis: RankAnalysis) -> Page:
+    """The page of ``analysis``."""
+    verdict, *said = sentences(analysis)
+    collectives: Block = collective_table(analysis.collectives)
+    if not analysis.collectives:
+        collectives = Paragraph("None was matched across ranks.", "absent")
+    remarks = (*unmatched_sentences(analysis.unmatched), *analysis.notes)
+    return Page(
+        kind="ranks",
+        name=title(analysis),
+        title=title(analysis),
+        rooflines=__version__,
+        verdict=verdict,
+        said=tuple(said),
+        sections=(
+            Section(name="bars", title="Where each rank's time goes", blocks=(bars(analysis),)),
+            Section(name="ranks", title="Ranks", blocks=(rank_table(analysis), *_shown(analysis), Paragraph(_RANKS_NOTE, "note"))),
+            Section(
+                name="collectives",
+                title="Collectives",
+                blocks=(
+                    collectives,
+                    *([Paragraph(_COLLECTIVES_NOTE, "note")] if analysis.collectives else []),
+                    *(Paragraph(text, "note", "always" if at < _MOST_NOTES else "full") for at, text in enumerate(remarks)),
+                ),
+            ),
+        ),
+        footer=f"Schema {analysis.schema}.",
+    )
+
+
+def title(analysis: RankAnalysis) -> str:
+    """What was analysed."""
+    count = len(analysis.ranks)
+    of = f" of {analysis.world_size}" if analysis.world_size and analysis.world_size != count else ""
+    per = "per step" if analysis.per == "step" else "of the whole trace"
+    return " · ".join(filter(None, (f"{count}{of} ranks", analysis.device_name, f"times {per}")))
+
+
+def sentences(analysis: RankAnalysis) -> Iterator[str]:
+    """What to see first: who is waited for, how even the ranks are, and how much communication is hidden."""
+    late = analysis.straggler
+    if late is not None:
+        yield (
+            f"Rank {late.rank} is waited for: last into {late.times_last} of {late.of} matched collectives; the others together waited"
+            f" {seconds(late.waited_s)} for it, {percent(late.share)} of all waiting."
+        )
+    elif analysis.collectives:
+        yield "Nobody is waited for: no matched collective shows who entered last."
+    else:
+        yield "No collective was matched across ranks."
+    compute = analysis.spread["compute_s"]
+    if compute.imbalance is not None:
+        longest = f"{seconds(compute.max)} on rank {compute.max_rank}, {seconds(compute.mean)} in the mean"
+        even = compute.imbalance < _EVEN
+        yield f"Compute is {'even' if even else f'uneven by {percent(compute.imbalance)}'}: {longest}."
+    communication, exposed = analysis.spread["communication_s"].mean, analysis.spread["exposed_communication_s"].mean
+    if communication > 0:
+        yield (
+            f"Communication takes {seconds(communication)} of {seconds(analysis.spread['span_s'].mean)} in the mean;"
+            f" {percent(1 - exposed / communication)} of it is hidden behind compute."
+        )
+
+
+def bars(analysis: RankAnalysis) -> Bar:
+    """A bar a rank, all on the scale of the longest span."""
+    longest = max((row.span_s for row in analysis.ranks), default=0.0)
+    per = "a step" if analysis.per == "step" else "the whole trace"
+    return Bar(
+        name="spans",
+        caption=f"The span of {per}, from the first to the last device event, all ranks on one scale.",
+        rows=tuple(_bar(row, longest) for row in analysis.ranks),
+    )
+
+
+def _bar(row: RankRow, longest: float) -> BarRow:
+    copies = max(0.0, row.busy_s - row.compute_s - row.exposed_communication_s)
+    lasting = (row.compute_s, copies, row.exposed_communication_s, row.idle_s)
+    parts = tuple(
+        Part(
+            name=name, pattern=pattern, share=value / longest, text=f"{seconds(value)}, {percent(value / row.span_s)}", meaning=meaning
+        )
+        for (name, pattern, meaning), value in zip(PARTS, lasting, strict=True)
+        if value > 0
+    )
+    return BarRow(label=f"rank {row.rank}", text=seconds(row.span_s), parts=parts)
+
+
+def rank_table(analysis: RankAnalysis) -> Table:
+    """Where each rank's time goes. What ranks waited is of the whole trace, whatever the other times are per."""
+    of = f"of {analysis.straggler.of}" if analysis.straggler else ""
+    kept = {row.rank for row in _most_waited_for(analysis.ranks)}
+    return Table(
+        name="ranks",
+        caption="The time of every rank",
+        columns=(*_RANK_COLUMNS[:-1], msgspec.structs.replace(_RANK_COLUMNS[-1], unit=of)),
+        rows=tuple(Row(_rank_cells(row), show="always" if row.rank in kept else "full") for row in analysis.ranks),
+        show="always",
+    )
+
+
+def _rank_cells(row: RankRow) -> tuple[Value, ...]:
+    waits = (row.waited_s, row.caused_wait_s, row.times_last) if row.matched else (None, None, None)
+    return (
+        row.rank, row.span_s, row.idle_s, row.compute_s, row.memcpy_s, row.communication_s, row.exposed_communication_s,
+        row.hidden_fraction, *waits,
+    )  # fmt: skip
+
+
+def _shown(analysis: RankAnalysis) -> list[Paragraph]:
+    shown = len(_most_waited_for(analysis.ranks))
+    if shown == len(analysis.ranks):
+        return []
+    text = f"the {shown} of {len(analysis.ranks)} ranks that kept the others waiting longest (--format json: all)"
+    return [Paragraph(text, "note", "brief")]
+
+
+def collective_table(rows: Sequence[MatchedRow]) -> Table:
+    """What the collectives of each kind, group and size took and reached."""
+    return Table(
+        name="collectives",
+        caption="What the collectives took and reached",
+        columns=_COLLECTIVE_COLUMNS,
+        rows=tuple(
+            Row(
+                (
+                    collective_name(row), si(row.bytes, "B") if row.bytes is not None else None, f"{row.count:,}",
+                    Cell(value=row.transfer_s, prefix="<" if _is_partial(row) else ""), row.skew_s, row.algorithm_byte_per_s,
+                    row.bus_byte_per_s, row.last_rank,
+                )
+            )
+            for row in rows
+        ),
+        brief=_MOST_COLLECTIVES,
+        show="always",
+    )  # fmt: skip
+
+
+def collective_name(row: MatchedRow) -> str:
+    """Kind, group and how many ranks are in it: ``allreduce pg 0 of 8``."""
+    group = f" pg {row.group}" if row.group is not None else ""
+    return f"{row.kind}{group}{f' of {row.group_size}' if row.group_size else ''}"
+
+
+def unmatched_sentences(unmatched: Sequence[UnmatchedRow]) -> Iterator[str]:
+    """What is left out of the collectives, and why."""
+    for row in unmatched:
+        group = f" of group {row.group}" if row.group is not None else ""
+        yield f"not matched: {row.count:,} {row.kind}{group}: {row.reason}"
+
+
+def ranks_csv(analysis: RankAnalysis) -> str:
+    """A row a rank, with the fields of ``RankRow``; text that a spreadsheet would run is made inert."""
+    return _csv(analysis.ranks, RankRow)
+
+
+def collectives_csv(analysis: RankAnalysis) -> str:
+    """A row a kind, group and size of matched collectives, with the fields of ``MatchedRow``."""
+    return _csv(analysis.collectives, MatchedRow)
+
+
+def _csv(rows: Sequence[msgspec.Struct], kind: type[msgspec.Struct]) -> str:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+    names = kind.__struct_fields__
+    writer.writerow(names)
+    for row in rows:
+        values = (getattr(row, name) for name in names)
+        writer.writerow(["" if value is None else inert(value) if isinstance(value, str) else value for value in values])
+    return out.getvalue()
+
+
+def _most_waited_for(ranks: Sequence[RankRow]) -> Sequence[RankRow]:
+    """All of few ranks; of many those that kept the others waiting longest, in the order of ranks."""
+    if len(ranks) <= _MOST_RANKS:
+        return ranks
+    chosen = sorted(ranks, key=lambda row: -row.caused_wait_s)[:_MOST_RANKS]
+    return sorted(chosen, key=lambda row: row.rank)
+
+
+def _is_partial(row: MatchedRow) -> bool:
+    """Whether the last to enter may be a rank that was not given."""
+    return row.group_size is not None and row.ranks < row.group_size

@@ -1,0 +1,718 @@
+"""The page of a run or a trace: where the time goes, what to try, every operator and module, and how sure all of it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from rooflines.device_specs.marks import MARKS, marks_of
+from rooflines.reports.charts.interactive import chart_caption, off_chart_sentences
+from rooflines.reports.charts.kinds import Rooflines, StepTimes
+from rooflines.reports.charts.palette import BOUNDS, bound_style
+from rooflines.reports.charts.roofline import roofline_chart, warning
+from rooflines.reports.charts.usage import timeline_caption, usage_timeline
+from rooflines.reports.document import (
+    ABSENT,
+    Bar,
+    BarRow,
+    Block,
+    Cell,
+    Column,
+    Facts,
+    Figure,
+    Finding,
+    Findings,
+    Page,
+    Paragraph,
+    Part,
+    Row,
+    Section,
+    Show,
+    Table,
+    Value,
+)
+from rooflines.reports.views.division import division_rows, division_title, input_sentences
+from rooflines.reports.views.usage import usage_table
+from rooflines.reports.words.rows import (
+    TableRow,
+    bound_text,
+    dominant_kernel,
+    flagged,
+    flagged_rows,
+    module_text,
+    table_order,
+    table_rows,
+    table_time,
+    table_title,
+)
+from rooflines.reports.words.sentences import (
+    breakdown_title,
+    ceiling_name,
+    ceiling_scope,
+    conditions_words,
+    coverage_sentence,
+    device_sentences,
+    flag_sentence,
+    headline,
+    inferred_sentence,
+    listed,
+    memory_sentence,
+    missing_bounds,
+    missing_ceilings,
+    missing_findings,
+    missing_operators,
+    roof_order,
+    roofs_of_run,
+    saving,
+    source_and_age,
+    source_words,
+    status_sentence,
+    steps_sentences,
+    subject,
+)
+from rooflines.reports.words.summary import bound_times, operators_summary, peak_memory, share_of_saving, share_of_step, step_time
+from rooflines.reports.words.text import is_kernel, marked_name, size_text
+from rooflines.reports.words.usage_sentences import missing_usage, usage_remarks, usage_title
+from rooflines.roofline.analysis import Analysis, Kernel, ModuleRow, OperatorRow
+from rooflines.roofline.kernel_names import short_kernel
+from rooflines.units import binary_bytes, counted, percent, seconds, si
+
+# Rows in the short form, and in print.
+_OPERATORS, _OPERATORS_PRINTED = 10, 25
+_MODULES_PRINTED = 30
+_UNMODELLED_PRINTED = 12
+_FLAGS, _FLAGS_PRINTED = 3, 10
+_MOST_KERNELS = 20
+# More traced steps than this are a sweep, not a table.
+_MOST_STEPS = 50
+_QUALITY = "Measurement quality"
+_KINDS = {"cpu_s": "CPU operators", "dataloader_s": "data loader", "runtime_s": "runtime calls"}
+_METHOD = (
+    ("FLOP", "one floating-point addition or multiplication; a fused multiply-add is two."),
+    ("traffic", "compulsory bytes: every input byte that the operator must touch read once, every output byte written once."),
+    ("intensity", "FLOPs over bytes."),
+    ("lower bound", "the longest of FLOPs over the compute ceiling, bytes over the memory ceiling, and the latency of a call. As many"
+     " of the call's bytes as fit may come from the caches, nearest first, each at the rate of the level that holds it; the rest"
+     " comes from the outermost memory."),
+    ("efficiency", "lower bound over time. Above 100 % the count or the ceiling is wrong, or the algorithm does less than the formula:"
+     " it is marked and not clipped."),
+    ("headroom", "time less lower bound."),
+)  # fmt: skip
+
+
+def page(analysis: Analysis) -> Page:
+    """The page. It holds whatever the analysis holds and says in place what it does not."""
+    status = status_sentence(analysis)
+    return Page(
+        kind="run",
+        name=f"Roofline of {analysis.workload.name}",
+        title=subject(analysis),
+        created=analysis.created,
+        rooflines=analysis.environment.rooflines or "",
+        verdict=headline(analysis),
+        status=(analysis.status, status) if status else None,
+        sections=(
+            _where(analysis),
+            _findings(analysis),
+            _roofline(analysis),
+            _operators(analysis),
+            _modules(analysis),
+            _steps(analysis),
+            _usage(analysis),
+            _timeline(analysis),
+            _device(analysis),
+            _ceilings(analysis),
+            _memory(analysis),
+            _coverage(analysis),
+            _method(analysis),
+        ),
+        footer=f"Schema {analysis.schema}.",
+    )
+
+
+# --- where a step goes, and what to try --------------------------------------------------------------------------------------------
+
+
+def _where(analysis: Analysis) -> Section:
+    whole = step_time(analysis)
+    timed = analysis.steps is not None and analysis.division is not None and analysis.division.of == "device"
+    of = "traced" if analysis.basis.per == "trace" else "a step" if timed else "a traced step"
+    classes = bound_bar(analysis)
+    blocks: list[Block] = [classes] if classes else [Paragraph(missing_bounds(analysis), "absent", "always")]
+    if classes:
+        against, missing = against_bar(analysis), missing_ceilings(analysis)
+        if against:
+            blocks.append(against)
+        elif missing:
+            blocks.append(Paragraph(missing, "absent", "always"))
+        blocks.append(Paragraph(_basis(analysis), "note"))
+    division = division_table(analysis)
+    if division:
+        blocks.append(division)
+    blocks += [Paragraph(text, "note" if division else "text", "always") for text in input_sentences(analysis)]
+    return Section(
+        name="where", title=breakdown_title(analysis), remark=f"{seconds(whole)} {of}" if whole > 0 else "", blocks=tuple(blocks)
+    )
+
+
+def _basis(analysis: Analysis) -> str:
+    steps = counted(analysis.basis.steps, "traced step")
+    if analysis.basis.per == "step":
+        return f"Times, FLOPs and bytes are per step: the mean over {steps}."
+    return f"Times, FLOPs and bytes are for the whole trace of {steps}."
+
+
+def bound_bar(analysis: Analysis) -> Bar | None:
+    """The step by bound class, in the order of the palette, empty classes left out; None where it is not divided."""
+    times, whole = bound_times(analysis), step_time(analysis)
+    if not times or whole <= 0:
+        return None
+    whole = max(whole, sum(times.values()))
+    order = list(BOUNDS)
+    names = sorted(times, key=lambda name: order.index(name) if name in order else len(order))
+    parts = tuple(
+        Part(
+            name=name, share=times[name] / whole, text=seconds(times[name]), pattern=name, letter=bound_style(name).letter,
+            meaning=bound_style(name).meaning,
+        )
+        for name in names
+    )  # fmt: skip
+    return Bar(name="classes", caption="Time by what bounds it", rows=(BarRow(label="", text="", parts=parts),), show="always")
+
+
+def against_bar(analysis: Analysis) -> Bar | None:
+    """Lower bound and headroom of the operators that have a bound, on the scale of the step."""
+    operators = operators_summary(analysis)
+    whole = max(step_time(analysis), sum((analysis.bound_breakdown or {}).values()))
+    if not operators.is_judged or whole <= 0:
+        return None
+    lower, headroom = operators.lower_bound_s, max(0.0, operators.headroom_s)
+    parts = (
+        ("lower bound", lower, "bound", "what the work needs at the roofs of this device"),
+        ("headroom", headroom, "headroom", "time above the lower bound"),
+        ("not judged", max(0.0, whole - lower - headroom), "rest", "idle time and operators without a bound"),
+    )
+    drawn = tuple(
+        Part(name=name, share=value / whole, text=seconds(value), pattern=pattern, meaning=meaning)
+        for name, value, pattern, meaning in parts
+        if value > 0
+    )
+    return Bar(
+        name="against", title="Against the bound", caption="on the same scale", rows=(BarRow(label="", text="", parts=drawn),),
+        show="always",
+    )  # fmt: skip
+
+
+def division_table(analysis: Analysis) -> Table | None:
+    """The step by what its time is for; None without a trace."""
+    rows = division_rows(analysis)
+    if not rows:
+        return None
+    return Table(
+        name="division",
+        title=division_title(analysis),
+        caption="Parts of the step, each with its time",
+        columns=(
+            Column("share", "%", "share"),
+            Column("part", format="text"),
+            Column("time", "s", "scaled"),
+            Column("what", format="text", quiet=True, show="full"),
+        ),
+        rows=tuple(
+            Row((Cell(value=row.share, bar=row.share), Cell(value=row.name, hover=row.meaning), row.time_s, row.meaning))
+            for row in rows
+        ),
+        kind="parts",
+        show="always",
+    )
+
+
+def _findings(analysis: Analysis) -> Section:
+    items = tuple(
+        Finding(
+            title=one.title, saves=saving(one.saves_s, analysis), share=share_of_saving(one.saves_s, analysis), evidence=one.evidence,
+            suggestion=one.suggestion,
+        )
+        for one in analysis.findings
+    )  # fmt: skip
+    block: Block = Findings(items=items) if items else Paragraph(missing_findings(analysis), "absent", "always")
+    return Section(name="findings", title="Recommendations", blocks=(block,))
+
+
+def _roofline(analysis: Analysis) -> Section:
+    chart = roofline_chart(analysis)
+    missing = " ".join(text for text in (missing_operators(analysis), missing_ceilings(analysis)) if text)
+    if chart is None:
+        text = missing or "No operator has both FLOPs and bytes, so none has an intensity."
+        return Section(name="roofline", title="Roofline", blocks=(Paragraph(text, "absent"),))
+    note = (
+        "A point is an operator: its area is its time, its colour its category." if chart.points else "",
+        "The ring is the whole run." if chart.ring else "",
+        "The grey band is from half of the roof up to the roof." if chart.band else "",
+        "Names stand beside those with the most headroom." if chart.labelled else "",
+        off_chart_sentences(chart),
+    )
+    figure = Figure(
+        name="roofline", drawing=Rooflines(analysis=analysis, interactive=True), caption=f"{chart_caption(analysis)} {missing}".strip(),
+        note=" ".join(text for text in note if text),
+    )  # fmt: skip
+    return Section(name="roofline", title="Roofline", blocks=(figure,))
+
+
+# --- operators and modules ---------------------------------------------------------------------------------------------------------
+
+
+def _operators(analysis: Analysis) -> Section:
+    table = operator_table(analysis)
+    if table is None:
+        missing = Paragraph(missing_operators(analysis) or "", "absent", "always")
+        return Section(name="operators", title="Operators", blocks=(missing,))
+    wrong = flagged_rows(analysis)
+    blocks: list[Block] = [table]
+    blocks += [
+        Paragraph(flag_sentence(one), "alert", "always" if at < _FLAGS else "full") for at, one in enumerate(wrong[:_FLAGS_PRINTED])
+    ]
+    if len(wrong) > _FLAGS:
+        blocks.append(Paragraph(f"{len(wrong) - _FLAGS} more are flagged in the full report", "note", "brief"))
+    inferred = inferred_sentence(analysis)
+    if inferred:
+        blocks.append(Paragraph(inferred, "note", "always"))
+    return Section(name="operators", title=table_title(table_rows(analysis)), blocks=tuple(blocks))
+
+
+def operator_table(analysis: Analysis) -> Table | None:
+    """All operators in the order of ``table_rows``, with their totals; None without any."""
+    everything = table_rows(analysis)
+    if not everything:
+        return None
+    rows = [one.row for one in everything]
+    most_time = max(row.time_s for row in rows) or 1.0
+    most_headroom = max((row.headroom_s or 0.0 for row in rows), default=0.0) or 1.0
+    judged = any(row.headroom_s is not None for row in rows)
+    title = table_title(everything)
+    return Table(
+        name="operators",
+        caption=title,
+        columns=(
+            Column("share", "%", "share", help="share of the step's time"),
+            Column(title.lower().removesuffix("s"), format="name", key="operator", least=16),
+            Column("module", format="path", least=14, priority=1),
+            Column("time", "s", "scaled", priority=4),
+            Column("headroom", "s", "scaled", help="time − lower bound; a row without a bound is sorted by its time"),
+            Column("eff.", "%", "efficiency", "efficiency", help="efficiency: lower bound / time"),
+            Column("bound", format="text", least=8, priority=2),
+            Column("achieved", "FLOP/s", "scaled", priority=6),
+            Column("attainable", "FLOP/s", "scaled", priority=9, help="the roof above this operator at its intensity"),
+            Column("intensity", "FLOP/B", "figures", priority=7),
+            Column("work", "FLOP", "scaled", priority=10),
+            Column("traffic", "B", "scaled", priority=11),
+            Column("calls", format="count", priority=5),
+            Column("shapes", format="shapes", least=11, priority=3, quiet=True),
+            Column("longest kernel", format="middle", least=28, priority=8, quiet=True, show="brief"),
+        ),
+        rows=tuple(_operator_row(one, analysis, most_time, most_headroom) for one in everything),
+        total=_operator_totals(everything, analysis),
+        order=table_order(everything),
+        sorted_by="headroom" if judged else "share",
+        kind="main",
+        brief=_OPERATORS,
+        printed=_OPERATORS_PRINTED,
+        show="always",
+    )
+
+
+def _operator_row(one: TableRow, analysis: Analysis, most_time: float, most_headroom: float) -> Row:
+    row, share = one.row, share_of_step(one.row.time_s, analysis)
+    headroom = max(0.0, (row.headroom_s or 0.0) / most_headroom)
+    inferred = f" · inferred: {row.inferred}" if row.inferred else ""
+    return Row(
+        (
+            Cell(value=share, bar=row.time_s / most_time),
+            Cell(value=marked_name(row), hover=f"{row.name} · {row.category}{inferred}", sort=row.name),
+            Cell(value=module_text(one), hover=module_text(one), sort=row.module),
+            Cell(value=row.time_s, hover=seconds(row.time_s)),
+            Cell(value=row.headroom_s, bar=headroom, sort=one.gain_s),
+            Cell(value=row.efficiency, hover=warning(row), warning=_doubt(one)),
+            Cell(value=bound_text(one), letter=bound_style(one.bound).letter, hover=_bound_title(one), sort=one.bound),
+            row.flop_per_s,
+            row.attainable_flop_per_s,
+            row.intensity_flop_per_byte or None,
+            Cell(value=row.flops, hover=si(row.flops, "FLOP")),
+            Cell(value=row.bytes, hover=si(row.bytes, "B")),
+            row.calls,
+            Cell(value=row.shapes, hover=row.shapes),
+            dominant_kernel(row),
+        ),
+        colour=row.category,
+        detail=_detail(one, analysis),
+    )
+
+
+def _doubt(one: TableRow) -> str:
+    """Why the efficiency of a row should not be believed, or that of some of what it stands for."""
+    wrong = flagged(one)
+    return warning(one.row) or (wrong[0].flag or "" if wrong else "")
+
+
+def _operator_totals(everything: list[TableRow], analysis: Analysis) -> tuple[Value, ...]:
+    rows = [one.row for one in everything]
+    work, size, judged = sum(row.flops for row in rows), sum(row.bytes for row in rows), operators_summary(analysis)
+    time_s = table_time(analysis, everything)
+    return (
+        share_of_step(time_s, analysis), "1 row" if len(rows) == 1 else f"all {len(rows)} rows", "", time_s,
+        judged.headroom_s if judged.is_judged else None, judged.efficiency, "", "", "", work / size if size and work else None, work,
+        size,
+        sum(row.calls for row in rows), "", "",
+    )  # fmt: skip
+
+
+def _detail(one: TableRow, analysis: Analysis) -> tuple[Paragraph | Table, ...]:
+    wrong = flagged(one)
+    remarks = (
+        f"No count: {one.reason}." if one.reason else "",
+        f"Work inferred from other calls in the trace: {one.row.inferred}." if one.row.inferred else "",
+        f"{flag_sentence(one)}." if wrong else "",
+    )
+    tables = (_members_table(one, analysis), _kernels_table(one.row))
+    return (*(Paragraph(text) for text in remarks if text), *(table for table in tables if table is not None))
+
+
+def _members_table(one: TableRow, analysis: Analysis) -> Table | None:
+    """The modules that a folded row stands for; None where it is one."""
+    if one.modules < 2:
+        return None
+    return Table(
+        name="members",
+        caption="Modules that this row stands for",
+        columns=(
+            Column("module", format="path"), Column("share", "%", "share"), Column("time", "s", "scaled"),
+            Column("headroom", "s", "scaled"), Column("eff.", "%", "efficiency", "efficiency"), Column("calls", format="count"),
+        ),
+        rows=tuple(
+            Row((row.module, share_of_step(row.time_s, analysis), row.time_s, row.headroom_s,
+                 Cell(value=row.efficiency, hover=warning(row), warning=warning(row)), row.calls))
+            for row in one.members
+        ),
+    )  # fmt: skip
+
+
+def _kernels_table(row: OperatorRow) -> Table | None:
+    """What a row ran on the device, longest first, by what the kernels are; None where the trace does not say."""
+    if not row.kernels:
+        return None
+    groups: dict[str, list[Kernel]] = {}
+    for kernel in row.kernels:
+        groups.setdefault(short_kernel(kernel.name), []).append(kernel)
+    shown = sorted(groups.items(), key=lambda item: -sum(kernel.time_s for kernel in item[1]))
+    rows = [
+        Row(
+            (
+                Cell(value=name, hover="\n".join(kernel.name for kernel in group)), sum(kernel.time_s for kernel in group),
+                sum(kernel.calls for kernel in group),
+                ", ".join(str(stream) for stream in sorted({one for kernel in group for one in kernel.streams})) or ABSENT,
+            )
+        )
+        for name, group in shown[:_MOST_KERNELS]
+    ]  # fmt: skip
+    more = len(shown) - _MOST_KERNELS
+    if more > 0:
+        rows.append(Row((f"and {more} more in analysis.json", "", "", "")))
+    columns = (Column("kernel", format="text"), Column("time", "s", "scaled"), Column("calls", format="count"), Column("stream"))
+    return Table(name="kernels", caption="Kernels of this row", columns=columns, rows=tuple(rows))
+
+
+def _bound_title(one: TableRow) -> str:
+    row, meaning = one.row, bound_style(one.bound).meaning
+    if one.reason:
+        return f"{meaning}: {one.reason}"
+    if row.bound == "transfer":
+        pageable = any("pageable" in kernel.name.lower() for kernel in row.kernels)
+        staged = "; from or to pageable memory, which the host copies through a pinned buffer" if pageable else ""
+        return f"{meaning}, judged by the link{staged}"
+    nearest = f"; the nearest is the {row.nearest_roof} roof" if row.nearest_roof else ""
+    level = f"; its bytes are judged against {row.memory_level}" if row.memory_level else ""
+    return f"{meaning}{nearest}{level}"
+
+
+def _modules(analysis: Analysis) -> Section:
+    table = module_table(analysis)
+    block: Block = table or Paragraph(missing_operators(analysis) or "No modules: the trace names none.", "absent")
+    return Section(name="modules", title="Modules", blocks=(block,))
+
+
+def module_table(analysis: Analysis) -> Table | None:
+    """The modules as a tree, each below its parent; None without any."""
+    rows = list(_preorder(analysis.modules))
+    if not rows:
+        return None
+    most_headroom = max((row.headroom_s or 0.0 for row, _ in rows), default=0.0) or 1.0
+    longest = sorted(range(len(rows)), key=lambda index: -rows[index][0].time_s)[:_MODULES_PRINTED]
+    return Table(
+        name="modules",
+        caption="Modules, each with everything below it",
+        columns=(
+            Column("share", "%", "share", help="share of the step's time"),
+            Column("module", format="text", least=20),
+            Column("class", format="text"),
+            Column("time", "s", "scaled"),
+            Column("headroom", "s", "scaled"),
+            Column("eff.", "%", "efficiency", "efficiency", help="efficiency: lower bound / time"),
+            Column("work", "FLOP", "scaled", priority=1),
+            Column("traffic", "B", "scaled", priority=2),
+            Column("calls", format="count", priority=1),
+        ),
+        rows=tuple(
+            Row(
+                (
+                    Cell(value=(share := share_of_step(row.time_s, analysis)), bar=min(1.0, share)),
+                    Cell(value=row.path.rsplit(".", 1)[-1] or "(model)", hover=row.path),
+                    row.type,
+                    Cell(value=row.time_s, hover=seconds(row.time_s)),
+                    Cell(value=row.headroom_s, bar=max(0.0, (row.headroom_s or 0.0) / most_headroom)),
+                    row.efficiency,
+                    Cell(value=row.flops, hover=si(row.flops, "FLOP")),
+                    Cell(value=row.bytes, hover=si(row.bytes, "B")),
+                    row.calls,
+                ),
+                depth=depth,
+                printed=index in longest,
+            )
+            for index, (row, depth) in enumerate(rows)
+        ),
+        note="A module counts everything below it, so the rows do not add up to the total.",
+        kind="tree",
+    )
+
+
+def _preorder(modules: Iterable[ModuleRow]) -> Iterator[tuple[ModuleRow, int]]:
+    """Each module after its nearest recorded ancestor, siblings in the order given, with its depth in this tree."""
+    by_path = {row.path: row for row in modules}
+    children: dict[str | None, list[ModuleRow]] = {}
+    for row in by_path.values():
+        children.setdefault(_parent(row.path, by_path), []).append(row)
+    waiting = [(row, 0) for row in reversed(children.get(None, []))]
+    while waiting:
+        row, depth = waiting.pop()
+        yield row, depth
+        waiting.extend((child, depth + 1) for child in reversed(children.get(row.path, [])))
+
+
+def _parent(path: str, known: dict[str, ModuleRow]) -> str | None:
+    while path:
+        path = path.rpartition(".")[0]
+        if path in known:
+            return path
+    return None
+
+
+# --- devices, ceilings and how sure all of it is -----------------------------------------------------------------------------------
+
+
+def _usage(analysis: Analysis) -> Section:
+    missing = missing_usage(analysis)
+    if missing:
+        return Section(name="usage", title=usage_title(analysis), blocks=(Paragraph(missing, "absent"),))
+    table, timeline = usage_table(analysis), usage_timeline(analysis)
+    figure = Figure(name="timeline", drawing=timeline, caption=timeline_caption(timeline)) if timeline else None
+    remarks = (Paragraph(text, show="always") for text in usage_remarks(analysis))
+    return Section(
+        name="usage", title=usage_title(analysis), blocks=(*([table] if table else []), *remarks, *([figure] if figure else []))
+    )
+
+
+def _ceilings(analysis: Analysis) -> Section:
+    roofs = roofs_of_run(analysis)
+    missing = missing_ceilings(analysis)
+    if missing:
+        return Section(name="ceilings", title="Ceilings", blocks=(Paragraph(missing, "absent", "always"),))
+    blocks: list[Block] = [
+        ceilings_table(analysis),
+        Paragraph(
+            "Rates are dense. The spread is the coefficient of variation over the repeats of a measurement; a figure that was not"
+            " measured has none.",
+            "note",
+        ),
+    ]
+    if not roofs:
+        blocks.append(Paragraph("None of this device's ceilings judges an operator of this run.", show="brief"))
+    for word, why in MARKS.items():
+        names = [ceiling_name(roof) for roof in roofs if word in marks_of(roof)]
+        if names:
+            blocks.append(Paragraph(f"{word}: {listed(names)}: {why}", "alert", "always"))
+    more = len(analysis.ceilings) - len(roofs)
+    remark = f"those that judge this run; {more} more in the full report" if more else ""
+    return Section(name="ceilings", title="Ceilings", remark=remark, blocks=tuple(blocks))
+
+
+def ceilings_table(analysis: Analysis) -> Table:
+    """Every ceiling with its scope, how sure it is, where it comes from and how old it was; further roofs below the main ones."""
+    judging = set(roofs_of_run(analysis))
+    columns = (
+        Column("ceiling", format="middle"), Column("for", format="text", least=6, quiet=True, priority=1), Column("value"),
+        Column("±", "%", key="spread_percent", help="coefficient of variation between the rounds"),
+        Column("source", format="middle", help="with its date, and its age when the run was made"),
+        Column("how", format="text", show="full"),
+    )  # fmt: skip
+    rows = []
+    for roof in roof_order(analysis.ceilings):
+        marks = ", ".join(marks_of(roof))
+        how = " · ".join(text for text in (roof.source.detail, conditions_words(roof.conditions)) if text)
+        spread = ABSENT if roof.spread is None else f"{roof.spread * 100:.1f}"
+        cells = (
+            ceiling_name(roof), ceiling_scope(roof) or ABSENT, Cell(value=roof.value, text=si(roof.value, roof.unit)),
+            Cell(value=roof.spread, text=spread, warning=marks),
+            Cell(value=source_and_age(roof, analysis.created), hover=source_words(roof, analysis.created)), how,
+        )  # fmt: skip
+        rows.append(Row(cells, show="always" if roof in judging else "full", printed=not roof.variant))
+    show: Show = "always" if judging else "full"
+    return Table(name="ceilings", caption="Ceilings with their sources", columns=columns, rows=tuple(rows), show=show)
+
+
+def _steps(analysis: Analysis) -> Section:
+    kept = analysis.steps is not None and bool(analysis.steps.durations_s)
+    figure = (Figure(name="steps", drawing=StepTimes(analysis=analysis), caption="The timed steps in the order run."),) if kept else ()
+    texts = (Paragraph(text, show="always") for text in steps_sentences(analysis))
+    return Section(name="steps", title="Step times", under=_QUALITY, blocks=(*figure, *texts))
+
+
+def _timeline(analysis: Analysis) -> Section:
+    """The step of the device and, without shares, the trace as recorded."""
+    timeline = analysis.timeline
+    if timeline is None:
+        missing = Paragraph("No device timeline: nothing was traced.", "absent")
+        return Section(name="timeline", title="Device time", under=_QUALITY, blocks=(missing,))
+    facts = [("span", timeline.span_s), ("busy", timeline.busy_s), ("idle", timeline.idle_s), ("compute", timeline.compute_s)]
+    optional = (
+        ("memory copies", timeline.memcpy_s),
+        ("copies that no kernel hides", timeline.exposed_memcpy_s),
+        ("communication", timeline.communication_s),
+        ("communication that nothing hides", timeline.exposed_communication_s),
+        ("overlap", timeline.overlap_s),
+    )
+    facts += [(name, value) for name, value in optional if value > 0]
+    recorded, whole = [], analysis.trace_timeline
+    if whole is not None:
+        recorded = [("trace as recorded", whole.span_s), ("busy in it", whole.busy_s), ("launched before it", whole.earlier_s or 0.0)]
+    rows = (
+        *((name, seconds(value), percent(share_of_step(value, analysis))) for name, value in facts),
+        *((name, seconds(value)) for name, value in recorded if value > 0),
+    )
+    steps = steps_table(analysis)
+    blocks: tuple[Block, ...] = (
+        Facts(rows=rows),
+        Paragraph("Busy and idle add up to the span; operators, unmodelled and idle time less the overlap do too.", "note"),
+        *(Paragraph(text, show="always") for text in device_sentences(analysis)),
+        *([steps] if steps else []),
+    )
+    return Section(name="timeline", title="Device time", under=_QUALITY, blocks=blocks)
+
+
+def steps_table(analysis: Analysis) -> Table | None:
+    """The traced steps, each with its time by what was running; None where there are fewer than two."""
+    steps = analysis.traced_steps[:_MOST_STEPS]
+    if len(steps) < 2:
+        return None
+    kinds = [kind for kind in steps[0].breakdown if any(step.breakdown[kind] for step in steps)]
+    columns = (
+        Column("step", format="text"),
+        Column("time", "s", "scaled"),
+        *(Column(_KINDS.get(kind, kind.removesuffix("_s")), "s", "scaled", priority=1) for kind in kinds),
+    )
+    rows = tuple(Row((step.name, step.duration_s, *(step.breakdown[kind] for kind in kinds))) for step in steps)
+    return Table(name="traced-steps", caption="The traced steps, by what was running", columns=columns, rows=rows)
+
+
+def _device(analysis: Analysis) -> Section:
+    workload, environment = analysis.workload, analysis.environment
+    batch = None if workload.batch_size is None else f"{workload.batch_size} {workload.unit}"
+    facts: tuple[tuple[str, object], ...] = (
+        ("workload", f"{workload.name}, {workload.mode}, {workload.precision}"),
+        ("batch", batch),
+        ("image size", workload.image_size),
+        ("memory format", "channels last" if workload.channels_last else None),
+        ("compiled", "torch.compile" if workload.compiled else None),
+        ("optimizer", workload.optimizer),
+        ("device", f"{environment.device_name} ({environment.device})" if environment.device_name else environment.device),
+        ("device inferred from", environment.device_inferred),
+        ("device memory", size_text(environment.device_memory_bytes)),
+        ("driver", environment.driver),
+        ("CUDA", environment.cuda),
+        ("cuDNN", environment.cudnn),
+        ("CPU", environment.cpu if environment.cpu != environment.device_name else None),
+        ("CPU cores", environment.cpu_cores),
+        ("CPU instructions", environment.cpu_isa),
+        ("threads used", environment.threads),
+        ("main memory", size_text(environment.memory_bytes)),
+        ("host", environment.host),
+        ("system", environment.os),
+        ("Python", environment.python),
+        ("PyTorch", environment.torch),
+        ("torchvision", environment.torchvision),
+        ("rooflines", environment.rooflines),
+        ("commit", environment.git_commit),
+    )
+    rows = tuple((name, str(value)) for name, value in facts if value not in (None, ""))
+    notes = (Paragraph(note, "absent", "always") for note in analysis.notes)
+    return Section(name="device", title="Device and environment", under=_QUALITY, blocks=(Facts(rows=rows), *notes))
+
+
+def _memory(analysis: Analysis) -> Section:
+    """The peak, with its share of the device's memory where that is known."""
+    peak = peak_memory(analysis)
+    sentence, share = memory_sentence(peak), None
+    if peak is not None and peak.available_bytes:
+        whole = peak.peak_bytes / peak.available_bytes
+        sentence = f"{sentence.removesuffix('.')}, {percent(whole)} of {binary_bytes(peak.available_bytes)}."
+        share = min(1.0, whole)
+    return Section(name="memory", title="Memory", blocks=(Paragraph(sentence, meter=share),))
+
+
+def _coverage(analysis: Analysis) -> Section:
+    coverage, sentence = analysis.coverage, coverage_sentence(analysis)
+    missing = missing_operators(analysis) or "How much of the time has a count is not known."
+    blocks: list[Block] = [Paragraph(sentence, show="always") if sentence else Paragraph(missing, "absent")]
+    table = unmodelled_table(analysis)
+    if table:
+        blocks.append(table)
+    if coverage is not None and coverage.orphan_device_events:
+        text = f"{coverage.orphan_device_events} device events have no launch in the trace and belong to no operator."
+        blocks.append(Paragraph(text))
+    if coverage is not None and coverage.graph_launch_time_s:
+        graphs = seconds(coverage.graph_launch_time_s)
+        blocks.append(Paragraph(f"{graphs} was launched as graphs, whose kernels the trace does not tie to operators."))
+    return Section(name="coverage", title="Coverage", under=_QUALITY, blocks=tuple(blocks))
+
+
+def unmodelled_table(analysis: Analysis) -> Table | None:
+    """The operators without a count, longest first; None without any."""
+    items = sorted((one for one in table_rows(analysis) if one.reason), key=lambda one: -one.row.time_s)
+    if not items:
+        return None
+    columns = (
+        Column("share", "%", "share"), Column("operator", format="text", least=20), Column("module", format="path", priority=1),
+        Column("time", "s", "scaled"), Column("calls", format="count"), Column("reason", format="text", least=20),
+    )  # fmt: skip
+    rows = tuple(
+        Row(
+            (
+                share_of_step(one.row.time_s, analysis),
+                Cell(value=short_kernel(one.row.name) if is_kernel(one.row) else one.row.name, hover=one.row.name),
+                Cell(value=module_text(one), hover=module_text(one)), one.row.time_s, one.row.calls, one.reason,
+            )
+        )
+        for one in items
+    )  # fmt: skip
+    caption = "Operators without a FLOP and byte count"
+    return Table(name="unmodelled", caption=caption, columns=columns, rows=rows, printed=_UNMODELLED_PRINTED)
+
+
+def _method(analysis: Analysis) -> Section:
+    bounds = "; ".join(f"{style.letter} {style.name}: {style.meaning}" for style in BOUNDS.values())
+    basis = f"{_basis(analysis)} The step time comes from steps run with the profiler off; the traced steps only divide it."
+    command: tuple[Block, ...] = (Paragraph("The command that made this was not recorded.", "absent"),)
+    if analysis.command:
+        command = (Paragraph("The command that made this", "title"), Paragraph(analysis.command, "code"))
+    return Section(
+        name="method",
+        title="Method",
+        blocks=(Paragraph(basis), Facts(rows=(*_METHOD, ("bound", f"{bounds}.")), kind="definitions"), *command),
+    )

@@ -1,0 +1,185 @@
+"""The rows of an operator table: repeated layers folded into one, operators without a count among the others, most to gain first.
+
+One row stands for the same operator, shapes, precision and phase in modules whose paths differ only in an index (``layers.3.attention``
+and ``layers.7.attention``, ``BertLayer_3`` and ``BertLayer_7``). Its figures are sums over the rows of the analysis that it stands for.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from rooflines.reports.words.repeated import path_pattern, repeated_key
+from rooflines.reports.words.text import bound_words, is_kernel, operator_module
+from rooflines.roofline.analysis import Analysis, Kernel, OperatorRow, Unmodelled
+from rooflines.roofline.kernel_names import short_kernel
+
+
+class TableRow(NamedTuple):
+    """One row of a table: the sums, the rows of the analysis that it stands for, longest first, and why it has no count (if so)."""
+
+    row: OperatorRow
+    members: tuple[OperatorRow, ...]
+    reason: str = ""
+
+    @property
+    def bound(self) -> str:
+        """The bound class; ``unmodelled`` where there is no count."""
+        return "unmodelled" if self.reason else self.row.bound
+
+    @property
+    def modules(self) -> int:
+        """In how many modules the operator is."""
+        return len({member.module for member in self.members})
+
+    @property
+    def gain_s(self) -> float:
+        """What could be saved at most: the headroom, or the whole time of a row without a bound."""
+        return self.row.time_s if self.row.headroom_s is None else self.row.headroom_s
+
+
+def table_rows(analysis: Analysis) -> list[TableRow]:
+    """All rows: those with the most headroom first, where a row without a bound counts with its time; longest first without bounds."""
+    uncounted = analysis.coverage.unmodelled if analysis.coverage is not None else ()
+    rows = _folded((row, "") for row in analysis.operators) + _folded((_as_operator(item), item.reason) for item in uncounted)
+    judged = any(row.row.headroom_s is not None for row in rows)
+    return sorted(rows, key=lambda one: (-one.gain_s if judged else 0.0, -one.row.time_s, one.row.name, one.row.module))
+
+
+def table_order(rows: Sequence[TableRow]) -> str:
+    """The order of ``rows`` in words."""
+    without = [one.row.headroom_s is None for one in rows]
+    if all(without):
+        return "longest first"
+    return "most headroom first" + (", rows without a bound by time" if any(without) else "")
+
+
+def table_time(analysis: Analysis, rows: Sequence[TableRow]) -> float:
+    """The seconds in which any of ``rows`` ran: their sum, less what ran at once."""
+    overlap_s = analysis.timeline.overlap_s if analysis.timeline is not None else 0.0
+    return max(0.0, sum(one.row.time_s for one in rows) - overlap_s)
+
+
+def table_title(rows: Sequence[TableRow]) -> str:
+    """The heading of the table: in a trace without operators the rows are kernels."""
+    return "Kernels" if rows and all(is_kernel(one.row) for one in rows) else "Operators"
+
+
+def module_text(one: TableRow) -> str:
+    """The module path of a row with the number of modules it stands for: ``layers.*.attention ×12``."""
+    return f"{operator_module(one.row)} ×{one.modules}" if one.modules > 1 else operator_module(one.row)
+
+
+def bound_text(one: TableRow) -> str:
+    """The bound class in words; ``unmodelled`` where there is no count."""
+    return one.bound if one.reason else bound_words(one.row)
+
+
+def flagged_rows(analysis: Analysis) -> list[TableRow]:
+    """The rows with operators whose figures should not be believed, longest first."""
+    return sorted((one for one in table_rows(analysis) if flagged(one)), key=lambda one: -one.row.time_s)
+
+
+def flagged(one: TableRow) -> tuple[OperatorRow, ...]:
+    """Those of the row's members whose figures should not be believed."""
+    return tuple(member for member in one.members if member.flag)
+
+
+def dominant_kernel(row: OperatorRow) -> str:
+    """The kernel that most of the operator's time is in, with the number of others: ``GEMM bf16 128x128x64 (cuBLAS) +1``."""
+    if not row.kernels or is_kernel(row):
+        return ""
+    others = len(row.kernels) - 1
+    return f"{short_kernel(row.kernels[0].name)} +{others}" if others else short_kernel(row.kernels[0].name)
+
+
+# --- folding -----------------------------------------------------------------------------------------------------------------------
+
+
+def _as_operator(item: Unmodelled) -> OperatorRow:
+    return OperatorRow(
+        name=item.name,
+        module=item.module,
+        phase=item.phase,
+        shapes=item.shapes,
+        category="other",
+        calls=item.calls,
+        time_s=item.time_s,
+        flops=0,
+        matrix_flops=0,
+        bytes=0,
+        exposed_s=item.exposed_s,
+        kernels=item.kernels,
+    )
+
+
+def _folded(rows: Iterable[tuple[OperatorRow, str]]) -> list[TableRow]:
+    groups: dict[tuple[str, tuple[object, ...]], list[OperatorRow]] = {}
+    for row, reason in rows:
+        groups.setdefault((reason, repeated_key(row)), []).append(row)
+    found = []
+    for (why, _), members in groups.items():
+        members.sort(key=lambda row: (-row.time_s, row.module))
+        found.append(TableRow(_sum(members), tuple(members), why))
+    return found
+
+
+def _sum(members: Sequence[OperatorRow]) -> OperatorRow:
+    """The row that stands for ``members``, longest first: bound + headroom + the time of members without a bound is its time."""
+    longest = members[0]
+    if len(members) == 1:
+        return longest
+    time_s, flops, size = sum(row.time_s for row in members), sum(row.flops for row in members), sum(row.bytes for row in members)
+    bounded = [row for row in members if row.lower_bound_s is not None]
+    judged_s = sum(row.time_s for row in bounded)
+    # A member faster than its bound counts with its time, unless all are: then the efficiency above 1 is the sign that it should be.
+    lower_s = sum(min(row.lower_bound_s or 0.0, row.time_s) for row in bounded)
+    implausible = bool(bounded) and all(row.flag for row in bounded)
+    if implausible:
+        lower_s = sum(row.lower_bound_s or 0.0 for row in bounded)
+    exposed = [row.exposed_s for row in members if row.exposed_s is not None]
+    bounds: Counter[str] = Counter()
+    for row in members:
+        bounds[row.bound] += round(row.time_s * 1e12)
+    most = max(bounds, key=lambda bound: bounds[bound])
+    leading = next(row for row in members if row.bound == most)
+    return replace(
+        leading,
+        module=path_pattern([row.module for row in members]),
+        calls=sum(row.calls for row in members),
+        time_s=time_s,
+        flops=flops,
+        matrix_flops=sum(row.matrix_flops for row in members),
+        bytes=size,
+        flop_per_s=flops / time_s if flops and time_s > 0 else None,
+        byte_per_s=size / time_s if size and time_s > 0 else None,
+        lower_bound_s=lower_s if bounded else None,
+        efficiency=lower_s / judged_s if any(row.efficiency is not None for row in bounded) and judged_s > 0 else None,
+        headroom_s=sum(row.headroom_s or 0.0 for row in bounded) if bounded else None,
+        exposed_s=sum(exposed) if exposed else None,
+        flag=longest.flag if implausible else None,
+        inferred=next((row.inferred for row in members if row.inferred), None),
+        kernels=_merged(kernel for row in members for kernel in row.kernels),
+    )
+
+
+def _merged(kernels: Iterable[Kernel]) -> tuple[Kernel, ...]:
+    """Kernels of several rows by name, longest first."""
+    groups: dict[str, list[Kernel]] = {}
+    for kernel in kernels:
+        groups.setdefault(kernel.name, []).append(kernel)
+    found = [
+        Kernel(
+            name=name,
+            calls=sum(one.calls for one in group),
+            time_s=sum(one.time_s for one in group),
+            streams=tuple(sorted({stream for one in group for stream in one.streams})),
+            grid=group[0].grid if all(one.grid == group[0].grid for one in group) else None,
+            block=group[0].block if all(one.block == group[0].block for one in group) else None,
+        )
+        for name, group in groups.items()
+    ]
+    return tuple(sorted(found, key=lambda kernel: (-kernel.time_s, kernel.name)))

@@ -1,0 +1,364 @@
+"""The sentences that reports share: the subject line, the headline, what is missing and why, how sure the figures are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+
+from rooflines.device_specs.records import Ceiling, Ceilings, Conditions
+from rooflines.reports.words.rows import TableRow, flagged, module_text, table_rows
+from rooflines.reports.words.summary import CategorySummary, PeakMemory, share_of_saving
+from rooflines.reports.words.text import INFERRED_MARK, is_kernel, operator_name
+from rooflines.roofline.analysis import Analysis
+from rooflines.roofline.bounds.transfers import way_of
+from rooflines.roofline.kernel_names import short_kernel
+from rooflines.units import binary_bytes, counted, percent, seconds, si, significant
+
+_SOURCES = {"measured": "measured", "spec": "data sheet", "derived": "derived", "user": "given", "trace": "this trace"}
+
+# A launch queue that is empty for less of the time is that of a host which runs ahead.
+_AHEAD = 0.2
+# Hidden time below this share of the step is not worth a sentence.
+_WORTH_SAYING = 0.01
+
+
+def subject(analysis: Analysis) -> str:
+    """What was run, in one line: ``resnet50 · training · batch 4 · fp32 · SGD · 2-core AMD EPYC (Zen 5)``."""
+    workload, environment = analysis.workload, analysis.environment
+    device = environment.device_name + (" (inferred)" if environment.device_inferred else "")
+    if environment.device.startswith("cpu") and environment.cpu_cores:
+        device = f"{environment.cpu_cores}-core {device}"
+    parts = [workload.name, workload.mode]
+    if workload.batch_size is not None:
+        parts.append(f"batch {workload.batch_size}")
+    parts += [workload.precision, "compiled" if workload.compiled else "", "channels last" if workload.channels_last else "", device]
+    return " · ".join(part for part in parts if part)
+
+
+def made(analysis: Analysis) -> str:
+    """When the analysis was made, and by which version."""
+    return " · ".join(part for part in (analysis.created[:10], f"rooflines {analysis.environment.rooflines}") if part)
+
+
+def breakdown_title(analysis: Analysis) -> str:
+    """The heading of the time by bound class."""
+    return "Time per step" if analysis.basis.per == "step" else "Time in the trace"
+
+
+def status_sentence(analysis: Analysis) -> str | None:
+    """What to know before reading on: that the run did not end. None for a complete run."""
+    return {
+        "interrupted": "This run was interrupted: what follows covers the steps that were done.",
+        "failed": "This run failed: what follows covers the steps that were done before the error.",
+        "running": "This run has not ended, or was killed: what follows covers what it had written.",
+    }.get(analysis.status)
+
+
+def per(analysis: Analysis) -> str:
+    """What a time is per, to be put behind it: ``a step`` or ``in the trace``."""
+    return "a step" if analysis.basis.per == "step" else "in the trace"
+
+
+def missing_operators(analysis: Analysis) -> str | None:
+    """Why there is no operator table, or None when there is one."""
+    if analysis.operators or (analysis.coverage is not None and analysis.coverage.unmodelled):
+        return None
+    return "No operators: this run has no trace" + (
+        ", because it ended before its traced pass." if analysis.status != "complete" else "; profile it again to record one."
+    )
+
+
+def missing_bounds(analysis: Analysis) -> str:
+    """Why there is no division of the time, where there is none."""
+    return missing_operators(analysis) or "The time could not be divided into bound classes."
+
+
+def missing_ceilings(analysis: Analysis) -> str | None:
+    """Why nothing is judged against a roof, or None when something is."""
+    if analysis.ceilings:
+        return None
+    return "No ceilings are known for this device, so no bound, efficiency or headroom is given."
+
+
+def missing_findings(analysis: Analysis) -> str:
+    """Why there is no advice: because nothing stands out, or because nothing could be judged."""
+    if any(row.headroom_s is not None for row in analysis.operators):
+        return "Nothing stands out: no single change is expected to save a noticeable part of the time."
+    return "No advice: without operators and ceilings to judge them by, nothing says what could be gained."
+
+
+def coverage_sentence(analysis: Analysis) -> str | None:
+    """How much of the step is in operators without a work model, and which; None when nothing was traced."""
+    coverage, breakdown = analysis.coverage, analysis.bound_breakdown
+    if coverage is None or coverage.modelled_time_fraction is None:
+        return None
+    if not coverage.unmodelled:
+        return "Every operator has a work model."
+    times: dict[tuple[str, str], float] = {}
+    for one in table_rows(analysis):
+        if one.reason:
+            name = short_kernel(one.row.name) if is_kernel(one.row) else one.row.name
+            times[name, one.reason] = times.get((name, one.reason), 0.0) + one.row.time_s
+    longest = sorted(times.items(), key=lambda one: -one[1])
+    named = ", ".join(f"{name} ({seconds(time_s)}, {reason})" for (name, reason), time_s in longest[:3])
+    more = f" and {len(longest) - 3} more" if len(longest) > 3 else ""
+    share = (breakdown or {}).get("unmodelled", 0.0) / whole if breakdown and (whole := sum(breakdown.values())) else 0.0
+    return f"Operators without a work model take {percent(share)} of the {analysis.basis.per}: {named}{more}."
+
+
+def memory_sentence(peak: PeakMemory | None) -> str:
+    """The peak memory and what it counts."""
+    if peak is None:
+        return "Peak memory was not measured."
+    return f"Peak {binary_bytes(peak.peak_bytes)}{f' ({peak.kind})' if peak.kind else ''}."
+
+
+def categories_sentence(categories: Iterable[CategorySummary], whole: str = "step") -> str:
+    """How long categories take and how near to their bound they run; empty without any."""
+    parts = []
+    for one in categories:
+        reached = "" if one.efficiency is None else f" at {percent(one.efficiency)} of its bound"
+        parts.append(f"{one.category} takes {percent(one.share)} of the {whole}{reached}")
+    sentence = "; ".join(parts)
+    return f"{sentence[0].upper()}{sentence[1:]}." if sentence else ""
+
+
+def flag_sentence(one: TableRow) -> str:
+    """A row with flagged operators: where they are, how near to their bound they run, and why that cannot be."""
+    wrong = flagged(one)
+    where = f" in {module_text(one)}" if module_text(one) else ""
+    some = f" ({len(wrong)} of {len(one.members)})" if len(wrong) < len(one.members) else ""
+    most = max((row.efficiency for row in wrong if row.efficiency is not None), default=None)
+    reached = "" if most is None else f" reaches {'up to ' if len(wrong) > 1 else ''}{percent(most)} of its bound"
+    return f"{operator_name(one.row)}{where}{some}{reached}: {wrong[0].flag}"
+
+
+def inferred_sentence(analysis: Analysis) -> str:
+    """What the mark behind a name means and how much of the operators' time has it; empty where none has."""
+    marked, whole = sum(row.time_s for row in analysis.operators if row.inferred), sum(row.time_s for row in analysis.operators)
+    if not any(row.inferred for row in analysis.operators):
+        return ""
+    share = f" ({percent(marked / whole)} of the operator time)" if whole > 0 else ""
+    return f"{INFERRED_MARK} work inferred from other calls in the trace, which does not record all arguments{share}"
+
+
+def steps_sentences(analysis: Analysis) -> list[str]:
+    """The step times, how sure they are, and what the profiler cost."""
+    steps = analysis.steps
+    if steps is None:
+        return ["Step times are not available: the trace contains profiled steps only."]
+    rate = f"{significant(steps.samples_per_s)} {analysis.workload.unit}/s" if steps.samples_per_s is not None else ""
+    pace = f"{seconds(steps.median_s)} a step{f' ({rate})' if rate else ''}"
+    if steps.ci95_s is None:
+        texts = [f"{pace}: a single step with the profiler off, so its error is not known."]
+    else:
+        low, high = steps.ci95_s
+        texts = [
+            f"{pace}: median of {steps.count} with the profiler off, 95 % interval {seconds(low)} to {seconds(high)}, "
+            f"10th to 90th percentile {seconds(steps.p10_s)} to {seconds(steps.p90_s)}."
+        ]
+    if steps.rule or steps.warmup_count:
+        # A rule that tells the count itself is not told it again.
+        counted = "Warm-up" if "warm-up" in steps.rule else f"{steps.warmup_count} warm-up steps"
+        texts.append(f"{counted}: {steps.rule}." if steps.rule else f"{counted} before them.")
+    if steps.profiler_dilation is not None:
+        slower = steps.profiler_dilation - 1
+        pace = f"{percent(abs(slower))} {'slower' if slower >= 0 else 'faster'} than" if abs(slower) >= 0.005 else "as fast as"
+        # A profiler does not make anything faster: a tenth is more than chance.
+        doubt = ": something held these back, such as other programs or memory returned to the system" if slower < -0.1 else ""
+        texts.append(f"Under the profiler steps ran {pace} the timed ones{doubt}. The traced steps only divide the time.")
+    return texts
+
+
+# Why a device runs nothing, by the class of that time: the words are those of the bar and of the table of parts.
+_RUNS_NOTHING = {
+    "input": {"data_loading_s": "the host was loading data"},
+    "host": {"host_bound_s": "the host had launched nothing", "synchronisation_s": "the host was waiting for the device"},
+    "idle": {
+        "kernel_wait_s": "launched work had not begun",
+        "outside_s": "launched work was waiting for work outside this trace",
+        "unknown_s": "the launch of the next work is not in the trace",
+    },
+}
+
+
+def device_sentences(analysis: Analysis) -> list[str]:
+    """What a trace says of a device: why it was idle, what is hidden, how long launched work waits, how long the steps lasted."""
+    texts = _runs_nothing(analysis)
+    texts += _hidden(analysis)
+    queue = analysis.launches
+    if queue is not None:
+        ahead = ": the host runs ahead of the device, as it should" if queue.queue_empty_fraction < _AHEAD else ""
+        texts.append(
+            f"Launched work waits {seconds(queue.delay_median_s)} until it begins (median; 90 % wait {seconds(queue.delay_p90_s)} or "
+            f"less){ahead}. Launch queue: {significant(queue.queue_mean)} launches on average, {queue.queue_max:,} at most, empty "
+            f"{percent(queue.queue_empty_fraction)} of the device's time."
+        )
+    lasted = [step.duration_s for step in analysis.traced_steps]
+    if len(lasted) > 1 and analysis.steps is None:
+        texts.append(f"Under the profiler the {len(lasted)} steps lasted {seconds(min(lasted))} to {seconds(max(lasted))}.")
+    return texts
+
+
+def _runs_nothing(analysis: Analysis) -> list[str]:
+    """How long a device runs nothing, in the classes of the bar, and why."""
+    causes = analysis.idle_breakdown or {}
+    whole = sum(causes.values())
+    if not whole:
+        return []
+    parts = []
+    for name, reasons in _RUNS_NOTHING.items():
+        found = {text: causes[cause] for cause, text in reasons.items() if causes.get(cause)}
+        if len(found) == 1:
+            parts.append(f"{name} {seconds(sum(found.values()))} ({next(iter(found))})")
+        elif found:
+            longest = sorted(found, key=lambda text: -found[text])
+            parts.append(f"{name} {seconds(sum(found.values()))} ({', '.join(f'{seconds(found[text])} {text}' for text in longest)})")
+    return [f"The device runs nothing for {seconds(whole)} {per(analysis)}: {'; '.join(parts)}."]
+
+
+def _hidden(analysis: Analysis) -> list[str]:
+    """How much of the communication and of the copies computation hides."""
+    timeline = analysis.timeline
+    if timeline is None:
+        return []
+    found = (
+        ("Communication takes", timeline.communication_s, timeline.exposed_communication_s),
+        ("Copies take", timeline.memcpy_s, timeline.exposed_memcpy_s),
+    )
+    return [
+        f"{what} {seconds(whole_s)} {per(analysis)}, of which other work hides {seconds(whole_s - exposed_s)}."
+        for what, whole_s, exposed_s in found
+        if whole_s - exposed_s > _WORTH_SAYING * timeline.span_s
+    ]
+
+
+def headline(analysis: Analysis) -> str:
+    """The verdict; where nobody could give one, what is known instead."""
+    if analysis.verdict:
+        return analysis.verdict
+    return steps_sentences(analysis)[0] if analysis.steps else "No verdict: this run has no step times."
+
+
+def saving(saves_s: float, analysis: Analysis) -> str:
+    """What a finding could save: ``up to 21.0 ms a step (26 %)``; where nobody can tell, that."""
+    if saves_s <= 0:
+        return "saving not quantified"
+    share = share_of_saving(saves_s, analysis)
+    return f"up to {seconds(saves_s)} {per(analysis)}" + (f" ({percent(share)})" if share else "")
+
+
+def roofs_of_run(analysis: Analysis) -> list[Ceiling]:
+    """The roofs that judge this run: those of its precisions, on the engine that did the work, every level of memory, the latency, and
+    the link to the host of each direction in which it copied.
+
+    A precision that a hundredth of the time is spent in is worth a roof here; a counter in fp64 is not.
+    """
+    device = Ceilings(device=analysis.environment.device_name, kind=analysis.environment.device, ceilings=analysis.ceilings)
+    time_of: dict[Ceiling, float] = {}
+    for row in analysis.operators:
+        if row.precision and row.flops:
+            roof = device.compute(row.precision, "matrix" if row.matrix_flops else "vector")
+            if roof is not None:
+                time_of[roof] = time_of.get(roof, 0.0) + row.time_s
+    whole = sum(time_of.values())
+    compute = [roof for roof in sorted(time_of, key=lambda roof: -time_of[roof]) if time_of[roof] >= 0.01 * whole]
+    latency = device.latency()
+    ways = {way_of(kernel.name) for row in analysis.operators if row.bound == "transfer" for kernel in row.kernels}
+    links = [roof for roof in device.main("link") if roof.name in ways]
+    return [*compute, *device.memory_levels(), *([latency] if latency else []), *links]
+
+
+def source_words(roof: Ceiling, created: str = "") -> str:
+    """How sure a ceiling is: ``measured 2026-11-20, 3 days before, ±0.4 %``, ``from the data sheet, not measured``.
+
+    ``created`` is the ISO time of the run that it judges; the age of a measurement is told where it is a day or more.
+    """
+    source = roof.source
+    if source.kind == "measured":
+        parts = [f"measured {source.date}".rstrip(), age_before(source.date, created)]
+        parts += [f"±{percent(roof.spread, 1)}"] if roof.spread is not None else []
+        return ", ".join(part for part in parts if part)
+    if source.kind == "derived" and roof.kind == "link":
+        return "derived from the generation and lanes of PCI Express, not measured"
+    return {
+        "spec": "from the data sheet, not measured",
+        "derived": "derived from cores, clock and vector width, not measured",
+        "user": "given by the user",
+        "trace": source.detail,
+    }[source.kind]
+
+
+def ceiling_name(roof: Ceiling) -> str:
+    """A ceiling's name with its variant: ``FMA fp32 (1 thread)``."""
+    return roof.name if not roof.variant or roof.variant in roof.name else f"{roof.name} ({roof.variant})"
+
+
+def ceiling_scope(roof: Ceiling) -> str:
+    """What a ceiling holds for: ``bf16, matrix units, accumulates in fp32``, ``L2, read, up to 2.00 MiB``."""
+    texts = (
+        roof.precision,
+        f"{roof.engine} units" if roof.engine else None,
+        f"accumulates in {roof.accumulate}" if roof.accumulate and roof.accumulate != roof.precision else None,
+        roof.level,
+        roof.access,
+        f"up to {binary_bytes(roof.capacity_bytes)}" if roof.capacity_bytes else None,
+        f"further roof: {roof.variant}" if roof.variant else None,
+    )
+    return ", ".join(text for text in texts if text)
+
+
+def source_and_age(roof: Ceiling, created: str) -> str:
+    """The kind of source with its date and age at ``created``: ``measured 2026-11-18, 3 days before``; ``data sheet``."""
+    kind = _SOURCES[roof.source.kind]
+    if roof.source.kind != "measured":
+        return kind
+    return ", ".join(part for part in (f"{kind} {roof.source.date}".strip(), age_before(roof.source.date, created)) if part)
+
+
+def conditions_words(conditions: Conditions | None) -> str:
+    """The state of the device while it was measured: ``1.98 GHz, 690 W, 64 °C, throttled by power``; empty where it is not known."""
+    if conditions is None:
+        return ""
+    parts = [
+        None if conditions.clock_hz is None else si(conditions.clock_hz, "Hz"),
+        None if conditions.memory_clock_hz is None else f"memory {si(conditions.memory_clock_hz, 'Hz')}",
+        None if conditions.power_w is None else si(conditions.power_w, "W"),
+        None if conditions.temperature_c is None else f"{conditions.temperature_c:.0f} °C",
+        f"throttled by {', '.join(conditions.throttled)}" if conditions.throttled else None,
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def listed(names: Sequence[str], most: int = 6) -> str:
+    """Names in a sentence, the first ``most`` of them: ``L1 read, L1 write and 3 more``."""
+    rest = len(names) - most
+    return ", ".join(names) if rest <= 0 else f"{', '.join(names[:most])} and {rest} more"
+
+
+def roof_order(roofs: Iterable[Ceiling]) -> list[Ceiling]:
+    """Ceilings as a table lists them: by kind, a further roof after all main ones of its kind, memory from the core outwards."""
+    kinds = ("compute", "memory", "latency", "link")
+
+    def place(roof: Ceiling) -> tuple[int, bool, bool, int]:
+        return kinds.index(roof.kind), bool(roof.variant), roof.capacity_bytes is None, roof.capacity_bytes or 0
+
+    return sorted(roofs, key=place)
+
+
+def ago(age: timedelta) -> str:
+    """How long ago: ``just now``, ``5 minutes ago``, ``3 days ago``."""
+    for length, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
+        count = int(age.total_seconds() // length)
+        if count:
+            return f"{counted(count, unit)} ago"
+    return "just now"
+
+
+def age_before(date: str, created: str) -> str:
+    """How many days before ``created`` (ISO) the ISO ``date`` lies: ``3 days before``; empty for the same day or an unknown one."""
+    try:
+        days = (datetime.fromisoformat(created[:10]) - datetime.fromisoformat(date[:10])).days
+    except ValueError:
+        return ""
+    return f"{counted(days, 'day')} before" if days > 0 else ""

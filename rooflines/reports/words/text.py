@@ -1,0 +1,183 @@
+"""Names, paths, shapes and numbers as texts that fit: how each is shortened, and one unit for a column."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from rooflines.roofline.analysis import OperatorRow
+from rooflines.roofline.kernel_names import short_kernel
+from rooflines.units import binary_bytes, scale, significant
+
+if TYPE_CHECKING:
+    pass
+
+ELLIPSIS = "…"
+# A space between a number and its unit, at which no line should end.
+NUMBER_AND_UNIT = re.compile(r"(?<=\d) (?=(?:%|[mµn]?s|min|[kMGTP]?(?:FLOP|OP|B)/s|[KMGTP]?i?B|[mkM]?J|[mkM]?W|[kMG]?Hz|°C)(?:\W|$))")
+# Behind the name of an operator whose work the trace does not tell by itself.
+INFERRED_MARK = "*"
+# A spreadsheet reads a cell that starts with one of these as a formula, and an operator may be named by whoever made the trace.
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+
+
+def shorten_left(text: str, most: int) -> str:
+    """``text`` with its beginning cut at a dot where one is near: the end of a module path tells it apart."""
+    if len(text) <= most:
+        return text
+    tail = text[-(most - 1) :]
+    dot = tail.find(".")
+    return "…" + (tail[dot:] if 0 <= dot < len(tail) // 2 else tail)
+
+
+def short_path(path: str, most: int) -> str:
+    """A module path that stays apart from its sisters: ``layer.11…query`` for ``bert.encoder.layer.11.attention.self.query``."""
+    if len(path) <= most:
+        return path
+    parts = path.split(".")
+    numbered = [index for index, part in enumerate(parts[:-1]) if part.isdigit()]
+    if not numbered:
+        return shorten_left(path, most)
+    start, last = numbered[-1], parts[-1]
+    if start > 0 and len(f"{parts[start - 1]}.{parts[start]}…{last}") <= most:
+        start -= 1
+    head = ".".join(parts[start : numbered[-1] + 1])
+    return head + ("." if numbered[-1] + 2 == len(parts) else "…") + last
+
+
+def short_name(name: str) -> str:
+    """An operator without its namespace: ``conv2d`` for ``aten::conv2d``."""
+    return name.removeprefix("aten::")
+
+
+def clip(text: str, most: int) -> str:
+    """``text`` with its end cut."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def count_text(value: float) -> str:
+    """A number of calls: whole where it is whole, three significant figures where a step does not hold a whole number of them."""
+    return str(int(value)) if value == int(value) else significant(value)
+
+
+def operator_name(row: OperatorRow) -> str:
+    """The operator's name without PyTorch's own namespace, and with the phase where the name does not tell it.
+
+    A kernel that no operator launched is named by what it is.
+    """
+    if is_kernel(row):
+        return short_kernel(row.name)
+    name = short_name(row.name)
+    return f"{name} (backward)" if row.phase == "backward" and "backward" not in name.lower() else name
+
+
+def is_kernel(row: OperatorRow) -> bool:
+    """Whether the row is a kernel that no operator launched."""
+    return not row.phase and bool(row.kernels) and row.kernels[0].name == row.name
+
+
+def marked_name(row: OperatorRow) -> str:
+    """The operator's name with a mark where its work was inferred."""
+    return f"{operator_name(row)} {INFERRED_MARK}" if row.inferred else operator_name(row)
+
+
+def bound_words(row: OperatorRow) -> str:
+    """The class of a row: ``memory``, or ``far (memory)`` with the nearest roof of one that is far from all."""
+    return f"{row.bound} ({row.nearest_roof})" if row.nearest_roof else row.bound
+
+
+def operator_module(row: OperatorRow) -> str:
+    """The module path; what ran outside every module is named after its phase."""
+    return row.module or (f"({row.phase})" if row.phase else "")
+
+
+def shorten_path(path: str, width: int) -> str:
+    """A module path in at most ``width`` characters, cut from the left.
+
+    The number of a repeated layer is kept, because it tells rows apart whose ends are alike: ``…11…output.dense``; so is the number of
+    modules that a row stands for: ``…attention ×12``.
+    """
+    if len(path) <= width:
+        return path
+    path, times, number = path.rpartition(" ×")
+    if times:
+        return f"{shorten_path(path, max(2, width - len(number) - 2))} ×{number}"
+    path = number
+    parts = path.split(".")
+    for first in range(1, len(parts)):
+        number = next((part for part in reversed(parts[:first]) if part.isdigit()), "")
+        numbered = "" if any(part.isdigit() for part in parts[first:]) or not number else f"{ELLIPSIS}{number}"
+        short = f"{numbered}{ELLIPSIS}{'.'.join(parts[first:])}"
+        if len(short) <= width:
+            return short
+    return shorten_left(path, width)
+
+
+def shorten_middle(text: str, width: int) -> str:
+    """``text`` in at most ``width`` characters, cut in the middle: operators differ at both ends (``…_backward``)."""
+    if len(text) <= width:
+        return text
+    tail = (width - 1) // 2
+    return text[: width - 1 - tail] + ELLIPSIS + (text[-tail:] if tail else "")
+
+
+def shorten_name(name: str, width: int) -> str:
+    """An operator's name in at most ``width`` characters: first with the usual abbreviation, then cut in the middle."""
+    if len(name) > width:
+        name = name.replace("backward", "bwd").removeprefix("native_")
+    return shorten_middle(name, width)
+
+
+def shorten_shapes(shapes: str, width: int) -> str:
+    """As many whole shapes as fit in ``width`` characters, then an ellipsis: ``4x64x56x56…``."""
+    if len(shapes) <= width:
+        return shapes
+    kept = ""
+    for shape in re.split(r",\s*", shapes):
+        longer = f"{kept}, {shape}" if kept else shape
+        if len(longer) + len(ELLIPSIS) > width:
+            break
+        kept = longer
+    return (kept or shapes[: width - 1]) + ELLIPSIS
+
+
+class Scale(NamedTuple):
+    """One unit and one number of decimals for a whole column, so that its numbers align on the decimal point."""
+
+    unit: str
+    factor: float
+    decimals: int
+
+    def text(self, value: float | None) -> str:
+        """``value`` in the column's unit; a dash for what is absent, ``<0.1`` for what rounds to nothing and is not."""
+        if value is None:
+            return "–"
+        text = f"{value / self.factor:.{self.decimals}f}"
+        if value and not float(text):
+            return f"<{10.0**-self.decimals:.{self.decimals}f}" if value > 0 else f"{0:.{self.decimals}f}"
+        return text
+
+
+def column_scale(values: Iterable[float | None], unit: str) -> Scale:
+    """The scale that gives the largest of ``values`` three significant figures."""
+    largest = max((abs(value) for value in values if value is not None), default=0.0)
+    factor, prefix = scale(largest)
+    return Scale(f"{prefix}{unit}", factor, len(significant(largest / factor).partition(".")[2]))
+
+
+def efficiency_text(value: float | None) -> str:
+    """An efficiency in percent; above 1 it is a warning sign, not a success, and is marked as one."""
+    if value is None:
+        return "–"
+    return "<1" if 0 < value < 0.005 else f"{'!' if value > 1 else ''}{value * 100:.0f}"
+
+
+def size_text(value: int | None) -> str | None:
+    """A memory size for a table of facts, None where it is not known."""
+    return None if value is None else binary_bytes(value)
+
+
+def inert(text: str) -> str:
+    """``text`` as a cell that a spreadsheet shows and does not run."""
+    return f"'{text}" if text.startswith(_FORMULA_STARTS) or text.lstrip().startswith(_FORMULA_STARTS) else text

@@ -1,0 +1,232 @@
+"""What the samples say of each device, in words: joules and how sure they are, power, load, memory, heat, what held it back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rooflines.profiler.samplers.fields import Summary
+from rooflines.reports.words.sentences import listed
+from rooflines.roofline.analysis import Analysis, DeviceUsage, Energy, Gauge, Unresolved, Usage
+from rooflines.roofline.usage.device_usage import HOST, figure, is_host
+from rooflines.units import binary_bytes, counted, percent, quantity, seconds, si, significant
+
+_METHODS = {"counter": "by its energy counter", "power": "by integrating its power"}
+_METHODS_OF_MANY = {"counter": "by their energy counters", "power": "by integrating their power"}
+# Of more devices the table is enough.
+_MOST_SINGLE = 3
+# What the figures of a field are called.
+SUMMARY_WORDS: dict[Summary, str] = {
+    "mean": "mean", "median": "median", "lowest": "lowest", "highest": "peak", "end": "last", "difference": "in all",
+    "integral": "in all",
+}  # fmt: skip
+_WAYS = (("tx", "out"), ("rx", "in"))
+# The least share of the window that is worth naming.
+_NAMED = 0.005
+
+
+def usage_title(analysis: Analysis) -> str:
+    """The heading of what the devices did."""
+    return "Device activity" + (" in the timed steps" if analysis.usage is None or analysis.usage.window == "timed pass" else "")
+
+
+def missing_usage(analysis: Analysis) -> str:
+    """Why there is nothing to say of the devices; empty where there is."""
+    return "" if analysis.usage is not None else "Nothing was sampled: power, load, memory and temperature are not known."
+
+
+def usage_sentences(analysis: Analysis) -> list[str]:
+    """The run's energy where several devices share it, then a paragraph for every device, accelerators first."""
+    usage = analysis.usage
+    if usage is None:
+        return []
+    return [*_together(analysis, usage), *(_device(analysis, usage, one) for one in devices_apart(usage.devices))]
+
+
+def usage_remarks(analysis: Analysis) -> list[str]:
+    """What ``usage_table`` leaves out: the energy of all devices, of a sample, how each was got or why not, what held a device back."""
+    usage = analysis.usage
+    if usage is None:
+        return []
+    texts = _together(analysis, usage)
+    known = [one for one in usage.devices if one.energy is not None]
+    many = len(known) > _MOST_SINGLE
+    if many:
+        for method, how in _METHODS_OF_MANY.items():
+            names = [one.device for one in known if one.energy is not None and one.energy.method == method]
+            texts += [f"Energy over {seconds(usage.window_s)} {how}: {listed(names, 12)}."] if names else []
+    for one in devices_apart(usage.devices):
+        joules = [] if many and one.energy is not None else _joules(analysis, usage, one)
+        parts = [*joules, *_traffic(one), *(_held(one) if one.throttled else [])]
+        parts += [*_errors(one), *_ended(one)]
+        texts += [f"{one.device}: {'; '.join(parts)}."] if parts else []
+    return texts
+
+
+def _together(analysis: Analysis, usage: Usage) -> list[str]:
+    if usage.energy_per_step_j is None:
+        return []
+    texts = []
+    if len(usage.own) > 1:
+        error = (usage.energy_per_step_error_j or 0.0) / usage.energy_per_step_j
+        texts.append(f"{si(usage.energy_per_step_j, 'J')} a step (±{percent(error, 1)}) on {len(usage.own)} devices")
+        if usage.energy_per_sample_j is not None:
+            texts.append(f"{si(usage.energy_per_sample_j, 'J')} {_one(analysis.workload.unit)}")
+    if usage.flop_per_j is not None:
+        texts.append(f"{si(usage.flop_per_j, 'FLOP/s')} per watt")
+    return [f"{', '.join(texts)}."] if texts else []
+
+
+def _device(analysis: Analysis, usage: Usage, one: DeviceUsage) -> str:
+    power = power_text(one)
+    parts = [*_joules(analysis, usage, one), *([power] if power else []), *_load(one), *_memory(analysis, one), *_heat(one)]
+    parts += _traffic(one)
+    parts += [*_declared(usage, one), *_held(one), *_errors(one), *_ended(one)]
+    return f"{one.device}: {'; '.join(parts) or 'nothing that can be summed up'}."
+
+
+def _ended(one: DeviceUsage) -> list[str]:
+    return ["its samples end before the window does"] if one.ended else []
+
+
+def _joules(analysis: Analysis, usage: Usage, one: DeviceUsage) -> list[str]:
+    texts = []
+    if one.energy is not None:
+        texts.append(f"{energy_text(one.energy)} in {seconds(usage.window_s)} {_METHODS[one.energy.method]}")
+    if one.energy_per_step_j is not None:
+        each = "" if one.energy_per_sample_j is None else f", {si(one.energy_per_sample_j, 'J')} {_one(analysis.workload.unit)}"
+        texts.append(f"{si(one.energy_per_step_j, 'J')} a step{each}")
+    if one.device in usage.own and one.energy is None and one.no_energy is None:
+        texts.append("no joules, because neither energy nor power could be read")
+    if one.no_energy is not None:
+        texts.append(f"no joules, because {refusal_text(one.no_energy)}")
+    return texts
+
+
+def energy_text(energy: Energy) -> str:
+    """``1.50 kJ (±2.1 %)``."""
+    return f"{si(energy.energy_j, 'J')} (±{percent(energy.error_j / energy.energy_j, 1)})"
+
+
+def refusal_text(refused: Unresolved) -> str:
+    """Why no energy is given and what would help: ``... ; 0.9 s would do (--steps 42)``."""
+    if refused.needs_s is None:
+        return refused.reason
+    steps = f" (--steps {refused.needs_steps})" if refused.needs_steps is not None else ""
+    return f"{refused.reason}: {seconds(refused.needs_s, 2)} would do{steps}"
+
+
+def power_text(one: DeviceUsage) -> str:
+    """``300 W on average, 310 W at most, of 350 W``; empty where power was not read."""
+    mean = one.mean_power_w if one.mean_power_w is not None else _mean(one.gauges.get("power_w"))
+    peak, limit = peak_power(one), one.gauges.get("power_limit_w")
+    if mean is None and peak is None:
+        return ""
+    texts = [] if mean is None else [f"{si(mean, 'W')} on average"]
+    texts += [] if peak is None else [f"{si(peak, 'W')} at most"]
+    return ", ".join(texts) + (f", of {si(limit.end, 'W')}" if limit is not None else "")
+
+
+def peak_power(one: DeviceUsage) -> float | None:
+    """The highest power read: that of a moment where it was sampled, else the highest average."""
+    gauge = one.gauges.get("power_instant_w") or one.gauges.get("power_w")
+    return None if gauge is None else gauge.highest
+
+
+def _load(one: DeviceUsage) -> list[str]:
+    texts = []
+    gpu, cpu, process = (one.gauges.get(name) for name in ("gpu_utilization", "cpu_utilization", "process_cpu_utilization"))
+    if gpu is not None:
+        texts.append(f"a kernel ran {percent(gpu.mean)} of the time")
+    if cpu is not None:
+        texts.append(f"processors {percent(cpu.mean)} busy")
+    if process is not None:
+        texts.append(f"this run kept {significant(process.mean, 2)} cores busy")
+    return texts
+
+
+def _memory(analysis: Analysis, one: DeviceUsage) -> list[str]:
+    used, total = one.gauges.get("memory_used_bytes"), one.gauges.get("memory_total_bytes")
+    texts = []
+    if used is not None:
+        whole = total.highest if total is not None else float(analysis.environment.memory_bytes or 0) if one.device == HOST else 0.0
+        texts.append(f"memory {binary_bytes(used.highest)}" + (f" of {binary_bytes(whole)}" if whole else ""))
+    own = one.gauges.get("process_rss_bytes") or one.gauges.get("process_memory_bytes")
+    if own is not None:
+        texts.append(
+            f"this run {binary_bytes(own.highest)} of it" if used is not None else f"this run holds {binary_bytes(own.highest)}"
+        )
+    pages = one.counts.get("process_major_faults", 0.0)
+    if pages:
+        texts.append(f"{counted(round(pages), 'page')} read from disk")
+    return [", ".join(texts)] if texts else []
+
+
+def _heat(one: DeviceUsage) -> list[str]:
+    temperature = one.gauges.get("temperature_c")
+    texts = []
+    if temperature is not None:
+        texts.append(f"{temperature.start:.0f} to {temperature.end:.0f} °C, {temperature.highest:.0f} at most")
+    clock = one.gauges.get("sm_clock_hz") or one.gauges.get("cpu_frequency_hz")
+    if clock is not None:
+        texts.append(
+            f"clock {si(clock.median, 'Hz')}" + (f" (lowest {si(clock.lowest, 'Hz')})" if clock.lowest < 0.99 * clock.median else "")
+        )
+    return texts
+
+
+def _traffic(one: DeviceUsage) -> list[str]:
+    """Mean rates over PCIe (gauges) and NVLink (counts over the time between their readings)."""
+    pcie = {way: _mean(one.gauges.get(f"pcie_{wire}_bytes_per_s")) for wire, way in _WAYS}
+    sent = {way: _rate(one, f"nvlink_{wire}_bytes") for wire, way in _WAYS}
+    # A link that nothing goes over is not worth a word.
+    links = sent if any(sent.values()) else {}
+    texts = []
+    for name, rates in (("PCIe", pcie), ("NVLink", links)):
+        told = [f"{si(rate, 'B/s')} {way}" for way, rate in rates.items() if rate is not None]
+        texts += [f"{name} {', '.join(told)}"] if told else []
+    return texts
+
+
+def _declared(usage: Usage, one: DeviceUsage) -> list[str]:
+    """The figures of the fields that samplers of other packages declare."""
+    texts = []
+    for key, field in usage.fields.items():
+        figures = [(summary, figure(one, key, summary)) for summary in field.summary if field.shown]
+        told = [
+            f"{quantity(value, field.unit_of(summary))} {SUMMARY_WORDS[summary]}" for summary, value in figures if value is not None
+        ]
+        texts += [f"{field.label} {', '.join(told)}"] if told else []
+    return texts
+
+
+def _rate(one: DeviceUsage, count: str) -> float | None:
+    """What came a second; None where it was not counted."""
+    time_s = one.counted_s.get(count)
+    return one.counts[count] / time_s if time_s else None
+
+
+def _held(one: DeviceUsage) -> list[str]:
+    named = [f"{reason.reason} {percent(reason.fraction)}" for reason in one.throttled if reason.fraction >= _NAMED]
+    if not named:
+        return ["not throttled"] if one.throttled_s is not None else []
+    return [f"throttled for {seconds(one.throttled_s or 0.0)} ({', '.join(named)})"]
+
+
+def _errors(one: DeviceUsage) -> list[str]:
+    found = [(round(one.counts.get(f"ecc_{kind}", 0.0)), kind) for kind in ("uncorrected", "corrected")]
+    return [counted(count, f"{kind} memory error") for count, kind in found if count]
+
+
+def _mean(gauge: Gauge | None) -> float | None:
+    return None if gauge is None else gauge.mean
+
+
+def _one(unit: str) -> str:
+    """``an image``, ``a sample``: one of a workload's units."""
+    name = unit.removesuffix("s")
+    return f"{'an' if name[:1] in 'aeiou' else 'a'} {name}"
+
+
+def devices_apart(devices: Iterable[DeviceUsage]) -> tuple[DeviceUsage, ...]:
+    """Accelerators first, then the host: the order of tables and charts."""
+    return tuple(sorted(devices, key=lambda one: is_host(one.device)))

@@ -1,0 +1,192 @@
+"""rooflines analyze and report on several ranks: sources, processes, Dask, what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+import rooflines.cli
+from rooflines import pipeline
+from rooflines.errors import TraceError, UsageError
+from rooflines.profiler.trace.sources import find_traces
+
+DLRM = Path(__file__).parents[1] / "data" / "traces" / "dlrm_8ranks"
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for rank in (0, 7):
+        Path("job").mkdir(exist_ok=True)
+        shutil.copy(DLRM / f"rank{rank}.json.gz", "job")
+    return tmp_path
+
+
+def call(monkeypatch, *arguments):
+    monkeypatch.setattr(sys, "argv", ["rooflines", *map(str, arguments)])
+    try:
+        rooflines.cli.main()
+    except SystemExit as stop:
+        return stop.code or 0
+    return 0
+
+
+@pytest.mark.parametrize("sources", [["job"], ["job/*.gz"], ["job/rank7.json.gz", "job/rank0.json.gz"], ["**/rank*"]])
+def test_a_directory_a_pattern_and_files_are_one_job(place, capsys, monkeypatch, sources):
+    assert call(monkeypatch, "analyze", *sources, "--format", "json", "-o", "out.json") == 0
+    plain = json.loads(capsys.readouterr().out)
+    assert plain["schema"] == "rooflines.ranks/1"
+    assert [row["rank"] for row in plain["ranks"]] == [0, 7]
+    assert json.loads(Path("out.json").read_text()) == plain
+
+
+def test_one_source_is_analysed_as_ever(place, capsys, monkeypatch):
+    shutil.copytree("job", "alone", ignore=shutil.ignore_patterns("rank7*"))
+    for source in ("job/rank0.json.gz", "job/rank0*", "alone"):
+        assert call(monkeypatch, "analyze", source, "--format", "json") == 0
+        assert json.loads(capsys.readouterr().out)["schema"] == "rooflines.analysis/1"
+
+
+def test_a_table_and_the_json_in_a_directory(place, capsys, monkeypatch):
+    Path("out").mkdir()
+    assert call(monkeypatch, "analyze", "job", "-o", "out") == 0
+    assert "Rank 7 is waited for" in capsys.readouterr().out
+    assert json.loads(Path("out/ranks.json").read_text())["world_size"] == 8
+
+
+def test_reports(place, capsys, monkeypatch):
+    assert call(monkeypatch, "report", "job", "-o", "out") == 0
+    assert sorted(path.name for path in Path("out").iterdir()) == [
+        "collectives.csv",
+        "ranks.csv",
+        "ranks.json",
+        "report.html",
+        "report.json",
+    ]
+    assert call(monkeypatch, "report", "job", "--formats", "csv") == 0
+    (directory,) = Path("runs").iterdir()
+    assert sorted(path.name for path in directory.iterdir()) == ["collectives.csv", "ranks.csv", "ranks.json"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["report", "job", "--formats", "doc"], "unknown report format 'doc'"),
+        (["analyze", "job", "--ceilings", "spec"], "--ceilings applies to one run or trace"),
+        (["analyze", "job", "--jobs", "0"], "--jobs must be at least 1"),
+        (["analyze", "job/rank0.json.gz", "--jobs", "2"], "--jobs requires the traces of several ranks"),
+        (["analyze", "job/rank0.json.gz", "--dask", "tcp://x:1"], "--dask requires the traces of several ranks"),
+        (["analyze", "job", "job/rank7.json.gz"], "two traces belong to rank 7"),
+        (["analyze", "none*.json"], "no file matches the pattern 'none*.json'"),
+        (["analyze", "job", "empty"], "no traces in the directory 'empty'"),
+        (["analyze", "job/rank0.json.gz", "missing.json"], "cannot read the trace 'missing.json'"),
+    ],
+)
+def test_what_is_refused(place, capsys, monkeypatch, arguments, message):
+    Path("empty").mkdir()
+    assert call(monkeypatch, *arguments) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_traces_are_found_by_number_and_ours_are_not(tmp_path):
+    for name in ("rank10.json", "rank2.json.gz", "rank1.json.zst", "ranks.json", "analysis.json", "notes.txt"):
+        (tmp_path / name).write_text("")
+    assert [Path(path).name for path in find_traces([tmp_path])] == ["rank1.json.zst", "rank2.json.gz", "rank10.json"]
+
+
+def test_traces_behind_urls():
+    fsspec = pytest.importorskip("fsspec")
+    memory = fsspec.filesystem("memory")
+    for rank in (0, 7):
+        memory.pipe(f"/several/rank{rank}.json.gz", (DLRM / f"rank{rank}.json.gz").read_bytes())
+    try:
+        for source in ("memory://several/", "memory://several/*.gz"):
+            assert [row.rank for row in pipeline.analyze_ranks([source], jobs=1).ranks] == [0, 7]
+        with pytest.raises(UsageError, match="no file matches"):
+            find_traces(["memory://several/*.zst"])
+    finally:
+        memory.rm("/several", recursive=True)
+
+
+# --- processes -------------------------------------------------------------------------------------------------------------------
+
+
+def test_processes_say_what_one_says(place):
+    traces = ["job/rank0.json.gz", "job/rank7.json.gz"]
+    assert pipeline.analyze_ranks(traces, jobs=2) == pipeline.analyze_ranks(traces, jobs=1)
+
+
+def test_a_rank_that_cannot_be_read_is_named_whoever_reads_it(place):
+    Path("job/rank3.json.gz").write_bytes((DLRM / "rank3.json.gz").read_bytes()[:20_000])
+    for jobs in (1, 2):
+        with pytest.raises(TraceError, match=r"rank3\.json\.gz.*damaged gzip file") as caught:
+            pipeline.analyze_ranks(["job"], jobs=jobs)
+        assert "partial=True" in caught.value.hint
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_an_interrupt_ends_the_processes(place):
+    # Traces that never come: pipes into which nobody writes.
+    paths = ["rank1.json", "rank2.json"]
+    for path in paths:
+        os.mkfifo(path)
+    command = [sys.executable, "-m", "rooflines", "analyze", *paths, "--jobs", "2"]
+    ours = str(Path(__file__).parents[2])
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (ours, os.environ.get("PYTHONPATH"))))}
+    child = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
+    writers = []
+    try:
+        writers = [_once_it_is_read(path) for path in paths]
+        processes = psutil.Process(child.pid).children(recursive=True)
+        assert len(processes) >= 2
+        child.send_signal(signal.SIGINT)
+        child.communicate(timeout=60)
+        assert child.returncode == 130
+        psutil.wait_procs(processes, timeout=1)
+        assert not [process for process in processes if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
+    finally:
+        child.kill()
+        child.wait()
+        for writer in writers:
+            os.close(writer)
+
+
+def _once_it_is_read(path):
+    """The open end to write of a pipe: it opens once a process waits at the other."""
+    deadline = time.monotonic() + 120
+    while (writer := _writer(path)) is None:
+        assert time.monotonic() < deadline, f"nobody reads {path}"
+        time.sleep(0.1)
+    return writer
+
+
+def _writer(path):
+    try:
+        return os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError:
+        return None
+
+
+def test_dask_reads_where_it_is_installed(place, monkeypatch):
+    distributed = pytest.importorskip("distributed")
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=False, protocol="tcp", dashboard_address=None
+    ) as cluster:  # fmt: skip
+        found = pipeline.analyze_ranks(["job"], dask=cluster.scheduler_address)
+    assert found == pipeline.analyze_ranks(["job"], jobs=1)
+
+
+def test_dask_that_is_missing_is_said(place, monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(UsageError, match="not installed") as caught:
+        pipeline.analyze_ranks(["job"], dask="tcp://127.0.0.1:1")
+    assert caught.value.hint == "pip install 'rooflines[dask]'"

@@ -1,0 +1,248 @@
+"""``rooflines analyze`` and ``rooflines report`` on traces that other people recorded."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.commands import call, environment
+from tests.traces import add, kernel, launch
+
+TRACES = Path(__file__).parents[1] / "data" / "traces"
+BERT = TRACES / "bert-small_h100_inference.json.gz"
+_WITHOUT_TORCH = """
+import sys
+import rooflines.cli
+sys.argv = ["rooflines", "analyze", sys.argv[1], "--format", "json", "-o", sys.argv[2]]
+try:
+    rooflines.cli.main()
+except SystemExit as end:
+    assert not end.code
+assert "torch" not in sys.modules and "pandas" not in sys.modules, "a heavy library was imported"
+"""
+
+
+@pytest.fixture
+def rooflines(capsys, monkeypatch):
+    """``rooflines ARGUMENTS`` in this process."""
+    return functools.partial(call, capsys, monkeypatch)
+
+
+@pytest.fixture
+def analyzed(rooflines):
+    """The JSON that ``rooflines analyze ARGUMENTS --format json`` prints."""
+
+    def answer(*arguments):
+        found = rooflines("analyze", *arguments, "--format", "json")
+        assert found.code == 0, found.err
+        return json.loads(found.out)
+
+    return answer
+
+
+def test_the_analysis_of_a_trace_is_that_of_a_run(analyzed, tmp_path):
+    found = analyzed(BERT, "-o", tmp_path / "out.json")
+    assert found == json.loads((tmp_path / "out.json").read_text())
+    assert found["schema"] == "rooflines.analysis/1"
+    assert found["environment"]["device_name"] == "NVIDIA H100 80GB HBM3"
+    assert found["workload"] == {"name": BERT.name, "mode": "inference", "precision": "bf16", "unit": "samples",
+                                 "channels_last": False, "compiled": False, "source": "trace"}  # fmt: skip
+    assert {ceiling["source"]["kind"] for ceiling in found["ceilings"]} == {"spec", "derived", "trace"}  # derived: the link to the host
+    assert found["coverage"]["modelled_time_fraction"] == 1.0
+    timeline = found["timeline"]
+    assert timeline["busy_s"] + timeline["idle_s"] == pytest.approx(timeline["span_s"])
+    assert sum(found["idle_breakdown"].values()) == pytest.approx(timeline["idle_s"])
+    assert sum(found["traced_steps"][0]["breakdown"].values()) == pytest.approx(found["traced_steps"][0]["duration_s"])
+
+
+def test_an_output_that_is_a_directory_gets_the_usual_name(analyzed, tmp_path):
+    analyzed(BERT, "-o", tmp_path)
+    assert (tmp_path / "analysis.json").is_file()
+
+
+def test_nothing_is_written_beside_somebody_s_trace(analyzed, tmp_path):
+    copy = tmp_path / "t.json.gz"
+    copy.write_bytes(BERT.read_bytes())
+    analyzed(copy)
+    assert [path.name for path in tmp_path.iterdir()] == ["t.json.gz"]
+
+
+@pytest.mark.parametrize("suffix", ["json", "json.gz", "json.zst"])
+def test_the_format_is_told_by_the_first_bytes(analyzed, tmp_path, suffix):
+    import zstandard
+
+    text = gzip.decompress(BERT.read_bytes())
+    content = {"json": text, "json.gz": BERT.read_bytes(), "json.zst": zstandard.compress(text)}[suffix]
+    path = tmp_path / f"any.{suffix}"
+    path.write_bytes(content)
+    assert analyzed(path)["totals"] == analyzed(BERT)["totals"]
+
+
+def test_a_trace_behind_a_url(analyzed):
+    import fsspec
+
+    with fsspec.open("memory://bert.json.gz", "wb") as file:
+        file.write(BERT.read_bytes())
+    assert analyzed("memory://bert.json.gz")["timeline"] == analyzed(BERT)["timeline"]
+
+
+def test_torch_is_not_imported_while_the_table_has_every_operator(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", _WITHOUT_TORCH, str(BERT), str(tmp_path / "a.json")], capture_output=True, text=True, env=environment()
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_device_without_a_sheet_is_named_with_the_nearest_and_nothing_is_judged(rooflines, analyzed, tmp_path):
+    text = gzip.decompress(BERT.read_bytes()).replace(b"NVIDIA H100 80GB HBM3", b"NVIDIA H900 80GB HBM9")
+    (tmp_path / "t.json").write_bytes(text)
+    found = analyzed(tmp_path / "t.json")
+    assert not found["ceilings"]
+    assert any("no data sheet for 'NVIDIA H900 80GB HBM9'; nearest:" in note for note in found["notes"])
+    answer = rooflines("analyze", tmp_path / "t.json", "--ceilings", "spec")
+    assert (answer.code, "no data sheet" in answer.err) == (2, True)
+
+
+def test_ceilings_by_the_name_of_a_device(rooflines, analyzed):
+    """As its driver prints it, or some words of it; what the trace says of its device tells devices of one name apart."""
+    found = analyzed(BERT, "--ceilings", "MI300X")
+    assert next(c["value"] for c in found["ceilings"] if c["name"] == "HBM HBM3") == 5.3e12
+    assert analyzed(BERT, "--ceilings", "H100")["ceilings"] == analyzed(BERT)["ceilings"]
+    answer = rooflines("analyze", BERT, "--ceilings", "MI3000X")
+    assert (answer.code, "--ceilings MI3000X is neither a file nor a single device" in answer.err, "Instinct MI300X" in answer.err) == (
+        2,
+        True,
+        True,
+    )
+    answer = rooflines("analyze", BERT, "--ceilings", "RTX 3060")
+    assert (answer.code, "may be GeForce RTX 3060" in answer.err) == (2, True)
+
+
+@pytest.mark.parametrize("command", ["analyze", "report", "compare", "profile", "study backends", "study from-scratch"])
+def test_every_command_with_ceilings_says_what_they_may_be(rooflines, command):
+    answer = rooflines(*command.split(), "--help")
+    said = " ".join("".join(letter if letter not in "│┃" else " " for letter in answer.out).split())
+    assert "Ceilings to use: `measured`, `spec`, a device name or a JSON file." in said
+
+
+@pytest.mark.parametrize(("content", "says"), [
+    (b"{}", "has no list of 'traceEvents'"),
+    (b"[]", "it is an empty array"),
+    (b'{"schemaVersion": 1, "traceEvents": [], "traceName": "t"}', "it has no events"),
+    (b'{"traceEvents": [{"ph": "X", "name": "jit_f", "pid": 1, "ts": 1, "dur": 2}]}', "a Chrome trace, but not from PyTorch"),
+    (gzip.compress(b'{"traceEvents": [', mtime=0)[:20], "damaged gzip"),
+    (b"PK\x03\x04", "zip archive"),
+])  # fmt: skip
+def test_what_is_no_trace_is_one_line_and_exit_code_2(rooflines, tmp_path, content, says):
+    (tmp_path / "t.json").write_bytes(content)
+    answer = rooflines("analyze", tmp_path / "t.json")
+    assert answer.code == 2
+    assert says in answer.complaint[0]
+    assert len(answer.complaint) <= 2
+
+
+def test_a_missing_file_is_said(rooflines, tmp_path):
+    answer = rooflines("analyze", tmp_path / "none.json.gz")
+    assert (answer.code, "no such run or trace" in answer.complaint[0]) == (2, True)
+
+
+@pytest.mark.parametrize("name", ["n" * 300, "n" * 300 + "/t.json", "n" * 300 + "*"])
+def test_a_name_that_no_file_can_have_is_said(rooflines, name):
+    for arguments in (("analyze", name), ("report", name), ("compare", name, name), ("analyze", name, name, "--jobs", "1")):
+        answer = rooflines(*arguments)
+        assert (answer.code, len(answer.complaint)) in ((2, 1), (2, 2)), answer.err
+
+
+@pytest.mark.parametrize(("limit", "says"), [("10kB", "more than the memory limit of 10.0 kB"), ("lots", "is not a size")])
+def test_the_memory_limit(rooflines, limit, says):
+    answer = rooflines("analyze", BERT, "--memory-limit", limit)
+    assert (answer.code, says in answer.complaint[0]) == (2, True), answer.err
+
+
+def test_the_reports_of_a_trace(rooflines, tmp_path):
+    answer = rooflines("report", BERT, "--output", tmp_path / "out", "--formats", "html,csv,json")
+    assert answer.code == 0, answer.err
+    assert {path.name for path in (tmp_path / "out").iterdir()} >= {"report.html", "analysis.json", "operators.csv"}
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "the host had launched nothing" in page
+    again = rooflines("report", BERT, "--output", tmp_path / "out", "--formats", "json")
+    assert (again.code, "not empty" in again.err) == (2, True)
+
+
+def test_the_terminal_says_why_the_device_was_idle(rooflines):
+    answer = rooflines("analyze", BERT)
+    assert answer.code == 0
+    assert "the host had launched nothing" in " ".join(answer.out.split())
+
+
+@pytest.fixture
+def cut(tmp_path):
+    """A file with the first ``fraction`` of a trace."""
+
+    def write(name, fraction, source="toy_mi250_training"):
+        text = gzip.decompress((TRACES / f"{source}.json.gz").read_bytes())
+        (tmp_path / name).write_bytes(text[: int(fraction * len(text))])
+        return tmp_path / name
+
+    return write
+
+
+def test_a_trace_that_is_cut_off_is_read_up_to_the_cut(rooflines, analyzed, cut):
+    path = cut("t.json", 0.6)
+    answer = rooflines("analyze", path)
+    assert (answer.code, "is cut off after 32,900 bytes" in answer.complaint[0], "--partial" in answer.complaint[1]) == (2, True, True)
+    found = analyzed(path, "--partial")
+    assert any("cut off after 32,900 bytes" in note and "the last step may be incomplete" in note for note in found["notes"])
+    assert found["basis"] == {"per": "trace", "steps": 1, "start_up": False}
+
+
+def test_without_device_events_nothing_is_judged(analyzed, tmp_path):
+    whole = json.loads(gzip.decompress(BERT.read_bytes()))
+    text = json.dumps({"deviceProperties": whole["deviceProperties"], **whole})
+    (tmp_path / "t.json").write_text(text[: text.index('"kernel"')])
+    found = analyzed(tmp_path / "t.json", "--partial", "--ceilings", "spec")
+    assert found["environment"]["device"] == "cuda:0"
+    assert any("no device event was read: device time is unknown" in note for note in found["notes"])
+    assert not any("efficiency" in row for row in found["operators"])
+
+
+def test_a_complete_trace_is_the_same_with_partial(analyzed):
+    whole, partial = analyzed(BERT), analyzed(BERT, "--partial")
+    # The command and the time of the analysis.
+    assert {**partial, "command": whole["command"], "created": whole["created"]} == whole
+
+
+def test_a_gzip_that_ends_early_is_reported_and_compared(rooflines, tmp_path):
+    path = tmp_path / "t.json.gz"
+    path.write_bytes(BERT.read_bytes()[:-5_000])
+    assert "--partial" in rooflines("report", path, "--output", tmp_path / "out").complaint[1]
+    answer = rooflines("report", path, "--partial", "--output", tmp_path / "out", "--formats", "html,json")
+    assert answer.code == 0, answer.err
+    assert "unexpected end of file" in (tmp_path / "out" / "report.html").read_text()
+    answer = rooflines("compare", path, path, "--partial")
+    assert answer.code == 0, answer.err
+
+
+def test_host_times_are_not_compared_with_device_times(rooflines, tmp_path):
+    text = json.dumps({"deviceProperties": [{"name": "GPU"}], "traceEvents": [add(0, 9), launch(1, 2, 1), kernel("k", 5, 9, 1)]})
+    (tmp_path / "whole.json").write_text(text)
+    (tmp_path / "cut.json").write_text(text[:-100])
+    answer = rooflines("compare", tmp_path / "cut.json", tmp_path / "whole.json", "--partial")
+    assert (answer.code, "times 'host' and 'device'" in answer.complaint[0]) == (2, True), answer.err
+
+
+def test_ranks_that_are_cut_off(rooflines, cut):
+    ranks = [cut("rank0.json", 1, "ddp_rank0"), cut("rank1.json", 0.8, "ddp_rank1")]
+    assert "--partial" in rooflines("analyze", *ranks, "--jobs", 1).complaint[1]
+    for jobs in (1, 2):
+        answer = rooflines("analyze", *ranks, "--jobs", jobs, "--partial", "--format", "json")
+        assert answer.code == 0, answer.err
+        assert any(note.startswith("rank 1: the trace is cut off after") for note in json.loads(answer.out)["notes"])
+    answer = rooflines("analyze", ranks[0], cut("rank1.json", 0.2, "ddp_rank1"), "--jobs", 1, "--partial")
+    assert (answer.code, "cut off before its device events" in answer.complaint[0]) == (2, True)

@@ -1,0 +1,231 @@
+"""``rooflines`` from Python: the same job without a command line, and manners towards the program that calls it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from torch import nn
+
+import rooflines
+from rooflines.errors import OutOfMemoryError, OutputError, UsageError, WorkloadError
+from rooflines.pipeline import default_command
+from tests.commands import environment, write_ceilings
+
+
+@pytest.fixture
+def asked(tmp_path):
+    """Keywords of a run of few steps."""
+    return {"ceilings": str(write_ceilings(tmp_path)), "formats": ("json",), "output": tmp_path / "run", "device": "cpu"}
+
+
+def network():
+    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+
+
+FEW = {"steps": 2, "warmup": 1}
+
+
+def test_profile_a_module(asked):
+    run = rooflines.profile(network(), torch.randn(3, 8), mode="training", **asked, **FEW)
+    assert run.facts.status == "complete"
+    assert run.facts.workload.batch_size == 3
+    assert run.facts.workload.name == "Sequential"
+    analysis = rooflines.analyze(run)
+    # forward 2 (3*8*16 + 3*16*4), backward twice that less the gradient of the input, 2*3*8*16
+    assert analysis.totals.matrix_flops == 3 * 2 * (3 * 8 * 16 + 3 * 16 * 4) - 2 * 3 * 8 * 16
+    assert {row.module for row in analysis.operators if row.name == "aten::addmm"} == {"0", "2"}
+    assert rooflines.load(run.directory).facts == run.facts
+
+
+def test_profile_a_step_function(asked):
+    run = rooflines.profile(lambda: torch.randn(4, 4) @ torch.randn(4, 4), batch_size=4, **asked, **FEW)
+    assert run.facts.workload.batch_size == 4
+    assert rooflines.analyze(run).totals.matrix_flops == 2 * 4 * 4 * 4
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "message"),
+    [
+        ("squeezenet1_1", torch.ones(1), "inputs cannot be combined with"),
+        (3, None, "cannot profile a int"),
+        (nn.ReLU(), None, "requires inputs"),
+    ],
+)
+def test_what_cannot_be_profiled(asked, model, inputs, message):
+    with pytest.raises(UsageError, match=message):
+        rooflines.profile(model, inputs, **asked)
+    assert not asked["output"].exists()
+
+
+def test_torch_is_left_as_it_was(asked):
+    torch.manual_seed(5)
+    expected = torch.randn(3)
+    torch.manual_seed(5)
+    threads = torch.get_num_threads()
+    with torch.no_grad():
+        rooflines.profile("squeezenet1_1", image_size=32, mode="training", threads=threads + 1, **asked, **FEW)
+        assert not torch.is_grad_enabled()
+    assert torch.equal(torch.randn(3), expected), "the caller's random numbers changed"
+    assert torch.get_num_threads() == threads
+    assert torch.is_grad_enabled()
+
+
+def test_the_users_exception_is_the_cause(asked):
+    def step():
+        raise KeyError("mine")
+
+    with pytest.raises(WorkloadError, match="raised KeyError") as caught:
+        rooflines.profile(step, **asked)
+    assert isinstance(caught.value.__cause__, KeyError)
+    assert rooflines.load(asked["output"]).facts.status == "failed"
+
+
+def test_out_of_memory_is_an_exception_of_its_own(asked):
+    with pytest.raises(OutOfMemoryError, match=r"3\.55 PiB asked for") as caught:
+        rooflines.profile(lambda: torch.empty(10**15), **asked)
+    assert caught.value.hint.startswith("Try a smaller input.")
+
+
+# --- a loop that the caller owns ---------------------------------------------------------------------------------------------------
+
+
+def train(recording, steps):
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(torch.randn(4, 8)).sum().backward()
+        optimizer.step()
+        recording.step()
+
+
+def test_record_a_loop(asked):
+    with rooflines.record(name="mine", batch_size=4, **asked, **FEW) as r:
+        assert r.run is None
+        train(r, 7)
+        assert r.done
+    assert r.run.facts.status == "complete"
+    assert r.run.facts.workload.name == "mine"
+    assert r.run.facts.ceilings is not None
+    analysis = rooflines.analyze(r.run)
+    assert {"forward", "backward", "optimizer"} <= {row.phase for row in analysis.operators}
+    assert (r.run.directory / "analysis.json").is_file()
+
+
+def test_record_writes_the_reports(asked):
+    with rooflines.record(**{**asked, "formats": ("html", "csv", "tensorboard")}, **FEW) as r:
+        train(r, 7)
+    names = {path.name.partition(".")[0] for path in r.run.directory.iterdir()}
+    assert {"report", "operators", "events"} <= names
+
+
+def test_a_short_loop_still_gives_step_times_and_reports(asked):
+    with rooflines.record(**asked, **FEW) as r:
+        train(r, 3)
+    analysis = rooflines.analyze(r.run)
+    assert analysis.steps.count == 1
+    assert {"forward", "backward", "optimizer"} <= {row.phase for row in analysis.operators}
+    assert any("the program ended early" in note for note in r.run.facts.notes)
+
+
+def fail_after(recording, error):
+    train(recording, 3)
+    raise error
+
+
+def test_an_exception_in_the_loop_is_the_users_own_and_the_run_loads(asked):
+    with pytest.raises(ZeroDivisionError), rooflines.record(**asked, **FEW) as r:
+        fail_after(r, ZeroDivisionError("division by zero"))
+    assert r.run.facts.status == "failed"
+    assert r.run.facts.error == "division by zero"
+    assert rooflines.load(asked["output"]).facts == r.run.facts
+    assert rooflines.analyze(asked["output"]).steps.count == 1
+
+
+def test_ctrl_c_in_the_loop_stays_ctrl_c(asked):
+    with pytest.raises(KeyboardInterrupt), rooflines.record(**asked, **FEW) as r:
+        fail_after(r, KeyboardInterrupt())
+    assert rooflines.load(asked["output"]).facts.status == "interrupted"
+
+
+def test_steps_after_the_end_cost_and_change_nothing(asked):
+    with rooflines.record(**asked, **FEW) as r:
+        train(r, 9)
+    r.step()
+    assert r.run.facts.status == "complete"
+
+
+def test_a_record_in_a_record_and_a_profile_in_a_record_are_refused(asked, tmp_path):
+    inner = {**asked, "output": tmp_path / "inner"}
+    with rooflines.record(**asked, **FEW) as r:
+        with pytest.raises(UsageError, match="already being recorded"), rooflines.record(**inner):
+            pass
+        with pytest.raises(UsageError, match="already being recorded"):
+            rooflines.profile(lambda: None, **inner)
+        train(r, 7)
+    assert r.run.facts.status == "complete"
+    assert not (tmp_path / "inner").exists()
+
+
+def test_record_refuses_what_the_command_line_refuses(asked):
+    for wrong, message in (
+        ({"steps": 0}, "^steps must"),
+        ({"batch_size": 0}, "^batch_size must"),
+        ({"device": "tpu"}, "unknown device"),
+    ):
+        with pytest.raises(UsageError, match=message), rooflines.record(**{**asked, **wrong}):
+            pass
+    asked["output"].mkdir()
+    (asked["output"] / "x").touch()
+    with pytest.raises(OutputError, match="not empty"), rooflines.record(**asked):
+        pass
+
+
+# --- the command that made the run -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "command"),
+    [
+        (["/x/.venv/bin/rooflines", "profile", "--model", "resnet50"], "rooflines profile --model resnet50"),  # make profile
+        (["/x/rooflines/__main__.py", "profile", "a b.py"], "rooflines profile 'a b.py'"),
+        (["train.py", "--lr", "1"], "python train.py --lr 1"),
+        (["-c"], "python -c"),
+        ([""], "python"),
+        (["/x/ipykernel_launcher.py", "-f", "kernel.json"], ""),
+    ],
+)
+def test_the_command_is_the_one_to_type_again(monkeypatch, arguments, command):
+    monkeypatch.setattr(sys, "argv", arguments)
+    assert default_command() == command
+
+
+def test_a_program_that_records_is_named_in_the_run(asked, tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "import rooflines, torch\n"
+        f"run = rooflines.profile(torch.nn.Linear(4, 4), torch.randn(2, 4), device='cpu', steps=1, warmup=1, formats=(),\n"
+        f"                        ceilings={asked['ceilings']!r}, output='run')\n"
+    )  # fmt: skip
+    done = subprocess.run([sys.executable, "mine.py", "--x"], cwd=tmp_path, env=environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "", "the library prints nothing"
+    assert rooflines.load(tmp_path / "run").facts.settings.command == "python mine.py --x"
+
+
+def test_the_timed_pass_times_the_step_and_little_else(asked):
+    """The steps time themselves; what the collector says is never less, and the median hardly more."""
+    own = []
+
+    def step():
+        begun = time.perf_counter_ns()
+        time.sleep(0.02)
+        own.append(time.perf_counter_ns() - begun)
+
+    steps = rooflines.profile(step, **asked, steps=9, warmup=1).facts.steps
+    ratios = sorted(timed / slept for timed, slept in zip(steps.timed_ns, own[1:10], strict=True))
+    assert ratios[0] >= 1
+    assert ratios[4] < 1.1

@@ -1,0 +1,217 @@
+"""Compiled runs against eager ones: the same products, the same modules, nearly the same arithmetic, and less memory traffic."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+import torch
+import torchvision
+from torch import nn
+from torch.nn import functional as F
+
+from rooflines.profiler.recording.collect import collect
+from rooflines.profiler.records import Settings, Workload
+from rooflines.profiler.workloads.options import Options
+from rooflines.profiler.workloads.prepare import from_module
+from rooflines.roofline.analyze import analyze
+
+
+class Transformer(nn.Module):
+    """One causal block over embedded tokens."""
+
+    def __init__(self, width=64, heads=4):
+        super().__init__()
+        self.heads = heads
+        self.tokens = nn.Embedding(50, width)
+        self.before = nn.LayerNorm(width)
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+        self.between = nn.LayerNorm(width)
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+    def forward(self, tokens):
+        x = self.tokens(tokens)
+        b, t, d = x.shape
+        q, k, v = self.qkv(self.before(x)).view(b, t, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4)
+        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(attended.transpose(1, 2).reshape(b, t, d))
+        return x + self.mlp(self.between(x))
+
+
+def resnet18():
+    return torchvision.models.resnet18(), torch.randn(2, 3, 64, 64)
+
+
+def transformer():
+    return Transformer(), torch.randint(0, 50, (4, 32))
+
+
+def mlp():
+    return nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Dropout(0.1), nn.Linear(256, 64)), torch.randn(32, 64)
+
+
+@cache
+def analysis(make, mode, compiled, folder):
+    """The analysis of a recorded run. Images are stored channels last, or inductor rearranges every weight in every step."""
+    torch.manual_seed(0)
+    network, inputs = make()
+    options = Options(mode=mode, compile=compiled, device="cpu", channels_last=make is resnet18)
+    prepared = from_module(network, inputs, options)
+    with prepared.flags():
+        directory = folder / f"{make.__name__}-{mode}-{compiled}"
+        run = collect(prepared.step, directory, prepared.facts, prepared.device, settings=Settings(steps=2, warmup=1))
+    return analyze(run)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    folder = tmp_path_factory.getbasetemp()
+    return lambda make, mode: tuple(analysis(make, mode, compiled, folder) for compiled in (False, True))
+
+
+CASES = [
+    pytest.param(make, mode, id=f"{make.__name__}-{mode}")
+    for make in (resnet18, transformer, mlp)
+    for mode in ("inference", "training")
+]
+
+
+@pytest.mark.parametrize(("make", "mode"), CASES)
+def test_nearly_all_time_has_a_count(pair, make, mode):
+    _, compiled = pair(make, mode)
+    assert compiled.coverage.modelled_time_fraction >= 0.95
+    assert [row for row in compiled.operators if "cpp_fused" in row.name]
+    assert not [item.name for item in compiled.coverage.unmodelled if "cpp_fused" in item.name]
+
+
+@pytest.mark.parametrize(("make", "mode"), CASES)
+def test_products_are_those_of_the_eager_run(pair, make, mode):
+    eager, compiled = pair(make, mode)
+    assert compiled.totals.matrix_flops == eager.totals.matrix_flops > 0
+
+
+@pytest.mark.parametrize(("make", "mode"), CASES)
+def test_every_module_has_the_products_of_the_eager_run(pair, make, mode):
+    eager, compiled = pair(make, mode)
+    expected = {row.path: row.matrix_flops for row in eager.modules if row.matrix_flops}
+    assert {row.path: row.matrix_flops for row in compiled.modules if row.matrix_flops} == expected
+    types = {row.path: row.type for row in eager.modules}
+    assert all(row.type == types[row.path] for row in compiled.modules)
+
+
+@pytest.mark.parametrize(("make", "mode"), [case for case in CASES if case.id != "resnet18-inference"])
+def test_other_arithmetic_is_near(pair, make, mode):
+    """What inductor takes apart is counted part by part: a normalisation, a gradient; and it computes some forwards again."""
+    eager, compiled = pair(make, mode)
+    others = [found.totals.flops - found.totals.matrix_flops for found in (eager, compiled)]
+    assert others[1] == pytest.approx(others[0], rel=0.1)
+
+
+def test_a_normalisation_that_is_taken_apart_costs_what_its_parts_do(pair):
+    """In inference batch_norm is x * a + b, 2 FLOPs; its parts are (x - m) * r * w + b, 4, and for a channel 1 / sqrt(v + eps), 2."""
+    eager, compiled = pair(resnet18, "inference")
+    norms = [row for row in eager.operators if row.name == "aten::native_batch_norm"]
+    values = sum(row.flops for row in norms) // 2
+    channels = sum(module.num_features for module in torchvision.models.resnet18().modules() if isinstance(module, nn.BatchNorm2d))
+    assert compiled.totals.flops - eager.totals.flops == 2 * values + 2 * channels
+
+
+@pytest.mark.parametrize(("make", "mode"), CASES)
+def test_fusion_moves_less(pair, make, mode):
+    eager, compiled = pair(make, mode)
+    assert compiled.totals.bytes <= eager.totals.bytes
+    # the products are not fused: their operands and results are moved in both
+    products = [sum(row.bytes for row in found.operators if row.matrix_flops) for found in (eager, compiled)]
+    assert compiled.totals.bytes >= products[1] >= 0.9 * products[0]
+    if (make, mode) != (mlp, "inference"):  # there is one element-wise operator, and nothing to fuse it with
+        assert compiled.totals.bytes < eager.totals.bytes
+
+
+@pytest.mark.parametrize("make", [resnet18, transformer, mlp])
+def test_generated_kernels_are_in_the_phase_they_ran_in(pair, make):
+    _, compiled = pair(make, "training")
+    phases = {row.phase for row in compiled.operators if "cpp_fused" in row.name}
+    assert phases == {"forward", "backward"}
+
+
+# --- code of the user's own ----------------------------------------------------------------------------------------------------------
+
+
+class Broken(nn.Module):
+    """Two graphs with the user's Python between them."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(32, 64)
+        self.second = nn.Linear(64, 32)
+
+    def forward(self, x):
+        y = torch.relu(self.first(x) * 2)
+        torch._dynamo.graph_break()
+        return torch.softmax(self.second(y) + 1, -1)
+
+
+class Outer(nn.Module):
+    """Of which one part is compiled."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = Broken()
+        self.tail = nn.Linear(32, 4)
+
+    def forward(self, x):
+        return self.tail(self.head(x).cos())
+
+
+def record(step, folder):
+    torch.compiler.reset()
+    workload = Workload(name="step", mode="inference", source="step")
+    return analyze(collect(step, folder, workload, torch.device("cpu"), settings=Settings(steps=2, warmup=2)))
+
+
+def test_graphs_between_breaks_have_their_modules(tmp_path):
+    torch.manual_seed(0)
+    network, x = Outer(), torch.randn(8, 32)
+    network.head = torch.compile(network.head, dynamic=False)
+
+    def step():
+        with torch.no_grad():
+            network(x)
+
+    found = record(step, tmp_path / "run")
+    assert found.coverage.modelled_time_fraction == 1
+    products = {row.module: row.matrix_flops for row in found.operators if row.matrix_flops}
+    assert products == {"head.first": 2 * 8 * 32 * 64, "head.second": 2 * 8 * 64 * 32, "tail": 2 * 8 * 32 * 4}
+    fused = sum(row.flops for row in found.operators if "cpp_fused" in row.name)
+    assert fused == 2 * 8 * 64 + (1 + 14) * 8 * 32  # relu(y * 2); softmax(y + 1)
+
+
+def test_a_graph_for_each_size_is_told_apart(tmp_path):
+    function = torch.compile(lambda x: torch.relu(x) * 3, dynamic=False)
+    small, large = torch.randn(4, 16), torch.randn(9, 16)
+
+    found = record(lambda: (function(small), function(large)), tmp_path / "run")
+    sizes = {row.shapes: (row.calls, row.flops) for row in found.operators if "cpp_fused" in row.name}
+    assert sizes == {"4x16": (1, 2 * 4 * 16), "9x16": (1, 2 * 9 * 16)}
+
+
+def test_sizes_that_vary_are_unknown_with_the_way_out(tmp_path):
+    function = torch.compile(lambda x: torch.relu(x) * 3, dynamic=True)
+    x = torch.randn(4, 16)
+
+    found = record(lambda: function(x), tmp_path / "run")
+    (reason,) = {item.reason for item in found.coverage.unmodelled}
+    assert "dynamic=False" in reason
+
+
+def test_what_was_compiled_before_is_said_to_be_so(tmp_path):
+    function = torch.compile(lambda x: torch.tanh(x) * 3, dynamic=False)
+    x = torch.randn(64, 64)
+    torch.compiler.reset()
+    function(x)
+    workload = Workload(name="step", mode="inference", source="step")
+    found = analyze(collect(lambda: function(x), tmp_path / "run", workload, torch.device("cpu"), settings=Settings(steps=2, warmup=2)))
+    (item,) = found.coverage.unmodelled
+    assert item.name.startswith("Torch-Compiled Region")
+    assert "not compiled by inductor in this recording" in item.reason

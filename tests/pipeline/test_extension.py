@@ -1,0 +1,170 @@
+"""A user's own operators, as docs/counting.md shows them: its examples run, and profiling them finds their rows."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import rooflines
+from rooflines.roofline.formulas import table
+from tests.commands import write_ceilings
+
+PAGE = (Path(__file__).parents[2] / "docs" / "counting.md").read_text(encoding="utf-8")
+CUSTOM, DECLARED = re.findall(r"```python\n(.*?)```", PAGE.partition("## Your own operators")[2], re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def custom():
+    """What the first example defines; its formula is there for these tests only."""
+    scope: dict[str, object] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(table, "_FORMULAS", dict(table._FORMULAS))
+        exec(compile(CUSTOM, "docs/counting.md", "exec"), scope)
+        yield scope
+
+
+@pytest.fixture
+def profiled(tmp_path):
+    def profile(step):
+        run = rooflines.profile(
+            step, ceilings=str(write_ceilings(tmp_path)), formats=("json",), output=tmp_path / "run", device="cpu", steps=2, warmup=1
+        )
+        return rooflines.analyze(run)
+
+    return profile
+
+
+def test_a_custom_operator_has_its_row(custom, profiled):
+    x = torch.rand(1000)
+    analysis = profiled(lambda: custom["damp"](x, 0.5))
+    (row,) = [row for row in analysis.operators if row.name == "mylib::damp"]
+    # One multiplication an element, 4 bytes read and 4 written.
+    assert (row.calls, row.flops, row.bytes, row.category, row.precision) == (1, 1000, 8000, "element-wise", "fp32")
+    assert row.time_s > 0
+    assert row.lower_bound_s
+    # What its implementation calls is part of it.
+    assert not [row for row in analysis.operators if row.name == "aten::mul"]
+    assert analysis.coverage.unmodelled == ()
+
+
+def test_a_custom_operator_is_counted(custom):
+    counted = rooflines.count(custom["damp"], torch.ones(1000), 0.5)
+    assert (counted.flops, counted.bytes, counted.coverage) == (1000, 8000, 1.0)
+    assert "rooflines.count(damp, torch.ones(1000), 0.5).flops  # 1000" in CUSTOM
+
+
+def test_a_second_formula_for_an_operator_is_refused(custom):
+    with pytest.raises(ValueError, match="operator 'mylib::damp' is registered twice"):
+        rooflines.formula("mylib::damp", category="other")(custom["damp_work"])
+
+
+def test_a_declared_kernel_has_its_row(profiled):
+    scope: dict[str, object] = {}
+    exec(compile(DECLARED, "docs/counting.md", "exec"), scope)
+    analysis = profiled(scope["step"])
+    (row,) = analysis.operators
+    # A product and a sum an element; two vectors read, one written.
+    assert (row.name, row.calls, row.flops, row.bytes) == ("decay", 1, 2 * 65536, 3 * 4 * 65536)
+    assert row.time_s > 0
+    assert row.lower_bound_s
+    assert analysis.coverage.modelled_time_fraction == 1.0
+    assert analysis.totals.flops == 2 * 65536
+
+
+def test_declared_work_is_counted_and_what_it_calls_is_part_of_it():
+    def step(x):
+        with rooflines.work("mine", flops=5, bytes=7):
+            x = x.exp() + 1
+        return x * x
+
+    counted = rooflines.count(step, torch.ones(1000))
+    # Beside what is declared, one multiplication an element; both operands read and the result written.
+    assert (counted.flops, counted.bytes) == (5 + 1000, 7 + 3 * 4000)
+    assert sorted(counted.operators["name"]) == ["aten::mul", "mine"]
+
+
+# --- formulas of files and packages ------------------------------------------------------------------------------------------------
+
+EXTENDING = (Path(__file__).parents[2] / "docs" / "extending.md").read_text(encoding="utf-8").partition("## A formula\n")[2]
+FILES = dict(re.findall(r"```\w+\n# (\S+)\n(.*?)```", EXTENDING.partition("\n## ")[0], re.DOTALL))
+NETWORK = """
+import torch
+
+@torch.library.custom_op("mylib::damp", mutates_args=())
+def damp(x: torch.Tensor, factor: float) -> torch.Tensor:
+    return x * factor
+
+damp.register_fake(lambda x, factor: torch.empty_like(x))
+
+def network():
+    x = torch.ones(1000)
+    return lambda: damp(x, 0.5)
+"""
+
+
+@pytest.fixture
+def counted(tmp_path):
+    """The answer of ``rooflines count`` for one call of ``mylib::damp``, run in a process of its own."""
+    (tmp_path / "network.py").write_text(NETWORK)
+
+    def count(*options, expect=0):
+        command = [sys.executable, "-m", "rooflines", "count", str(tmp_path / "network.py:network"), "--format", "json", *options]
+        path = os.pathsep.join((str(tmp_path), str(Path(rooflines.__file__).parents[1])))
+        ran = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path}, cwd=tmp_path)
+        assert ran.returncode == expect, ran.stderr
+        return json.loads(ran.stdout) if not expect else ran.stderr
+
+    return count
+
+
+def write_package(directory, value="mylib_formulas"):
+    """The metadata of an installed package that names a module of formulas, as pip writes it."""
+    information = directory / "mylib-1.0.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: mylib\nVersion: 1.0\n")
+    (information / "entry_points.txt").write_text(f"[rooflines.formulas]\nmylib = {value}\n")
+
+
+def test_an_operator_without_a_formula_is_unknown(counted):
+    answer = counted()
+    assert [(row["name"], row["kind"]) for row in answer["operators"]] == [("mylib::damp", "unknown")]
+
+
+def test_a_file_of_formulas_is_used(counted, tmp_path):
+    (tmp_path / "some.py").write_text(FILES["mylib_formulas.py"])
+    answer = counted("--formulas", "some.py")
+    assert (answer["flops"], answer["bytes"], answer["coverage"]) == (1000, 8000, 1.0)
+
+
+def test_an_installed_package_of_formulas_is_used(counted, tmp_path):
+    assert '[project.entry-points."rooflines.formulas"]\nmylib = "mylib_formulas"' in FILES["pyproject.toml"]
+    (tmp_path / "mylib_formulas.py").write_text(FILES["mylib_formulas.py"])
+    write_package(tmp_path)
+    answer = counted()
+    assert (answer["flops"], answer["bytes"], answer["coverage"]) == (1000, 8000, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "no such file: 'some.py'."),
+        ("1 / 0", "'some.py' cannot be loaded: ZeroDivisionError: division by zero."),
+        (FILES["mylib_formulas.py"] * 2, "operator 'mylib::damp' is registered twice"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named(counted, tmp_path, text, message):
+    if text is not None:
+        (tmp_path / "some.py").write_text(text)
+    assert message in counted("--formulas", "some.py", expect=2)
+
+
+def test_a_package_that_cannot_be_imported_is_named(counted, tmp_path):
+    write_package(tmp_path, "not_there")
+    assert "the formulas 'mylib' (not_there) cannot be loaded: ModuleNotFoundError" in counted(expect=2)

@@ -1,0 +1,202 @@
+"""The page: every section is there, what is missing is said, and what a trace holds stays text."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+
+import msgspec
+import pytest
+
+from rooflines.reports.charts.interactive import plotly_text
+from rooflines.reports.document import texts
+from rooflines.reports.render.html import embedded_json, plotly_source, render, step_plot, write
+from rooflines.reports.views import run as view
+from rooflines.reports.views.run import module_table, operator_table
+from rooflines.roofline.analysis import ModuleRow
+from tests.reports import variants
+from tests.samples import analysis as sample
+
+SECTIONS = (
+    "verdict", "where", "findings", "roofline", "operators", "modules", "steps", "usage", "timeline", "device", "ceilings",
+    "memory", "coverage", "method",
+)  # fmt: skip
+PARTIAL = variants.partial()
+
+
+class Page(HTMLParser):
+    """The page as a parser sees it: its sections in order, its elements, and the text outside scripts and styles."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.sections: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[str] = []
+        self.pieces: list[str] = []
+        self._inside = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self._inside = tag if tag in ("script", "style") else ""
+        self.elements.append((tag, dict(attrs)))
+        if tag == "section":
+            self.sections.append(dict(attrs)["id"])
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_endtag(self, tag):
+        self._inside = ""
+
+    def handle_data(self, data):
+        if self._inside == "script":
+            self.scripts[-1] += data
+        elif not self._inside:
+            self.pieces.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.pieces).split())
+
+
+@pytest.fixture(scope="module")
+def page() -> Page:
+    return Page(render(view.page(sample())))
+
+
+def test_sections_stand_in_the_order_of_the_reader(page):
+    assert tuple(page.sections) == SECTIONS
+
+
+def test_the_page_says_what_the_analysis_says(page):
+    analysis = sample()
+    for expected in (
+        analysis.verdict, "compute 66 %", "headroom", "Run the convolutions in bf16", "up to 21.0 ms a step", analysis.command,
+        "mean over 3 traced steps", "mylib::secret_op", "no formula", "6 warm-up steps", "6 % slower", "no NVML on this machine",
+        "1.17 GiB", "2-core AMD EPYC", "Operators without a work model take 1 % of the step",
+    ):  # fmt: skip
+        assert expected in page.text, expected
+
+
+def test_the_page_fetches_nothing(page):
+    for tag, attributes in page.elements:
+        assert not attributes.get("src"), tag
+        assert tag != "link" or attributes["href"].startswith("data:")
+        assert tag != "a" or attributes["href"].startswith("#")
+    policy = next(attributes["content"] for tag, attributes in page.elements if attributes.get("http-equiv"))
+    assert policy.startswith("default-src 'none'")
+
+
+def test_the_library_cannot_end_its_element():
+    library = plotly_source().lower()
+    assert "</script" not in library
+    assert "<!--" not in library
+
+
+@pytest.mark.parametrize("name", PARTIAL)
+def test_partial_analyses_render_every_section(name):
+    page = Page(render(view.page(PARTIAL[name])))
+    assert tuple(page.sections) == SECTIONS
+    assert "None" not in page.text
+    assert "nan" not in page.text.split()
+
+
+def test_what_is_missing_is_said_in_place():
+    steps_only = Page(render(view.page(PARTIAL["steps only"]))).text
+    assert "interrupted" in steps_only
+    assert "ended before its traced pass" in steps_only
+    assert "84.0 ms a step" in steps_only
+    assert "No ceilings are known" in Page(render(view.page(PARTIAL["no ceilings"]))).text
+    assert "Step times are not available" in Page(render(view.page(PARTIAL["no steps"]))).text
+    assert "Peak memory was not measured" in Page(render(view.page(PARTIAL["empty"]))).text
+    assert "whole trace" in Page(render(view.page(PARTIAL["no steps"]))).text
+
+
+def test_what_a_trace_holds_stays_text():
+    page = Page(render(view.page(variants.hostile())))
+    assert not any(tag == "img" for tag, _ in page.elements)
+    assert not any("alert" in name for _, attributes in page.elements for name in attributes)
+    assert len(page.scripts) == 5
+    assert "<script>alert(1)</script>" in page.text
+    assert "{{ 7 * 7 }}" in page.text
+    data = next(script for script in page.scripts if script.startswith("{"))
+    assert "<" not in data
+    assert "<script>" not in json.dumps(json.loads(data)).replace("<b>", "").replace("<br>", "")
+
+
+def test_json_in_the_page_survives_and_cannot_end_the_script():
+    value = {"a": "</script><!--\u2028&", "b": [1.5, None]}
+    text = embedded_json(value)
+    assert not set("<>&\u2028") & set(text)
+    assert json.loads(text) == value
+    with pytest.raises(ValueError, match="JSON"):
+        embedded_json(float("nan"))
+
+
+def test_plotly_text_shows_tags_as_they_are():
+    assert plotly_text("<b>a</b> &amp;\n<br>") == "&lt;b&gt;a&lt;/b&gt; &amp;amp; &lt;br&gt;"
+
+
+def test_operator_table_is_sorted_by_headroom_and_totals_add_up():
+    analysis = sample()
+    table = operator_table(analysis)
+    gains = [row.cells[4].sort for row in table.rows]
+    assert gains == sorted(gains, reverse=True)
+    assert (table.order, table.sorted_by) == ("most headroom first, rows without a bound by time", "headroom")
+    assert len(table.total) == len(table.columns) == len(table.rows[0].cells)
+    assert table.total[3] == pytest.approx(sum(row.time_s for row in (*analysis.operators, *analysis.coverage.unmodelled)), rel=5e-3)
+    assert texts(table).units[3] == "ms"
+    assert all(0 <= row.cells[0].bar <= 1 and 0 <= row.cells[4].bar <= 1 for row in table.rows)
+    assert [row.cells[5].warning != "" for row in table.rows].count(True) == 1
+
+
+def test_numbers_of_a_column_meet_at_the_point():
+    found = texts(operator_table(sample()), aligned=True)
+    for index, column in enumerate(found.columns):
+        cells = [row[index] for row in found.rows] + [found.total[index]]
+        if column.label in ("time", "headroom", "intensity", "work", "traffic"):
+            # A figure space is as wide as a digit and a punctuation space as wide as a point.
+            tails = {len(re.split(r"[.\u2008]", text, maxsplit=1)[-1]) for text in cells}
+            assert len(tails) == 1, column.label
+
+
+def test_modules_are_a_tree():
+    table = module_table(variants.large())
+    names = [row.cells[1].value for row in table.rows]
+    assert names[:4] == ["(model)", "transformer", "encoder", "layers"]
+    assert [row.depth for row in table.rows[:6]] == [0, 1, 2, 3, 4, 5]
+    text = render(view.page(variants.large()))
+    tree = text[text.index('<table id="tree"') :]
+    assert len(re.findall(r'<tr data-depth="\d+">', tree[: tree.index("</table>")])) <= 40
+    orphan = ModuleRow(path="a.b.c", type="X", calls=1, time_s=1, flops=0, matrix_flops=0, bytes=0)
+    assert [row.depth for row in module_table(variants.replaced(modules=(orphan,))).rows] == [0]
+
+
+def test_step_plot_stays_inside_and_is_bounded():
+    for analysis in (sample(), PARTIAL["one step"], variants.large()):
+        plot = step_plot(analysis)
+        values = [plot.median_bottom, plot.band_bottom, plot.band_bottom + plot.band_height, *(mark.bottom for mark in plot.marks)]
+        assert all(0 <= value <= 100 for value in values)
+    steps = msgspec.structs.replace(sample().steps, durations_s=(0.08,) * 5000)
+    plot = step_plot(variants.replaced(steps=steps))
+    assert len(plot.marks) <= 400
+    assert "5000" in plot.note
+
+
+def test_large_tables_show_fifty_rows_at_first():
+    text = render(view.page(variants.large(120)))
+    body = text[text.index('<table id="table"') :]
+    body = body[body.index("<tbody>") : body.index("</tbody>")]
+    # One operator without a count, whose reason opens below it.
+    assert body.count("<tr") == 122
+    assert body.count("<tr hidden>") == 71
+    assert "Show all 121" in text
+
+
+def test_two_thousand_rows_keep_the_page_small():
+    assert len(render(view.page(variants.large(2000)))) < 12_000_000
+
+
+def test_write_makes_the_folder_and_returns_the_path(tmp_path):
+    path = write(view.page(variants.empty()), tmp_path / "deep" / "report.html")
+    assert path.read_text(encoding="utf-8").startswith("<!doctype html>")

@@ -1,0 +1,55 @@
+"""The page of a monitored program in a real Chromium, without a network."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from rooflines.reports.render.html import write
+from rooflines.reports.views.monitor import page as page_of
+from tests.reports.render.test_browser import Opened, browser  # noqa: F401 (a fixture)
+from tests.reports.views.test_monitor import HOSTILE, MEMORY, analysis
+from tests.usage_samples import gpu_samples, host_samples, machine_samples
+
+
+@pytest.fixture
+def opened(browser, tmp_path):  # noqa: F811
+    pages: list[Opened] = []
+
+    def open_(found, **options) -> Opened:
+        pages.append(Opened(browser, write(page_of(found), tmp_path / "report.html"), **options))
+        return pages[-1]
+
+    yield open_
+    for page in pages:
+        page.context.close()
+
+
+def test_the_timeline_has_the_program_and_its_gpus(opened):
+    report = opened(analysis(machine_samples(), python_memory=MEMORY))
+    page = report.page
+    page.locator("#usage-chart .annotation-text").first.wait_for(state="attached")
+    text = page.locator("#usage-chart").text_content()
+    for expected in ("the program keeps busy, cores", "power, W", "memory, GiB", "cuda:1", "the program"):
+        assert expected in text
+    page.locator("button[data-device='cuda:1']").click()
+    assert page.locator("button[data-device][aria-pressed=true]").inner_text() == "cuda:1"
+    page.get_by_role("button", name="Use dark colours").click()
+    assert page.evaluate("document.getElementById('usage-chart').layout.paper_bgcolor") == "#15181c"
+    report.check()
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_nothing_is_wider_than_the_page(opened, width):
+    report = opened(analysis(machine_samples(), python_memory=MEMORY), viewport={"width": width, "height": 800})
+    report.page.wait_for_timeout(200)
+    assert report.page.evaluate("document.documentElement.scrollWidth") <= width
+    report.check()
+
+
+def test_hostile_names_and_a_page_without_samples_do_no_harm(opened):
+    gpus = tuple(msgspec.structs.replace(sample, device=HOSTILE) for sample in gpu_samples())
+    for found in (analysis((*gpus, *host_samples()), program=HOSTILE, gpus={HOSTILE: HOSTILE}, python_memory=MEMORY), analysis()):
+        report = opened(found)
+        report.page.wait_for_timeout(200)
+        report.check()

@@ -1,0 +1,118 @@
+"""The PDF, read back as text: content, order, and that no name is taken for markup."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from msgspec.structs import replace
+from pypdf import PdfReader
+
+from rooflines.profiler.records import Environment
+from rooflines.reports.render import pdf
+from rooflines.reports.views import run as view
+from rooflines.roofline.analysis import Analysis
+from tests import samples
+
+HOSTILE = ("#let x = 1", "[red]x", "<script>", "=cmd()", "$x$", '"); #panic()', "*a*", "_b_")
+
+
+def read(analysis: Analysis, path) -> str:
+    reader = PdfReader(io.BytesIO(pdf.write(view.page(analysis), path / "deep" / "report.pdf").read_bytes()))
+    return " ".join(" ".join(page.extract_text() for page in reader.pages).split())
+
+
+def test_sections_stand_in_the_order_of_the_page(tmp_path):
+    text = read(samples.analysis(), tmp_path)
+    parts = (
+        "47.6 images/s (84.0 ms a step", "Time per step", "Recommendations", "GFLOP/s, measured", "Most headroom first", "Modules",
+        "Step times", "Device and environment", "Ceilings", "Peak 1.17 GiB (resident set)",
+        "Operators without a work model take 1 % of the step", "Method",
+        "rooflines profile --model resnet50 --mode training --batch-size 4",
+    )  # fmt: skip
+    at = 0
+    for part in parts:
+        at = text.index(part, at)
+
+
+def test_figures_are_vectors_whose_text_is_set_in_the_face_of_the_page(tmp_path):
+    reader = PdfReader(pdf.write(view.page(samples.analysis()), tmp_path / "report.pdf"))
+    assert not [image for page in reader.pages for image in page.images]
+    assert "arithmetic intensity, FLOP/byte" in reader.pages[0].extract_text()
+    sections = pdf.content(view.page(samples.analysis()))["sections"]
+    svg = next(block["svg"] for section in sections for block in section["blocks"] if block["kind"] == "figure")
+    assert "Libertinus Serif" in svg
+
+
+def test_pages_are_numbered_and_carry_the_subject(tmp_path):
+    pages = [page.extract_text() for page in PdfReader(pdf.write(view.page(samples.analysis()), tmp_path / "report.pdf")).pages]
+    assert f"1 / {len(pages)}" in pages[0]
+    assert "resnet50 · training · batch 4 · fp32" in pages[1]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_name_is_set_as_it_is(tmp_path, name):
+    sample = samples.analysis()
+    row = replace(sample.operators[0], name=name, module=name, shapes=name, time_s=0.05, headroom_s=0.04, flag=name)
+    finding = replace(sample.findings[0], title=name, evidence=name, suggestion=name)
+    module = replace(sample.modules[0], path=name, type=name)
+    analysis = replace(
+        sample,
+        operators=(row, *sample.operators[1:]),
+        findings=(finding,),
+        modules=(module,),
+        notes=(name,),
+        command=name,
+        verdict=name,
+    )
+    text = read(analysis, tmp_path)
+    assert text.count(name) >= 9
+
+
+def test_the_same_analysis_gives_the_same_file(tmp_path):
+    first, second = (pdf.write(view.page(samples.analysis()), tmp_path / name).read_bytes() for name in ("a.pdf", "b.pdf"))
+    assert first == second
+
+
+def test_an_analysis_without_a_trace_is_set(tmp_path):
+    bare = replace(
+        samples.analysis(), operators=(), modules=(), timeline=None, bound_breakdown=None, coverage=None, totals=None, findings=(),
+        memory=None,
+    )  # fmt: skip
+    text = read(bare, tmp_path)
+    assert "No operators: this run has no trace" in text
+    assert text.count("this run has no trace") > 2
+    assert "Peak memory was not measured." in text
+
+
+def test_an_environment_that_a_trace_does_not_tell_is_left_out(tmp_path):
+    foreign = replace(samples.analysis(), environment=Environment(rooflines="0.1.0", device="cuda:0", device_name=""))
+    text = read(foreign, tmp_path)
+    assert "None" not in text
+    assert "PyTorch" not in text
+    assert "cuda:0" in text
+
+
+def test_an_interrupted_run_without_ceilings_or_steps_is_set(tmp_path):
+    rows = tuple(
+        replace(row, lower_bound_s=None, efficiency=None, headroom_s=None, bound="unknown", flag=None)
+        for row in samples.analysis().operators
+    )
+    bare = replace(
+        samples.analysis(), operators=rows, ceilings=(), steps=None, status="interrupted", verdict="", command="", created=""
+    )
+    text = read(bare, tmp_path)
+    assert "This run was interrupted" in text
+    assert "No ceilings are known for this device" in text
+    assert "Step times are not available" in text
+    assert "The command that made this was not recorded." in text
+
+
+def test_further_roofs_are_counted_and_not_listed():
+    single = replace(samples.ceilings()[0], variant="1 thread", value=230e9)
+    page = view.page(replace(samples.analysis(), ceilings=(*samples.ceilings(), single)))
+    section = next(section for section in pdf.content(page)["sections"] if section["title"] == "Ceilings")
+    table = next(block for block in section["blocks"] if block["kind"] == "table")
+    assert [row["cells"][0]["text"] for row in table["rows"]] == [roof.name for roof in samples.ceilings()]
+    assert table["caption"] == "7 of 8 rows."
+    assert "accumulates in fp32" in next(row["cells"][1]["text"] for row in table["rows"] if row["cells"][0]["text"] == "GEMM bf16")

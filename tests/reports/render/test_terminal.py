@@ -1,0 +1,163 @@
+"""The terminal report: what it says, that it fits its width, and that names cannot change how it looks."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+from msgspec.structs import replace
+from rich.console import Console
+
+from rooflines.reports.render import terminal
+from rooflines.reports.views import run as view
+from rooflines.reports.words import sentences
+from rooflines.roofline.analysis import Analysis, Coverage, Unmodelled
+from tests import samples
+
+
+def shown(analysis: Analysis, width: int = 80, **console: object) -> str:
+    file = io.StringIO()
+    terminal.print_page(view.page(analysis), Console(file=file, width=width, **console))
+    return file.getvalue()
+
+
+def flat(text: str) -> str:
+    """Without line breaks, so that a sentence is found wherever it was wrapped."""
+    return " ".join(text.split())
+
+
+def named(name: str, module: str = "layer1") -> Analysis:
+    sample = samples.analysis()
+    return replace(sample, operators=(replace(sample.operators[0], name=name, module=module), *sample.operators[1:]))
+
+
+def test_the_parts_stand_in_the_order_of_the_page():
+    text = flat(shown(samples.analysis()))
+    parts = ("47.6 images/s (84.0 ms a step", "Time per step", "Recommendations", "Operators", "Measurement quality")
+    assert sorted(parts, key=text.index) == list(parts)
+
+
+def test_bound_classes_have_their_share_of_the_step():
+    text = shown(samples.analysis())
+    # Shares are of the span, or of the sum where that is longer: 4.0 ms idle of 74.2 ms.
+    assert "host 5 %" in text
+    assert "compute 66 %" in text
+    assert "unmodelled 1 %" in text
+
+
+def test_the_bar_is_as_long_as_the_span():
+    bar = shown(samples.analysis(), width=80).split("a traced step\n")[1].splitlines()[0]
+    assert len(bar) == 80
+    # 48.95 of 73.33 ms on 78 characters; what is too short for a character has one all the same.
+    assert bar.count("█") == pytest.approx(78 * 48.95 / 73.33, abs=2)
+
+
+def test_operators_stand_by_headroom_with_time_share_first():
+    lines = shown(samples.analysis()).splitlines()
+    first = next(index for index, line in enumerate(lines) if line.split()[:2] == ["41.2", "convolution_bwd"])
+    assert lines[first].split()[2:] == ["layer1.0.conv2", "18.1", "40", "compute", "4x64x56x56…"]
+    assert lines[first + 1].split()[1] == "max_pool2d"
+    assert "all 13" in lines[first + 10]
+
+
+def test_an_operator_above_its_bound_is_flagged_though_it_is_not_among_the_ten():
+    assert "! add_ in layer1.0 reaches 171 % of its bound: finished faster than DRAM allows" in flat(shown(samples.analysis()))
+
+
+def test_how_sure_it_is():
+    text = flat(shown(samples.analysis()))
+    assert "Operators without a work model take 1 % of the step: mylib::secret_op (600 µs, no formula)." in text
+    assert "median of 12 with the profiler off, 95 % interval 83.2 ms to 85.1 ms" in text
+    assert "Under the profiler steps ran 6 % slower than the timed ones" in text
+    assert "FMA fp32 fp32, vector units 460 GFLOP/s 0.4 measured 2026-11-20" in text
+    assert "no NVML on this machine: power not measured" in text
+
+
+def test_a_profiler_that_made_steps_faster_is_doubted():
+    sample = samples.analysis()
+    analysis = replace(sample, steps=replace(sample.steps, profiler_dilation=0.5))
+    assert "something held these back" in flat(shown(analysis))
+
+
+def test_coverage_is_never_rounded_up_to_everything():
+    item = Unmodelled(name="a", calls=1, time_s=1e-9, reason="no formula")
+    breakdown = {"compute": 0.1, "unmodelled": 1e-9}
+    coverage = Coverage(modelled_time_fraction=0.99999, unmodelled=(item,))
+    analysis = replace(samples.analysis(), coverage=coverage, bound_breakdown=breakdown)
+    assert sentences.coverage_sentence(analysis) == "Operators without a work model take <1 % of the step: a (1.00 ns, no formula)."
+
+
+@pytest.mark.parametrize("width", [60, 66, 80, 100, 120, 200])
+def test_no_line_is_wider_than_the_console(width):
+    analysis = named("_scaled_dot_product_flash_attention_for_cpu_backward", "model.encoder.layers.11.attention.self.output.dense")
+    assert max(len(line) for line in shown(analysis, width).splitlines()) <= width
+
+
+def test_a_wide_console_shows_more_columns():
+    assert "FLOP/B" not in shown(samples.analysis(), 80)
+    assert "FLOP/B" in shown(samples.analysis(), 120)
+
+
+def test_a_number_stays_on_the_line_of_its_unit():
+    for width in range(60, 120):
+        broken = [line for line in shown(samples.analysis(), width).splitlines() if re.match(r"\s*(%|ms|GFLOP/s)[.,)]* ?[a-z(]", line)]
+        assert not broken
+
+
+def test_a_pipe_gets_no_control_codes_and_a_terminal_does():
+    assert "\x1b" not in shown(samples.analysis())
+    assert "\x1b" in shown(samples.analysis(), force_terminal=True, color_system="standard")
+
+
+def test_a_console_without_unicode_gets_ascii():
+    file = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    terminal.print_page(view.page(named("算子")), Console(file=file, width=80))
+    file.flush()
+    text = file.buffer.getvalue().decode("ascii")
+    assert "# compute 66 %" in text
+
+
+@pytest.mark.parametrize("name", ["[red]x[/red]", "[/]", "<script>", "#let x", "=cmd()", "$x$", "[link=http://a]b[/link]"])
+def test_a_name_is_shown_as_it_is(name):
+    assert name in shown(named(name), 200)
+
+
+def test_a_name_cannot_send_control_codes():
+    assert "\x1b" not in shown(named("evil\x1b[31m\x07\rname"))
+
+
+def test_without_a_trace_it_says_so():
+    analysis = replace(
+        samples.analysis(), operators=(), modules=(), timeline=None, bound_breakdown=None, coverage=None, totals=None, findings=()
+    )
+    text = flat(shown(analysis))
+    assert "No operators: this run has no trace" in text
+    assert "84.0 ms a step" in text
+    assert "No advice" in text
+
+
+def test_without_ceilings_it_says_so_and_orders_by_time():
+    rows = tuple(
+        replace(row, lower_bound_s=None, efficiency=None, headroom_s=None, attainable_flop_per_s=None, bound="unknown", flag=None)
+        for row in samples.analysis().operators
+    )
+    text = flat(shown(replace(samples.analysis(), operators=rows, ceilings=(), findings=())))
+    assert "No ceilings are known for this device" in text
+    assert "longest first" in text
+    assert text.index("41.2 convolution_b") < text.index("conv2d layer1") < text.index("max_pool2d")
+    assert "No advice: without operators and ceilings" in text
+
+
+def test_an_interrupted_run_says_so():
+    text = flat(shown(replace(samples.analysis(), status="interrupted", steps=None, verdict="")))
+    assert "No verdict: this run has no step times." in text
+    assert "This run was interrupted" in text
+    assert "Step times are not available" in text
+
+
+def test_a_whole_trace_is_not_called_a_step():
+    analysis = replace(samples.analysis(), basis=replace(samples.analysis().basis, per="trace"))
+    text = flat(shown(analysis))
+    assert "Time in the trace" in text
+    assert "up to 21.0 ms in the trace" in text

@@ -1,0 +1,93 @@
+"""The oracle's answers for torch's own samples, recorded for each version of torch: ``make test`` compares, ``make test-all`` measures.
+
+``python -m tests.roofline.formulas.answers`` measures with the installed torch and writes its file.
+"""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import msgspec
+import torch
+
+from rooflines.profiler.trace.stored_call import StoredCall
+from rooflines.roofline.formulas import count
+from tests.roofline.formulas import samples
+from tests.roofline.formulas.oracle import Bytes, Call, Sample, Verdict, judge
+
+INDUCTOR = "inductor"  # takes seconds to import
+FOLDER = Path(__file__).parents[2] / "data" / "oracle"
+
+
+class Answer(msgspec.Struct, array_like=True):
+    """What the oracle found for one call; ``outputs`` is absent where it did not run the operator or had no answer."""
+
+    overload: str
+    kinds: int
+    call: StoredCall
+    source: str
+    bytes: tuple[int, int, int, int] | None
+    reason: str = ""
+    has_outputs: bool = True
+
+
+class Answers(msgspec.Struct):
+    """All answers of one version of torch. ``kinds`` are the types in the operators' schemas, each list once."""
+
+    torch: str
+    kinds: list[tuple[str, ...]]
+    answers: list[Answer]
+
+
+def path_of(version: str = str(torch.__version__)) -> Path:
+    """The file of a version of torch: ``2.14`` for 2.14.1+cpu."""
+    return FOLDER / f"torch-{'.'.join(version.split('.')[:2])}.json.gz"
+
+
+def recorded() -> list[Verdict]:
+    """The recorded answers beside what the formulas say now. FileNotFoundError where this version of torch has none."""
+    stored = msgspec.json.decode(gzip.decompress(path_of().read_bytes()), type=Answers)
+    found = []
+    for one in stored.answers:
+        outputs = one.call.results if one.has_outputs else None
+        call = Call(one.overload, stored.kinds[one.kinds], one.call.signature, one.source)
+        oracle = None if one.bytes is None else Bytes(*one.bytes)
+        found.append(Verdict(call, count(call.signature, outputs=outputs), oracle, one.reason, outputs))
+    return found
+
+
+def measured() -> list[Verdict]:
+    """The answers for the samples of torch and of torch.compile's operators: minutes."""
+    found: list[Sample] = []
+    for collection in (samples.own(INDUCTOR), samples.torchs()):
+        for some in collection.samples.values():
+            found += some
+    return list(map(judge, found))
+
+
+def write(verdicts: list[Verdict]) -> Path:
+    """Keep these answers for the installed torch."""
+    kinds: dict[tuple[str, ...], int] = {}
+    answers = [
+        Answer(
+            overload=one.call.overload,
+            kinds=kinds.setdefault(one.call.kinds, len(kinds)),
+            call=StoredCall.of(one.call.signature, one.outputs or ()),
+            source=one.call.source,
+            bytes=None if one.oracle is None else (one.oracle.read, one.oracle.written, one.oracle.most_read, one.oracle.most_written),
+            reason=one.reason,
+            has_outputs=one.outputs is not None,
+        )
+        for one in verdicts
+    ]
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    path = path_of()
+    plain = msgspec.json.encode(Answers(torch=str(torch.__version__), kinds=list(kinds), answers=answers))
+    path.write_bytes(gzip.compress(plain, mtime=0))
+    return path
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    print(write(measured()))
