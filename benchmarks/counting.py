@@ -188,7 +188,7 @@ def _rooflines(case: Case, function: Any, inputs: Any, step: Callable[[], None])
     counted = rooflines.count(first, *inputs, backward=case.backward)
     case.found["rooflines"] = counted.flops if case.elements else counted.matrix_flops
     if case.operator:
-        rows = counted.operators
+        rows = counted.to_dataframe()
         case.found_bytes["rooflines"] = int(rows[rows["name"] == case.operator]["bytes"].sum())
 
 

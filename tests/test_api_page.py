@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import html
 import re
 import shutil
 from pathlib import Path
 
+import pytest
+import torch
+
 import rooflines
+from rooflines import serial
 from rooflines.device_specs.records import Ceilings
+from rooflines.errors import UsageError
+from rooflines.profiler.records import RunFile
+from rooflines.profiler.samplers.fields import DeviceSample
 from tests.samples import ceilings
 
 TRACES = Path(__file__).parent / "data" / "traces"
@@ -43,3 +51,41 @@ def test_the_examples_run_and_give_what_they_state(tmp_path, monkeypatch, capsys
         for expression, value in STATED.findall(example):
             assert repr(eval(expression, scope)) == value, expression
     assert "steps must be at least 1, got 0" in capsys.readouterr().out
+
+
+def test_records_show_themselves(tmp_path):
+    analysis = rooflines.analyze(TRACES / "cpu_only.json.gz")
+    comparison = rooflines.compare(analysis, analysis)
+    counted = rooflines.count(torch.nn.Linear(3, 5), torch.rand(2, 3))
+    run = rooflines.Run(directory=tmp_path, facts=RunFile(workload=analysis.workload, environment=analysis.environment))
+    for record in (analysis, comparison, counted, run):
+        lines = str(record).splitlines()
+        assert 2 <= len(lines) <= 6
+        assert all(html.escape(line) in record._repr_html_() for line in lines)
+        assert type(record).from_dict(record.to_dict()) == record
+    assert analysis.verdict in str(analysis)
+    assert all(finding.title in str(analysis) for finding in analysis.findings[:3])
+    assert "<table>" in analysis._repr_html_()
+    serial.write_json(tmp_path / "analysis.json", analysis)
+    assert run._repr_html_() == analysis._repr_html_(), "a run shows the analysis in its directory"
+
+
+def test_rows_as_a_dataframe(tmp_path):
+    analysis = rooflines.analyze(TRACES / "cpu_only.json.gz")
+    frame = analysis.to_dataframe()
+    assert list(frame["name"]) == [row.name for row in analysis.operators]
+    assert list(frame["time_s"]) == [row.time_s for row in analysis.operators]
+    assert len(analysis.to_dataframe("modules")) == len(analysis.modules)
+    assert len(analysis.to_dataframe("steps")) == len(analysis.steps.durations_s if analysis.steps else ())
+    with pytest.raises(UsageError, match="unknown rows 'kernels'"):
+        analysis.to_dataframe("kernels")
+    comparison = rooflines.compare(analysis, analysis)
+    assert list(comparison.to_dataframe()["before_time_s"]) == [row.before.time_s for row in comparison.rows]
+    counted = rooflines.count(torch.nn.Linear(3, 5), torch.rand(2, 3))
+    assert counted.to_dataframe()["flops"].sum() == counted.flops
+    assert list(counted.to_dataframe("modules")["path"]) == [row.path for row in counted.modules]
+    samples = (DeviceSample(time_ns=1, source="psutil", cpu_utilization=0.5),)
+    run = rooflines.Run(
+        directory=tmp_path, facts=RunFile(workload=analysis.workload, environment=analysis.environment), samples=samples
+    )
+    assert list(run.to_dataframe()["cpu_utilization"]) == [0.5]

@@ -7,13 +7,18 @@ left out of the file.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from rooflines.device_specs.records import Ceilings
 from rooflines.profiler.samplers.fields import Counter, DeviceSample, Field
 from rooflines.profiler.trace.stored_call import StoredCall
+from rooflines.serial import from_plain, to_plain
+from rooflines.shown import Shown
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 RUN_SCHEMA = "rooflines.run/1"
 Mode = Literal["inference", "training"]
@@ -216,7 +221,7 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
+class Run(Shown, frozen=True, kw_only=True):
     """A run directory in memory: where it is, its facts, and the device samples taken beside it."""
 
     directory: Path
@@ -232,3 +237,19 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     def compiled_path(self) -> Path | None:
         """What was compiled while the run was recorded, or None when nothing was."""
         return self.directory / Path(self.facts.compiled_code).name if self.facts.compiled_code else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the directory and the facts in ``run.json`` as plain Python containers."""
+        return {"directory": str(self.directory), **to_plain(self.facts)}
+
+    @classmethod
+    def from_dict(cls, plain: dict[str, Any]) -> Run:
+        """Return the run that ``to_dict`` gave, without its samples."""
+        facts = {name: value for name, value in plain.items() if name != "directory"}
+        return cls(directory=Path(plain["directory"]), facts=from_plain(facts, RunFile))
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """Return the device samples, a row each, a column for each field."""
+        import pandas as pd
+
+        return pd.DataFrame([sample.columns() for sample in self.samples])

@@ -7,14 +7,18 @@ it is ``trace``; ``basis.steps`` is the number of steps in the trace.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from importlib import import_module
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from rooflines.device_specs.records import Ceiling
 from rooflines.profiler.records import Environment, MemoryAtPeak, Workload
 from rooflines.profiler.samplers.fields import Field
-from rooflines.serial import from_plain, to_plain
+from rooflines.shown import Shown
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 ANALYSIS_SCHEMA = "rooflines.analysis/1"
 # ``transfer`` is a copy between host and device, judged by the link; ``far`` is work that stays below a third of every roof.
@@ -485,7 +489,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, rename={"suggestion": "
     suggestion: str
 
 
-class Analysis(msgspec.Struct, frozen=True, kw_only=True):
+class Analysis(Shown, frozen=True, kw_only=True):
     """The whole analysis of a run or a trace. ``verdict`` is the one sentence that every report opens with.
 
     ``limited_by`` names what bounds the step as a whole where that is not the device: the ``input``, or the ``host``.
@@ -534,12 +538,7 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        """The analysis as plain Python containers, exactly what ``analysis.json`` holds; what was not measured is absent."""
-        plain: dict[str, Any] = to_plain(self)
-        return plain
-
-    @classmethod
-    def from_dict(cls, plain: dict[str, Any]) -> Analysis:
-        """The inverse of ``to_dict``; raises msgspec.ValidationError naming the field that does not fit."""
-        return from_plain(plain, cls)
+    def to_dataframe(self, rows: Literal["operators", "modules", "steps"] = "operators") -> pd.DataFrame:
+        """Return the operators, modules or timed steps as a DataFrame: a row each, a column for each field."""
+        frame: pd.DataFrame = import_module("rooflines.reports.views.frames").frame(self, rows)
+        return frame

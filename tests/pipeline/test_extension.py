@@ -87,7 +87,7 @@ def test_declared_work_is_counted_and_what_it_calls_is_part_of_it():
     counted = rooflines.count(step, torch.ones(1000))
     # Beside what is declared, one multiplication an element; both operands read and the result written.
     assert (counted.flops, counted.bytes) == (5 + 1000, 7 + 3 * 4000)
-    assert sorted(counted.operators["name"]) == ["aten::mul", "mine"]
+    assert sorted(counted.to_dataframe()["name"]) == ["aten::mul", "mine"]
 
 
 # --- formulas of files and packages ------------------------------------------------------------------------------------------------

@@ -5,9 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
-from typing import Literal
-
-import msgspec
+from typing import TYPE_CHECKING, Any, Literal
 
 from rooflines.reports.document import ABSENT, Block, Cell, Column, Facts, Page, Paragraph, Row, Section, Table
 from rooflines.reports.words.sentences import subject
@@ -16,6 +14,9 @@ from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.comparison.compare import count_of_calls, signed_seconds
 from rooflines.roofline.comparison.records import Change, Comparison, Figures, Subject
 from rooflines.units import percent, significant
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 By = Literal["operator", "module"]
 # In the order of the page.
@@ -184,20 +185,38 @@ def _sum(comparison: Comparison) -> Table:
     )
 
 
+def frame(comparison: Comparison, rows: str) -> pd.DataFrame:
+    """The changes of ``operators`` or ``modules``: what was compared, the change, and the figures of both sides."""
+    import pandas as pd
+
+    changes = comparison.modules if rows == "modules" else comparison.rows
+    return pd.DataFrame([_cells(comparison, row) for row in changes], columns=_columns())
+
+
 def comparison_csv(comparisons: Sequence[Comparison], by: By) -> str:
-    """The rows of all comparisons as CSV text: what they were compared with, the change, and the figures of both sides.
+    """The rows of ``frame`` of all comparisons as CSV text.
 
     A cell of text that a spreadsheet would run as a formula gets a leading apostrophe.
     """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
-    facts = [info.name for info in msgspec.structs.fields(Change) if info.name not in ("before", "after")]
-    figures = [info.name for info in msgspec.structs.fields(Figures)]
-    writer.writerow(["a", "b", *facts, *(f"{side}_{name}" for side in ("before", "after") for name in figures)])
+    writer.writerow(_columns())
     for comparison in comparisons:
         for row in comparison.modules if by == "module" else comparison.rows:
-            cells = [comparison.a.source, comparison.b.source, *(getattr(row, name) for name in facts)]
-            for side in (row.before, row.after):
-                cells += [None if side is None else getattr(side, name) for name in figures]
+            cells = _cells(comparison, row)
             writer.writerow([inert(cell) if isinstance(cell, str) else "" if cell is None else cell for cell in cells])
     return out.getvalue()
+
+
+_FACTS = tuple(name for name in Change.__struct_fields__ if name not in ("before", "after"))
+
+
+def _columns() -> list[str]:
+    return ["a", "b", *_FACTS, *(f"{side}_{name}" for side in ("before", "after") for name in Figures.__struct_fields__)]
+
+
+def _cells(comparison: Comparison, row: Change) -> list[Any]:
+    cells = [comparison.a.source, comparison.b.source, *(getattr(row, name) for name in _FACTS)]
+    for side in (row.before, row.after):
+        cells += [None if side is None else getattr(side, name) for name in Figures.__struct_fields__]
+    return cells

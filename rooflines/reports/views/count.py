@@ -41,7 +41,7 @@ def page(
         kind="count",
         name=workload.name,
         title=_title(workload),
-        verdict=_totals(count),
+        verdict=totals(count),
         sections=tuple(sections),
     )
 
@@ -80,7 +80,7 @@ def work_table(count: Count, by: By, rows: int) -> Table:
 
 
 def _more(count: Count, by: By, rows: int) -> list[Paragraph]:
-    all_rows = len(count.module_rows) if by == "module" else sum(1 for _ in _by_operator(count))
+    all_rows = len(count.modules) if by == "module" else sum(1 for _ in _by_operator(count))
     text = f"and {all_rows - rows} more (--rows {all_rows} shows all)"
     return [Paragraph(text, "note", "brief")] if all_rows > rows else []
 
@@ -171,7 +171,7 @@ def _title(workload: Workload) -> str:
     return f"{workload.name}: one step of {', '.join(facts)}"
 
 
-def _totals(count: Count) -> str:
+def totals(count: Count) -> str:
     return (
         f"{si(count.flops, 'FLOP')}, of which {si(count.matrix_flops, 'FLOP')} in matrix products"
         f" ({si(count.matrix_flops // 2, 'MAC')}); {si(count.bytes, 'B')} of compulsory traffic"
@@ -185,7 +185,7 @@ _Line = tuple[str, int, int, int, int, int]
 def _by_operator(count: Count) -> Iterator[_Line]:
     """Name, calls, FLOPs, matrix FLOPs and bytes of each operator, all shapes together, the most FLOPs first."""
     sums: dict[str, list[int]] = {}
-    for row in count.operator_rows:
+    for row in count.operators:
         if row.kind == "counted":
             figures = (row.calls, row.flops or 0, row.matrix_flops or 0, row.bytes or 0)
             sums[row.name] = [a + b for a, b in zip(sums.get(row.name, (0, 0, 0, 0)), figures, strict=True)]
@@ -195,7 +195,7 @@ def _by_operator(count: Count) -> Iterator[_Line]:
 
 def _by_module(count: Count) -> Iterator[_Line]:
     """The modules in the order of their first call, each with what runs below it and its depth."""
-    for row in count.module_rows:
+    for row in count.modules:
         last = row.path.rpartition(".")[2] if row.path else ""
         yield f"{last} ({row.type})" if last else row.type, row.depth, row.calls, row.flops, row.matrix_flops, row.bytes
 
@@ -206,7 +206,7 @@ def _amount(value: int) -> str:
 
 def _doubts(count: Count) -> Iterator[Paragraph]:
     """What the totals leave out, and what the count rests on."""
-    unknown = [row for row in count.operator_rows if row.kind == "unknown"]
+    unknown = [row for row in count.operators if row.kind == "unknown"]
     if unknown:
         yield Paragraph(f"{percent(count.coverage, 1)} of the operator calls have a formula; not in the totals:", show="always")
         names: dict[tuple[str, str], int] = {}
@@ -225,7 +225,7 @@ def _doubts(count: Count) -> Iterator[Paragraph]:
 
 def count_csv(count: Count, by: By) -> str:
     """The rows as CSV text, with the fields of ``OperatorCount`` or ``ModuleCount`` as its header."""
-    rows: Iterable[OperatorCount | ModuleCount] = count.operator_rows if by == "operator" else count.module_rows
+    rows: Iterable[OperatorCount | ModuleCount] = count.operators if by == "operator" else count.modules
     kind = OperatorCount if by == "operator" else ModuleCount
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rooflines.errors import UsageError
 from rooflines.reports.words.summary import step_time
 from rooflines.reports.words.text import inert
 from rooflines.roofline.analysis import Analysis, ModuleRow, OperatorRow
@@ -19,6 +20,14 @@ _WORDS = {
     "name", "module", "phase", "shapes", "precision", "category", "bound", "memory_level", "engine", "flag", "inferred", "path", "type",
     "nearest_roof", "kernels",
 }  # fmt: skip
+
+
+def frame(analysis: Analysis, rows: str) -> pd.DataFrame:
+    """The ``operators``, ``modules`` or ``steps`` of ``analysis``. Raises UsageError for any other ``rows``."""
+    frames = {"operators": operators_frame, "modules": modules_frame, "steps": steps_frame}
+    if rows not in frames:
+        raise UsageError(f"unknown rows {rows!r}.", hint=f"Choose from {', '.join(frames)}.")
+    return frames[rows](analysis)
 
 
 def operators_frame(analysis: Analysis) -> pd.DataFrame:

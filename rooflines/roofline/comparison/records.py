@@ -7,12 +7,16 @@ None is not known and is left out of the JSON.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from importlib import import_module
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from rooflines.profiler.records import Environment, Workload
-from rooflines.serial import from_plain, to_plain
+from rooflines.shown import Shown
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 COMPARISON_SCHEMA = "rooflines.comparison/1"
 Kind = Literal["operator", "unmodelled", "idle", "overlap", "module"]
@@ -92,7 +96,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     after: Figures | None = None
 
 
-class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+class Comparison(Shown, frozen=True, kw_only=True):
     """A comparison of B with the baseline A. ``verdict`` is the sentence that every report opens with.
 
     The differences of ``rows`` sum to ``span_difference_s``: operators, what has no count, idle time, overlap. ``modules`` are each
@@ -122,12 +126,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         """Whether B takes longer than A by more than ``fraction`` and, where the noise is known, by more than the noise."""
         return self.pace is not None and self.pace.ratio > 1 + fraction and self.pace.exceeds_noise is not False
 
-    def to_dict(self) -> dict[str, Any]:
-        """The comparison as plain Python containers, exactly what ``--format json`` prints; what is not known is absent."""
-        plain: dict[str, Any] = to_plain(self)
-        return plain
-
-    @classmethod
-    def from_dict(cls, plain: dict[str, Any]) -> Comparison:
-        """The inverse of ``to_dict``; raises msgspec.ValidationError naming the field that does not fit."""
-        return from_plain(plain, cls)
+    def to_dataframe(self, rows: Literal["operators", "modules"] = "operators") -> pd.DataFrame:
+        """Return the changes of operators (with idle time and the rest) or of modules: ``before_`` and ``after_`` figures of each."""
+        frame: pd.DataFrame = import_module("rooflines.reports.views.comparison").frame(self, rows)
+        return frame

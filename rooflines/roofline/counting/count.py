@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import reduce
 from operator import add
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,7 +18,7 @@ from rooflines.profiler.workloads.networks import tensors_in
 from rooflines.roofline.formulas import Work
 from rooflines.roofline.formulas import count as count_call
 from rooflines.roofline.module_rows import with_ancestors
-from rooflines.serial import to_plain
+from rooflines.shown import Shown
 from rooflines.units import binary_bytes
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class ModuleCount(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
 
 
-class Count(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+class Count(Shown, frozen=True, kw_only=True):
     """The totals of one step and what they are made of.
 
     A FLOP is one addition or multiplication; ``bytes`` is compulsory traffic (docs/counting.md). ``coverage`` is the fraction of the
@@ -88,28 +88,24 @@ class Count(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     tensors: Literal["fake", "real"]
     note: str = ""
     memory: StepMemory | None = None
-    operator_rows: tuple[OperatorCount, ...] = msgspec.field(default=(), name="operators")
-    module_rows: tuple[ModuleCount, ...] = msgspec.field(default=(), name="modules")
+    operators: tuple[OperatorCount, ...] = ()
+    modules: tuple[ModuleCount, ...] = ()
 
     @property
     def other_flops(self) -> int:
         """FLOPs outside of matrix products, convolutions and attention."""
         return self.flops - self.matrix_flops
 
-    @cached_property
-    def operators(self) -> pd.DataFrame:
-        """A row for each distinct call of an operator in a module and phase, the most FLOPs first; the fields of ``OperatorCount``."""
-        return _frame(self.operator_rows, OperatorCount)
+    def to_dataframe(self, rows: Literal["operators", "modules"] = "operators") -> pd.DataFrame:
+        """Return the operator calls (most FLOPs first) or the modules (in the order of their first call), a column for each field."""
+        import pandas as pd
 
-    @cached_property
-    def modules(self) -> pd.DataFrame:
-        """A row for each module, in the order of their first call; the fields of ``ModuleCount``."""
-        return _frame(self.module_rows, ModuleCount)
+        found, kind = (self.operators, OperatorCount) if rows == "operators" else (self.modules, ModuleCount)
+        return pd.DataFrame([msgspec.structs.astuple(row) for row in found], columns=list(kind.__struct_fields__))
 
     def to_dict(self) -> dict[str, Any]:
-        """The count as plain Python containers, what ``rooflines count --format json`` prints."""
-        plain: dict[str, Any] = {"schema": COUNT_SCHEMA, **to_plain(self)}
-        return plain
+        """Return the count as plain Python containers, as ``rooflines count --format json`` prints it."""
+        return {"schema": COUNT_SCHEMA, **super().to_dict()}
 
 
 def count(fn: Callable[..., Any], *inputs: Any, backward: bool = False, memory: bool = False, **keywords: Any) -> Count:
@@ -331,8 +327,8 @@ def summarize(recording: StepCalls) -> Count:
         tensors="fake" if recording.fake else "real",
         note=recording.reason,
         memory=recording.memory,
-        operator_rows=tuple(sorted(rows, key=lambda row: (-(row.flops or 0), -(row.bytes or 0), row.name, row.module))),
-        module_rows=_modules(recording, inclusive),
+        operators=tuple(sorted(rows, key=lambda row: (-(row.flops or 0), -(row.bytes or 0), row.name, row.module))),
+        modules=_modules(recording, inclusive),
     )
 
 
@@ -363,10 +359,3 @@ def _modules(recording: StepCalls, inclusive: dict[str, list[int]]) -> tuple[Mod
             path, ModuleCount(path=path, type=module.type, calls=calls, depth=depth, flops=flops, matrix_flops=matrix, bytes=size)
         )
     return tuple(rows.values())
-
-
-def _frame(rows: tuple[Any, ...], kind: type[msgspec.Struct]) -> pd.DataFrame:
-    import pandas as pd
-
-    names = [info.name for info in msgspec.structs.fields(kind)]
-    return pd.DataFrame({name: [getattr(row, name) for row in rows] for name in names}, columns=names)

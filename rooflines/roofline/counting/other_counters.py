@@ -254,7 +254,7 @@ def _fvcore(recording: StepCalls, name: str, options: Options) -> OtherCount:
 def _fvcore_differences(recording: StepCalls, theirs: dict[str, int], missed: list[str]) -> tuple[Difference, ...]:
     ours: Counter[str] = Counter()
     others: Counter[str] = Counter()
-    for row in summarize(recording).operator_rows:
+    for row in summarize(recording).operators:
         ours[row.name.removeprefix("aten::")] += row.matrix_flops or 0
         others[row.name.removeprefix("aten::")] += (row.flops or 0) - (row.matrix_flops or 0)
     grouped: dict[str, list[tuple[str, int, int]]] = {}
@@ -340,7 +340,7 @@ def _explained_with_elements(counter: str, recording: StepCalls, theirs: dict[st
     """Like ``_explained``, for a counter that knows additions and multiplications of elements as well as products."""
     both: dict[str, Work] = {}
     forward: Counter[str] = Counter()
-    for row in summarize(recording).operator_rows:
+    for row in summarize(recording).operators:
         matrix, flops = row.matrix_flops or 0, row.flops or 0
         both[row.name] = both.get(row.name, Work()) + Work(matrix, flops - matrix)
         forward[row.name] += flops if row.phase == "forward" else 0

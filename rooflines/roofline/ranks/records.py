@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
 from rooflines.roofline.ranks.collective_matching import By
-from rooflines.serial import from_plain, to_plain
+from rooflines.shown import Shown
 
 RANKS_SCHEMA = "rooflines.ranks/1"
 
@@ -96,7 +96,7 @@ class Straggler(msgspec.Struct, frozen=True, kw_only=True):
     share: float
 
 
-class RankAnalysis(msgspec.Struct, frozen=True, kw_only=True):
+class RankAnalysis(Shown, frozen=True, kw_only=True):
     """Several ranks of one job, each and together, as ``ranks.json`` shows it. A field that is None was not measured and is left out.
 
     ``spread`` has a key for each quantity compared, named as in ``RankRow``. ``world_size`` is the number of ranks that the job had.
@@ -107,18 +107,8 @@ class RankAnalysis(msgspec.Struct, frozen=True, kw_only=True):
     world_size: int | None = None
     device_name: str = ""
     ranks: tuple[RankRow, ...] = ()
-    spread: dict[str, Spread] = {}
+    spread: dict[str, Spread] = msgspec.field(default_factory=dict)
     straggler: Straggler | None = None
     collectives: tuple[MatchedRow, ...] = ()
     unmatched: tuple[UnmatchedRow, ...] = ()
     notes: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain values, the way ``ranks.json`` holds it."""
-        plain: dict[str, Any] = to_plain(self)
-        return plain
-
-    @classmethod
-    def from_dict(cls, plain: dict[str, Any]) -> RankAnalysis:
-        """The record in ``plain``; raises msgspec.ValidationError naming the field that does not fit."""
-        return from_plain(plain, cls)

@@ -70,7 +70,7 @@ def test_work_is_what_rooflines_counts_for_torchs_step(count):
         optimizer.step()
 
     step()  # makes the momentum
-    rows = rooflines.count(step).operators
+    rows = rooflines.count(step).to_dataframe()
     computing = rows[(rows.flops > 0) & (rows.phase != "optimizer")]
     columns = ["phase", "calls", "precision", "flops", "matrix_flops", "bytes_read", "bytes_written"]
     work = cnn.work(count)

@@ -197,7 +197,7 @@ def test_every_call_of_a_recurrent_layer_has_a_formula(kind, both):
 
 
 def check_all_counted(counted, tensors=None):
-    unknown = sorted({(row.name, row.shapes, row.reason) for row in counted.operator_rows if row.kind != "counted"})
+    unknown = sorted({(row.name, row.shapes, row.reason) for row in counted.operators if row.kind != "counted"})
     assert not unknown
     assert counted.coverage == 1
     assert counted.flops > 0

@@ -127,7 +127,8 @@ def test_quantized(name):
     network = get_model(name, quantize=True, **small).eval()
     counted = rooflines.count(network, *image_of(name, entry))
     assert counted.matrix_flops / 2e9 == rounded(entry)
-    matrix = counted.operators[counted.operators.matrix_flops > 0]
+    operators = counted.to_dataframe()
+    matrix = operators[operators.matrix_flops > 0]
     assert set(matrix.precision) == {"int8"}
 
 

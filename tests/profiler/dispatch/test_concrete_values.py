@@ -83,7 +83,7 @@ def test_integers_that_were_given_are_known_and_floats_are_not():
     tokens, mask = torch.tensor([[4, 7, 0]]), torch.tensor([[1, 1, 0]])
     counted = rooflines.count(lambda tokens, mask: torch.rand(int(tokens.max()), 2)[: int(mask.sum())] * 2, tokens, mask)
     assert counted.tensors == "fake"
-    assert counted.operators.set_index("name").loc["aten::mul", "flops"] == 2 * 2
+    assert counted.to_dataframe().set_index("name").loc["aten::mul", "flops"] == 2 * 2
     assert rooflines.count(lambda x: torch.ones(int(x.sum())) * 2, torch.tensor([1.0, 2.0])).tensors == "real"
 
 

@@ -315,7 +315,7 @@ def test_count_tells_the_memory_only_where_asked():
     found = rooflines.count(model, x, backward=True, memory=True)
     assert found.memory.at_peak.gradients == WEIGHT
     assert found.to_dict()["memory"]["at_peak"]["parameters"] == WEIGHT
-    assert found.operator_rows == rooflines.count(model, x, backward=True).operator_rows
+    assert found.operators == rooflines.count(model, x, backward=True).operators
 
 
 def test_a_call_that_needs_data_has_its_memory_too():

@@ -60,7 +60,7 @@ def test_keywords_mappings_and_a_module_called_twice():
 
 def test_operators_modules_and_totals_are_the_same_work():
     counted = rooflines.count(Branches(), BATCH, twice=True, backward=True)
-    operators, modules = counted.operators, counted.modules
+    operators, modules = counted.to_dataframe(), counted.to_dataframe("modules")
     for field in ("flops", "matrix_flops", "bytes", "bytes_read", "bytes_written"):
         assert operators[field].sum() == getattr(counted, field)
     assert counted.bytes == counted.bytes_read + counted.bytes_written
@@ -84,7 +84,7 @@ def test_counting_twice_gives_the_same():
 
 def test_to_dict_is_json_without_what_is_not_known():
     counted = rooflines.count(lambda x: torch.ops.aten.view(x, [4]), torch.rand(2, 2))
-    assert (counted.flops, counted.bytes, counted.coverage, counted.operator_rows) == (0, 0, 1.0, ())
+    assert (counted.flops, counted.bytes, counted.coverage, counted.operators) == (0, 0, 1.0, ())
     plain = rooflines.count(Branches(), BATCH).to_dict()
     assert json.loads(json.dumps(plain)) == plain
     assert plain["schema"] == "rooflines.count/1"
@@ -142,7 +142,7 @@ def test_a_gradient_of_a_gradient():
 
     counted = rooflines.count(penalty, torch.rand(4, requires_grad=True), backward=True)
     assert counted.coverage == 1.0
-    assert set(counted.operators["phase"]) == {"forward", "backward"}
+    assert set(counted.to_dataframe()["phase"]) == {"forward", "backward"}
 
 
 def test_a_networks_size_does_not_matter():
@@ -158,7 +158,7 @@ def test_shapes_that_depend_on_data_run_on_real_tensors_and_say_so():
     counted = rooflines.count(lambda x: x[x > 0.5] * 2, torch.tensor([0.1, 0.7, 0.9]))
     assert counted.tensors == "real"
     assert "nonzero" in counted.note
-    assert counted.operators.set_index("name").loc["aten::mul", "flops"] == 2
+    assert counted.to_dataframe().set_index("name").loc["aten::mul", "flops"] == 2
     assert rooflines.count(torch.sin, torch.rand(2)).note == ""
 
 
@@ -185,7 +185,7 @@ def test_rows_of_different_lengths_are_unknown_and_crash_nothing():
     with torch.inference_mode():
         counted = rooflines.count(layer, torch.rand(2, 3, 8), src_key_padding_mask=padding)
     assert counted.tensors == "real"
-    assert "aten::_transformer_encoder_layer_fwd" in {row.name for row in counted.operator_rows if row.kind == "unknown"}
+    assert "aten::_transformer_encoder_layer_fwd" in {row.name for row in counted.operators if row.kind == "unknown"}
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
@@ -194,7 +194,7 @@ def test_nested_inputs_are_unknown_and_crash_nothing(layout):
     rows = torch.nested.nested_tensor([torch.rand(2, 8), torch.rand(3, 8)], layout=layout)
     counted = rooflines.count(nn.Linear(8, 4), rows)
     assert (counted.coverage, counted.matrix_flops) == (0, 0)
-    assert [row.name for row in counted.operator_rows] == ["aten::linear"]
+    assert [row.name for row in counted.operators] == ["aten::linear"]
 
 
 def test_lazy_modules_are_counted_and_stay_lazy():
@@ -223,7 +223,7 @@ def test_an_unknown_operator_is_listed_and_in_no_total():
         counted = rooflines.count(lambda x: torch.ops.rooflines_test.secret(x) * 2, torch.rand(3))
     assert counted.coverage == 0.5
     assert counted.flops == 3
-    row = counted.operators.set_index("name").loc["rooflines_test::secret"]
+    row = counted.to_dataframe().set_index("name").loc["rooflines_test::secret"]
     assert (row["kind"], row["reason"]) == ("unknown", "no formula")
 
 
@@ -280,7 +280,7 @@ def test_a_tensor_given_twice_stays_one(real):
 
     counted = rooflines.count(step, x, x, value=x)
     assert counted.tensors == ("real" if real else "fake")
-    assert counted.operators.set_index("name").loc["aten::addmm", "calls"].tolist() == [1, 1]  # in and out
+    assert counted.to_dataframe().set_index("name").loc["aten::addmm", "calls"].tolist() == [1, 1]  # in and out
 
 
 def test_backward_needs_a_gradient():

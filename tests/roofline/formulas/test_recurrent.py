@@ -355,7 +355,7 @@ def test_a_quantized_lstm_in_a_trace_and_in_a_recording(dtype, itemsize, precisi
     assert recorded.matrix_flops == found.matrix_flops == truth
     assert found.precision == precision
     weights = sum(weight.numel() for name, weight in network.named_parameters() if "weight" in name)
-    (row,) = [row for row in recorded.operator_rows if row.name == "aten::quantized_lstm"]
+    (row,) = [row for row in recorded.operators if row.name == "aten::quantized_lstm"]
     biases, states = 4 * (2 * 4 * 64), 4 * (2 * 4 * 3 * 16)  # two vectors of 4 gates, four times; two states
     assert row.bytes_read == 4 * 15 * 8 + states + itemsize * weights + biases
     units = 15 * 16 * 4 * (LSTM_CELL + 8)

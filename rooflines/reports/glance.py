@@ -1,0 +1,103 @@
+"""Records of the public API at a glance: the few lines that ``print`` shows, and the cell of a notebook.
+
+``rooflines.shown`` imports this by name.
+"""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from rooflines.profiler.records import Run
+from rooflines.reports.words.sentences import headline, saving, subject
+from rooflines.roofline.analysis import Analysis
+from rooflines.roofline.comparison.records import Comparison
+from rooflines.roofline.counting.count import Count
+from rooflines.units import percent, seconds
+
+if TYPE_CHECKING:
+    from rooflines.roofline.ranks.records import RankAnalysis
+
+_FINDINGS = 3
+_ROWS = 10
+
+
+def text(record: Analysis | Comparison | Count | Run | RankAnalysis) -> str:
+    """The title, the verdict, and of an analysis the time of a step and the first findings, a line each."""
+    return "\n".join(_lines(record))
+
+
+def html(record: Analysis | Comparison | Count | Run | RankAnalysis) -> str:
+    """The lines of ``text``; of an analysis also the time by bound and the roofline, of other records the first rows."""
+    if isinstance(record, Run) and (analysis := _stored(record)) is not None:
+        record = analysis
+    title, *lines = _lines(record)
+    parts = [f"<p><b>{escape(title)}</b></p>", *(f"<p>{escape(line)}</p>" for line in lines)]
+    if isinstance(record, Analysis):
+        parts += [_breakdown(record), _roofline(record)]
+    elif isinstance(record, Comparison | Count):
+        parts.append(record.to_dataframe().head(_ROWS).dropna(axis="columns", how="all").to_html(index=False, border=0))
+    return "\n".join(part for part in parts if part)
+
+
+def _lines(record: Analysis | Comparison | Count | Run | RankAnalysis) -> list[str]:
+    if isinstance(record, Run):
+        return [subject(record.facts), f"{record.facts.status} run in {record.directory}"]
+    if isinstance(record, Count):
+        from rooflines.reports.views.count import totals
+
+        return [f"{len(record.operators)} distinct operator calls on {record.tensors} tensors", totals(record)]
+    if isinstance(record, Comparison):
+        return [f"{record.b.source} compared with {record.a.source}", record.verdict]
+    if not isinstance(record, Analysis):
+        from rooflines.reports.views.ranks import page
+
+        found = page(record)
+        return [found.title, found.verdict]
+    lines = [subject(record), headline(record)]
+    if record.steps is not None:
+        lines.append(f"Step time: {seconds(record.steps.median_s)} (median of {record.steps.count})")
+    return lines + [
+        f"{number}. {one.title}: {saving(one.saves_s, record)}" for number, one in enumerate(record.findings[:_FINDINGS], 1)
+    ]
+
+
+def _stored(run: Run) -> Analysis | None:
+    """The analysis that was written with the reports of ``run``."""
+    from rooflines.serial import read_json
+
+    try:
+        return read_json(run.directory / "analysis.json", Analysis)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def _breakdown(analysis: Analysis) -> str:
+    """A table with a bar for each class of bounds; empty where the step is not divided."""
+    from rooflines.reports.views.run import bound_bar
+
+    bar = bound_bar(analysis)
+    if bar is None:
+        return ""
+    rows = "".join(
+        f"<tr><td>{escape(part.name)}</td><td>{escape(part.text)}</td><td>{percent(part.share)}</td>"
+        f'<td style="width:20em"><div style="width:{part.share * 100:.1f}%;height:.8em;background:#6e7781"></div></td></tr>'
+        for part in bar.rows[0].parts
+    )
+    return f"<table><caption>{escape(bar.caption)}</caption>{rows}</table>"
+
+
+def _roofline(analysis: Analysis) -> str:
+    """The roofline as SVG; empty where no operator has a place in it."""
+    from rooflines.reports.charts.roofline import roofline_chart
+
+    if roofline_chart(analysis) is None:
+        return ""
+    from rooflines.reports.charts.draw import draw
+    from rooflines.reports.charts.figure import as_svg
+    from rooflines.reports.charts.kinds import Rooflines
+
+    svg = as_svg(draw(Rooflines(analysis=analysis)))
+    return svg[svg.index("<svg") :]

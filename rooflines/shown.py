@@ -1,0 +1,38 @@
+"""What the records of the public API have in common: as a dict, in a few lines (``print``), and as a notebook cell."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from rooflines.serial import from_plain, to_plain
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+# By name: the reports show records and lie above them.
+_GLANCE = "rooflines.reports.glance"
+
+
+class Shown(msgspec.Struct, frozen=True, kw_only=True):
+    """A record that shows itself. ``repr`` has every field, ``str`` the title, the verdict and what matters most."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record as plain Python containers, as its JSON file has it; fields that were not measured are absent."""
+        plain: dict[str, Any] = to_plain(self)
+        return plain
+
+    @classmethod
+    def from_dict(cls, plain: dict[str, Any]) -> Self:
+        """Return the record in ``plain``; raises msgspec.ValidationError naming the field that does not fit."""
+        return from_plain(plain, cls)
+
+    def __str__(self) -> str:
+        text: str = import_module(_GLANCE).text(self)
+        return text
+
+    def _repr_html_(self) -> str:
+        html: str = import_module(_GLANCE).html(self)
+        return html
