@@ -13,24 +13,41 @@ RooflinesError                  any of ours; carries a hint and an exit code
 └── Interrupted                 Ctrl-C during a run (exit 130)
 
 A message says what was asked and what was found; the hint says what to do next. The command line prints both on one line each and
-exits with ``exit_code``; from Python they are ordinary exceptions.
+exits with ``exit_code``; from Python they are ordinary exceptions. Both name arguments with ``arguments.arg``, so that Python shows
+``batch_size=8`` and the command line ``--batch-size 8``.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from rooflines.arguments import in_python
+
 
 class RooflinesError(Exception):
-    """Base class. ``hint`` is the next thing to try, or empty; ``reported`` is the run whose reports were written all the same."""
+    """Base class.
+
+    ``marked_message`` and ``marked_hint`` have their arguments marked, for ``arguments.as_options``. ``reported`` is the run whose
+    reports were written all the same.
+    """
 
     exit_code = 1
     reported: Path | None = None
 
     def __init__(self, message: str, *, hint: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
+        super().__init__(in_python(message))
+        self.marked_message = message
+        self.marked_hint = hint
+
+    @property
+    def message(self) -> str:
+        """What was asked and what was found, in one sentence."""
+        return in_python(self.marked_message)
+
+    @property
+    def hint(self) -> str:
+        """The next thing to try, or empty."""
+        return in_python(self.marked_hint)
 
     def __str__(self) -> str:
         return f"{self.message} {self.hint}".rstrip()

@@ -11,6 +11,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from rooflines._version import __version__
+from rooflines.arguments import as_options
 from rooflines.errors import Interrupted, RooflinesError, UsageError, WorkloadError
 
 app = typer.Typer(
@@ -28,7 +29,7 @@ def main() -> None:
         sys.exit(app(sys.argv[1:] or ["--help"], prog_name="rooflines", standalone_mode=False))
     except RooflinesError as error:
         _print_cause(error)
-        _fail(error.message, error.hint, error.exit_code)
+        _fail(as_options(error.marked_message), as_options(error.marked_hint), error.exit_code)
     except (typer.Abort, KeyboardInterrupt):
         _fail("interrupted.", "No run was being recorded.", Interrupted.exit_code)
     except Exception as error:

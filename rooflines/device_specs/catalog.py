@@ -17,6 +17,7 @@ from typing import Literal
 
 import msgspec
 
+from rooflines.arguments import arg
 from rooflines.device_specs import derive, detect, names
 from rooflines.device_specs.names import Mig, Printed
 from rooflines.device_specs.records import Ceiling, Ceilings, Source
@@ -28,7 +29,7 @@ from rooflines.units import si
 __all__ = ["Facts", "Match", "ceilings_of", "identify", "look_up", "matching", "nearest", "read_sheet", "sheets"]
 
 _DATA = Path(__file__).with_name("data")
-_HINT = "Use --ceilings measured or a JSON file."
+_HINT = f"Use {arg('ceilings', 'measured')} or a JSON file."
 _ALIKE = 0.6  # the share of a name's letters that one to be suggested has in common with it
 # What a driver reports of a memory, of the size it is sold by: ECC and reserved pages take up to 11 % (T4: 14.6 of 16 GiB).
 _LEAST_REPORTED, _MOST_REPORTED = 0.85, 1.02

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from rooflines.arguments import arg
 from rooflines.device_specs.nvml import APPLICATIONS_CLOCKS_SETTING, THROTTLE_REASONS, find_gpu, start_nvml
 from rooflines.device_specs.records import Conditions
 from rooflines.errors import DeviceError
@@ -221,6 +222,7 @@ def refuse_if_busy(state: GpuState, device: str, *, force: bool) -> str:
     why = busy(state)
     if why and not force:
         raise DeviceError(
-            f"{device} is busy: {why}.", hint="Ceilings measured now would be too low. Wait, or use --force to measure anyway."
+            f"{device} is busy: {why}.",
+            hint=f"Ceilings measured now would be too low. Wait, or use {arg('force', True)} to measure anyway.",
         )
     return why

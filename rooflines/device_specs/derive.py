@@ -11,12 +11,13 @@ from typing import Literal
 
 import msgspec
 
+from rooflines.arguments import arg
 from rooflines.device_specs import names
 from rooflines.device_specs.records import Ceiling, Ceilings, Engine, Precision, Source
 from rooflines.errors import UsageError
 from rooflines.units import si
 
-_HINT = "Use --ceilings measured or a JSON file."
+_HINT = f"Use {arg('ceilings', 'measured')} or a JSON file."
 
 
 class PerCycle(msgspec.Struct, frozen=True, kw_only=True):

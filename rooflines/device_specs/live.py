@@ -9,12 +9,13 @@ import re
 
 import msgspec
 
+from rooflines.arguments import arg
 from rooflines.device_specs import catalog, derive, detect
 from rooflines.device_specs.catalog import Facts
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import UsageError
 
-_HINT = "Use --ceilings measured or a JSON file."
+_HINT = f"Use {arg('ceilings', 'measured')} or a JSON file."
 
 
 def known(device: str, *, cores: int | None = None, clock_hz: float | None = None) -> Ceilings:

@@ -13,6 +13,7 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
+from rooflines.arguments import arg
 from rooflines.device_specs import detect
 from rooflines.device_specs.cache import add_session, age, answering, load_file, read_history
 from rooflines.device_specs.history import History, Session
@@ -61,7 +62,9 @@ def measure(
     progress = progress or _silent
     target = _device(device)
     if sustained_s is not None and target.type != "cuda":
-        raise UsageError(f"sustained rates are measured on CUDA devices only; the device is {target}.", hint="Remove --sustained.")
+        raise UsageError(
+            f"sustained rates are measured on CUDA devices only; the device is {target}.", hint=f"Remove {arg('sustained_s')}."
+        )
     full = full or sustained_s is not None
     threads = max(1, threads or torch.get_num_threads()) if target.type == "cpu" else None
     facts = _facts(target, threads, budget_s)
@@ -107,7 +110,7 @@ def _device(name: str) -> torch.device:
         if count == 0:
             raise DeviceError(
                 f'"{name}" is not available: torch {torch.__version__} finds no GPU.',
-                hint="Use --device cpu, or install a CUDA build of torch and check that nvidia-smi lists the GPU.",
+                hint=f"Use {arg('device', 'cpu')}, or install a CUDA build of torch and check that nvidia-smi lists the GPU.",
             )
         index = torch.cuda.current_device() if device.index is None else device.index
         if index >= count:
@@ -115,7 +118,7 @@ def _device(name: str) -> torch.device:
         return torch.device("cuda", index)
     if device.type == "mps":
         if not torch.backends.mps.is_available():
-            raise DeviceError(f'"{name}" is not available: torch finds no Apple GPU.', hint="Use --device cpu.")
+            raise DeviceError(f'"{name}" is not available: torch finds no Apple GPU.', hint=f"Use {arg('device', 'cpu')}.")
         return torch.device("mps")
     raise DeviceError(f'"{name}" cannot be measured.', hint=kinds)
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
+from rooflines.arguments import arg
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import UsageError
 from rooflines.pipeline import reading
@@ -129,4 +130,4 @@ def _refuse(source: str, **arguments: object) -> None:
     """Raise UsageError for arguments that do not apply to ``source`` and have a value."""
     for name, value in arguments.items():
         if value is not None:
-            raise UsageError(f"`{name}` does not apply to {source}.", hint=f"Remove `{name}`.")
+            raise UsageError(f"{arg(name)} does not apply to {source}.", hint=f"Remove {arg(name)}.")

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from rooflines.arguments import arg
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import UsageError
 from rooflines.profiler.progress import Progress
@@ -54,7 +55,7 @@ def file_or_device(choice: str, recorded: Environment | None = None) -> Ceilings
 
         return load_file(path)
     if path.suffix == ".json" or len(path.parts) > 1:
-        raise UsageError(f"--ceilings {choice!r}: file not found.", hint=_CHOICES)
+        raise UsageError(f"{arg('ceilings', choice)}: file not found.", hint=_CHOICES)
     from rooflines.device_specs import catalog, search
 
     units, memory = (recorded.device_units, recorded.device_memory_bytes) if recorded is not None else (None, None)
@@ -64,7 +65,7 @@ def file_or_device(choice: str, recorded: Environment | None = None) -> Ceilings
             return catalog.look_up(choice, multiprocessors=units)
     except UsageError as error:
         raise UsageError(
-            f"--ceilings {choice!r} is neither a file nor a single device: {error.message}", hint=f"{error.hint} {_CHOICES}"
+            f"{arg('ceilings', choice)} is neither a file nor a single device: {error.message}", hint=f"{error.hint} {_CHOICES}"
         ) from None
     return catalog.ceilings_of(match.sheet, match.sheet.name, user=match.user)
 
@@ -129,8 +130,8 @@ def known_ceilings(device: str, recorded: Environment | None) -> Ceilings:
 def sheet_of(environment: Environment) -> tuple[Ceilings | None, str]:
     """The data sheet's ceilings of the device that a trace names, or why there are none."""
     if not environment.device_name:
-        return None, "the trace does not name its device, so no ceilings apply: use --ceilings DEVICE"
+        return None, "the trace does not name its device, so no ceilings apply: choose those of a device"
     try:
         return known_ceilings(environment.device, environment), ""
     except UsageError as error:
-        return None, f"{error.message.removesuffix('.')}, so no ceilings apply: use --ceilings DEVICE or FILE"
+        return None, f"{error.message.removesuffix('.')}, so no ceilings apply: choose those of a device or a file"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from rooflines.arguments import arg
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import UsageError
 from rooflines.pipeline.reading import read_analysis
@@ -63,7 +64,7 @@ def compare_all(
             facts = ", ".join(f"{fact.name} {fact.before!r} and {fact.after!r}" for fact in comparison.unlike)
             raise UsageError(
                 f"{baseline[1]!r} and {side[1]!r} ran under different conditions: {facts}.",
-                hint="Use --anyway (anyway=True) to compare them anyway.",
+                hint=f"Use {arg('anyway', True)} to compare them anyway.",
             )
         comparisons.append(comparison)
     return comparisons

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
+from rooflines.arguments import arg
 from rooflines.errors import DeviceError, OutputError, UsageError
 from rooflines.profiler.directory import JOURNAL_FILE, create_directory, default_directory
 from rooflines.profiler.monitor.command import HeldCommand, find_program
@@ -67,7 +68,7 @@ def monitor(
     run, UsageError and OutputError before it runs.
     """
     if not command:
-        raise UsageError("no command to monitor was given.", hint="For example: rooflines monitor -- python train.py")
+        raise UsageError("no command to monitor was given.", hint="For example: python train.py")
     find_program(command[0])
     check_period(period_s)
     chosen = choose_gpus(gpus)
@@ -109,7 +110,7 @@ def attach(
     """
     check_period(period_s)
     if duration_s is not None and not duration_s > 0:
-        raise UsageError(f"the duration must be positive, got {duration_s!r} s.", hint="For example: --duration 60")
+        raise UsageError(f"{arg('duration_s')} must be positive, got {duration_s!r}.", hint=f"For example: {arg('duration_s', 60)}")
     process, program, notes = _find_process(pid)
     chosen = choose_gpus(gpus)
     directory = output or default_directory(program, "monitor")
@@ -173,7 +174,9 @@ def choose_gpus(choice: str) -> Mapping[str, str] | None:
         return {}
     names = [name for part in choice.split(",") if (name := part.strip())]
     if not names:
-        raise UsageError(f"--gpus {choice!r} is not a list of GPUs.", hint="Use all, none, or numbers or UUIDs: --gpus 0,2")
+        raise UsageError(
+            f"{arg('gpus', choice)} is not a list of GPUs.", hint=f"Use all, none, or numbers or UUIDs: {arg('gpus', '0,2')}"
+        )
     from rooflines.device_specs.nvml import find_gpu, is_slice, start_nvml
     from rooflines.profiler.samplers.nvml import all_gpus
 
@@ -204,12 +207,12 @@ def _traced(command: Sequence[str], output: Path) -> list[str]:
     """``command`` with its interpreter following its allocations into the file ``output``."""
     from rooflines.profiler.monitor.python_memory import traced_command
 
-    example = "For example: rooflines monitor --python-memory -- python train.py"
+    example = "For example: python train.py"
     if not Path(command[0]).name.startswith("python"):
-        raise UsageError(f"--python-memory requires a Python command; {command[0]!r} is not a Python interpreter.", hint=example)
+        raise UsageError(f"{arg('python_memory')} requires a Python command; {command[0]!r} is not a Python interpreter.", hint=example)
     traced = traced_command(command, str(output))
     if traced is None:
-        raise UsageError("--python-memory requires a script, -m or -c after the interpreter.", hint=example)
+        raise UsageError(f"{arg('python_memory')} requires a script, -m or -c after the interpreter.", hint=example)
     return traced
 
 

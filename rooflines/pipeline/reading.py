@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from rooflines.arguments import arg
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import DataError, TraceError, UsageError
 from rooflines.pipeline.ceilings import given_ceilings, sheet_of
@@ -104,7 +105,7 @@ def read_analysis(
         if found:
             if ceilings is not None:
                 raise UsageError(
-                    f"{str(source)!r} is an analysis; --ceilings requires the run or trace.",
+                    f"{str(source)!r} is an analysis; {arg('ceilings')} requires the run or trace.",
                     hint="Give the run directory or the trace.",
                 )
             return _stored_analysis(Path(source), found)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from rooflines.arguments import arg
 from rooflines.errors import Interrupted, RooflinesError, UsageError, WorkloadError
 from rooflines.pipeline.ceilings import GivenCeilings, given_ceilings, measured_ceilings
 from rooflines.pipeline.reading import default_command
@@ -334,6 +335,6 @@ def add_ceilings(run: Run, chosen: GivenCeilings, *, remeasure: bool = False, pr
 def check_steps(steps: int | None, warmup: int | None) -> None:
     """Raise UsageError for a number of steps that makes no run."""
     if steps is not None and steps < 1:
-        raise UsageError(f"--steps must be at least 1, got {steps}.", hint="Omit it to choose from the step times.")
+        raise UsageError(f"{arg('steps')} must be at least 1, got {steps}.", hint="Omit it to choose from the step times.")
     if warmup is not None and warmup < 0:
-        raise UsageError(f"--warmup must not be negative, got {warmup}.", hint="Omit it to choose from the step times.")
+        raise UsageError(f"{arg('warmup')} must not be negative, got {warmup}.", hint="Omit it to choose from the step times.")

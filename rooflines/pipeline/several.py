@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rooflines.arguments import arg
 from rooflines.errors import UsageError
 from rooflines.pipeline.reading import is_directory
 from rooflines.pipeline.reporting import write_reports
@@ -61,7 +62,7 @@ def analyze_ranks(
     from rooflines.roofline.ranks.readers import read_ranks
 
     if jobs is not None and jobs < 1:
-        raise UsageError(f"--jobs must be at least 1, got {jobs}.", hint="Omit it to use all processors.")
+        raise UsageError(f"{arg('jobs')} must be at least 1, got {jobs}.", hint="Omit it to use all processors.")
     progress = progress or Silent()
     traces = find_sources(sources)
     progress.stage(f"reading traces of {len(traces)} ranks", len(traces))

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 import msgspec
 
+from rooflines.arguments import arg
 from rooflines.errors import OutputError, RunError
 from rooflines.profiler.distributed import launched_at, rank_here
 from rooflines.profiler.samplers.fields import DeviceSample
@@ -64,10 +65,10 @@ def check_directory(directory: Path) -> None:
             if entries:
                 raise OutputError(
                     f"the output directory {str(directory)!r} is not empty ({entries} {'entry' if entries == 1 else 'entries'}).",
-                    hint="Choose another --output or empty the directory. Runs are never overwritten.",
+                    hint=f"Choose another {arg('output')} or empty the directory. Runs are never overwritten.",
                 )
         elif directory.exists():
-            raise OutputError(f"the output {str(directory)!r} is a file, not a directory.", hint="Choose another --output.")
+            raise OutputError(f"the output {str(directory)!r} is a file, not a directory.", hint=f"Choose another {arg('output')}.")
         nearest = directory
         while not nearest.exists():
             nearest = nearest.parent
@@ -75,7 +76,7 @@ def check_directory(directory: Path) -> None:
             pass
     except OSError as error:
         raise OutputError(
-            f"cannot write the output directory {str(directory)!r}: {error.strerror or error}.", hint="Choose another --output."
+            f"cannot write the output directory {str(directory)!r}: {error.strerror or error}.", hint=f"Choose another {arg('output')}."
         ) from None
 
 
@@ -86,7 +87,8 @@ def create_directory(directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(
-            f"cannot create the output directory {str(directory)!r}: {error.strerror or error}.", hint="Choose another --output."
+            f"cannot create the output directory {str(directory)!r}: {error.strerror or error}.",
+            hint=f"Choose another {arg('output')}.",
         ) from None
 
 

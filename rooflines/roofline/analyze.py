@@ -246,7 +246,7 @@ def _doubtful(ceilings: Ceilings | None) -> list[str]:
         doubtful = [one for one in ceilings.ceilings if word in marks_of(one) and not one.variant] if ceilings else []
         names = [f"{one.name} ({marked(one, word)})" if word == CONTRADICTS else one.name for one in doubtful]
         if names:
-            notes.append(f"{why}: {', '.join(names)}; --remeasure on a quiet machine")
+            notes.append(f"{why}: {', '.join(names)}; measure them again on an idle machine")
     return notes
 
 

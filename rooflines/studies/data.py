@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rooflines.arguments import arg
 from rooflines.errors import DataError
 from rooflines.studies.records import DataFacts, DataName
 
@@ -93,9 +94,9 @@ def why_no_digits() -> str | None:
 def _mnist(data_dir: str | None) -> DataSet:
     hint = "Download it to FOLDER/MNIST/raw: torchvision.datasets.MNIST(FOLDER, download=True)"
     if data_dir is None:
-        raise DataError("MNIST requires a folder.", hint="Use --data-dir FOLDER.")
+        raise DataError("MNIST requires a folder.", hint=f"Give it as {arg('data_dir')}.")
     if not Path(data_dir).is_dir():
-        raise DataError(f"--data-dir {data_dir!r} is not a directory.", hint=hint)
+        raise DataError(f"{arg('data_dir', data_dir)} is not a directory.", hint=hint)
     from torchvision.datasets import MNIST
 
     sets = []
@@ -131,7 +132,9 @@ def _digits() -> DataSet:
     try:
         from sklearn.datasets import load_digits
     except ImportError:
-        raise DataError(f"scikit-learn's digits are not available: {why_no_digits()}.", hint="Or use MNIST with --data-dir.") from None
+        raise DataError(
+            f"scikit-learn's digits are not available: {why_no_digits()}.", hint=f"Or use MNIST with {arg('data_dir')}."
+        ) from None
     digits = load_digits()
     images = scaled_up(digits.images.astype(np.float32) * (255 / 16))
     order = np.random.default_rng(_SPLIT_SEED).permutation(len(images))

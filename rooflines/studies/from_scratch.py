@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from rooflines._version import __version__
+from rooflines.arguments import arg
 from rooflines.errors import DeviceError, UsageError
 from rooflines.profiler.directory import create_directory
 from rooflines.profiler.progress import Progress, Silent
@@ -78,17 +79,17 @@ def parse_sizes(text: str) -> Sizes:
     found = []
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         widths, _, samples = part.partition("@")
-        found.append((parse_widths(widths, "--sizes"), _positive(samples, f"--sizes {part!r}: the samples behind @")))
+        found.append((parse_widths(widths, "sizes"), _positive(samples, f"{arg('sizes', part)}: the samples behind @")))
     if not found:
-        raise UsageError("--sizes is empty.", hint="For example: --sizes 784-10-10@59000,784-128-10@10000")
+        raise UsageError(f"{arg('sizes')} is empty.", hint=f"For example: {arg('sizes', '784-10-10@59000,784-128-10@10000')}")
     return tuple(found)
 
 
-def parse_widths(text: str, option: str = "--widths") -> tuple[int, ...]:
+def parse_widths(text: str, argument: str = "widths") -> tuple[int, ...]:
     """``784-10-10``: the widths of the input, the hidden layers and the classes."""
-    widths = tuple(_positive(width, f"{option} {text!r}: a width") for width in text.split("-"))
+    widths = tuple(_positive(width, f"{arg(argument, text)}: a width") for width in text.split("-"))
     if len(widths) < 2:
-        raise UsageError(f"{option} {text!r} has too few layers.", hint="Give at least inputs and classes, for example 784-10-10.")
+        raise UsageError(f"{arg(argument, text)} has too few layers.", hint="Give at least inputs and classes, for example 784-10-10.")
     return widths
 
 
@@ -102,7 +103,8 @@ def run(options: FromScratchOptions, progress: Progress | None = None) -> tuple[
     asked = networks.chosen(options.backends, networks.LIBRARIES)
     if options.widths[-1] < 10:
         raise UsageError(
-            f"the last width must be 10 (the number of classes), got {options.widths[-1]}.", hint="For example: --widths 784-10-10"
+            f"the last width must be 10 (the number of classes), got {options.widths[-1]}.",
+            hint=f"For example: {arg('widths', '784-10-10')}",
         )
     session.check_ceilings(options.ceilings)
     on_mnist = session.check_data(options.data_dir)

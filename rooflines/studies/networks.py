@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
+from rooflines.arguments import arg
 from rooflines.errors import DeviceError, UsageError
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def chosen(names: str | None, known: tuple[str, ...]) -> tuple[str, ...]:
         if name not in known:
             raise UsageError(f"unknown backend {name!r} for this study.", hint=f"Choose from {', '.join(known)}.")
     if not asked:
-        raise UsageError("--backends is empty.", hint=f"Choose from {', '.join(known)}.")
+        raise UsageError(f"{arg('backends')} is empty.", hint=f"Choose from {', '.join(known)}.")
     return tuple(name for name in known if name in asked)
 
 

@@ -46,7 +46,7 @@ def write_reports(page: Page, directory: Path, formats: Sequence[str]) -> None:
 
 
 def check_ceilings(choice: str) -> None:
-    """Refuse ``--ceilings`` that are nowhere before anything runs."""
+    """Raise UsageError for ceilings that do not exist, before anything runs."""
     if choice not in ("measured", "spec"):
         from rooflines.pipeline.ceilings import file_or_device
 

@@ -83,7 +83,7 @@ def main() -> int:
     except RooflinesError as error:
         channel.send(Failed(error.message, error.hint))
     except MemoryError:
-        channel.send(Failed("there was not enough memory.", "Give a smaller --batch-size or fewer samples."))
+        channel.send(Failed("there was not enough memory.", "Use smaller batches or fewer samples."))
     return 0
 
 

@@ -165,8 +165,8 @@ def test_ctrl_c_while_ceilings_are_measured_keeps_the_study(tmp_path, monkeypatc
     [
         (("backends", "--backends", "jax"), "unknown backend 'jax' for this study"),
         (("backends", "--backends", ","), "--backends is empty"),
-        (("backends", "--data-dir", "absent"), "--data-dir 'absent' is not a directory"),
-        (("backends", "--ceilings", "absent.json"), "--ceilings 'absent.json': file not found"),
+        (("backends", "--data-dir", "absent"), "--data-dir absent is not a directory"),
+        (("backends", "--ceilings", "absent.json"), "--ceilings absent.json: file not found"),
         (("from-scratch", "--widths", "784"), "has too few layers"),
         (("from-scratch", "--widths", "784-10-3"), "the last width must be 10"),
         (("from-scratch", "--sizes", "784-10-10"), "must be a positive integer"),

@@ -115,7 +115,7 @@ def test_ceilings_by_the_name_of_a_device(rooflines, analyzed):
     assert next(c["value"] for c in found["ceilings"] if c["name"] == "HBM HBM3") == 5.3e12
     assert analyzed(BERT, "--ceilings", "H100")["ceilings"] == analyzed(BERT)["ceilings"]
     answer = rooflines("analyze", BERT, "--ceilings", "MI3000X")
-    assert (answer.code, "'MI3000X' is neither a file nor a single device" in answer.err, "Instinct MI300X" in answer.err) == (
+    assert (answer.code, "--ceilings MI3000X is neither a file nor a single device" in answer.err, "Instinct MI300X" in answer.err) == (
         2,
         True,
         True,

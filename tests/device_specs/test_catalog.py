@@ -174,7 +174,7 @@ def test_unknown_device_names_its_neighbours_and_the_way_out():
     with pytest.raises(UsageError) as caught:
         catalog.look_up("NVIDIA GeForce RTX 4090 D")
     assert caught.value.message.startswith("no data sheet for 'NVIDIA GeForce RTX 4090 D'; nearest: GeForce RTX 4090, ")
-    assert "--ceilings measured" in caught.value.hint
+    assert "ceilings='measured'" in caught.value.hint
     assert catalog.nearest("NVIDIA A100-SXM4-80GB MIG 9g.90gb")[0] == "A100-SXM4-80GB"
     assert catalog.nearest("Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz")[0] == "Xeon Platinum 8480+"
     assert catalog.nearest("Tenstorrent Wormhole") == ()

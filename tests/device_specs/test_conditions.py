@@ -193,7 +193,7 @@ def test_a_busy_gpu_is_refused_with_the_name_of_who_keeps_it_busy(gpu, stranger)
     state = GpuState("1-2")
     with pytest.raises(DeviceError, match=rf"NVIDIA H200 \(cuda:0\) is busy: .+ \(pid {stranger}\) holds 3.00 GiB\.") as caught:
         refuse_if_busy(state, "NVIDIA H200 (cuda:0)", force=False)
-    assert "--force" in caught.value.hint
+    assert "force=True" in caught.value.hint
     assert f"pid {stranger}" in refuse_if_busy(state, "NVIDIA H200 (cuda:0)", force=True)
 
 

@@ -194,16 +194,16 @@ def test_findings_are_ranked_and_bounded_by_the_step(tmp_path):
     assert all(finding.evidence and finding.suggestion for finding in found.findings)
 
 
-@pytest.mark.parametrize(("command", "option", "expected"), [
-    ("rooflines profile --model resnet50 -o OUT", "--compile", "rooflines profile --model resnet50 --compile"),
-    ("rooflines profile --model m --batch-size 4 -q", "--batch-size 8", "rooflines profile --model m --batch-size 8"),
-    ("rooflines profile --model=m --precision=fp32 --formats html", "--precision bf16", "rooflines profile --model=m --precision bf16"),
-    ("rooflines profile train.py -- -o x --compile", "--compile", "rooflines profile train.py --compile -- -o x --compile"),
-    ("my_training.py", "--channels-last", "--channels-last"),
+@pytest.mark.parametrize(("command", "argument", "value", "expected"), [
+    ("rooflines profile --model resnet50 -o OUT", "compile", True, "rooflines profile --model resnet50 --compile"),
+    ("rooflines profile --model m --batch-size 4 -q", "batch_size", 8, "rooflines profile --model m --batch-size 8"),
+    ("rooflines profile --model=m --precision=fp32 --formats pdf", "precision", "bf16", "rooflines profile --model=m --precision bf16"),
+    ("rooflines profile train.py -- -o x --compile", "compile", True, "rooflines profile train.py --compile -- -o x --compile"),
+    ("my_training.py", "channels_last", True, "channels_last=True"),
 ])  # fmt: skip
-def test_the_suggested_command_is_the_run_s_own_with_one_change(tmp_path, command, option, expected):
+def test_the_suggested_command_is_the_run_s_own_with_one_change(tmp_path, command, argument, value, expected):
     facts = msgspec.structs.replace(FACTS, settings=Settings(command=command))
-    assert changed(analyze(run_of(tmp_path, facts=facts)), option) == expected
+    assert changed(analyze(run_of(tmp_path, facts=facts)), argument, value) == expected
 
 
 @pytest.mark.parametrize(("mine", "said"), [(1.9, False), (1.0, True)])
@@ -226,8 +226,8 @@ def test_doubtful_ceilings_are_named_with_the_reason(tmp_path, mark, said):
     first, *rest = ceilings()
     doubtful = first.noted(f", {mark}")
     notes = analyze(run_of(tmp_path), Ceilings(device="cpu", kind="cpu", ceilings=(doubtful, *rest))).notes
-    assert any(first.name in note and said in note and "--remeasure" in note for note in notes)
-    assert not any("--remeasure" in note for note in analyze(run_of(tmp_path)).notes)
+    assert any(first.name in note and said in note and "measure them again" in note for note in notes)
+    assert not any("measure them again" in note for note in analyze(run_of(tmp_path)).notes)
 
 
 @pytest.mark.parametrize(("faults", "timed"), [(3 * 21_000, 21_000), (3 * 100, 100), (None, None)])

@@ -381,7 +381,7 @@ def user_error(error: Exception, what: str, recording: Recording, device: torch.
     kept = f"The recording so far is in {str(recording.directory)!r}."
     shortage = memory_shortage(error, recording.workload, device)
     if shortage is not None:
-        shortage.hint += f" {kept}"
+        shortage.marked_hint += f" {kept}"
         return shortage
     first = str(error).strip().partition("\n")[0]
     return WorkloadError(f"{what} raised {type(error).__name__}: {first}".rstrip(": "), hint=kept)

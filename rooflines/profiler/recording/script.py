@@ -190,9 +190,9 @@ def _ended(error: RooflinesError, recording: Recording, code: int) -> RooflinesE
     """``error`` with the exit code that the program would have had, and a hint that says what there is of it."""
     error.exit_code = code
     if recording.run is None:
-        error.hint = ""
+        error.marked_hint = ""
     elif not error.hint:
-        error.hint = f"The recording so far is in {str(recording.directory)!r}."
+        error.marked_hint = f"The recording so far is in {str(recording.directory)!r}."
     return error
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING
 
+from rooflines.arguments import arg
 from rooflines.errors import UsageError
 from rooflines.profiler.samplers.clock import epoch_ns
 from rooflines.profiler.samplers.fields import Counter, DeviceSample, Field
@@ -162,8 +163,8 @@ def check_period(period_s: float) -> None:
     """Raise UsageError unless it is more than 0 and at most ``LONGEST_PERIOD_S`` seconds."""
     if not 0 < period_s <= LONGEST_PERIOD_S:
         raise UsageError(
-            f"the sampling period must be above 0 and at most {LONGEST_PERIOD_S:g} s, got {period_s:g} s.",
-            hint="For example: --period 0.1",
+            f"{arg('period_s')} must be above 0 and at most {LONGEST_PERIOD_S:g} s, got {period_s:g} s.",
+            hint=f"For example: {arg('period_s', 0.1)}",
         )
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rooflines.arguments import arg
 from rooflines.errors import TraceError
 from rooflines.profiler.trace.document import FLOATS_ROUND_FROM_US, Args, Event
 from rooflines.profiler.trace.records import (
@@ -363,7 +364,7 @@ class Columns:
         if self._held + self.names.held_bytes + self.frame_names.held_bytes + self._threads.held_bytes > self._limit:
             raise TraceError(
                 f"the trace needs more than the memory limit of {si(self._limit, 'B')}; {self.events:,} events were read.",
-                hint="Raise --memory-limit or record fewer steps.",
+                hint=f"Raise {arg('memory_limit_bytes')} or record fewer steps.",
             )
 
 

@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
+from rooflines.arguments import arg
 from rooflines.errors import TraceError
 from rooflines.profiler.trace.url import is_url, shown, shown_reason
 
@@ -26,7 +27,7 @@ _SMALL_PIECE_BYTES = 4 << 10
 
 _Peekable: TypeAlias = "io.BufferedReader[Any]"
 
-PARTIAL_HINT = "Use --partial (partial=True in Python) to read the events before the damage."
+PARTIAL_HINT = f"Use {arg('partial', True)} to read the events before the damage."
 
 _GZIP, _ZSTD, _ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PK\x03\x04"
 # Traces shrink ten- to fortyfold, the same step repeated for ever up to two hundredfold. What expands more than this is a bomb.

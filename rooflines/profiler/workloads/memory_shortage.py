@@ -6,6 +6,7 @@ import contextlib
 import re
 from typing import TYPE_CHECKING
 
+from rooflines.arguments import arg
 from rooflines.errors import OutOfMemoryError
 from rooflines.profiler.records import Workload
 from rooflines.units import binary_bytes
@@ -28,10 +29,10 @@ def memory_shortage(error: BaseException, workload: Workload, device: torch.devi
     found = _ASKED.search(text)
     asked = f"{_allocation(found[1])} asked for, " if found else ""
     batch = f", batch {workload.batch_size}" if workload.batch_size else ""
-    smaller = f"--batch-size {workload.batch_size // 2}" if workload.batch_size and workload.batch_size > 1 else "a smaller input"
+    smaller = arg("batch_size", workload.batch_size // 2) if workload.batch_size and workload.batch_size > 1 else "a smaller input"
     return OutOfMemoryError(
         f"out of memory in {workload.name} ({workload.mode}{batch}): {asked}{_free_memory(device)}.",
-        hint=f"Try {smaller}" + ("." if workload.mode == "inference" else ", or --precision amp-bf16."),
+        hint=f"Try {smaller}" + ("." if workload.mode == "inference" else f", or {arg('precision', 'amp-bf16')}."),
     )
 
 

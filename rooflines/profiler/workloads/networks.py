@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rooflines.arguments import arg
 from rooflines.errors import WorkloadError
 from rooflines.profiler.records import Workload
 from rooflines.profiler.workloads.memory_shortage import memory_shortage
@@ -57,7 +58,7 @@ def sum_of_outputs(output: Any) -> torch.Tensor:
         return loss
     tensors = [t for t in tensors_in(output) if t.is_floating_point() and t.requires_grad]
     if not tensors:
-        raise WorkloadError("the model's output has no floating-point tensor to train on.", hint="Use --mode inference.")
+        raise WorkloadError("the model's output has no floating-point tensor to train on.", hint=f"Use {arg('mode', 'inference')}.")
     return torch.stack([t.sum() for t in tensors]).sum()
 
 
@@ -143,7 +144,7 @@ def _construction(name: str, options: Options) -> Iterator[None]:
             raise WorkloadError(f"{name} cannot be built: {first}.") from error
         raise WorkloadError(
             f"{name} does not accept images of {options.image_size} x {options.image_size}: {first}.",
-            hint="Omit --image-size to use the size of the published weights.",
+            hint=f"Omit {arg('image_size')} to use the size of the published weights.",
         ) from error
 
 
@@ -289,7 +290,9 @@ def _transformers(name: str, options: Options) -> Task:
             hint="Write a factory that returns (module, inputs): path/to/file.py:factory.",
         )
     if options.image_size is not None:
-        raise WorkloadError(f"hf:{name} takes tokens, not images of {options.image_size} pixels.", hint="Use --sequence-length.")
+        raise WorkloadError(
+            f"hf:{name} takes tokens, not images of {options.image_size} pixels.", hint=f"Use {arg('sequence_length')}."
+        )
     tokens = torch.randint(0, getattr(config, "vocab_size", 1000), (batch, options.sequence_length))
     keywords = {"input_ids": tokens}
     if config.is_encoder_decoder:

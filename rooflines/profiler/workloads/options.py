@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from rooflines.arguments import arg
 from rooflines.errors import DeviceError, WorkloadError
 from rooflines.profiler.records import Mode
 
@@ -35,19 +36,24 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 def check_options(options: Options) -> None:
     """Raise WorkloadError or DeviceError for what no workload accepts on any machine; needs no torch."""
     if options.batch_size is not None and options.batch_size < 1:
-        raise WorkloadError(f"the batch size must be at least 1, got {options.batch_size}.", hint="For example: --batch-size 8.")
+        raise WorkloadError(
+            f"{arg('batch_size')} must be at least 1, got {options.batch_size}.", hint=f"For example: {arg('batch_size', 8)}"
+        )
     if options.image_size is not None and options.image_size < 1:
         raise WorkloadError(
-            f"the image size must be at least 1 pixel, got {options.image_size}.", hint="For example: --image-size 224."
+            f"{arg('image_size')} must be at least 1 pixel, got {options.image_size}.", hint=f"For example: {arg('image_size', 224)}"
         )
     if options.sequence_length < 1:
         raise WorkloadError(
-            f"the sequence length must be at least 1, got {options.sequence_length}.", hint="For example: --sequence-length 128."
+            f"{arg('sequence_length')} must be at least 1, got {options.sequence_length}.",
+            hint=f"For example: {arg('sequence_length', 128)}",
         )
     if options.threads is not None and options.threads < 1:
-        raise WorkloadError(f"the thread count must be at least 1, got {options.threads}.", hint="For example: --threads 2.")
+        raise WorkloadError(f"{arg('threads')} must be at least 1, got {options.threads}.", hint=f"For example: {arg('threads', 2)}")
     if not 0 <= options.seed < 2**63:
-        raise WorkloadError(f"the seed must be between 0 and 2**63 - 1, got {options.seed}.", hint="For example: --seed 0.")
+        raise WorkloadError(
+            f"{arg('seed')} must be between 0 and 2**63 - 1, got {options.seed}.", hint=f"For example: {arg('seed', 0)}"
+        )
     if options.mode not in ("inference", "training"):
         raise WorkloadError(f"unknown mode {options.mode!r}.", hint="Choose inference or training.")
     if options.precision not in PRECISIONS:
@@ -67,14 +73,17 @@ def find_device(name: str) -> torch.device:
     if kind == "cuda":
         if not torch.cuda.is_available():
             reason = "torch is built without CUDA" if torch.version.cuda is None else "torch finds no usable NVIDIA GPU or driver"
-            raise DeviceError(f"--device {name}: {reason}.", hint="Use --device cpu, or run 'rooflines doctor' to see what is missing.")
+            raise DeviceError(
+                f"{arg('device', name)}: {reason}.",
+                hint=f"Use {arg('device', 'cpu')}, or run 'rooflines doctor' to see what is missing.",
+            )
         count = torch.cuda.device_count()
         if int(index or 0) >= count:
             raise DeviceError(
-                f"--device {name}: this machine has {count} GPU{'s' if count > 1 else ''}.",
+                f"{arg('device', name)}: this machine has {count} GPU{'s' if count > 1 else ''}.",
                 hint=f"Choose from cuda:0 to cuda:{count - 1}.",
             )
         return torch.device("cuda", int(index or 0))
     if kind == "mps" and not torch.backends.mps.is_available():
-        raise DeviceError("--device mps: Metal is not available on this machine.", hint="Use --device cpu.")
+        raise DeviceError(f"{arg('device', name)}: Metal is not available on this machine.", hint=f"Use {arg('device', 'cpu')}.")
     return torch.device(kind)

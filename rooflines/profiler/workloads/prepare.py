@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rooflines.arguments import arg
 from rooflines.errors import RooflinesError, WorkloadError
 from rooflines.profiler.records import Workload
 from rooflines.profiler.workloads.factory import call_factory
@@ -133,10 +134,10 @@ def from_step(step: Callable[[], object], options: Options, *, name: str) -> Pre
     Raises WorkloadError for options that would have to change what the function does.
     """
     device = _checked_device(options)
-    for option, asked in (("--channels-last", options.channels_last), ("--compile", options.compile)):
-        if asked:
+    for option in ("channels_last", "compile"):
+        if getattr(options, option):
             raise WorkloadError(
-                f"{option} does not apply to the step function of {name}.",
+                f"{arg(option)} does not apply to the step function of {name}.",
                 hint="Apply it inside the step function, or return (module, inputs).",
             )
     facts = Workload(name=name, mode=options.mode, batch_size=options.batch_size, precision=options.precision, source="step")
@@ -147,7 +148,9 @@ def _checked_device(options: Options) -> torch.device:
     check_options(options)
     device = find_device(options.device)
     if options.precision == "tf32" and device.type != "cuda":
-        raise WorkloadError(f"--precision tf32 is available on NVIDIA GPUs only; the device is {device}.", hint="Use fp32 or bf16.")
+        raise WorkloadError(
+            f"{arg('precision', 'tf32')} is available on NVIDIA GPUs only; the device is {device}.", hint="Use fp32 or bf16."
+        )
     return device
 
 
@@ -271,7 +274,7 @@ def _training_step(
 
     parameters = [p for p in network.parameters() if p.requires_grad]
     if not parameters:
-        raise WorkloadError("the model has no parameters to train.", hint="Use --mode inference.")
+        raise WorkloadError("the model has no parameters to train.", hint=f"Use {arg('mode', 'inference')}.")
     optimizer = torch.optim.SGD(parameters, lr=LEARNING_RATE, momentum=MOMENTUM)
     for parameter in parameters:
         if not is_lazy(parameter):
@@ -323,17 +326,17 @@ def _refusal(error: Exception, facts: Workload, device: torch.device, image_size
     if "Expected more than 1 value per channel" in text:
         return WorkloadError(
             f"{facts.name} cannot train on a batch of {facts.batch_size}: {first}.",
-            hint="Use --batch-size 2 or more, or larger images.",
+            hint=f"Use {arg('batch_size', 2)} or more, or larger images.",
         )
     if facts.precision != "fp32" and _HALF.search(text):
         return WorkloadError(
-            f"{facts.name} does not run in {facts.precision} on {device}: {first}.", hint="Use --precision fp32 or amp-bf16."
+            f"{facts.name} does not run in {facts.precision} on {device}: {first}.", hint=f"Use {arg('precision', 'fp32')} or amp-bf16."
         )
     # A network that we made, with inputs that we made, from a size that the user chose: no mark of torch's many wordings is needed.
     if image_size is not None:
         return WorkloadError(
             f"{facts.name} does not accept images of {image_size} x {image_size}: {first}.",
-            hint="Omit --image-size to use the size of the published weights, or try a larger one.",
+            hint=f"Omit {arg('image_size')} to use the size of the published weights, or try a larger one.",
         )
     return None
 
@@ -348,7 +351,9 @@ def _store_channels_last(network: torch.nn.Module, inputs: Any, name: str) -> No
             changed = True
             parameter.data = parameter.data.contiguous(memory_format=getattr(torch, _CHANNELS_LAST[parameter.dim()]))
     if not changed:
-        raise WorkloadError(f"--channels-last does not apply to {name}: it has no image inputs.", hint="Remove --channels-last.")
+        raise WorkloadError(
+            f"{arg('channels_last')} does not apply to {name}: it has no image inputs.", hint=f"Remove {arg('channels_last')}."
+        )
 
 
 _CHANNELS_LAST = {4: "channels_last", 5: "channels_last_3d"}

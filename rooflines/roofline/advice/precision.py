@@ -30,6 +30,6 @@ def lower_precision(case: Case) -> Advice | None:
             f"this device's {best.name} roof is {si(best.value, best.unit)} against {si(now.value, now.unit)} "
             f"({now.name}, {now.source.kind})"
         ),
-        suggestion=command(case.analysis, f"--precision amp-{best.precision}"),
+        suggestion=command(case.analysis, "precision", f"amp-{best.precision}"),
         of=saved,
     )

@@ -331,7 +331,9 @@ def _notes(before: Analysis, after: Analysis, *, by_module: bool) -> tuple[str, 
         {(one.name, one.variant, one.value) for one in side.ceilings if one.source.kind != "trace"} for side in (before, after)
     )
     if ours and theirs and ours != theirs:
-        notes.append("the two were judged by different ceilings: compare times rather than efficiencies, or give --ceilings")
+        notes.append(
+            "the two were judged by different ceilings: compare times rather than efficiencies, or use the same ceilings for both"
+        )
     for name, side in sides.items():
         if side.status != "complete":
             notes.append(f"{name} is not complete: its run is {side.status}")

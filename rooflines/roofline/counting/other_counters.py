@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from rooflines.arguments import arg
 from rooflines.errors import UsageError
 from rooflines.profiler.trace.signature import Signature
 from rooflines.profiler.workloads.options import Options
@@ -89,7 +90,9 @@ def check_counters(names: Iterable[str]) -> tuple[str, ...]:
                 warnings.simplefilter("ignore")  # it scripts functions when it is imported, which torch says is out of date
                 import fvcore.nn  # noqa: F401
         except ImportError:
-            raise UsageError("--against fvcore requires the package 'fvcore'.", hint="pip install 'rooflines[fvcore]'") from None
+            raise UsageError(
+                f"{arg('against', 'fvcore')} requires the package 'fvcore'.", hint="pip install 'rooflines[fvcore]'"
+            ) from None
     return wanted
 
 
@@ -232,7 +235,7 @@ def _fvcore(recording: StepCalls, name: str, options: Options) -> OtherCount:
     from fvcore.nn import FlopCountAnalysis
 
     if options.mode == "training":
-        return OtherCount(counter="fvcore", unit="MAC", absent="it traces the forward only; ask for --mode inference")
+        return OtherCount(counter="fvcore", unit="MAC", absent="it traces the forward pass only")
     network, inputs = _module_and_inputs(name, options)
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")

@@ -54,7 +54,7 @@ def read_rank(source: str, memory_limit_bytes: int = MEMORY_LIMIT_BYTES, partial
     except TraceError as error:
         if shown(source) in error.message:
             raise
-        raise TraceError(f"{shown(source)!r}: {error.message}", hint=error.hint) from None
+        raise TraceError(f"{shown(source)!r}: {error.message}", hint=error.marked_hint) from None
     if lacks_device(trace):
         raise TraceError(
             f"the trace {shown(source)!r} is cut off before its device events: its times cannot be compared with those of other ranks.",

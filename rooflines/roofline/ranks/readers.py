@@ -15,6 +15,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
+from rooflines.arguments import arg
 from rooflines.errors import TraceError, UsageError
 from rooflines.profiler.trace.url import is_url
 from rooflines.roofline.ranks.analyze import RankPart, read_rank
@@ -71,7 +72,7 @@ def _in_processes(
                 done()
         except BrokenProcessPool:
             raise TraceError(
-                "a process reading a trace was killed, possibly because memory ran out.", hint="Use fewer --jobs."
+                "a process reading a trace was killed, possibly because memory ran out.", hint=f"Use fewer {arg('jobs')}."
             ) from None
         return [future.result() for future in futures]
 
@@ -101,7 +102,9 @@ def _on_dask(sources: Sequence[str], address: str, memory_limit_bytes: int, part
     try:
         import distributed
     except ImportError:
-        raise UsageError("--dask requires dask.distributed, which is not installed.", hint="pip install 'rooflines[dask]'") from None
+        raise UsageError(
+            f"{arg('dask')} requires dask.distributed, which is not installed.", hint="pip install 'rooflines[dask]'"
+        ) from None
     try:
         client: Any = distributed.Client(address, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:

@@ -123,7 +123,7 @@ def test_precision_is_that_of_weights_or_of_autocast(precision, weight, output, 
 
 
 def test_tf32_is_refused_on_a_cpu():
-    with pytest.raises(WorkloadError, match="tf32 is available on NVIDIA GPUs only"):
+    with pytest.raises(WorkloadError, match="precision='tf32' is available on NVIDIA GPUs only"):
         prepare("squeezenet1_1", options(precision="tf32"))
 
 
@@ -135,7 +135,7 @@ def test_a_half_precision_that_an_operator_lacks_is_said_to_be_the_reason():
     prepared = from_module(Lacks(), torch.eye(3), options(precision="fp16"))
     with pytest.raises(WorkloadError, match="Lacks does not run in fp16 on cpu") as caught:
         step(prepared)
-    assert "--precision fp32" in caught.value.hint
+    assert "precision='fp32'" in caught.value.hint
 
 
 def test_mode_decides_gradients_and_the_training_flag():
