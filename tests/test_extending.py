@@ -91,7 +91,7 @@ def test_the_fields_of_the_documented_sampler_are_in_every_report(tmp_path, monk
     # The table, in the terminal and on the page.
     page = (out / "report.html").read_text()
     for label in ("sent", "received", "load average"):
-        assert re.search(rf"^{label} +", ran.stderr, flags=re.MULTILINE)
+        assert re.search(rf"^ *{label} +", ran.stderr, flags=re.MULTILINE)
         assert f"<td>{label}</td>" in page
     # The chart.
     drawn = json.loads(re.search(r'id="usage-data">(.*?)</script>', page, flags=re.DOTALL)[1])
@@ -154,8 +154,8 @@ def test_a_device_of_its_own_with_power_has_energy_and_no_line_among_the_gpus(tm
     ran = subprocess.run([sys.executable, "-m", "rooflines", *command], capture_output=True, text=True, timeout=120)
     assert ran.returncode == 0, ran.stderr
     assert "GPU" not in ran.stderr
-    assert re.search(r"^inlet +-4 °C .*rack", ran.stderr, flags=re.MULTILINE)
-    assert re.search(r"^pump .*J +rack", ran.stderr, flags=re.MULTILINE)
+    assert re.search(r"^ *inlet +-4 °C .*rack", ran.stderr, flags=re.MULTILINE)
+    assert re.search(r"^ *pump .*J +rack", ran.stderr, flags=re.MULTILINE)
     usage = json.loads((out / "analysis.json").read_text())["usage"]
     (rack,) = (one for one in usage["devices"] if one["device"] == "rack")
     assert rack["counts"]["pump_w"] == pytest.approx(20.0 * rack["counted_s"]["pump_w"])

@@ -181,7 +181,7 @@ def _against_paper(study: BackendsStudy, timed: Sequence[BackendResult]) -> Iter
         listed = ", ".join(f"{one.backend} {significant(ratio)} ×" for one, ratio in found)
         missing = unlearned_share()
         yield (
-            f"Beside the paper's machines: {listed} its samples/s. The paper's Numba backends left out the gradients of the "
+            f"Compared with the paper's machines: {listed} its samples/s. The paper's Numba backends left out the gradients of the "
             f"convolutions, {percent(missing)} of the FLOPs of a step; here every backend computes all of them."
         )
 

@@ -368,7 +368,7 @@ def _method(study: BackendsStudy) -> tuple[str, ...]:
         if training is not None
     }
     return (
-        "Each backend runs in a process of its own, from the same initial parameters and over the same batches in the same order; the "
+        "Each backend runs in its own process, from the same initial parameters and over the same batches in the same order; the "
         "set is filled up to whole batches with samples from its start. The time of an epoch is that of its training steps, each "
         "ended by reading the loss; compiling and warming up come before the first, testing after each.",
         *([f"Settings: {'; '.join(sorted(settings))}."] if settings else []),

@@ -231,7 +231,7 @@ def _method(study: FromScratchStudy) -> tuple[str, ...]:
         for one in study.results
     ]
     return (
-        "Each library runs in a process of its own, from the same initial parameters and the same samples. The time of an iteration is "
+        "Each library runs in its own process, from the same initial parameters and the same samples. The time of an iteration is "
         "the median over the run, from the images where the library computes to the loss on the host; operators are the fastest of "
         "15 rounds, timed alone.",
         *([f"{'; '.join(facts)}."] if facts else []),

@@ -227,5 +227,5 @@ def test_work_that_does_not_fade_keeps_it_busy(gpu):
     gpu["nvmlDeviceGetUtilizationRates"] = SimpleNamespace(gpu=87)
     waits = []
     why = busy(GpuState("1-2"), pause=waits.append)
-    assert why == "it is 87% utilized by processes that NVML does not name"
+    assert why == "it is 87% utilized by processes that NVML does not list"
     assert sum(waits) == pytest.approx(conditions._SETTLES_S)

@@ -36,7 +36,7 @@ except DeviceError as error:
 def test_backends_are_chosen_by_name_in_the_order_of_reports():
     assert networks.chosen(None, networks.BACKENDS) == networks.BACKENDS
     assert networks.chosen("torch-cpu, numba-cpu", networks.BACKENDS) == ("numba-cpu", "torch-cpu")
-    with pytest.raises(UsageError, match="no backend 'jax'"):
+    with pytest.raises(UsageError, match="unknown backend 'jax'"):
         networks.chosen("jax", networks.BACKENDS)
 
 

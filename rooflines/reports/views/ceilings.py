@@ -41,7 +41,7 @@ def page(ceilings: Ceilings, rows: Sequence[Compared] = (), references: Referenc
         compared = [comparison_table(rows)] if rows else []
         said = [Paragraph(text, show="always") for text in comparison_sentences(rows, references, ceilings)]
         sections: tuple[Section, ...] = (
-            Section(name="compared", title="Measured beside the references", blocks=(*compared, figure, *said)),
+            Section(name="compared", title="Measured and reference values", blocks=(*compared, figure, *said)),
         )
         show: Show = "full"
     else:
@@ -168,7 +168,7 @@ def comparison_sentences(rows: Sequence[Compared], references: References, measu
     yield from _sources("derived", [row.derived for row in rows])
     alone = [roof.level or ceiling_name(roof) for roof in without_reference(measured, tuple(rows))]
     if alone:
-        yield f"measured only, with nothing to hold it against: {', '.join(dict.fromkeys(reversed(alone)))}."
+        yield f"measured only, without a reference: {', '.join(dict.fromkeys(reversed(alone)))}."
 
 
 def ceilings_json(ceilings: Ceilings, sessions: Sequence[Session] = (), rows: Sequence[Compared] | None = None) -> str:

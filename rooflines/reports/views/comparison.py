@@ -169,7 +169,7 @@ def _sum(comparison: Comparison) -> Table:
         if group:
             rows.append((f"{title.lower()} ({len(group)})", sum(row.difference_s for row in group), ""))
     rows += [
-        (row.kind, row.difference_s, "what ran beside other work" if row.kind == "overlap" else row.cause)
+        (row.kind, row.difference_s, "work that overlaps with other work" if row.kind == "overlap" else row.cause)
         for row in comparison.rows
         if row.kind in ("idle", "overlap")
     ]

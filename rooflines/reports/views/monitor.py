@@ -39,8 +39,8 @@ _METHOD = (
     ("resident", "the memory of its processes that is in RAM, added up: what two of them share counts twice. Unique memory is what"
      " would be free if it ended."),
     ("busy cores", "CPU seconds a second. The mean is the system's own account where we started the program."),
-    ("energy", "of the whole device, whoever used it, from its counter or by integrating its power, within the error that is given with"
-     " it."),
+    ("energy", "of the whole device, including other processes, from its counter or from its integrated power, with the error that is"
+     " stated."),
 )  # fmt: skip
 
 
@@ -254,7 +254,7 @@ def _memory_rows(analysis: MonitorAnalysis, host: DeviceUsage | None) -> Iterato
             remark="its largest process (kernel)" if missed else "RSS of all its processes",
         )
     if unique is not None:
-        yield HostRow("unique memory", binary_bytes(unique.mean), binary_bytes(unique.highest), remark="USS, shared with nobody")
+        yield HostRow("unique memory", binary_bytes(unique.mean), binary_bytes(unique.highest), remark="USS, not shared")
 
 
 def _power_rows(analysis: MonitorAnalysis) -> Iterator[HostRow]:

@@ -107,7 +107,7 @@ def sentences(analysis: RankAnalysis) -> Iterator[str]:
             f" {seconds(late.waited_s)} for it, {percent(late.share)} of all waiting."
         )
     elif analysis.collectives:
-        yield "Nobody is waited for: no matched collective shows who entered last."
+        yield "No late rank: no matched collective shows which rank entered last."
     else:
         yield "No collective was matched across ranks."
     compute = analysis.spread["compute_s"]

@@ -248,7 +248,7 @@ def _roofline(analysis: Analysis) -> Section:
         "A point is an operator: its area is its time, its colour its category." if chart.points else "",
         "The ring is the whole run." if chart.ring else "",
         "The grey band is from half of the roof up to the roof." if chart.band else "",
-        "Names stand beside those with the most headroom." if chart.labelled else "",
+        "Operators with the most headroom are labelled." if chart.labelled else "",
         off_chart_sentences(chart),
     )
     figure = Figure(

@@ -135,7 +135,7 @@ def _on_fallback(case: Case, found: list[_Written]) -> str:
     if not wrong:
         return ""
     time_s, size = sum(one.left_s for one, _ in wrong), max(wrong, key=lambda pair: pair[0].left_s)[1][0]
-    return f"; {seconds(time_s)} are products on fallback kernels, because {size} is no multiple of {MULTIPLE}"
+    return f"; {seconds(time_s)} are products on fallback kernels, because {size} is not a multiple of {MULTIPLE}"
 
 
 def conversions(case: Case) -> Advice | None:
@@ -148,7 +148,7 @@ def conversions(case: Case) -> Advice | None:
         return None
     time_s, calls = total(found), sum(one.row.calls for one in found)
     attention_s = sum(one.row.time_s for one in case.ran(lambda one: one.category == "attention"))
-    beside = f", beside {seconds(attention_s)} of attention itself" if attention_s else ""
+    beside = f"; attention itself takes {seconds(attention_s)}" if attention_s else ""
     worst = max(found, key=lambda one: one.left_s).row
     return Advice(
         title="Give attention its operands without copies",

@@ -21,7 +21,7 @@ def pageable(case: Case) -> Advice | None:
             f"copies between pageable memory and the device take {seconds(time_s)} {case.per}, of which {seconds(exposed_s)} "
             f"({case.share(exposed_s)}) run while nothing is computed; the longest is {worst.name}{where} ({worst.shapes})"
         ),
-        suggestion="DataLoader(pin_memory=True) and .to(device, non_blocking=True), so that the copy runs beside the step before",
+        suggestion="DataLoader(pin_memory=True) and .to(device, non_blocking=True), so that the copy overlaps with the previous step",
         of={one.key: part for one, part in found.items()},
     )
 

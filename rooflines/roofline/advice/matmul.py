@@ -35,7 +35,9 @@ def fallback(case: Case) -> Advice | None:
         return None
     worst, worst_sizes = max(found, key=lambda pair: pair[0].left_s)
     sizes = sorted({size for _, each in found for size in each})
-    because = f"; sizes that are no multiple of {MULTIPLE}: {', '.join(map(str, sizes[:4]))}" if sizes else "; shapes are not recorded"
+    because = (
+        f"; sizes that are not a multiple of {MULTIPLE}: {', '.join(map(str, sizes[:4]))}" if sizes else "; shapes are not recorded"
+    )
     where = f" in {worst.row.module}" if worst.row.module else ""
     which = " and ".join(map(str, worst_sizes)) if worst_sizes else "each size of the products"
     return Advice(

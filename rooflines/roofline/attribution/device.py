@@ -17,7 +17,7 @@ from rooflines.roofline.resolvers.counts import Counts
 
 NO_OPERATOR = "launched outside any operator"
 NO_LAUNCH = "its launch is not in the trace"
-OUTSIDE_STEPS = "ran beside the steps, which did not launch it"
+OUTSIDE_STEPS = "ran during the steps, but was not launched by them"
 
 
 def attribute_device(

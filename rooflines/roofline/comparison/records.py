@@ -82,7 +82,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
     ``match`` says which facts brought the two sides together: ``same`` all of module, phase, name, shapes and precision, else all but
     the ``precision``, the ``batch`` (the first dimension of every shape), the ``shapes``, the ``module``; ``name`` the name alone.
-    The time of the row ``overlap`` is negative: what ran beside other work and is in two rows.
+    The time of the row ``overlap`` is negative: work that overlaps with other work and is in two rows.
     """
 
     kind: Kind

@@ -107,7 +107,7 @@ def test_resident_data_is_cut_without_copying():
     assert (part.flat, part.first, part.shape, len(part)) == (flat, 9, (4, 1, 28, 28), 4)
     assert data[-2:].first == 11
     assert len(data[5:5]) == 0
-    with pytest.raises(UsageError, match="every 2th"):
+    with pytest.raises(UsageError, match="step 1, got 2"):
         data[::2]
 
 

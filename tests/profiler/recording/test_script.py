@@ -262,7 +262,7 @@ def test_a_trace_that_grows_without_a_step_is_bounded(profile):
     assert answer.code == 0, answer
     (row,) = [row for row in rooflines.analyze(recorded).operators if row.name == "aten::add_"]
     assert row.calls < 100_000
-    assert any("ended before it became too large" in note for note in recorded.facts.notes)
+    assert any("stopped before it became too large" in note for note in recorded.facts.notes)
 
 
 def test_a_script_beside_its_own_modules(profile, tmp_path):

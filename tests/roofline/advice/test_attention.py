@@ -36,7 +36,7 @@ def test_products_on_a_fallback_kernel_are_named():
     rows = written()
     bmm = row("aten::bmm", 0.004, shapes="96x513x64, 96x64x513", category="matmul", module="layer.0.attention", precision="bf16",
               kernels=(kernel("cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_16x16_128x2_tn_align1"),))  # fmt: skip
-    assert "because 513 is no multiple of 8" in attention.hand_written(case(bmm, *rows[1:])).evidence
+    assert "because 513 is not a multiple of 8" in attention.hand_written(case(bmm, *rows[1:])).evidence
 
 
 def test_without_ceilings_only_the_passes_over_the_scores_are_saved():
@@ -82,7 +82,7 @@ def test_copies_beside_attention_are_conversions():
     ]
     found = attention.conversions(case(*rows))
     assert (found.saves_s, list(found.of)) == (0.004, [("operator", 1)])
-    assert "beside 10.0 ms of attention itself" in found.evidence
+    assert "attention itself takes 10.0 ms" in found.evidence
 
 
 def test_copies_elsewhere_are_none_of_attentions():

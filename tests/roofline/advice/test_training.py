@@ -112,7 +112,7 @@ def test_one_reduction_for_each_parameter():
 
 @pytest.mark.parametrize(
     ("name", "advice"),
-    [("nccl:all_reduce", "start the all-reduce earlier"), ("c10d::alltoall_base_", "all-to-all beside"),
+    [("nccl:all_reduce", "start the all-reduce earlier"), ("c10d::alltoall_base_", "overlap the all-to-all"),
      ("c10d::_allgather_base_", "FSDP"), ("nccl:broadcast", "run layers that do not need it")],
 )  # fmt: skip
 def test_exposed_communication_is_advised_by_its_kind(name, advice):
