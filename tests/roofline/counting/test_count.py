@@ -54,7 +54,7 @@ def test_keywords_mappings_and_a_module_called_twice():
     once, twice = rooflines.count(model, BATCH), rooflines.count(model, BATCH, twice=True)
     assert once.matrix_flops == 2 * 3 * 4 * 4 + 2 * 3 * 4 * 2
     assert twice.matrix_flops - once.matrix_flops == 2 * 3 * 4 * 4
-    assert dict(zip(twice.modules["path"], twice.modules["calls"], strict=True))["shared"] == 2
+    assert {row.path: row.calls for row in twice.modules}["shared"] == 2
     assert rooflines.count(model, BATCH, backward=True).matrix_flops == 3 * once.matrix_flops - 2 * 3 * 4 * 4
 
 

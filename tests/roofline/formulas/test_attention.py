@@ -503,8 +503,8 @@ def test_a_fused_layer_does_what_its_parts_do(batch, tokens, heads):
     with torch.no_grad():
         fused = rooflines.count(layer, inputs)
     parts = rooflines.count(layer, inputs)
-    assert "aten::_transformer_encoder_layer_fwd" in set(fused.operators["name"])
-    assert "aten::_transformer_encoder_layer_fwd" not in set(parts.operators["name"])
+    assert "aten::_transformer_encoder_layer_fwd" in set(fused.to_dataframe()["name"])
+    assert "aten::_transformer_encoder_layer_fwd" not in set(parts.to_dataframe()["name"])
     assert fused.matrix_flops == parts.matrix_flops
 
 

@@ -270,7 +270,7 @@ def test_a_quantized_network_is_counted_from_its_recording():
     narrow = torch.ao.quantization.quantize_dynamic(network, {torch.nn.Linear})
     found = rooflines.count(narrow, inputs)
     assert found.matrix_flops == rooflines.count(network, inputs).matrix_flops == 2 * 3 * 8 * 16 + 2 * 3 * 16 * 4
-    assert set(found.operators.loc[found.operators["matrix_flops"] > 0, "precision"]) == {"int8"}
+    assert set(found.to_dataframe().query("matrix_flops > 0")["precision"]) == {"int8"}
 
 
 def test_prepacking_is_a_copy():
