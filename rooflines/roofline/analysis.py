@@ -1,6 +1,6 @@
 """What a run means: the machine-readable analysis, field by field as ``analysis.json`` shows it.
 
-Units are SI base units and stand in the field names. A field that is None was not measured and is left out of the JSON. All times,
+Units are SI base units, given in the field names. A field that is None was not measured and is left out of the JSON. All times,
 counts, FLOPs and bytes are **per step** when ``basis.per`` is ``step`` (the mean over the traced steps) and for the whole trace when
 it is ``trace``; ``basis.steps`` is the number of steps in the trace.
 """
@@ -85,7 +85,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
 class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     """One device's time: ``span = busy + idle`` and ``busy = compute + exposed memcpy + exposed communication``.
 
-    ``memcpy_s`` and ``communication_s`` count hidden time as well. ``overlap_s`` is device time that ran beside other device time.
+    ``memcpy_s`` and ``communication_s`` count hidden time as well. ``overlap_s`` is device time that overlapped other device time.
     The invariant of the whole analysis: operators + unmodelled + idle - overlap = span.
     ``earlier_s`` is device time of work that was launched before the recording began, in the timeline of a whole trace.
     """
@@ -275,7 +275,7 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
 class Unmodelled(msgspec.Struct, frozen=True, kw_only=True):
     """An operator without a count in one module and phase, with the reason: no formula, a shape that the trace does not hold.
 
-    A kernel that no operator launched stands for itself.
+    A kernel that no operator launched is a row of its own.
     """
 
     name: str
@@ -307,7 +307,7 @@ class OperatorRow(msgspec.Struct, frozen=True, kw_only=True):
     """All calls of one signature in one module and phase.
 
     ``engine`` is the unit whose roof judges it, ``memory_level`` the level its bytes are judged against, ``flag`` why an efficiency
-    above 1 should not be believed. ``inferred`` says what was inferred from other calls in the trace. ``nearest_roof`` is the roof
+    above 1 is not plausible. ``inferred`` says what was inferred from other calls in the trace. ``nearest_roof`` is the roof
     that a row far from any roof is closest to, and ``exposed_s`` the part of a copy's or a collective's time that no computation hides.
     ``kernels`` are what it ran on the device, longest first.
     """
@@ -412,7 +412,7 @@ class Throttling(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeviceUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """What the samples tell of one device, or of the ``host``, during the window; what was not sampled is absent.
+    """Usage of one device, or of the ``host``, during the window; fields that were not sampled are absent.
 
     ``gauges`` has the fields that go up and down, ``counts`` those that only grow: what came between the readings around the window,
     which lie ``counted_s`` apart. Declared fields that are summed up as an integral are in both.
@@ -481,7 +481,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True, rename={"suggestion": "try"}):
-    """One piece of advice: what could be gained (seconds per step; 0 where nobody can tell), why we think so, what to try."""
+    """One piece of advice: possible saving (seconds per step; 0 if unknown), evidence, suggestion."""
 
     title: str
     saves_s: float

@@ -213,7 +213,7 @@ def _heart(name: str) -> str:
 
 
 def _without_brackets(name: str) -> str:
-    """``name`` without what stands in brackets of any kind."""
+    """``name`` without bracketed parts."""
     kept, depth = [], 0
     for character in name:
         if character in "<({":

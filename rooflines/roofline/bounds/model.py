@@ -53,7 +53,7 @@ def memory_seconds(size_bytes: int, footprint_bytes: int, ceilings: Ceilings) ->
 
     What was just written may still be in the caches: as much as fits. So the nearest level holds its capacity's worth of the
     footprint, the next one its own of what is left, and every byte moves at the rate of the level that holds it. A footprint that fits
-    into one level is judged by that level or nearer ones; a large one all but wholly by DRAM. It is a bound, not a prediction: judged
+    into one level is judged by that level or nearer ones; a large one almost entirely by DRAM. It is a bound, not a prediction: judged
     by DRAM alone, an addition over 40 MB in a 32 MB cache would reach 200 %.
     """
     left, seconds, outermost = footprint_bytes, 0.0, None

@@ -63,7 +63,7 @@ def count_against(
     """Our count of one step of a named network, and each of the other counters' (``COUNTERS``).
 
     ``torch`` is ``torch.utils.flop_counter`` on the same fake tensors; ``fvcore`` traces one forward and ``profiler`` runs the step
-    with ``with_flops``, both on real tensors. Raises UsageError for a counter that nobody knows or that is not installed.
+    with ``with_flops``, both on real tensors. Raises UsageError for a counter that is unknown or not installed.
     """
     wanted = check_counters(counters)
     ours = record_network(name, options, memory=memory)
@@ -244,7 +244,7 @@ def _fvcore(recording: StepCalls, name: str, options: Options) -> OtherCount:
         try:
             theirs = {kind: round(flops) for kind, flops in analysis.by_operator().items()}
             missed = sorted(analysis.unsupported_ops())
-        except Exception as error:  # whatever torch.jit.trace or one of its handlers refuses with
+        except Exception as error:  # torch.jit.trace and its handlers raise many kinds
             return OtherCount(counter="fvcore", unit="MAC", absent=f"it cannot trace {name}: {_first_line(error)}")
     return OtherCount(
         counter="fvcore", unit="MAC", total=sum(theirs.values()), differences=_fvcore_differences(recording, theirs, missed)

@@ -249,7 +249,7 @@ def _onednn(signature: Signature) -> Work:
 
 @formula("aten::mkldnn_rnn_layer_backward", category="matmul")
 def _onednn_backward(signature: Signature) -> Work:
-    """It makes every gradient, asked for or not, and needs the last state of the cell beside what the others need."""
+    """It computes every gradient, requested or not, and also needs the last state of the cell."""
     args = Arguments(
         signature,
         "self weight_ih weight_hh bias_ih bias_hh hx cx output hy cy grad_output grad_hy grad_cy reverse mode hidden_size layers"

@@ -29,7 +29,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The count of every host event: ``of_event`` indexes ``variants``, -1 for an event that is no operator."""
+    """The count of every host event: ``of_event`` indexes ``variants``, -1 for an event that is not an operator."""
 
     variants: tuple[Variant, ...]
     of_event: Int64s
@@ -40,7 +40,7 @@ class Counts:
         return found
 
     def recounted(self, groups: Iterable[tuple[Int64s, Variant]]) -> Counts:
-        """The counts with each group of events counted as the variant beside it."""
+        """The counts, with each group of events counted as its variant."""
         variants, of_event = list(self.variants), self.of_event.copy()
         for events, variant in groups:
             of_event[events] = len(variants)

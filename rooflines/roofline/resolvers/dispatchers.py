@@ -13,7 +13,7 @@ from rooflines.roofline.resolvers.counts import Context, Counts
 
 
 def pass_repeated_calls(counts: Counts, context: Context) -> Counts:
-    """Pass through what calls an operator of its own name: under autocast the same call with other dtypes, else the overload that has
+    """Pass through an operator that calls one of the same name: under autocast the same call with other dtypes, else the overload with
     a kernel."""
     host, calls, signatures = context.trace.host, context.calls, context.trace.signatures
     if not len(host):

@@ -126,7 +126,7 @@ def _operators(trace: Trace, calls: Calls, host_bound: Intervals, on_launching: 
     alone = before[calls.after] == before[:-1]
     waits = _named(trace, lambda name: is_wait(name) or name.startswith(COMMUNICATION_CALLS) or is_backward_node(name))[host.name]
     library = alone | (host.kind == RUNTIME) | _named(trace, lambda name: name.startswith("aten::"))[host.name]
-    # What is short lies in nothing of its own that is long.
+    # Keep long operators and those inside them.
     lasting = calls.end_ns - host.start_ns >= _LONG_OPERATOR_NS
     chosen = np.flatnonzero(
         on_launching & ((host.kind == OPERATOR) | (host.kind == RUNTIME)) & ~waits & library & (lasting | covered(lasting, calls.after))

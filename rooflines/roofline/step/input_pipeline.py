@@ -16,7 +16,7 @@ from rooflines.roofline.bootstrap import RESAMPLES, interval95, resampled_median
 
 # From this share of a step on that its input delays it, a loader that is slower than the step alone makes the step input-bound.
 INPUT_BOUND = 0.1
-# The same where nobody measured the two alone, and for the host.
+# The same if the two were not measured alone, and for the host.
 LARGE_SHARE = 0.25
 
 
@@ -125,7 +125,7 @@ def host_fraction(analysis: Analysis) -> float:
 def limited_by(analysis: Analysis) -> Limit | None:
     """The input, where a step waits for it and the loader alone is slower than the step alone; else the host, where it takes the most.
 
-    A loader that is the slower one sets the pace whatever the rest of the step does: a faster host would only wait longer.
+    A loader slower than the step sets the pace: a faster host would only wait longer.
     """
     waits, host = input_fraction(analysis), host_fraction(analysis)
     slower = loader_is_slower(analysis)

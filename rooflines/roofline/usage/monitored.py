@@ -1,4 +1,4 @@
-"""What a monitored program took: the usage of the machine while it ran, beside what the system says of the program itself."""
+"""The resources of a monitored program: usage of the machine while it ran, and the system's figures for the program."""
 
 from __future__ import annotations
 
