@@ -28,7 +28,7 @@ class ProcessRank(NamedTuple):
 
 
 def rank_here() -> ProcessRank | None:
-    """The rank that a launcher gave this process; None for a process of its own, and for a job of one."""
+    """The rank that a launcher gave this process; None without a launcher and for a job of one process."""
     for number, of in _LAUNCHERS:
         try:
             rank = ProcessRank(int(os.environ[number]), int(os.environ[of]))
@@ -77,5 +77,5 @@ class Agreement:
                 return number
             store.wait([key], datetime.timedelta(seconds=_PATIENCE_S))
             return int(store.get(key))
-        except (RuntimeError, ValueError, AttributeError):  # there is no store, it is gone, or nothing came in time
+        except (RuntimeError, ValueError, AttributeError):  # the store is missing or gone, or nothing came in time
             return otherwise

@@ -335,7 +335,7 @@ _QUESTIONS: tuple[tuple[str, Callable[[], Check | None]], ...] = (
 
 
 def _guarded(name: str, question: Callable[[], Check | None]) -> Check | None:
-    """The answer to ``question``, whatever happens: a broken installation raises more than ImportError."""
+    """The answer to ``question``, or the error: a broken installation raises more than ImportError."""
     try:
         return question()
     except ModuleNotFoundError as error:

@@ -98,7 +98,7 @@ def device_units(device: str) -> int | None:
 
 
 def device_memory_bytes(device: str) -> int | None:
-    """The memory of a GPU of its own."""
+    """The memory of a discrete GPU."""
     if _kind(device) != "cuda":
         return None
     import torch
@@ -187,7 +187,7 @@ def git_commit() -> str | None:
             text=True,
             check=True,
             timeout=5,
-            # Looking at a repository must not take its lock from whoever works in it.
+            # Reading a repository must not take its lock from another process.
             env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
         )
     except (OSError, subprocess.SubprocessError):

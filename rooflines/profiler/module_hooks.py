@@ -130,7 +130,7 @@ class ModuleRanges(ModuleWatch):
 
 @contextlib.contextmanager
 def quiet_global_hooks() -> Iterator[None]:
-    """No warning of torch that global hooks see a compiled module as a call of its own: that is reckoned with."""
+    """Suppress torch's warning that global hooks see a compiled module as a separate call: the recording handles that."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"Using `torch\.compile\(module\)` when there are global hooks")
         yield

@@ -1,4 +1,4 @@
-"""Facts of a run, as they are stored: frozen, the unit in every field name, absent when nobody measured them.
+"""Facts of a run as they are stored: frozen, with the unit in every field name, absent when not measured.
 
 They are msgspec structs: frozen like a dataclass, written to and read from JSON with their types checked, and a field that is None is
 left out of the file.
@@ -29,7 +29,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     """What was run. ``batch_size`` counts ``unit`` per step; it is absent when the workload does not say.
 
     ``source`` says who owns the code that runs: a ``model`` by name or module is ours to convert and compile; of the user's own
-    ``step``, ``loop`` or ``script`` the mode, batch size and precision are only what the user called them, and of somebody's ``trace``
+    ``step``, ``loop`` or ``script`` the mode, batch size and precision are only what the user called them, and of a foreign ``trace``
     what can be told from it; a precision that cannot is empty.
     """
 
@@ -150,7 +150,7 @@ class StepMemory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LoaderAlone(msgspec.Struct, frozen=True, kw_only=True):
-    """A loader iterated by nobody but us: how long each batch took to come after the one before, and how many samples it held.
+    """A loader iterated alone: the time of each batch after the previous one, and its number of samples.
 
     ``samples`` is empty where the batches do not tell.
     """
@@ -185,7 +185,7 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunFile(msgspec.Struct, frozen=True, kw_only=True):
-    """The contents of ``run.json``: written first with status ``running`` and completed last, so a killed run says so.
+    """The contents of ``run.json``: written first with status ``running`` and completed last, so a killed run can be recognized.
 
     ``peak_memory_bytes`` is the device allocator's peak on a GPU and the process's peak resident set on a CPU
     (``peak_memory_kind`` says which). ``parameter_elements`` is how many elements of parameters one traced step updated: traces leave
@@ -194,7 +194,7 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True):
     ``compiled_code`` is the file that says what ``torch.compile`` made while the run was recorded, absent where nothing was compiled.
     ``tf32`` says whether float32 ``matmul`` and ``convolution`` were allowed TF32 (CUDA).
     ``counters`` say how well each field of the device samples can be read, ``fields`` what those are that other packages' samplers
-    declare. ``loading`` is how a program of its own was fed with data,
+    declare. ``loading`` is how the program was fed with data,
     absent where no loader was seen. ``notes`` are sentences for the reader about what was limited or left out.
     """
 
@@ -222,7 +222,7 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Run(Shown, frozen=True, kw_only=True):
-    """A run directory in memory: where it is, its facts, and the device samples taken beside it."""
+    """A run directory in memory: where it is, its facts, and its device samples."""
 
     directory: Path
     facts: RunFile

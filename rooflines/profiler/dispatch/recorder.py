@@ -179,7 +179,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
     def _as_without_a_mode(self, signature: Signature) -> Signature:
-        """A call of a backward formula as autograd makes it where nobody looks on."""
+        """A call of a backward formula as autograd makes it without a dispatch mode."""
         node: Any = torch._C._current_autograd_node()
         if self.modules.current >= 0 or node is None or not _AUTOGRAD_S_OWN.fullmatch(node.name()):
             return signature

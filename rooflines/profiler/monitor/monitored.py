@@ -81,8 +81,8 @@ class MonitorFile(msgspec.Struct, frozen=True, kw_only=True):
     """The contents of ``monitor.json``.
 
     ``command`` is the command line as it was given (``readable``), which may hold secrets: reports show it only where ``show_command``
-    says so, and ``program`` otherwise. It is empty where the monitor was attached to the running process ``pid``. ``began_ns`` and
-    ``ended_ns`` (epoch) are on the clock of the samples. ``ending`` is absent where nobody saw the end. ``gpus`` are the driver's names
+    reports it, and ``program`` otherwise. It is empty where the monitor was attached to the running process ``pid``. ``began_ns`` and
+    ``ended_ns`` (epoch) are on the clock of the samples. ``ending`` is absent if the end was not observed. ``gpus`` are the driver's names
     of the GPUs.
     """
 
@@ -133,7 +133,7 @@ def program_name(command: Sequence[str]) -> str:
 
 
 def readable(command: Sequence[str]) -> tuple[str, ...]:
-    """``command`` as text that any file can hold: bytes that are no UTF-8, as names of files may have, as ``\\xe9``."""
+    """``command`` as text that any file can hold: bytes that are not UTF-8, as in some file names, as ``\\xe9``."""
     return tuple(os.fsencode(word).decode("utf-8", "backslashreplace") for word in command)
 
 
@@ -169,7 +169,7 @@ def save(directory: Path, facts: MonitorFile, samples: Sequence[DeviceSample] | 
     """Write ``monitor.json``, and the samples where they are given, which ends the journal. Raises OutputError when they do not fit."""
     write_record(directory / MONITOR_FILE, facts, samples or (), "the samples")
     if samples is not None:
-        with contextlib.suppress(OSError):  # a table beside its journal is read, and the journal is not
+        with contextlib.suppress(OSError):  # a table is read before its journal
             (directory / JOURNAL_FILE).unlink(missing_ok=True)
     return Monitored(directory=directory, facts=facts, samples=tuple(samples or ()))
 

@@ -133,7 +133,7 @@ def _run_module(follower: Follower, name: str, alter_argv: bool) -> None:
 
 
 def _emptied_main() -> dict[str, Any]:
-    """The namespace of ``__main__``, where pickle and multiprocessing look for the program, with nothing of ours in it."""
+    """The namespace of ``__main__``, where pickle and multiprocessing look for the program, without any of our names."""
     import builtins
 
     namespace = sys.modules["__main__"].__dict__
@@ -164,7 +164,7 @@ def _leave_us_out() -> None:
 class Follower:
     """Follows the allocations of this process from ``start`` to ``finish`` and keeps the file ``output`` up to date meanwhile.
 
-    A program that ends without exit handlers (a signal, ``os._exit``) leaves what was last read, and the file says so.
+    A program that ends without exit handlers (a signal, ``os._exit``) leaves the last reading, marked as such in the file.
     """
 
     def __init__(self, output: str) -> None:
@@ -235,7 +235,7 @@ class Follower:
         self._reading_s += time.thread_time() - begun_s
 
     def _shown(self, path: str) -> str:
-        """``path`` below the working directory or below the place it was imported from; no path says where somebody's home is."""
+        """``path`` relative to the working directory or to the place of import; no path reveals a home directory."""
         if path.startswith("<"):
             return "<import>" if "importlib" in path else path
         for root in (self._directory, *sorted((place for place in sys.path if place), key=len, reverse=True)):
@@ -264,7 +264,7 @@ class Follower:
                 json.dump(content, file, indent=1)
             os.replace(temporary, self._output)
         except OSError:
-            # A full disk is no affair of the program; whoever looks for the file says that it is not there.
+            # A full disk must not affect the program; the reader of the file reports that it is missing.
             return
 
 
@@ -288,7 +288,7 @@ def allocation_cost() -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    # As a module of its own: the namespace of this one becomes the program's.
+    # In a separate module: the namespace of this one becomes the program's.
     from importlib.util import module_from_spec, spec_from_file_location
 
     _spec = spec_from_file_location("_rooflines_python_memory", __file__)

@@ -61,7 +61,7 @@ class DataLoading:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether the program is in a data loader just now: what it runs there is no step."""
+        """Whether the program is inside a data loader: what runs there is not a step."""
         return self._watch.is_loading
 
     # --- the passes ------------------------------------------------------------------------------------------------------------

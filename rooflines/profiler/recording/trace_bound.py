@@ -19,7 +19,7 @@ HEAP_LIMIT_BYTES = 100 << 20
 # Where the heap cannot be asked, a trace ends after this time: tens of thousands of operators a second are usual.
 BLIND_LIMIT_S = 5.0
 _PERIOD_S = 0.1
-# Ignored unless somebody wants it, so that nobody is disturbed when it stays without a handler.
+# Ignored by default, so that a run without a handler is not disturbed.
 _SIGNAL = getattr(signal, "SIGURG", None)
 
 

@@ -9,7 +9,7 @@ from rooflines.profiler.samplers.fields import Counter, DeviceSample, Field
 
 
 class Sampler:
-    """Reads one source of device samples again and again, each sampler in a thread of its own.
+    """Reads one source of device samples periodically, each sampler in its own thread.
 
     ``fields`` declares the keys that its samples have in ``more``; built-in fields are declared already. ``period_s`` is the shortest
     time between two readings, at most half the time that its fastest counter takes to change; 0.0 where nothing limits it. It is read

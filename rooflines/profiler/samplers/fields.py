@@ -22,7 +22,7 @@ class Field(msgspec.Struct, frozen=True, omit_defaults=True):
     """One sampled quantity.
 
     ``label`` heads its columns and names its curve. ``unit`` is an SI unit (``rooflines.units.UNITS``), ``"1"`` for a share and ``""``
-    for a number of things; any other text is printed as it is. ``summary`` lists the figures that stand for the field over a window:
+    for a number of things; any other text is printed as it is. ``summary`` lists the figures that summarize the field over a window:
     ``"difference"`` makes it a counter, which only grows, the others sum up a gauge; ``"integral"`` multiplies its mean by the time.
     Fields of one ``group`` (the label, unless given) and unit share a row of the timeline; of two with the same label the later one
     replaces the earlier one where a device has both. ``program`` marks what belongs to the watched processes, not to the whole

@@ -1,4 +1,4 @@
-"""The file between the sampler process and whoever started it: one JSON object a line, flushed, so a killed writer loses one line."""
+"""The file between the sampler process and its parent: one JSON object per line, flushed, so a killed writer loses one line."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class NvmlCounters:
         self._averages = not gpu.is_slice and averages_power(gpu.nvml, gpu.handle)
 
     def read(self) -> dict[str, float | int]:
-        """What there is, in the units of a sample."""
+        """The available counters, in the units of a sample."""
         numbers = self._numbers({*_PER_UNIT, *_FIELD_VALUES})
         numbers |= {field: numbers[field] / per_unit for field, per_unit in _PER_UNIT.items() if field in numbers}
         return numbers | {field: int(numbers[field]) * _KIB for field in _TRAFFIC if field in numbers}

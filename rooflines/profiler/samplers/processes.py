@@ -65,7 +65,7 @@ class ProcessTree:
 
     Descendants are listed a few times a second. One that was born since counts with all it spent, one that is older (it was there
     when watching began, or was adopted) from then on; once seen it counts until it ends, also when its parent has. What short-lived
-    children spent counts when their parent has waited for them. Raises DeviceError when there is no process ``pid``.
+    children spent counts when their parent has waited for them. Raises DeviceError if process ``pid`` does not exist.
     """
 
     def __init__(self, pid: int) -> None:

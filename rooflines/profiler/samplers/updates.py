@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 # How long a counter is watched at most, and how many changes are enough.
 WATCH_S, ENOUGH_CHANGES = 0.05, 12
-# Steps are told from so many different values: fewer may fit a wrong step by chance.
+# Steps are inferred from this many different values: fewer may fit a wrong step by chance.
 FEWEST_VALUES = 5
 # A change is sharp that is known to this share of the period.
 SHARP = 0.1
@@ -41,9 +41,9 @@ class Updates(NamedTuple):
 def pace(readings: Sequence[tuple[float, int]]) -> Pace:
     """What ``readings`` show: times in seconds, ascending, and the values in whole units of the counter.
 
-    The period is the median time between two changes, made more precise. Where the reader was held up, nobody knows when in that time
+    The period is the median time between two changes, made more precise. Where the reader was delayed, it is unknown when in that time
     the value changed: such changes are left out where there are others. Where a value was missed, or happened to be the same after an
-    update, the interval counts as so many periods as medians fit into it, and the mean over all periods is taken.
+    update, the interval counts as as many periods as medians fit into it, and the mean over all periods is taken.
     """
     pairs = list(pairwise(readings))
     divisor = math.gcd(*(other - value for (_, value), (_, other) in pairs)) or None

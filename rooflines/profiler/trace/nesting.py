@@ -105,7 +105,7 @@ def _innermost(chosen: Int64s, after: Int64s, *, itself: bool) -> Int64s:
 
 
 def _open_until(thread: npt.NDArray[np.integer], start: Int64s, end: Int64s) -> Int64s:
-    """The first event of its thread that each event has ended before, whatever encloses it."""
+    """For each event the first event of its thread that begins after it ends, at any depth."""
     count = len(start)
     after = np.empty(count, np.int64)
     edges = np.flatnonzero(np.diff(thread)) + 1 if count else np.empty(0, np.int64)

@@ -19,7 +19,7 @@ _DEVICE_NAME = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """How to run a workload. None means: what the model's published weights use, or 1 for a batch nobody named."""
+    """How to run a workload. None means: what the model's published weights use, or a batch of 1."""
 
     mode: Mode = "inference"
     batch_size: int | None = None

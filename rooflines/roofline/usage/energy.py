@@ -259,8 +259,8 @@ def _blur(
     """The joules that a moving average over ``average_s`` seconds took across both ends of the window.
 
     Centred, the average gives each moment t the weight of a ramp that rises from 0 to 1 over ``average_s`` around the begin, where it
-    should be a step: the difference, weighed with the power of the moment, is what it moved. Without such readings around an end the
-    bound for any power within the range of all readings.
+    should be a step: the difference, weighed with the power of the moment, is what it moved. Without such readings around an end, the
+    bound holds for any power within the range of all readings.
     """
     if not average_s:
         return _Blur(0.0, 0.0)
