@@ -157,7 +157,7 @@ def derive_mig(name: str, whole: Ceilings, whole_multiprocessors: int, multiproc
 
 
 def partition(name: str, whole: Ceilings, compute_share: float, compute_words: str, memory_share: float, memory_words: str) -> Ceilings:
-    """``whole``'s roofs scaled to a part of the device; the words say to which, and stand in front of each source."""
+    """``whole``'s roofs scaled to a part of the device; the words name the part, and precede each source."""
     found = []
     for ceiling in whole.ceilings:
         if ceiling.kind == "link":  # every part may have all of it

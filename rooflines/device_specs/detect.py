@@ -202,7 +202,7 @@ def gpu(index: int) -> Gpu:
         l2_bytes=getattr(facts, "L2_cache_size", None) or None,
         driver=driver,
         sm_clock_hz=clock,
-        # newer versions of torch hand on what CUDA tells of the memory, its clock in kHz
+        # newer versions of torch pass on CUDA's facts about the memory, its clock in kHz
         memory_clock_hz=memory_clock or getattr(facts, "memory_clock_rate", 0) * 1e3 or None,
         bus_bits=bus_bits or getattr(facts, "memory_bus_width", 0) or None,
     )
@@ -293,7 +293,7 @@ def _size_bytes(text: str) -> int:
 
 
 def _caches_of_macos() -> tuple[Cache, ...]:
-    """The performance cores' L1 data and L2 caches; Apple has no L3 that software is told about."""
+    """The performance cores' L1 data and L2 caches; Apple reports no L3 to software."""
     cores = _sysctl_number("hw.perflevel0.physicalcpu") or _sysctl_number("hw.physicalcpu")
     if not cores:
         return ()

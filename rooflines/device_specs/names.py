@@ -56,7 +56,7 @@ class Mig(msgspec.Struct, frozen=True, kw_only=True):
         return f"{part}{self.compute_slices}g.{self.memory_gb}gb"
 
     def memory_slices(self, capacity_gb: float) -> int | None:
-        """How many eighths of a memory of ``capacity_gb`` it has; None where its size is no whole number of eighths.
+        """How many eighths of a memory of ``capacity_gb`` it has; None if its size is not a whole number of eighths.
 
         NVIDIA rounds the size: 12 GB is an eighth of 94 GB, and 71 GB are four eighths of 141 GB.
         """
@@ -65,7 +65,7 @@ class Mig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Printed(msgspec.Struct, frozen=True, kw_only=True):
-    """A device's name in parts: ``text`` is what must be equal, the rest is what the name tells beside."""
+    """A device's name in parts: ``text`` must be equal, the rest are further facts in the name."""
 
     text: str
     vendor: str = ""

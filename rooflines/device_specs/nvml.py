@@ -8,7 +8,7 @@ from typing import Any
 from rooflines.errors import DeviceError
 
 # The bits of nvmlDeviceGetCurrentClocksEventReasons (nvml.h) by which clocks are held down, and what NVIDIA calls them. An idle GPU
-# (bit 0) and clocks that somebody has set (bit 1) are told by the same call, and hold nothing down.
+# (bit 0) and user-set clocks (bit 1) come from the same call and are not throttling.
 THROTTLE_REASONS = {
     0x4: "software power cap",
     0x8: "hardware slowdown",
@@ -84,7 +84,7 @@ def averages_power(nvml: Any, gpu: Any) -> bool:
 
 
 def field_number(field: Any) -> float | int:
-    """The number in one of ``nvmlDeviceGetFieldValues``' answers, whatever its type."""
+    """The number in one of ``nvmlDeviceGetFieldValues``' answers, of any type."""
     number: float | int = getattr(field.value, _MEMBERS[field.valueType])
     return number
 

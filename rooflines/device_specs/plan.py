@@ -152,7 +152,7 @@ class Plan:
 
     @contextlib.contextmanager
     def _watched(self, beside: bool) -> Iterator[Callable[[], None]]:
-        """Inside, the state of the device is read: ``beside`` what is measured, or with each call of what this yields."""
+        """Inside, the state of the device is read: continuously with ``beside``, else at each call of the yielded function."""
         if self.watch is None:
             yield lambda: None
             return
@@ -167,7 +167,7 @@ class Plan:
         return {one.suspect for one in broken_laws(found, self.threads)}
 
     def _series(self, figure: PlannedFigure) -> Iterator[Series]:
-        """The rounds of a figure as they are stored; not of a clock, which is no ceiling."""
+        """The rounds of a figure as they are stored; not of a clock, which is not a ceiling."""
         for way in figure.ways:
             if way.rounds and figure.fields["kind"] != "clock":
                 best = summary(way.rounds, lowest=figure.lowest).best

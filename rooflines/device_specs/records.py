@@ -111,8 +111,8 @@ class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
         """The highest roof for arithmetic of ``precision`` on ``engine``, or None when none is known.
 
         Matrix work may run on the vector units as well (on most CPUs it does), so for ``matrix`` the higher of the two counts. Vector
-        arithmetic on the half precisions is done in fp32 registers where the device lists no rate of its own. Products that accumulate
-        in fp16 are no roof of torch's, which accumulates in fp32, unless there is no other.
+        arithmetic on the half precisions is done in fp32 registers where the device lists no separate rate. Products that accumulate
+        in fp16 are not a roof for torch, which accumulates in fp32, unless no other is known.
         """
         engines = ("matrix", "vector") if engine == "matrix" else ("vector",)
         found = [c for c in self.main("compute") if c.precision == precision and c.engine in engines]

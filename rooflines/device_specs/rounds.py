@@ -65,7 +65,7 @@ class Summary(NamedTuple):
 def summary(rounds: Sequence[Round], *, lowest: bool = False) -> Summary:
     """Sum up ``rounds``, at least one; the best is the highest, or the ``lowest`` for a time, less a burst.
 
-    A disturbed round counts too, for the true rate is not lower; but not a corrected one, unless there is no other.
+    A disturbed round counts too, because the true rate is not lower; a corrected one counts only if there is no other.
     """
     quiet = [one for one in rounds if one.quiet]
     best = _sustained(sorted([one for one in rounds if not one.corrected] or rounds, key=lambda one: one.value, reverse=not lowest))
@@ -187,7 +187,7 @@ class PlannedFigure:
 
 
 def fastest(ways: Sequence[tuple[Any, Sequence[Round]]], *, lowest: bool = False) -> Any:
-    """The way with the best round; None where there is no way."""
+    """The way with the best round; None without any way."""
 
     def place(found: tuple[Any, Sequence[Round]]) -> float:
         best = summary(found[1], lowest=lowest).best.value

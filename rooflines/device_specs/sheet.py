@@ -1,6 +1,6 @@
 """One device's data sheet as a TOML file: the fields, their checks, and reading one.
 
-A file lists dense rates, FMA = 2 FLOP, in the unit that its key names, each with its sources, and beside it the rate of one unit per
+A file lists dense rates, FMA = 2 FLOP, in the unit that its key names, each with its sources and the rate of one unit per
 cycle and the clock that should give the same number. docs/devices.md shows a whole file.
 """
 
@@ -54,7 +54,7 @@ class Rate(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     ``per_cycle`` is the operations of one unit in a cycle of ``clock``; where the product differs from the rate, ``differs`` says why.
     ``derived`` marks a rate that was computed so because no sheet prints it. ``isa`` is the instruction set a CPU must have for it.
-    A matrix rate with FP16 accumulate is no roof, because torch accumulates in FP32, unless ``reached`` says who reached it anyway.
+    A matrix rate with FP16 accumulate is not a roof, because torch accumulates in FP32, unless ``reached`` names who reached it.
     """
 
     precision: Precision
@@ -89,7 +89,7 @@ class Rate(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def is_roof(self) -> bool:
-        """Whether torch's work can be held against it."""
+        """Whether torch's work can be compared with it."""
         return self.engine != "matrix" or self.accumulate != "fp16" or bool(self.reached)
 
 

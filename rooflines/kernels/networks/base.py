@@ -103,7 +103,7 @@ class Network(Protocol):
         """
 
     def device_memory_bytes(self) -> int | None:
-        """The most memory of a device of its own that the network has held; None where it computes in the host's memory."""
+        """The peak device memory of the network; None if it computes in the host's memory."""
 
     def close(self) -> None:
         """Give back threads and memory; the network is not used afterwards."""

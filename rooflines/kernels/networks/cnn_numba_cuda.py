@@ -209,7 +209,7 @@ class NumbaCuda:
         """The operators of a step, each timed by CUDA events around its launch.
 
         A launch takes the host longer than the kernel takes the device. So that the events do not measure the host, a kernel that does
-        nothing of use keeps the device busy until a whole step is queued behind it; a round in which it ended too early is done anew.
+        nothing of use keeps the device busy until a whole step is queued behind it; a round in which it ended too early is repeated.
         """
         if SIMULATED:
             raise UsageError("NUMBA_ENABLE_CUDASIM is set: times of a simulated GPU are not meaningful.")

@@ -103,7 +103,7 @@ def _product(left_layout: int, right_layout: int, finish: int) -> Kernel:
         for at in range(16):
             sums[at] = float32(0)
         for start in range(begin, end, TILE_DEPTH):
-            cuda.syncthreads()  # nobody reads the tiles before any more
+            cuda.syncthreads()  # no thread reads the previous tiles any more
             for at in range(thread, TILE_ROWS * TILE_DEPTH, THREADS):
                 if left_layout == _ALONG_DEPTH:
                     row = at // TILE_DEPTH

@@ -1,7 +1,7 @@
 """The layers of the network over a block of images, and a training step made of them.
 
 A step runs through all layers, forward and backward, with one block of images after the other, so that everything between the image
-and the gradients stays in the cache of the core that works on it. Every thread adds its blocks up in gradients of its own, which are
+and the gradients stays in the cache of the core that works on it. Every thread adds its blocks up in its own gradients, which are
 added in the order of the threads at the end: with the same number of threads the same numbers come out to the last bit.
 """
 
@@ -24,7 +24,7 @@ Floats = NDArray[np.float32]
 PIXELS: Final = IMAGE * IMAGE
 HIDDEN: Final = 128
 CLASSES: Final = 10
-# Images that a thread takes through the network at once: 10 KiB each, beside 600 KiB of weights and gradients. Tiles of products have
+# Images that a thread takes through the network at once: 10 KiB each, plus 600 KiB of weights and gradients. Tiles of products have
 # four or eight of them as rows, so a block begins at a multiple of ``ROWS``.
 BLOCK: Final = 32
 ROWS: Final = 8
@@ -87,13 +87,13 @@ def make_weights() -> Weights:
 
 
 def make_gradients(threads: int) -> Gradients:
-    """Sums for so many threads."""
+    """Sums for this many threads."""
     conv1, others, losses, total = _arrays(threads * CONV1_SUMS, threads * SIZE, 2 * threads, SIZE)
     return Gradients(conv1, others, losses.view(np.float64), total)
 
 
 def make_activations(images: int, of_pool1: int) -> Activations:
-    """Room for so many images, a multiple of ``ROWS``, and for the gradient of pool1 of ``of_pool1`` of them."""
+    """Room for this many images, a multiple of ``ROWS``, and for the gradient of pool1 of ``of_pool1`` of them."""
     sizes = [POOL1, POOL1 // 4, POOL2, POOL2, HIDDEN, WIDE, WIDE, HIDDEN, POOL2]
     made = _arrays(*(images * size for size in sizes), of_pool1 * POOL1)
     made[1], made[3] = made[1].view(np.int8), made[3].view(np.int32)

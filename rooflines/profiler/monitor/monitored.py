@@ -82,8 +82,8 @@ class MonitorFile(msgspec.Struct, frozen=True, kw_only=True):
 
     ``command`` is the command line as it was given (``readable``), which may hold secrets: reports show it only where ``show_command``
     reports it, and ``program`` otherwise. It is empty where the monitor was attached to the running process ``pid``. ``began_ns`` and
-    ``ended_ns`` (epoch) are on the clock of the samples. ``ending`` is absent if the end was not observed. ``gpus`` are the driver's names
-    of the GPUs.
+    ``ended_ns`` (epoch) are on the clock of the samples. ``ending`` is absent if the end was not observed. ``gpus`` are the driver's
+    names of the GPUs.
     """
 
     schema: str = MONITOR_SCHEMA

@@ -43,7 +43,7 @@ def pace(readings: Sequence[tuple[float, int]]) -> Pace:
 
     The period is the median time between two changes, made more precise. Where the reader was delayed, it is unknown when in that time
     the value changed: such changes are left out where there are others. Where a value was missed, or happened to be the same after an
-    update, the interval counts as as many periods as medians fit into it, and the mean over all periods is taken.
+    update, the interval counts as the number of medians that fit into it, and the mean over all periods is taken.
     """
     pairs = list(pairwise(readings))
     divisor = math.gcd(*(other - value for (_, value), (_, other) in pairs)) or None

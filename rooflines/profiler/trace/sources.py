@@ -21,8 +21,8 @@ def find_traces(sources: Sequence[str | Path], *, may_be_empty: bool = False) ->
     """The trace files in ``sources`` in their order, those of a directory or a pattern by name, ``rank10`` behind ``rank2``.
 
     A source is a file, a directory, a pattern with ``*`` (``**`` for directories in between), or a URL: of a file, of a directory where
-    it ends in a slash, or with ``*``. A file need not exist: reading it raises the error. Raises UsageError for a directory or a pattern without
-    traces, unless they ``may_be_empty``.
+    it ends in a slash, or with ``*``. A file need not exist: reading it raises the error. Raises UsageError for a directory or a
+    pattern without traces, unless they ``may_be_empty``.
     """
     return [found for source in sources for found in _traces(str(source), may_be_empty)]
 
