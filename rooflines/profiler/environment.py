@@ -1,4 +1,4 @@
-"""Where a run happens: one small function per fact, and a fact that this machine does not give is None."""
+"""The environment of a run: one function per fact, None if the machine does not provide it."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def memory_bytes() -> int:
 
 
 def thread_count() -> int:
-    """How many threads one operator of torch may use."""
+    """The number of threads that one operator of torch may use."""
     import torch
 
     return torch.get_num_threads()

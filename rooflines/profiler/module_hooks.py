@@ -1,4 +1,4 @@
-"""Which module is running: watched for every forward, and written as a range into the trace.
+"""Hooks on every forward that write the running module into the trace as a range.
 
 The hooks are *global* ones. Hooks on the modules themselves would change what is measured: a
 ``TransformerEncoderLayer`` whose children carry hooks leaves its fused fast path. Global hooks do not, they cover modules that are

@@ -26,7 +26,7 @@ Status = Literal["running", "complete", "interrupted", "failed"]
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
-    """What was run. ``batch_size`` counts ``unit`` per step; it is absent when the workload does not say.
+    """The workload of a run. ``batch_size`` counts ``unit`` per step; it is absent when the workload does not say.
 
     ``source`` says who owns the code that runs: a ``model`` by name or module is ours to convert and compile; of the user's own
     ``step``, ``loop`` or ``script`` the mode, batch size and precision are only what the user called them, and of a foreign ``trace``
@@ -46,7 +46,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
-    """Where it ran. ``device`` is torch's name (``cpu``, ``cuda:0``), ``device_name`` the driver's, empty where a trace has none.
+    """The machine of a run. ``device`` is torch's name (``cpu``, ``cuda:0``), ``device_name`` the driver's, empty where a trace has
+    none.
 
     ``cpu_cores`` are physical cores, ``cpu_threads`` the hardware threads that the system schedules on, ``threads`` those of torch,
     ``device_units`` the multiprocessors of a GPU, of a slice its own. ``device_inferred`` says what the name was inferred from, where
@@ -111,7 +112,7 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """How the run was asked for, enough to repeat it. ``command`` is the shell line that made it."""
+    """The options of a run, enough to repeat it. ``command`` is its shell command."""
 
     command: str = ""
     steps: int | None = None
@@ -160,7 +161,7 @@ class LoaderAlone(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Loading(msgspec.Struct, frozen=True, kw_only=True):
-    """How a program was fed with data, as it was watched.
+    """Data loading of a program, as recorded.
 
     ``timed_wait_ns`` and ``traced_wait_ns`` are how long the program waited for its batches in each step of these passes; a wait
     belongs to the step that it ends in. ``timed_samples`` are the samples that came in each timed step, empty where the batches do not
@@ -235,7 +236,7 @@ class Run(Shown, frozen=True, kw_only=True):
 
     @property
     def compiled_path(self) -> Path | None:
-        """What was compiled while the run was recorded, or None when nothing was."""
+        """The code compiled while the run was recorded, or None."""
         return self.directory / Path(self.facts.compiled_code).name if self.facts.compiled_code else None
 
     def to_dict(self) -> dict[str, Any]:

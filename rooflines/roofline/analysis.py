@@ -1,4 +1,4 @@
-"""What a run means: the machine-readable analysis, field by field as ``analysis.json`` shows it.
+"""The machine-readable analysis of a run, field by field as in ``analysis.json``.
 
 Units are SI base units, given in the field names. A field that is None was not measured and is left out of the JSON. All times,
 counts, FLOPs and bytes are **per step** when ``basis.per`` is ``step`` (the mean over the traced steps) and for the whole trace when
@@ -31,7 +31,7 @@ CATEGORIES = (
 
 
 class Basis(msgspec.Struct, frozen=True, kw_only=True):
-    """What the figures are per, and how many traced steps they come from.
+    """The unit that figures are per, and the number of traced steps behind them.
 
     ``start_up`` says that the one step is a whole program from its start, or up to the end of its first step: imports, building the
     model and all first calls are in its times.
@@ -114,7 +114,7 @@ class TracedStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepDivision(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the time goes by what it is for: the parts sum to ``step_s``, and one that the trace does not show is absent.
+    """The time of a step by part: the parts sum to ``step_s``; parts that the trace does not show are absent.
 
     ``of`` is whose time it is. Of a ``device``: the work of forward, backward and optimizer by what launched it, then copies from the
     host and communication that no such work hides, then idle time: while the host was loading data, while it had launched nothing for
@@ -155,7 +155,7 @@ class Rate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Input(msgspec.Struct, frozen=True, kw_only=True):
-    """How the steps were fed with data; times are the mean of the timed steps, profiler off.
+    """Data loading of the steps; times are the mean of the timed steps, profiler off.
 
     ``wait_s`` is how long the program waits for its batches in a step, ``delay_s`` how much of that delays the step: on a device only
     what the trace shows it idle for, and absent without a trace. The fractions are of the steps' mean time. ``loader_rate`` is the
@@ -195,7 +195,7 @@ class Synchronisation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HostWork(msgspec.Struct, frozen=True, kw_only=True):
-    """What the host did while the device had nothing to do: ``idle_s`` of the device's idle time.
+    """Work of the host while the device was idle: ``idle_s`` of the device's idle time.
 
     An ``operator`` that computed on the host, a function of the ``python`` stack that launched nothing, the ``runtime`` at a long call
     that does not wait (an allocation, loading a kernel), the update of an ``optimizer``, or stretches of a millisecond or more in which
@@ -233,7 +233,7 @@ class Recomputation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OtherPrograms(msgspec.Struct, frozen=True, kw_only=True):
-    """How many of the processors' ``threads`` other programs kept busy while the steps were timed, on average."""
+    """The mean number of the processors' ``threads`` that other programs kept busy while the steps were timed."""
 
     busy: float
     threads: int
@@ -259,7 +259,7 @@ class Launches(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Kernel(msgspec.Struct, frozen=True, kw_only=True):
-    """What an operator ran on the device, by name: a kernel, a copy (``Memcpy HtoD (Pageable -> Device)``) or a memset.
+    """Device work of an operator by name: a kernel, a copy (``Memcpy HtoD (Pageable -> Device)``) or a memset.
 
     ``grid`` and ``block`` are the launch shape where the trace records it and all of the calls have the same one.
     """
@@ -290,7 +290,7 @@ class Unmodelled(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Coverage(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of the busy time has a work model or is communication or copies; what has no model is listed, longest first.
+    """The share of the busy time with a work model or in communication or copies; operators without a model, longest first.
 
     ``shapes_recorded`` says whether the trace has the shapes of its operators (``record_shapes=True``); absent in one without
     operators.
@@ -385,7 +385,7 @@ class Energy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unresolved(msgspec.Struct, frozen=True, kw_only=True):
-    """Why no energy is given, and how many seconds (and timed steps, where there are any) would be enough; absent where none would."""
+    """The reason for missing energy, and the seconds and timed steps that would be enough; absent if none would."""
 
     reason: str
     needs_s: float | None = None
@@ -393,7 +393,7 @@ class Unresolved(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Gauge(msgspec.Struct, frozen=True, kw_only=True):
-    """What one field of the samples was during a window, in the unit of the field's name; the mean is over time."""
+    """Summary of one field of the samples over a window, in the unit of the field's name; the mean is over time."""
 
     start: float
     end: float
@@ -454,7 +454,7 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """What the machine did meanwhile. The window is the timed pass where it is known when that began, else all samples.
+    """Usage of the machine during a run. The window is the timed pass if its start is known, else all samples.
 
     ``began_ns`` is its begin (epoch, the clock of the samples).
 

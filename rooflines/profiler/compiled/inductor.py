@@ -54,7 +54,7 @@ class InductorWatch:
         self._stack.close()
 
     def code(self, names: dict[int, str] | None = None) -> CompiledCode | None:
-        """What was compiled; None when nothing was. ``names`` are the paths of modules by their ``id``."""
+        """Return the compiled code; None without any. ``names`` are the paths of modules by their ``id``."""
         if not self._graphs and not self._problems:
             return None
         return CompiledCode(
@@ -66,7 +66,7 @@ class InductorWatch:
 
     @property
     def graphs(self) -> int:
-        """How many graphs have been compiled."""
+        """The number of compiled graphs."""
         return len(self._graphs)
 
     def _begin(self) -> None:

@@ -1,4 +1,4 @@
-"""What one graph that inductor has generated code for consists of, read off inductor's own objects.
+"""The contents of one graph compiled by inductor, read from inductor's own objects.
 
 Each kernel gets the nodes of the graph that it computes, the memory that it reads and writes, and the module that they came from.
 """

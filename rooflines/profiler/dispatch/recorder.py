@@ -68,7 +68,7 @@ class Call:
 
 @dataclass(slots=True)
 class StepCalls:
-    """What a step called: distinct calls with how often each was made, in the order of their first call.
+    """The calls of a step: distinct calls with their counts, in the order of their first call.
 
     ``lossy`` are those that a trace cannot hold whole (indices, packed weights), each as often as it was made and in that order.
     ``fake`` says whether it ran on fake tensors; ``reason`` why it did not, where fake tensors were tried first. ``memory`` is there

@@ -29,7 +29,7 @@ _NOT_FOUND, _NOT_RUNNABLE = 127, 126
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
-    """How a command ended and what the system says it took, with those of its children that it waited for.
+    """The exit of a command and the system's figures for its resources, including children that it waited for.
 
     ``signal`` is the number of the one that killed it, and ``exit_code`` then 128 more, as shells have it. ``largest_rss_bytes`` is the
     peak of its largest process; absent if that is not more than our own process held before it became the command.

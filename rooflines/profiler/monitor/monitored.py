@@ -56,7 +56,7 @@ class PythonSite(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PythonMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """What the program's own interpreter allocated, as tracemalloc saw it; python_memory.py writes it.
+    """Allocations of the program's interpreter, recorded with tracemalloc; python_memory.py writes them.
 
     ``sites`` are the lines that held most when all together held ``sites_at_bytes``, which is at most the peak. ``tracemalloc_bytes``
     is what following them took itself, and is part of the process's resident set. ``reading_s`` is what reading the lines took of the
@@ -115,7 +115,7 @@ class Monitored(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def program_name(command: Sequence[str]) -> str:
-    """What to call a command in reports: its program, and for an interpreter the script or module that it runs, but no arguments."""
+    """The name of a command in reports: its program, or the script or module of an interpreter, without arguments."""
     command = readable(command)
     name = Path(command[0]).name
     interpreter = _INTERPRETER.fullmatch(name)
@@ -158,7 +158,7 @@ def host_environment() -> Environment:
 
 
 def read_python_memory(path: Path) -> PythonMemory | None:
-    """What the program's interpreter has written to ``path``; None where it has not."""
+    """Read what the program's interpreter has written to ``path``; None without a file."""
     try:
         return read_json(path, PythonMemory)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
@@ -181,7 +181,7 @@ def is_monitored(directory: Path | str) -> bool:
 
 
 def load(directory: Path | str) -> Monitored:
-    """What is in ``directory``; of a monitor that was killed, or ran out of disk, what is in the journal. Raises RunError for what is
+    """Read ``directory``; after a monitor that was killed or ran out of disk, read the journal. Raises RunError for what is
     corrupt."""
     directory = Path(directory)
     what = f"the monitored program in {str(directory)!r}"

@@ -261,7 +261,7 @@ class Recording:
     # --- once more, unmeasured -------------------------------------------------------------------------------------------------
 
     def note_arguments(self, step: Callable[[], object]) -> None:
-        """Where the trace holds operators whose arguments it leaves out, run ``step`` once more, unmeasured, and keep them."""
+        """Run ``step`` once more, unmeasured, to record arguments that the trace leaves out."""
         trace = self.passes.trace
         if trace is None or not leaves_out_arguments(self._place / trace):
             return

@@ -30,7 +30,7 @@ RANGE_PREFIX = "enumerate(DataLoader)#"
 
 
 class Waited(NamedTuple):
-    """What one step waited for: nanoseconds, batches, and their samples (None where one did not tell)."""
+    """The waiting of one step: nanoseconds, batches, and their samples (None if one is unknown)."""
 
     wait_ns: int
     batches: int
@@ -114,7 +114,7 @@ class LoaderWatch:
         return WatchedLoader(self, iterable, again=again)
 
     def take(self) -> Waited:
-        """What was waited for since the last call."""
+        """Return the waiting since the last call."""
         waited = Waited(self._wait_ns, self._batches, self._samples)
         self._wait_ns, self._batches, self._samples = 0, 0, 0
         return waited
@@ -132,7 +132,7 @@ class LoaderWatch:
 
     @contextlib.contextmanager
     def looking_away(self) -> Iterator[None]:
-        """What is waited for inside is not counted."""
+        """Do not count waiting inside this context."""
         before, self._inside = self._inside, True
         try:
             yield
@@ -141,7 +141,7 @@ class LoaderWatch:
 
     @property
     def longest(self) -> _Source | None:
-        """What was waited for longest since ``forget``; None where nothing came."""
+        """The loader that was waited for longest since ``forget``; None without batches."""
         return max((source for source in self._sources.values() if source.batches), key=lambda source: source.wait_ns, default=None)
 
     @property
@@ -278,7 +278,7 @@ class _WatchedIterator:
 
 
 def samples_in(batch: Any, batch_size: int | None = None) -> int | None:
-    """How many samples a batch holds: the first size that its tensors share, else ``batch_size``, which its loader says.
+    """The number of samples in a batch: the first size that its tensors share, else the loader's ``batch_size``.
 
     The one tensor of a batch without a loader's word counts by its own first size. None for what holds no tensor.
     """

@@ -483,7 +483,7 @@ class Passes:
 
     @property
     def peak_kind(self) -> str | None:
-        """What ``peak_bytes`` counts; None where it is not known."""
+        """The memory that ``peak_bytes`` counts; None if unknown."""
         return self._peak.kind if self.peak_bytes is not None else None
 
     def times(self) -> StepTimes:

@@ -113,7 +113,7 @@ class _Driver:
         raise _Enough
 
     def notes(self) -> Iterator[str]:
-        """What the reader must know of the steps."""
+        """Warnings about the steps for the reader."""
         hooks = self.hooks
         if hooks.several > 1:
             what = "optimizers" if hooks.mode == "training" else "models"

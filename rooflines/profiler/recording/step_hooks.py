@@ -1,4 +1,4 @@
-"""Where the steps of a program end that knows nothing of us: what its optimizers, its modules and autograd do.
+"""Find the ends of steps in an unchanged program by hooks on its optimizers, its modules and autograd.
 
 A training step ends with ``optimizer.step()``. In a program that makes no optimizer, an inference step ends when an outermost module
 returns with gradients off. Of several optimizers or modules that take turns, one ends the step. A model that is trained, called in
@@ -100,7 +100,7 @@ class StepHooks:
 
     @property
     def several(self) -> int:
-        """How many optimizers or modules take turns in a step."""
+        """The number of optimizers or modules that take turns in a step."""
         return self._turns.taking
 
     def ranges(self) -> ModuleRanges:

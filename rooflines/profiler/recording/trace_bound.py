@@ -1,4 +1,4 @@
-"""Ends a trace before it becomes too large while nothing tells that a step has ended.
+"""Ends a trace before it becomes too large if no end of a step is found.
 
 torch's profiler keeps every operator in memory and cannot say how many there are. What it keeps are small blocks of the C heap, a few
 kilobytes an operator, so the growth of that heap bounds their number; large tensors are not part of it.

@@ -72,6 +72,6 @@ class WarmUp:
 
     @property
     def step_s(self) -> float | None:
-        """What a step takes in the end, None where there was none."""
+        """The step time at the end of the warm-up, None without steps."""
         recent = self.times_ns[-SETTLE_WINDOW:]
         return max(statistics.median(recent), 1) / 1e9 if recent else None

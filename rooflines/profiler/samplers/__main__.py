@@ -1,4 +1,4 @@
-"""The sampler process: reads the samplers until told to stop or until the watched process has ended.
+"""The sampler process: reads the samplers until it is stopped or the watched process has ended.
 
 It imports no torch and no numpy, so it is up in a fraction of a second and takes next to nothing from the run it watches. See
 ``process`` for the side that starts it.

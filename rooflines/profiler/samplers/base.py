@@ -1,4 +1,4 @@
-"""What a sampler does, and two samplers that need no hardware. docs/extending.md says how to add one."""
+"""The interface of samplers, and two samplers that need no hardware. docs/extending.md shows how to add one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Sampler:
         return type(self).__name__
 
     def counters(self) -> Sequence[Counter]:
-        """How well the fields can be read. Called once, before the first reading; may take a fraction of a second to measure it."""
+        """Measure how well the fields can be read. Called once, before the first reading; may take a fraction of a second."""
         return ()
 
     def read(self) -> Sequence[DeviceSample]:

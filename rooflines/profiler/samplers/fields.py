@@ -113,7 +113,7 @@ class DeviceSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class Counter(msgspec.Struct, frozen=True, kw_only=True):
-    """How well the ``field`` of the samples of ``source`` and ``device`` can be read.
+    """The resolution of ``field`` in the samples of ``source`` and ``device``.
 
     It has a new value every ``update_s`` seconds (measured; None when it never changed while it was watched), in steps of
     ``resolution``, each the average over the ``window_s`` seconds before it (0 when it is of the moment, or a count).

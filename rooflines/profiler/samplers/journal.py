@@ -21,7 +21,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Journal(msgspec.Struct, frozen=True, kw_only=True):
-    """What a sampler process has written so far."""
+    """The contents written by a sampler process so far."""
 
     started: bool
     samples: tuple[DeviceSample, ...]

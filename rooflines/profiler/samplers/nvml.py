@@ -129,7 +129,7 @@ class NvmlSampler(Sampler):
 
 
 def gpu_count() -> int:
-    """How many GPUs NVML sees. Raises DeviceError with the reason when NVML is not usable."""
+    """The number of GPUs that NVML sees. Raises DeviceError with the reason when NVML is not usable."""
     nvml = start_nvml()
     try:
         return int(nvml.nvmlDeviceGetCount())

@@ -44,7 +44,7 @@ _FIELD_VALUES = {
 
 
 class NvmlCounters:
-    """What a GPU counts and measures all the time, under the names that samples have for it. A slice has none of it."""
+    """Permanent counters and sensors of a GPU, under their names in samples. A slice has none."""
 
     def __init__(self, gpu: NvmlDevice) -> None:
         self._gpu = gpu
@@ -57,7 +57,7 @@ class NvmlCounters:
         return numbers | {field: int(numbers[field]) * _KIB for field in _TRAFFIC if field in numbers}
 
     def measure(self) -> tuple[Counter, ...]:
-        """How well energy, power and utilization can be read, from watching them for ``BURST_S`` seconds at most."""
+        """Measure how well energy, power and utilization can be read, in at most ``BURST_S`` seconds."""
         return tuple(
             Counter(
                 source="nvml",

@@ -8,7 +8,7 @@ from rooflines.profiler.samplers.nvml_device import NvmlDevice
 
 
 class ProcessMemory:
-    """What the processes that ``pids`` gives hold on one GPU or slice.
+    """The memory of the processes in ``pids`` on one GPU or slice.
 
     In a container NVML may number the processes as the host does, or list none: until one of our processes has been listed under an id
     that we know, their memory is unknown and no figure is given.

@@ -76,7 +76,7 @@ class SamplerProcess:
 
     @property
     def problem(self) -> str:
-        """What could not be sampled and why, in a sentence or a few; empty when all went well."""
+        """Sentences about what could not be sampled and why; empty without problems."""
         return " ".join((*read_journal(self._path).problems, *([self._failure] if self._failure else ())))
 
     def samples(self) -> tuple[DeviceSample, ...]:
@@ -84,7 +84,7 @@ class SamplerProcess:
         return read_journal(self._path).samples
 
     def counters(self) -> tuple[Counter, ...]:
-        """How well each field of the samples can be read."""
+        """The resolution of each field of the samples."""
         return read_journal(self._path).counters
 
     def fields(self) -> dict[str, Field]:

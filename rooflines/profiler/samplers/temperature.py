@@ -1,4 +1,4 @@
-"""How hot the CPU packages are, from the sensors that Linux shows."""
+"""Temperatures of the CPU packages, from the sensors of Linux."""
 
 from __future__ import annotations
 

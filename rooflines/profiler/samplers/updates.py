@@ -1,4 +1,4 @@
-"""How often a counter has a new value, and in what steps: found by watching it."""
+"""Find the update period and the step size of a counter by reading it repeatedly."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHARP = 0.1
 
 
 class Pace(NamedTuple):
-    """What readings of a counter show of it.
+    """Properties of a counter, found from its readings.
 
     ``period_s`` is the time between two new values, None when fewer than two were seen: one alone says nothing about the next. It is
     known no better than ``reading_s``, the time between two readings: a counter that is as fast as it was read may be faster.
@@ -39,7 +39,7 @@ class Updates(NamedTuple):
 
 
 def pace(readings: Sequence[tuple[float, int]]) -> Pace:
-    """What ``readings`` show: times in seconds, ascending, and the values in whole units of the counter.
+    """Return the properties shown by ``readings``: times in seconds, ascending, and values in whole units of the counter.
 
     The period is the median time between two changes, made more precise. Where the reader was delayed, it is unknown when in that time
     the value changed: such changes are left out where there are others. Where a value was missed, or happened to be the same after an

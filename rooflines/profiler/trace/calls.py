@@ -1,4 +1,4 @@
-"""Who called whom: the call tree of the host events, and with it the module, phase and step of every operator.
+"""The call tree of the host events, and with it the module, phase and step of every operator.
 
 Modules come from annotations ``nn.Module: layer1.0.conv2 (Conv2d)`` that our own hooks write around every forward, or from the
 profiler's Python stack (``nn.Module: Conv2d_0``) in traces of others. The stack names an instance and not its place, which the nesting

@@ -30,7 +30,7 @@ _NO_LETTERS = re.compile(r"[^a-z]+")
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What a collective moves. ``kind`` is ``allreduce``, ``alltoall``, ... or ``other``; elements sent and received by this rank, of
+    """The data of a collective. ``kind`` is ``allreduce``, ``alltoall``, ... or ``other``; elements sent and received by this rank, of
     ``dtype`` (``float32``); None if the trace does not record it. Without a noted ``group`` the stream is used.
 
     ``bytes`` is the size by which NVIDIA's nccl-tests divide: the whole tensor, so that an all-gather counts what every rank has at the
@@ -62,7 +62,7 @@ class Collectives:
 
     @property
     def duration_ns(self) -> Int64s:
-        """What each kernel took: the wait until the last rank had entered, and the transfer."""
+        """The time of each kernel in two parts: the wait until the last rank had entered, and the transfer."""
         return self.end_ns - self.start_ns
 
 

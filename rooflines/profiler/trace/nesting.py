@@ -60,7 +60,7 @@ def innermost(chosen: Mask, after: Int64s) -> Int64s:
 
 
 def covered(chosen: Mask, after: Int64s) -> Mask:
-    """Which events a chosen one encloses."""
+    """The events that a chosen one encloses."""
     reach = np.maximum.accumulate(np.where(chosen, after, 0))
     covered = np.zeros(len(after), bool)
     covered[1:] = reach[:-1] > np.arange(1, len(after))

@@ -1,4 +1,4 @@
-"""Which traces are meant: files, directories of traces, patterns and URLs, to the list of files."""
+"""Resolve files, directories of traces, patterns and URLs into a list of trace files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What to run: a name or a factory becomes a step function with random inputs, in inference or training.
+"""Turn a name or a factory into a step function with random inputs, for inference or training.
 
 A step is a function without arguments. For a name (torchvision, ``timm:``, ``hf:``) the network gets random weights, random inputs of
 the size that its published weights expect, and in training a loss of its kind and SGD with momentum.

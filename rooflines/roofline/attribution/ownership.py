@@ -1,4 +1,4 @@
-"""Which call owns the time of each event.
+"""Find the call that owns the time of each event.
 
 Walk each thread's call tree from the outermost operator. The first operator that has a count owns all that runs below it. Calls that
 only dispatch (composite) and calls without a count are passed through (``resolvers/dispatchers.py``), so that a trace counts the

@@ -15,7 +15,7 @@ from rooflines.roofline.formulas import Work
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where one call stands: its lower bound in seconds, what sets it, and the roofs it is judged by.
+    """One call compared with the roofs: its lower bound in seconds, the bounding roof, and all roofs that apply.
 
     ``attainable_flop_per_s`` is the roof above its arithmetic intensity; None without FLOPs or without the roofs it needs.
     """

@@ -1,4 +1,4 @@
-"""Which rows of two analyses are the same operator: by everything first, then by less and less, so that a changed batch or name fits.
+"""Match rows of the same operator in two analyses: first by all facts, then by fewer, so that a changed batch or name still matches.
 
 Every step gives the same pairs with the sides exchanged, and takes time in proportion to the number of rows.
 """

@@ -1,4 +1,4 @@
-"""What a function or a network must compute and move, operator by operator, without running it: ``rooflines.count``."""
+"""Count the FLOPs and bytes of a function or a network by operator, without running it: ``rooflines.count``."""
 
 from __future__ import annotations
 

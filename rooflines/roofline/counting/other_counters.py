@@ -1,4 +1,4 @@
-"""What other counters say about the same step, and why it differs from ours: ``rooflines count --against torch,fvcore,profiler``.
+"""Compare the count with other counters and explain differences: ``rooflines count --against torch,fvcore,profiler``.
 
 Each difference is explained by a reason that reproduces the other counter's figure to the integer (it counts a multiply-add as one, it
 does not divide by the groups, it counts masked pairs, it has no formula); what no reason reproduces is said to be unexplained. The

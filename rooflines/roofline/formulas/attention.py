@@ -110,7 +110,7 @@ def _overrideable(args: Arguments, rows: tuple[int, ...]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """How one operator takes its arguments: ``schema``, and which dimension of its tensors is the sequence.
+    """The arguments of one operator: ``schema``, and the dimension of its tensors that is the sequence.
 
     ``lower_right`` is the alignment of its causal mask. ``statistics`` gives the bytes of its other results.
     """

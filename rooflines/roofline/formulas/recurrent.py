@@ -69,7 +69,7 @@ class Network:
     biases: bool
 
     def layer_inputs(self) -> list[int]:
-        """What each layer's steps get: the first the input, the others both directions of the one below."""
+        """The input of each layer's steps: for the first layer the input, for others both directions of the layer below."""
         return [self.inputs] + [self.outputs * self.directions for _ in every(self.layers - 1)]
 
     @property
