@@ -87,7 +87,7 @@ def look_up(
 
 
 def identify(device_name: str, facts: Facts | None = None) -> Match:
-    """Which device a printed name is; raises UsageError where none is, or more than one could be."""
+    """Return the device of a printed name; raises UsageError if none or more than one matches."""
     facts = facts or Facts()
     parsed = names.parse(device_name)
     found = matching(device_name, facts)
@@ -148,7 +148,7 @@ def nearest(device_name: str, count: int = 3) -> tuple[str, ...]:
 
 
 def ceilings_of(sheet: Sheet, name: str = "", *, user: bool = False) -> Ceilings:
-    """What ``sheet`` says its whole device can do; ``name`` is how the driver calls it, ``user`` marks a user's own sheet."""
+    """Return the ceilings of a whole device from ``sheet``; ``name`` is the driver's name, ``user`` marks a user's own sheet."""
     found = []
     for rate in sheet.compute:
         if not rate.is_roof:

@@ -45,7 +45,7 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def against(self) -> Literal["spec", "derived"] | None:
-        """Which of the two that is."""
+        """The kind of that reference."""
         return "spec" if self.spec else "derived" if self.derived else None
 
     @property

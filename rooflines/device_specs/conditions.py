@@ -102,7 +102,7 @@ class GpuState:
 
 
 def reasons(bits: int) -> tuple[str, ...]:
-    """What holds the clocks back, in words, from NVML's bit mask."""
+    """Reasons for reduced clocks, in words, from NVML's bit mask."""
     return tuple(words for bit, words in _REASONS.items() if bits & bit)
 
 
@@ -165,7 +165,7 @@ def summary(readings: list[Conditions]) -> Conditions:
 
 
 def strangers(processes: list[tuple[int, int]]) -> list[Occupant]:
-    """Those of ``processes`` (id, memory) that hold memory and are neither this process nor one that it started or was started by.
+    """The ``processes`` (id, memory) with memory, except this process, its children and its parents.
 
     This process must hold a context on the device. In a container NVML may give the ids of the host. If none is ours, one of
     those that do not exist here is: which one cannot be known, so the one that holds least is taken for it.
@@ -200,7 +200,7 @@ def _process_name(pid: int) -> str:
 
 
 def busy(state: GpuState, *, settles_s: float = _SETTLES_S, pause: Callable[[float], object] = time.sleep) -> str:
-    """What else keeps this GPU busy, in words that go on "is busy: ..."; empty where nothing does.
+    """Other work on this GPU, in words that follow "is busy: ..."; empty without any.
 
     Processes that hold memory are named; without any, a utilization above ``BUSY`` that does not fade indicates some that NVML
     does not name.

@@ -1,4 +1,4 @@
-"""What this machine is: its CPU with cores, instruction sets and caches, and its NVIDIA GPUs as torch sees them.
+"""Detect this machine: its CPU with cores, instruction sets and caches, and its NVIDIA GPUs as torch sees them.
 
 One small function per fact. A fact that the system does not give is None or missing, never a default.
 """
@@ -42,7 +42,7 @@ class Cache(msgspec.Struct, frozen=True, kw_only=True):
     instances: int
 
     def capacity_bytes(self, threads: int) -> int:
-        """What ``threads`` threads, spread over as many instances as there are, hold together."""
+        """The total capacity for ``threads`` threads, spread over all instances."""
         return self.size_bytes * min(self.instances, threads)
 
 
@@ -249,7 +249,7 @@ def _nvml_memory(uuid: str) -> tuple[float | None, int | None]:
 
 
 def apple_gpu_cores() -> int | None:
-    """The number of cores of this Mac's GPU, which tells variants of a chip apart; None where torch does not tell it."""
+    """The number of cores of this Mac's GPU, which differs between variants of a chip; None if torch does not report it."""
     import torch
 
     count = getattr(torch.backends.mps, "get_core_count", None)

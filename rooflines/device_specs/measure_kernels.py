@@ -29,7 +29,7 @@ _SHARED_PASSES = 4000
 
 
 def unusable(device: torch.device) -> str:
-    """Why our CUDA kernels cannot run on ``device``, in one line; empty where one of them ran and its result was right."""
+    """The reason why our CUDA kernels cannot run on ``device``, in one line; empty if one ran with a correct result."""
     import torch
 
     if torch.version.hip is not None:

@@ -1,4 +1,4 @@
-"""How fast bytes enter and leave a GPU: from and to the host, and to other GPUs."""
+"""Measure the links of a GPU: from and to the host, and to other GPUs."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def copy_bytes(*free: int) -> int:
 
 
 def peer_level(device: torch.device, other: torch.device) -> Peer:
-    """What lies between two GPUs: NVLink; a bus over which they reach each other's memory ("peer"); or the host's memory ("PCIe")."""
+    """The link between two GPUs: NVLink; a bus with access to each other's memory ("peer"); or the host's memory ("PCIe")."""
     import torch
 
     if _nvlink(*(str(getattr(torch.cuda.get_device_properties(end), "uuid", "")) for end in (device, other))):

@@ -90,7 +90,7 @@ def field_number(field: Any) -> float | int:
 
 
 def throttle_reasons(bits: int) -> tuple[str, ...]:
-    """What holds the clocks down, in words, from NVML's bit mask; a bit that has no name yet by its number."""
+    """Reasons for reduced clocks, in words, from NVML's bit mask; an unknown bit by its number."""
     unnamed = bits & ~(GPU_IDLE | APPLICATIONS_CLOCKS_SETTING | sum(THROTTLE_REASONS))
     words = [words for bit, words in THROTTLE_REASONS.items() if bits & bit]
     return (*words, *([f"reason {unnamed:#x}"] if unnamed else ()))

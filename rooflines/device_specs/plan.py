@@ -89,7 +89,7 @@ class Plan:
         run(1)
 
     def session(self, *, full: bool, seconds: float) -> Session:
-        """What was measured, as it is stored."""
+        """The measurements as they are stored."""
         return Session(
             measured_at=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds"), series=tuple(self.series),
             full=full, sustained_s=self.sustained_s, seconds=round(seconds, 1), clock_hz=self.clock_hz, disturbed_by=self.disturbed_by,

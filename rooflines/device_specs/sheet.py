@@ -30,14 +30,14 @@ _Sources = Annotated[tuple[_Text, ...], msgspec.Meta(min_length=1)]
 
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What every number of a sheet has: ``source`` names entries of the file's ``[sources]``; ``unconfirmed`` if none was seen."""
+    """Base of every number of a sheet: ``source`` names entries of the file's ``[sources]``; ``unconfirmed`` if none was seen."""
 
     source: _Sources
     unconfirmed: bool = False
 
 
 class Units(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How many SMs, CUs or cores the device has; ``name`` is what its vendor calls one."""
+    """The number of SMs, CUs or cores of the device; ``name`` is the vendor's word."""
 
     name: _Text
     count: _Count
@@ -111,7 +111,7 @@ class Memory(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def level(self) -> str:
-        """What the memory is called in ceilings."""
+        """The name of the memory in ceilings."""
         return "HBM" if self.technology.startswith("HBM") else "DRAM"
 
     @property
@@ -167,7 +167,7 @@ _PCIE = {
 
 
 class HostLink(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What connects the device with the host where that is not PCI Express, as in NVLink-C2C; GB/s of each direction."""
+    """The link between device and host if not PCI Express, such as NVLink-C2C; GB/s of each direction."""
 
     technology: _Text
     gb_per_s: _Positive

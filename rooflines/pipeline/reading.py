@@ -62,7 +62,7 @@ def analyze_trace(
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
     progress: Progress | None = None,
 ) -> tuple[Run, Analysis]:
-    """What the trace in ``path`` says of its run, and the analysis; the parameters are those of ``analyze``."""
+    """Return the run recorded in the trace ``path``, and its analysis; the parameters are those of ``analyze``."""
     progress = progress or Silent()
     if not is_url(path) and not os.path.exists(path):
         raise TraceError(f"no such run or trace: {str(path)!r}.", hint="Give a run directory, or a trace as a file or URL.")

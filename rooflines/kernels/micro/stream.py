@@ -204,7 +204,7 @@ def read(values: NDArray[np.int64], passes: int) -> int:
 
 
 def checksum(values: NDArray[np.int64]) -> int:
-    """What one pass of ``read`` returns, by NumPy: in each stream and lane the exclusive or of all elements, and the sum of these."""
+    """The expected result of one pass of ``read``, by NumPy: the exclusive or of each stream and lane, and the sum of these."""
     columns = np.bitwise_xor.reduce(values.reshape(STREAMS, -1, vector_bytes() // 8), axis=1)
     return int(columns.sum())
 

@@ -1,4 +1,4 @@
-"""What every implementation of a network must offer, so that a study can train, check and place all of them alike."""
+"""The interface of every implementation of a network, used by studies to train, check and compare it."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ _DELAY_ITERATIONS: Final = 1 << 14  # of ``cuda_fma.recur``, about a millisecond
 
 
 def unusable() -> str:
-    """Why the network cannot run on this machine, in one line; empty where a kernel ran on a GPU and its result was right."""
+    """The reason why the network cannot run on this machine, in one line; empty if a kernel ran on a GPU with a correct result."""
     if SIMULATED:
         return "NUMBA_ENABLE_CUDASIM is set: Numba simulates a GPU"
     try:

@@ -50,7 +50,7 @@ def grid(rows: int, columns: int, splits: int = 1) -> tuple[int, int, int]:
 
 
 def chunk(samples: int, most_splits: int) -> int:
-    """How many samples a split of a weight gradient adds up: whole tiles, as few as ``most_splits`` splits allow."""
+    """The number of samples per split of a weight gradient: whole tiles, as few as ``most_splits`` splits allow."""
     return -(-samples // (most_splits * TILE_DEPTH)) * TILE_DEPTH
 
 

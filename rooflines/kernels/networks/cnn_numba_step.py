@@ -67,7 +67,7 @@ class Gradients(NamedTuple):
 
 
 class Activations(NamedTuple):
-    """What is kept of each image in flight, [images, ...]; ``of_`` are gradients."""
+    """Values kept for each image in flight, [images, ...]; ``of_`` are gradients."""
 
     pool1: Floats
     maxima: NDArray[np.int8]
@@ -188,7 +188,7 @@ def loss(y: NDArray[np.int64], first: int, count: int, slot: int, kept: Activati
 
 @compiled
 def dense2_gradients(count: int, slot: int, weights: Weights, kept: Activations, sums: Floats, at: int) -> None:
-    """Of dense2's weights and bias, and of dense1's output before ReLU."""
+    """Gradients of dense2's weights and bias, and of dense1's output before ReLU."""
     for row in range(0, HIDDEN, 8):
         _of_dense2(kept.hidden, slot * HIDDEN + row, kept.of_logits, slot * WIDE, sums, at + DENSE2 + row * WIDE, count, sums, at)
     for image in range(slot, slot + count):
@@ -202,7 +202,7 @@ def dense2_gradients(count: int, slot: int, weights: Weights, kept: Activations,
 
 @compiled
 def dense1_weight_gradients(count: int, slot: int, kept: Activations, sums: Floats, at: int) -> None:
-    """Of dense1's weights and bias."""
+    """Gradients of dense1's weights and bias."""
     for row in range(0, POOL2, 4):
         for column in range(0, HIDDEN, _FOUR * _LANES):
             begin = at + DENSE1 + row * HIDDEN + column
@@ -214,7 +214,7 @@ def dense1_weight_gradients(count: int, slot: int, kept: Activations, sums: Floa
 
 @compiled
 def dense1_input_gradients(count: int, slot: int, weights: Weights, kept: Activations) -> None:
-    """Of conv2's output before ReLU, at the maxima."""
+    """Gradients of conv2's output before ReLU, at the maxima."""
     for column in range(0, POOL2, _FIVE * _LANES):
         for image in range(slot, slot + count, 4):
             place = image * POOL2 + column
@@ -223,7 +223,7 @@ def dense1_input_gradients(count: int, slot: int, weights: Weights, kept: Activa
 
 @compiled
 def conv2_gradients(image: int, gradient: int, weights: Weights, kept: Activations, sums: Floats, at: int) -> None:
-    """Of conv2's weights and bias, and of pool1: of one image, to place ``gradient``."""
+    """Gradients of conv2's weights and bias, and of pool1: of one image, to place ``gradient``."""
     kernels.conv2_gradients(
         kept.pool1, image * POOL1, kept.of_pool2, kept.windows, image * POOL2, weights.parameters[CONV2:], sums[at + CONV2 :],
         sums[at + CONV2_BIAS :], kept.of_pool1, gradient * POOL1,
@@ -232,7 +232,7 @@ def conv2_gradients(image: int, gradient: int, weights: Weights, kept: Activatio
 
 @compiled
 def conv1_gradients(x: Floats, number: int, image: int, gradient: int, kept: Activations, sums: Floats, at: int) -> None:
-    """Of conv1's weights and bias: of image ``number`` of the batch, kept at ``image``."""
+    """Gradients of conv1's weights and bias: of image ``number`` of the batch, kept at ``image``."""
     kernels.conv1_gradients(x, number * PIXELS, kept.of_pool1, gradient * POOL1, kept.maxima, image * POOL1, sums[at:])
 
 
@@ -249,7 +249,7 @@ def _parallel(function: Any) -> Any:
 
 @compiled
 def part(number: int, parts: int, count: int, unit: int) -> tuple[int, int]:
-    """Where the ``number``-th of ``parts`` equal parts of ``count`` begins and ends, in whole ``unit``s."""
+    """Begin and end of the ``number``-th of ``parts`` equal parts of ``count``, in whole ``unit``s."""
     units = (count + unit - 1) // unit
     return min(number * units // parts * unit, count), min((number + 1) * units // parts * unit, count)
 

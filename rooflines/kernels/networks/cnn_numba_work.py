@@ -1,4 +1,4 @@
-"""What the operators of ``numba-cpu`` compute and move: fused ones, in the order of a step."""
+"""The work of the operators of ``numba-cpu``: fused ones, in the order of a step."""
 
 from __future__ import annotations
 

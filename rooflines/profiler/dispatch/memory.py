@@ -328,7 +328,7 @@ class _Modules(ModuleWatch):
         self.open.pop()
 
     def found_root(self, module: torch.nn.Module) -> None:
-        """Mark the contents of a root as existing before the step."""
+        """Mark the storages of ``module`` as existing before the step."""
         self.seen.append(module)
         self._found(module)
 

@@ -24,7 +24,7 @@ _WORTH_SAYING = 0.01
 
 
 def subject(analysis: Analysis | RunFile) -> str:
-    """What was run, in one line: ``resnet50 · training · batch 4 · fp32 · SGD · 2-core AMD EPYC (Zen 5)``."""
+    """The workload in one line: ``resnet50 · training · batch 4 · fp32 · SGD · 2-core AMD EPYC (Zen 5)``."""
     workload, environment = analysis.workload, analysis.environment
     device = environment.device_name + (" (inferred)" if environment.device_inferred else "")
     if environment.device.startswith("cpu") and environment.cpu_cores:
@@ -37,7 +37,7 @@ def subject(analysis: Analysis | RunFile) -> str:
 
 
 def made(analysis: Analysis) -> str:
-    """When the analysis was made, and by which version."""
+    """The date of the analysis, and the version of rooflines."""
     return " · ".join(part for part in (analysis.created[:10], f"rooflines {analysis.environment.rooflines}") if part)
 
 
@@ -271,7 +271,7 @@ def roofs_of_run(analysis: Analysis) -> list[Ceiling]:
 
 
 def source_words(roof: Ceiling, created: str = "") -> str:
-    """How sure a ceiling is: ``measured 2026-11-20, 3 days before, ±0.4 %``, ``from the data sheet, not measured``.
+    """The certainty of a ceiling: ``measured 2026-11-20, 3 days before, ±0.4 %``, ``from the data sheet, not measured``.
 
     ``created`` is the ISO time of the run that it judges; the age of a measurement is given from one day on.
     """
@@ -348,7 +348,7 @@ def roof_order(roofs: Iterable[Ceiling]) -> list[Ceiling]:
 
 
 def ago(age: timedelta) -> str:
-    """How long ago: ``just now``, ``5 minutes ago``, ``3 days ago``."""
+    """The age in words: ``just now``, ``5 minutes ago``, ``3 days ago``."""
     for length, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
         count = int(age.total_seconds() // length)
         if count:
@@ -357,7 +357,7 @@ def ago(age: timedelta) -> str:
 
 
 def age_before(date: str, created: str) -> str:
-    """How many days before ``created`` (ISO) the ISO ``date`` lies: ``3 days before``; empty for the same day or an unknown one."""
+    """The days from the ISO ``date`` to ``created`` (ISO): ``3 days before``; empty for the same day or an unknown one."""
     try:
         days = (datetime.fromisoformat(created[:10]) - datetime.fromisoformat(date[:10])).days
     except ValueError:

@@ -35,7 +35,7 @@ _RANK_IN_NAME = re.compile(r"rank[_\-.=]?(\d{1,7})(?!\d)", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class RankPart:
-    """What is kept of one rank's trace: small enough to be sent from the process that read it."""
+    """The summary of one rank's trace, small enough to be sent between processes."""
 
     source: str
     place: Rank | None

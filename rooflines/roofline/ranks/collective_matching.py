@@ -1,4 +1,4 @@
-"""Which kernels on different ranks are the same collective.
+"""Match kernels on different ranks that are the same collective.
 
 NCCL runs the collectives of a process group in the same order on every rank, so the k-th of a group and kind on each is one. But traces
 need not begin and end together, and may not say the group. So what is matched by order must also agree in size and, as far as clocks

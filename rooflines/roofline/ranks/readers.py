@@ -33,7 +33,7 @@ def read_ranks(
     partial: bool = False,
     done: Callable[[], None] = lambda: None,
 ) -> list[RankPart]:
-    """What is kept of each of ``sources``, in their order; ``done`` is called as each is read.
+    """Return the summary of each of ``sources``, in their order; ``done`` is called after each.
 
     ``jobs`` is the number of processes, by default as many as there are processors and work for; with 1 everything happens in this one.
     ``dask`` is the address of a Dask scheduler whose workers read instead; they must reach the files by the same names. The memory

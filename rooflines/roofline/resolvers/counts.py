@@ -67,7 +67,7 @@ class CompiledCalls:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What resolvers know about a trace.
+    """The trace as resolvers see it.
 
     ``parameter_elements`` is how many elements of parameters the optimizers of one step update together, None where that is not known,
     and ``parameter_dtype`` the dtype of lists of tensors. ``stored_calls`` are the calls of one step that were stored with the

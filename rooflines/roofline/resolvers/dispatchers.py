@@ -45,6 +45,6 @@ def pass_decomposed_calls(counts: Counts, context: Context) -> Counts:
 
 
 def enclosed(chosen: Mask, after: Int64s) -> Int64s:
-    """How many chosen events each event encloses."""
+    """The number of chosen events that each event encloses."""
     total = np.concatenate(([0], np.cumsum(chosen)))
     return total[after] - total[1:]

@@ -1,4 +1,4 @@
-"""Which autograd nodes consume a gradient of a given shape: this shows which gradients a convolution's backward call makes."""
+"""Find the autograd nodes that consume a gradient of a given shape, and so the gradients that a convolution's backward makes."""
 
 from __future__ import annotations
 

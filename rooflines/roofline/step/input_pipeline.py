@@ -1,4 +1,4 @@
-"""How the steps are fed with data, and whether the input or the host sets their pace.
+"""Analyze data loading: whether the input or the host limits the steps.
 
 How long a step waits for its data comes from the timed pass, how much of that delays it from the division of the traced one. What the
 loader and the step reach alone says which of the two is the slower one.
@@ -21,7 +21,7 @@ LARGE_SHARE = 0.25
 
 
 def feeding(facts: RunFile, division: StepDivision | None) -> Input | None:
-    """What the timed pass says of the input, with what the loader and the step reach alone; None where no loader was seen."""
+    """The input in the timed pass, with the rates of the loader and the step alone; None without a loader."""
     loading, steps = facts.loading, facts.steps
     if loading is None or steps is None or not steps.timed_ns or len(loading.timed_wait_ns) != len(steps.timed_ns):
         return None

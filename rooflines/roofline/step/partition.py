@@ -45,7 +45,7 @@ Key = tuple[str, str, str]  # bound class, part of the step, category
 
 
 class Label(NamedTuple):
-    """What a piece of busy time is, by the row it belongs to: its bound class and its category."""
+    """The bound class and the category of a piece of busy time, by its row."""
 
     bound: str
     category: str

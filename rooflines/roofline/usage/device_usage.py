@@ -1,4 +1,4 @@
-"""What the machine did meanwhile: device samples become energy, gauges, counts and throttling of each device.
+"""Turn device samples into energy, gauges, counts and throttling of each device.
 
 The window is the timed pass where the run says when that began. The samples lie around it; the traced pass is not sampled.
 """
@@ -62,7 +62,7 @@ class Readings(NamedTuple):
 
 
 def usage(run: Run, flops_per_step: float | None = None, ceilings: Ceilings | None = None) -> Usage | None:
-    """What the samples of ``run`` say; None without samples. ``flops_per_step`` are those of all devices of the run together."""
+    """Return the usage in the samples of ``run``; None without samples. ``flops_per_step`` is the sum over all devices of the run."""
     if not run.samples:
         return None
     facts = run.facts
@@ -112,7 +112,7 @@ def usage_of(
     fields: Mapping[str, Field] | None = None,
     reference_clock_hz: float | None = None,
 ) -> Usage:
-    """What ``samples`` (one at least) say of each device during ``window``, without one from the first to the last of them.
+    """Return the usage of each device in ``samples`` (at least one) during ``window``, by default from the first to the last.
 
     ``steps`` is how many steps of ``batch_size`` the window holds; ``fields`` are those that samplers of other packages declare.
     Nothing here needs a run: the samples may be of any program.
