@@ -196,21 +196,21 @@ def _launches(trace: Trace, attribution: Attribution) -> Launches | None:
 
 def _no_device_events(facts: RunFile, trace: Trace) -> str:
     if trace.cut_ns is not None:
-        return "no device event was read: device time is unknown, and the host's times are not judged by the device's ceilings"
+        return "no device event was read: device time is unknown, and host times are not compared with the device's ceilings"
     return (
-        f"the trace holds no work of {facts.environment.device}: the operators ran on the host, or this device cannot be traced; "
-        "their times are the host's and are not judged by the device's ceilings"
+        f"the trace has no work of {facts.environment.device}: the operators ran on the host, or this device cannot be traced; "
+        "their times are the host's and are not compared with the device's ceilings"
     )
 
 
 def _several_devices(count: int) -> str:
     return (
-        f"the trace holds work of {count} devices: times are the union over them, FLOPs and bytes the sum, so efficiencies are too high"
+        f"the trace has work of {count} devices: times are the union over them, FLOPs and bytes the sum, so efficiencies are too high"
     )
 
 
 def _memory(facts: RunFile) -> Memory | None:
-    """The measured peak, with what the tensors held at theirs. Where they held more than was ever measured, nothing is divided."""
+    """The measured peak, divided by the tensors' own peak. If the tensors' peak is larger, it is not divided."""
     peak, step = facts.peak_memory_bytes, facts.step_memory
     if not peak:
         return None
@@ -227,8 +227,8 @@ def _memory(facts: RunFile) -> Memory | None:
 
 def _notes(facts: RunFile) -> tuple[str, ...]:
     state = {
-        "running": "this run did not end: it was killed, or is still going",
-        "interrupted": "this run was interrupted; what had been measured by then is shown",
+        "running": "this run did not end: it was killed or is still running",
+        "interrupted": "this run was interrupted; the report contains the results so far",
         "failed": f"this run failed: {facts.error}",
     }
     return (*([state[facts.status]] if facts.status in state else []), *facts.notes)
@@ -237,9 +237,9 @@ def _notes(facts: RunFile) -> tuple[str, ...]:
 def _doubtful(ceilings: Ceilings | None) -> list[str]:
     """A sentence for every reason to doubt the ceilings: other programs, a single best round, a broken law."""
     reasons = {
-        DISTURBED: "ceilings measured while other programs used the same cores, so perhaps too low",
-        UNCONFIRMED: "ceilings whose best round no other round reached within 5 %",
-        CONTRADICTS: "ceilings that contradict other ceilings, so perhaps too low",
+        DISTURBED: "ceilings measured while other programs used the same cores, so they may be too low",
+        UNCONFIRMED: "ceilings with a best round that no other round reached within 5 %",
+        CONTRADICTS: "ceilings that contradict other ceilings, so they may be too low",
     }
     notes = []
     for word, why in reasons.items():

@@ -66,8 +66,8 @@ _START_UP_RULES: tuple[Rule, ...] = (input.load_faster,)
 _MORE_STEPS = Finding(
     title="Record more steps",
     saves_s=0.0,
-    evidence="the only step contains start-up, so its times do not show what a step takes",
-    suggestion="a program that makes at least five steps",
+    evidence="the only step contains start-up, so the time of a step is unknown",
+    suggestion="profile at least five steps",
 )
 
 

@@ -173,7 +173,7 @@ def _largest(analysis: Analysis, total_s: float, whole: str, without: str) -> st
     if found is None or not total_s or found[1] < _LEAST_SHARE * total_s:
         return ""
     category, time_s, efficiency = found
-    reach = f", at {percent(efficiency)}of the bound" if efficiency is not None else ""
+    reach = f", at {percent(efficiency)} of the bound" if efficiency is not None else ""
     take = "takes" if runs(category) == "runs" else "take"
     return f"{plural(category)} {take} {percent(time_s / total_s)} of {whole}{reach}"
 

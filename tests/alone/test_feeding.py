@@ -111,7 +111,7 @@ def test_a_loop_whose_loader_sleeps_is_input_bound_with_its_share(tmp_path, brie
     run, found, slept_ns, _ = train(tmp_path, loader_s=0.03, wrap=wrap)
     timed, traced = shares(run, slept_ns)
     assert found.limited_by == "input"
-    assert found.verdict.split(" step, ")[1].split(". ")[1].startswith("Input-bound: for ")
+    assert found.verdict.split(" step, ")[1].split(". ")[1].startswith("Input-bound: ")
     assert found.input.wait_fraction == pytest.approx(timed, abs=SHARE)
     assert input_fraction(found) == pytest.approx(found.input.wait_fraction)
     assert found.division.data_loading_s / found.division.step_s == pytest.approx(timed, abs=SHARE)
@@ -266,7 +266,7 @@ def test_a_script_that_is_stopped_gives_both_rates_measured(tmp_path, briefly):
     shown = io.StringIO()
     print_page(view.page(found), Console(file=shown, width=100))
     text = " ".join(shown.getvalue().split())
-    assert "Input-bound: for " in text
+    assert "Input-bound: " in text
     assert "Time per step by part share part time % ms" in text
     assert "The step alone was run on a batch that was there." in text
 

@@ -241,7 +241,7 @@ def test_dispatch_on_the_host_is_not_judged_by_an_accelerator(tmp_path):
     facts = msgspec.structs.replace(FACTS, environment=msgspec.structs.replace(FACTS.environment, device="cuda:0"))
     found = analyze(run_of(tmp_path, *step(0), facts=facts))
     assert all(row.efficiency is None for row in found.operators)
-    assert any("the trace holds no work of cuda:0" in note for note in found.notes)
+    assert any("the trace has no work of cuda:0" in note for note in found.notes)
 
 
 @pytest.mark.parametrize(("tf32", "judged"), [

@@ -17,7 +17,7 @@ from rooflines.roofline.resolvers.counts import Counts
 
 NO_OPERATOR = "launched outside any operator"
 NO_LAUNCH = "its launch is not in the trace"
-OUTSIDE_STEPS = "ran during the steps, but was not launched by them"
+OUTSIDE_STEPS = "ran during the steps, but they did not launch it"
 
 
 def attribute_device(

@@ -165,7 +165,7 @@ def _flag(judged: Judgement, time_s: float) -> str | None:
     if judged.bound == "memory":
         return f"faster than the {judged.memory_level} ceiling allows: its data was in a nearer cache, or the ceiling is too low"
     if judged.bound == "compute":
-        return "faster than the compute ceiling allows: an algorithm that does less (Winograd, FFT), or the ceiling is too low"
+        return "faster than the compute ceiling allows: an algorithm with fewer FLOPs (Winograd, FFT), or the ceiling is too low"
     if judged.bound == "transfer":
         return "faster than the link allows: the ceiling is too low"
-    return "faster than the shortest operator that was measured: the latency ceiling is too high"
+    return "faster than the shortest measured operator: the latency ceiling is too high"

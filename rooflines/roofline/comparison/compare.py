@@ -313,34 +313,34 @@ def _notes(before: Analysis, after: Analysis, *, by_module: bool) -> tuple[str, 
     untimed = [name for name, side in sides.items() if side.steps is None]
     if untimed:
         who = "neither side has" if len(untimed) == 2 else f"{untimed[0]} does not have"
-        notes.append(f"{who} a pass timed without the profiler: what is compared was traced, and the profiler's own time is in it")
+        notes.append(f"{who} a pass timed without the profiler: the compared times are traced and include the profiler")
     untraced = [name for name, side in sides.items() if side.timeline is None]
     if untraced:
-        notes.append(f"no trace in {' and '.join(untraced)}: only the step times are compared")
+        notes.append(f"no trace in {' and '.join(untraced)}: only step times are compared")
     elif before.basis.per == "trace":
-        notes.append("neither trace has step marks: both are compared whole, which says something if both hold as many steps")
+        notes.append(
+            "neither trace has step marks: the whole traces are compared, which is meaningful only if both hold the same number of steps"
+        )
     if not by_module:
         without = "B" if _has_modules(before) else "A"
-        notes.append(f"the trace of {without} holds no modules: operators are compared without them")
+        notes.append(f"the trace of {without} has no modules: operators are compared without them")
     dilations = [side.steps.profiler_dilation for side in sides.values() if side.steps is not None and side.steps.profiler_dilation]
     if len(dilations) == 2 and abs(dilations[0] - dilations[1]) > NOTABLE_DILATION:
         longer = [f"{significant(dilation)} ({name})" for name, dilation in zip(sides, dilations, strict=True)]
-        notes.append(f"the traced steps took {' and '.join(longer)} times as long as the timed ones, and the rows are traced")
-    # The shortest kernel is each trace's own, and says little about the device where it differs.
+        notes.append(f"the traced steps took {' and '.join(longer)} times as long as the timed ones; rows have traced times")
+    # The shortest kernel differs between traces and says little about the device.
     ours, theirs = (
         {(one.name, one.variant, one.value) for one in side.ceilings if one.source.kind != "trace"} for side in (before, after)
     )
     if ours and theirs and ours != theirs:
-        notes.append(
-            "the two were judged by different ceilings: compare times rather than efficiencies, or use the same ceilings for both"
-        )
+        notes.append("A and B have different ceilings: compare times, not efficiencies, or use the same ceilings for both")
     for name, side in sides.items():
         if side.status != "complete":
-            notes.append(f"{name} is not complete: its run is {side.status}")
+            notes.append(f"{name} is incomplete: its run is {side.status}")
     sizes = before.workload.batch_size, after.workload.batch_size
     if sizes[0] and sizes[1] and sizes[0] != sizes[1] and before.steps is not None and after.steps is not None:
         each = before.steps.median_s / sizes[0], after.steps.median_s / sizes[1]
-        notes.append(f"for each sample: {seconds(each[0])} in A, {seconds(each[1])} in B")
+        notes.append(f"time per sample: {seconds(each[0])} in A, {seconds(each[1])} in B")
     return tuple(notes)
 
 
@@ -356,16 +356,16 @@ def _verdict(comparison: Comparison) -> str:
         return f"B takes as long as A: {seconds(pace.after_s)} {unit}."
     if pace.exceeds_noise is False:
         return f"No difference beyond the noise: {times} ({_interval(pace)})."
-    sure = _interval(pace) if pace.ci95 else f"{_what(pace)}; their noise is not known"
+    sure = _interval(pace) if pace.ci95 else f"{_what(pace)}; noise unknown"
     sentences = [f"B takes {_more_or_less(pace.ratio)} A: {times} ({sure})."]
     moved = comparison.span_difference_s or 0.0
     if moved and (moved > 0) == (pace.ratio > 1):
         most = max(comparison.rows, key=lambda row: row.difference_s if moved > 0 else -row.difference_s, default=None)
         if most is not None and most.difference_s * moved > 0:
             why = {"new": "new", "gone": "gone"}.get(most.direction, most.cause)
-            sentences.append(f"The largest part: {place_of(most)}, {signed_seconds(most.difference_s)}{f' ({why})' if why else ''}.")
+            sentences.append(f"Largest part: {place_of(most)}, {signed_seconds(most.difference_s)}{f' ({why})' if why else ''}.")
     elif moved:
-        sentences.append(f"The traced steps, which the rows are of, say otherwise: {signed_seconds(moved)}.")
+        sentences.append(f"The traced steps, used for the rows, show the opposite: {signed_seconds(moved)}.")
     for direction, words in (("new", ("is new", "are new")), ("gone", ("is gone", "are gone"))):
         rows = [row for row in comparison.rows if row.direction == direction]
         if rows:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 COUNTERS: Final = ("torch", "fvcore", "profiler")
 NOT_EXPLAINED: Final = "not explained"
 _MAC: Final = "counts a multiply-add as one"
-_PARTS: Final = "counts the operators that a fused one is made of"
+_PARTS: Final = "counts the operators inside a fused one"
 _RENAMED: Final = "sees the same products as calls of other operators"
 _NO_FORMULA: Final = "has no formula"
 
@@ -106,7 +106,7 @@ def _torch(ours: NetworkRecording) -> OtherCount:
         with ours.prepared.flags(), ours.mode or contextlib.nullcontext(), FlopCounterMode(display=False) as counter:
             ours.prepared.step()
     except Exception as error:  # its module hooks fail in inference mode where a module is given a view of a parameter
-        return OtherCount(counter="torch", absent=f"it fails on this step: {_first_line(error)}")
+        return OtherCount(counter="torch", absent=f"fails on this step: {_first_line(error)}")
     theirs = {f"aten::{packet.__name__}": int(flops) for packet, flops in counter.flop_counts["Global"].items()}
     return _explained("torch", ours.recording, theirs, _TORCH_REASONS)
 
@@ -141,7 +141,7 @@ def _undivided_weight_gradient(signature: Signature) -> int:
 _Reason = tuple[str, Callable[[Signature], int]]
 _TORCH_REASONS: Final[tuple[_Reason, ...]] = (
     ("does not divide the weight's gradient by the groups", _undivided_weight_gradient),
-    ("counts the pairs that a causal mask leaves out", _full_pairs),
+    ("counts pairs excluded by a causal mask", _full_pairs),
 )
 
 
@@ -235,7 +235,7 @@ def _fvcore(recording: StepCalls, name: str, options: Options) -> OtherCount:
     from fvcore.nn import FlopCountAnalysis
 
     if options.mode == "training":
-        return OtherCount(counter="fvcore", unit="MAC", absent="it traces the forward pass only")
+        return OtherCount(counter="fvcore", unit="MAC", absent="traces the forward pass only")
     network, inputs = _module_and_inputs(name, options)
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
@@ -245,7 +245,7 @@ def _fvcore(recording: StepCalls, name: str, options: Options) -> OtherCount:
             theirs = {kind: round(flops) for kind, flops in analysis.by_operator().items()}
             missed = sorted(analysis.unsupported_ops())
         except Exception as error:  # torch.jit.trace and its handlers raise many kinds
-            return OtherCount(counter="fvcore", unit="MAC", absent=f"it cannot trace {name}: {_first_line(error)}")
+            return OtherCount(counter="fvcore", unit="MAC", absent=f"cannot trace {name}: {_first_line(error)}")
     return OtherCount(
         counter="fvcore", unit="MAC", total=sum(theirs.values()), differences=_fvcore_differences(recording, theirs, missed)
     )
@@ -274,7 +274,7 @@ def _fvcore_differences(recording: StepCalls, theirs: dict[str, int], missed: li
                 grouped.setdefault("counts no bias", []).append((label, rest, 0))
         else:
             rest = sum(others[name] for name in names)
-            grouped.setdefault("has another cost for an element of a norm or a window", []).append((label, rest, found))
+            grouped.setdefault("uses another cost per element of a norm or a window", []).append((label, rest, found))
     for kind in theirs:
         if kind not in _FVCORE_KINDS:
             grouped.setdefault(NOT_EXPLAINED, []).append((kind, 0, theirs[kind]))
@@ -284,7 +284,7 @@ def _fvcore_differences(recording: StepCalls, theirs: dict[str, int], missed: li
         if name in seen or not total:
             continue
         listed = name in unsupported or "scaled_dot_product" in name
-        reason = f"{_NO_FORMULA}" if listed or ours[name] else f"{_NO_FORMULA} and does not say so"
+        reason = f"{_NO_FORMULA}" if listed or ours[name] else f"{_NO_FORMULA} and does not report it"
         grouped.setdefault(reason, []).append((name, total, 0))
     return _collected(grouped)
 

@@ -275,15 +275,15 @@ def _notes(ranks: dict[int, RankPart], world_size: int | None, rows: Sequence[Ma
     notes = []
     said = {part.place.world_size for part in ranks.values() if part.place and part.place.world_size}
     if len(said) > 1:
-        notes.append(f"the traces are of jobs of {', '.join(map(str, sorted(said)))} ranks: they may not be of one job")
+        notes.append(f"the traces are of jobs of {', '.join(map(str, sorted(said)))} ranks: they may belong to different jobs")
     if world_size and len(ranks) < world_size:
         notes.append(
-            f"{len(ranks)} of the job's {world_size} ranks were given: the last to enter a collective may be another one, "
-            "and then transfers are shorter than said"
+            f"{len(ranks)} of the job's {world_size} ranks were given: another rank may have entered a collective last, "
+            "and transfers may be shorter than shown"
         )
     if len({part.steps for part in ranks.values()}) > 1:
-        notes.append("the ranks' traces do not hold equally many steps")
+        notes.append("the traces of the ranks have different numbers of steps")
     if any(row.matched_by == "time" for row in rows):
-        notes.append("some collectives were matched by the moment at which they end, which supposes that the ranks' clocks agree")
+        notes.append("some collectives were matched by their end times, which assumes that the ranks' clocks agree")
     notes += [f"rank {rank}: {note}" for rank, part in ranks.items() for note in part.notes]
     return tuple(notes)

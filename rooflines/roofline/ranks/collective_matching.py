@@ -29,10 +29,10 @@ _CORRECTED_NS = 1_000_000
 # Ends that are as near as this share of the shorter kernel, or as old traces' resolution, are one moment.
 _TOGETHER = 0.1
 _RESOLUTION_NS = 2_000
-# Of a group matched by order as many may fail the check by clocks.
+# The share of a group matched by order that may fail the check by clocks.
 _STRAYS = 0.01
 _ALONE = "only one rank of its group was given"
-_STREAM_ALONE = "no group is noted, and no other rank has them on a stream of that number"
+_STREAM_ALONE = "no group is recorded, and no other rank has them on the same stream number"
 _PAIRS = "messages between two ranks are not matched"
 
 By = Literal["order", "time"]
@@ -149,7 +149,7 @@ def _together(kind: str, of: dict[int, Collectives], calls: dict[int, Int64s]) -
     if ordered is not None and _ran_together(of, calls, ordered, corrected=False):
         return ordered, "order", ""
     timed = _by_time(of, calls, alike)
-    reason = _uneven(counts) or "sizes or times say that the k-th of each rank are not the same"
+    reason = _uneven(counts) or "sizes or times of the k-th call differ between ranks"
     if 2 * len(timed) >= max(1, min(counts.values())):
         return timed, "time", reason
     if ordered is not None and _ran_together(of, calls, ordered, corrected=True):

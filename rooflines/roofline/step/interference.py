@@ -39,16 +39,13 @@ def shared_machine(found: OtherPrograms | None) -> list[str]:
     """A note on other programs."""
     if found is None:
         return []
-    return [
-        f"{_busy(found)} while the steps were timed: these are the times of a shared machine, and operators that use all threads "
-        "suffer most"
-    ]
+    return [f"{_busy(found)} while the steps were timed: times are of a shared machine; operators that use all threads slow down most"]
 
 
 def unsteady(analysis: Analysis) -> str:
-    """The sentence that a verdict begins with where the times are not those of a quiet machine; empty where they are."""
+    """The first sentence of a verdict if the times are disturbed; empty on a quiet machine."""
     wide = _half_width_s(analysis.steps) / analysis.steps.median_s if analysis.steps is not None and analysis.steps.median_s else 0.0
-    interval = f"the median step is only known within ±{percent(wide)}" if wide > WIDE else ""
+    interval = f"the median step is known to ±{percent(wide)} only" if wide > WIDE else ""
     if analysis.other_programs is not None:
         opening = f"Shared machine: {_busy(analysis.other_programs)} while the steps were timed"
         return f"{opening}, and {interval}." if interval else f"{opening}."

@@ -65,16 +65,16 @@ def by_counter(times_ns: Int64s, joules: Floats, begin_ns: int, end_ns: int, cou
     last = int(np.searchsorted(times, window_s + around_s, side="right"))
     times, values = times[first:last], unwrapped(joules[first:last])
     if values is None:
-        return Unresolved(reason="the energy counter was reset meanwhile")
+        return Unresolved(reason="the energy counter was reset during the window")
     if len(values) < 2:
-        return Unresolved(reason="the energy counter was read less than twice")
+        return Unresolved(reason="the energy counter was read fewer than two times")
     changes = np.flatnonzero(np.diff(values) > 0) + 1
     updates = int(np.count_nonzero((times[changes] > 0) & (times[changes] <= window_s)))
     # An end can lie anywhere between two new values, and there are two ends.
     enough_s = max(2 * spacing_s / LIMIT, (FEWEST_UPDATES + 1) * spacing_s)
     if updates < FEWEST_UPDATES:
         if window_s > around_s:
-            return Unresolved(reason=f"the energy counter stood still: {_counted(updates)} in {seconds(window_s)}")
+            return Unresolved(reason=f"the energy counter did not change: {_counted(updates)} in {seconds(window_s)}")
         return Unresolved(
             reason=f"the energy counter had {_counted(updates)} in {seconds(window_s)}; it has one every {seconds(spacing_s)}",
             needs_s=enough_s,
@@ -88,9 +88,9 @@ def by_counter(times_ns: Int64s, joules: Floats, begin_ns: int, end_ns: int, cou
     if unsure > LIMIT * found:
         longest_s = course.longest_pause(window_s)
         if longest_s > around_s:
-            return Unresolved(reason=f"the energy counter stood still for {seconds(longest_s)} of {seconds(window_s)}")
+            return Unresolved(reason=f"the energy counter did not change for {seconds(longest_s)} of {seconds(window_s)}")
         return Unresolved(
-            reason=f"the energy of {seconds(window_s)} is known to ±{percent(unsure / found)} only: its counter has a new value every "
+            reason=f"the energy of {seconds(window_s)} is known to ±{percent(unsure / found)} only: its counter is updated every "
             f"{seconds(spacing_s)}",
             needs_s=max(enough_s, window_s * unsure / (LIMIT * found)),
         )
@@ -127,7 +127,7 @@ def by_power(
     window_s = (end_ns - begin_ns) / 1e9
     times = (times_ns - begin_ns) / 1e9
     if len(times) < 2:
-        return Unresolved(reason="power was read less than twice")
+        return Unresolved(reason="power was read fewer than two times")
     average_s = counter.window_s if counter is not None else 0.0
     gap_s, update_s = _gap(times), _update(times, watts, counter)
     spacing_s = max(gap_s, update_s)

@@ -142,7 +142,7 @@ def test_every_difference_from_torch_on_other_networks_is_explained(name, mode):
     )
     assert {one.reason for one in torchs.differences} <= {
         NOT_MATRIX, ROUND_PRODUCTS, "has no formula", "does not divide the weight's gradient by the groups",
-        "sees the same products as calls of other operators", "counts the operators that a fused one is made of",
+        "sees the same products as calls of other operators", "counts the operators inside a fused one",
     }  # fmt: skip
 
 

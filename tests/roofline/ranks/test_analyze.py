@@ -209,7 +209,7 @@ def test_without_notes_ranks_that_share_streams_stay_in_their_groups(job):
 def test_without_notes_and_on_several_streams_of_other_numbers_nothing_is_matched(job):
     found = job([bare(100, 50), bare(300, 20, stream=30)], [bare(100, 50, stream=21), bare(300, 20, stream=31)])
     assert found.collectives == ()
-    assert {one.reason for one in found.unmatched} == {"no group is noted, and no other rank has them on a stream of that number"}
+    assert {one.reason for one in found.unmatched} == {"no group is recorded, and no other rank has them on the same stream number"}
 
 
 def test_without_notes_order_within_a_stream_counts(job):
@@ -253,7 +253,7 @@ def test_steps_make_times_per_step_only_where_all_have_them(job):
     mixed = job(with_steps, work)
     assert mixed.per == "trace"
     assert [row.compute_s for row in mixed.ranks] == [pytest.approx(80e-6)] * 2
-    assert any("equally many steps" in note for note in mixed.notes)
+    assert any("different numbers of steps" in note for note in mixed.notes)
 
 
 def test_eight_ranks_of_dlrm():

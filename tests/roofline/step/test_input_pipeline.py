@@ -24,7 +24,7 @@ def test_training_that_is_known_to_wait_for_its_loader():
     """The tutorial's ResNet-50: its batches are decoded in the main process."""
     found = rooflines.analyze(next(path for path in TRACES if path.name.startswith("resnet50_v100")))
     assert found.limited_by == "input"
-    assert found.verdict.startswith("Input-bound: for 33 % of the step")
+    assert found.verdict.startswith("Input-bound: 33 % of the step")
     assert "Load the data ahead of the step" in [finding.title for finding in found.findings]
     assert sum(found.bound_breakdown.values()) == pytest.approx(found.timeline.span_s, rel=1e-6)
     assert found.bound_breakdown["input"] == pytest.approx(found.idle_breakdown["data_loading_s"])

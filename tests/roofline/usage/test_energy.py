@@ -144,11 +144,11 @@ def test_a_window_with_too_large_an_error_is_refused_with_a_length_that_would_do
 def test_a_counter_that_stands_still_is_refused():
     moments = np.arange(-1, 8, 0.1)
     frozen = by_counter(times_of(moments), np.full(len(moments), 812.5), ns(0), ns(5), counter_of())
-    assert frozen == Unresolved(reason="the energy counter stood still: no new value in 5.00 s")
+    assert frozen == Unresolved(reason="the energy counter did not change: no new value in 5.00 s")
     stuck = np.minimum(100 * moments, 300)  # goes on until 3 s
     refused = by_counter(times_of(moments), stuck, ns(0), ns(5), counter_of(update_s=0.1))
     assert isinstance(refused, Unresolved)
-    assert refused.reason.startswith("the energy counter stood still for 1.9")
+    assert refused.reason.startswith("the energy counter did not change for 1.9")
     assert refused.needs_s is None
 
 
@@ -175,7 +175,7 @@ def test_a_reset_is_refused_and_one_outside_of_the_window_does_not_matter():
     moments = np.arange(-20, 7, 0.1)
     values = 100 * (moments + 50)
     reset = np.where(moments < 2, values, values - 5200)
-    assert by_counter(times_of(moments), reset, ns(0), ns(5)) == Unresolved(reason="the energy counter was reset meanwhile")
+    assert by_counter(times_of(moments), reset, ns(0), ns(5)) == Unresolved(reason="the energy counter was reset during the window")
     earlier = np.where(moments < -10, values, values - 4000)
     assert found(by_counter(times_of(moments), earlier, ns(0), ns(5))).energy_j == pytest.approx(500)
 
