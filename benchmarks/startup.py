@@ -15,6 +15,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -35,10 +36,14 @@ print("\\n" + json.dumps({"torch": "torch" in sys.modules, "modules": len(sys.mo
 """
 
 
+# Compiled modules are kept, as on any machine where a command runs a second time, but outside the checkouts.
+COMPILED = tempfile.TemporaryDirectory()
+
+
 def run(arguments: list[str], checkout: Path) -> str:
     """Standard output of Python with ``arguments`` and the package of ``checkout``; the command must succeed."""
     command = [sys.executable, *arguments]
-    environment = os.environ | {"PYTHONPATH": str(checkout)}
+    environment = os.environ | {"PYTHONPATH": str(checkout), "PYTHONPYCACHEPREFIX": COMPILED.name, "PYTHONDONTWRITEBYTECODE": ""}
     return subprocess.run(command, check=True, capture_output=True, text=True, cwd=checkout, env=environment).stdout
 
 
