@@ -6,16 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from rooflines.reports.charts.kinds import Beam, Beams, Curves, Series
-from rooflines.reports.document import Block, Column, Figure, Page, Row, Section, Table
-from rooflines.reports.views.study import page as study_page
+from rooflines.reports.document import ABSENT, Block, Column, Figure, Page, Row, Section, Table
 from rooflines.studies import papers
 from rooflines.studies.backends_findings import MNIST_TRAIN, PACES, Pace, epoch_s, pace, rate
 from rooflines.studies.data import padded
-from rooflines.studies.operators_section import operators_section
+from rooflines.studies.page import operators_section, process_facts, study_page
 from rooflines.studies.records import BackendResult, BackendsStudy, Training
 from rooflines.units import binary_bytes, seconds, significant
 
-_DASH = "–"
 _IMAGE_BYTES = 28 * 28 * 4
 _COLUMNS = (
     "epoch_s",
@@ -33,16 +31,11 @@ def page(study: BackendsStudy) -> Page:
     first = next((one.speed for one in study.results if one.speed), None)
     setting = f" · batch {first.batch_size} · {len(first.epochs)} epochs" if first else ""
     return study_page(
+        study,
         title=f"backends · one CNN{setting}",
-        machine=study.machine,
-        created=study.created,
-        command=study.command,
         label=_data_label(study),
-        findings=study.findings,
-        interrupted=study.status == "interrupted",
         sections=[make(study) for make in (_table, _plots, _input, _operators)],
-        missing=[(one.backend, one.reason) for one in study.missing],
-        notes=(*study.notes, *_method(study)),
+        method=_method(study),
     )
 
 
@@ -162,11 +155,11 @@ def _cells(values: Mapping[str, Any], fewer: str = "") -> tuple[str, ...]:
 
     def cell(name: str, form: str) -> str:
         value = values.get(name)
-        return _DASH if value is None else format(value, form)
+        return ABSENT if value is None else format(value, form)
 
     return (
         *(
-            _DASH if values.get(name) is None else significant(values[name]) + end
+            ABSENT if values.get(name) is None else significant(values[name]) + end
             for name, end in (("epoch_s", ""), ("total_s", fewer))
         ),
         cell("samples_per_s", ",.0f"),
@@ -355,8 +348,7 @@ def _operators(study: BackendsStudy) -> Section:
 
 def _method(study: BackendsStudy) -> tuple[str, ...]:
     facts = [
-        f"{one.backend}: {', '.join(f'{name} {version}' for name, version in one.versions.items())}"
-        + (f", {one.threads} threads" if one.threads else "")
+        process_facts(one)
         + (f", ready after {seconds(one.speed.setup_s)}" if one.speed else "")
         + (f", {binary_bytes(max(epoch.process_memory_bytes for epoch in one.speed.epochs))} of process memory" if one.speed else "")
         for one in study.results
@@ -381,8 +373,8 @@ def _share(found: Pace, name: str) -> str:
 
 
 def _percent_of(part: float, whole: float) -> str:
-    return f"{100 * part / whole:.1f}" if whole else _DASH
+    return f"{100 * part / whole:.1f}" if whole else ABSENT
 
 
 def _microseconds(time_s: float, samples: float) -> str:
-    return significant(time_s / samples * 1e6) if samples else _DASH
+    return significant(time_s / samples * 1e6) if samples else ABSENT
