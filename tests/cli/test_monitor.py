@@ -177,8 +177,6 @@ def test_a_command_that_cannot_run(place, kind):
         (["--period", "inf", "--", "touch", "ran"], "--period must be above 0 and at most 3600 s, got inf s."),
         (["--period", "1e11", "--pid", "4194305"], "--period must be above 0 and at most 3600 s, got 1e+11 s."),
         (["--formats", "doc", "--", "touch", "ran"], "unknown report format 'doc'."),
-        (["--python-memory", "--", "touch", "ran"], "--python-memory requires a Python command; 'touch' is not a Python interpreter."),
-        (["--python-memory", "--", sys.executable], "--python-memory requires a script, -m or -c after the interpreter."),
         (["--gpus", ",", "--", "touch", "ran"], "--gpus , is not a list of GPUs."),
         (["--pid", "4194305"], "process 4194305 not found."),
         (["--pid", "-3"], "process -3 not found."),

@@ -56,7 +56,7 @@ class PythonSite(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PythonMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """What the program's own interpreter allocated, as tracemalloc saw it; python_memory.py writes it.
+    """What the program's own interpreter allocated, as tracemalloc saw it; sitecustomize.py writes it.
 
     ``sites`` are the lines that held most when all together held ``sites_at_bytes``, which is at most the peak. ``tracemalloc_bytes``
     is what following them took itself, and is part of the process's resident set. ``reading_s`` is what reading the lines took of the
