@@ -139,22 +139,17 @@ def _convergence(study: FromScratchStudy) -> Section:
         for name, trained in found
         if trained.accuracies
     )
-    return Section(
-        name="convergence",
-        title="Convergence",
-        blocks=(
-            Figure(
-                name="loss",
-                caption=f"Loss before each iteration; equal ones lie on each other. Data: {label}.",
-                drawing=Curves(x_title="iteration", y_title="mean cross-entropy", series=losses),
-            ),
-            Figure(
-                name="accuracy",
-                caption=f"Accuracy on the held-out samples. Data: {label}.",
-                drawing=Curves(x_title="iteration", y_title="right, % of held-out samples", series=accuracies, fraction=True),
-            ),
+    blocks = (
+        Figure(
+            name="loss", caption=f"Loss before each iteration; equal ones lie on each other. Data: {label}.",
+            drawing=Curves(x_title="iteration", y_title="mean cross-entropy", series=losses),
         ),
-    )
+        Figure(
+            name="accuracy", caption=f"Accuracy on the held-out samples. Data: {label}.",
+            drawing=Curves(x_title="iteration", y_title="right, % of held-out samples", series=accuracies, fraction=True),
+        ),
+    )  # fmt: skip
+    return Section(name="convergence", title="Convergence", blocks=blocks)
 
 
 def _operators(study: FromScratchStudy) -> Section:
@@ -164,19 +159,13 @@ def _operators(study: FromScratchStudy) -> Section:
 def _sizes(study: FromScratchStudy) -> Section:
     rows = tuple(
         Row(
-            (
-                one.backend,
-                "-".join(map(str, size.widths)),
-                f"{size.samples:,}",
-                f"{size.iteration_s * 1e3:.3g}",
-                si(size.flops / size.iteration_s, "FLOP/s"),
-                si(size.bytes / size.iteration_s, "B/s"),
-            ),
+            (one.backend, "-".join(map(str, size.widths)), f"{size.samples:,}", f"{size.iteration_s * 1e3:.3g}",
+             si(size.flops / size.iteration_s, "FLOP/s"), si(size.bytes / size.iteration_s, "B/s")),
             colour=one.backend,
         )
         for one in study.results
         for size in one.sizes
-    )
+    )  # fmt: skip
     blocks: list[Block] = []
     series = []
     for one in study.results:
@@ -188,31 +177,17 @@ def _sizes(study: FromScratchStudy) -> Section:
         if len(points) > 1:
             series.append(Series(backend=one.backend, x=tuple(float(x) for x, _ in points), y=tuple(y for _, y in points)))
     if series:
-        blocks.append(
-            Figure(
-                name="sizes",
-                caption="Speed over the width of the one hidden layer.",
-                drawing=Curves(x_title="width of the hidden layer", y_title="speed, FLOP/s", series=tuple(series), log_x=True),
-            )
-        )
+        drawing = Curves(x_title="width of the hidden layer", y_title="speed, FLOP/s", series=tuple(series), log_x=True)
+        blocks.append(Figure(name="sizes", caption="Speed over the width of the one hidden layer.", drawing=drawing))
     if rows:
         blocks.append(
             Table(
-                name="sizes",
-                title="Other widths and sample counts",
-                rows=rows,
-                show="always",
-                columns=(
-                    Column("library", format="text"),
-                    Column("network", format="text"),
-                    Column("samples"),
-                    Column("iteration", "ms"),
-                    Column("speed"),
-                    Column("traffic"),
-                ),
+                name="sizes", title="Other widths and sample counts", rows=rows, show="always",
+                columns=(Column("library", format="text"), Column("network", format="text"), Column("samples"),
+                         Column("iteration", "ms"), Column("speed"), Column("traffic")),
                 note="Random samples: their values do not change the time.",
             )
-        )
+        )  # fmt: skip
     return Section(name="other-sizes", title="Other sizes", blocks=tuple(blocks))
 
 
