@@ -23,6 +23,7 @@ from rooflines.profiler.samplers.journal import Entry, read_journal, write_entry
 from rooflines.profiler.samplers.nvml import NvmlSampler, all_gpus, open_gpus
 from rooflines.profiler.samplers.process import SamplerProcess
 from rooflines.profiler.samplers.storage import read_samples, write_samples
+from tests.processes import ended, wait_until
 
 BUSY = "print(flush=True)\nwhile True: pass"
 IDLE = "import time; print(flush=True); time.sleep(600)"
@@ -46,20 +47,6 @@ def running(code):
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
-
-
-def wait_until(condition, timeout_s=20.0):
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
-
-
-def ended(pid):
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 def sample(time_ns, **fields):
