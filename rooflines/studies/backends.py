@@ -114,7 +114,7 @@ class Backends(Experiment[BackendResult, BackendsStudy]):
 
     def why_not(self, backend: str) -> str | None:
         if self.options.quick and self.options.backends is None and networks.is_compiled(backend):
-            return "left out by --quick, for compiling takes longer than running; --backends names it"
+            return "skipped by --quick because compiling takes longer than running; select it with --backends"
         return super().why_not(backend)
 
 

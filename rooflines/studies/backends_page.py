@@ -53,8 +53,8 @@ def combined_rows(study: BackendsStudy) -> tuple[tuple[str, ...], list[dict[str,
 def _data_label(study: BackendsStudy) -> str:
     speeds = {one.speed.data.label: one.speed.data.train_samples for one in study.results if one.speed}
     accuracies = {one.accuracy.data.label: one.accuracy.data.train_samples for one in study.results if one.accuracy}
-    parts = [f"Speed is of {label}, {count:,} for training." for label, count in speeds.items()]
-    parts += [f"Accuracy is of {label}, {count:,} for training." for label, count in accuracies.items()]
+    parts = [f"Speed: {label}, {count:,} for training." for label, count in speeds.items()]
+    parts += [f"Accuracy: {label}, {count:,} for training." for label, count in accuracies.items()]
     return " ".join(parts) or "Nothing was measured."
 
 
@@ -118,9 +118,9 @@ def _table(study: BackendsStudy) -> Section:
             Column("backend", format="text"), Column("epoch", "s"), Column("total", "s"), Column("samples/s"),
             Column("final", "% right"), Column("best", "% right"), Column("process", "MB"), Column("device", "MB"),
         ),
-        note=f"Here: the median epoch, and the total of {epochs} epochs, or of as many as stand behind it "
-        f"(the paper's: of 10). Behind a loader like the paper's, an epoch is that of {MNIST_TRAIN:,} samples at the measured rate. "
-        f"MB is 1e6 bytes; a dash is what was not measured.{_device_memory(study)}",
+        note=f"This machine: median epoch, and total of {epochs} epochs or of the number in parentheses (paper: 10 epochs). With the "
+        f"paper's loader: {MNIST_TRAIN:,} samples at the measured rate. MB is 1e6 bytes; a dash means not measured."
+        f"{_device_memory(study)}",
     )  # fmt: skip
     return Section(name="side-by-side", title="Side by side", blocks=(table,) if results else ())
 
@@ -132,8 +132,8 @@ def _device_memory(study: BackendsStudy) -> str:
         return ""
     images = len(padded(trained.data.train_samples, trained.batch_size)) * _IMAGE_BYTES
     return (
-        f" Device memory here holds the whole training set, whose images alone are {images / 1e6:,.0f} MB; the paper's PyTorch was fed "
-        "batch by batch and held none of it."
+        f" Device memory includes the whole training set (images: {images / 1e6:,.0f} MB); the paper's PyTorch received it batch by "
+        "batch."
     )
 
 
@@ -189,7 +189,7 @@ def _plots(study: BackendsStudy) -> Section:
     if accuracies:
         blocks.append(
             figure(
-                "accuracy", f"Accuracy per epoch. Data: {accuracies[0][1].data.label}.", "right, % of the test set",
+                "accuracy", f"Accuracy per epoch. Data: {accuracies[0][1].data.label}.", "correct, % of the test set",
                 (over_epochs(one, training, "test_accuracy") for one, training in accuracies), fraction=True,
             )
         )  # fmt: skip
@@ -204,7 +204,7 @@ def _plots(study: BackendsStudy) -> Section:
     bars += [
         Beam(
             backend=one.backend, label=f"{one.backend}, loader", value=one.loader.samples_per_s,
-            text=f"{one.loader.samples_per_s:,.0f} behind the paper's loader",
+            text=f"{one.loader.samples_per_s:,.0f} with the paper's loader",
         )
         for one, _ in speeds
         if one.loader is not None
@@ -218,7 +218,7 @@ def _plots(study: BackendsStudy) -> Section:
         if name not in {one.backend for one, _ in speeds}
     ]  # fmt: skip
     drawing = Beams(x_title="samples/s", beams=tuple(bars))
-    blocks.append(Figure(name="mean-throughput", caption="Throughput, with the paper's below in outline.", drawing=drawing))
+    blocks.append(Figure(name="mean-throughput", caption="Throughput; the paper's values in outline.", drawing=drawing))
     return Section(name="plots", title="The paper's plots", blocks=tuple(blocks))
 
 
@@ -242,10 +242,10 @@ def _input(study: BackendsStudy) -> Section:
     if rows:
         blocks.append(
             Table(
-                name="input", title="Input apart from compute", rows=tuple(rows), show="always",
+                name="input", title="Waiting for input", rows=tuple(rows), show="always",
                 columns=(Column("backend", format="text"), Column("data", format="text"), Column("samples/s"), Column("waiting", "%"),
                          Column("input", "µs/sample"), Column("compute", "µs/sample")),
-                note="Input is the time that a step waits for its batch. In place, a batch is a slice of what lies where it is used.",
+                note="Input: time that a step waits for its batch. In place: each batch is a slice of data in device memory.",
             )
         )  # fmt: skip
     paces = [(one, found) for one in study.results if (found := pace(one)) is not None]
@@ -253,16 +253,16 @@ def _input(study: BackendsStudy) -> Section:
         names = [name for name in PACES if any(name in found.parts for _, found in paces)]
         blocks.append(
             Table(
-                name="pace", title="What sets the pace of a step",
+                name="pace", title="Time per step by bound",
                 columns=(Column("backend", format="text"), Column("step"), *(Column(PACES[name]) for name in names)),
                 rows=tuple(
                     Row((one.backend, seconds(found.step_s), *(_share(found, name) for name in names)), colour=one.backend)
                     for one, found in paces
                 ),
-                note="Operators by the roof that bounds them, timed alone; the host is what a step takes beyond their sum.",
+                note="Operators are timed one by one and grouped by their bound; the rest of the step is the host's.",
             )
         )  # fmt: skip
-    return Section(name="time", title="Where the time goes", blocks=tuple(blocks))
+    return Section(name="time", title="Time per step", blocks=tuple(blocks))
 
 
 def _operators(study: BackendsStudy) -> Section:
@@ -286,9 +286,9 @@ def _method(study: BackendsStudy) -> tuple[str, ...]:
         if training is not None
     }
     return (
-        "Each backend runs in its own process, from the same initial parameters and over the same batches in the same order; the "
-        "set is filled up to whole batches with samples from its start. The time of an epoch is that of its training steps, each "
-        "ended by reading the loss; compiling and warming up come before the first, testing after each.",
+        "Each backend runs in its own process with the same initial parameters and the same batches in the same order; the last "
+        "batch is completed with samples from the start of the set. An epoch is the time of its training steps, each of which ends "
+        "when the loss is read; compilation and warm-up come before, testing after.",
         *([f"Settings: {'; '.join(sorted(settings))}."] if settings else []),
         *([f"{'; '.join(facts)}."] if facts else []),
     )

@@ -149,7 +149,7 @@ class Experiment(Generic[Result, Study]):
             except KeyboardInterrupt:
                 interrupted = True
         if interrupted:
-            notes.append("Interrupted: what had been measured by then is shown.")
+            notes.append("Interrupted: the report contains the results so far.")
         study = self.record(
             created=f"{datetime.now():%Y-%m-%d %H:%M}", command=options.command, rooflines=__version__, machine=machine(),
             status="interrupted" if interrupted else "complete", quick=options.quick, missing=tuple(missing), ceilings=ceilings,
@@ -223,7 +223,7 @@ def ceilings_of(devices: Iterable[str], options: StudyOptions, progress: Progres
         try:
             found[device] = ceilings_of_device(options.ceilings, device, options.threads, progress)
         except RooflinesError as error:  # noqa: PERF203
-            notes.append(f"Nothing on {device} is judged: {error.message}")
+            notes.append(f"No bounds on {device}: {error.message}")
     return found, notes
 
 
@@ -247,4 +247,4 @@ def check_data(data_dir: str | None) -> bool:
 def data_notes(on_mnist: bool) -> tuple[str, ...]:
     """Notes on data that is not available."""
     missing = None if on_mnist else data.why_no_digits()
-    return (f"Accuracy was not measured: no MNIST was given (--data-dir), and {missing}.",) if missing else ()
+    return (f"Accuracy was not measured: MNIST is not given (--data-dir), and {missing}.",) if missing else ()

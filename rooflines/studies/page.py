@@ -26,7 +26,7 @@ def study_page(study: Study, *, title: str, label: str, sections: Sequence[Secti
         created=study.created,
         rooflines=__version__,
         verdict=verdict,
-        status=("interrupted", "Interrupted: what had been measured by then is shown.") if interrupted else None,
+        status=("interrupted", "Interrupted: the report contains the results so far.") if interrupted else None,
         label=label,
         said=tuple(said),
         sections=(
@@ -60,7 +60,7 @@ def operators_section(
             blocks.append(
                 Figure(
                     name=f"roofline-{device.partition(':')[0]}",
-                    caption=f"The operators of {of} on the roofs of {roofs.device}; what has the most headroom is named.",
+                    caption=f"Operators of {of} and the roofs of {roofs.device}. Operators with the most headroom are labelled.",
                     note=ROOFLINE_NOTE,
                     drawing=Rooflines(analysis=as_analysis(ours, device, roofs)),
                 )
