@@ -1,6 +1,6 @@
-"""Which device it was, where no driver's name says so: by compute capability, number of units, memory and names of kernels.
+"""Identify a device without a driver's name: by compute capability, number of units, memory and names of kernels.
 
-Some recorders leave the name empty, and ROCm prints "AMD Radeon Graphics" for a device that it has no name for. What is known beside
+Some recorders leave the name empty, and ROCm prints "AMD Radeon Graphics" for a device without a name. Facts besides
 the name often fits one data sheet only, or several whose roofs hardly differ. The answer is a guess, and is shown as one.
 """
 
@@ -27,7 +27,7 @@ _SM = re.compile(r"(?<![0-9a-zA-Z])sm_?(90|100|103|120)a?(?![0-9a-z])")
 
 
 class DeviceTraits(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a device beside its name; None or empty for what is not.
+    """Facts about a device besides its name; None or empty if unknown.
 
     ``capability`` is the compute capability ("9.0"; ROCm's for gfx942 is "9.4"), ``warp`` the threads of a warp or wavefront.
     ``architectures`` are capabilities and ``products`` device names that its kernels' names contain.

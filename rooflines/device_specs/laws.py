@@ -40,7 +40,7 @@ def broken(ceilings: Sequence[Ceiling], cores: int | None = None) -> tuple[Broke
 
     ``cores`` is how many physical cores the threads of a CPU run on, at most one a thread; without it one for every thread.
     """
-    # A disturbed figure is marked anyway, and per processor time it may be too high: it is no evidence against another.
+    # A disturbed figure is marked anyway, and per processor time it may be too high: it does not contradict another.
     measured = [one for one in ceilings if one.source.kind == "measured" and DISTURBED not in marks_of(one)]
     laws = (_threads(measured, cores), _precisions(measured), _units(measured), _products(measured), _levels(measured),
             _updates(measured), _variants(measured))  # fmt: skip

@@ -90,7 +90,7 @@ def monitor(
             with SamplerProcess(held.pid, directory / JOURNAL_FILE, period_s, chosen) as sampler:
                 began_ns = held.release()
                 facts = msgspec.structs.replace(facts, began_ns=began_ns)
-                # From here on the program is waited for, whatever happens; if the disk is still full then, the last record says so.
+                # From here on always wait for the program; if the disk is still full then, the last record reports it.
                 with contextlib.suppress(OutputError):
                     save(directory, facts)
                 ending = held.wait()
@@ -108,7 +108,7 @@ def attach(
 ) -> Monitored:
     """Sample the running process ``pid``, its descendants and the GPUs until it ends, for ``duration_s``, or until Ctrl-C or SIGTERM.
 
-    The other parameters are those of ``monitor``. Raises UsageError when there is no such process, or none that we may look at.
+    The other parameters are those of ``monitor``. Raises UsageError if the process does not exist or may not be read.
     """
     check_period(period_s)
     if duration_s is not None and not duration_s > 0:
@@ -131,7 +131,7 @@ def attach(
 
 
 def analyze_monitored(source: Monitored | Path | str) -> MonitorAnalysis:
-    """The analysis of a monitored program, or of its directory, derived anew from its samples; nothing is written."""
+    """The analysis of a monitored program, or of its directory, derived again from its samples; nothing is written."""
     from rooflines.roofline.usage import monitored
 
     return monitored.analyze_monitored(source if isinstance(source, Monitored) else load(source))
@@ -286,7 +286,7 @@ def _watch(process: psutil.Process, sampler: SamplerProcess, duration_s: float |
 
 @contextlib.contextmanager
 def _until_interrupted() -> Iterator[None]:
-    """Ctrl-C and SIGTERM end what is within, and are no more than that."""
+    """Ctrl-C and SIGTERM end the block and nothing else."""
 
     def interrupt(*_: object) -> NoReturn:
         raise KeyboardInterrupt

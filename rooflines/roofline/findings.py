@@ -60,7 +60,7 @@ RULES: tuple[Rule, ...] = (
 )
 # What can be said of a run without a trace.
 _UNTRACED_RULES: tuple[Rule, ...] = (memory.page_faults, host.oversubscribed)
-# What happens only once is no advice for a step.
+# A cost that occurs once is not advice for a step.
 _START_UP_RULES: tuple[Rule, ...] = (input.load_faster,)
 
 _MORE_STEPS = Finding(

@@ -2,7 +2,7 @@
 
 A fake tensor has a shape and no values, and yet networks ask for some: ``torch.linspace(0, rate, depth).tolist()`` while they are
 built, a mask that is tested for padding, a coin that decides whether a layer runs. None of them depends on what the network computes.
-So what is made of nothing but numbers is made for real too, beside the fake tensor, and so is what is computed from such values alone.
+So a tensor made only of numbers is also made for real, and so is a tensor computed from such values alone.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _UNWRITTEN: Final = frozenset({"aten::empty", "aten::empty_like", "aten::empty_s
 
 
 def as_fake(mode: FakeTensorMode, tensor: torch.Tensor) -> torch.Tensor:
-    """The fake tensor that stands for this one. A few integers keep their values: tokens, masks and positions."""
+    """The fake tensor for this one. Small integer tensors keep their values: tokens, masks and positions."""
     if isinstance(tensor, FakeTensor):
         return tensor
     fake = mode.from_tensor(tensor)
@@ -77,7 +77,7 @@ class ConcreteValues:
         return result
 
     def any_survives(self) -> bool:
-        """Whether somebody still holds a fake tensor that was made of known values: a function that keeps its tables, perhaps."""
+        """Whether the program still holds a fake tensor made of known values, such as cached tables."""
         return any(made() is not None for made in self._made)
 
     def _value(self, tensor: torch.Tensor) -> torch.Tensor | None:
@@ -163,7 +163,7 @@ class Building(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def seen_by_transformers() -> Iterator[None]:
     """Masks whose values are known are not fake to ``transformers``.
 
-    It drops a mask that masks nothing, and attention is causal and fused then. Of a fake tensor it assumes that somebody traces a graph
+    It drops a mask that masks nothing, and attention is causal and fused then. With a fake tensor it assumes that a graph is traced
     for any mask, and keeps it.
     """
     module: Any = sys.modules.get("transformers.utils.import_utils")

@@ -83,7 +83,7 @@ class _Place(NamedTuple):
 
 
 class _Change(NamedTuple):
-    """A block grew or shrank by so many bytes."""
+    """A block grew or shrank by this many bytes."""
 
     block: _Block
     requested: int
@@ -92,7 +92,7 @@ class _Change(NamedTuple):
 
 
 class _Reference(weakref.ref[torch.UntypedStorage]):
-    """A weak reference to a storage, with its address and its block. A fake storage that stands for a real one owns no block."""
+    """A weak reference to a storage, with its address and its block. A fake storage for a real one owns no block."""
 
     __slots__ = ("address", "block", "owns")
 
@@ -141,7 +141,7 @@ class _Storages(Watcher):
         self._references.clear()
         self._watching = False
 
-    # --- what there is ---
+    # --- records ---
 
     def _found_module(self, module: torch.nn.Module) -> None:
         for tensor in (*module.parameters(), *module.buffers()):
@@ -226,7 +226,7 @@ class _Storages(Watcher):
                 self._grow(reference.block, storage, place)
             return
         if given and isinstance(tensor, FakeTensor) and not isinstance(given[0], FakeTensor) and _aliases(func):
-            # A fake tensor made for the call stands for the real one that it was given.
+            # The fake tensor made for the call replaces the real one that was passed.
             source = next(_storages(given[0]))
             self._refer(storage, self._references[source._cdata].block, owns=False)
             return
@@ -238,9 +238,9 @@ class _Storages(Watcher):
     def _note_sum(self, terms: list[torch.Tensor], result: torch.Tensor) -> None:
         """Without a dispatch mode this sum might have been made in place; if so, ``_freed`` undoes its allocation.
 
-        Autograd adds gradients that meet into the first of them, if nobody else holds that, and a linear layer its bias into the
+        Autograd adds gradients that meet into the first of them, if nothing else holds that, and a linear layer its bias into the
         product; but not under a mode (``can_accumulate_inplace`` in autograd/input_buffer.cpp, ``isTensorSubclassLike`` in Linear.cpp).
-        That nobody else held the first term shows when it is freed before anything else is called.
+        The first term had no other holder if it is freed before the next call.
         """
         first, second, total = (next(_storages(tensor))._cdata for tensor in (*terms, result))
         term, owner = self._references[first].block, self._references[total]
@@ -329,7 +329,7 @@ class _Modules(ModuleWatch):
         self.open.pop()
 
     def found_root(self, module: torch.nn.Module) -> None:
-        """What it holds existed before the step."""
+        """Mark the storages of ``module`` as existing before the step."""
         self.seen.append(module)
         self._found(module)
 

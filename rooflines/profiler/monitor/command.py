@@ -29,10 +29,10 @@ _NOT_FOUND, _NOT_RUNNABLE = 127, 126
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
-    """How a command ended and what the system says it took, with those of its children that it waited for.
+    """The exit of a command and the system's figures for its resources, including children that it waited for.
 
     ``signal`` is the number of the one that killed it, and ``exit_code`` then 128 more, as shells have it. ``largest_rss_bytes`` is the
-    most that any single process of it held; absent where that is no more than we held ourselves when we became the command.
+    peak of its largest process; absent if that is not more than our own process held before it became the command.
     """
 
     exit_code: int
@@ -57,7 +57,7 @@ class HeldCommand:
     would the command alone. Within the context signals that are sent to us are passed on to it, and those of the terminal's keys, which
     it gets as well, are left to it. Leaving the context before it was released ends it without its having run; afterwards it is never
     touched.
-    Raises CommandError when there is no such program, from ``release`` also when the system cannot run it, and UsageError on a system
+    Raises CommandError when the program does not exist, from ``release`` also when the system cannot run it, and UsageError on a system
     without ``fork``.
     """
 

@@ -1,4 +1,4 @@
-"""The sampler process: reads the samplers until told to stop or until the watched process has ended.
+"""The sampler process: reads the samplers until it is stopped or the watched process has ended.
 
 It imports no torch and no numpy, so it is up in a fraction of a second and takes next to nothing from the run it watches. See
 ``process`` for the side that starts it.
@@ -61,11 +61,11 @@ def open_samplers(pid: int, period_s: float, gpus: Mapping[str, str] | None) -> 
     host = HostSampler(pid, period_s)
     amd, problems, others = open_amd_gpus(gpus, lambda: host.tree.pids)
     nvidia, more_problems = open_gpus(others, lambda: host.tree.pids)
-    # On a machine with GPUs of one make, that the other's library is not there is no problem.
+    # On a machine with GPUs of one vendor, the other vendor's library may be missing.
     if nvidia or not (problems or (gpus is None and amd)):
         problems += more_problems
     samplers: list[Sampler] = [host, *amd, *nvidia]
-    # A machine without counters is no problem of this run; one that keeps them from us may be changed.
+    # Missing counters are not a problem of this run; missing permissions can be changed.
     if package_counters():
         try:
             samplers.append(RaplSampler(period_s=period_s))

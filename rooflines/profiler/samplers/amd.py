@@ -137,7 +137,7 @@ class AmdSampler(Sampler):
             return None
         pids = self._pids()
         ours = [int(process["memory_usage"]["vram_mem"]) for process in processes if process["pid"] in pids]
-        # In a container processes may be listed by other numbers, or not at all: without one of ours, who knows what they hold.
+        # In a container processes may be listed by other numbers, or not at all: without one of our processes, their memory is unknown.
         self._listed = self._listed or bool(ours)
         return sum(ours) if self._listed else None
 

@@ -1,4 +1,4 @@
-"""What a sampler does; docs/extending.md says how to add one."""
+"""The interface of samplers. docs/extending.md shows how to add one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rooflines.profiler.samplers.fields import Counter, DeviceSample, Field
 
 
 class Sampler:
-    """Reads one source of device samples again and again, each sampler in a thread of its own.
+    """Reads one source of device samples periodically, each sampler in its own thread.
 
     ``fields`` declares the keys that its samples have in ``more``; built-in fields are declared already. ``period_s`` is the shortest
     time between two readings, at most half the time that its fastest counter takes to change; 0.0 where nothing limits it. It is read
@@ -24,7 +24,7 @@ class Sampler:
         return type(self).__name__
 
     def counters(self) -> Sequence[Counter]:
-        """How well the fields can be read. Called once, before the first reading; may take a fraction of a second to measure it."""
+        """Measure how well the fields can be read. Called once, before the first reading; may take a fraction of a second."""
         return ()
 
     def read(self) -> Sequence[DeviceSample]:

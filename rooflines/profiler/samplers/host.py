@@ -31,7 +31,7 @@ class HostSampler(Sampler):
     Utilizations are averages since the previous reading that had them, so the first reading after a start may lack them. Resident set
     sizes are added up: a page that two processes share counts in each. Counters of processes count from the sampler's start. Clock and
     temperature are read once a second, the unique set size every five, and they are absent in between. ``period_s`` is how often it
-    will be read: how well utilizations can be told depends on it. Raises DeviceError when there is no process ``pid``.
+    will be read: the resolution of utilizations depends on it. Raises DeviceError if process ``pid`` does not exist.
     """
 
     def __init__(self, pid: int, period_s: float = 0.1) -> None:

@@ -13,9 +13,9 @@ NOTED_EVERY_S, NOTED_SHARE = 0.1, 0.005
 
 
 class MpsSampler(Sampler):
-    """What the driver has allocated for this process: torch's tensors, what its allocator keeps, and what Metal takes itself.
+    """Driver memory of this process: torch's tensors, its allocator's cache, and Metal's own memory.
 
-    It is no sampler for another process, which has no way to ask; the run itself calls ``note`` between steps, where it costs nothing
+    Another process cannot read these values; the run itself calls ``note`` between steps, where it costs nothing
     that is timed. Ten samples a second are kept at most, in ``noted``.
     """
 

@@ -43,7 +43,7 @@ class NvmlSampler(Sampler):
         self._in_turn = deque([self._process_memory] if gpu.is_slice else [self._process_memory, self._pcie_sent, self._pcie_received])
         self._turn_at = -float("inf")
         try:
-            # Whoever starts the sampling wants to know now what cannot be read.
+            # Report now what cannot be read, before the run starts.
             self.read()
             if not gpu.is_slice:
                 self._pcie_sent()

@@ -29,7 +29,7 @@ USS_EVERY_S, USS_SHARE = 5.0, 0.001
 
 
 class Spent(NamedTuple):
-    """What processes have used up. Faults and bytes are None where the system does not tell."""
+    """Resources used by processes. Faults and bytes are None if the system does not report them."""
 
     cpu_s: float = 0.0
     minor_faults: int | None = None
@@ -65,7 +65,7 @@ class ProcessTree:
 
     Descendants are listed a few times a second. One that was born since counts with all it spent, one that is older (it was there
     when watching began, or was adopted) from then on; once seen it counts until it ends, also when its parent has. What short-lived
-    children spent counts when their parent has waited for them. Raises DeviceError when there is no process ``pid``.
+    children spent counts when their parent has waited for them. Raises DeviceError if process ``pid`` does not exist.
     """
 
     def __init__(self, pid: int) -> None:
@@ -125,7 +125,7 @@ class ProcessTree:
 
 
 def spent_between(before: dict[int, ProcessReading], now: dict[int, ProcessReading], unseen_s: float) -> Spent:
-    """What a tree spent between two readings of its processes by process id.
+    """Resources used by a tree between two readings of its processes by process id.
 
     A process without an earlier reading counts with all it spent if it is younger than ``unseen_s``, the time since it was last looked
     for new ones, and else not yet.

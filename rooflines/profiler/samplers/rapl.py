@@ -116,7 +116,7 @@ def package_counters(powercap: Path = POWERCAP) -> tuple[Path, ...]:
 
 
 def other_counters(powercap: Path = POWERCAP) -> dict[str, tuple[Path, ...]]:
-    """What is counted beside the packages: all memory together as ``dram``, the board as ``psys`` (several as ``psys0``, ``psys1``)."""
+    """Counters other than the packages: all memory together as ``dram``, the board as ``psys`` (several as ``psys0``, ``psys1``)."""
     zones = _zones(powercap)
     memory = tuple(zone / "energy_uj" for zone in zones if _name(zone) == "dram")
     boards = [zone / "energy_uj" for zone in zones if _name(zone).startswith("psys")]

@@ -1,4 +1,4 @@
-"""Where the time of a step went, by the kind of event that was running: the step breakdown and the device timeline.
+"""Break down the time of a step by the kind of running event: step breakdown and device timeline.
 
 Each nanosecond of a step belongs to one kind, the first of: kernel, memcpy, memset, communication, runtime call, data loader,
 operator on the CPU (an optimizer's own Python with it), other. These are the kinds and the order of PyTorch's TensorBoard profiler.

@@ -1,4 +1,4 @@
-"""How to run a workload, and what no machine or this one can do of it."""
+"""Options of a workload, and the checks of what a machine can run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DEVICE_NAME = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """How to run a workload. None means: what the model's published weights use, or 1 for a batch nobody named."""
+    """Options of a workload. None means: as for the model's published weights, or a batch of 1."""
 
     mode: Mode = "inference"
     batch_size: int | None = None

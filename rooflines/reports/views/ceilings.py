@@ -204,7 +204,7 @@ def comparison_csv(rows: Sequence[RoofComparison]) -> str:
 
 
 def comparison_plain(rows: Sequence[RoofComparison]) -> list[dict[str, Any]]:
-    """The comparison as plain containers for JSON; what there is not is absent."""
+    """The comparison as plain containers for JSON; missing values are absent."""
     found = []
     for row in rows:
         one = row.any

@@ -117,7 +117,7 @@ def _place(memory: StepMemory) -> str:
 
 
 def _against(count: Count, others: Sequence[OtherCount]) -> Section:
-    """The other counters' totals beside ours, and for each of them what makes the difference, the largest first."""
+    """The totals of the other counters and ours, and the causes of each difference, largest first."""
     rows = [
         ("rooflines", _amount(count.flops), "FLOP", "", ""),
         ("  matrix products", _amount(count.matrix_flops), "FLOP", _ratio(count.matrix_flops, count.flops), ""),

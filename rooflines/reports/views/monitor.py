@@ -66,7 +66,7 @@ class GpuRow(NamedTuple):
 
 
 def page(analysis: MonitorAnalysis) -> Page:
-    """The page. It holds whatever the analysis holds and says in place what it does not."""
+    """Return the page. Each missing part of the analysis is named in its place."""
     return Page(
         kind="monitor",
         name=analysis.program,
@@ -113,7 +113,7 @@ def _gpus_section(analysis: MonitorAnalysis) -> Section:
 
 def _while_it_ran(analysis: MonitorAnalysis) -> Section:
     as_run, drawn = _as_run(analysis), timeline(analysis)
-    # Without a GPU the host is told in full above.
+    # Without a GPU the text above describes the host in full.
     devices = usage_table(as_run) if _gpus(analysis) else None
     figure: Block = Paragraph("No timeline: it takes two readings at least.", "absent")
     if drawn is not None:
@@ -327,7 +327,7 @@ def gpu_sentences(analysis: MonitorAnalysis) -> Iterator[str]:
 
 
 def missing(analysis: MonitorAnalysis) -> Iterator[str]:
-    """Why there is no figure where one would be expected, as far as the sampler has not said so itself."""
+    """The reason for a missing figure, unless the sampler has given one."""
     if analysis.usage is None:
         if not analysis.notes:
             yield "Nothing was sampled: the program ended sooner than a reading could be taken."
@@ -405,7 +405,7 @@ def _as_run(analysis: MonitorAnalysis) -> Analysis:
 
 
 def _without_host(as_run: Analysis) -> Analysis:
-    """The GPUs alone: the host and its parts are told in full by the table."""
+    """The GPUs only: the table describes the host and its parts."""
     if as_run.usage is None:
         return as_run
     devices = tuple(one for one in as_run.usage.devices if is_accelerator(one))

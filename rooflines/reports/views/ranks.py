@@ -148,7 +148,7 @@ def _bar(row: RankRow, longest: float) -> BarRow:
 
 
 def rank_table(analysis: RankAnalysis) -> Table:
-    """Where each rank's time goes. What ranks waited is of the whole trace, whatever the other times are per."""
+    """The time of each rank by part. Waiting times are of the whole trace, even if other times are per step."""
     of = f"of {analysis.straggler.of}" if analysis.straggler else ""
     kept = {row.rank for row in _most_waited_for(analysis.ranks)}
     return Table(

@@ -100,7 +100,7 @@ _METHOD = (
 
 
 def page(analysis: Analysis) -> Page:
-    """The page. It holds whatever the analysis holds and says in place what it does not."""
+    """Return the page. Each missing part of the analysis is named in its place."""
     status = status_sentence(analysis)
     return Page(
         kind="run",
@@ -348,7 +348,7 @@ def _operator_row(one: TableRow, analysis: Analysis, most_time: float, most_head
 
 
 def _doubt(one: TableRow) -> str:
-    """Why the efficiency of a row should not be believed, or that of some of what it stands for."""
+    """The reason why the efficiency of a row, or of some of its members, is not plausible."""
     wrong = flagged(one)
     return warning(one.row) or (wrong[0].flag or "" if wrong else "")
 
@@ -377,12 +377,12 @@ def _detail(one: TableRow, analysis: Analysis) -> tuple[Paragraph | Table, ...]:
 
 
 def _members_table(one: TableRow, analysis: Analysis) -> Table | None:
-    """The modules that a folded row stands for; None where it is one."""
+    """The modules of a folded row; None for a single module."""
     if one.modules < 2:
         return None
     return Table(
         name="members",
-        caption="Modules that this row stands for",
+        caption="Modules in this row",
         columns=(
             Column("module", format="path"), Column("share", "%", "share"), Column("time", "s", "scaled"),
             Column("headroom", "s", "scaled"), Column("eff.", "%", "efficiency", "efficiency"), Column("calls", format="count"),

@@ -18,7 +18,7 @@ ELLIPSIS = "…"
 NUMBER_AND_UNIT = re.compile(r"(?<=\d) (?=(?:%|[mµn]?s|min|[kMGTP]?(?:FLOP|OP|B)/s|[KMGTP]?i?B|[mkM]?J|[mkM]?W|[kMG]?Hz|°C)(?:\W|$))")
 # Behind the name of an operator whose work the trace does not tell by itself.
 INFERRED_MARK = "*"
-# A spreadsheet reads a cell that starts with one of these as a formula, and an operator may be named by whoever made the trace.
+# A spreadsheet reads a cell that starts with one of these as a formula, and an operator's name comes from the trace.
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
@@ -83,7 +83,7 @@ def marked_name(row: OperatorRow) -> str:
 
 
 def bound_words(row: OperatorRow) -> str:
-    """The class of a row: ``memory``, or ``far (memory)`` with the nearest roof of one that is far from all."""
+    """The class of a row: ``memory``, or ``far (memory)`` with the nearest roof of a row that is far from every roof."""
     return f"{row.bound} ({row.nearest_roof})" if row.nearest_roof else row.bound
 
 
@@ -96,7 +96,7 @@ def shorten_path(path: str, width: int) -> str:
     """A module path in at most ``width`` characters, cut from the left.
 
     The number of a repeated layer is kept, because it tells rows apart whose ends are alike: ``…11…output.dense``; so is the number of
-    modules that a row stands for: ``…attention ×12``.
+    modules in the row: ``…attention ×12``.
     """
     if len(path) <= width:
         return path

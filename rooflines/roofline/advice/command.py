@@ -1,4 +1,4 @@
-"""What to type or to change: the command that made a run with one option changed, or the change in the user's code."""
+"""Suggested changes: the run's command with one option changed, or a change in the user's code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rooflines.roofline.analysis import Analysis
 # What a repeated run should not take over: its directory, its formats, its silence.
 _DROPPED = {"--output": 1, "-o": 1, "--formats": 1, "--quiet": 0, "-q": 0, "--remeasure": 0}
 
-# What an argument of ours is in code that we cannot reach into.
+# The equivalent of an option in the user's code.
 _IN_CODE = {
     "compile": "in the code: torch.compile the model",
     "channels_last": "in the code: memory_format=torch.channels_last for the model and its images",
@@ -52,5 +52,5 @@ def larger_batch(analysis: Analysis) -> str:
 
 
 def channels_last(analysis: Analysis) -> str:
-    """The same with images and weights in the layout that convolutions want."""
+    """The same with images and weights in the layout that convolutions prefer."""
     return command(analysis, "channels_last", True)

@@ -346,7 +346,7 @@ def _with_ones(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]
     return tuple(extents)
 
 
-# --- weights laid out anew ---------------------------------------------------------------------------------------------------------
+# --- weights in another layout -----------------------------------------------------------------------------------------------------
 
 
 @formula("mkl::_mkl_reorder_linear_weight", "mkldnn::_reorder_linear_weight", "mkldnn::_reorder_convolution_weight",

@@ -25,7 +25,7 @@ def load_installed() -> None:
 
 
 def load_file(path: Path) -> None:
-    """Run a Python file that registers formulas. Raises UsageError where there is no such file, or where it fails."""
+    """Run a Python file that registers formulas. Raises UsageError if the file is missing or fails."""
     if not path.is_file():
         raise UsageError(f"no such file: {str(path)!r}.", hint="Give a Python file that registers formulas with rooflines.formula.")
     with _explained(f"{str(path)!r}"):

@@ -69,7 +69,7 @@ class Network:
     biases: bool
 
     def layer_inputs(self) -> list[int]:
-        """What each layer's steps get: the first the input, the others both directions of the one below."""
+        """The input of each layer's steps: for the first layer the input, for others both directions of the layer below."""
         return [self.inputs] + [self.outputs * self.directions for _ in every(self.layers - 1)]
 
     @property
@@ -244,7 +244,7 @@ def _onednn(signature: Signature) -> Work:
 
 @formula("aten::mkldnn_rnn_layer_backward", category="matmul")
 def _onednn_backward(signature: Signature) -> Work:
-    """It makes every gradient, asked for or not, and needs the last state of the cell beside what the others need."""
+    """It computes every gradient, requested or not, and also needs the last state of the cell."""
     args = Arguments(
         signature,
         "self weight_ih weight_hh bias_ih bias_hh hx cx output hy cy grad_output grad_hy grad_cy reverse mode hidden_size layers"

@@ -107,7 +107,7 @@ def _result_bytes(rule: Reduction, dtype: str, along_axis: bool) -> int:
 
 
 def _made(hints: Hints) -> int | None:
-    """Bytes of the results, where somebody saw them or what was allocated for them."""
+    """Bytes of the results, if they or their allocations were recorded."""
     return written(*hints.outputs) if hints.outputs is not None else hints.output_bytes
 
 
@@ -157,7 +157,7 @@ def _norm(signature: Signature, hints: Hints) -> Work:
 
 
 def _into_out(signature: Signature, hints: Hints) -> bool:
-    """Whether max(self, x) wrote one number to ``x``; where nobody saw the result, ``x`` is a second operand."""
+    """Whether max(self, x) wrote one number to ``x``; without a recorded result, ``x`` is a second operand."""
     return hints.outputs is not None and hints.outputs[0].shape == () and Arguments(signature, "self").tensor("self").shape != ()
 
 
@@ -178,7 +178,7 @@ for _name, _rule in RULES.items():
     _register(_name, _rule)
 
 
-# Each element of the result costs so much, and the result has the size of the input. A dtype in the schema is the result's.
+# FLOPs per element of the result, which has the size of the input. A dtype in the schema is the result's.
 _SOFTMAXES: Final[dict[str, tuple[int, str]]] = {
     "softmax": (costs.SOFTMAX, "self dim dtype=None"), "special_softmax": (costs.SOFTMAX, "self dim dtype=None"),
     "log_softmax": (costs.SOFTMAX, "self dim dtype=None"), "special_log_softmax": (costs.SOFTMAX, "self dim dtype=None"),

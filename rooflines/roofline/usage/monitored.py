@@ -1,4 +1,4 @@
-"""What a monitored program took: the usage of the machine while it ran, beside what the system says of the program itself."""
+"""The resources of a monitored program: usage of the machine while it ran, and the system's figures for the program."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MONITOR_ANALYSIS_SCHEMA = "rooflines.monitor-analysis/1"
 
 
 class MonitorAnalysis(MonitorFacts, frozen=True, kw_only=True):
-    """What is known of a monitored program, and what reports are made of.
+    """The analysis of a monitored program, the source of its reports.
 
     ``command`` is absent unless it was asked to be shown. ``window_s`` is how long it was watched. ``usage`` is absent where nothing
     was sampled.
@@ -25,7 +25,7 @@ class MonitorAnalysis(MonitorFacts, frozen=True, kw_only=True):
 
 
 def analyze_monitored(monitored: Monitored) -> MonitorAnalysis:
-    """What the samples of ``monitored`` say, from its begin to its end or, where that was not seen, to the last of them."""
+    """Analyze the samples of ``monitored``, from its begin to its end or, if that was not observed, to the last sample."""
     facts, samples = monitored.facts, monitored.samples
     times = [sample.time_ns for sample in samples]
     began_ns = facts.began_ns if facts.began_ns is not None else min(times, default=None)
