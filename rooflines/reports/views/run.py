@@ -296,10 +296,10 @@ def operator_table(analysis: Analysis) -> Table | None:
             Column("share", "%", "share", help="share of the step's time"),
             Column(title.lower().removesuffix("s"), format="name", key="operator", least=16),
             Column("module", format="path", least=14, priority=1),
-            Column("time", "s", "scaled", priority=4),
+            Column("time", "s", "scaled", priority=1),
             Column("headroom", "s", "scaled", help="time − lower bound; a row without a bound is sorted by its time"),
             Column("eff.", "%", "efficiency", "efficiency", help="efficiency: lower bound / time"),
-            Column("bound", format="text", least=8, priority=2),
+            Column("bound", format="text", least=13, priority=2),
             Column("achieved", "FLOP/s", "scaled", priority=6),
             Column("attainable", "FLOP/s", "scaled", priority=9, help="the roof above this operator at its intensity"),
             Column("intensity", "FLOP/B", "figures", priority=7),
@@ -547,9 +547,9 @@ def ceilings_table(analysis: Analysis) -> Table:
     """Every ceiling with its scope, how sure it is, where it comes from and how old it was; further roofs below the main ones."""
     judging = set(roofs_of_run(analysis))
     columns = (
-        Column("ceiling", format="middle"), Column("for", format="text", least=6, quiet=True, priority=1), Column("value"),
+        Column("ceiling", format="middle", least=17), Column("for", format="text", least=22, quiet=True, priority=1), Column("value"),
         Column("±", "%", key="spread_percent", help="coefficient of variation between the rounds"),
-        Column("source", format="middle", help="with its date, and its age when the run was made"),
+        Column("source", format="middle", least=34, help="with its date, and its age when the run was made"),
         Column("how", format="text", show="full"),
     )  # fmt: skip
     rows = []
