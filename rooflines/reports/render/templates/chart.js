@@ -213,7 +213,12 @@
         font: { size: 11, color: roof.primary ? colours.ink.text : colours.ink.muted },
       });
     }
-    for (const ridge of narrow() ? [] : data.ridges.slice(0, 1)) {
+    // Not where the name of a roof stands.
+    const clear = (ridge) => {
+      const x = (log(ridge.intensity) - range.x[0]) * perX, y = (log(ridge.flop_per_s) - range.y[0]) * perY, width = textWidth(ridge.text);
+      return taken.every((other) => Math.abs(other.y - y) > 20 || Math.abs(other.x - x + width / 2) > (other.width + width) / 2);
+    };
+    for (const ridge of narrow() ? [] : data.ridges.slice(0, 1).filter(clear)) {
       texts.push({
         x: log(ridge.intensity), y: log(ridge.flop_per_s), text: ridge.text, showarrow: false, xanchor: "right", yanchor: "bottom",
         xshift: -4, yshift: 3, font: { size: 11, color: colours.ink.muted },
