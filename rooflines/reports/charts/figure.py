@@ -40,6 +40,9 @@ _PNG_DPI = 160
 _LONGEST_NAME = 36
 _CLEAR = 2.5
 _BESIDE_RIDGE = 26.0
+_MOST_STEPS = 400
+# The id of the marks of the timed steps in an SVG.
+STEPS_GROUP = "timed-steps"
 # A point above its bound is outlined; one with less than this share of the longest point's time gets no mark beside it.
 _MARKED = 0.02
 
@@ -127,7 +130,8 @@ def steps_figure(analysis: Analysis, *, width_in: float = 7, height_in: float = 
     if steps.ci95_s is not None:
         axes.axhspan(steps.ci95_s[0] / factor, steps.ci95_s[1] / factor, color=ink.line, linewidth=0)
     axes.axhline(steps.median_s / factor, color=ink.roof, linewidth=0.9)
-    axes.plot(range(1, len(values) + 1), values, "o", markersize=3.2 if len(values) < 200 else 1.6, color=ink.accent, markeredgewidth=0)
+    numbers, drawn = zip(*((number, value / factor) for number, value in drawn_steps(analysis)), strict=True)
+    axes.plot(numbers, drawn, "o", markersize=3.2 if len(drawn) < 200 else 1.6, color=ink.accent, markeredgewidth=0, gid=STEPS_GROUP)
     plot = _Plot(axes, limits, width, height, family, ink)
 
     def level(value: float) -> float:
@@ -145,6 +149,12 @@ def steps_figure(analysis: Analysis, *, width_in: float = 7, height_in: float = 
     axes.yaxis.set_major_locator(MaxNLocator(nbins=4))
     _ticks_style(plot)
     return figure
+
+
+def drawn_steps(analysis: Analysis) -> list[tuple[int, float]]:
+    """The timed steps that the figure shows, with their numbers; of very many every n-th."""
+    durations = analysis.steps.durations_s if analysis.steps is not None else ()
+    return list(enumerate(durations, start=1))[:: max(1, math.ceil(len(durations) / _MOST_STEPS))]
 
 
 def as_svg(figure: Figure, family: str | None = None) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rooflines.reports.charts.draw import draw
-from rooflines.reports.charts.figure import as_svg
+from rooflines.reports.charts.figure import STEPS_GROUP, as_svg, drawn_steps
 from rooflines.reports.charts.interactive import chart_data, roof_groups, timeline_data
 from rooflines.reports.charts.kinds import Rooflines, StepTimes
 from rooflines.reports.charts.palette import BOUNDS, INK, THEMES, category_colour
@@ -27,12 +27,12 @@ from rooflines.units import percent, seconds
 
 SHOWN_AT_FIRST = 50
 _MODULES_OPEN = 40
-_MOST_STEP_MARKS = 400
 _HERE = Path(__file__).parent
 # How wide the words of a long table are on a page; the pointer shows them in full.
 _WIDTHS = {"name": 28, "path": 26, "shapes": 24}
 _CUT = {"name": shorten_name, "path": shorten_path, "shapes": shorten_shapes}
 _ID = re.compile(r'(id="|url\(#|href="#)')
+_MARK = re.compile(r"(<use [^>]*?)/>")
 _POINT = re.compile(r'(<g id="[^"]*?point-(\d+)">)')
 
 
@@ -64,7 +64,6 @@ def render(page: Page) -> str:
         kind_of=kind_of,
         drawn=_drawn,
         svg=_svg,
-        step_plot=step_plot,
         chart=lambda _: chart,
         roof_groups=roof_groups,
         slug=_slug,
@@ -104,8 +103,6 @@ def kind_of(block: Block) -> str:
             return "findings"
         case Figure(drawing=Rooflines(interactive=True)):
             return "roofline"
-        case Figure(drawing=StepTimes()):
-            return "steps"
         case Figure(drawing=Timeline()):
             return "timeline"
     return "picture"
@@ -239,10 +236,20 @@ def _svg(figure: Figure, dark: bool) -> str:
     """The figure's SVG for the page: with ids that no other figure has, and the operators' facts as what a pointer shows."""
     text = as_svg(draw(figure.drawing, dark=dark))
     text = text[text.index("<svg") :]
-    if isinstance(figure.drawing, Rooflines):
-        text = _with_titles(roofline_chart(figure.drawing.analysis), text)
+    match figure.drawing:
+        case Rooflines(analysis=analysis):
+            text = _with_titles(roofline_chart(analysis), text)
+        case StepTimes(analysis=analysis):
+            text = _with_step_titles(analysis, text)
     own = f"{figure.name}-{'dark' if dark else 'light'}-"
     return _ID.sub(lambda found: found[1] + own, text)
+
+
+def _with_step_titles(analysis: Analysis, text: str) -> str:
+    titles = [f"step {number}: {seconds(time_s)}" for number, time_s in drawn_steps(analysis)]
+    before, group, marks = text.partition(f'<g id="{STEPS_GROUP}">')
+    waiting = iter(titles)
+    return before + group + _MARK.sub(lambda found: f"{found[1]}><title>{next(waiting)}</title></use>", marks, count=len(titles))
 
 
 def _with_titles(chart: Chart | None, text: str) -> str:
@@ -256,56 +263,3 @@ def _with_titles(chart: Chart | None, text: str) -> str:
         return f"{found[1]}<title>{html.escape(chr(10).join(lines), quote=False)}</title>"
 
     return _POINT.sub(titled, text)
-
-
-class StepMark(NamedTuple):
-    """A timed step in the plot of step times, in percent of the plot."""
-
-    left: float
-    bottom: float
-    title: str
-
-
-class StepPlot(NamedTuple):
-    """The timed steps with their median and its interval; positions in percent of the plot."""
-
-    marks: tuple[StepMark, ...]
-    median_bottom: float
-    median_text: str
-    band_bottom: float
-    band_height: float
-    low_text: str
-    high_text: str
-    note: str
-
-
-def step_plot(analysis: Analysis) -> StepPlot | None:
-    """The timed steps in the order run; None when they were not kept. Very long runs are thinned evenly."""
-    steps = analysis.steps
-    if steps is None or not steps.durations_s:
-        return None
-    durations = steps.durations_s
-    every = -(-len(durations) // _MOST_STEP_MARKS)
-    sure = steps.ci95_s or (steps.median_s, steps.median_s)
-    low, high = min(*durations, sure[0], steps.median_s), max(*durations, sure[1], steps.median_s)
-    room = (high - low) * 0.08 or high * 0.01 or 1.0
-    bottom, span = low - room, high - low + 2 * room
-
-    def up(value: float) -> float:
-        return round(100 * (value - bottom) / span, 2)
-
-    marks = tuple(
-        StepMark(round(100 * (index + 0.5) / len(durations), 2), up(value), f"step {index + 1}: {seconds(value)}")
-        for index, value in enumerate(durations)
-        if index % every == 0
-    )
-    return StepPlot(
-        marks=marks,
-        median_bottom=up(steps.median_s),
-        median_text=f"median {seconds(steps.median_s)}",
-        band_bottom=up(sure[0]),
-        band_height=round(up(sure[1]) - up(sure[0]), 2),
-        low_text=seconds(low),
-        high_text=seconds(high),
-        note=f"every {every}th of {len(durations)} steps is drawn" if every > 1 else "",
-    )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
@@ -17,6 +15,7 @@ from rooflines.reports.charts.kinds import CeilingMarks
 from rooflines.reports.document import ABSENT, Cell, Column, Facts, Figure, Page, Paragraph, Row, Section, Show, Table
 from rooflines.reports.words.ceilings import ABOVE, heading
 from rooflines.reports.words.sentences import ceiling_name, listed, roof_order
+from rooflines.reports.words.text import csv_text
 from rooflines.serial import to_json, to_plain
 from rooflines.units import binary_bytes, percent, si
 
@@ -191,14 +190,14 @@ def ceilings_csv(ceilings: Ceilings) -> str:
                 " ".join(state.throttled) if state else "",
             ]
         )  # fmt: skip
-    return _csv(header, rows)
+    return csv_text(header, rows)
 
 
 def comparison_csv(rows: Sequence[Compared]) -> str:
     """One row a compared figure: the three values, the fraction, and where the two references come from."""
     header = ["kind", "name", "variant", "precision", "engine", "accumulate", "level", "unit", "measured", "spread", "spec", "derived",
               "fraction", "against", "spec_source", "derived_source"]  # fmt: skip
-    return _csv(header, ([plain.get(name) for name in header] for plain in comparison_plain(rows)))
+    return csv_text(header, ([plain.get(name) for name in header] for plain in comparison_plain(rows)))
 
 
 def comparison_plain(rows: Sequence[Compared]) -> list[dict[str, Any]]:
@@ -272,12 +271,3 @@ def _sources(title: str, ceilings: Iterable[Ceiling | None]) -> Iterator[str]:
             names[one.source.detail].append(ceiling_name(one))
     for detail, held in names.items():
         yield f"{title}: {', '.join(held)}: {detail}"
-
-
-def _csv(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    for row in rows:
-        writer.writerow(["" if value is None else value for value in row])
-    return text.getvalue()

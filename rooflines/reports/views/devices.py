@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -11,6 +9,7 @@ from rooflines import serial
 from rooflines.device_specs.catalog import Match
 from rooflines.device_specs.sheet import Figure, Rate, Sheet
 from rooflines.reports.document import Column, Facts, Page, Paragraph, Row, Section, Table
+from rooflines.reports.words.text import csv_text
 from rooflines.units import significant
 
 _NONE = "-"
@@ -89,47 +88,17 @@ def to_json(found: Sequence[Match]) -> str:
 
 def to_csv(found: Sequence[Match]) -> str:
     """A row a figure: device, figure, value, unit, whether derived and unconfirmed, and the sources in words."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(
-        (
-            "device",
-            "vendor",
-            "kind",
-            "architecture",
-            "figure",
-            "precision",
-            "engine",
-            "accumulate",
-            "value",
-            "unit",
-            "derived",
-            "unconfirmed",
-            "source",
-        )
-    )
-    for match in found:
-        sheet = match.sheet
-        for kind, rate, value, unit, figure in _figures(sheet):
-            words = (rate.precision, rate.engine, rate.accumulate) if rate else ("", "", "")
-            derived = str(bool(getattr(figure, "derived", False))).lower()
-            source = "; ".join(sheet.sources[key] for key in figure.source)
-            writer.writerow(
-                (
-                    sheet.name,
-                    sheet.vendor,
-                    sheet.kind,
-                    sheet.architecture,
-                    kind,
-                    *words,
-                    value,
-                    unit,
-                    derived,
-                    str(figure.unconfirmed).lower(),
-                    source,
-                )
-            )
-    return out.getvalue()
+    header = ("device", "vendor", "kind", "architecture", "figure", "precision", "engine", "accumulate", "value", "unit", "derived",
+              "unconfirmed", "source")  # fmt: skip
+    return csv_text(header, (row for match in found for row in _csv_rows(match.sheet)))
+
+
+def _csv_rows(sheet: Sheet) -> Iterator[tuple[object, ...]]:
+    for kind, rate, value, unit, figure in _figures(sheet):
+        words = (rate.precision, rate.engine, rate.accumulate) if rate else ("", "", "")
+        flags = (str(bool(getattr(figure, "derived", False))).lower(), str(figure.unconfirmed).lower())
+        source = "; ".join(sheet.sources[key] for key in figure.source)
+        yield sheet.name, sheet.vendor, sheet.kind, sheet.architecture, kind, *words, value, unit, *flags, source
 
 
 def _cells(sheet: Sheet) -> tuple[str, ...]:

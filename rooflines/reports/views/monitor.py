@@ -14,14 +14,13 @@ from rooflines.reports.charts.usage import Line, Timeline, timeline_caption, usa
 from rooflines.reports.charts.usage import Row as TimelineRow
 from rooflines.reports.document import Block, Column, Facts, Figure, Page, Paragraph, Row, Section, Table
 from rooflines.reports.views.usage import usage_table
-from rooflines.reports.words.usage_sentences import energy_text, peak_power, refusal_text, usage_sentences
+from rooflines.reports.words.usage_sentences import energy_text, peak_power, refusal_text, usage_remarks
 from rooflines.roofline.analysis import Analysis, DeviceUsage
 from rooflines.roofline.usage.device_usage import HOST, figure, is_accelerator, is_host
 from rooflines.roofline.usage.monitored import MonitorAnalysis
 from rooflines.units import binary_bytes, percent, quantity, seconds, si, significant
 
 _SITES, _SITES_IN_BRIEF = 15, 10
-_REASONS = 3
 # What each of the host's energy counters counts.
 _COUNTED = {
     HOST: ("CPU power", "RAPL, all packages"),
@@ -107,7 +106,7 @@ def _gpus_section(analysis: MonitorAnalysis) -> Section:
     return Section(
         name="gpus",
         title="GPUs",
-        blocks=(table, *names, *(Paragraph(text, "note", "always") for text in gpu_sentences(analysis))),
+        blocks=(table, *names, *(Paragraph(text, "note", "always") for text in usage_remarks(_without_host(_as_run(analysis))))),
     )
 
 
@@ -118,11 +117,10 @@ def _while_it_ran(analysis: MonitorAnalysis) -> Section:
     figure: Block = Paragraph("No timeline: it takes two readings at least.", "absent")
     if drawn is not None:
         figure = Figure(name="timeline", drawing=drawn, caption=timeline_caption(drawn))
-    sentences = map(Paragraph, usage_sentences(_without_host(as_run)))
     return Section(
         name="usage",
         title="While it ran",
-        blocks=(*([msgspec.structs.replace(devices, show="full")] if devices else []), figure, *sentences),
+        blocks=(*([msgspec.structs.replace(devices, show="full")] if devices else []), figure),
     )
 
 
@@ -312,18 +310,6 @@ def gpu_names(analysis: MonitorAnalysis) -> Iterator[str]:
         devices = [one.device for one in _gpus(analysis) if analysis.gpus.get(one.device.partition("/")[0]) == name]
         if devices:
             yield f"{', '.join(devices)}: {name}"
-
-
-def gpu_sentences(analysis: MonitorAnalysis) -> Iterator[str]:
-    """Why the GPUs were throttled, and why some have no energy."""
-    for one in _gpus(analysis):
-        if one.throttled:
-            reasons = ", ".join(f"{reason.reason} {percent(reason.fraction)}" for reason in one.throttled[:_REASONS])
-            yield f"{one.device} was held down: {reasons} of the time."
-        if one.no_energy is not None:
-            yield f"{one.device}: no energy is given: {refusal_text(one.no_energy)}."
-        if one.ended:
-            yield f"{one.device}: its samples end before the program does."
 
 
 def missing(analysis: MonitorAnalysis) -> Iterator[str]:

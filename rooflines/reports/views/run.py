@@ -569,9 +569,13 @@ def ceilings_table(analysis: Analysis) -> Table:
 
 def _steps(analysis: Analysis) -> Section:
     kept = analysis.steps is not None and bool(analysis.steps.durations_s)
-    figure = (Figure(name="steps", drawing=StepTimes(analysis=analysis), caption="The timed steps in the order run."),) if kept else ()
+    figure = Figure(
+        name="steps", drawing=StepTimes(analysis=analysis), caption="The timed steps in the order run.",
+        note="The dark strip is the 95 % interval of the median, the light one the 10th to 90th percentile. The axis does not start at"
+        " zero.",
+    )  # fmt: skip
     texts = (Paragraph(text, show="always") for text in steps_sentences(analysis))
-    return Section(name="steps", title="Step times", under=_QUALITY, blocks=(*figure, *texts))
+    return Section(name="steps", title="Step times", under=_QUALITY, blocks=(*([figure] if kept else []), *texts))
 
 
 def _timeline(analysis: Analysis) -> Section:

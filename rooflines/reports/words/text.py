@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import re
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
 
 from rooflines.roofline.analysis import OperatorRow
 from rooflines.roofline.kernel_names import short_kernel
 from rooflines.units import binary_bytes, scale, significant
-
-if TYPE_CHECKING:
-    pass
 
 ELLIPSIS = "…"
 # A space between a number and its unit, at which no line should end.
@@ -176,6 +177,22 @@ def efficiency_text(value: float | None) -> str:
 def size_text(value: int | None) -> str | None:
     """A memory size for a table of facts, None where it is not known."""
     return None if value is None else binary_bytes(value)
+
+
+def csv_text(header: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
+    """Rows as CSV: absent cells empty, text always quoted and such that a spreadsheet does not run it."""
+    out = io.StringIO()
+    # A carriage return inside a name would end the row if it were not quoted.
+    writer = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+    writer.writerow(header)
+    writer.writerows([inert(cell) if isinstance(cell, str) else "" if cell is None else cell for cell in row] for row in rows)
+    return out.getvalue()
+
+
+def struct_csv(rows: Iterable[msgspec.Struct], kind: type[msgspec.Struct]) -> str:
+    """Records of one ``kind`` as CSV, a column a field."""
+    names = kind.__struct_fields__
+    return csv_text(names, ((getattr(row, name) for name in names) for row in rows))
 
 
 def inert(text: str) -> str:
