@@ -246,6 +246,11 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     sections: tuple[Section, ...] = ()
     footer: str = ""
 
+    @property
+    def made(self) -> str:
+        """When it was made, and by which version."""
+        return " · ".join(text for text in (self.created[:10], f"rooflines {self.rooflines}" if self.rooflines else "") if text)
+
     def blocks(self) -> Iterator[Block]:
         """All blocks in their order."""
         for section in self.sections:

@@ -90,7 +90,7 @@ INK: dict[Theme, Ink] = {
 
 
 class BoundStyle(msgspec.Struct, frozen=True, kw_only=True):
-    """How a bound class is drawn: its letter, what it means, the fill per theme, a pattern (a CSS class) and Matplotlib's hatch."""
+    """How a bound class is drawn: its letter, what it means, the fill per theme, and a pattern (a CSS class)."""
 
     name: str
     letter: str
@@ -98,7 +98,6 @@ class BoundStyle(msgspec.Struct, frozen=True, kw_only=True):
     light: str
     dark: str
     pattern: str
-    hatch: str
 
     def fill(self, theme: Theme) -> str:
         """The ground colour of the pattern."""
@@ -109,27 +108,27 @@ BOUNDS: dict[str, BoundStyle] = {
     style.name: style
     for style in (
         BoundStyle(name="compute", letter="C", meaning="arithmetic units set the pace", light="#39424d", dark="#ced5dd",
-                   pattern="solid", hatch=""),
+                   pattern="solid"),
         BoundStyle(name="memory", letter="M", meaning="moving bytes sets the pace", light="#8893a0", dark="#7c8793",
-                   pattern="diagonal", hatch="////"),
+                   pattern="diagonal"),
         BoundStyle(name="far", letter="F", meaning="far from any roof: too small, badly shaped or a slow kernel", light="#b4bdc7",
-                   dark="#5a636d", pattern="sparse", hatch="//"),
+                   dark="#5a636d", pattern="sparse"),
         BoundStyle(name="latency", letter="L", meaning="starting the operator takes longer than its work", light="#c3cad2",
-                   dark="#4b545e", pattern="dots", hatch="...."),
+                   dark="#4b545e", pattern="dots"),
         BoundStyle(name="transfer", letter="T", meaning="copies between host and device", light="#bcc5ce", dark="#545d67",
-                   pattern="falling", hatch="\\\\\\\\"),
+                   pattern="falling"),
         BoundStyle(name="communication", letter="X", meaning="devices exchange data", light="#a9b3be", dark="#636d78",
-                   pattern="cross", hatch="xxxx"),
+                   pattern="cross"),
         BoundStyle(name="input", letter="I", meaning="the device waits for data", light="#d3dae1", dark="#424a53",
-                   pattern="vertical", hatch="||||"),
+                   pattern="vertical"),
         BoundStyle(name="host", letter="H", meaning="the device runs nothing because the host has launched nothing",
-                   light="#e4e8ec", dark="#2f363d", pattern="horizontal", hatch="----"),
+                   light="#e4e8ec", dark="#2f363d", pattern="horizontal"),
         BoundStyle(name="idle", letter="–", meaning="the device runs nothing although work was launched, or for an unknown reason",
-                   light="#eef1f4", dark="#272d33", pattern="lines", hatch="--"),
+                   light="#eef1f4", dark="#272d33", pattern="lines"),
         BoundStyle(name="unknown", letter="?", meaning="no ceiling to judge it by", light="#f4f6f8", dark="#22272d",
-                   pattern="empty", hatch=""),
+                   pattern="empty"),
         BoundStyle(name="unmodelled", letter="U", meaning="no FLOP and byte count for these operators", light="#f4f6f8",
-                   dark="#22272d", pattern="rings", hatch="oo"),
+                   dark="#22272d", pattern="rings"),
     )
 }  # fmt: skip
 

@@ -49,13 +49,12 @@ def write(page: Page, path: Path) -> Path:
 
 def content(page: Page) -> dict[str, Any]:
     """What the template shows, in words and formatted numbers."""
-    made = " · ".join(text for text in (page.created[:10], f"rooflines {page.rooflines}" if page.rooflines else "") if text)
     return {
         "ink": {name: getattr(_INK, name) for name in ("text", "muted", "line", "panel", "warning", "grid")},
         "title": page.name,
         "date": _date(page.created),
         "subject": page.title,
-        "made": made,
+        "made": page.made,
         "status": page.status[1] if page.status else None,
         "verdict": page.verdict,
         "label": page.label,

@@ -53,9 +53,7 @@ def write(page: Page, path: Path) -> Path:
 def print_page(page: Page, console: Console) -> None:
     """Print ``page`` on ``console``, in its width."""
     lines = _Lines(console)
-    lines.heading(
-        page.title, " · ".join(text for text in (page.created[:10], f"rooflines {page.rooflines}" if page.rooflines else "") if text)
-    )
+    lines.heading(page.title, page.made)
     if page.status is not None:
         lines.line((page.status[1], "bold red"))
     if page.label:

@@ -36,11 +36,6 @@ def subject(analysis: Analysis | RunFile) -> str:
     return " · ".join(part for part in parts if part)
 
 
-def made(analysis: Analysis) -> str:
-    """When the analysis was made, and by which version."""
-    return " · ".join(part for part in (analysis.created[:10], f"rooflines {analysis.environment.rooflines}") if part)
-
-
 def breakdown_title(analysis: Analysis) -> str:
     """The heading of the time by bound class."""
     return "Time per step" if analysis.basis.per == "step" else "Time in the trace"

@@ -23,30 +23,6 @@ INFERRED_MARK = "*"
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
-def shorten_left(text: str, most: int) -> str:
-    """``text`` with its beginning cut at a dot where one is near: the end of a module path tells it apart."""
-    if len(text) <= most:
-        return text
-    tail = text[-(most - 1) :]
-    dot = tail.find(".")
-    return "…" + (tail[dot:] if 0 <= dot < len(tail) // 2 else tail)
-
-
-def short_path(path: str, most: int) -> str:
-    """A module path that stays apart from its sisters: ``layer.11…query`` for ``bert.encoder.layer.11.attention.self.query``."""
-    if len(path) <= most:
-        return path
-    parts = path.split(".")
-    numbered = [index for index, part in enumerate(parts[:-1]) if part.isdigit()]
-    if not numbered:
-        return shorten_left(path, most)
-    start, last = numbered[-1], parts[-1]
-    if start > 0 and len(f"{parts[start - 1]}.{parts[start]}…{last}") <= most:
-        start -= 1
-    head = ".".join(parts[start : numbered[-1] + 1])
-    return head + ("." if numbered[-1] + 2 == len(parts) else "…") + last
-
-
 def short_name(name: str) -> str:
     """An operator without its namespace: ``conv2d`` for ``aten::conv2d``."""
     return name.removeprefix("aten::")
@@ -112,7 +88,7 @@ def shorten_path(path: str, width: int) -> str:
         short = f"{numbered}{ELLIPSIS}{'.'.join(parts[first:])}"
         if len(short) <= width:
             return short
-    return shorten_left(path, width)
+    return ELLIPSIS + path[-(width - 1) :]
 
 
 def shorten_middle(text: str, width: int) -> str:
