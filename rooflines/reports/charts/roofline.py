@@ -32,7 +32,7 @@ MOST_PRIMARY = 3
 # And lighter from this share on.
 SHOWN_SHARE = 0.01
 BAND = 0.5
-_LONGEST_NAME, _LONGEST_PATH = 28, 22
+_LONGEST_NAME, _LONGEST_PATH = 28, 26
 # Operators that take this share of the time at most do not stretch an axis over empty decades.
 _OUTLIER_SHARE = 0.01
 # The share of the time that has the largest area.

@@ -11,7 +11,9 @@ import html
 import json
 import re
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec import structs
 
 from rooflines.reports.charts.draw import draw
 from rooflines.reports.charts.figure import STEPS_GROUP, as_svg, drawn_steps
@@ -20,7 +22,7 @@ from rooflines.reports.charts.kinds import Rooflines, StepTimes
 from rooflines.reports.charts.palette import BOUNDS, INK, THEMES, category_colour
 from rooflines.reports.charts.roofline import Chart, roofline_chart
 from rooflines.reports.charts.usage import Timeline
-from rooflines.reports.document import Bar, Block, Cell, Facts, Figure, Findings, Page, Paragraph, Row, Table, texts, value_of
+from rooflines.reports.document import Bar, Block, Cell, Column, Facts, Figure, Findings, Page, Paragraph, Row, Table, texts, value_of
 from rooflines.reports.words.text import shorten_name, shorten_path, shorten_shapes
 from rooflines.roofline.analysis import CATEGORIES, Analysis
 from rooflines.units import percent, seconds
@@ -126,107 +128,64 @@ def _known(colour: str) -> bool:
 # --- tables ------------------------------------------------------------------------------------------------------------------------
 
 
-class _Head(NamedTuple):
-    key: str
-    label: str
-    unit: str
-    numeric: bool
-    help: str
-
-
-class _Cell(NamedTuple):
-    text: str
-    classes: str
-    sort: Any
-    hover: str
-    bar: float | None
-    colour: str
-    letter: str
-    warning: str
-    opens: bool
-    branch: bool
-
-
-class _Row(NamedTuple):
-    cells: tuple[_Cell, ...]
-    classes: str
-    heading: str
-    detail: tuple[Paragraph | Table, ...]
-    remarks: tuple[str, ...]
-    depth: int
-    has_children: bool
-    is_open: bool
-    is_hidden: bool
-
-
-class _Drawn(NamedTuple):
-    title: str
-    caption: str
-    sortable: bool
-    sorted_by: str
-    columns: tuple[_Head, ...]
-    rows: tuple[_Row, ...]
-    total: tuple[str, ...]
-
-
-def _drawn(table: Table) -> _Drawn:
+def _drawn(table: Table) -> dict[str, Any]:
     """A table as the template lays it out."""
     found = texts(table, aligned=True)
-    columns = tuple(
-        _Head(column.name, column.label, unit, column.numeric, column.help)
-        for column, unit in zip(found.columns, found.units, strict=True)
-    )
+    columns = [structs.replace(column, unit=unit, key=column.name) for column, unit in zip(found.columns, found.units, strict=True)]
     words = next((index for index, column in enumerate(columns) if not column.numeric), 0)
     shown = table.of_form(full=True)
-    depths = [row.depth for row in shown]
-    open_to = max(
-        (level for level in range(1, max(depths, default=0) + 1) if sum(d <= level for d in depths) <= _MODULES_OPEN), default=1
-    )
+    depths = [*(row.depth for row in shown), 0]
+    levels = (level for level in range(1, max(depths) + 1) if sum(depth <= level for depth in depths[:-1]) <= _MODULES_OPEN)
+    open_to = max(levels, default=1)
     rows = []
     for number, (row, line) in enumerate(zip(shown, found.rows, strict=True)):
-        has_children = number + 1 < len(depths) and depths[number + 1] > row.depth
+        has_children = depths[number + 1] > row.depth
         detail = row.detail if table.kind == "main" else ()
         following = number + 1 < len(shown) and shown[number + 1].muted
+        cells = () if row.heading else zip(found.places, columns, line, strict=True)
         rows.append(
-            _Row(
-                cells=() if row.heading else tuple(
-                    _cell(table, row, found.places[index], text, columns[index].numeric, is_name=index == words)
-                    for index, text in enumerate(line)
-                ),
-                classes="muted" if row.muted else "here" if following else "",
-                heading=line[0] if row.heading else "",
-                detail=detail,
-                remarks=() if detail else tuple(part.text for part in row.detail if isinstance(part, Paragraph)),
-                depth=row.depth,
-                has_children=has_children,
-                is_open=has_children and row.depth < open_to,
-                is_hidden=row.depth > open_to,
-            )
-        )  # fmt: skip
-    return _Drawn(table.title, table.caption or table.title, table.kind == "main", table.sorted_by, columns, tuple(rows), found.total)
+            {
+                "cells": [
+                    _cell(table, row, place, column, text, is_name=at == words) for at, (place, column, text) in enumerate(cells)
+                ],
+                "classes": "muted" if row.muted else "here" if following else "",
+                "heading": line[0] if row.heading else "",
+                "detail": detail,
+                "remarks": [] if detail else [part.text for part in row.detail if isinstance(part, Paragraph)],
+                "depth": row.depth,
+                "has_children": has_children,
+                "is_open": has_children and row.depth < open_to,
+                "is_hidden": row.depth > open_to,
+            }
+        )
+    return {
+        "title": table.title, "caption": table.caption or table.title, "sortable": table.kind == "main", "sorted_by": table.sorted_by,
+        "columns": columns, "rows": rows, "total": found.total,
+    }  # fmt: skip
 
 
-def _cell(table: Table, row: Row, place: int, text: str, numeric: bool, *, is_name: bool) -> _Cell:
+def _cell(table: Table, row: Row, place: int, column: Column, text: str, *, is_name: bool) -> dict[str, Any]:
     given = row.cells[place] if place < len(row.cells) else ""
     cell = given if isinstance(given, Cell) else Cell(value=given)
-    inset = not numeric and text.startswith(" ")
+    inset = not column.numeric and text.startswith(" ")
     sort = cell.sort if cell.sort is not None else value_of(given)
-    column = table.columns[place]
-    shown = text if numeric else _CUT.get(column.format, lambda words, _: words)(text, _WIDTHS.get(column.format, 0))
-    return _Cell(
-        text=shown,
-        classes=" ".join(
-            name for name, on in (("number", numeric), ("bar", cell.bar is not None), ("inset", inset), ("quiet", column.quiet)) if on
-        ),
-        sort="" if sort is None else sort,
-        hover="" if cell.hover == shown else cell.hover or (text if shown != text else ""),
-        bar=cell.bar,
-        colour=_slug(row.colour) if is_name and row.colour and not row.muted and not inset else "",
-        letter=cell.letter,
-        warning=cell.warning,
-        opens=bool(is_name and table.kind == "main" and row.detail),
-        branch=is_name and table.kind == "tree",
-    )
+    sort = float(f"{sort:.6g}") if isinstance(sort, float) else sort
+    shown = text if column.numeric else _CUT.get(column.format, lambda words, _: words)(text, _WIDTHS.get(column.format, 0))
+    hover = "" if cell.hover == shown else cell.hover or (text if shown != text else "")
+    classes = (("number", column.numeric), ("bar", cell.bar is not None), ("inset", inset), ("quiet", column.quiet))
+    return {
+        "text": shown,
+        "classes": " ".join(name for name, on in classes if on),
+        # The script sorts words by what the pointer or the cell shows where nothing else is said.
+        "sort": None if isinstance(sort, str) and sort == (hover or shown) else "" if sort is None else sort,
+        "hover": hover,
+        "bar": cell.bar,
+        "colour": _slug(row.colour) if is_name and row.colour and not row.muted and not inset else "",
+        "letter": cell.letter,
+        "warning": cell.warning,
+        "opens": bool(is_name and table.kind == "main" and row.detail),
+        "branch": is_name and table.kind == "tree",
+    }
 
 
 # --- figures -----------------------------------------------------------------------------------------------------------------------
