@@ -1,6 +1,6 @@
 // The chart's data as plotly traces. What is drawn was decided in Python; here are only pixels: colours of the theme, the slope of the
 // text along a roof, and which of the label placements fits the width.
-(function () {
+charts.push(function () {
   "use strict";
   const data = JSON.parse(document.getElementById("chart-data").textContent);
   const place = document.getElementById("chart");
@@ -358,4 +358,4 @@
   }
   addEventListener("beforeprint", () => { printing = true; draw(); });
   addEventListener("afterprint", () => { printing = false; draw(); });
-})();
+});

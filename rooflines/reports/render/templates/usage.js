@@ -1,5 +1,5 @@
 // The timeline of the devices: rows that share the time. Which rows, lines and marks there are was decided in Python.
-(function () {
+charts.push(function () {
   "use strict";
   const data = JSON.parse(document.getElementById("usage-data").textContent);
   const place = document.getElementById("usage-chart");
@@ -146,4 +146,4 @@
   }
   addEventListener("beforeprint", () => { printing = true; draw(); });
   addEventListener("afterprint", () => { printing = false; draw(); });
-})();
+});
