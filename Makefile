@@ -10,7 +10,8 @@ JOBS   ?= 2
 # Where constraints.txt pins versions that this machine's Python or platform lacks: make profile CONSTRAINTS=
 CONSTRAINTS ?= -c constraints.txt
 
-PYTEST := $(BIN)/python -m pytest
+# Hundreds of tests start processes, which would otherwise compile the package again where the environment forbids to keep bytecode.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 # A file's tests stay together, because they share what takes long to make. Each of the JOBS processes takes up to 5 GB.
 TOGETHER := -n $(JOBS) --dist loadfile --ignore=tests/alone
 

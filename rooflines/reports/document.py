@@ -305,7 +305,7 @@ class Texts(NamedTuple):
 def texts(table: Table, *, full: bool = True, rows: Sequence[Row] | None = None, aligned: bool = False) -> Texts:
     """The cells of ``table`` in words: all columns or those of the short form, all rows or ``rows``.
 
-    Units do not depend on which rows are shown. A scaled column has three significant figures of its largest value, or, ``aligned``, of
+    Units do not depend on which rows are shown. A scaled column has three significant figures of its largest row, or, ``aligned``, of
     each value, with spaces as wide as digits behind them so that right-aligned numbers meet at the point.
     """
     shown = [index for index, column in enumerate(table.columns) if column.show != ("brief" if full else "full")]
@@ -317,7 +317,7 @@ def texts(table: Table, *, full: bool = True, rows: Sequence[Row] | None = None,
         factor, prefix = factors.get((column.unit, column.group), (1.0, ""))
         units.append(f"{prefix}{column.unit}" if column.format == "scaled" else column.unit)
         cells = [row.cells[index] if index < len(row.cells) else "" for row in (*chosen, *([Row(table.total)] if table.total else []))]
-        found.append(_column_texts(column, cells, factor, aligned))
+        found.append(_column_texts(column, cells, len(chosen), factor, aligned))
     lines = tuple(zip(*found, strict=True)) if found else ()
     return Texts(columns, tuple(shown), tuple(units), lines[: len(chosen)], lines[-1] if table.total else ())
 
@@ -346,11 +346,12 @@ def _factors(table: Table) -> dict[tuple[str, str], tuple[float, str]]:
     return {key: scale(value) for key, value in largest.items()}
 
 
-def _column_texts(column: Column, cells: Sequence[Value | Cell], factor: float, aligned: bool) -> list[str]:
+def _column_texts(column: Column, cells: Sequence[Value | Cell], rows: int, factor: float, aligned: bool) -> list[str]:
+    """The cells of a column in words, of which the first ``rows`` are not the total."""
     values = [value_of(cell) for cell in cells]
     numbers = [value / factor if isinstance(value, int | float) else None for value in values]
     if column.format == "scaled":
-        made = _aligned(numbers) if aligned else _fixed(numbers)
+        made = _aligned(numbers) if aligned else _fixed(numbers, rows)
     elif column.format == "figures" and aligned:
         made = _aligned(numbers)
     else:
@@ -376,9 +377,10 @@ def _text(column: Column, value: Value) -> str:
     return str(int(value)) if value == int(value) else significant(value)
 
 
-def _fixed(values: Sequence[float | None]) -> list[str]:
-    """One number of decimals for all, three significant figures of the largest; ``<0.1`` for what rounds to nothing and is not."""
-    largest = max((abs(value) for value in values if value is not None), default=0.0)
+def _fixed(values: Sequence[float | None], rows: int) -> list[str]:
+    """One number of decimals for all, three significant figures of the largest of the first ``rows``; ``<0.1`` for what rounds to
+    nothing and is not."""
+    largest = max((abs(value) for value in values[:rows] if value is not None), default=0.0)
     one = Scale("", 1.0, len(significant(largest).partition(".")[2]))
     return [one.text(value) for value in values]
 

@@ -47,6 +47,7 @@ def test_a_compiled_model(profile_here):
     assert any("fused" in name for name in calls(analysis))
 
 
+@pytest.mark.slow
 def test_a_compiled_optimizer(profile_here):
     # torch writes no range of the optimizer where it is compiled, so its kernel is no part of that phase.
     compiled = LOOP.replace("update = optimizer.step", "update = torch.compile(lambda: optimizer.step())")

@@ -48,7 +48,7 @@ SOURCE = """
 IMPORTS = ["lightning.pytorch", "pytorch_lightning"]
 
 
-@pytest.mark.parametrize("package", IMPORTS)
+@pytest.mark.parametrize("package", [IMPORTS[0], pytest.param(IMPORTS[1], marks=pytest.mark.slow)])
 def test_the_trainer_is_a_program_like_any_other(tmp_path, package):
     run = profile(tmp_path, SOURCE.replace("lightning.pytorch", package) + "\n    fit(max_steps=100)\n")
     analysis = check_report(run, 100)

@@ -71,7 +71,7 @@ def pair(tmp_path_factory):
 
 
 CASES = [
-    pytest.param(make, mode, id=f"{make.__name__}-{mode}")
+    pytest.param(make, mode, id=f"{make.__name__}-{mode}", marks=pytest.mark.slow if (make, mode) == (resnet18, "training") else ())
     for make in (resnet18, transformer, mlp)
     for mode in ("inference", "training")
 ]

@@ -27,7 +27,7 @@ def test_what_the_worker_cannot_do_comes_back_as_its_reason():
     assert all(isinstance(one, Stage) for one in before)
 
 
-@pytest.mark.parametrize("backend", ["numba-cpu", "torch-cpu"])
+@pytest.mark.parametrize("backend", ["numba-cpu", pytest.param("torch-cpu", marks=pytest.mark.slow)])
 def test_the_digits_setting_reaches_97_percent(backend):
     pytest.importorskip("sklearn")
     from rooflines.studies import backends
@@ -43,7 +43,7 @@ def test_the_digits_setting_reaches_97_percent(backend):
     assert epochs[-1].train_loss < 0.1 * epochs[0].train_loss
 
 
-@pytest.mark.parametrize("library", ["numpy", "torch-cpu"])
+@pytest.mark.parametrize("library", ["numpy", pytest.param("torch-cpu", marks=pytest.mark.slow)])
 def test_the_perceptron_s_setting_reaches_97_percent_of_the_digits(library):
     pytest.importorskip("sklearn")
     job = PerceptronJob(

@@ -270,7 +270,7 @@ def operator_table(analysis: Analysis) -> Table | None:
             Column("headroom", "s", "scaled", help="time − lower bound; a row without a bound is sorted by its time"),
             Column("eff.", "%", "efficiency", "efficiency", help="efficiency: lower bound / time"),
             Column("bound", format="text", least=13, priority=2),
-            Column("achieved", "FLOP/s", "scaled", priority=6),
+            Column("achieved", "FLOP/s", "scaled", priority=6, group="achieved"),
             Column("attainable", "FLOP/s", "scaled", priority=9, help="the roof above this operator at its intensity"),
             Column("intensity", "FLOP/B", "figures", priority=7),
             Column("work", "FLOP", "scaled", priority=10),

@@ -48,23 +48,29 @@ KERNELS = {
 # --- results -----------------------------------------------------------------------------------------------------------------------
 
 
+KERNEL_CASES = tuple(case for case in CASES if case != "network")
+
+
 @functools.cache
-def simulated():
+def simulated(*cases):
     environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
-    found = subprocess.run(
-        [sys.executable, "-m", "tests.kernels.networks.cuda_cases"], env=environment, capture_output=True, text=True, check=True
-    )
-    return json.loads(found.stdout)
+    command = [sys.executable, "-m", "tests.kernels.networks.cuda_cases", *cases]
+    return json.loads(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", KERNEL_CASES)
 def test_in_the_simulator(case):
     """The results, and that no thread reads or writes what another one may be writing."""
-    assert simulated()[case] == "ok"
+    assert simulated(*KERNEL_CASES)[case] == "ok"
+
+
+@pytest.mark.slow
+def test_the_network_in_the_simulator():
+    assert simulated("network")["network"] == "ok"
 
 
 def test_the_watch_sees_what_a_wrong_kernel_does():
-    faults = " / ".join(simulated()["wrong"])
+    faults = " / ".join(simulated(*KERNEL_CASES)["wrong"])
     for words in (
         "two threads at one place without a barrier",
         "two threads at one place without an order",

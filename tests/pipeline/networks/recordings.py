@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import pytest
 from filelock import FileLock
 
 import rooflines
@@ -17,8 +18,14 @@ IMAGE_NETWORKS = (
     "resnet50", "densenet121", "mobilenet_v2", "mobilenet_v3_small", "vit_b_16", "convnext_tiny", "efficientnet_b0", "swin_t",
 )  # fmt: skip
 IMAGE_SIZE, BATCH = 64, 2
+# A network of each kind. A training step has what an inference has and more; `make test-all` takes them all.
+QUICK = {
+    ("mobilenet_v2", "inference"), ("deeplabv3", "inference"), ("bert", "inference"), ("gpt2_decoding", "inference"),
+    ("mobilenet_v2", "training"), ("efficientnet_b0", "training"), ("swin_t", "training"), ("faster_rcnn", "training"),
+    ("bert", "training"), ("gpt2", "training"), ("lstm", "training"),
+}  # fmt: skip
 CASES = [
-    (name, mode)
+    pytest.param(name, mode, marks=() if (name, mode) in QUICK else pytest.mark.slow)
     for name in (*IMAGE_NETWORKS, *OWN)
     for mode in ("inference", "training")
     if (name, mode) != ("gpt2_decoding", "training")

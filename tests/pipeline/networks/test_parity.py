@@ -71,6 +71,6 @@ REAL = {
 BY_THEIR_DATA = {"faster_rcnn"}
 
 
-@pytest.mark.parametrize(("name", "mode"), [case for case in CASES if case[0] not in BY_THEIR_DATA])
+@pytest.mark.parametrize(("name", "mode"), [case for case in CASES if case.values[0] not in BY_THEIR_DATA])
 def test_a_trace_and_a_recording_of_a_network_agree(recordings, name, mode):
     assert recorded(name, mode, fake=(name, mode) not in REAL) == traced(recordings.run(name, mode))

@@ -175,6 +175,7 @@ def test_data_loader_workers_that_run_modules_are_not_steps(profile):
     assert [count for (name, _), count in calls.items() if name == "aten::addmm"] == [1]
 
 
+@pytest.mark.slow
 def test_a_compiled_model_in_a_script(profile):
     answer, recorded = profile("""
         import torch
@@ -250,6 +251,7 @@ def test_ctrl_c_once_gives_the_report_of_what_there_is(tmp_path):
     assert facts.trace is not None
 
 
+@pytest.mark.slow
 def test_a_trace_that_grows_without_a_step_is_bounded(profile):
     answer, recorded = profile(
         """
