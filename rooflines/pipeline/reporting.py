@@ -43,8 +43,7 @@ def write_reports(
     """Write ``page`` in ``formats`` into ``directory``, which is there; returns what was written, by format.
 
     ``record`` is the name of a file and what goes into it as JSON, under ``analysis`` among what is returned. ``own`` replaces the
-    writer
-    of a format by one that is given the file. Raises UsageError for an unknown format, OutputError where it cannot be written.
+    writer of a format by one that is given the file. Raises UsageError for an unknown format, OutputError where it cannot be written.
     """
     chosen, progress, written = check_formats(formats), progress or Silent(), {}
     try:

@@ -61,6 +61,10 @@ _BACKEND_MARKS = {
 }  # fmt: skip
 
 
+# Everything that has a colour of its own.
+COLOURED = frozenset((*_CATEGORY["light"], *_BACKEND["light"]))
+
+
 class Ink(msgspec.Struct, frozen=True, kw_only=True):
     """The neutral colours of a theme: page and panel, text, lines, one accent and one warning colour."""
 

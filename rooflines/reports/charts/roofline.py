@@ -18,6 +18,7 @@ from rooflines.device_specs.records import Ceiling, Ceilings
 from rooflines.reports.charts.axes import Limits, Tick, limits_around, ticks
 from rooflines.reports.charts.palette import bound_style, category_order
 from rooflines.reports.words.repeated import path_pattern, repeated_key
+from rooflines.reports.words.sentences import SOURCE_WORDS
 from rooflines.reports.words.text import clip, count_text, short_name, shorten_middle, shorten_path
 from rooflines.roofline.analysis import Analysis, OperatorRow
 from rooflines.units import percent, scale, seconds, si, significant
@@ -37,8 +38,6 @@ _LONGEST_NAME, _LONGEST_PATH = 28, 26
 _OUTLIER_SHARE = 0.01
 # The share of the time that has the largest area.
 _FULL_SHARE = 0.15
-
-SOURCE_WORDS = {"measured": "measured", "spec": "data sheet", "derived": "derived", "user": "given", "trace": "this trace"}
 
 
 class Roof(msgspec.Struct, frozen=True, kw_only=True):

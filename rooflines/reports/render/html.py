@@ -1,8 +1,7 @@
 """A page as one HTML file that opens without a network, as interactive as its blocks allow.
 
 ``templates/`` decides how it looks. Everything that came from a trace is escaped three times over where it has to be: as HTML by
-Jinja, as
-JSON inside the page, and as plotly text, which reads tags of its own.
+Jinja, as JSON inside the page, and as plotly text, which reads tags of its own.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from rooflines.reports.charts.draw import draw
 from rooflines.reports.charts.figure import STEPS_GROUP, as_svg, drawn_steps
 from rooflines.reports.charts.interactive import chart_data, roof_groups, timeline_data
 from rooflines.reports.charts.kinds import Rooflines, StepTimes
-from rooflines.reports.charts.palette import BOUNDS, INK, THEMES, category_colour
+from rooflines.reports.charts.palette import BOUNDS, COLOURED, INK, THEMES, category_colour
 from rooflines.reports.charts.roofline import Chart, roofline_chart
 from rooflines.reports.charts.usage import Timeline
 from rooflines.reports.document import Bar, Block, Cell, Column, Facts, Figure, Findings, Page, Paragraph, Row, Table, texts, value_of
@@ -121,11 +120,7 @@ def _colours(page: Page) -> list[str]:
 
 def _slug(colour: str) -> str:
     """The colour as the style sheet knows it."""
-    return colour if re.fullmatch(r"[a-z][a-z-]*", colour) and _known(colour) else "other"
-
-
-def _known(colour: str) -> bool:
-    return colour == "other" or category_colour(colour) != category_colour("other")
+    return colour if colour in COLOURED else "other"
 
 
 # --- tables ------------------------------------------------------------------------------------------------------------------------

@@ -1,8 +1,7 @@
 """A page in print, set by Typst with its figures as vectors.
 
 The template holds the layout, this module gives it the blocks in words. Everything goes there as one JSON text and is set as it is,
-so an
-operator's name cannot become markup. Only faces that Typst brings along are used: the document is the same on every machine.
+so an operator's name cannot become markup. Only faces that Typst brings along are used: the document is the same on every machine.
 """
 
 from __future__ import annotations

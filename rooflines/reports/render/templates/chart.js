@@ -5,19 +5,13 @@ charts.push(function () {
   const data = JSON.parse(document.getElementById("chart-data").textContent);
   const place = document.getElementById("chart");
   const ranks = document.getElementById("ranks");
-  const root = document.documentElement;
   const log = Math.log10;
   // The groups of lighter roofs that are drawn, and those that are from the start.
   const first = new Set(data.roofs.filter((roof) => roof.shown && !roof.primary).map((roof) => roof.why_secondary));
   const shown = new Set(first);
   const hidden = new Set();
-  let printing = false;
   let ranges = null;
 
-  function theme() {
-    if (printing) return "light";
-    return root.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
-  }
   function wide() {
     return [...shown].some((group) => !first.has(group));
   }
@@ -325,13 +319,13 @@ charts.push(function () {
     };
   }
   function draw() {
-    const colours = data.colours[theme()];
+    const colours = data.colours[chartTheme()];
     return Plotly.react(place, traces(colours), layout(colours), {
       displaylogo: false, scrollZoom: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
     });
   }
 
-  draw();
+  keepDrawn(place, draw);
   place.on("plotly_relayout", (change) => {
     if (change["xaxis.autorange"]) return;
     if (!("xaxis.range[0]" in change || "yaxis.range[0]" in change)) return;
@@ -339,8 +333,6 @@ charts.push(function () {
     draw();
   });
   place.on("plotly_doubleclick", () => { ranges = null; draw(); return false; });
-  document.addEventListener("themechange", draw);
-  new ResizeObserver(() => { if (!printing && place.clientWidth) draw(); }).observe(place);
   for (const box of document.querySelectorAll("input[data-roofs]")) {
     box.addEventListener("change", () => {
       if (box.checked) shown.add(box.dataset.roofs); else shown.delete(box.dataset.roofs);
@@ -356,6 +348,4 @@ charts.push(function () {
       draw();
     });
   }
-  addEventListener("beforeprint", () => { printing = true; draw(); });
-  addEventListener("afterprint", () => { printing = false; draw(); });
 });
