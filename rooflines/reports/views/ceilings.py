@@ -204,20 +204,15 @@ def comparison_plain(rows: Sequence[Compared]) -> list[dict[str, Any]]:
     """The comparison as plain containers for JSON; what there is not is absent."""
     found = []
     for row in rows:
-        one = row.any
-        found.append(
-            to_plain(
-                {
-                    "kind": one.kind, "name": one.name, "variant": one.variant or None, "precision": one.precision,
-                    "engine": one.engine, "accumulate": one.accumulate, "level": one.level, "unit": one.unit,
-                    "measured": row.measured.value if row.measured else None, "spread": row.measured.spread if row.measured else None,
-                    "spec": row.spec.value if row.spec else None, "derived": row.derived.value if row.derived else None,
-                    "fraction": row.fraction, "against": row.against if row.fraction is not None else None,
-                    "spec_source": row.spec.source.detail if row.spec else None,
-                    "derived_source": row.derived.source.detail if row.derived else None,
-                }
-            )
-        )  # fmt: skip
+        values = {"measured": row.measured, "spec": row.spec, "derived": row.derived}
+        plain = {
+            name: getattr(row.any, name) for name in ("kind", "name", "variant", "precision", "engine", "accumulate", "level", "unit")
+        }
+        plain |= {name: one.value if one else None for name, one in values.items()}
+        plain |= {f"{name}_source": one.source.detail for name, one in values.items() if one and name != "measured"}
+        reached = {"fraction": row.fraction, "against": row.against} if row.fraction is not None else {}
+        spread = row.measured.spread if row.measured else None
+        found.append(to_plain({**plain, "variant": row.any.variant or None, "spread": spread, **reached}))
     return found
 
 

@@ -154,6 +154,11 @@ charts.push(function () {
         spots.push({ x: at(lines.x), y: at(lines.y), radius: 1 });
       }
     }
+    for (const ridge of narrow() ? [] : data.ridges.slice(0, 1)) {
+      for (let across = 4; across <= 4 + textWidth(ridge.text); across += 10) {
+        spots.push({ x: log(ridge.intensity) - across / perX, y: log(ridge.flop_per_s) + 10 / perY, radius: 7 });
+      }
+    }
     const taken = [];
     const texts = [];
     for (const roof of drawnRoofs().sort((one, other) => other.primary - one.primary)) {
