@@ -548,11 +548,10 @@ def test_every_gpu_is_sampled_with_its_energy(place, stand_in):
     lines = done.stderr.splitlines()
     assert max(map(len, lines)) <= 80
     row = next(line for line in lines if line.strip().startswith("gpu0 "))
-    assert "97 % (97 %)" in row
-    assert "100 %" in row.split()[-2:][0] + " %"
+    assert " 97 % " in row
     text = " ".join(done.stderr.split())
     assert "gpu0, gpu1: Stand-in H100" in text
-    assert "gpu0 was held down: software power cap 100 %" in text
+    assert "(software power cap 100 %)" in text
 
 
 def test_one_gpu_can_be_chosen_by_its_number(place, stand_in):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
@@ -17,6 +15,7 @@ from rooflines.reports.charts.kinds import CeilingMarks
 from rooflines.reports.document import ABSENT, Cell, Column, Facts, Figure, Page, Paragraph, Row, Section, Show, Table
 from rooflines.reports.words.ceilings import ABOVE, heading
 from rooflines.reports.words.sentences import ceiling_name, listed, roof_order
+from rooflines.reports.words.text import csv_text
 from rooflines.serial import to_json, to_plain
 from rooflines.units import binary_bytes, percent, si
 
@@ -193,34 +192,29 @@ def ceilings_csv(ceilings: Ceilings) -> str:
                 " ".join(state.throttled) if state else "",
             ]
         )  # fmt: skip
-    return _csv(header, rows)
+    return csv_text(header, rows)
 
 
 def comparison_csv(rows: Sequence[RoofComparison]) -> str:
     """One row a compared figure: the three values, the fraction, and where the two references come from."""
     header = ["kind", "name", "variant", "precision", "engine", "accumulate", "level", "unit", "measured", "spread", "spec", "derived",
               "fraction", "against", "spec_source", "derived_source"]  # fmt: skip
-    return _csv(header, ([plain.get(name) for name in header] for plain in comparison_plain(rows)))
+    return csv_text(header, ([plain.get(name) for name in header] for plain in comparison_plain(rows)))
 
 
 def comparison_plain(rows: Sequence[RoofComparison]) -> list[dict[str, Any]]:
     """The comparison as plain containers for JSON; missing values are absent."""
     found = []
     for row in rows:
-        one = row.any
-        found.append(
-            to_plain(
-                {
-                    "kind": one.kind, "name": one.name, "variant": one.variant or None, "precision": one.precision,
-                    "engine": one.engine, "accumulate": one.accumulate, "level": one.level, "unit": one.unit,
-                    "measured": row.measured.value if row.measured else None, "spread": row.measured.spread if row.measured else None,
-                    "spec": row.spec.value if row.spec else None, "derived": row.derived.value if row.derived else None,
-                    "fraction": row.fraction, "against": row.reference_source if row.fraction is not None else None,
-                    "spec_source": row.spec.source.detail if row.spec else None,
-                    "derived_source": row.derived.source.detail if row.derived else None,
-                }
-            )
-        )  # fmt: skip
+        values = {"measured": row.measured, "spec": row.spec, "derived": row.derived}
+        plain = {
+            name: getattr(row.any, name) for name in ("kind", "name", "variant", "precision", "engine", "accumulate", "level", "unit")
+        }
+        plain |= {name: one.value if one else None for name, one in values.items()}
+        plain |= {f"{name}_source": one.source.detail for name, one in values.items() if one and name != "measured"}
+        reached = {"fraction": row.fraction, "against": row.reference_source} if row.fraction is not None else {}
+        spread = row.measured.spread if row.measured else None
+        found.append(to_plain({**plain, "variant": row.any.variant or None, "spread": spread, **reached}))
     return found
 
 
@@ -274,12 +268,3 @@ def _sources(title: str, ceilings: Iterable[Ceiling | None]) -> Iterator[str]:
             names[one.source.detail].append(ceiling_name(one))
     for detail, held in names.items():
         yield f"{title}: {', '.join(held)}: {detail}"
-
-
-def _csv(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    for row in rows:
-        writer.writerow(["" if value is None else value for value in row])
-    return text.getvalue()
