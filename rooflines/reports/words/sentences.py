@@ -15,7 +15,7 @@ from rooflines.roofline.bounds.transfers import way_of
 from rooflines.roofline.kernel_names import short_kernel
 from rooflines.units import binary_bytes, counted, percent, seconds, si, significant
 
-_SOURCES = {"measured": "measured", "spec": "data sheet", "derived": "derived", "user": "given", "trace": "this trace"}
+SOURCE_WORDS = {"measured": "measured", "spec": "data sheet", "derived": "derived", "user": "given", "trace": "this trace"}
 
 # A launch queue that is empty for less of the time is that of a host which runs ahead.
 _AHEAD = 0.2
@@ -34,11 +34,6 @@ def subject(analysis: Analysis | RunFile) -> str:
         parts.append(f"batch {workload.batch_size}")
     parts += [workload.precision, "compiled" if workload.compiled else "", "channels last" if workload.channels_last else "", device]
     return " · ".join(part for part in parts if part)
-
-
-def made(analysis: Analysis) -> str:
-    """The date of the analysis, and the version of rooflines."""
-    return " · ".join(part for part in (analysis.created[:10], f"rooflines {analysis.environment.rooflines}") if part)
 
 
 def breakdown_title(analysis: Analysis) -> str:
@@ -311,7 +306,7 @@ def ceiling_scope(roof: Ceiling) -> str:
 
 def source_and_age(roof: Ceiling, created: str) -> str:
     """The kind of source with its date and age at ``created``: ``measured 2026-11-18, 3 days before``; ``data sheet``."""
-    kind = _SOURCES[roof.source.kind]
+    kind = SOURCE_WORDS[roof.source.kind]
     if roof.source.kind != "measured":
         return kind
     return ", ".join(part for part in (f"{kind} {roof.source.date}".strip(), age_before(roof.source.date, created)) if part)

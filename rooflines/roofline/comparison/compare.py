@@ -69,9 +69,9 @@ def compare(before: Analysis, after: Analysis, sources: tuple[str, str] = ("A", 
     return msgspec.structs.replace(comparison, verdict=_verdict(comparison))
 
 
-def signed_seconds(value: float, digits: int = 3) -> str:
+def signed_seconds(value: float) -> str:
     """A difference in time with its sign: ``+1.20 ms``, ``−3.4 µs``."""
-    return f"{'+' if value > 0 else '−' if value < 0 else ''}{seconds(abs(value), digits)}"
+    return f"{'+' if value > 0 else '−' if value < 0 else ''}{seconds(abs(value))}"
 
 
 def place_of(row: Change) -> str:
@@ -318,9 +318,7 @@ def _notes(before: Analysis, after: Analysis, *, by_module: bool) -> tuple[str, 
     if untraced:
         notes.append(f"no trace in {' and '.join(untraced)}: only step times are compared")
     elif before.basis.per == "trace":
-        notes.append(
-            "neither trace has step marks: the whole traces are compared, which is meaningful only if both hold the same number of steps"
-        )
+        notes.append("neither trace has step marks: the whole traces are compared, assuming the same number of steps")
     if not by_module:
         without = "B" if _has_modules(before) else "A"
         notes.append(f"the trace of {without} has no modules: operators are compared without them")
