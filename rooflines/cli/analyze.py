@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -36,11 +36,11 @@ def analyze(
     ],
     format: Annotated[AnalysisFormat, typer.Option(help="Output format.")] = AnalysisFormat.table,
     output: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option("--output", "-o", help="Write the analysis as JSON.", show_default="RUN/analysis.json; not written for a trace"),
     ] = None,
     ceilings: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             help=CEILINGS_HELP,
             show_default="the run's own; for a trace, the data sheet of its device",

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,11 +25,11 @@ _CHARTS = (".html", ".png", ".svg")
 def ceilings(
     device: Annotated[str, typer.Option(help="Device: auto, cpu, cuda:N or mps.", rich_help_panel=MEASURE)] = "auto",
     threads: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option(help="Number of CPU threads.", min=1, rich_help_panel=MEASURE, show_default="torch's choice"),
     ] = None,
     sustained: Annotated[
-        Optional[float],  # noqa: UP045
+        float | None,
         typer.Option(
             help="Also measure sustained rates over this many seconds (CUDA).", min=1, rich_help_panel=MEASURE, metavar="SECONDS"
         ),
@@ -45,15 +45,15 @@ def ceilings(
         typer.Option("--compare", help="Compare measured, data-sheet and derived ceilings.", rich_help_panel=OUTPUT),
     ] = False,
     chart: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option(help="Also write a chart (.html, .png or .svg).", rich_help_panel=OUTPUT, metavar="FILE"),
     ] = None,
     format: Annotated[
-        Optional[TableFormat],  # noqa: UP045
+        TableFormat | None,
         typer.Option(help="Output format.", rich_help_panel=OUTPUT, show_default="table, or by the suffix of --output"),
     ] = None,
     output: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option("--output", "-o", help="Write to a file instead of the terminal.", rich_help_panel=OUTPUT, metavar="FILE"),
     ] = None,
     formats: Formats = None,

@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -32,23 +32,23 @@ def compare(
     by: Annotated[CompareBy, typer.Option(help="Group rows by operator or module.")] = CompareBy.operator,
     top: Annotated[int, typer.Option(help="Maximum number of rows per section (slower, faster, new, gone).", min=1)] = 5,
     format: Annotated[
-        Optional[TableFormat],  # noqa: UP045
+        TableFormat | None,
         typer.Option(help="Output format.", show_default="table, or by the suffix of --output"),
     ] = None,
     output: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option("--output", "-o", help="Write to a file instead of the terminal.", metavar="FILE"),
     ] = None,
     formats: Formats = None,
     ceilings: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(help=CEILINGS_HELP, show_default="as in rooflines analyze"),
     ] = None,
     anyway: Annotated[
         bool, typer.Option("--anyway", help="Compare even if device, threads or mode differ.")
     ] = False,
     fail_above: Annotated[
-        Optional[float],  # noqa: UP045
+        float | None,
         typer.Option(
             help="Exit with code 1 if a run is slower than the baseline by more than this percentage, outside the noise.",
             metavar="PERCENT", min=0, show_default="never",

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -38,11 +38,9 @@ class CountBy(str, Enum):
 
 @app.command()
 def count(
-    target: Annotated[
-        Optional[str], typer.Argument(help="Same as --model.", show_default=False)  # noqa: UP045
-    ] = None,
+    target: Annotated[str | None, typer.Argument(help="Same as --model.", show_default=False)] = None,
     model: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             help="Torchvision model (resnet50), timm:NAME, hf:NAME, hf:PATH/config.json or path/to/file.py:factory.",
             rich_help_panel=WHAT,

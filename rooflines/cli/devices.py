@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -43,40 +43,40 @@ class SheetPrecision(str, Enum):
 @app.command()
 def devices(
     name: Annotated[
-        Optional[list[str]],  # noqa: UP045
+        list[str] | None,
         typer.Argument(help="Device name as the driver reports it, or words from it.", show_default=False),
     ] = None,
     vendor: Annotated[
         str, typer.Option(help="Vendor: NVIDIA, AMD, Intel, Apple or AWS.", rich_help_panel=_WHICH, show_default=False)
     ] = "",
     kind: Annotated[
-        Optional[DeviceKind],  # noqa: UP045
+        DeviceKind | None,
         typer.Option(help="Torch device type; gpu selects all except cpu.", rich_help_panel=_WHICH),
     ] = None,
     architecture: Annotated[
         str, typer.Option(help="Part of the architecture name, or a compute capability.", rich_help_panel=_WHICH, show_default=False)
     ] = "",
     precision: Annotated[
-        Optional[SheetPrecision],  # noqa: UP045
+        SheetPrecision | None,
         typer.Option(help="Only devices with a rate for this precision.", rich_help_panel=_WHICH),
     ] = None,
     min_bandwidth: Annotated[
-        Optional[float],  # noqa: UP045
+        float | None,
         typer.Option(help="Minimum memory bandwidth in GB/s.", rich_help_panel=_WHICH, metavar="GB/S"),
     ] = None,
     min_memory: Annotated[
-        Optional[float],  # noqa: UP045
+        float | None,
         typer.Option(help="Minimum memory in GB.", rich_help_panel=_WHICH, metavar="GB"),
     ] = None,
     format: Annotated[TableFormat, typer.Option(help="Output format.", rich_help_panel=OUTPUT)] = TableFormat.table,
     formats: Formats = None,
     output: Directory = None,
     add: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option(help="Check and save a data sheet.", rich_help_panel=_OWN, metavar="FILE.toml", show_default=False),
     ] = None,
     remove: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(help="Remove a saved data sheet.", rich_help_panel=_OWN, metavar="NAME", show_default=False),
     ] = None,
 ) -> None:

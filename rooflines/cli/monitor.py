@@ -6,7 +6,7 @@ import shlex
 import sys
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Optional, TextIO
+from typing import Annotated, TextIO
 
 import typer
 
@@ -28,15 +28,15 @@ class MonitorFormat(str, Enum):
 @app.command(context_settings={"allow_interspersed_args": False})
 def monitor(
     command: Annotated[
-        Optional[list[str]],  # noqa: UP045
+        list[str] | None,
         typer.Argument(help="Command and its arguments, after --.", show_default=False, metavar="[--] COMMAND [ARGS]..."),
     ] = None,
     pid: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option(help="Monitor a running process until it exits or Ctrl-C is pressed.", rich_help_panel=WHAT, show_default=False),
     ] = None,
     duration: Annotated[
-        Optional[float],  # noqa: UP045
+        float | None,
         typer.Option(
             help="Stop after this many seconds (requires --pid).", rich_help_panel=WHAT, metavar="SECONDS",
             show_default="until it exits",
@@ -54,7 +54,7 @@ def monitor(
     period: Annotated[float, typer.Option(help="Sampling period in seconds.", rich_help_panel=MEASURE)] = 0.1,
     format: Annotated[MonitorFormat, typer.Option(help="Output format.", rich_help_panel=OUTPUT)] = MonitorFormat.table,
     output: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option("--output", "-o", help="Output directory.", rich_help_panel=OUTPUT, show_default="runs/PROGRAM-monitor-TIME"),
     ] = None,
     formats: Annotated[

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -48,11 +48,9 @@ def _load_formulas(paths: list[Path] | None) -> None:
             load_file(path)
 
 
-BatchSize = Annotated[
-    Optional[int], typer.Option(help="Samples per step.", rich_help_panel=WHAT, show_default="1")  # noqa: UP045
-]
+BatchSize = Annotated[int | None, typer.Option(help="Samples per step.", rich_help_panel=WHAT, show_default="1")]
 ImageSize = Annotated[
-    Optional[int],  # noqa: UP045
+    int | None,
     typer.Option(help="Image height and width in pixels.", rich_help_panel=WHAT, show_default="size of the published weights"),
 ]
 SequenceLength = Annotated[int, typer.Option(help="Tokens per sequence (language models).", rich_help_panel=WHAT)]
@@ -61,7 +59,7 @@ CEILINGS_HELP = "Ceilings to use: `measured`, `spec`, a device name or a JSON fi
 MemoryLimit = Annotated[str, typer.Option(help="Maximum memory for trace data.", metavar="SIZE")]
 Partial = Annotated[bool, typer.Option("--partial", help="Read a truncated trace up to the cut.")]
 Formulas = Annotated[
-    Optional[list[Path]],  # noqa: UP045
+    list[Path] | None,
     typer.Option(
         "--formulas", metavar="FILE.py", help="Python file that registers formulas for custom operators (repeatable).",
         callback=_load_formulas, show_default=False,
@@ -74,13 +72,13 @@ FORMATS_HELP = f"Reports to write, separated by commas, of {', '.join(FORMATS)}.
 
 
 Formats = Annotated[
-    Optional[str],  # noqa: UP045
+    str | None,
     typer.Option(help=f"{FORMATS_HELP} --output is their directory then.", rich_help_panel=OUTPUT, show_default="none"),
 ]
 
 
 Directory = Annotated[
-    Optional[Path],  # noqa: UP045
+    Path | None,
     typer.Option("--output", "-o", help="Directory for the reports.", rich_help_panel=OUTPUT, show_default="runs/NAME-TIME"),
 ]
 

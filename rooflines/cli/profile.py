@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -37,18 +37,14 @@ if TYPE_CHECKING:
 @app.command()
 def profile(
     context: typer.Context,
-    target: Annotated[
-        Optional[str], typer.Argument(help="Script (train.py) or path/to/file.py:factory.", show_default=False)  # noqa: UP045
-    ] = None,
-    arguments: Annotated[
-        Optional[list[str]], typer.Argument(help="Arguments of the script, after --.", show_default=False)  # noqa: UP045
-    ] = None,
+    target: Annotated[str | None, typer.Argument(help="Script (train.py) or path/to/file.py:factory.", show_default=False)] = None,
+    arguments: Annotated[list[str] | None, typer.Argument(help="Arguments of the script, after --.", show_default=False)] = None,
     module: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option("--module", "-m", help="Module to run like python -m (package.train).", rich_help_panel=WHAT, show_default=False),
     ] = None,
     model: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             help="Torchvision model (resnet50), timm:NAME, hf:NAME or path/to/file.py:factory.",
             rich_help_panel=WHAT,
@@ -62,7 +58,7 @@ def profile(
     precision: PrecisionOption = Precision.fp32,
     device: Annotated[str, typer.Option(help="Device: auto, cpu, cuda, cuda:N or mps.", rich_help_panel=HOW)] = "auto",
     threads: Annotated[
-        Optional[int], typer.Option(help="Number of CPU threads.", rich_help_panel=HOW, show_default="torch's choice")  # noqa: UP045
+        int | None, typer.Option(help="Number of CPU threads.", rich_help_panel=HOW, show_default="torch's choice")
     ] = None,
     channels_last: ChannelsLast = False,
     compile: Annotated[bool, typer.Option("--compile", help="Run with torch.compile.", rich_help_panel=HOW)] = False,
@@ -72,17 +68,17 @@ def profile(
         typer.Option("--to-end", help="Run the script to its end instead of stopping after enough steps.", rich_help_panel=HOW),
     ] = False,
     steps: Annotated[
-        Optional[int], typer.Option(help="Number of timed steps.", rich_help_panel=MEASURE, show_default="about 5 s, 5 to 100 steps")  # noqa: UP045
+        int | None, typer.Option(help="Number of timed steps.", rich_help_panel=MEASURE, show_default="about 5 s, 5 to 100 steps")
     ] = None,
     warmup: Annotated[
-        Optional[int], typer.Option(help="Number of warm-up steps.", rich_help_panel=MEASURE, show_default="until step times settle")  # noqa: UP045
+        int | None, typer.Option(help="Number of warm-up steps.", rich_help_panel=MEASURE, show_default="until step times settle")
     ] = None,
     ceilings: Annotated[str, typer.Option(help=CEILINGS_HELP, rich_help_panel=MEASURE)] = "measured",
     remeasure: Annotated[
         bool, typer.Option("--remeasure", help="Measure the ceilings again instead of using the cached ones.", rich_help_panel=MEASURE)
     ] = False,
     output: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option("--output", "-o", help="Run directory to create.", rich_help_panel=OUTPUT, show_default="runs/NAME-MODE-TIME"),
     ] = None,
     formats: Annotated[str, typer.Option(help=FORMATS_HELP, rich_help_panel=OUTPUT)] = "html,pdf,json,csv,tensorboard",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -11,13 +11,13 @@ from rooflines.errors import UsageError
 RANKS = "Several ranks"
 
 Jobs = Annotated[
-    Optional[int],  # noqa: UP045
+    int | None,
     typer.Option(
         help="Number of processes that read traces.", rich_help_panel=RANKS, show_default="number of processors; fewer for small traces"
     ),
 ]
 DaskAddress = Annotated[
-    Optional[str],  # noqa: UP045
+    str | None,
     typer.Option("--dask", help="Read the traces on the workers of a Dask scheduler.", metavar="ADDRESS", rich_help_panel=RANKS),
 ]
 

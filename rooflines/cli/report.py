@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -26,18 +26,18 @@ def report(
         ),
     ],
     formats: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             help=FORMATS_HELP,
             show_default="html,pdf,json,csv,tensorboard; html,json,csv for several ranks; html,json,csv,tensorboard for monitor",
         ),
     ] = None,
     output: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option("--output", "-o", help="Directory for the reports.", show_default="the run directory; runs/TRACE-... for a trace"),
     ] = None,
     ceilings: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(help=CEILINGS_HELP, show_default="as in rooflines analyze"),
     ] = None,
     jobs: Jobs = None,
