@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
@@ -11,17 +10,11 @@ import typer
 
 from rooflines.cli.app import app
 from rooflines.cli.monitored import refuse_for_monitored
-from rooflines.cli.options import CEILINGS_HELP, Formulas, MemoryLimit, Partial, size
+from rooflines.cli.options import Formulas, MemoryLimit, Partial, RecordFormat, size
 from rooflines.cli.output import print_page, progress_bar
 from rooflines.cli.ranks import DaskAddress, Jobs, refuse_for_one, refuse_for_several
 from rooflines.errors import OutputError
-
-
-class AnalysisFormat(str, Enum):
-    """Output formats of ``analyze``."""
-
-    table = "table"
-    json = "json"
+from rooflines.pipeline.options import CEILINGS_HELP
 
 
 @app.command()
@@ -34,7 +27,7 @@ def analyze(
             metavar="SOURCE...",
         ),
     ],
-    format: Annotated[AnalysisFormat, typer.Option(help="Output format.")] = AnalysisFormat.table,
+    format: Annotated[RecordFormat, typer.Option(help="Output format.")] = "table",
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Write the analysis as JSON.", show_default="RUN/analysis.json; not written for a trace"),
@@ -64,10 +57,10 @@ def analyze(
 
     if any(map(pipeline.is_monitored, sources)):
         refuse_for_monitored(sources, ceilings, jobs, dask)
-        _analyze_monitored(sources[0], format is AnalysisFormat.json, output)
+        _analyze_monitored(sources[0], format == "json", output)
         return
     limit = size(memory_limit)
-    quiet = format is AnalysisFormat.json
+    quiet = format == "json"
     found = pipeline.find_sources(sources)
     if len(found) > 1:
         refuse_for_several(ceilings)

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import MEASURE, OUTPUT, Formats, TableFormat
+from rooflines.cli.options import Formats, TableFormat, table_format
 from rooflines.cli.options import formats as parse_formats
 from rooflines.cli.output import check_writable, page_text, print_page, progress_bar, write, write_page
 from rooflines.errors import Interrupted, UsageError
+from rooflines.profiler.options import MEASURE, OUTPUT
 
 if TYPE_CHECKING:
     from rooflines.reports.document import Page
@@ -67,8 +68,7 @@ def ceilings(
     from rooflines.reports.views import ceilings as show
 
     reports = parse_formats(formats)
-    suffix = output.suffix.removeprefix(".") if output is not None else ""
-    chosen = format or (TableFormat(suffix) if suffix in ("json", "csv") else TableFormat.table)
+    chosen = format or table_format(output)
     if chart is not None:
         _check_suffix(chart)
     for path in filter(None, (chart, None if reports else output)):
@@ -76,7 +76,7 @@ def ceilings(
     from rooflines.device_specs.compare import compare as put_beside
     from rooflines.device_specs.compare import references
     from rooflines.device_specs.measure import measure, sessions
-    from rooflines.profiler.workloads.options import find_device
+    from rooflines.profiler.options import find_device
 
     found = str(find_device(device))
     if threads is not None and found != "cpu":
@@ -96,9 +96,9 @@ def ceilings(
     page = show.page(measured, rows, beside)
     if chart is not None:
         write(chart, _draw(page, chart.suffix))
-    if chosen is TableFormat.json:
+    if chosen == "json":
         text = show.ceilings_json(measured, sessions(measured), rows if compare else None)
-    elif chosen is TableFormat.csv:
+    elif chosen == "csv":
         text = show.comparison_csv(rows) if compare else show.ceilings_csv(measured)
     else:
         text = "" if output is None or reports else page_text(page)
@@ -106,7 +106,7 @@ def ceilings(
         write_page(page, reports, output, "ceilings")
     elif output is not None:
         write(output, text.encode())
-    elif chosen is TableFormat.table:
+    elif chosen == "table":
         print_page(page)
     else:
         print(text, end="")

@@ -9,10 +9,11 @@ import typer
 
 from rooflines.cli.app import app
 from rooflines.cli.monitored import refuse_for_monitored
-from rooflines.cli.options import CEILINGS_HELP, FORMATS_HELP, Formulas, MemoryLimit, Partial, size
+from rooflines.cli.options import FORMATS_HELP, Formulas, MemoryLimit, Partial, size
 from rooflines.cli.options import formats as parse_formats
 from rooflines.cli.output import print_written, progress_bar
 from rooflines.cli.ranks import DaskAddress, Jobs, refuse_for_one, refuse_for_several
+from rooflines.pipeline.options import CEILINGS_HELP
 
 
 @app.command()

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import CEILINGS_HELP, FORMATS_HELP, HOW, MEASURE, OUTPUT, WHAT
+from rooflines.cli.options import FORMATS_HELP
 from rooflines.cli.options import formats as parse_formats
 from rooflines.cli.output import print_page, progress_bar
 from rooflines.errors import Interrupted
+from rooflines.pipeline.options import CEILINGS_HELP
+from rooflines.profiler.options import HOW, MEASURE, OUTPUT, WHAT
 
 if TYPE_CHECKING:
     from rooflines.reports.document import Page

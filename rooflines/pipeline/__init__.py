@@ -22,24 +22,25 @@ if TYPE_CHECKING:
         monitor,
         report_monitored,
     )
+    from rooflines.pipeline.options import FORMATS, ProfileOptions
     from rooflines.pipeline.reading import analyze_trace, default_command, is_directory, read_analysis
-    from rooflines.pipeline.recording import add_ceilings, check_steps, profile, profile_script, record
-    from rooflines.pipeline.reporting import ANALYSIS_FILE, FORMATS, report_on, write_reports
+    from rooflines.pipeline.recording import add_ceilings, profile, profile_script, record
+    from rooflines.pipeline.reporting import ANALYSIS_FILE, report_on, write_reports
     from rooflines.pipeline.several import RANKS_FILE, RANKS_FORMATS, analyze_ranks, find_sources, report_ranks
 
 _HOMES = {
     "ANALYSIS_FILE": "reporting",
-    "FORMATS": "reporting",
+    "FORMATS": "options",
     "MONITOR_FORMATS": "monitoring",
     "RANKS_FILE": "several",
     "RANKS_FORMATS": "several",
+    "ProfileOptions": "options",
     "add_ceilings": "recording",
     "analyze": "any_source",
     "analyze_monitored": "monitoring",
     "analyze_ranks": "several",
     "analyze_trace": "reading",
     "attach": "monitoring",
-    "check_steps": "recording",
     "compare": "comparing",
     "compare_all": "comparing",
     "default_command": "reading",
@@ -67,13 +68,13 @@ __all__ = [
     "MONITOR_FORMATS",
     "RANKS_FILE",
     "RANKS_FORMATS",
+    "ProfileOptions",
     "add_ceilings",
     "analyze",
     "analyze_monitored",
     "analyze_ranks",
     "analyze_trace",
     "attach",
-    "check_steps",
     "compare",
     "compare_all",
     "default_command",

@@ -10,6 +10,7 @@ import msgspec
 
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import OutputError
+from rooflines.pipeline.options import FORMATS
 from rooflines.pipeline.reading import analyze, analyze_trace, is_directory
 from rooflines.profiler.directory import create_directory, default_directory
 from rooflines.profiler.progress import Progress, Silent
@@ -25,8 +26,6 @@ from rooflines.serial import write_json
 if TYPE_CHECKING:
     from rooflines.reports.document import Page
 
-# What is written of a run unless something else is asked for.
-FORMATS = ("html", "pdf", "json", "csv", "tensorboard")
 ANALYSIS_FILE = "analysis.json"
 # How a record writes a format to which it gives more than its page.
 Writers: TypeAlias = Mapping[str, Callable[[Path], Path]]
