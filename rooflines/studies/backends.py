@@ -205,5 +205,5 @@ def _write_epochs(one: BackendResult, directory: Path) -> None:
 
 def _why_not(name: str, options: BackendsOptions) -> str | None:
     if options.quick and options.backends is None and networks.is_compiled(name):
-        return "left out by --quick, for compiling takes longer than running; --backends names it"
+        return "left out of the quick study unless it is named: compiling takes longer than running"
     return networks.why_not(name)

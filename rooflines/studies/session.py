@@ -169,4 +169,4 @@ def check_data(data_dir: str | None) -> bool:
 def data_notes(on_mnist: bool) -> tuple[str, ...]:
     """What is to be said of data that is not there."""
     missing = None if on_mnist else data.why_no_digits()
-    return (f"Accuracy was not measured: no MNIST was given (--data-dir), and {missing}.",) if missing else ()
+    return (f"Accuracy was not measured: no folder with MNIST was given, and {missing}.",) if missing else ()

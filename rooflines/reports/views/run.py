@@ -32,6 +32,7 @@ from rooflines.reports.document import (
 )
 from rooflines.reports.views.division import division_rows, division_title, input_sentences
 from rooflines.reports.views.usage import usage_table
+from rooflines.reports.words.command import suggested
 from rooflines.reports.words.rows import (
     TableRow,
     bound_text,
@@ -230,7 +231,7 @@ def _findings(analysis: Analysis) -> Section:
     items = tuple(
         Finding(
             title=one.title, saves=saving(one.saves_s, analysis), share=share_of_saving(one.saves_s, analysis), evidence=one.evidence,
-            suggestion=one.suggestion,
+            suggestion=suggested(one, analysis.command),
         )
         for one in analysis.findings
     )  # fmt: skip
