@@ -20,6 +20,8 @@ TableFormat: TypeAlias = Literal["table", "json", "csv"]
 RecordFormat: TypeAlias = Literal["table", "json"]
 By: TypeAlias = Literal["operator", "module"]
 
+_RANKS = "Several ranks"
+
 F = TypeVar("F", bound=Callable[..., Any])
 # What an option has on the command line only: its type, its help, or another name.
 _TYPES = {"device": str, "output": Path | None, "formats": str}
@@ -56,14 +58,27 @@ def _parameter(name: str, default: Any, hint: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=shown, annotation=Annotated[kind, option])
 
 
-def _load_formulas(paths: list[Path] | None) -> None:
+def _load_formulas(paths: list[Path] | None) -> list[Path]:
     if paths:
         from rooflines.roofline.formulas.plugins import load_file
 
         for path in paths:
             load_file(path)
+    return paths or []  # Typer 0.19 takes the length of what a callback returns
 
 
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        help="Number of processes that read traces.",
+        rich_help_panel=_RANKS,
+        show_default="number of processors; fewer for small traces",
+    ),
+]
+DaskAddress = Annotated[
+    str | None,
+    typer.Option("--dask", help="Read the traces on the workers of a Dask scheduler.", metavar="ADDRESS", rich_help_panel=_RANKS),
+]
 MemoryLimit = Annotated[str, typer.Option(help="Maximum memory for trace data.", metavar="SIZE")]
 Partial = Annotated[bool, typer.Option("--partial", help="Read a truncated trace up to the cut.")]
 Formulas = Annotated[

@@ -11,7 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rooflines.pipeline.any_source import analyze, report
+    from rooflines.pipeline.any_source import analyze, find_source, report
     from rooflines.pipeline.ceilings import given_ceilings, known_ceilings, sheet_of
     from rooflines.pipeline.comparing import compare, compare_all
     from rooflines.pipeline.monitoring import (
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rooflines.pipeline.reading import analyze_trace, default_command, is_directory, read_analysis
     from rooflines.pipeline.recording import add_ceilings, profile, profile_script, record
     from rooflines.pipeline.reporting import ANALYSIS_FILE, report_on, write_reports
-    from rooflines.pipeline.several import RANKS_FILE, RANKS_FORMATS, analyze_ranks, find_sources, report_ranks
+    from rooflines.pipeline.several import RANKS_FILE, RANKS_FORMATS, analyze_ranks, report_ranks
 
 _HOMES = {
     "ANALYSIS_FILE": "reporting",
@@ -44,7 +44,7 @@ _HOMES = {
     "compare": "comparing",
     "compare_all": "comparing",
     "default_command": "reading",
-    "find_sources": "several",
+    "find_source": "any_source",
     "given_ceilings": "ceilings",
     "is_directory": "reading",
     "is_monitored": "monitoring",
@@ -78,7 +78,7 @@ __all__ = [
     "compare",
     "compare_all",
     "default_command",
-    "find_sources",
+    "find_source",
     "given_ceilings",
     "is_directory",
     "is_monitored",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 
 from rooflines.device_specs.records import Ceilings
-from rooflines.errors import OutputError
+from rooflines.errors import writing
 from rooflines.pipeline.options import FORMATS
 from rooflines.pipeline.reading import analyze, analyze_trace, is_directory
 from rooflines.profiler.directory import create_directory, default_directory
@@ -47,7 +47,7 @@ def write_reports(
     of a format by one that is given the file. Raises UsageError for an unknown format, OutputError where it cannot be written.
     """
     chosen, progress, written = check_formats(formats), progress or Silent(), {}
-    try:
+    with writing(f"write the reports in {str(directory)!r}", "Check that the disk is not full."):
         if record is not None:
             written["analysis"] = directory / record[0]
             write_json(written["analysis"], record[1])
@@ -55,10 +55,6 @@ def write_reports(
             progress.stage(f"writing the {name} report", None)
             path = directory / ALL_FORMATS[name].file
             written[name] = own[name](path) if own and name in own else write(page, name, directory)
-    except OSError as error:
-        raise OutputError(
-            f"cannot write the reports in {str(directory)!r}: {error.strerror or error}.", hint="Check that the disk is not full."
-        ) from None
     return written
 
 
