@@ -35,7 +35,7 @@ from rooflines.studies.records import (
 
 EPOCHS, QUICK_EPOCHS = 10, 3
 QUICK_SAMPLES = 20_480
-# Of a backend's training for speed with --quick, so that a slow or a busy machine has its answer, too; one epoch at least.
+# Of a backend's training for speed in a quick study, so that a slow or a busy machine has its answer, too; one epoch at least.
 QUICK_BUDGET_S = 15.0
 BATCH_SIZE = 512
 LEARNING_RATE, MOMENTUM = 0.01, 0.9
@@ -205,5 +205,5 @@ def _write_epochs(one: BackendResult, directory: Path) -> None:
 
 def _why_not(name: str, options: BackendsOptions) -> str | None:
     if options.quick and options.backends is None and networks.is_compiled(name):
-        return "left out of the quick study unless it is named: compiling takes longer than running"
+        return "skipped in a quick study because compiling takes longer than running; select it by name to include it"
     return networks.why_not(name)

@@ -65,8 +65,8 @@ def combined_rows(study: BackendsStudy) -> tuple[tuple[str, ...], list[dict[str,
 def _data_label(study: BackendsStudy) -> str:
     speeds = {one.speed.data.label: one.speed.data.train_samples for one in study.results if one.speed}
     accuracies = {one.accuracy.data.label: one.accuracy.data.train_samples for one in study.results if one.accuracy}
-    parts = [f"Speed is of {label}, {count:,} for training." for label, count in speeds.items()]
-    parts += [f"Accuracy is of {label}, {count:,} for training." for label, count in accuracies.items()]
+    parts = [f"Speed: {label}, {count:,} for training." for label, count in speeds.items()]
+    parts += [f"Accuracy: {label}, {count:,} for training." for label, count in accuracies.items()]
     return " ".join(parts) or "Nothing was measured."
 
 
@@ -138,9 +138,9 @@ def _table(study: BackendsStudy) -> Section:
             Column("process", "MB"),
             Column("device", "MB"),
         ),
-        note=f"Here: the median epoch, and the total of {epochs} epochs, or of as many as stand behind it "
-        f"(the paper's: of 10). Behind a loader like the paper's, an epoch is that of {MNIST_TRAIN:,} samples at the measured rate. "
-        f"MB is 1e6 bytes; a dash is what was not measured.{_device_memory(study)}",
+        note=f"This machine: median epoch, and total of {epochs} epochs or of the number in parentheses (paper: 10 epochs). With the "
+        f"paper's loader: {MNIST_TRAIN:,} samples at the measured rate. MB is 1e6 bytes; a dash means not measured."
+        f"{_device_memory(study)}",
     )
     return Section(name="side-by-side", title="Side by side", blocks=(table,) if results else ())
 
@@ -152,8 +152,8 @@ def _device_memory(study: BackendsStudy) -> str:
         return ""
     images = len(padded(trained.data.train_samples, trained.batch_size)) * _IMAGE_BYTES
     return (
-        f" Device memory here holds the whole training set, whose images alone are {images / 1e6:,.0f} MB; the paper's PyTorch was fed "
-        "batch by batch and held none of it."
+        f" Device memory includes the whole training set (images: {images / 1e6:,.0f} MB); the paper's PyTorch received it batch by "
+        "batch."
     )
 
 
@@ -225,7 +225,7 @@ def _plots(study: BackendsStudy) -> Section:
                 caption=f"Accuracy per epoch. Data: {accuracies[0][1].data.label}.",
                 drawing=Curves(
                     x_title="epoch",
-                    y_title="right, % of the test set",
+                    y_title="correct, % of the test set",
                     fraction=True,
                     series=tuple(over_epochs(one, training, "test_accuracy", None) for one, training in accuracies),
                 ),
@@ -244,7 +244,7 @@ def _plots(study: BackendsStudy) -> Section:
             backend=one.backend,
             label=f"{one.backend}, loader",
             value=one.loader.samples_per_s,
-            text=f"{one.loader.samples_per_s:,.0f} behind the paper's loader",
+            text=f"{one.loader.samples_per_s:,.0f} with the paper's loader",
         )
         for one, _ in speeds
         if one.loader is not None
@@ -264,7 +264,7 @@ def _plots(study: BackendsStudy) -> Section:
     blocks.append(
         Figure(
             name="mean-throughput",
-            caption="Throughput, with the paper's below in outline.",
+            caption="Throughput; the paper's values in outline.",
             drawing=Beams(x_title="samples/s", beams=tuple(bars)),
         )
     )
@@ -312,7 +312,7 @@ def _input(study: BackendsStudy) -> Section:
         blocks.append(
             Table(
                 name="input",
-                title="Input apart from compute",
+                title="Waiting for input",
                 rows=tuple(rows),
                 show="always",
                 columns=(
@@ -323,7 +323,7 @@ def _input(study: BackendsStudy) -> Section:
                     Column("input", "µs/sample"),
                     Column("compute", "µs/sample"),
                 ),
-                note="Input is the time that a step waits for its batch. In place, a batch is a slice of what lies where it is used.",
+                note="Input: time that a step waits for its batch. In place: each batch is a slice of data in device memory.",
             )
         )
     if paces:
@@ -331,7 +331,7 @@ def _input(study: BackendsStudy) -> Section:
         blocks.append(
             Table(
                 name="pace",
-                title="What sets the pace of a step",
+                title="Time per step by bound",
                 columns=(Column("backend", format="text"), Column("step"), *(Column(PACES[name]) for name in names)),
                 rows=tuple(
                     Row(
@@ -340,10 +340,10 @@ def _input(study: BackendsStudy) -> Section:
                     )
                     for one, found in paces
                 ),
-                note="Operators by the roof that bounds them, timed alone; the host is what a step takes beyond their sum.",
+                note="Operators are timed one by one and grouped by their bound; the rest of the step is the host's.",
             )
         )
-    return Section(name="time", title="Where the time goes", blocks=tuple(blocks))
+    return Section(name="time", title="Time per step", blocks=tuple(blocks))
 
 
 def _operators(study: BackendsStudy) -> Section:
@@ -368,9 +368,9 @@ def _method(study: BackendsStudy) -> tuple[str, ...]:
         if training is not None
     }
     return (
-        "Each backend runs in its own process, from the same initial parameters and over the same batches in the same order; the "
-        "set is filled up to whole batches with samples from its start. The time of an epoch is that of its training steps, each "
-        "ended by reading the loss; compiling and warming up come before the first, testing after each.",
+        "Each backend runs in its own process with the same initial parameters and the same batches in the same order; the last "
+        "batch is completed with samples from the start of the set. An epoch is the time of its training steps, each of which ends "
+        "when the loss is read; compilation and warm-up come before, testing after.",
         *([f"Settings: {'; '.join(sorted(settings))}."] if settings else []),
         *([f"{'; '.join(facts)}."] if facts else []),
     )

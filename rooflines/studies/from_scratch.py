@@ -215,7 +215,7 @@ def _measured(one: LibraryResult) -> bool:
 def _with_memory(found: LibraryResult, options: FromScratchOptions, progress: Progress) -> LibraryResult:
     """``found`` with the memory of an iteration by component, measured in one more process that has imported nothing yet."""
     if found.backend not in _TELL_MEMORY:
-        return msgspec.structs.replace(found, memory_missing="PyTorch's allocators do not say which array they serve")
+        return msgspec.structs.replace(found, memory_missing="PyTorch's allocators do not record which array they serve")
     progress.stage(f"{found.backend}: memory by component", None)
     arguments = ["--library", found.backend, "--widths", ",".join(map(str, options.widths)), "--samples", str(options.samples)]
     try:

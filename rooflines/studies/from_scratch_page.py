@@ -37,8 +37,8 @@ def page(study: FromScratchStudy) -> Page:
 def _data_label(study: FromScratchStudy) -> str:
     speeds = {one.speed.data.label: one.speed.data.train_samples for one in study.results if one.speed}
     accuracies = {learned_on(one.accuracy): one.accuracy.data.train_samples for one in study.results if one.accuracy}
-    parts = [f"Times are of {label}, {count:,} samples." for label, count in speeds.items()]
-    parts += [f"Convergence is of {label}, {count:,} samples." for label, count in accuracies.items()]
+    parts = [f"Times: {label}, {count:,} samples." for label, count in speeds.items()]
+    parts += [f"Convergence: {label}, {count:,} samples." for label, count in accuracies.items()]
     return " ".join(parts) or "Nothing was measured."
 
 
@@ -117,11 +117,11 @@ def _papers_tables(study: FromScratchStudy) -> Section:
         blocks = [
             Table(
                 name="times", title="Times", columns=columns_given, rows=times, show="always",
-                note="An iteration is the median of all; passes are sums of operators, each the fastest of 15 rounds, timed alone.",
+                note="Iteration: median. Passes: sum of operators, each timed alone, fastest of 15 rounds.",
             ),
             Table(
                 name="operations", title="By operation", columns=columns_given, rows=operations, show="always",
-                note="Products of the backward pass are matrix multiplication here; the paper did not list bias and update.",
+                note="Matrix products of the backward pass count as matrix multiplication; the paper does not list bias and update.",
             ),
             Table(
                 name="memory", title="Memory by component", columns=columns_given, rows=memory, show="always",
@@ -152,13 +152,13 @@ def _convergence(study: FromScratchStudy) -> Section:
         blocks=(
             Figure(
                 name="loss",
-                caption=f"Loss before each iteration; equal ones lie on each other. Data: {label}.",
+                caption=f"Loss before each iteration; equal curves overlap. Data: {label}.",
                 drawing=Curves(x_title="iteration", y_title="mean cross-entropy", series=losses),
             ),
             Figure(
                 name="accuracy",
                 caption=f"Accuracy on the held-out samples. Data: {label}.",
-                drawing=Curves(x_title="iteration", y_title="right, % of held-out samples", series=accuracies, fraction=True),
+                drawing=Curves(x_title="iteration", y_title="correct, % of held-out samples", series=accuracies, fraction=True),
             ),
         ),
     )
@@ -198,7 +198,7 @@ def _sizes(study: FromScratchStudy) -> Section:
         blocks.append(
             Figure(
                 name="sizes",
-                caption="Speed over the width of the one hidden layer.",
+                caption="Speed by width of the hidden layer.",
                 drawing=Curves(x_title="width of the hidden layer", y_title="speed, FLOP/s", series=tuple(series), log_x=True),
             )
         )
@@ -217,7 +217,7 @@ def _sizes(study: FromScratchStudy) -> Section:
                     Column("speed"),
                     Column("traffic"),
                 ),
-                note="Random samples: their values do not change the time.",
+                note="Random samples; the time does not depend on their values.",
             )
         )
     return Section(name="other-sizes", title="Other sizes", blocks=tuple(blocks))
@@ -231,9 +231,9 @@ def _method(study: FromScratchStudy) -> tuple[str, ...]:
         for one in study.results
     ]
     return (
-        "Each library runs in its own process, from the same initial parameters and the same samples. The time of an iteration is "
-        "the median over the run, from the images where the library computes to the loss on the host; operators are the fastest of "
-        "15 rounds, timed alone.",
+        "Each library runs in its own process with the same initial parameters and the same samples. An iteration lasts from the "
+        "images in the memory of the device to the loss on the host; its time is the median. Operators are timed alone, the fastest "
+        "of 15 rounds.",
         *([f"{'; '.join(facts)}."] if facts else []),
     )
 

@@ -38,7 +38,7 @@ def operators_section(
             blocks.append(
                 Figure(
                     name=f"roofline-{device.partition(':')[0]}",
-                    caption=f"The operators of {of} on the roofs of {roofs.device}; what has the most headroom is named.",
+                    caption=f"Operators of {of} and the roofs of {roofs.device}. Operators with the most headroom are labelled.",
                     note=ROOFLINE_NOTE,
                     drawing=Rooflines(analysis=as_analysis(ours, device, roofs)),
                 )

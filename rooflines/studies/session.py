@@ -102,7 +102,7 @@ def judge(
             return Ending("complete", ceilings, notes)
         except KeyboardInterrupt:
             pass
-    return Ending("interrupted", {}, ("Interrupted: what had been measured by then is shown.",))
+    return Ending("interrupted", {}, ("Interrupted: the report contains the results so far.",))
 
 
 def ceilings_of(
@@ -118,7 +118,7 @@ def ceilings_of(
         try:
             found[device] = ceilings_of_device(choice, device, threads, progress)
         except RooflinesError as error:
-            notes.append(f"Nothing on {device} is judged: {error.message}")
+            notes.append(f"No bounds on {device}: {error.message}")
 
     for device in devices:
         ask(device)

@@ -48,7 +48,7 @@ def test_a_folder_without_mnist_says_how_to_get_it(tmp_path):
 @pytest.mark.parametrize("name", data._FILES)
 def test_a_file_that_is_missing_is_named(tmp_path, name):
     (write_mnist(tmp_path) / "MNIST" / "raw" / name).unlink()
-    with pytest.raises(DataError, match=f"is without {name}"):
+    with pytest.raises(DataError, match=f"lacks {name}"):
         session.check_data(str(tmp_path))
 
 
@@ -85,7 +85,7 @@ def test_a_truncated_mnist_is_an_error_of_data(tmp_path):
 def test_synthetic_images_have_mnists_size_and_say_that_they_mean_nothing():
     found = data.load("synthetic", train_samples=500, test_samples=100)
     assert (found.train_images.shape, found.test_images.shape) == ((500, 28, 28), (100, 28, 28))
-    assert "means nothing" in found.facts.label
+    assert "accuracy not meaningful" in found.facts.label
     assert set(found.train_classes) == set(range(10))
     same = data.load("synthetic", train_samples=500, test_samples=100)
     np.testing.assert_array_equal(found.train_images, same.train_images)
