@@ -1,6 +1,6 @@
 """Everything that rooflines raises on purpose.
 
-RooflinesError                  any of ours; carries a hint and an exit code
+RooflinesError                  base class; carries a hint and an exit code
 ├── UsageError                  what was asked cannot be done as asked (exit 2)
 │   ├── WorkloadError           no such model, a factory that raises, an input the network refuses
 │   ├── DeviceError             the device asked for is not on this machine
@@ -43,7 +43,7 @@ class RooflinesError(Exception):
 
     @property
     def message(self) -> str:
-        """What was asked and what was found, in one sentence."""
+        """One sentence: what was requested and what was found."""
         return in_python(self.marked_message)
 
     @property
@@ -56,7 +56,7 @@ class RooflinesError(Exception):
 
 
 class UsageError(RooflinesError):
-    """What was asked cannot be done as asked."""
+    """The request cannot be carried out."""
 
     exit_code = 2
 

@@ -1,6 +1,6 @@
 """Stored records to and from JSON: absent instead of null, types checked on the way in, written atomically.
 
-A field that is None was not measured; it is left out of the file, so that a reader can tell "zero" from "nobody looked".
+A field that is None was not measured; it is left out of the file, so that a reader can tell "zero" from "not measured".
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the records of the public API have in common: as a dict, in a few lines (``print``), and as a notebook cell."""
+"""Base of the records of the public API: shown as a dict, in a few lines (``print``), and as a notebook cell."""
 
 from __future__ import annotations
 

@@ -12,8 +12,15 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from msgspec.structs import replace
 
+from rooflines.errors import UsageError
+from rooflines.installed import load_all
 from rooflines.profiler.samplers.process import SamplerProcess
+from rooflines.reports import formats
+from rooflines.reports.views import run as view
+from rooflines.roofline.findings import find
+from tests.samples import analysis as sample
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -22,6 +29,7 @@ else:
 
 ROOT = Path(__file__).parent.parent
 DOCUMENT = ROOT / "docs" / "extending.md"
+TRACE = ROOT / "tests" / "data" / "traces" / "bert-small_h100_inference.json.gz"
 KEYS = ("network_sent_bytes", "network_received_bytes", "load_average")
 
 
@@ -163,3 +171,66 @@ def test_a_device_of_its_own_with_power_has_energy_and_no_line_among_the_gpus(tm
     drawn = json.loads(re.search(r'id="usage-data">(.*?)</script>', (out / "report.html").read_text(), flags=re.DOTALL)[1])
     (row,) = (row for row in drawn["rows"] if row["name"] == "temperature" and any("rack" in line["name"] for line in row["lines"]))
     assert row["bottom"] < -4.0 < row["top"]
+
+
+def test_the_documented_page_is_written_in_every_format(tmp_path):
+    (script,) = documented("A page").items()
+    (tmp_path / script[0]).write_text(script[1])
+    ran = subprocess.run(
+        [sys.executable, str(tmp_path / script[0]), str(TRACE), str(tmp_path)], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    assert [Path(line).name for line in ran.stdout.splitlines()] == ["report.html", "report.pdf", "report.md", "report.txt"]
+    for file in ("report.html", "report.md", "report.txt"):
+        text = (tmp_path / file).read_text()
+        assert "matmul takes" in text
+        assert "element-wise" in text
+
+
+def test_the_documented_format_is_a_name_for_every_command(tmp_path, monkeypatch):
+    install(tmp_path, documented("A report format"), monkeypatch)
+    written = formats.write(view.page(sample()), *formats.check_formats(["rst"]), tmp_path)
+    text = written.read_text()
+    assert written.name == "report.rst"
+    assert '"share %","operator","module","time ms"' in text
+    assert '"41.2","convolution_backward","layer1.0.conv2","30.2"' in text
+    with pytest.raises(UsageError) as caught:
+        formats.check_formats(["doc"])
+    assert caught.value.hint.endswith("tensorboard, rst.")
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "rooflines", "devices", "A100", "--formats", "rst,text", "-o", str(out)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    assert {path.name for path in out.iterdir()} == {"report.rst", "report.txt"}
+
+
+def test_a_format_that_cannot_be_imported_is_named(tmp_path, monkeypatch):
+    pyproject = '[project]\nname = "broken"\nversion = "1"\n[project.entry-points."rooflines.formats"]\nslides = "slides_report"\n'
+    install(tmp_path, {"pyproject.toml": pyproject, "slides_report.py": "raise OSError('no fonts')\n"}, monkeypatch)
+    with pytest.raises(UsageError, match=r"the formats 'slides' \(slides_report\) cannot be loaded: OSError: no fonts\."):
+        formats.write(view.page(sample()), *formats.check_formats(["slides"]), tmp_path)
+
+
+@pytest.fixture
+def rules():
+    load_all.cache_clear()
+    yield
+    load_all.cache_clear()
+
+
+def test_the_documented_recommendation_is_among_the_findings(tmp_path, monkeypatch, rules):
+    install(tmp_path, documented("A recommendation"), monkeypatch)
+    slow = replace(sample().operators[0], name="aten::silu", module="act", time_s=0.02)
+    found = find(replace(sample(), operators=(*sample().operators, slow)))
+    (own,) = (one for one in found if one.title == "Use in-place activations")
+    assert own.saves_s == pytest.approx(0.01)
+    assert "activations that write a new tensor take 20.0 ms" in own.evidence
+    assert not [one for one in find(sample()) if one.title == own.title]
+
+
+def test_a_recommendation_that_cannot_be_imported_is_named(tmp_path, monkeypatch, rules):
+    pyproject = '[project]\nname = "broken"\nversion = "1"\n[project.entry-points."rooflines.findings"]\nmine = "my_rule:rule"\n'
+    install(tmp_path, {"pyproject.toml": pyproject, "my_rule.py": "pass\n"}, monkeypatch)
+    with pytest.raises(UsageError, match=r"the findings 'mine' \(my_rule:rule\) cannot be loaded: AttributeError"):
+        find(sample())

@@ -20,7 +20,7 @@ PACKAGE = ROOT / "rooflines"
 
 # From the top down; a module imports from its own layer and from those below it.
 LAYERS = ("cli", "integrations", "studies", "pipeline", "reports", "roofline", "profiler", "device_specs", "kernels")
-FOR_ALL = ("arguments", "errors", "units", "serial", "shown", "_version")
+FOR_ALL = ("arguments", "errors", "installed", "units", "serial", "shown", "_version")
 COMMAND = "import sys; sys.argv = {}; import rooflines.cli\ntry: rooflines.cli.main()\nexcept SystemExit: pass"
 HEAVY = (
     "torch",

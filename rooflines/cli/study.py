@@ -164,10 +164,10 @@ def from_scratch(
 
 def _finish(page: Page, directory: Path, formats: str, quiet: bool) -> None:
     """Print the results. Raises Interrupted if the study was interrupted."""
-    from rooflines.reports.formats import FORMATS
+    from rooflines.reports.formats import file_of
 
     chosen = parse_formats(formats)
-    shown = directory / (FORMATS[chosen[0]].file if chosen else "study.json")
+    shown = directory / (file_of(chosen[0]) if chosen else "study.json")
     if quiet:
         print(shown)
     else:

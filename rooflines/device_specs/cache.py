@@ -60,7 +60,7 @@ def load_file(path: Path) -> Ceilings:
 
 
 def age(ceilings: Ceilings, now: datetime.datetime | None = None) -> datetime.timedelta | None:
-    """How long before ``now`` (this moment) ``ceilings`` were measured, or None where they do not say."""
+    """The age of ``ceilings`` at ``now`` (default: this moment), or None if unknown."""
     try:
         then = datetime.datetime.fromisoformat(ceilings.measured_at)
     except ValueError:
@@ -71,7 +71,7 @@ def age(ceilings: Ceilings, now: datetime.datetime | None = None) -> datetime.ti
 
 
 def cache_directory() -> Path:
-    """Where measured ceilings are kept: ``ROOFLINES_CACHE_DIR``, or the user's own directory for such files."""
+    """The directory of measured ceilings: ``ROOFLINES_CACHE_DIR``, or the user's cache directory."""
     import platformdirs
 
     return Path(os.environ.get("ROOFLINES_CACHE_DIR") or platformdirs.user_cache_dir("rooflines")) / "ceilings"

@@ -1,7 +1,7 @@
 """Ceilings from the data sheet: which device a printed name is, and what its sheet says it can do.
 
 The sheets of the package are in ``data/``, one TOML file a device (``sheet``); a user's own (``user_sheets``) come before them. A name
-is matched whole, after ``names.parse``, so that an "L40S" is never an "L4". Where devices share a name, what torch tells beside it (the
+is matched whole, after ``names.parse``, so that an "L40S" is never an "L4". Where devices share a name, other facts from torch (the
 number of units, the size of the memory) decides, and without it the answer is that it is needed, not a guess. A slice of a GPU (MIG)
 gets its share of the whole device's ceilings. No sheet gives a latency, so these ceilings have none.
 """
@@ -36,7 +36,7 @@ _LEAST_REPORTED, _MOST_REPORTED = 0.85, 1.02
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a device beside its name; None for what is not.
+    """Facts about a device besides its name; None if unknown.
 
     ``kind`` is the torch device type, ``units`` the number of SMs, CUs or GPU cores that torch reports (never a CPU's cores, of which a
     process may have a part), ``memory_bytes`` the size of its memory, ``system`` the maker of the machine, as DMI gives it.
@@ -70,7 +70,7 @@ def look_up(
     ``cores``, for a CPU only, is the number of physical cores that the run could use; without it those of this machine count, provided
     that its CPU has that name. ``multiprocessors`` (SMs, CUs, GPU cores as torch reports them), ``memory_bytes``, ``kind`` (the torch
     device type) and ``system`` (the machine's maker) tell devices of one name apart, and the first is needed for a slice (MIG). Raises
-    UsageError when there is no sheet, when one of these is needed and missing, or when there is no way to know the cores.
+    UsageError without a sheet, when one of these is needed and missing, or when the number of cores is unknown.
     """
     facts = Facts(kind=kind, units=multiprocessors, memory_bytes=memory_bytes, system=system)
     match = identify(device_name, facts)
@@ -87,7 +87,7 @@ def look_up(
 
 
 def identify(device_name: str, facts: Facts | None = None) -> Match:
-    """Which device a printed name is; raises UsageError where none is, or more than one could be."""
+    """Return the device of a printed name; raises UsageError if none or more than one matches."""
     facts = facts or Facts()
     parsed = names.parse(device_name)
     found = matching(device_name, facts)
@@ -148,7 +148,7 @@ def nearest(device_name: str, count: int = 3) -> tuple[str, ...]:
 
 
 def ceilings_of(sheet: Sheet, name: str = "", *, user: bool = False) -> Ceilings:
-    """What ``sheet`` says its whole device can do; ``name`` is how the driver calls it, ``user`` marks a user's own sheet."""
+    """Return the ceilings of a whole device from ``sheet``; ``name`` is the driver's name, ``user`` marks a user's own sheet."""
     found = []
     for rate in sheet.compute:
         if not rate.is_roof:
@@ -193,7 +193,7 @@ def _index(known: tuple[Sheet, ...]) -> dict[str, tuple[Sheet, ...]]:
 
 
 def _fits(sheet: Sheet, parsed: Printed, facts: Facts) -> bool:
-    """Whether nothing that is known beside the name speaks against ``sheet``."""
+    """Whether no known fact besides the name contradicts ``sheet``."""
     known_vendors = ("nvidia", "amd", "intel", "apple")
     if parsed.vendor and sheet.vendor.casefold() in known_vendors and sheet.vendor.casefold() != parsed.vendor:
         return False
@@ -342,7 +342,7 @@ def _memory(sheet: Sheet, value: float, source: Source) -> Ceiling:
 
 
 def _links(sheet: Sheet, user: bool) -> list[Ceiling]:
-    """From the host to the device and back, of a GPU with a bus or link of its own to the host."""
+    """From the host to the device and back, of a GPU with its own bus or link to the host."""
     bus, link = sheet.pcie, sheet.host_link
     if link is not None:
         value, source = link.bytes_per_second, Source(kind=_source(False, user), detail=f"{link.technology}; {sheet.cited(link)}")

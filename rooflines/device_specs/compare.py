@@ -11,12 +11,12 @@ from rooflines.device_specs import detect
 from rooflines.device_specs.records import Ceiling, Ceilings
 from rooflines.errors import UsageError
 
-# A variant that a sheet's figure can be held against: the others are lower on purpose (one thread, no SIMD, one access pattern).
+# A variant comparable with a sheet's figure: the others are lower on purpose (one thread, no SIMD, one access pattern).
 _SUSTAINED = "sustained"
 
 
 class References(msgspec.Struct, frozen=True, kw_only=True):
-    """What a measurement is held against. Where there is none, ``no_spec`` and ``no_derived`` say why."""
+    """The references of a measurement. If one is missing, ``no_spec`` or ``no_derived`` gives the reason."""
 
     spec: Ceilings | None = None
     derived: Ceilings | None = None
@@ -24,8 +24,8 @@ class References(msgspec.Struct, frozen=True, kw_only=True):
     no_derived: str = ""
 
 
-class Compared(msgspec.Struct, frozen=True, kw_only=True):
-    """One roof as it was measured, as the sheet gives it and as it was derived; None for what there is not."""
+class RoofComparison(msgspec.Struct, frozen=True, kw_only=True):
+    """One roof as measured, as in the sheet and as derived; None if missing."""
 
     measured: Ceiling | None = None
     spec: Ceiling | None = None
@@ -40,12 +40,12 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def reference(self) -> Ceiling | None:
-        """What the measured figure is held against: the sheet, or what was derived where there is no sheet."""
+        """The reference for the measured figure: the sheet, or the derived figure without a sheet."""
         return self.spec or self.derived
 
     @property
-    def against(self) -> Literal["spec", "derived"] | None:
-        """Which of the two that is."""
+    def reference_source(self) -> Literal["spec", "derived"] | None:
+        """The kind of that reference."""
         return "spec" if self.spec else "derived" if self.derived else None
 
     @property
@@ -55,7 +55,7 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def references(measured: Ceilings, device: str) -> References:
-    """The data sheet and the derived ceilings of ``device`` (cpu, cuda:0, mps), which ``measured`` is of, as far as there are any."""
+    """The data sheet and the derived ceilings of ``device`` (cpu, cuda:0, mps), of ``measured``, if there are any."""
     from rooflines.device_specs import live
 
     cores = _cores(measured)
@@ -80,31 +80,31 @@ def _cores(measured: Ceilings) -> int | None:
     return min(known, default=None)
 
 
-def compare(measured: Ceilings | None, references: References) -> tuple[Compared, ...]:
-    """A row for every measured rate that a sheet or a derivation has too, and one for each of theirs that was not measured.
+def compare(measured: Ceilings | None, references: References) -> tuple[RoofComparison, ...]:
+    """Return a row for every measured rate with a reference, and one for every reference that was not measured.
 
-    Compute goes by precision, engine and accumulate type; a matrix product without a matrix figure of its own is held against the
+    Compute goes by precision, engine and accumulate type; a matrix product without a matrix figure is compared with the
     vector units that it runs on. Memory goes by level, every access pattern on its own, a link to the host by its
     direction. Latency has no sheet.
     """
     spec, derived = references.spec, references.derived
     rows = [
-        Compared(measured=one, spec=_counterpart(one, spec), derived=_counterpart(one, derived))
+        RoofComparison(measured=one, spec=_counterpart(one, spec), derived=_counterpart(one, derived))
         for one in (measured.ceilings if measured else ())
         if one.kind in ("compute", "memory", "link") and (not one.variant or one.variant.startswith(_SUSTAINED))
     ]
     rows = [row for row in rows if row.reference is not None]
     for one in spec.ceilings if spec else ():
         if _is_rate(one) and not any(row.spec is one for row in rows):
-            rows.append(Compared(spec=one, derived=_counterpart(one, derived)))
+            rows.append(RoofComparison(spec=one, derived=_counterpart(one, derived)))
     for one in derived.ceilings if derived else ():
         if _is_rate(one) and not any(row.derived is one for row in rows):
-            rows.append(Compared(derived=one))
+            rows.append(RoofComparison(derived=one))
     return tuple(sorted(rows, key=lambda row: row.any.kind != "compute"))
 
 
-def without_reference(measured: Ceilings, rows: tuple[Compared, ...]) -> tuple[Ceiling, ...]:
-    """The main roofs that nothing could be held against: caches, as a rule."""
+def without_reference(measured: Ceilings, rows: tuple[RoofComparison, ...]) -> tuple[Ceiling, ...]:
+    """The main roofs without a reference: usually caches."""
     held = [row.measured for row in rows]
     return tuple(one for one in measured.ceilings if _is_rate(one) and not any(one is other for other in held))
 
@@ -131,7 +131,7 @@ def _counterpart(one: Ceiling, others: Ceilings | None) -> Ceiling | None:
 
 
 def _same_level(one: Ceiling, other: Ceiling) -> bool:
-    """The same cache, or both the memory outside of all caches, whatever it is called."""
+    """Whether both are the same cache, or both the memory outside of all caches under any name."""
     if one.capacity_bytes is None or other.capacity_bytes is None:
         return one.capacity_bytes is None and other.capacity_bytes is None
     return one.level == other.level

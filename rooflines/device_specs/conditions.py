@@ -19,8 +19,8 @@ from rooflines.device_specs.records import Conditions
 from rooflines.errors import DeviceError
 from rooflines.units import binary_bytes
 
-PERIOD_S = 0.02  # between two readings beside a measurement
-BUSY = 0.10  # utilization above which somebody else is at work
+PERIOD_S = 0.02  # between two readings during a measurement
+BUSY = 0.10  # utilization above which another process is running
 _SETTLES_S = 1.5  # NVML's utilization is an average over up to a second: what this process did itself has to fade first
 
 # What NVML's bits say of the clocks; bit 0, an idle GPU, holds nothing back.
@@ -61,7 +61,7 @@ class GpuState:
         )
 
     def utilization(self) -> float | None:
-        """The share of the last moments in which some kernel ran, of whatever process."""
+        """The share of the recent past in which a kernel of any process ran."""
         nvml = self._nvml
         share: float | None = self._ask(lambda: nvml.nvmlDeviceGetUtilizationRates(self._handle).gpu / 100)
         return share
@@ -102,14 +102,14 @@ class GpuState:
 
 
 def reasons(bits: int) -> tuple[str, ...]:
-    """What holds the clocks back, in words, from NVML's bit mask."""
+    """Reasons for reduced clocks, in words, from NVML's bit mask."""
     return tuple(words for bit, words in _REASONS.items() if bits & bit)
 
 
 class Watch:
     """Reads the state of a device while something is measured and sums it up.
 
-    ``read`` takes one reading. ``beside`` reads in a thread of its own every ``period_s`` seconds, ``note`` once and here: for
+    ``read`` takes one reading. ``beside`` reads in a separate thread every ``period_s`` seconds, ``note`` once and here: for
     measurements of the host, which a second thread would slow down.
     """
 
@@ -165,7 +165,7 @@ def summary(readings: list[Conditions]) -> Conditions:
 
 
 def strangers(processes: list[tuple[int, int]]) -> list[Occupant]:
-    """Those of ``processes`` (id, memory) that hold memory and are neither this process nor one that it started or was started by.
+    """The ``processes`` (id, memory) with memory, except this process, its children and its parents.
 
     This process must hold a context on the device. In a container NVML may give the ids of the host. If none is ours, one of
     those that do not exist here is: which one cannot be known, so the one that holds least is taken for it.
@@ -177,7 +177,7 @@ def strangers(processes: list[tuple[int, int]]) -> list[Occupant]:
         here = psutil.Process()
         family |= {one.pid for one in (*here.parents(), *here.children(recursive=True))}
     others = [(pid, memory) for pid, memory in processes if pid not in family and memory > 0]
-    if len(others) == len([one for one in processes if one[1] > 0]):  # no process of ours is listed under an id that we know
+    if len(others) == len([one for one in processes if one[1] > 0]):  # none of our processes is listed under an id that we know
         outside = [one for one in others if not psutil.pid_exists(one[0])]
         if outside:
             others.remove(min(outside, key=lambda one: one[1]))
@@ -200,9 +200,9 @@ def _process_name(pid: int) -> str:
 
 
 def busy(state: GpuState, *, settles_s: float = _SETTLES_S, pause: Callable[[float], object] = time.sleep) -> str:
-    """What else keeps this GPU busy, in words that go on "is busy: ..."; empty where nothing does.
+    """Other work on this GPU, in words that follow "is busy: ..."; empty without any.
 
-    Processes that hold memory are named; where there are none, a utilization above ``BUSY`` that does not fade tells of some that NVML
+    Processes that hold memory are named; without any, a utilization above ``BUSY`` that does not fade indicates some that NVML
     does not name.
     """
     found = strangers(state.processes())

@@ -21,7 +21,8 @@ _HINT = f"Use {arg('ceilings', 'measured')} or a JSON file."
 
 
 class PerCycle(msgspec.Struct, frozen=True, kw_only=True):
-    """What one unit (SM, CPU core, GPU core) does in a cycle, dense, FMA = 2. ``clock_scale`` is its clock over the device's highest.
+    """Operations of one unit (SM, CPU core, GPU core) per cycle, dense, FMA = 2. ``clock_scale`` is its clock over the device's
+    highest.
 
     ``isa`` is the instruction set of a CPU that does it; ``unconfirmed`` marks a figure that no source was seen for.
     """
@@ -79,7 +80,7 @@ _HBM = {(6, 0), (7, 0), (8, 0), (9, 0), (10, 0), (10, 3)}
 
 
 def gpu_rates(name: str, compute_capability: tuple[int, int]) -> tuple[PerCycle, ...]:
-    """What one SM of the NVIDIA GPU called ``name`` does in a cycle.
+    """Operations per cycle of one SM of the NVIDIA GPU called ``name``.
 
     Raises UsageError for a compute capability that is not in the table and for a product whose rates do not follow from it.
     """
@@ -157,7 +158,7 @@ def derive_mig(name: str, whole: Ceilings, whole_multiprocessors: int, multiproc
 
 
 def partition(name: str, whole: Ceilings, compute_share: float, compute_words: str, memory_share: float, memory_words: str) -> Ceilings:
-    """``whole``'s roofs scaled to a part of the device; the words say to which, and stand in front of each source."""
+    """``whole``'s roofs scaled to a part of the device; the words name the part, and precede each source."""
     found = []
     for ceiling in whole.ceilings:
         if ceiling.kind == "link":  # every part may have all of it
@@ -188,7 +189,7 @@ _ZEN_5_MOBILE = ((0x20, 0x2F), (0x60, 0x6F))  # model numbers of family 26 whose
 
 
 def core_rates(name: str, isa: tuple[str, ...], model: str = "") -> tuple[PerCycle, ...]:
-    """What one core of a CPU does in a cycle, from the instruction sets it shows.
+    """Operations per cycle of one CPU core, from its instruction sets.
 
     ``isa`` is spelled as in /proc/cpuinfo, ``model`` is family/model/stepping (``detect.cpu_model``) and decides how wide the units
     behind AVX-512 are. Instruction sets do not tell one FMA unit from two: then two are assumed. Raises UsageError for an unknown core.

@@ -1,4 +1,4 @@
-"""What this machine is: its CPU with cores, instruction sets and caches, and its NVIDIA GPUs as torch sees them.
+"""Detect this machine: its CPU with cores, instruction sets and caches, and its NVIDIA GPUs as torch sees them.
 
 One small function per fact. A fact that the system does not give is None or missing, never a default.
 """
@@ -42,7 +42,7 @@ class Cache(msgspec.Struct, frozen=True, kw_only=True):
     instances: int
 
     def capacity_bytes(self, threads: int) -> int:
-        """What ``threads`` threads, spread over as many instances as there are, hold together."""
+        """The total capacity for ``threads`` threads, spread over all instances."""
         return self.size_bytes * min(self.instances, threads)
 
 
@@ -202,7 +202,7 @@ def gpu(index: int) -> Gpu:
         l2_bytes=getattr(facts, "L2_cache_size", None) or None,
         driver=driver,
         sm_clock_hz=clock,
-        # newer versions of torch hand on what CUDA tells of the memory, its clock in kHz
+        # newer versions of torch pass on CUDA's facts about the memory, its clock in kHz
         memory_clock_hz=memory_clock or getattr(facts, "memory_clock_rate", 0) * 1e3 or None,
         bus_bits=bus_bits or getattr(facts, "memory_bus_width", 0) or None,
     )
@@ -249,7 +249,7 @@ def _nvml_memory(uuid: str) -> tuple[float | None, int | None]:
 
 
 def apple_gpu_cores() -> int | None:
-    """The number of cores of this Mac's GPU, which tells variants of a chip apart; None where torch does not tell it."""
+    """The number of cores of this Mac's GPU, which differs between variants of a chip; None if torch does not report it."""
     import torch
 
     count = getattr(torch.backends.mps, "get_core_count", None)
@@ -293,7 +293,7 @@ def _size_bytes(text: str) -> int:
 
 
 def _caches_of_macos() -> tuple[Cache, ...]:
-    """The performance cores' L1 data and L2 caches; Apple has no L3 that software is told about."""
+    """The performance cores' L1 data and L2 caches; Apple reports no L3 to software."""
     cores = _sysctl_number("hw.perflevel0.physicalcpu") or _sysctl_number("hw.physicalcpu")
     if not cores:
         return ()

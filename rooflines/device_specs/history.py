@@ -94,7 +94,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def joined(self, sessions: Iterable[Session]) -> History:
-        """With further measurements, each once, in the order of time."""
+        """Merge further measurements, each once, in the order of time."""
         every = {one.measured_at: one for one in (*self.sessions, *sessions)}
         kept = sorted(every.values(), key=lambda one: datetime.datetime.fromisoformat(one.measured_at))
         return msgspec.structs.replace(self, sessions=tuple(kept[-MOST_SESSIONS:]))

@@ -75,7 +75,7 @@ def apple_variant(name: str, gpu_cores: int | None) -> Ceilings:
 
 
 def named(device: str) -> tuple[str, Facts]:
-    """How its driver calls ``device``, and what is known beside the name. ``device`` must exist."""
+    """The driver's name of ``device`` and further facts. ``device`` must exist."""
     kind, _, index = device.partition(":")
     if not re.fullmatch(r"cpu|cuda|mps", kind):
         raise UsageError(f"unknown device type {device!r}; expected cpu, cuda or mps.")

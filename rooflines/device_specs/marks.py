@@ -25,7 +25,7 @@ def marks_of(ceiling: Ceiling) -> list[str]:
 
 
 def marked(ceiling: Ceiling, word: str) -> str:
-    """What the source of ``ceiling`` says after one of these words; empty where it does not have it."""
+    """The text after one of these words in the source of ``ceiling``; empty without it."""
     for part in ceiling.source.detail.split(", "):
         if part.startswith(word):
             return part.removeprefix(word).lstrip(": ")

@@ -50,7 +50,7 @@ def measure(
     """Return the ceilings of ``device`` (``cpu``, ``cuda:0``, ``mps``), from the user's cache where it has them, else measured now.
 
     What judges a run is measured in about twelve seconds; ``full`` adds the further roofs (variants, links) and takes up to a minute.
-    ``sustained_s`` holds every rate of a CUDA device for so many seconds as well. The cache is asked for the same device, driver,
+    ``sustained_s`` also measures every rate of a CUDA device over this many seconds. The cache is asked for the same device, driver,
     thread count (``threads``, on a CPU; torch's own by default), packages and ``budget_s``, the seconds that the rounds may take in
     all; a full set answers for the figures that judge a run, but not the other way round. With ``remeasure`` the device is measured
     once more, and of every figure the best of all measurements counts. ``progress`` is called for each round of each figure. Nothing is
@@ -142,4 +142,4 @@ def _facts(device: torch.device, threads: int | None, budget_s: float | None) ->
 
 
 def _silent(_: str) -> None:
-    """Progress that nobody listens to."""
+    """Progress that is not shown."""

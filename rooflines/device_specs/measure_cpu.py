@@ -35,7 +35,7 @@ _SMALLEST_DRAM = 256 << 20
 _CACHES_PER_DRAM = 4  # STREAM's rule: at least four times the last cache
 _SEGMENTS = 48  # of the array in DRAM: a multiple of the arrays that any access works on
 _PAGE = 4096 // 8  # elements: a part of memory starts on a page, so that its lines always fall into the same sets of an L1 cache
-_INNER_PER_OUTER = 3  # a working set of so many inner caches lies in the next level for certain
+_INNER_PER_OUTER = 3  # a working set of this many inner caches is certainly in the next level
 # The last: a 3x3 convolution of ResNet-50 as a product.
 _SHAPES = ((1024, 1024, 1024), (2048, 2048, 2048), (3136, 256, 2304))
 
@@ -238,7 +238,7 @@ def working_sets(number: int, threads: int) -> tuple[int, ...]:
 
 
 def _check_caches(plan: Plan, team: Team) -> None:
-    """Compare the sizes of the caches with a measured curve; figures of a level that ends elsewhere say so in their detail."""
+    """Compare the sizes of the caches with a measured curve; figures of a level that ends elsewhere are marked in their detail."""
     from rooflines.kernels.micro import ladder
 
     caches = [(cache.level, cache.capacity_bytes(team.size)) for cache in detect.cpu().caches]

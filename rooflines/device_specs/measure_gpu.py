@@ -33,8 +33,8 @@ def measure_cuda(
 ) -> None:
     """Measure every figure of one GPU that judges a run; what its memory has no room for is left out.
 
-    ``full`` adds more shapes of products, the two slower ways to multiply fp8, shared memory, pageable copies and the links to
-    other GPUs. With ``sustained_s`` every compute and memory figure is held for so many seconds as well. Raises DeviceError where other
+    ``full`` adds more shapes of products, the two slower ways to multiply fp8, shared memory, pageable copies and the links to other
+    GPUs. With ``sustained_s`` every compute and memory figure is also measured over this many seconds. Raises DeviceError where other
     processes keep the device busy, naming them; with ``force`` it is measured all the same and every figure says "disturbed".
     """
     import torch
@@ -156,7 +156,7 @@ def _state(device: torch.device) -> Iterator[GpuState | None]:
 
 @contextlib.contextmanager
 def _left_out(plan: Plan, what: str, device: torch.device) -> Iterator[None]:
-    """Leave a figure out, and say so, where it cannot be planned."""
+    """Leave a figure out, with a message, if it cannot be planned."""
     try:
         yield
     except Exception as error:  # every version of Numba, toolkit and driver fails in its own way

@@ -1,7 +1,7 @@
 """The figures of an NVIDIA GPU that torch has no operator for, or a slower one: our own CUDA kernels, compiled by Numba.
 
 Numba needs NVVM, a part of the CUDA toolkit that torch does not bring along. Where it is missing, or too new for the driver,
-``unusable`` says so and the measurements by torch operators stay.
+``unusable`` gives the reason and the measurements by torch operators remain.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SHARED_PASSES = 4000
 
 
 def unusable(device: torch.device) -> str:
-    """Why our CUDA kernels cannot run on ``device``, in one line; empty where one of them ran and its result was right."""
+    """The reason why our CUDA kernels cannot run on ``device``, in one line; empty if one ran with a correct result."""
     import torch
 
     if torch.version.hip is not None:

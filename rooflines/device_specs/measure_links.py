@@ -1,4 +1,4 @@
-"""How fast bytes enter and leave a GPU: from and to the host, and to other GPUs beside it."""
+"""Measure the links of a GPU: from and to the host, and to other GPUs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LARGEST = 256 << 20  # bytes of one copy: milliseconds on any link
 def host_links(plan: Plan, device: torch.device, *, pageable: bool) -> None:
     """Plan copies from the host (H2D) and to it (D2H), by pinned memory, which the device reads by itself.
 
-    With ``pageable`` also by pageable memory: variants, because the driver copies them through pinned memory of its own.
+    With ``pageable`` also by pageable memory: variants, because the driver copies them through its own pinned memory.
     """
     import torch
 
@@ -69,12 +69,12 @@ def peer_links(plan: Plan, device: torch.device) -> None:
 
 
 def copy_bytes(*free: int) -> int:
-    """The size of a copy between ends with so much free memory each."""
+    """The size of a copy between ends with this much free memory each."""
     return max(min(_LARGEST, *(one // 8 for one in free)), 1 << 20) // 4 * 4
 
 
 def peer_level(device: torch.device, other: torch.device) -> Peer:
-    """What lies between two GPUs: NVLink; a bus over which they reach each other's memory ("peer"); or the host's memory ("PCIe")."""
+    """The link between two GPUs: NVLink; a bus with access to each other's memory ("peer"); or the host's memory ("PCIe")."""
     import torch
 
     if _nvlink(*(str(getattr(torch.cuda.get_device_properties(end), "uuid", "")) for end in (device, other))):

@@ -90,7 +90,7 @@ def cpu_reference(shape: Shape) -> float:
 
 
 def emulated(shape: Shape, multiply: Callable[[], object], reference: float) -> bool:
-    """True where a product of ``shape`` is so much slower than the ``reference`` that its numbers are multiplied one by one."""
+    """Whether a product of ``shape`` is so slow compared with the ``reference`` that it cannot use matrix units."""
     import torch
 
     from rooflines.kernels.micro import matmul

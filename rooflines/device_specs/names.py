@@ -1,4 +1,4 @@
-"""What a driver prints, reduced to what tells devices apart.
+"""Names of drivers, reduced to the parts that distinguish devices.
 
 torch, nvidia-smi, lspci, rocminfo, lscpu and sysctl print the same device in different words: "NVIDIA A100-SXM4-40GB",
 "A100-SXM4-40GB", "3D controller: NVIDIA Corporation GA100 [A100 SXM4 40GB] (rev a1)". ``parse`` takes off, in this order:
@@ -44,7 +44,7 @@ _MEMORY = re.compile(r"^(.+?) (\d+) ?g(?:i?b)?$")
 
 
 class Mig(msgspec.Struct, frozen=True, kw_only=True):
-    """A slice of an NVIDIA GPU as its name tells it: ``3g.20gb`` has three compute slices and 20 GB, ``2c.3g.20gb`` two of them."""
+    """A slice of an NVIDIA GPU from its name: ``3g.20gb`` has three compute slices and 20 GB, ``2c.3g.20gb`` two of them."""
 
     compute_slices: int
     memory_gb: int
@@ -56,7 +56,7 @@ class Mig(msgspec.Struct, frozen=True, kw_only=True):
         return f"{part}{self.compute_slices}g.{self.memory_gb}gb"
 
     def memory_slices(self, capacity_gb: float) -> int | None:
-        """How many eighths of a memory of ``capacity_gb`` it has; None where its size is no whole number of eighths.
+        """The number of eighths of a memory of ``capacity_gb``; None if its size is not a whole number of eighths.
 
         NVIDIA rounds the size: 12 GB is an eighth of 94 GB, and 71 GB are four eighths of 141 GB.
         """
@@ -65,7 +65,7 @@ class Mig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Printed(msgspec.Struct, frozen=True, kw_only=True):
-    """A device's name in parts: ``text`` is what must be equal, the rest is what the name tells beside."""
+    """A device's name in parts: ``text`` must be equal, the rest are further facts in the name."""
 
     text: str
     vendor: str = ""

@@ -8,7 +8,7 @@ from typing import Any
 from rooflines.errors import DeviceError
 
 # The bits of nvmlDeviceGetCurrentClocksEventReasons (nvml.h) by which clocks are held down, and what NVIDIA calls them. An idle GPU
-# (bit 0) and clocks that somebody has set (bit 1) are told by the same call, and hold nothing down.
+# (bit 0) and user-set clocks (bit 1) come from the same call and are not throttling.
 THROTTLE_REASONS = {
     0x4: "software power cap",
     0x8: "hardware slowdown",
@@ -84,13 +84,13 @@ def averages_power(nvml: Any, gpu: Any) -> bool:
 
 
 def field_number(field: Any) -> float | int:
-    """The number in one of ``nvmlDeviceGetFieldValues``' answers, whatever its type."""
+    """The number in one of ``nvmlDeviceGetFieldValues``' answers, of any type."""
     number: float | int = getattr(field.value, _MEMBERS[field.valueType])
     return number
 
 
 def throttle_reasons(bits: int) -> tuple[str, ...]:
-    """What holds the clocks down, in words, from NVML's bit mask; a bit that has no name yet by its number."""
+    """Reasons for reduced clocks, in words, from NVML's bit mask; an unknown bit by its number."""
     unnamed = bits & ~(GPU_IDLE | APPLICATIONS_CLOCKS_SETTING | sum(THROTTLE_REASONS))
     words = [words for bit, words in THROTTLE_REASONS.items() if bits & bit]
     return (*words, *([f"reason {unnamed:#x}"] if unnamed else ()))

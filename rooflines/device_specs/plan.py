@@ -89,7 +89,7 @@ class Plan:
         run(1)
 
     def session(self, *, full: bool, seconds: float) -> Session:
-        """What was measured, as it is stored."""
+        """The measurements as they are stored."""
         return Session(
             measured_at=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds"), series=tuple(self.series),
             full=full, sustained_s=self.sustained_s, seconds=round(seconds, 1), clock_hz=self.clock_hz, disturbed_by=self.disturbed_by,
@@ -152,7 +152,7 @@ class Plan:
 
     @contextlib.contextmanager
     def _watched(self, beside: bool) -> Iterator[Callable[[], None]]:
-        """Inside, the state of the device is read: ``beside`` what is measured, or with each call of what this yields."""
+        """Inside, the state of the device is read: continuously with ``beside``, else at each call of the yielded function."""
         if self.watch is None:
             yield lambda: None
             return
@@ -167,7 +167,7 @@ class Plan:
         return {one.suspect for one in broken_laws(found, self.threads)}
 
     def _series(self, figure: PlannedFigure) -> Iterator[Series]:
-        """The rounds of a figure as they are stored; not of a clock, which is no ceiling."""
+        """The rounds of a figure as they are stored; not of a clock, which is not a ceiling."""
         for way in figure.ways:
             if way.rounds and figure.fields["kind"] != "clock":
                 best = summary(way.rounds, lowest=figure.lowest).best

@@ -1,4 +1,4 @@
-"""What a device can do: ceilings, each with the place its number comes from.
+"""Ceilings of a device, each with the source of its number.
 
 Every rate is dense (never 2:4 sparse), in SI base units, and says what it was measured or read with. The flat ``Ceiling`` is what is
 stored and shown; ``Ceilings`` answers the two questions that the analysis asks: how fast could this arithmetic run, and how fast
@@ -17,7 +17,7 @@ SourceKind = Literal["measured", "spec", "derived", "user", "trace"]
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a figure comes from: the kind, how or from which document, and when (ISO date). ``trace`` is the trace that it judges."""
+    """The source of a figure: the kind, the method or document, and the ISO date. ``trace`` is the trace that it judges."""
 
     kind: SourceKind
     detail: str
@@ -67,7 +67,7 @@ class Ceiling(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> tuple[str, str, str, int | None]:
-        """What makes it the same figure in two measurements."""
+        """The key that identifies a figure in two measurements."""
         return self.kind, self.name, self.variant, self.threads
 
     def noted(self, note: str) -> Ceiling:
@@ -111,8 +111,8 @@ class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
         """The highest roof for arithmetic of ``precision`` on ``engine``, or None when none is known.
 
         Matrix work may run on the vector units as well (on most CPUs it does), so for ``matrix`` the higher of the two counts. Vector
-        arithmetic on the half precisions is done in fp32 registers where the device lists no rate of its own. Products that accumulate
-        in fp16 are no roof of torch's, which accumulates in fp32, unless there is no other.
+        arithmetic on the half precisions is done in fp32 registers where the device lists no separate rate. Products that accumulate
+        in fp16 are not a roof for torch, which accumulates in fp32, unless no other is known.
         """
         engines = ("matrix", "vector") if engine == "matrix" else ("vector",)
         found = [c for c in self.main("compute") if c.precision == precision and c.engine in engines]

@@ -32,7 +32,7 @@ _PAUSE_S = 0.5  # between two visits of the same figure: as long as most disturb
 
 
 class Round(NamedTuple):
-    """What one visit found: a rate or a time, whether the threads had their cores, and the state of a GPU meanwhile.
+    """The result of one visit: a rate or a time, whether the threads had their cores, and the state of a GPU meanwhile.
 
     A rate that is ``corrected``, per processor time instead of the time that passed, may be too high.
     """
@@ -44,7 +44,7 @@ class Round(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """What several rounds say: the best one, the coefficient of variation between them, and how many agree with the best.
+    """Summary of several rounds: the best one, the coefficient of variation between them, and how many agree with the best.
 
     ``rounds`` and ``agreeing`` count quiet rounds, or all where there is none. ``disturbed`` where no quiet round agrees with a best
     one that was not quiet.
@@ -65,7 +65,7 @@ class Summary(NamedTuple):
 def summary(rounds: Sequence[Round], *, lowest: bool = False) -> Summary:
     """Sum up ``rounds``, at least one; the best is the highest, or the ``lowest`` for a time, less a burst.
 
-    A disturbed round counts too, for the true rate is not lower; but not a corrected one, unless there is no other.
+    A disturbed round counts too, because the true rate is not lower; a corrected one counts only if there is no other.
     """
     quiet = [one for one in rounds if one.quiet]
     best = _sustained(sorted([one for one in rounds if not one.corrected] or rounds, key=lambda one: one.value, reverse=not lowest))
@@ -119,7 +119,7 @@ class Way:
 
 
 def ready(run: Run, work: float) -> Callable[[], tuple[Run, float]]:
-    """What makes a ``Way`` whose run needs no preparation."""
+    """Make a ``Way`` whose run needs no preparation."""
     return lambda: (run, work)
 
 
@@ -187,7 +187,7 @@ class PlannedFigure:
 
 
 def fastest(ways: Sequence[tuple[Any, Sequence[Round]]], *, lowest: bool = False) -> Any:
-    """The way with the best round; None where there is no way."""
+    """The way with the best round; None without any way."""
 
     def place(found: tuple[Any, Sequence[Round]]) -> float:
         best = summary(found[1], lowest=lowest).best.value

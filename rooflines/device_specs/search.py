@@ -12,7 +12,7 @@ from rooflines.errors import UsageError
 
 
 def every() -> tuple[Match, ...]:
-    """Every sheet, by vendor and name, numbers in order; a user's own beside those of the package."""
+    """Every sheet of the package and of the user, by vendor and name, numbers in order."""
     found = [Match(sheet=sheet, user=True) for sheet in user_sheets()] + [Match(sheet=sheet) for sheet in catalog.sheets()]
     return tuple(sorted(found, key=lambda match: (match.sheet.vendor.casefold(), _natural(match.sheet.name), not match.user)))
 
@@ -29,8 +29,8 @@ def search(
 ) -> tuple[Match, ...]:
     """The sheets that answer to all of what is given.
 
-    ``kind`` is a torch device type, or "gpu" for all but CPUs; ``precision`` asks for a rate of it; ``min_bandwidth`` is in GB/s,
-    ``min_memory`` in GB. Raises UsageError, naming what looks alike, where nothing does.
+    ``kind`` is a torch device type, or "gpu" for everything except CPUs; ``precision`` asks for a rate of it; ``min_bandwidth`` is in
+    GB/s, ``min_memory`` in GB. Raises UsageError, naming what looks alike, where nothing does.
     """
     named = _named(name) if name else every()
     found = [

@@ -1,6 +1,6 @@
 """One device's data sheet as a TOML file: the fields, their checks, and reading one.
 
-A file lists dense rates, FMA = 2 FLOP, in the unit that its key names, each with its sources, and beside it the rate of one unit per
+A file lists dense rates, FMA = 2 FLOP, in the unit that its key names, each with its sources and the rate of one unit per
 cycle and the clock that should give the same number. docs/devices.md shows a whole file.
 """
 
@@ -30,14 +30,14 @@ _Sources = Annotated[tuple[_Text, ...], msgspec.Meta(min_length=1)]
 
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What every number of a sheet has: ``source`` names entries of the file's ``[sources]``; ``unconfirmed`` if none was seen."""
+    """Base of every number of a sheet: ``source`` names entries of the file's ``[sources]``; ``unconfirmed`` if none was seen."""
 
     source: _Sources
     unconfirmed: bool = False
 
 
 class Units(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How many SMs, CUs or cores the device has; ``name`` is what its vendor calls one."""
+    """The number of SMs, CUs or cores of the device; ``name`` is the vendor's word."""
 
     name: _Text
     count: _Count
@@ -54,7 +54,7 @@ class Rate(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     ``per_cycle`` is the operations of one unit in a cycle of ``clock``; where the product differs from the rate, ``differs`` says why.
     ``derived`` marks a rate that was computed so because no sheet prints it. ``isa`` is the instruction set a CPU must have for it.
-    A matrix rate with FP16 accumulate is no roof, because torch accumulates in FP32, unless ``reached`` says who reached it anyway.
+    A matrix rate with FP16 accumulate is not a roof, because torch accumulates in FP32, unless ``reached`` names who reached it.
     """
 
     precision: Precision
@@ -89,7 +89,7 @@ class Rate(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def is_roof(self) -> bool:
-        """Whether torch's work can be held against it."""
+        """Whether torch's work can be compared with it."""
         return self.engine != "matrix" or self.accumulate != "fp16" or bool(self.reached)
 
 
@@ -111,7 +111,7 @@ class Memory(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def level(self) -> str:
-        """What the memory is called in ceilings."""
+        """The name of the memory in ceilings."""
         return "HBM" if self.technology.startswith("HBM") else "DRAM"
 
     @property
@@ -167,7 +167,7 @@ _PCIE = {
 
 
 class HostLink(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What connects the device with the host where that is not PCI Express, as in NVLink-C2C; GB/s of each direction."""
+    """The link between device and host if not PCI Express, such as NVLink-C2C; GB/s of each direction."""
 
     technology: _Text
     gb_per_s: _Positive
@@ -235,10 +235,6 @@ class Sheet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     def hertz(self, rate: Rate) -> float:
         return _base(self.clocks[rate.clock].mhz, 1e6)
-
-    def computed(self, rate: Rate) -> float | None:
-        """Units x operations per cycle x clock, in FLOP/s or OP/s; None where the sheet does not give them."""
-        return None if rate.per_cycle is None else self.units.count * rate.per_cycle * self.hertz(rate)
 
     def cited(self, figure: Figure) -> str:
         """The sources of ``figure`` in words."""

@@ -15,7 +15,7 @@ from rooflines.errors import DataError, UsageError, writing
 
 
 def config_directory() -> Path:
-    """Where a user's own sheets are kept: ``ROOFLINES_CONFIG_DIR``, or the user's own directory for settings; ``devices`` within."""
+    """The directory of a user's own sheets: ``devices`` in ``ROOFLINES_CONFIG_DIR``, or in the user's configuration directory."""
     import platformdirs
 
     return Path(os.environ.get("ROOFLINES_CONFIG_DIR") or platformdirs.user_config_dir("rooflines")) / "devices"

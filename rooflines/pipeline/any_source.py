@@ -82,7 +82,7 @@ def analyze(
 ) -> Analysis | RankAnalysis | MonitorAnalysis:
     """Analyze a run, a PyTorch trace, the traces of several ranks, or a monitored program; nothing is written.
 
-    ``source`` is a ``Run`` or its directory, or a trace (a file, or a URL that fsspec opens). A list stands for the ranks of one job:
+    ``source`` is a ``Run`` or its directory, or a trace (a file, or a URL that fsspec opens). A list holds the ranks of one job:
     traces, run directories, directories of traces, or patterns. A ``Monitored`` is what ``monitor`` returns.
 
     Args:

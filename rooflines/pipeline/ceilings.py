@@ -1,4 +1,4 @@
-"""Which ceilings judge a run or a trace: measured here, of a data sheet, from a file, or of a device by its name."""
+"""Choose the ceilings of a run or a trace: measured here, from a data sheet, from a file, or of a named device."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GivenCeilings = Callable[[Run, bool, Progress], Ceilings]
 
 
 def given_ceilings(choice: Ceilings | str, device: str, recorded: Environment | None = None) -> GivenCeilings:
-    """How to get the ceilings asked for, for ``device`` here or for the device that a run was ``recorded`` on.
+    """Return a function for the requested ceilings, for ``device`` here or the device that a run was ``recorded`` on.
 
     ``choice`` is ``measured``, ``spec``, a file, the name of a device, or the ceilings themselves. A file or a data sheet is read at
     once, so that a bad one is refused before anything runs.
@@ -71,7 +71,7 @@ def file_or_device(choice: str, recorded: Environment | None = None) -> Ceilings
 
 
 def measured_ceilings(device: str, threads: int | None, *, remeasure: bool, progress: Progress) -> Ceilings:
-    """Those of ``device`` here, from the cache or measured now."""
+    """Return the ceilings of ``device`` here, from the cache or measured now."""
     from rooflines.device_specs.measure import measure
 
     progress.stage("measuring ceilings (cached for later runs)", None)
@@ -103,7 +103,7 @@ def _alone() -> Iterator[None]:
 
 
 def ceilings_of_device(choice: str, device: str, threads: int | None, progress: Progress) -> Ceilings:
-    """What ``choice`` (``measured``, ``spec``, a file or the name of a device) says of ``device``, for those who have no run."""
+    """Return the ceilings of ``device`` by ``choice`` (``measured``, ``spec``, a file or the name of a device), without a run."""
     if choice == "measured":
         return measured_ceilings(device, threads, remeasure=False, progress=progress)
     if choice == "spec":

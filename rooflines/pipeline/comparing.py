@@ -1,4 +1,4 @@
-"""Runs, traces and stored analyses held against the first of them."""
+"""Compare runs, traces and stored analyses with the first of them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def compare(
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
     progress: Progress | None = None,
 ) -> Comparison:
-    """``after`` held against the baseline ``before``: each an analysis, a run or its directory, a trace, or an ``analysis.json``.
+    """Compare ``after`` with the baseline ``before``: each an analysis, a run or its directory, a trace, or an ``analysis.json``.
 
     Raises UsageError when the two ran on unlike devices, with other numbers of threads or in other modes, naming the facts that differ,
     unless ``anyway``; facts that a trace does not hold do not differ. The other parameters are those of ``analyze``.
@@ -47,7 +47,7 @@ def compare_all(
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
     progress: Progress | None = None,
 ) -> list[Comparison]:
-    """Each of ``sources`` but the first held against the first, which is read once; the parameters are those of ``compare``."""
+    """Compare each of the other ``sources`` with the first, which is read once; the parameters are those of ``compare``."""
     baseline: tuple[Analysis, str] | None = None
     comparisons = []
     for source in sources:

@@ -1,4 +1,4 @@
-"""What there is to analyse: a run, its directory, anybody's trace, or an analysis that was stored."""
+"""Sources of an analysis: a run, its directory, any trace, or a stored analysis."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def analyze_trace(
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
     progress: Progress | None = None,
 ) -> tuple[Run, Analysis]:
-    """What the trace in ``path`` says of its run, and the analysis; the parameters are those of ``analyze``."""
+    """Return the run recorded in the trace ``path``, and its analysis; the parameters are those of ``analyze``."""
     progress = progress or Silent()
     if not is_url(path) and not os.path.exists(path):
         raise TraceError(f"no such run or trace: {str(path)!r}.", hint="Give a run directory, or a trace as a file or URL.")
@@ -95,10 +95,10 @@ def read_analysis(
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
     progress: Progress | None = None,
 ) -> Analysis:
-    """The analysis of a run, its directory or a trace, derived anew, or the one that a file written by rooflines holds.
+    """Return the analysis of a run, its directory or a trace, derived again, or the one stored in a file of rooflines.
 
     The parameters are those of ``analyze``. Raises DataError for a file of ours that is corrupt or something else, UsageError for
-    ``ceilings`` with a stored analysis, which holds no times to judge anew.
+    ``ceilings`` with a stored analysis, which holds no times to judge again.
     """
     if not isinstance(source, Run):
         found = _stored_schema(source)
@@ -116,7 +116,7 @@ _STORED = re.compile(rb'\s*\{\s*"schema"\s*:\s*"(rooflines\.[a-z]+/[0-9]+)"')
 
 
 def _stored_schema(source: Path | str) -> str:
-    """The schema of a JSON file of ours; empty for anything else, which a trace or its reader's complaint is."""
+    """The schema of a JSON file of rooflines; empty for anything else, such as a trace."""
     if is_url(source) or not os.path.isfile(source):
         return ""
     try:

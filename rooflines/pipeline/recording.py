@@ -193,7 +193,7 @@ def profile_script(script: Path | str, arguments: list[str], options: ProfileOpt
 
 
 def _check_script(script: Path) -> str:
-    """The file's name; raises WorkloadError where there is no such file."""
+    """The file's name; raises WorkloadError if the file does not exist."""
     if not script.is_file():
         nearby = [str(path) for path in script.parent.glob("*.py")] if script.parent.is_dir() else []
         close = difflib.get_close_matches(str(script), nearby, n=1)

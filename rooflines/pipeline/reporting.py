@@ -17,8 +17,7 @@ from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.records import Run
 from rooflines.profiler.run import load
 from rooflines.profiler.trace.columns import MEMORY_LIMIT_BYTES
-from rooflines.reports.formats import FORMATS as ALL_FORMATS
-from rooflines.reports.formats import check_formats, write
+from rooflines.reports.formats import check_formats, file_of, write
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.analyze import analyze as _analyze
 from rooflines.serial import write_json
@@ -43,8 +42,7 @@ def write_reports(
     """Write ``page`` in ``formats`` into ``directory``, which is there; returns what was written, by format.
 
     ``record`` is the name of a file and what goes into it as JSON, under ``analysis`` among what is returned. ``own`` replaces the
-    writer
-    of a format by one that is given the file. Raises UsageError for an unknown format, OutputError where it cannot be written.
+    writer of a format by one that is given the file. Raises UsageError for an unknown format, OutputError where it cannot be written.
     """
     chosen, progress, written = check_formats(formats), progress or Silent(), {}
     with writing(f"write the reports in {str(directory)!r}", "Check that the disk is not full."):
@@ -53,8 +51,7 @@ def write_reports(
             write_json(written["analysis"], record[1])
         for name in chosen:
             progress.stage(f"writing the {name} report", None)
-            path = directory / ALL_FORMATS[name].file
-            written[name] = own[name](path) if own and name in own else write(page, name, directory)
+            written[name] = own[name](directory / file_of(name)) if own and name in own else write(page, name, directory)
     return written
 
 

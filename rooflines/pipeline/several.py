@@ -28,7 +28,7 @@ RANKS_FORMATS = ("html", "json", "csv")
 
 
 def find_sources(sources: Sequence[Path | str]) -> list[str]:
-    """What ``sources`` stand for: one run or trace, for ``analyze``, or the traces of several ranks, for ``analyze_ranks``.
+    """Resolve ``sources``: one run or trace, for ``analyze``, or the traces of several ranks, for ``analyze_ranks``.
 
     A source is a file, a directory of traces, a pattern, a URL, a run, or the directory of a job with a run for each rank. Raises
     UsageError for a pattern without traces, and for such a directory where more than it is given.

@@ -47,7 +47,7 @@ def default_directory(name: str, mode: str) -> Path:
 
 
 def directory_of_rank(directory: Path) -> Path:
-    """Where this process records a run into ``directory``: there, or as one of several ranks in a directory of its own below it."""
+    """Return where this process records a run into ``directory``: there, or in a subdirectory as one of several ranks."""
     rank = rank_here()
     return directory if rank is None else directory / f"rank{rank.number}"
 
@@ -84,7 +84,7 @@ def create_directory(directory: Path) -> None:
 
 
 def write_record(path: Path, facts: object, samples: Sequence[DeviceSample], what: str) -> None:
-    """Write ``facts`` to ``path`` and the samples, if any, beside it.
+    """Write ``facts`` to ``path`` and the samples, if any, next to it.
 
     Raises OutputError, which calls it ``what``, when the disk is full or the directory has gone; the facts are tried even when the
     samples did not fit.
@@ -118,7 +118,7 @@ def read_facts(path: Path, kind: type[T], schema: str, *, what: str, again: str)
 
 
 def stored_samples(directory: Path, *, what: str) -> Journal:
-    """The device samples in ``directory``, with what only a journal says where there is no table.
+    """The device samples in ``directory``, and the extra facts of the journal if there is no table.
 
     Raises RunError, which begins with ``what`` they are of, when the table is corrupt.
     """

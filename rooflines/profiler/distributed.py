@@ -28,7 +28,7 @@ class ProcessRank(NamedTuple):
 
 
 def rank_here() -> ProcessRank | None:
-    """The rank that a launcher gave this process; None for a process of its own, and for a job of one."""
+    """The rank that a launcher gave this process; None without a launcher and for a job of one process."""
     for number, of in _LAUNCHERS:
         try:
             rank = ProcessRank(int(os.environ[number]), int(os.environ[of]))
@@ -39,7 +39,7 @@ def rank_here() -> ProcessRank | None:
 
 
 def launched_at() -> datetime.datetime | None:
-    """When the launcher of this rank's host was started, which is the same for all ranks of the host; None where that is not known."""
+    """The start time of the launcher on this rank's host, the same for all ranks of the host; None if unknown."""
     import psutil
 
     try:
@@ -62,7 +62,7 @@ class Agreement:
         return ranks.is_available() and ranks.is_initialized() and ranks.get_world_size() > 1
 
     def on(self, number: int, otherwise: int) -> int:
-        """What rank 0 called this with, which every rank calls as often; ``otherwise`` where rank 0 does not answer in a minute."""
+        """The value that rank 0 passed; each rank must call this equally often. ``otherwise`` if rank 0 gives no answer in a minute."""
         if not self.has_peers:
             return number
         import torch.distributed as ranks
@@ -77,5 +77,5 @@ class Agreement:
                 return number
             store.wait([key], datetime.timedelta(seconds=_PATIENCE_S))
             return int(store.get(key))
-        except (RuntimeError, ValueError, AttributeError):  # there is no store, it is gone, or nothing came in time
+        except (RuntimeError, ValueError, AttributeError):  # the store is missing or gone, or nothing came in time
             return otherwise

@@ -1,4 +1,4 @@
-"""What of this machine rooflines can measure, what it cannot, and the command that would change that.
+"""Check what rooflines can measure on this machine, with the command that enables the rest.
 
 One function per question. Each answers with a ``Check``, or with None where the question does not arise on this machine; one that
 fails is itself an answer, so examining never raises.
@@ -120,7 +120,7 @@ def cpu() -> Check:
 
 
 def cpu_quota(path: Path = _CPU_QUOTA) -> float | None:
-    """How many cores' worth of time the control group allows (cgroup v2: "150000 100000" is 1.5), None without a limit."""
+    """The CPU limit of the control group in cores (cgroup v2: "150000 100000" is 1.5), None without a limit."""
     try:
         quota, period = path.read_text().split()
         return int(quota) / int(period)
@@ -190,7 +190,7 @@ def cuda() -> Check:
 
 
 def why_no_cuda(driver: Driver, built: str | None, told: str) -> Check:
-    """The reason that torch, ``built`` for a CUDA version or for none, has no device; ``told`` is what torch warned of, if it did."""
+    """The reason why torch, ``built`` for a CUDA version or for none, has no device; ``told`` is torch's warning, if any."""
     missing = functools.partial(Check, name="CUDA", status="missing")
     if driver.problem:
         return missing(detail="no NVIDIA driver" + ("" if built else ", and torch is built without CUDA"))
@@ -259,7 +259,7 @@ def mps() -> Check | None:
 
 
 def cache_directory() -> Path:
-    """Where measured ceilings are kept: $ROOFLINES_CACHE_DIR, or the place that this system has for caches."""
+    """The directory of measured ceilings: $ROOFLINES_CACHE_DIR, or the system's place for caches."""
     import platformdirs
 
     return Path(os.environ.get("ROOFLINES_CACHE_DIR") or platformdirs.user_cache_dir("rooflines"))
@@ -275,7 +275,7 @@ def cache() -> Check:
 
 
 def ceilings() -> Check:
-    """Which of this machine's devices have measured ceilings in the cache."""
+    """The devices of this machine with measured ceilings in the cache."""
     import torch
 
     devices = [detect.cpu_name()]
@@ -335,7 +335,7 @@ _QUESTIONS: tuple[tuple[str, Callable[[], Check | None]], ...] = (
 
 
 def _guarded(name: str, question: Callable[[], Check | None]) -> Check | None:
-    """The answer to ``question``, whatever happens: a broken installation raises more than ImportError."""
+    """The answer to ``question``, or the error: a broken installation raises more than ImportError."""
     try:
         return question()
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""Where a run happens: one small function per fact, and a fact that this machine does not give is None."""
+"""The environment of a run: one function per fact, None if the machine does not provide it."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def device_units(device: str) -> int | None:
 
 
 def device_memory_bytes(device: str) -> int | None:
-    """The memory of a GPU of its own."""
+    """The memory of a discrete GPU."""
     if _kind(device) != "cuda":
         return None
     import torch
@@ -172,7 +172,7 @@ def memory_bytes() -> int:
 
 
 def thread_count() -> int:
-    """How many threads one operator of torch may use."""
+    """The number of threads that one operator of torch may use."""
     import torch
 
     return torch.get_num_threads()
@@ -187,7 +187,7 @@ def git_commit() -> str | None:
             text=True,
             check=True,
             timeout=5,
-            # Looking at a repository must not take its lock from whoever works in it.
+            # Reading a repository must not take its lock from another process.
             env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
         )
     except (OSError, subprocess.SubprocessError):

@@ -1,4 +1,4 @@
-"""Which module is running: watched for every forward, and written as a range into the trace.
+"""Hooks on every forward that write the running module into the trace as a range.
 
 The hooks are *global* ones. Hooks on the modules themselves would change what is measured: a
 ``TransformerEncoderLayer`` whose children carry hooks leaves its fused fast path. Global hooks do not, they cover modules that are
@@ -130,7 +130,7 @@ class ModuleRanges(ModuleWatch):
 
 @contextlib.contextmanager
 def quiet_global_hooks() -> Iterator[None]:
-    """No warning of torch that global hooks see a compiled module as a call of its own: that is reckoned with."""
+    """Suppress torch's warning that global hooks see a compiled module as a separate call: the recording handles that."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"Using `torch\.compile\(module\)` when there are global hooks")
         yield

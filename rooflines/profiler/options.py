@@ -1,4 +1,4 @@
-"""How to run a workload: every option with its type, default and help, and what no machine or this one can do of it."""
+"""Options of a workload with their types, defaults and help, and the checks of what a machine can run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DEVICE_NAME = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
 
 
 class Option(NamedTuple):
-    """What the field of an options record is: one line of help, the group it is listed in, and what None stands for."""
+    """Describes a field of an options record: one line of help, its group in the help, and what None means."""
 
     help: str
     group: str
@@ -32,7 +32,7 @@ class Option(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How to run a workload."""
+    """Options of a workload."""
 
     mode: Annotated[Mode, Option("Inference or training (with SGD).", WHAT)] = "inference"
     batch_size: Annotated[int | None, Option("Samples per step.", WHAT, "1")] = None
@@ -46,7 +46,7 @@ class Options:
     seed: Annotated[int, Option("Random seed for weights and inputs.", HOW)] = 0
 
     def check(self) -> None:
-        """Raise WorkloadError or DeviceError for what no workload accepts on any machine; needs no torch."""
+        """Raise WorkloadError or DeviceError for a value that no machine accepts; needs no torch."""
         for name, example in (("batch_size", 8), ("image_size", 224), ("sequence_length", 128), ("threads", 2)):
             value = getattr(self, name)
             if value is not None and value < 1:

@@ -1,4 +1,4 @@
-"""Who is told what is going on meanwhile: a progress bar, or nobody."""
+"""The interface for progress of a recording: a progress bar, or nothing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """Who is told what is happening: a progress bar, or nobody."""
+    """Receives progress: a progress bar, or nothing."""
 
     def stage(self, name: str, total: int | None) -> None:
         """A new stage begins; ``total`` steps are planned, None when it depends."""

@@ -1,4 +1,4 @@
-"""Facts of a run, as they are stored: frozen, the unit in every field name, absent when nobody measured them.
+"""Facts of a run as they are stored: frozen, with the unit in every field name, absent when not measured.
 
 They are msgspec structs: frozen like a dataclass, written to and read from JSON with their types checked, and a field that is None is
 left out of the file.
@@ -26,10 +26,10 @@ Status = Literal["running", "complete", "interrupted", "failed"]
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
-    """What was run. ``batch_size`` counts ``unit`` per step; it is absent when the workload does not say.
+    """The workload of a run. ``batch_size`` counts ``unit`` per step; it is absent when the workload does not say.
 
     ``source`` says who owns the code that runs: a ``model`` by name or module is ours to convert and compile; of the user's own
-    ``step``, ``loop`` or ``script`` the mode, batch size and precision are only what the user called them, and of somebody's ``trace``
+    ``step``, ``loop`` or ``script`` the mode, batch size and precision are only what the user called them, and of a foreign ``trace``
     what can be told from it; a precision that cannot is empty.
     """
 
@@ -46,7 +46,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
-    """Where it ran. ``device`` is torch's name (``cpu``, ``cuda:0``), ``device_name`` the driver's, empty where a trace has none.
+    """The machine of a run. ``device`` is torch's name (``cpu``, ``cuda:0``), ``device_name`` the driver's, empty where a trace has
+    none.
 
     ``cpu_cores`` are physical cores, ``cpu_threads`` the hardware threads that the system schedules on, ``threads`` those of torch,
     ``device_units`` the multiprocessors of a GPU, of a slice its own. ``device_inferred`` says what the name was inferred from, where
@@ -111,7 +112,7 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """How the run was asked for, enough to repeat it. ``command`` is the shell line that made it."""
+    """The options of a run, enough to repeat it. ``command`` is its shell command."""
 
     command: str = ""
     steps: int | None = None
@@ -150,7 +151,7 @@ class StepMemory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LoaderAlone(msgspec.Struct, frozen=True, kw_only=True):
-    """A loader iterated by nobody but us: how long each batch took to come after the one before, and how many samples it held.
+    """A loader iterated alone: the time of each batch after the previous one, and its number of samples.
 
     ``samples`` is empty where the batches do not tell.
     """
@@ -160,7 +161,7 @@ class LoaderAlone(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Loading(msgspec.Struct, frozen=True, kw_only=True):
-    """How a program was fed with data, as it was watched.
+    """Data loading of a program, as recorded.
 
     ``timed_wait_ns`` and ``traced_wait_ns`` are how long the program waited for its batches in each step of these passes; a wait
     belongs to the step that it ends in. ``timed_samples`` are the samples that came in each timed step, empty where the batches do not
@@ -185,7 +186,7 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunFile(msgspec.Struct, frozen=True, kw_only=True):
-    """The contents of ``run.json``: written first with status ``running`` and completed last, so a killed run says so.
+    """The contents of ``run.json``: written first with status ``running`` and completed last, so a killed run can be recognized.
 
     ``peak_memory_bytes`` is the device allocator's peak on a GPU and the process's peak resident set on a CPU
     (``peak_memory_kind`` says which). ``parameter_elements`` is how many elements of parameters one traced step updated: traces leave
@@ -194,7 +195,7 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True):
     ``compiled_code`` is the file that says what ``torch.compile`` made while the run was recorded, absent where nothing was compiled.
     ``tf32`` says whether float32 ``matmul`` and ``convolution`` were allowed TF32 (CUDA).
     ``counters`` say how well each field of the device samples can be read, ``fields`` what those are that other packages' samplers
-    declare. ``loading`` is how a program of its own was fed with data,
+    declare. ``loading`` is how the program was fed with data,
     absent where no loader was seen. ``notes`` are sentences for the reader about what was limited or left out.
     """
 
@@ -222,7 +223,7 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Run(Shown, frozen=True, kw_only=True):
-    """A run directory in memory: where it is, its facts, and the device samples taken beside it."""
+    """A run directory in memory: where it is, its facts, and its device samples."""
 
     directory: Path
     facts: RunFile
@@ -235,7 +236,7 @@ class Run(Shown, frozen=True, kw_only=True):
 
     @property
     def compiled_path(self) -> Path | None:
-        """What was compiled while the run was recorded, or None when nothing was."""
+        """The code compiled while the run was recorded, or None."""
         return self.directory / Path(self.facts.compiled_code).name if self.facts.compiled_code else None
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Ranges of declared work: what a kernel outside of PyTorch (Numba, CuPy, Triton) computes and moves, as its author states it.
 
 It is a range in the profiler's trace whose name carries the numbers, ``rooflines.work: name=histogram&flops=4096``: a query
-string, because Kineto drops quotes, backslashes and whatever is not ASCII from names.
+string, because Kineto drops quotes, backslashes and non-ASCII characters from names.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def work(
     >>> with rooflines.work("histogram", flops=image.size, bytes=image.nbytes):
     ...     histogram(image, bins)
 
-    Raises UsageError for what is no count of FLOPs or bytes.
+    Raises UsageError for an invalid count of FLOPs or bytes.
     """
     if not isinstance(name, str) or not name:
         raise UsageError(f"the name of declared work must be a non-empty string, got {name!r}.")
@@ -123,7 +123,7 @@ def listening(listener: Callable[[DeclaredWork], None]) -> Iterator[None]:
 
 @lru_cache(maxsize=1024)
 def range_name(declared: DeclaredWork) -> str:
-    """The name of the range that stands for ``declared`` in a trace."""
+    """The name of the range for ``declared`` in a trace."""
     return RANGE_PREFIX + urlencode({key: value for key, value in asdict(declared).items() if value})
 
 

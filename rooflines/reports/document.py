@@ -1,8 +1,7 @@
 """A report as data: a page of sections of blocks, with every word and number in its place and nothing about how it is drawn.
 
 A view turns one record into a ``Page``; every renderer draws any ``Page``. A column states its key, label, unit, format and priority
-once,
-here, so that a table has the same columns in a terminal, on a page, in print and as data.
+once, here, so that a table has the same columns in a terminal, on a page, in print and as data.
 """
 
 from __future__ import annotations
@@ -38,9 +37,8 @@ class Column(msgspec.Struct, frozen=True):
     """A column of a table.
 
     ``key`` names it in data; without one it is made of the label. ``priority`` says which columns give way where there is no room:
-    those of
-    0 are always there, the highest go first. ``least`` is the width in characters that words keep, ``help`` what the header says
-    longer.
+    those of 0 are always there, the highest go first. ``least`` is the width in characters that words keep, ``help`` what the header
+    says longer.
     """
 
     label: str
@@ -69,8 +67,8 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     """A cell that is more than its value.
 
     ``text`` replaces what the format of the column would make of the value, ``prefix`` stands before it, ``hover`` says more,
-    ``bar`` is a length from 0 to 1 behind it,
-    ``letter`` that of a bound class, ``warning`` why the value should not be believed, ``sort`` what it is sorted by.
+    ``bar`` is a length from 0 to 1 behind it, ``letter`` that of a bound class, ``warning`` why the value should not be believed,
+    ``sort`` what it is sorted by.
     """
 
     value: Value = None
@@ -105,10 +103,9 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     """A table.
 
     ``title`` stands above it, ``caption`` says what it is to those who do not see it, ``order`` how its rows are sorted and
-    ``sorted_by``
-    by which column. ``total`` is its last row. A short form has ``brief`` rows at most, print has ``printed``. The rows of a
-    ``tree`` are
-    indented and fold, those of a ``main`` table can be sorted and filtered, the first numbers of ``parts`` are bars of one whole.
+    ``sorted_by`` by which column. ``total`` is its last row. A short form has ``brief`` rows at most, print has ``printed``. The rows
+    of a ``tree`` are indented and fold, those of a ``main`` table can be sorted and filtered, the first numbers of ``parts`` are bars
+    of one whole.
     """
 
     name: str
@@ -245,6 +242,11 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     said: tuple[str, ...] = ()
     sections: tuple[Section, ...] = ()
     footer: str = ""
+
+    @property
+    def made(self) -> str:
+        """When it was made, and by which version."""
+        return " · ".join(text for text in (self.created[:10], f"rooflines {self.rooflines}" if self.rooflines else "") if text)
 
     def blocks(self) -> Iterator[Block]:
         """All blocks in their order."""

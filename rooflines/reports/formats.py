@@ -1,6 +1,7 @@
 """The formats that any page can be written in. The command line's help, ``--formats`` and the errors read this registry.
 
-A format is a module in ``render/`` with ``write(page, path)``, which returns the path written, and a line here.
+A format is a module with ``write(page, path)``, which returns the path written: in ``render/`` with a line here, or in another package
+with an entry point in the group ``rooflines.formats`` and the name of its file as ``FILE``.
 """
 
 from __future__ import annotations
@@ -8,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rooflines.errors import UsageError
+from rooflines.installed import entries, load
 
 if TYPE_CHECKING:
     from rooflines.reports.document import Page
@@ -42,14 +44,24 @@ FORMATS = {
 def check_formats(names: Iterable[str]) -> tuple[str, ...]:
     """The names as a tuple, each once; raises UsageError for an unknown one."""
     chosen = tuple(dict.fromkeys(names))
-    unknown = [name for name in chosen if name not in FORMATS]
-    if unknown:
-        raise UsageError(f"unknown report format {unknown[0]!r}.", hint=f"Choose from {', '.join(FORMATS)}.")
+    for name in chosen:
+        if name not in FORMATS and name not in (installed := entries("formats")):
+            raise UsageError(f"unknown report format {name!r}.", hint=f"Choose from {', '.join((*FORMATS, *installed))}.")
     return chosen
+
+
+def file_of(name: str) -> str:
+    """The name of the file that a format writes, the first of several."""
+    return FORMATS[name].file if name in FORMATS else str(_module(name).FILE)
 
 
 def write(page: Page, name: str, directory: Path) -> Path:
     """Write ``page`` in the format called ``name`` into ``directory`` and return the file, or the first of several."""
-    one = FORMATS[name]
-    written: Path = import_module(f"rooflines.reports.render.{one.module}").write(page, directory / one.file)
+    written: Path = _module(name).write(page, directory / file_of(name))
     return written
+
+
+def _module(name: str) -> Any:
+    if name in FORMATS:
+        return import_module(f"rooflines.reports.render.{FORMATS[name].module}")
+    return load("formats", name, entries("formats")[name])

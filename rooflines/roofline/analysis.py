@@ -1,6 +1,6 @@
-"""What a run means: the machine-readable analysis, field by field as ``analysis.json`` shows it.
+"""The machine-readable analysis of a run, field by field as in ``analysis.json``.
 
-Units are SI base units and stand in the field names. A field that is None was not measured and is left out of the JSON. All times,
+Units are SI base units, given in the field names. A field that is None was not measured and is left out of the JSON. All times,
 counts, FLOPs and bytes are **per step** when ``basis.per`` is ``step`` (the mean over the traced steps) and for the whole trace when
 it is ``trace``; ``basis.steps`` is the number of steps in the trace.
 """
@@ -31,7 +31,7 @@ CATEGORIES = (
 
 
 class Basis(msgspec.Struct, frozen=True, kw_only=True):
-    """What the figures are per, and how many traced steps they come from.
+    """The unit that figures are per, and the number of traced steps behind them.
 
     ``start_up`` says that the one step is a whole program from its start, or up to the end of its first step: imports, building the
     model and all first calls are in its times.
@@ -85,7 +85,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
 class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     """One device's time: ``span = busy + idle`` and ``busy = compute + exposed memcpy + exposed communication``.
 
-    ``memcpy_s`` and ``communication_s`` count hidden time as well. ``overlap_s`` is device time that ran beside other device time.
+    ``memcpy_s`` and ``communication_s`` count hidden time as well. ``overlap_s`` is device time that overlapped other device time.
     The invariant of the whole analysis: operators + unmodelled + idle - overlap = span.
     ``earlier_s`` is device time of work that was launched before the recording began, in the timeline of a whole trace.
     """
@@ -114,7 +114,7 @@ class TracedStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepDivision(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the time goes by what it is for: the parts sum to ``step_s``, and one that the trace does not show is absent.
+    """The time of a step by part: the parts sum to ``step_s``; parts that the trace does not show are absent.
 
     ``of`` is whose time it is. Of a ``device``: the work of forward, backward and optimizer by what launched it, then copies from the
     host and communication that no such work hides, then idle time: while the host was loading data, while it had launched nothing for
@@ -155,7 +155,7 @@ class Rate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Input(msgspec.Struct, frozen=True, kw_only=True):
-    """How the steps were fed with data; times are the mean of the timed steps, profiler off.
+    """Data loading of the steps; times are the mean of the timed steps, profiler off.
 
     ``wait_s`` is how long the program waits for its batches in a step, ``delay_s`` how much of that delays the step: on a device only
     what the trace shows it idle for, and absent without a trace. The fractions are of the steps' mean time. ``loader_rate`` is the
@@ -195,7 +195,7 @@ class Synchronisation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HostWork(msgspec.Struct, frozen=True, kw_only=True):
-    """What the host did while the device had nothing to do: ``idle_s`` of the device's idle time.
+    """Work of the host while the device was idle: ``idle_s`` of the device's idle time.
 
     An ``operator`` that computed on the host, a function of the ``python`` stack that launched nothing, the ``runtime`` at a long call
     that does not wait (an allocation, loading a kernel), the update of an ``optimizer``, or stretches of a millisecond or more in which
@@ -233,7 +233,7 @@ class Recomputation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OtherPrograms(msgspec.Struct, frozen=True, kw_only=True):
-    """How many of the processors' ``threads`` other programs kept busy while the steps were timed, on average."""
+    """The mean number of the processors' ``threads`` that other programs kept busy while the steps were timed."""
 
     busy: float
     threads: int
@@ -259,7 +259,7 @@ class Launches(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Kernel(msgspec.Struct, frozen=True, kw_only=True):
-    """What an operator ran on the device, by name: a kernel, a copy (``Memcpy HtoD (Pageable -> Device)``) or a memset.
+    """Device work of an operator by name: a kernel, a copy (``Memcpy HtoD (Pageable -> Device)``) or a memset.
 
     ``grid`` and ``block`` are the launch shape where the trace records it and all of the calls have the same one.
     """
@@ -275,7 +275,7 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
 class Unmodelled(msgspec.Struct, frozen=True, kw_only=True):
     """An operator without a count in one module and phase, with the reason: no formula, a shape that the trace does not hold.
 
-    A kernel that no operator launched stands for itself.
+    A kernel that no operator launched is a row of its own.
     """
 
     name: str
@@ -290,7 +290,7 @@ class Unmodelled(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Coverage(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of the busy time has a work model or is communication or copies; what has no model is listed, longest first.
+    """The share of the busy time with a work model or in communication or copies; operators without a model, longest first.
 
     ``shapes_recorded`` says whether the trace has the shapes of its operators (``record_shapes=True``); absent in one without
     operators.
@@ -307,7 +307,7 @@ class OperatorRow(msgspec.Struct, frozen=True, kw_only=True):
     """All calls of one signature in one module and phase.
 
     ``engine`` is the unit whose roof judges it, ``memory_level`` the level its bytes are judged against, ``flag`` why an efficiency
-    above 1 should not be believed. ``inferred`` says what was inferred from other calls in the trace. ``nearest_roof`` is the roof
+    above 1 is not plausible. ``inferred`` says what was inferred from other calls in the trace. ``nearest_roof`` is the roof
     that a row far from any roof is closest to, and ``exposed_s`` the part of a copy's or a collective's time that no computation hides.
     ``kernels`` are what it ran on the device, longest first.
     """
@@ -385,7 +385,7 @@ class Energy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unresolved(msgspec.Struct, frozen=True, kw_only=True):
-    """Why no energy is given, and how many seconds (and timed steps, where there are any) would be enough; absent where none would."""
+    """The reason for missing energy, and the seconds and timed steps that would be enough; absent if none would."""
 
     reason: str
     needs_s: float | None = None
@@ -393,7 +393,7 @@ class Unresolved(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Gauge(msgspec.Struct, frozen=True, kw_only=True):
-    """What one field of the samples was during a window, in the unit of the field's name; the mean is over time."""
+    """Summary of one field of the samples over a window, in the unit of the field's name; the mean is over time."""
 
     start: float
     end: float
@@ -412,7 +412,7 @@ class Throttling(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeviceUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """What the samples tell of one device, or of the ``host``, during the window; what was not sampled is absent.
+    """Usage of one device, or of the ``host``, during the window; fields that were not sampled are absent.
 
     ``gauges`` has the fields that go up and down, ``counts`` those that only grow: what came between the readings around the window,
     which lie ``counted_s`` apart. Declared fields that are summed up as an integral are in both.
@@ -454,7 +454,7 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """What the machine did meanwhile. The window is the timed pass where it is known when that began, else all samples.
+    """Usage of the machine during a run. The window is the timed pass if its start is known, else all samples.
 
     ``began_ns`` is its begin (epoch, the clock of the samples).
 
@@ -481,7 +481,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True, rename={"suggestion": "try"}):
-    """One piece of advice: what could be gained (seconds per step; 0 where nobody can tell), why we think so, what to try.
+    """One piece of advice: possible saving (seconds per step; 0 if unknown), evidence, suggestion.
 
     ``option`` and ``value`` are the option of ``profile`` that ``suggestion`` names, if it names one.
     """

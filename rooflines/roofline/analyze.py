@@ -139,7 +139,7 @@ def _traced_parts(run: Run, trace: Trace, ceilings: Ceilings | None, steps: Step
 
 
 def _coverage(trace: Trace, calls: Calls, attribution: Attribution, divided: Partition) -> Coverage:
-    """What share of the busy time has a work model, and all time that has none."""
+    """The share of the busy time with a work model, and the time without one."""
     count, busy_s = attribution.steps or 1, divided.timeline.busy_s
     return Coverage(
         modelled_time_fraction=1 - divided.categories().get("unmodelled", 0.0) / busy_s if busy_s > 0 else None,
@@ -160,7 +160,7 @@ def _divided(traced: Partition, steps: Steps | None, facts: RunFile, start_up: b
 
 
 def _on_host(attribution: Attribution, calls: Calls, traced: Partition, divided: Partition) -> dict[str, Any]:
-    """What the host did while the device was idle, of the idle time that the step has."""
+    """The host's work during the device's idle time in the step."""
     if traced.of != "device" or traced.causes is None or not traced.timeline.idle_s:
         return {}
     left = min(1.0, divided.timeline.idle_s / traced.timeline.idle_s)
@@ -235,7 +235,7 @@ def _notes(facts: RunFile) -> tuple[str, ...]:
 
 
 def _doubtful(ceilings: Ceilings | None) -> list[str]:
-    """A sentence for every reason to doubt ceilings that judge: other programs, a best round that stands alone, a broken law."""
+    """A sentence for every reason to doubt the ceilings: other programs, a single best round, a broken law."""
     reasons = {
         DISTURBED: "ceilings measured while other programs used the same cores, so perhaps too low",
         UNCONFIRMED: "ceilings whose best round no other round reached within 5 %",

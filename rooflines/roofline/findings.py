@@ -1,13 +1,14 @@
 """Ranked advice: what to change first, the seconds a step it could save at most, the evidence, and what to try.
 
 Every finding is computed from the analysis, names the figures it rests on, and claims no more than the time it is about. Each rule is
-one function in a file of ``advice/``; ``find`` runs them all and keeps the largest.
+one function in a file of ``advice/`` with a line in ``RULES``, or in another package; ``find`` runs them all and keeps the largest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from rooflines.installed import load_all
 from rooflines.roofline.advice import (
     attention,
     categories,
@@ -61,7 +62,7 @@ RULES: tuple[Rule, ...] = (
 )
 # What can be said of a run without a trace.
 _UNTRACED_RULES: tuple[Rule, ...] = (memory.page_faults, host.oversubscribed)
-# What happens only once is no advice for a step.
+# A cost that occurs once is not advice for a step.
 _START_UP_RULES: tuple[Rule, ...] = (input.load_faster,)
 
 _MORE_STEPS = Finding(
@@ -75,7 +76,7 @@ _MORE_STEPS = Finding(
 def find(analysis: Analysis) -> tuple[Finding, ...]:
     """The findings of ``analysis``, largest saving first, in seconds of the timed (unprofiled) step. No two are about the same time."""
     start_up = analysis.basis.start_up
-    rules = _UNTRACED_RULES if analysis.timeline is None else _START_UP_RULES if start_up else RULES
+    rules = _UNTRACED_RULES if analysis.timeline is None else _START_UP_RULES if start_up else (*load_all("findings"), *RULES)
     found = sorted(_found(Case(analysis), rules), key=lambda finding: -finding.saves_s)
     return (*found[:MOST], *([_MORE_STEPS] if start_up else []))
 

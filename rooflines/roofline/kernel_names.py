@@ -30,7 +30,7 @@ _GENERIC = {"kernel", "Kernel", "Kernel2", "globalKernel", "device_kernel", "ope
 
 @lru_cache(maxsize=4096)
 def short_kernel(name: str) -> str:
-    """What the kernel is, in at most 60 characters; never empty where ``name`` is not."""
+    """A short name of the kernel, at most 60 characters; empty only if ``name`` is."""
     found = next((text for rule in _RULES if (text := rule(name[:_READ]))), "") or _heart(name) or name.strip() or name
     half = _LONGEST // 2
     return found if len(found) <= _LONGEST else f"{found[: half - 1]}…{found[-half:]}"
@@ -213,7 +213,7 @@ def _heart(name: str) -> str:
 
 
 def _without_brackets(name: str) -> str:
-    """``name`` without what stands in brackets of any kind."""
+    """``name`` without bracketed parts."""
     kept, depth = [], 0
     for character in name:
         if character in "<({":

@@ -43,7 +43,7 @@ def verdict(analysis: Analysis) -> str:
 
 
 def _not_recorded(analysis: Analysis) -> str:
-    """What the trace lacks because of how it was recorded, and what that leaves; empty where it lacks nothing."""
+    """The data that the recording left out, and what remains; empty for a complete trace."""
     coverage, environment = analysis.coverage, analysis.environment
     if coverage is None or not (analysis.operators or coverage.unmodelled):
         return ""
@@ -129,7 +129,7 @@ _IDLE_CAUSES = {
 
 
 def _bound(analysis: Analysis) -> str:
-    """What takes the most of the step, as a share of it, and the category of operators that does."""
+    """The largest bound class of the step with its share, and the largest category of operators."""
     breakdown = analysis.bound_breakdown or {}
     total = sum(breakdown.values())
     shares = {name: time_s / total for name, time_s in breakdown.items()} if total else {}
@@ -189,7 +189,7 @@ def _input_bound(analysis: Analysis) -> str:
 
 
 def rates_sentence(analysis: Analysis) -> str:
-    """What the loader and the step reach alone, without a full stop; empty where they were not measured."""
+    """The rates of the loader and the step alone, without a full stop; empty if not measured."""
     found = analysis.input
     if found is None or found.loader_rate is None or found.step_rate is None:
         return ""
@@ -201,7 +201,7 @@ def rates_sentence(analysis: Analysis) -> str:
 
 
 def _rate(rate: Rate, unit: str, how: str = "") -> str:
-    """A rate with what there is to say of it: ``7,010 images/s (±3 %, measured)``, ``40 to 190 images/s (measured)``."""
+    """A rate with remarks: ``7,010 images/s (±3 %, measured)``, ``40 to 190 images/s (measured)``."""
     number, spread = _rounded(rate.per_s), ""
     if rate.ci95_per_s is not None:
         low, high = rate.ci95_per_s

@@ -167,7 +167,7 @@ def test_the_suffix_of_output_decides_and_format_overrules_it(ask, place):
     ask("-o", "a.csv")
     ask("-o", "b.txt")
     ask("-o", "c.csv", "--format", "json")
-    assert (place / "a.csv").read_text().startswith("kind,name,value")
+    assert (place / "a.csv").read_text().startswith('"kind","name","value"')
     assert "every figure" in (place / "b.txt").read_text()
     assert json.loads((place / "c.csv").read_text())["full"] is True
 

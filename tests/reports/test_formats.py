@@ -118,4 +118,4 @@ def test_an_unknown_format_is_refused_with_those_there_are():
 
 def test_the_page_of_a_training_step_of_resnet50_is_small():
     analysis = rooflines.analyze(TRACES / "resnet50_v100_training_2021_schema.json.gz")
-    assert len(html_page.render(run.page(analysis)).encode()) < 2_000_000
+    assert len(html_page.render(run.page(analysis)).encode()) < 1_400_000

@@ -1,4 +1,4 @@
-"""How long calls take on a torch device: CUDA events on a GPU, ``perf_counter_ns`` elsewhere."""
+"""Time calls on a torch device: CUDA events on a GPU, ``perf_counter_ns`` elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the CUDA kernels share: 16-byte accesses and the half-precision FMA as Numba intrinsics, and how a kernel is launched.
+"""Shared code of the CUDA kernels: 16-byte accesses and the half-precision FMA as Numba intrinsics, and launches.
 
 Numba loads an array element by element, and nothing tells its compiler that an array begins on 16 bytes, so it never joins four
 loads. The accesses here are therefore written out. Those that are meant to reach one level of the memory are inline assembly,
@@ -42,7 +42,7 @@ def launcher(kernel: Any, blocks: int, threads: int, *arguments: Any) -> Callabl
 
 
 def blocks_to_fill(multiprocessors: int, threads_per_multiprocessor: int, threads: int) -> int:
-    """How many blocks of ``threads`` threads a device holds at once as far as its threads limit them, at least one an SM."""
+    """The number of blocks of ``threads`` threads that a device holds at once by its thread limit, at least one per SM."""
     return multiprocessors * max(1, threads_per_multiprocessor // threads)
 
 

@@ -25,7 +25,7 @@ _STEP = 1.25  # between two neighbouring plateaus, below which the curve cannot 
 
 
 class Point(NamedTuple):
-    """What all threads together read: ``working_set_bytes`` in all, again and again, at ``byte_per_s``."""
+    """One measurement of all threads: ``working_set_bytes`` in total, read repeatedly at ``byte_per_s``."""
 
     working_set_bytes: int
     byte_per_s: float
@@ -71,7 +71,7 @@ def curve(team: Team, largest_bytes: int, passes_s: float = 0.002) -> tuple[Poin
 
 
 def reaches(points: Sequence[Point], caches: Sequence[tuple[str, int]]) -> tuple[Reach, ...]:
-    """How far each of ``caches`` (level and stated capacity in bytes, from the core outwards) reaches on a curve.
+    """The extent of each of ``caches`` (level and stated capacity in bytes, from the core outwards) on a curve.
 
     A level's plateau is the fastest point that is too large for the level before and at most half of its own size; beyond the last
     level it is the median of the points above 1.5 times that level. A level ends where the rate falls below the geometric mean of its

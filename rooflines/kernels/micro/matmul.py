@@ -88,7 +88,7 @@ def multiplication(shape: Shape, precision: str, device: torch.device, scaling: 
 
 @contextlib.contextmanager
 def float32_matmul(precision: str) -> Iterator[None]:
-    """Inside, float32 matrices are multiplied exactly (``fp32``) or by TF32 tensor cores (``tf32``), whatever the user chose.
+    """Inside, float32 matrices are multiplied exactly (``fp32``) or by TF32 tensor cores (``tf32``), regardless of the user's setting.
 
     Torch 2.9 replaced ``allow_tf32`` by ``fp32_precision`` and raises when both have been used, so only the newer that exists is
     touched.

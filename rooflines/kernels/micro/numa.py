@@ -1,4 +1,4 @@
-"""Which CPUs a thread of a measurement may run on, so that it stays beside the memory that it touched first.
+"""Choose the CPUs of a measurement's threads, so that each stays near the memory that it touched first.
 
 A thread that fills its own CPU count is bound to one CPU. Where there are fewer threads than CPUs, each is bound to a NUMA node and the
 scheduler chooses within it: it knows which cores are idle and which share a core, and a bound thread could not evade another process.

@@ -31,7 +31,7 @@ class Team:
     """``size`` threads that live as long as the ``with`` block.
 
     Thread i always gets job i, and is bound to ``places[i]`` (from ``numa.places``; without them to nothing): what a job has written
-    first lies beside the thread that works on it later. The threads are the team's own, so nothing needs to be put back.
+    first is near the thread that works on it later. The threads are the team's own, so nothing needs to be put back.
     """
 
     def __init__(self, size: int, places: Sequence[frozenset[int]] = ()) -> None:

@@ -1,4 +1,4 @@
-"""What every implementation of a network must offer, so that a study can train, check and place all of them alike."""
+"""The interface of every implementation of a network, used by studies to train, check and compare it."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Network(Protocol):
         """
 
     def device_memory_bytes(self) -> int | None:
-        """The most memory of a device of its own that the network has held; None where it computes in the host's memory."""
+        """The peak device memory of the network; None if it computes in the host's memory."""
 
     def close(self) -> None:
         """Give back threads and memory; the network is not used afterwards."""

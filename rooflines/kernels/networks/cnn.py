@@ -150,7 +150,7 @@ def _weighted(name: str, layer: str, batch: int) -> Operator:
 
 
 def _convolution_gradients(layer: str, batch: int, of_input: bool) -> Operator:
-    """Of weight and bias, and of the input where it is asked for; conv1's input is the image, which nobody trains."""
+    """Gradients of weight and bias, and of the input if requested; conv1's input is the image, which is not trained."""
     inputs = _FLOAT * elements(_BEFORE[layer], batch)
     weight = _FLOAT * prod(PARAMETERS[f"{layer}.weight"])
     return Operator(

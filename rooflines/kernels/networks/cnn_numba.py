@@ -20,7 +20,7 @@ from rooflines.kernels.networks.cnn_numba_work import work
 class NumbaCpu:
     """The network on the CPU with Numba's threads, ``threads`` of them (default: as many as Numba would use).
 
-    A step allocates no array: all buffers belong to the network, whatever the size of the batch.
+    A step allocates no array: all buffers belong to the network, for any batch size.
     """
 
     name = "numba-cpu"

@@ -145,11 +145,11 @@ class Code:
         return self.builder.fadd(a, b)
 
     def greater(self, a: Any, b: Any) -> Any:
-        """Where ``a > b``; nowhere for NaN."""
+        """Mask of ``a > b``; false for NaN."""
         return self.builder.fcmp_ordered(">", a, b)
 
     def later(self, a: Any, b: Any) -> Any:
-        """Where ``a`` takes the place of the maximum ``b`` found before: ``a > b``, or ``a`` is NaN, as in torch's pooling."""
+        """Mask where ``a`` replaces the previous maximum ``b``: ``a > b``, or ``a`` is NaN, as in torch's pooling."""
         return self.builder.or_(self.greater(a, b), self.builder.fcmp_unordered("uno", a, a))
 
     def select(self, where: Any, a: Any, b: Any) -> Any:
@@ -161,11 +161,11 @@ class Code:
         return self.select(self.greater(zero, value), zero, value)
 
     def shuffle(self, a: Any, b: Any, lanes: Sequence[int]) -> Any:
-        """Of the lanes of ``a`` and then of ``b``, these."""
+        """Select these lanes of ``a`` followed by ``b``."""
         return self.builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(INT32, len(lanes)), list(lanes)))
 
     def equal(self, a: Any, b: Any) -> Any:
-        """Where two vectors of integers are equal."""
+        """Mask where two vectors of integers are equal."""
         return self.builder.icmp_signed("==", a, b)
 
     def narrow(self, value: Any) -> Any:

@@ -34,7 +34,7 @@ _DELAY_ITERATIONS: Final = 1 << 14  # of ``cuda_fma.recur``, about a millisecond
 
 
 def unusable() -> str:
-    """Why the network cannot run on this machine, in one line; empty where a kernel ran on a GPU and its result was right."""
+    """The reason why the network cannot run on this machine, in one line; empty if a kernel ran on a GPU with a correct result."""
     if SIMULATED:
         return "NUMBA_ENABLE_CUDASIM is set: Numba simulates a GPU"
     try:
@@ -209,7 +209,7 @@ class NumbaCuda:
         """The operators of a step, each timed by CUDA events around its launch.
 
         A launch takes the host longer than the kernel takes the device. So that the events do not measure the host, a kernel that does
-        nothing of use keeps the device busy until a whole step is queued behind it; a round in which it ended too early is done anew.
+        nothing of use keeps the device busy until a whole step is queued behind it; a round in which it ended too early is repeated.
         """
         if SIMULATED:
             raise UsageError("NUMBA_ENABLE_CUDASIM is set: times of a simulated GPU are not meaningful.")

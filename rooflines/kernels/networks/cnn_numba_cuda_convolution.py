@@ -155,7 +155,7 @@ def weight_gradient(channels: int, height: int, width: int, filters: int) -> Ker
         for tap in range(TAPS):
             sums[tap] = float32(0)
         for sample in range(block, samples, cuda.gridDim.x):
-            cuda.syncthreads()  # nobody reads the sample before any more
+            cuda.syncthreads()  # no thread reads the previous sample any more
             begin = (first + sample) * pixels
             for at in range(thread, pixels, threads):
                 image[at] = x[begin + at]
@@ -260,7 +260,7 @@ def input_gradient(channels: int, height: int, width: int, filters: int) -> Kern
                             sums[channel * width + column] += left * line[column + 2]
                             sums[channel * width + column] += middle * line[column + 1]
                             sums[channel * width + column] += right * line[column]
-        cuda.syncthreads()  # nobody reads the spread gradient any more: its place takes the result, to be stored in whole lines
+        cuda.syncthreads()  # no thread reads the spread gradient any more: the result takes its place, to be stored in whole lines
         if thread < items:
             for channel in range(group):
                 for column in range(width):

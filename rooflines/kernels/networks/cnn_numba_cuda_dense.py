@@ -50,7 +50,7 @@ def grid(rows: int, columns: int, splits: int = 1) -> tuple[int, int, int]:
 
 
 def chunk(samples: int, most_splits: int) -> int:
-    """How many samples a split of a weight gradient adds up: whole tiles, as few as ``most_splits`` splits allow."""
+    """The number of samples per split of a weight gradient: whole tiles, as few as ``most_splits`` splits allow."""
     return -(-samples // (most_splits * TILE_DEPTH)) * TILE_DEPTH
 
 
@@ -103,7 +103,7 @@ def _product(left_layout: int, right_layout: int, finish: int) -> Kernel:
         for at in range(16):
             sums[at] = float32(0)
         for start in range(begin, end, TILE_DEPTH):
-            cuda.syncthreads()  # nobody reads the tiles before any more
+            cuda.syncthreads()  # no thread reads the previous tiles any more
             for at in range(thread, TILE_ROWS * TILE_DEPTH, THREADS):
                 if left_layout == _ALONG_DEPTH:
                     row = at // TILE_DEPTH

@@ -139,7 +139,7 @@ class Region(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Where partial sums lie, and what each block of the update does."""
+    """The layout of partial sums, and the work of each block of the update."""
 
     begins: tuple[int, ...]  # of each region, in ``partials``
     partials: int  # numbers in all

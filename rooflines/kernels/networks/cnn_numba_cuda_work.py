@@ -1,4 +1,4 @@
-"""What each launch of ``numba-cuda`` computes and moves: the operators of ``cnn.work`` that it is made of, and its own traffic."""
+"""The work of each launch of ``numba-cuda``: its operators of ``cnn.work`` and its own traffic."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The layers of the network over a block of images, and a training step made of them.
 
 A step runs through all layers, forward and backward, with one block of images after the other, so that everything between the image
-and the gradients stays in the cache of the core that works on it. Every thread adds its blocks up in gradients of its own, which are
+and the gradients stays in the cache of the core that works on it. Every thread adds its blocks up in its own gradients, which are
 added in the order of the threads at the end: with the same number of threads the same numbers come out to the last bit.
 """
 
@@ -24,7 +24,7 @@ Floats = NDArray[np.float32]
 PIXELS: Final = IMAGE * IMAGE
 HIDDEN: Final = 128
 CLASSES: Final = 10
-# Images that a thread takes through the network at once: 10 KiB each, beside 600 KiB of weights and gradients. Tiles of products have
+# Images that a thread takes through the network at once: 10 KiB each, plus 600 KiB of weights and gradients. Tiles of products have
 # four or eight of them as rows, so a block begins at a multiple of ``ROWS``.
 BLOCK: Final = 32
 ROWS: Final = 8
@@ -67,7 +67,7 @@ class Gradients(NamedTuple):
 
 
 class Activations(NamedTuple):
-    """What is kept of each image in flight, [images, ...]; ``of_`` are gradients."""
+    """Values kept for each image in flight, [images, ...]; ``of_`` are gradients."""
 
     pool1: Floats
     maxima: NDArray[np.int8]
@@ -87,13 +87,13 @@ def make_weights() -> Weights:
 
 
 def make_gradients(threads: int) -> Gradients:
-    """Sums for so many threads."""
+    """Sums for this many threads."""
     conv1, others, losses, total = _arrays(threads * CONV1_SUMS, threads * SIZE, 2 * threads, SIZE)
     return Gradients(conv1, others, losses.view(np.float64), total)
 
 
 def make_activations(images: int, of_pool1: int) -> Activations:
-    """Room for so many images, a multiple of ``ROWS``, and for the gradient of pool1 of ``of_pool1`` of them."""
+    """Room for this many images, a multiple of ``ROWS``, and for the gradient of pool1 of ``of_pool1`` of them."""
     sizes = [POOL1, POOL1 // 4, POOL2, POOL2, HIDDEN, WIDE, WIDE, HIDDEN, POOL2]
     made = _arrays(*(images * size for size in sizes), of_pool1 * POOL1)
     made[1], made[3] = made[1].view(np.int8), made[3].view(np.int32)
@@ -188,7 +188,7 @@ def loss(y: NDArray[np.int64], first: int, count: int, slot: int, kept: Activati
 
 @compiled
 def dense2_gradients(count: int, slot: int, weights: Weights, kept: Activations, sums: Floats, at: int) -> None:
-    """Of dense2's weights and bias, and of dense1's output before ReLU."""
+    """Gradients of dense2's weights and bias, and of dense1's output before ReLU."""
     for row in range(0, HIDDEN, 8):
         _of_dense2(kept.hidden, slot * HIDDEN + row, kept.of_logits, slot * WIDE, sums, at + DENSE2 + row * WIDE, count, sums, at)
     for image in range(slot, slot + count):
@@ -202,7 +202,7 @@ def dense2_gradients(count: int, slot: int, weights: Weights, kept: Activations,
 
 @compiled
 def dense1_weight_gradients(count: int, slot: int, kept: Activations, sums: Floats, at: int) -> None:
-    """Of dense1's weights and bias."""
+    """Gradients of dense1's weights and bias."""
     for row in range(0, POOL2, 4):
         for column in range(0, HIDDEN, _FOUR * _LANES):
             begin = at + DENSE1 + row * HIDDEN + column
@@ -214,7 +214,7 @@ def dense1_weight_gradients(count: int, slot: int, kept: Activations, sums: Floa
 
 @compiled
 def dense1_input_gradients(count: int, slot: int, weights: Weights, kept: Activations) -> None:
-    """Of conv2's output before ReLU, at the maxima."""
+    """Gradients of conv2's output before ReLU, at the maxima."""
     for column in range(0, POOL2, _FIVE * _LANES):
         for image in range(slot, slot + count, 4):
             place = image * POOL2 + column
@@ -223,7 +223,7 @@ def dense1_input_gradients(count: int, slot: int, weights: Weights, kept: Activa
 
 @compiled
 def conv2_gradients(image: int, gradient: int, weights: Weights, kept: Activations, sums: Floats, at: int) -> None:
-    """Of conv2's weights and bias, and of pool1: of one image, to place ``gradient``."""
+    """Gradients of conv2's weights and bias, and of pool1: of one image, to place ``gradient``."""
     kernels.conv2_gradients(
         kept.pool1, image * POOL1, kept.of_pool2, kept.windows, image * POOL2, weights.parameters[CONV2:], sums[at + CONV2 :],
         sums[at + CONV2_BIAS :], kept.of_pool1, gradient * POOL1,
@@ -232,7 +232,7 @@ def conv2_gradients(image: int, gradient: int, weights: Weights, kept: Activatio
 
 @compiled
 def conv1_gradients(x: Floats, number: int, image: int, gradient: int, kept: Activations, sums: Floats, at: int) -> None:
-    """Of conv1's weights and bias: of image ``number`` of the batch, kept at ``image``."""
+    """Gradients of conv1's weights and bias: of image ``number`` of the batch, kept at ``image``."""
     kernels.conv1_gradients(x, number * PIXELS, kept.of_pool1, gradient * POOL1, kept.maxima, image * POOL1, sums[at:])
 
 
@@ -249,7 +249,7 @@ def _parallel(function: Any) -> Any:
 
 @compiled
 def part(number: int, parts: int, count: int, unit: int) -> tuple[int, int]:
-    """Where the ``number``-th of ``parts`` equal parts of ``count`` begins and ends, in whole ``unit``s."""
+    """Begin and end of the ``number``-th of ``parts`` equal parts of ``count``, in whole ``unit``s."""
     units = (count + unit - 1) // unit
     return min(number * units // parts * unit, count), min((number + 1) * units // parts * unit, count)
 

@@ -1,4 +1,4 @@
-"""What the operators of ``numba-cpu`` compute and move: fused ones, in the order of a step."""
+"""The work of the operators of ``numba-cpu``: fused ones, in the order of a step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TAPS1: Final = 9
 
 
 def work(batch: int, threads: int) -> tuple[Operator, ...]:
-    """The operators of one training step on so many threads. All parts of ``cnn.work`` are in one of them, once.
+    """The operators of one training step on this many threads. All parts of ``cnn.work`` are in one of them, once.
 
     ``executed_flops`` counts as ``cnn.work`` does, but only the outputs, maxima and gradients that are computed; of the update also
     the sums over all threads' gradients, which the direct algorithm has not.

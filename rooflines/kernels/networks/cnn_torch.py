@@ -26,7 +26,7 @@ _DELAY_CYCLES = 2_000_000
 class TorchCnn:
     """``torch.nn`` layers and ``torch.optim.SGD`` on ``device`` (``cpu``, ``cuda``, ``cuda:1``, ``mps``), with their defaults.
 
-    Convolutions on a GPU use TF32 where torch is allowed to, which it is by default; ``operators`` says so in their precision.
+    Convolutions on a GPU use TF32 where torch is allowed to, which it is by default; ``operators`` shows it in their precision.
     With ``compile`` forward and loss go through ``torch.compile``; each new batch size is compiled for itself. Raises DeviceError
     where this PyTorch has no such device.
     """
@@ -115,7 +115,7 @@ class TorchCnn:
             torch.mps.synchronize()
 
     def operators(self, x: Any, y: Any, rounds: int = 5) -> tuple[OperatorTime, ...]:
-        """See ``Network.operators``. The layers' operators called one by one, also of a compiled network, which has none of its own.
+        """See ``Network.operators``. The layers' operators called one by one, also of a compiled network, which has no operators.
 
         On a CUDA device by events, without the time that a launch takes on the host, as ``numba-cuda`` times its own.
         """

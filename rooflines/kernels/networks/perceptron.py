@@ -172,7 +172,7 @@ class Perceptron:
         return tuple(OperatorTime(operator=one, seconds=seconds, rounds=rounds) for one, seconds in watch.fastest())
 
     def device_memory_bytes(self) -> int | None:
-        """The most that the library's allocator has held on a device of its own; None on the host."""
+        """The peak of the library's device allocator; None on the host."""
         return self.library.device_memory_bytes()
 
     def close(self) -> None:

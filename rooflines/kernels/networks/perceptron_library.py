@@ -28,7 +28,7 @@ class Library(Protocol):
         """Wait until the device is done."""
 
     def device_memory_bytes(self) -> int | None:
-        """The most that the allocator has held on a device of its own; None on the host."""
+        """The peak of the device allocator; None on the host."""
 
     def release(self) -> None:
         """Give memory that the allocator keeps for later back to the device."""
@@ -94,7 +94,7 @@ class _CuPy:
         self.module.cuda.get_current_stream().synchronize()
 
     def device_memory_bytes(self) -> int | None:
-        # The pool keeps what it once took until it is told to give it back, so what it holds is the most that it held.
+        # The pool keeps what it once took until it is freed explicitly, so its size is its peak.
         self._peak = max(self._peak, int(self.module.get_default_memory_pool().total_bytes()))
         return self._peak
 

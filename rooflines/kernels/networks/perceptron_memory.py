@@ -3,7 +3,7 @@
 ``python -m rooflines.kernels.networks.perceptron_memory --library numpy`` prints it as JSON. It is a program because only a fresh
 process can say what importing a library costs; nothing heavy may be imported here before ``main`` has looked.
 
-On the host NumPy's arrays are those that it reports to ``tracemalloc`` under a domain of its own, and the total is the growth of the
+On the host NumPy's arrays are those that it reports to ``tracemalloc`` under a separate domain, and the total is the growth of the
 resident set. On a GPU they are what hooks on CuPy's memory pool saw, and the total is what the driver says the device gave away.
 The components are read one by one and the total apart from them: that they add up is a check, not a definition.
 """
@@ -36,7 +36,7 @@ class _Meter(Protocol):
         """Bytes of the library's arrays that are alive."""
 
     def kept(self) -> int:
-        """Bytes that the allocator and the meter hold beside the arrays since ``started``."""
+        """Bytes that the allocator and the meter hold in addition to the arrays since ``started``."""
 
     def grown(self) -> int:
         """Bytes taken from the system since the process began."""
@@ -94,7 +94,7 @@ class _Device:
             self._pci, self._before = pci, self._at_first[pci]
         else:
             self._before = self._used()
-            self.how += " (without the context: NVML does not tell of this GPU)"
+            self.how += " (without the context: NVML does not report this GPU)"
         meter = self
 
         class Hook(cupy.cuda.MemoryHook):  # type: ignore[misc]
@@ -144,7 +144,7 @@ def resident_bytes() -> int:
 
 def measure(library: str, widths: Sequence[int], samples: int) -> dict[str, Any]:
     """Bytes of ``parameters``, ``input``, ``activations``, ``gradients`` and ``overhead`` (the library itself, and what its allocator
-    and the measurement hold beside the arrays), and the ``total`` that the process or its device memory grew by.
+    and the measurement hold in addition to the arrays), and the ``total`` that the process or its device memory grew by.
 
     The input is random: its values do not change what it takes. To be called once, in a process that has not imported the library.
     """
@@ -196,9 +196,9 @@ def _random(network: Any, widths: Sequence[int], samples: int) -> tuple[Any, Any
 
 
 def _nvml_used() -> dict[Pci, int]:
-    """Bytes that each GPU has given to anybody, by its place on the bus; without those that NVML does not tell of."""
+    """Allocated bytes of each GPU, by its bus id; without GPUs that NVML does not report."""
     found: dict[Pci, int] = {}
-    with contextlib.suppress(Exception):  # whatever NVML raises here means that it cannot be asked
+    with contextlib.suppress(Exception):  # any exception of NVML here means that it cannot be read
         import pynvml
 
         pynvml.nvmlInit()

@@ -31,7 +31,7 @@ _EVENTS: Final = "cpp.enable_kernel_profile"
 class InductorWatch:
     """Context manager: while it is open, what inductor compiles is noted; ``code()`` has it afterwards.
 
-    Nothing is imported for it: where ``torch._inductor`` is not loaded yet, the watch begins when somebody loads it.
+    Nothing is imported for it: where ``torch._inductor`` is not loaded yet, the watch begins when it is loaded.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class InductorWatch:
         self._stack.close()
 
     def code(self, names: dict[int, str] | None = None) -> CompiledCode | None:
-        """What was compiled; None when nothing was. ``names`` are the paths of modules by their ``id``."""
+        """Return the compiled code; None without any. ``names`` are the paths of modules by their ``id``."""
         if not self._graphs and not self._problems:
             return None
         return CompiledCode(
@@ -66,7 +66,7 @@ class InductorWatch:
 
     @property
     def graphs(self) -> int:
-        """How many graphs have been compiled."""
+        """The number of compiled graphs."""
         return len(self._graphs)
 
     def _begin(self) -> None:
@@ -97,7 +97,7 @@ class InductorWatch:
         try:
             if nodes:
                 _watch(nodes, self._scheduled)
-        except Exception as error:  # whatever a version of inductor does differently, the compilation must go on
+        except Exception as error:  # a difference between versions of inductor must not stop the compilation
             self._failed(error)
         return result
 

@@ -1,4 +1,4 @@
-"""What one graph that inductor has generated code for consists of, read off inductor's own objects.
+"""The contents of one graph compiled by inductor, read from inductor's own objects.
 
 Each kernel gets the nodes of the graph that it computes, the memory that it reads and writes, and the module that they came from.
 """
@@ -149,7 +149,7 @@ class GraphReader:
     def _share(self) -> dict[str, list[Any]]:
         """The nodes that each operation of a kernel is the first to compute.
 
-        An operation's origins are too many: those of everything that had no memory of its own when it was lowered. The one that
+        An operation lists too many origins: all values without memory when it was lowered. The one that
         computes a node reads what the node is computed from; where what it reads has no node, it is that whose result the node goes
         into; else the one that reads most of it.
         """
@@ -165,7 +165,7 @@ class GraphReader:
                 rank = 0 if missing == 0 else 1 if node in makes else 1 + missing
                 claims.setdefault(node, []).append((rank, leaf.get_name()))
         owner = {node: min(claimed, key=lambda claim: claim[0])[1] for node, claimed in claims.items()}
-        # Some are nobody's origin (versions of torch differ): they are computed where they are used.
+        # Some are not an origin of any operation (torch versions differ): they are computed where they are used.
         for node in reversed(self._order):
             if node.op == "call_function" and node not in owner and node not in self._outside:
                 name = next((owner[user] for user in node.users if user in owner and user not in self._outside), None)
@@ -210,7 +210,7 @@ class GraphReader:
     # memory
 
     def _accesses(self, leaves: list[Any]) -> tuple[list[Access], list[Access]]:
-        """Loads of what was in memory before the kernel, and stores to what somebody needs after it."""
+        """Loads of memory written before the kernel, and stores of results needed after it."""
         inside = {leaf.get_name() for leaf in leaves}
         written = {dep.name for leaf in leaves for dep in leaf.read_writes.writes}
         stays = {
@@ -235,11 +235,11 @@ class GraphReader:
         return list(reads.values()), list(writes.values())
 
     def _memory(self, name: str) -> str:
-        """The buffer that ``name`` is: a changed version of a buffer has a name of its own."""
+        """The buffer behind ``name``: a changed version of a buffer has another name."""
         return str(self._schedule.scheduler.mutation_real_name.get(name, name))
 
     def _access(self, dep: Any, turns: int, adds: bool = False) -> Access:
-        """What one load or store of loops with so many turns reaches."""
+        """The elements that one load or store reaches in loops of these sizes."""
         number = self._buffer(self._memory(dep.name))
         tensor = self._tensors[number]
         whole = Access(number, tensor.distinct, 0, _extent(tensor) - 1, adds)

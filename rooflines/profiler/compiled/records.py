@@ -1,7 +1,7 @@
-"""What ``torch.compile`` made of a run's graphs: for every kernel the operators it computes and the memory it touches, as facts.
+"""Records of a run's compiled graphs: for every kernel its operators and the memory it accesses.
 
 A trace has only the name of a fused kernel. These facts are taken from inductor while it generates the kernel (``inductor.py``) and lie
-beside the trace in a file of their own; what they mean is worked out when the run is analysed.
+in a separate file next to the trace; they are interpreted when the run is analysed.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
     """A compiled graph: its calls in the order they are made, the memory that they touch, and the classes of its modules by path.
 
     ``region`` is torch's name of the compilation (``0/0``), which the graph of the backward shares with that of its forward. Paths of
-    modules are below the module at ``prefix``, None where nobody knows which that is.
+    modules are below the module at ``prefix``, None if that is unknown.
     """
 
     region: str

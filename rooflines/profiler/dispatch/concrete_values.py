@@ -2,7 +2,7 @@
 
 A fake tensor has a shape and no values, and yet networks ask for some: ``torch.linspace(0, rate, depth).tolist()`` while they are
 built, a mask that is tested for padding, a coin that decides whether a layer runs. None of them depends on what the network computes.
-So what is made of nothing but numbers is made for real too, beside the fake tensor, and so is what is computed from such values alone.
+So a tensor made only of numbers is also made for real, and so is a tensor computed from such values alone.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
+from rooflines.profiler.dispatch.signatures import tensors_in
+
 if TYPE_CHECKING:
     from typing_extensions import Self
 
@@ -33,7 +35,7 @@ _UNWRITTEN: Final = frozenset({"aten::empty", "aten::empty_like", "aten::empty_s
 
 
 def as_fake(mode: FakeTensorMode, tensor: torch.Tensor) -> torch.Tensor:
-    """The fake tensor that stands for this one. A few integers keep their values: tokens, masks and positions."""
+    """The fake tensor for this one. Small integer tensors keep their values: tokens, masks and positions."""
     if isinstance(tensor, FakeTensor):
         return tensor
     fake = mode.from_tensor(tensor)
@@ -65,9 +67,9 @@ class ConcreteValues:
         if traits.asks:
             return self._fake(self._computed(func, args, kwargs))
         result = func(*args, **kwargs)
-        if all(_is_small(tensor, traits.limit) for tensor in _tensors(result)):
+        if all(_is_small(tensor, traits.limit) for tensor in tensors_in(result)):
             values = self._computed(func, args, kwargs)
-            for tensor, value in zip(_tensors(result), _tensors(values), strict=False):
+            for tensor, value in zip(tensors_in(result), tensors_in(values), strict=False):
                 setattr(tensor, _VALUE, value)
                 self._made.append(ref(tensor))
         elif traits.writes:
@@ -75,7 +77,7 @@ class ConcreteValues:
         return result
 
     def any_survives(self) -> bool:
-        """Whether somebody still holds a fake tensor that was made of known values: a function that keeps its tables, perhaps."""
+        """Whether the program still holds a fake tensor made of known values, such as cached tables."""
         return any(made() is not None for made in self._made)
 
     def _value(self, tensor: torch.Tensor) -> torch.Tensor | None:
@@ -88,10 +90,10 @@ class ConcreteValues:
 
     def _all_known(self, values: tuple[Any, ...]) -> bool:
         """Whether every tensor in the arguments has known values, also where there is none: such a call makes something."""
-        return all(self._value(tensor) is not None for tensor in _tensors(values))
+        return all(self._value(tensor) is not None for tensor in tensors_in(values))
 
     def _forget(self, values: tuple[Any, ...]) -> None:
-        for tensor in _tensors(values):
+        for tensor in tensors_in(values):
             value = getattr(tensor, _VALUE, None)
             if value is not None and not isinstance(value, FakeTensor):
                 self._stale.add(_storage(value))
@@ -161,7 +163,7 @@ class Building(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def seen_by_transformers() -> Iterator[None]:
     """Masks whose values are known are not fake to ``transformers``.
 
-    It drops a mask that masks nothing, and attention is causal and fused then. Of a fake tensor it assumes that somebody traces a graph
+    It drops a mask that masks nothing, and attention is causal and fused then. With a fake tensor it assumes that a graph is traced
     for any mask, and keeps it.
     """
     module: Any = sys.modules.get("transformers.utils.import_utils")
@@ -228,11 +230,3 @@ def _is_small(tensor: torch.Tensor, limit: int) -> bool:
 
 def _storage(value: torch.Tensor) -> int:
     return int(value.untyped_storage()._cdata)
-
-
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _tensors(item)

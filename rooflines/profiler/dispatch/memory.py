@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_leaves
 
 from rooflines.errors import UsageError
 from rooflines.profiler.dispatch.recorder import StepCalls, Watcher, record
+from rooflines.profiler.dispatch.signatures import tensors_in
 from rooflines.profiler.module_hooks import ModuleWatch
 from rooflines.profiler.records import MemoryAtPeak, StepMemory
 from rooflines.profiler.trace.calls import BACKWARD, FORWARD, PHASES
@@ -82,7 +83,7 @@ class _Place(NamedTuple):
 
 
 class _Change(NamedTuple):
-    """A block grew or shrank by so many bytes."""
+    """A block grew or shrank by this many bytes."""
 
     block: _Block
     requested: int
@@ -91,7 +92,7 @@ class _Change(NamedTuple):
 
 
 class _Reference(weakref.ref[torch.UntypedStorage]):
-    """A weak reference to a storage, with its address and its block. A fake storage that stands for a real one owns no block."""
+    """A weak reference to a storage, with its address and its block. A fake storage for a real one owns no block."""
 
     __slots__ = ("address", "block", "owns")
 
@@ -140,7 +141,7 @@ class _Storages(Watcher):
         self._references.clear()
         self._watching = False
 
-    # --- what there is ---
+    # --- records ---
 
     def _found_module(self, module: torch.nn.Module) -> None:
         for tensor in (*module.parameters(), *module.buffers()):
@@ -194,10 +195,10 @@ class _Storages(Watcher):
             self._drop_gradients()
         name = func._schema.name if isinstance(func, torch._ops.OpOverload) else f"higher_order::{func.name()}"
         place = _Place(name, module, phase)
-        given = [] if name in _LIFTS else list(_tensors(inputs))
+        given = [] if name in _LIFTS else list(tensors_in(inputs))
         for tensor in given:
             self._found(tensor, "parameters" if isinstance(tensor, torch.nn.Parameter) else "")
-        for tensor in _tensors(result):
+        for tensor in tensors_in(result):
             for storage in _storages(tensor):
                 self._returned(storage, tensor, given, func, place)
         if _is_partly_unknown(name, inputs, result):
@@ -211,7 +212,7 @@ class _Storages(Watcher):
         """What is returned while a gradient is accumulated ends up in ``.grad`` of its leaf, unless it is a part of a sparse one."""
         node: Any = torch._C._current_autograd_node()
         if node.name() == _ACCUMULATE:
-            for tensor in _tensors(result):
+            for tensor in tensors_in(result):
                 if tensor.shape == node.variable.shape:
                     self._found(tensor, "gradients")
 
@@ -225,7 +226,7 @@ class _Storages(Watcher):
                 self._grow(reference.block, storage, place)
             return
         if given and isinstance(tensor, FakeTensor) and not isinstance(given[0], FakeTensor) and _aliases(func):
-            # A fake tensor made for the call stands for the real one that it was given.
+            # The fake tensor made for the call replaces the real one that was passed.
             source = next(_storages(given[0]))
             self._refer(storage, self._references[source._cdata].block, owns=False)
             return
@@ -237,9 +238,9 @@ class _Storages(Watcher):
     def _note_sum(self, terms: list[torch.Tensor], result: torch.Tensor) -> None:
         """Without a dispatch mode this sum might have been made in place; if so, ``_freed`` undoes its allocation.
 
-        Autograd adds gradients that meet into the first of them, if nobody else holds that, and a linear layer its bias into the
+        Autograd adds gradients that meet into the first of them, if nothing else holds that, and a linear layer its bias into the
         product; but not under a mode (``can_accumulate_inplace`` in autograd/input_buffer.cpp, ``isTensorSubclassLike`` in Linear.cpp).
-        That nobody else held the first term shows when it is freed before anything else is called.
+        The first term had no other holder if it is freed before the next call.
         """
         first, second, total = (next(_storages(tensor))._cdata for tensor in (*terms, result))
         term, owner = self._references[first].block, self._references[total]
@@ -328,17 +329,9 @@ class _Modules(ModuleWatch):
         self.open.pop()
 
     def found_root(self, module: torch.nn.Module) -> None:
-        """What it holds existed before the step."""
+        """Mark the storages of ``module`` as existing before the step."""
         self.seen.append(module)
         self._found(module)
-
-
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _tensors(item)
 
 
 def _storages(tensor: torch.Tensor) -> Iterator[torch.UntypedStorage]:

@@ -68,7 +68,7 @@ class Call:
 
 @dataclass(slots=True)
 class StepCalls:
-    """What a step called: distinct calls with how often each was made, in the order of their first call.
+    """The calls of a step: distinct calls with their counts, in the order of their first call.
 
     ``lossy`` are those that a trace cannot hold whole (indices, packed weights), each as often as it was made and in that order.
     ``fake`` says whether it ran on fake tensors; ``reason`` why it did not, where fake tensors were tried first. ``memory`` is there
@@ -179,7 +179,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
     def _as_without_a_mode(self, signature: Signature) -> Signature:
-        """A call of a backward formula as autograd makes it where nobody looks on."""
+        """A call of a backward formula as autograd makes it without a dispatch mode."""
         node: Any = torch._C._current_autograd_node()
         if self.modules.current >= 0 or node is None or not _AUTOGRAD_S_OWN.fullmatch(node.name()):
             return signature

@@ -21,7 +21,7 @@ _BACKEND_KEYS: Final = {"cpu": "CPU", "cuda": "CUDA", "mps": "MPS", "xpu": "XPU"
 
 
 class Operator:
-    """What there is to know about an operator before its arguments: made once for each."""
+    """Facts about an operator apart from its arguments, computed once."""
 
     __slots__ = ("_fields", "decomposes", "name")
 
@@ -46,7 +46,7 @@ class Operator:
 
 @cache
 def operator_of(func: Any) -> Operator:
-    """What there is to know about ``func``, worked out once."""
+    """Return the facts about ``func``, computed once."""
     return Operator(func)
 
 
@@ -126,6 +126,15 @@ def device_type(args: tuple[Any, ...]) -> str:
 
 @cache
 def has_own_kernel(func: Any, device_type: str) -> bool:
-    """Whether a decomposable operator has a kernel of its own on this device, which then runs instead of its parts."""
+    """Whether a decomposable operator has a separate kernel on this device, which then runs instead of its parts."""
     key = _BACKEND_KEYS.get(device_type)
     return key is not None and bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key))
+
+
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors in ``value``: itself, or those in nested lists and tuples."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from tensors_in(item)

@@ -56,7 +56,7 @@ class PythonSite(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PythonMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """What the program's own interpreter allocated, as tracemalloc saw it; python_memory.py writes it.
+    """Allocations of the program's interpreter, recorded with tracemalloc; sitecustomize.py writes them.
 
     ``sites`` are the lines that held most when all together held ``sites_at_bytes``, which is at most the peak. ``tracemalloc_bytes``
     is what following them took itself, and is part of the process's resident set. ``reading_s`` is what reading the lines took of the
@@ -77,33 +77,41 @@ class PythonMemory(msgspec.Struct, frozen=True, kw_only=True):
     traced_object_s: float | None = None
 
 
-class MonitorFile(msgspec.Struct, frozen=True, kw_only=True):
-    """The contents of ``monitor.json``.
+class MonitorFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the record of a monitored program and its analysis both say.
 
-    ``command`` is the command line as it was given (``readable``), which may hold secrets: reports show it only where ``show_command``
-    says so, and ``program`` otherwise. It is empty where the monitor was attached to the running process ``pid``. ``began_ns`` and
-    ``ended_ns`` (epoch) are on the clock of the samples. ``ending`` is absent where nobody saw the end. ``gpus`` are the driver's names
-    of the GPUs.
+    ``ending`` is absent if the end was not observed. ``gpus`` are the driver's names of the GPUs. ``attached`` is whether the program
+    ran already.
     """
 
-    schema: str = MONITOR_SCHEMA
     status: Status = "running"
     created: str
     program: str
-    command: tuple[str, ...] = ()
-    show_command: bool = False
     attached: bool = False
-    pid: int
     period_s: float
-    began_ns: int | None = None
-    ended_ns: int | None = None
     ending: Ending | None = None
     environment: Environment
     gpus: dict[str, str] = msgspec.field(default_factory=dict)
     counters: tuple[Counter, ...] = ()
-    fields: dict[str, Field] = msgspec.field(default_factory=dict)
     python_memory: PythonMemory | None = None
     notes: tuple[str, ...] = ()
+
+
+class MonitorFile(MonitorFacts, frozen=True, kw_only=True):
+    """The contents of ``monitor.json``.
+
+    ``command`` is the command line as it was given (``readable``), which may hold secrets: reports show it only where ``show_command``
+    says so, and ``program`` otherwise. It is empty where the monitor was attached to the running process ``pid``. ``began_ns`` and
+    ``ended_ns`` (epoch) are on the clock of the samples.
+    """
+
+    schema: str = MONITOR_SCHEMA
+    command: tuple[str, ...] = ()
+    show_command: bool = False
+    pid: int
+    began_ns: int | None = None
+    ended_ns: int | None = None
+    fields: dict[str, Field] = msgspec.field(default_factory=dict)
 
 
 class Monitored(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,7 +123,7 @@ class Monitored(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def program_name(command: Sequence[str]) -> str:
-    """What to call a command in reports: its program, and for an interpreter the script or module that it runs, but no arguments."""
+    """The name of a command in reports: its program, or the script or module of an interpreter, without arguments."""
     command = readable(command)
     name = Path(command[0]).name
     interpreter = _INTERPRETER.fullmatch(name)
@@ -133,7 +141,7 @@ def program_name(command: Sequence[str]) -> str:
 
 
 def readable(command: Sequence[str]) -> tuple[str, ...]:
-    """``command`` as text that any file can hold: bytes that are no UTF-8, as names of files may have, as ``\\xe9``."""
+    """``command`` as text that any file can hold: bytes that are not UTF-8, as in some file names, as ``\\xe9``."""
     return tuple(os.fsencode(word).decode("utf-8", "backslashreplace") for word in command)
 
 
@@ -158,7 +166,7 @@ def host_environment() -> Environment:
 
 
 def read_python_memory(path: Path) -> PythonMemory | None:
-    """What the program's interpreter has written to ``path``; None where it has not."""
+    """Read what the program's interpreter has written to ``path``; None without a file."""
     try:
         return read_json(path, PythonMemory)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
@@ -169,7 +177,7 @@ def save(directory: Path, facts: MonitorFile, samples: Sequence[DeviceSample] | 
     """Write ``monitor.json``, and the samples where they are given, which ends the journal. Raises OutputError when they do not fit."""
     write_record(directory / MONITOR_FILE, facts, samples or (), "the samples")
     if samples is not None:
-        with contextlib.suppress(OSError):  # a table beside its journal is read, and the journal is not
+        with contextlib.suppress(OSError):  # a table is read before its journal
             (directory / JOURNAL_FILE).unlink(missing_ok=True)
     return Monitored(directory=directory, facts=facts, samples=tuple(samples or ()))
 
@@ -181,7 +189,7 @@ def is_monitored(directory: Path | str) -> bool:
 
 
 def load(directory: Path | str) -> Monitored:
-    """What is in ``directory``; of a monitor that was killed, or ran out of disk, what is in the journal. Raises RunError for what is
+    """Read ``directory``; after a monitor that was killed or ran out of disk, read the journal. Raises RunError for what is
     corrupt."""
     directory = Path(directory)
     what = f"the monitored program in {str(directory)!r}"

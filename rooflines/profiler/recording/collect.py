@@ -51,8 +51,8 @@ class Recording:
     directory is removed. ``settings`` may fix the number of timed and warm-up steps; None lets the step times decide. ``workload`` may
     be corrected while recording; ``run`` is set when the context is left. ``pause()`` says that the program evaluates its model and
     ``resume()`` that it goes on training: what lies between belongs to no step. ``loading`` is what is seen of the program's data, and
-    what asks its loader and its step for more once the rest is recorded. Entering raises UsageError while another recording or somebody
-    else's torch profiler is on: each would be in the other's times.
+    what asks its loader and its step for more once the rest is recorded. Entering raises UsageError while another recording or torch
+    profiler is on: each would be in the other's times.
     """
 
     _active: Recording | None = None
@@ -72,7 +72,7 @@ class Recording:
         self.run: Run | None = None
         self.workload = workload
         self.notes = list(notes)
-        # Makes what writes modules into a trace; a script has hooks of its own for that.
+        # Makes the writer of modules into a trace; a script has its own hooks for that.
         self.ranges: Callable[[], ModuleRanges] | None = None
         self._device = device
         self._settings = settings or Settings()
@@ -255,13 +255,13 @@ class Recording:
         (self._place / JOURNAL_FILE).unlink(missing_ok=True)
         (self._place / RUN_FILE).unlink(missing_ok=True)
         if self._made:
-            with contextlib.suppress(OSError):  # somebody put something there
+            with contextlib.suppress(OSError):  # not empty: it holds other files
                 self._place.rmdir()
 
     # --- once more, unmeasured -------------------------------------------------------------------------------------------------
 
     def note_arguments(self, step: Callable[[], object]) -> None:
-        """Where the trace holds operators whose arguments it leaves out, run ``step`` once more, unmeasured, and keep them."""
+        """Run ``step`` once more, unmeasured, to record arguments that the trace leaves out."""
         trace = self.passes.trace
         if trace is None or not leaves_out_arguments(self._place / trace):
             return

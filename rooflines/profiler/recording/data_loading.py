@@ -1,4 +1,4 @@
-"""What a recording finds out about its data: how long steps waited for it, what its loader does alone, what a step does without it."""
+"""Measures data loading in a recording: waiting time of steps, the loader alone, a step without the loader."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class DataLoading:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether the program is in a data loader just now: what it runs there is no step."""
+        """Whether the program is inside a data loader: what runs there is not a step."""
         return self._watch.is_loading
 
     # --- the passes ------------------------------------------------------------------------------------------------------------
@@ -77,11 +77,11 @@ class DataLoading:
         self._timed.append(self._watch.take())
 
     def pause(self) -> None:
-        """What is loaded from here on is not for the steps."""
+        """Stop counting: data loaded from here on is not for the steps."""
         self._watch.paused = True
 
     def resume(self) -> None:
-        """What is loaded from here on is for the next step."""
+        """Count again: data loaded from here on is for the next step."""
         self._watch.paused = False
         self._watch.take()
 
@@ -135,7 +135,7 @@ class DataLoading:
 
     @property
     def samples_of_every_step(self) -> int | None:
-        """How many samples each timed step took, where all took as many."""
+        """The number of samples of each timed step, if all are equal."""
         sizes = set(self.seen.timed_samples)
         return sizes.pop() if len(sizes) == 1 and sizes != {0} else None
 

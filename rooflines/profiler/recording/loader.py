@@ -30,7 +30,7 @@ RANGE_PREFIX = "enumerate(DataLoader)#"
 
 
 class Waited(NamedTuple):
-    """What one step waited for: nanoseconds, batches, and their samples (None where one did not tell)."""
+    """The waiting of one step: nanoseconds, batches, and their samples (None if one is unknown)."""
 
     wait_ns: int
     batches: int
@@ -42,7 +42,7 @@ class LoaderWatch:
 
     ``wrap`` does the same for any iterable. ``keep`` makes it hold the last batch, and ``resident`` hand that one out again at once
     instead of the next one; while it is ``paused`` nothing is added up. ``tracing`` writes a range around waits that torch writes none
-    for. Forked workers inherit the watch and are not watched, nor are other threads: what they wait for, nobody may be waiting for.
+    for. Forked workers and other threads are not watched: the step may not wait for what they wait for.
     """
 
     def __init__(self) -> None:
@@ -104,23 +104,23 @@ class LoaderWatch:
         setattr(owner, name, ours)
 
         def restore() -> None:
-            if getattr(owner, name) is ours:  # else somebody wrapped it once more; ours only passes on from now on
+            if getattr(owner, name) is ours:  # else another tool wrapped it again; ours only passes calls on from now on
                 setattr(owner, name, before)
 
         self._restore.append(restore)
 
     def wrap(self, iterable: Iterable[Any], *, again: bool = True) -> WatchedLoader:
-        """``iterable`` so that waiting for it is seen; ``again`` says whether it may be iterated anew to measure it alone."""
+        """``iterable`` with its waiting time recorded; ``again`` says whether it may be iterated again to measure it alone."""
         return WatchedLoader(self, iterable, again=again)
 
     def take(self) -> Waited:
-        """What was waited for since the last call."""
+        """Return the waiting since the last call."""
         waited = Waited(self._wait_ns, self._batches, self._samples)
         self._wait_ns, self._batches, self._samples = 0, 0, 0
         return waited
 
     def forget(self) -> None:
-        """Begin anew to tell which loader is waited for longest."""
+        """Reset the measurement of which loader is waited for longest."""
         self.take()
         for source in self._sources.values():
             source.wait_ns = source.batches = 0
@@ -132,7 +132,7 @@ class LoaderWatch:
 
     @contextlib.contextmanager
     def looking_away(self) -> Iterator[None]:
-        """What is waited for inside is not counted."""
+        """Do not count waiting inside this context."""
         before, self._inside = self._inside, True
         try:
             yield
@@ -141,7 +141,7 @@ class LoaderWatch:
 
     @property
     def longest(self) -> _Source | None:
-        """What was waited for longest since ``forget``; None where nothing came."""
+        """The loader that was waited for longest since ``forget``; None without batches."""
         return max((source for source in self._sources.values() if source.batches), key=lambda source: source.wait_ns, default=None)
 
     @property
@@ -166,7 +166,7 @@ class LoaderWatch:
         return seconds
 
     def _waited_for(self, fetch: Callable[[], Any], source: _Source | None, span: str = "") -> Any:
-        """What ``fetch`` returns, its time added to the waiting; without a ``source`` it is no batch."""
+        """What ``fetch`` returns, its time added to the waiting; without a ``source`` it is not a batch."""
         if not self._watched() or self._inside or self.paused:
             return fetch()
         if self.resident and source is not None and source.key in self._last:
@@ -245,7 +245,7 @@ class WatchedLoader:
     def __iter__(self) -> Iterator[Any]:
         span = f"{RANGE_PREFIX}{type(self._iterable).__name__}"
         iterator = self._watch._waited_for(lambda: iter(self._iterable), None, f"{span}.__iter__")
-        # What is its own iterator cannot begin anew: to iterate it is to take the program's data.
+        # An iterator cannot restart: iterating it would consume the program's data.
         again = self._again and iterator is not self._iterable
         return _WatchedIterator(self._watch, iterator, self._iterable, again, f"{span}.__next__")
 
@@ -278,7 +278,7 @@ class _WatchedIterator:
 
 
 def samples_in(batch: Any, batch_size: int | None = None) -> int | None:
-    """How many samples a batch holds: the first size that its tensors share, else ``batch_size``, which its loader says.
+    """The number of samples in a batch: the first size that its tensors share, else the loader's ``batch_size``.
 
     The one tensor of a batch without a loader's word counts by its own first size. None for what holds no tensor.
     """
@@ -306,7 +306,7 @@ def _first_sizes(batch: Any, depth: int) -> Iterator[int]:
 
 
 def copied(batch: Any) -> Any:
-    """``batch`` in containers of its own, the tensors shared: who takes something out of a container finds it there the next time."""
+    """``batch`` in new containers with shared tensors: an item removed from a container is there again the next time."""
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):
         return type(batch)(*map(copied, batch))
     if type(batch) in (list, tuple):
@@ -343,7 +343,7 @@ def may_begin_anew(source: _Source) -> bool:
 
 
 def run_alone(source: _Source, *, limit_s: float) -> LoaderAlone | None:
-    """Iterate the loader for ``limit_s`` and nothing else, with workers of its own; None where it has too few batches to tell.
+    """Iterate the loader alone for ``limit_s``, with new workers; None if it has too few batches to measure.
 
     As many first batches as there are workers are left out: they came while the workers started. With these, and with all else that is
     not counted, it takes ``ALONE_LONGEST`` times ``limit_s`` and what is then under way. Raises what the loader raises.

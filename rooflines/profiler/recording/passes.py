@@ -1,6 +1,6 @@
 """The passes of a recording, in an order that gives the best report after any number of steps.
 
-How many steps a program makes is known only when it ends. A program of its own (a script, a loop) is therefore traced from its start
+How many steps a program makes is known only when it ends. The user's own program (a script, a loop) is therefore traced from its start
 to the end of its first step, which is all there is when no second step follows, and its second step is traced as well. Then come
 warm-up, the timed pass with the profiler off, and the traced pass. When the program ends early, the report rests on the passes that
 had ended. What we run ourselves makes as many steps as we like, and is traced after the timed pass only.
@@ -45,7 +45,7 @@ Plan: TypeAlias = Generator[None, Event, None]
 # The timed pass aims at this many seconds, within these numbers of steps.
 TIMED_S = 5.0
 TIMED_MIN_STEPS, TIMED_MAX_STEPS = 5, 100
-TIMED_LEAST_STEPS = 3  # of steps so long that five of them would take longer than the whole warm-up may
+TIMED_LEAST_STEPS = 3  # for steps so long that five of them exceed the limit of the warm-up
 # Of a program that may end at any step, so that it still reaches the traced pass.
 PROGRAM_WARMUP_STEPS, PROGRAM_TIMED_STEPS = 20, 50
 # The traced pass: this many steps, fewer when their trace would be larger than the limit (uncompressed JSON).
@@ -56,7 +56,7 @@ _SAVE_PERIOD_S = 2.0
 
 
 class Passes:
-    """Runs the passes of one recording as it is told of ``step``, ``pause``, ``resume`` and ``call``, and holds what they found.
+    """Runs the passes of one recording on ``step``, ``pause``, ``resume`` and ``call``, and holds their results.
 
     ``early`` is for programs that may end after any step. ``save`` is called whenever there is more that a killed process should
     leave. ``ranges`` makes the context manager that writes modules into a trace. Sentences for the reader are added to ``notes``.
@@ -253,7 +253,7 @@ class Passes:
         return bound
 
     def _warm_up(self) -> Plan:
-        """Steps until their times have settled. Of a program that ends meanwhile they stand for timed steps."""
+        """Steps until their times have settled. If the program ends meanwhile, they count as timed steps."""
         self.stage = "warm-up"
         if self.warmup.is_over():
             return
@@ -421,7 +421,7 @@ class Passes:
             return
         gpus = torch_gpus(*gpus_in_use(self._device)) if self._device.type == "cuda" else {}
         # Steps on a GPU keep one thread of the host busy, and leave cores for the sampler.
-        self._sampler = SamplerProcess(os.getpid(), self._directory / JOURNAL_FILE, gpus=gpus, sparing=self._device.type == "cpu")
+        self._sampler = SamplerProcess(os.getpid(), self._directory / JOURNAL_FILE, gpus=gpus, low_overhead=self._device.type == "cpu")
         self._sampler.start()
 
     def _stop_sampler(self) -> None:
@@ -479,11 +479,11 @@ class Passes:
         if self._program_cut:
             self._notes.append("the trace was stopped before it became too large: later operators are not in it")
 
-    # --- what there is -----------------------------------------------------------------------------------------------------------
+    # --- records -----------------------------------------------------------------------------------------------------------------
 
     @property
     def peak_kind(self) -> str | None:
-        """What ``peak_bytes`` counts; None where it is not known."""
+        """The memory that ``peak_bytes`` counts; None if unknown."""
         return self._peak.kind if self.peak_bytes is not None else None
 
     def times(self) -> StepTimes:

@@ -114,7 +114,7 @@ class _Driver:
         raise _Enough
 
     def notes(self) -> Iterator[str]:
-        """What the reader must know of the steps."""
+        """Warnings about the steps for the reader."""
         hooks = self.hooks
         if hooks.several > 1:
             what = "optimizers" if hooks.mode == "training" else "models"
@@ -188,7 +188,7 @@ def collect_script(program: Program, recording: Recording, device: Any, *, to_en
 
 
 def _ended(error: RooflinesError, recording: Recording, code: int) -> RooflinesError:
-    """``error`` with the exit code that the program would have had, and a hint that says what there is of it."""
+    """``error`` with the program's exit code, and a hint that says what was recorded."""
     error.exit_code = code
     if recording.run is None:
         error.marked_hint = ""

@@ -53,11 +53,11 @@ class StepClock:
         self._spans = []
 
     def so_far_ns(self) -> list[int]:
-        """What each step took that has ended, without waiting for the device: on CUDA nothing is known before ``take_ns``."""
+        """The durations of finished steps, without waiting for the device: empty on CUDA before ``take_ns``."""
         return [] if self._device.type == "cuda" else [ended - begun for begun, ended in self._spans]
 
     def take_ns(self) -> list[int]:
-        """What each step took that has ended; they are forgotten. Waits for the device."""
+        """Return and remove the durations of finished steps. Waits for the device."""
         spans, self._spans = self._spans, []
         synchronise(self._device)
         if self._device.type == "cuda":

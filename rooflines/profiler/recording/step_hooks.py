@@ -1,4 +1,4 @@
-"""Where the steps of a program end that knows nothing of us: what its optimizers, its modules and autograd do.
+"""Find the ends of steps in an unchanged program by hooks on its optimizers, its modules and autograd.
 
 A training step ends with ``optimizer.step()``. In a program that makes no optimizer, an inference step ends when an outermost module
 returns with gradients off. Of several optimizers or modules that take turns, one ends the step. A model that is trained, called in
@@ -30,10 +30,10 @@ _GONE_AFTER = 50
 class StepHooks:
     """Context manager that calls ``on_step(mode)`` whenever a step of the running program ends.
 
-    ``on_doing`` is told when an outermost module is called, when an evaluation begins and when training goes on, and when something
+    ``on_doing`` is called when an outermost module is called, when an evaluation begins and when training goes on, and when something
     else begins to end the steps, which is possible while ``may_change()``, or when the former has not been seen for long. From the
     first training step on, only optimizers end steps. Only the thread that entered is watched, and only while it is not away: forked
-    workers of a data loader inherit the hooks, other threads have steps of their own, and what runs inside a loader is no step.
+    workers of a data loader inherit the hooks, other threads have separate steps, and what runs inside a loader is not a step.
     ``mode`` is the kind of steps that the program makes, None before the first one.
     """
 
@@ -100,7 +100,7 @@ class StepHooks:
 
     @property
     def several(self) -> int:
-        """How many optimizers or modules take turns in a step."""
+        """The number of optimizers or modules that take turns in a step."""
         return self._turns.taking
 
     def ranges(self) -> ModuleRanges:

@@ -1,4 +1,4 @@
-"""Ends a trace before it becomes too large while nothing tells that a step has ended.
+"""Ends a trace before it becomes too large if no end of a step is found.
 
 torch's profiler keeps every operator in memory and cannot say how many there are. What it keeps are small blocks of the C heap, a few
 kilobytes an operator, so the growth of that heap bounds their number; large tensors are not part of it.
@@ -19,7 +19,7 @@ HEAP_LIMIT_BYTES = 100 << 20
 # Where the heap cannot be asked, a trace ends after this time: tens of thousands of operators a second are usual.
 BLIND_LIMIT_S = 5.0
 _PERIOD_S = 0.1
-# Ignored unless somebody wants it, so that nobody is disturbed when it stays without a handler.
+# Ignored by default, so that a run without a handler is not disturbed.
 _SIGNAL = getattr(signal, "SIGURG", None)
 
 

@@ -97,7 +97,7 @@ class Tracer:
                     raise OSError("the profiler's file is incomplete")
                 with mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ) as text:
                     self.has_operators = text.find(b'"cpu_op"') >= 0
-                if self._unfinished:  # its range is no step; this is rare enough to hold the trace in memory
+                if self._unfinished:  # its range is not a step; this is rare enough to hold the trace in memory
                     target.write(source.read().replace(f'"{self._unfinished}"'.encode(), b'"unfinished step"'))
                 else:
                     shutil.copyfileobj(source, target)
@@ -106,7 +106,7 @@ class Tracer:
             reason = getattr(error, "strerror", None) or error
             raise OutputError(f"cannot write the trace {str(path)!r}: {reason}.", hint="Check that the disk is not full.") from None
         finally:
-            for file in path.parent.glob(f".{path.name}.*"):  # Kineto has a temporary file of its own beside the one it is told
+            for file in path.parent.glob(f".{path.name}.*"):  # Kineto writes a temporary file next to the one it is given
                 file.unlink(missing_ok=True)
         return size
 

@@ -20,7 +20,7 @@ class WarmUp:
     """Decides step by step whether warm-up is over: after ``asked`` steps, or once step times have settled, at most ``most`` steps.
 
     ``alike()`` says whether other ranks must decide the same, which a fixed number of steps makes sure of.
-    ``settled`` is None where nobody looked; ``rule`` says in words what ended it, ``problem`` what the reader must know of it.
+    ``settled`` is None if it was not tested; ``rule`` says in words what ended the warm-up, ``problem`` is a warning for the reader.
     """
 
     def __init__(self, asked: int | None, most: int = WARMUP_MAX_STEPS, alike: Callable[[], bool] = lambda: False) -> None:
@@ -35,7 +35,7 @@ class WarmUp:
         self.problem = ""
 
     def first_step(self, step_ns: int) -> None:
-        """The first step took ``step_ns``, with all that happens only once; whether times have settled is told by those after it."""
+        """The first step took ``step_ns``, including one-time costs; later steps decide whether times have settled."""
         self._first = 1
         self.add(step_ns)
 
@@ -72,6 +72,6 @@ class WarmUp:
 
     @property
     def step_s(self) -> float | None:
-        """What a step takes in the end, None where there was none."""
+        """The step time at the end of the warm-up, None without steps."""
         recent = self.times_ns[-SETTLE_WINDOW:]
         return max(statistics.median(recent), 1) / 1e9 if recent else None

@@ -1,1 +1,1 @@
-"""What the machine did during a run: utilization, memory, power, temperature and clocks, read beside it in a process of their own."""
+"""Samples of the machine during a run: utilization, memory, power, temperature and clocks, read in a separate process."""

@@ -15,8 +15,8 @@ from rooflines.errors import DeviceError
 from rooflines.profiler.samplers.base import Sampler
 from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.fields import Counter, DeviceSample
-from rooflines.profiler.samplers.sparing import Sparing
-from rooflines.profiler.samplers.updates import watch
+from rooflines.profiler.samplers.rate_limit import RateLimited
+from rooflines.profiler.samplers.update_time import watch
 
 KFD_NODES = Path("/sys/class/kfd/kfd/topology/nodes")
 
@@ -62,8 +62,8 @@ class AmdSampler(Sampler):
         self._last_error = ""
         self._residency: dict[str, int] = {}
         self._listed = False
-        self._process_memory = Sparing(self._process_memory_bytes, every_s=SLOW_EVERY_S, share=SLOW_SHARE)
-        self._errors = Sparing(self._error_counts, every_s=SLOW_EVERY_S, share=SLOW_SHARE)
+        self._process_memory = RateLimited(self._process_memory_bytes, every_s=SLOW_EVERY_S, share=SLOW_SHARE)
+        self._errors = RateLimited(self._error_counts, every_s=SLOW_EVERY_S, share=SLOW_SHARE)
 
     def counters(self) -> Sequence[Counter]:
         energy = self._ask("energy", lambda: self._smi.amdsmi_get_energy_count(self._gpu))
@@ -137,7 +137,7 @@ class AmdSampler(Sampler):
             return None
         pids = self._pids()
         ours = [int(process["memory_usage"]["vram_mem"]) for process in processes if process["pid"] in pids]
-        # In a container processes may be listed by other numbers, or not at all: without one of ours, who knows what they hold.
+        # In a container processes may be listed by other numbers, or not at all: without one of our processes, their memory is unknown.
         self._listed = self._listed or bool(ours)
         return sum(ours) if self._listed else None
 

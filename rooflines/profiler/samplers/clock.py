@@ -19,7 +19,7 @@ def now_ns() -> int:
 
 
 def epoch_ns() -> int:
-    """What this process adds to the monotonic clock."""
+    """The offset that this process adds to the monotonic clock."""
     return _epoch_ns
 
 

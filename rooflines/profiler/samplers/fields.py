@@ -22,7 +22,7 @@ class Field(msgspec.Struct, frozen=True, omit_defaults=True):
     """One sampled quantity.
 
     ``label`` heads its columns and names its curve. ``unit`` is an SI unit (``rooflines.units.UNITS``), ``"1"`` for a share and ``""``
-    for a number of things; any other text is printed as it is. ``summary`` lists the figures that stand for the field over a window:
+    for a number of things; any other text is printed as it is. ``summary`` lists the figures that summarize the field over a window:
     ``"difference"`` makes it a counter, which only grows, the others sum up a gauge; ``"integral"`` multiplies its mean by the time.
     Fields of one ``group`` (the label, unless given) and unit share a row of the timeline; of two with the same label the later one
     replaces the earlier one where a device has both. ``program`` marks what belongs to the watched processes, not to the whole
@@ -113,7 +113,7 @@ class DeviceSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class Counter(msgspec.Struct, frozen=True, kw_only=True):
-    """How well the ``field`` of the samples of ``source`` and ``device`` can be read.
+    """The resolution of ``field`` in the samples of ``source`` and ``device``.
 
     It has a new value every ``update_s`` seconds (measured; None when it never changed while it was watched), in steps of
     ``resolution``, each the average over the ``window_s`` seconds before it (0 when it is of the moment, or a count).

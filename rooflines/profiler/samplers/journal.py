@@ -1,4 +1,4 @@
-"""The file between the sampler process and whoever started it: one JSON object a line, flushed, so a killed writer loses one line."""
+"""The file between the sampler process and its parent: one JSON object per line, flushed, so a killed writer loses one line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Journal(msgspec.Struct, frozen=True, kw_only=True):
-    """What a sampler process has written so far."""
+    """The contents written by a sampler process so far."""
 
     started: bool
     samples: tuple[DeviceSample, ...]

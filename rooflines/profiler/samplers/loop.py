@@ -26,10 +26,10 @@ StopRequests = queue.SimpleQueue[OSError | None]
 # What one sampler may take of a core. One that takes more at the period asked for, on a machine of very many cores or with very many
 # processes to watch, is read less often.
 BUSIEST_SHARE = 0.02
-# Beside steps that are timed on the CPU: half a thousandth of the machine. A step that keeps all cores busy waits for the one that is
+# During steps timed on the CPU: half a thousandth of the machine. A step that keeps all cores busy waits for the one that is
 # taken and loses this share whole; waking up and what a reading pushes out of the caches cost it about as much again, and on few cores
 # all are busy.
-SPARING_SHARE = min(BUSIEST_SHARE, 0.0005 * (os.cpu_count() or 1))
+LOW_OVERHEAD_SHARE = min(BUSIEST_SHARE, 0.0005 * (os.cpu_count() or 1))
 COST_SMOOTHED_OVER = 8  # readings
 # How long measuring counters may hold up the start; a sampler that takes longer joins the others when it is ready.
 COUNTERS_TIMEOUT_S = 3.0
@@ -37,7 +37,7 @@ COUNTERS_TIMEOUT_S = 3.0
 LAST_READING_S = 1.0
 # How often it is looked whether there is still something to watch.
 LOOK_EVERY_S = 1.0
-# A series without a reading for so long, and for so many periods, has a gap that is worth a sentence.
+# A series without a reading for this time and this many periods has a gap that is reported.
 GAP_S, GAP_PERIODS = 2.0, 10
 
 

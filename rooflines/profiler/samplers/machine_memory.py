@@ -50,5 +50,5 @@ def _parsed(text: bytes) -> Memory | None:
     if len(words) < 9 or words[0] != b"MemTotal:" or words[6] != b"MemAvailable:":
         return None
     total, available = int(words[1]) << 10, int(words[7]) << 10
-    # In some containers the file shows the machine's available memory beside the container's total, as psutil knows, too.
+    # In some containers the file shows the machine's available memory next to the container's total; psutil handles this too.
     return Memory(total, total - available) if available <= total else None

@@ -7,21 +7,21 @@ from collections.abc import Sequence
 from rooflines.profiler.samplers.base import Sampler
 from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.fields import DeviceSample
-from rooflines.profiler.samplers.sparing import Sparing
+from rooflines.profiler.samplers.rate_limit import RateLimited
 
 NOTED_EVERY_S, NOTED_SHARE = 0.1, 0.005
 
 
 class MpsSampler(Sampler):
-    """What the driver has allocated for this process: torch's tensors, what its allocator keeps, and what Metal takes itself.
+    """Driver memory of this process: torch's tensors, its allocator's cache, and Metal's own memory.
 
-    It is no sampler for another process, which has no way to ask; the run itself calls ``note`` between steps, where it costs nothing
+    Another process cannot read these values; the run itself calls ``note`` between steps, where it costs nothing
     that is timed. Ten samples a second are kept at most, in ``noted``.
     """
 
     def __init__(self) -> None:
         self.noted: tuple[DeviceSample, ...] = ()
-        self._rarely = Sparing(self.read, every_s=NOTED_EVERY_S, share=NOTED_SHARE)
+        self._rarely = RateLimited(self.read, every_s=NOTED_EVERY_S, share=NOTED_SHARE)
 
     def read(self) -> Sequence[DeviceSample]:
         import torch

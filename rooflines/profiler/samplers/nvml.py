@@ -43,7 +43,7 @@ class NvmlSampler(Sampler):
         self._in_turn = deque([self._process_memory] if gpu.is_slice else [self._process_memory, self._pcie_sent, self._pcie_received])
         self._turn_at = -float("inf")
         try:
-            # Whoever starts the sampling wants to know now what cannot be read.
+            # Report now what cannot be read, before the run starts.
             self.read()
             if not gpu.is_slice:
                 self._pcie_sent()
@@ -126,15 +126,6 @@ class NvmlSampler(Sampler):
     def _pcie(self, direction: int) -> float | None:
         nvml, handle = self._gpu.nvml, self._gpu.handle
         return self._gpu.ask("PCIe throughput", lambda: nvml.nvmlDeviceGetPcieThroughput(handle, direction) * 1e3)
-
-
-def gpu_count() -> int:
-    """How many GPUs NVML sees. Raises DeviceError with the reason when NVML is not usable."""
-    nvml = start_nvml()
-    try:
-        return int(nvml.nvmlDeviceGetCount())
-    finally:
-        nvml.nvmlShutdown()
 
 
 def all_gpus() -> dict[str, str | int]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from rooflines.device_specs.nvml import averages_power
 from rooflines.profiler.samplers.fields import Counter
 from rooflines.profiler.samplers.nvml_device import NvmlDevice
-from rooflines.profiler.samplers.updates import Pace, pace
+from rooflines.profiler.samplers.update_time import Pace, pace
 
 # How long counters are watched for their updates, with what pause between two looks, and how many new values are enough.
 BURST_S = 0.6
@@ -44,20 +44,20 @@ _FIELD_VALUES = {
 
 
 class NvmlCounters:
-    """What a GPU counts and measures all the time, under the names that samples have for it. A slice has none of it."""
+    """Permanent counters and sensors of a GPU, under their names in samples. A slice has none."""
 
     def __init__(self, gpu: NvmlDevice) -> None:
         self._gpu = gpu
         self._averages = not gpu.is_slice and averages_power(gpu.nvml, gpu.handle)
 
     def read(self) -> dict[str, float | int]:
-        """What there is, in the units of a sample."""
+        """The available counters, in the units of a sample."""
         numbers = self._numbers({*_PER_UNIT, *_FIELD_VALUES})
         numbers |= {field: numbers[field] / per_unit for field, per_unit in _PER_UNIT.items() if field in numbers}
         return numbers | {field: int(numbers[field]) * _KIB for field in _TRAFFIC if field in numbers}
 
     def measure(self) -> tuple[Counter, ...]:
-        """How well energy, power and utilization can be read, from watching them for ``BURST_S`` seconds at most."""
+        """Measure how well energy, power and utilization can be read, in at most ``BURST_S`` seconds."""
         return tuple(
             Counter(
                 source="nvml",

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from rooflines.device_specs.nvml import field_number, find_gpu, is_slice, start_nvml
 from rooflines.errors import DeviceError
 
-# A GPU that was lost may answer UNKNOWN to most that it is asked, and a slice that was taken away does not answer at all. After so many
+# A lost GPU may answer UNKNOWN to most queries, and a removed slice does not answer at all. After this many
 # such readings in a row it is gone.
 LAST_READINGS = 3
 

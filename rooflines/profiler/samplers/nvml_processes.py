@@ -8,10 +8,10 @@ from rooflines.profiler.samplers.nvml_device import NvmlDevice
 
 
 class ProcessMemory:
-    """What the processes that ``pids`` gives hold on one GPU or slice.
+    """The memory of the processes in ``pids`` on one GPU or slice.
 
-    In a container NVML may number the processes as the host does, or list none: until one of ours has been listed under an id that
-    we know, nobody can tell whether they hold nothing, and there is no figure.
+    In a container NVML may number the processes as the host does, or list none: until one of our processes has been listed under an id
+    that we know, their memory is unknown and no figure is given.
     """
 
     def __init__(self, gpu: NvmlDevice, pids: Callable[[], Collection[int]]) -> None:

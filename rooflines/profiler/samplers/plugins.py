@@ -9,10 +9,9 @@ from pkgutil import resolve_name
 import msgspec
 
 from rooflines.errors import DeviceError
+from rooflines.installed import entries
 from rooflines.profiler.samplers.base import Sampler
 from rooflines.profiler.samplers.fields import FIELDS, Counter, DeviceSample, Field
-
-GROUP = "rooflines.samplers"
 
 # A key is a column of a table, a part of a TensorBoard tag and a key in JSON.
 _KEY = re.compile(r"[a-z][a-z0-9_]*")
@@ -71,6 +70,4 @@ class PluggedInSampler(Sampler):
 def installed_samplers() -> list[tuple[str, str]]:
     """The name and ``module:object`` of every entry point that is installed."""
     # In the process that starts the sampler: it takes 50 ms and 2 MB, which the sampler process is spared.
-    from importlib.metadata import entry_points
-
-    return [(entry.name, entry.value) for entry in entry_points(group=GROUP)]
+    return list(entries("samplers").items())

@@ -25,14 +25,14 @@ from rooflines.profiler.samplers.plugins import installed_samplers
 if TYPE_CHECKING:
     import torch
 
-# Slower than that nobody samples, and what is much longer no timer takes.
+# The longest period: nothing samples more slowly, and timers refuse much longer ones.
 LONGEST_PERIOD_S = 3600.0
 START_TIMEOUT_S = 10.0
 STOP_TIMEOUT_S = 2.0
 
 
 class SamplerProcess:
-    """Device samples of the process ``pid``, taken every ``period_s`` seconds beside it.
+    """Device samples of the process ``pid``, taken every ``period_s`` seconds.
 
     ::
 
@@ -41,7 +41,7 @@ class SamplerProcess:
         sampler.samples(), sampler.problem
 
     ``path`` is the file of JSON lines that the sampler writes; it replaces one that is there. ``gpus`` maps names to UUIDs (see
-    ``torch_gpus``); None means every GPU that NVML sees, ``{}`` none. ``sparing`` is for steps that are timed on the CPU meanwhile:
+    ``torch_gpus``); None means every GPU that NVML sees, ``{}`` none. ``low_overhead`` is for steps timed on the CPU:
     where readings cost what these would feel, there are fewer. Entering waits until the first reading is near, so that the sampler's
     start falls outside the measurement. Nothing that goes wrong with sampling raises: there are fewer samples then, or none, and
     ``problem`` says why. The sampler ends when told, when ``pid`` ends, when we are killed, or on SIGTERM; it ignores Ctrl-C.
@@ -50,14 +50,14 @@ class SamplerProcess:
     """
 
     def __init__(
-        self, pid: int, path: str | Path, period_s: float = 0.1, gpus: Mapping[str, str] | None = None, *, sparing: bool = False
+        self, pid: int, path: str | Path, period_s: float = 0.1, gpus: Mapping[str, str] | None = None, *, low_overhead: bool = False
     ) -> None:
         check_period(period_s)
         self._pid = pid
         self._path = Path(path).absolute()
         self._period_s = period_s
         self._gpus = gpus
-        self._sparing = sparing
+        self._low_overhead = low_overhead
         self._process: subprocess.Popen[bytes] | None = None
         self._errors: IO[bytes] | None = None
         self._failure = ""
@@ -76,7 +76,7 @@ class SamplerProcess:
 
     @property
     def problem(self) -> str:
-        """What could not be sampled and why, in a sentence or a few; empty when all went well."""
+        """Sentences about what could not be sampled and why; empty without problems."""
         return " ".join((*read_journal(self._path).problems, *([self._failure] if self._failure else ())))
 
     def samples(self) -> tuple[DeviceSample, ...]:
@@ -84,7 +84,7 @@ class SamplerProcess:
         return read_journal(self._path).samples
 
     def counters(self) -> tuple[Counter, ...]:
-        """How well each field of the samples can be read."""
+        """The resolution of each field of the samples."""
         return read_journal(self._path).counters
 
     def fields(self) -> dict[str, Field]:
@@ -95,7 +95,7 @@ class SamplerProcess:
         """Start the sampler and wait until it samples, or until it is clear that it will not."""
         try:
             self._path.unlink(missing_ok=True)
-            # A file and not a pipe: nobody reads while the run is on, and a full pipe would block the writer.
+            # A file, not a pipe: it is not read during the run, and a full pipe would block the writer.
             self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the process runs)
             self._process = subprocess.Popen(
                 self._command(),
@@ -142,7 +142,7 @@ class SamplerProcess:
         command = [sys.executable, "-m", "rooflines.profiler.samplers"]
         command += ["--pid", str(self._pid), "--output", str(self._path), "--period-s", repr(self._period_s)]
         command += ["--epoch-ns", str(epoch_ns())]
-        command += ["--sparing"] if self._sparing else []
+        command += ["--low-overhead"] if self._low_overhead else []
         command += [f"--plugin={name}={path}" for name, path in installed_samplers()]
         if self._gpus is None:
             return [*command, "--all-gpus"]
@@ -192,7 +192,7 @@ def gpus_in_use(device: torch.device) -> tuple[str, ...]:
 def _wait(process: subprocess.Popen[bytes]) -> int | None:
     """Its exit code once it has ended, which is insisted on; None where it survives being killed.
 
-    A process does while one of its threads is in a driver's call that no signal interrupts: nobody should wait for that.
+    A process does while one of its threads is in a driver's call that no signal interrupts: do not wait for that.
     """
     for insist in (partial(_terminate, process), process.kill, process.poll):
         with contextlib.suppress(subprocess.TimeoutExpired):

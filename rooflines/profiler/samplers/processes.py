@@ -15,7 +15,7 @@ import psutil
 
 from rooflines.errors import DeviceError
 from rooflines.profiler.samplers.procfs import LINUX, content
-from rooflines.profiler.samplers.sparing import Sparing
+from rooflines.profiler.samplers.rate_limit import RateLimited
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 0.01
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
@@ -29,7 +29,7 @@ USS_EVERY_S, USS_SHARE = 5.0, 0.001
 
 
 class Spent(NamedTuple):
-    """What processes have used up. Faults and bytes are None where the system does not tell."""
+    """Resources used by processes. Faults and bytes are None if the system does not report them."""
 
     cpu_s: float = 0.0
     minor_faults: int | None = None
@@ -65,15 +65,15 @@ class ProcessTree:
 
     Descendants are listed a few times a second. One that was born since counts with all it spent, one that is older (it was there
     when watching began, or was adopted) from then on; once seen it counts until it ends, also when its parent has. What short-lived
-    children spent counts when their parent has waited for them. Raises DeviceError when there is no process ``pid``.
+    children spent counts when their parent has waited for them. Raises DeviceError if process ``pid`` does not exist.
     """
 
     def __init__(self, pid: int) -> None:
         self._root = pid
         self._read: Callable[[int], ProcessReading | None] = read_process if LINUX else read_process_anywhere
         # The memory that would be freed if the tree ended: every few seconds at most, None in between.
-        self.uss_bytes = Sparing(self._uss_bytes, every_s=USS_EVERY_S, share=USS_SHARE)
-        self._list = Sparing(self._add_descendants, every_s=LISTING_EVERY_S, share=LISTING_SHARE)
+        self.uss_bytes = RateLimited(self._uss_bytes, every_s=USS_EVERY_S, share=USS_SHARE)
+        self._list = RateLimited(self._add_descendants, every_s=LISTING_EVERY_S, share=LISTING_SHARE)
         self._members = {pid: 0.0}
         self._list()
         self._listed_at = time.monotonic()
@@ -125,7 +125,7 @@ class ProcessTree:
 
 
 def spent_between(before: dict[int, ProcessReading], now: dict[int, ProcessReading], unseen_s: float) -> Spent:
-    """What a tree spent between two readings of its processes by process id.
+    """Resources used by a tree between two readings of its processes by process id.
 
     A process without an earlier reading counts with all it spent if it is younger than ``unseen_s``, the time since it was last looked
     for new ones, and else not yet.

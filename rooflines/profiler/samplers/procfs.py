@@ -10,7 +10,7 @@ _PIECE_BYTES = 1 << 16
 
 
 def content(path: str) -> bytes:
-    """What is in a file, at less cost than ``open``, which asks for sizes and positions that mean nothing there."""
+    """Read a file at less cost than ``open``, which queries sizes and positions that have no meaning here."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         pieces = []
@@ -28,7 +28,7 @@ class HeldFile:
         self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def start(self) -> bytes:
-        """What is in it now, its first 64 KiB."""
+        """The current contents, at most 64 KiB."""
         return os.pread(self._file, _PIECE_BYTES, 0)
 
     def close(self) -> None:

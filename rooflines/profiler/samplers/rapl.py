@@ -10,7 +10,7 @@ from rooflines.errors import DeviceError
 from rooflines.profiler.samplers.base import Sampler
 from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.fields import Counter, DeviceSample
-from rooflines.profiler.samplers.updates import step, watch
+from rooflines.profiler.samplers.update_time import step, watch
 
 POWERCAP = Path("/sys/class/powercap")
 
@@ -116,7 +116,7 @@ def package_counters(powercap: Path = POWERCAP) -> tuple[Path, ...]:
 
 
 def other_counters(powercap: Path = POWERCAP) -> dict[str, tuple[Path, ...]]:
-    """What is counted beside the packages: all memory together as ``dram``, the board as ``psys`` (several as ``psys0``, ``psys1``)."""
+    """Counters other than the packages: all memory together as ``dram``, the board as ``psys`` (several as ``psys0``, ``psys1``)."""
     zones = _zones(powercap)
     memory = tuple(zone / "energy_uj" for zone in zones if _name(zone) == "dram")
     boards = [zone / "energy_uj" for zone in zones if _name(zone).startswith("psys")]

@@ -1,4 +1,4 @@
-"""How hot the CPU packages are, from the sensors that Linux shows."""
+"""Temperatures of the CPU packages, from the sensors of Linux."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 HWMON = Path("/sys/class/hwmon")
 
 # The driver, the label of its sensor for a whole package, and the step it counts in, in degrees: the kernel's documentation of
-# coretemp (Intel) and k10temp (AMD); zenpower is a driver beside the latter, the rest are those of ARM boards, without labels.
+# coretemp (Intel) and k10temp (AMD); zenpower is an alternative to the latter; the rest are of ARM boards, without labels.
 # Tdie is the temperature; Tctl is what the fan follows, which on some processors lies above it.
 _SENSORS: tuple[tuple[str, str, float | None], ...] = (
     ("coretemp", r"Package id \d+", 1.0),

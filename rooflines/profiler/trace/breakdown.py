@@ -1,4 +1,4 @@
-"""Where the time of a step went, by the kind of event that was running: the step breakdown and the device timeline.
+"""Break down the time of a step by the kind of running event: step breakdown and device timeline.
 
 Each nanosecond of a step belongs to one kind, the first of: kernel, memcpy, memset, communication, runtime call, data loader,
 operator on the CPU (an optimizer's own Python with it), other. These are the kinds and the order of PyTorch's TensorBoard profiler.
@@ -12,8 +12,6 @@ from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.calls import OPTIMIZER, OUTSIDE, Calls
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.records import ANNOTATION, COMMUNICATION, KERNEL, MEMCPY, MEMSET, OPERATOR, RUNTIME, Int64s, Trace
-
-BREAKDOWN_ORDER = ("kernel_s", "memcpy_s", "memset_s", "communication_s", "runtime_s", "dataloader_s", "cpu_s", "other_s")
 
 
 def device_intervals(trace: Trace, *kinds: int) -> Intervals:

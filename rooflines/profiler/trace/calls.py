@@ -1,4 +1,4 @@
-"""Who called whom: the call tree of the host events, and with it the module, phase and step of every operator.
+"""The call tree of the host events, and with it the module, phase and step of every operator.
 
 Modules come from annotations ``nn.Module: layer1.0.conv2 (Conv2d)`` that our own hooks write around every forward, or from the
 profiler's Python stack (``nn.Module: Conv2d_0``) in traces of others. The stack names an instance and not its place, which the nesting
@@ -35,7 +35,7 @@ _NODE_PREFIX = "autograd::engine::evaluate_function: "
 _OLD_NODE = re.compile(r"[A-Z]\w*Backward\d*")
 _OVERLAPPING = "Step marks not counted because an earlier step had not ended: {:,}."
 _EMPTY = "Step marks not counted because no operator ran in them: {:,}."
-# Old traces know whole microseconds: so much may a step begin before the one before it ends.
+# Old traces have whole microseconds: a step may begin this much before the previous one ends.
 _RESOLUTION_NS = 1_000
 # A path of instances that would be longer starts again at its module: no network nests so deep.
 _LONGEST_PATH = 1024
@@ -52,7 +52,7 @@ class Module:
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """Columns beside ``trace.host``, one entry an event.
+    """Columns parallel to ``trace.host``, one entry per event.
 
     ``parent`` is the enclosing host event (-1: none), ``operator`` the innermost operator that is or encloses the event (-1: none),
     ``after`` the first event behind everything below this one: what event ``i`` encloses are the events ``i + 1`` to ``after[i] - 1``.
@@ -115,10 +115,10 @@ def build_calls(trace: Trace) -> Calls:
 
 
 def _nest(host: HostEvents, is_step: Mask) -> tuple[Int64s, Int64s]:
-    """``nest`` of all but the marks of steps: ``prof.step()`` may be called inside of anything, and a step ends where it ends."""
+    """``nest`` of all events except the marks of steps: ``prof.step()`` may be called at any depth."""
     nested = np.flatnonzero(~is_step)
     inner, inner_end = nest(host.thread[nested], host.start_ns[nested], host.end_ns[nested])
-    # A mark encloses nothing, and what encloses others ends behind the last of these, whatever marks follow.
+    # A mark encloses nothing, and what encloses others ends after the last of these, even if marks follow.
     after, end = np.arange(1, len(host) + 1), host.end_ns.copy()
     after[nested], end[nested] = nested[inner - 1] + 1, inner_end
     return after, end
@@ -127,7 +127,7 @@ def _nest(host: HostEvents, is_step: Mask) -> tuple[Int64s, Int64s]:
 def _steps(host: HostEvents, marks: Int64s) -> tuple[Int64s, Int64s, int]:
     """The marks that are steps, one after another, ``[start, end)`` of each, and how many were left out.
 
-    A mark that begins before an earlier one is over is no step of its own: it lies inside of one, or a second thread made it. The same
+    A mark that begins before an earlier one ends is not a step: it lies inside one, or a second thread made it. The same
     mark twice is one.
     """
     marks = marks[np.lexsort((-host.end_ns[marks], host.start_ns[marks]))]

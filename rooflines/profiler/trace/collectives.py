@@ -1,6 +1,6 @@
 """The collectives of one rank: which communication kernel did what, for how many bytes, among which ranks.
 
-Traces since 2024 note it on the kernel. In older ones it is told, as far as it can be, by the operators around the launch
+Traces since 2024 note it on the kernel. In older ones it is inferred, where possible, from the operators around the launch
 (``c10d::alltoall_base_`` has the tensors, ``nccl:all_reduce`` their sizes), and last by the kernel's own name, which says neither the
 size nor the group, and calls every exchange between pairs ``SendRecv``.
 """
@@ -30,8 +30,8 @@ _NO_LETTERS = re.compile(r"[^a-z]+")
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What a collective moves. ``kind`` is ``allreduce``, ``alltoall``, ... or ``other``; elements sent and received by this rank, of
-    ``dtype`` (``float32``); None for what the trace does not tell. Without a noted ``group`` the stream stands for it.
+    """The data of a collective. ``kind`` is ``allreduce``, ``alltoall``, ... or ``other``; elements sent and received by this rank, of
+    ``dtype`` (``float32``); None if the trace does not record it. Without a noted ``group`` the stream is used.
 
     ``bytes`` is the size by which NVIDIA's nccl-tests divide: the whole tensor, so that an all-gather counts what every rank has at the
     end and a reduce-scatter what every rank has at the begin; of an uneven exchange the larger of what is sent and received.
@@ -62,7 +62,7 @@ class Collectives:
 
     @property
     def duration_ns(self) -> Int64s:
-        """What each kernel took: the wait until the last rank had entered, and the transfer."""
+        """The time of each kernel in two parts: the wait until the last rank had entered, and the transfer."""
         return self.end_ns - self.start_ns
 
 
@@ -84,7 +84,7 @@ def read_collectives(trace: Trace, calls: Calls | None = None) -> Collectives:
 
 
 def launched_by_collectives(trace: Trace, calls: Calls, launch: Int64s) -> Trace:
-    """``trace`` with the kernels and copies that a collective launched marked as communication, whatever their names.
+    """``trace`` with the kernels and copies that a collective launched marked as communication, whatever they are named.
 
     ``launch`` is the host event that launched each device event, -1 where it is not in the trace.
     """
@@ -149,7 +149,7 @@ def _noted(one: Collective) -> Exchange:
 
 
 class _Told:
-    """What the operators around a launch, or the kernel's name, tell of a collective that nobody noted."""
+    """A collective without a note, inferred from the operators around its launch or from the kernel's name."""
 
     def __init__(self, trace: Trace, calls: Calls) -> None:
         self._trace, self._calls = trace, calls

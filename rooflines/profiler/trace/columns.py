@@ -170,7 +170,7 @@ class Columns:
         name = np.array([self.names[event.name] for event in events], np.int32)
         kind = np.array([HOST_KINDS[event.cat] for event in events], np.int8)
         meaning = self.names.meanings[name]
-        # In this order: a mark of our own is one whatever its category, and a process group's note is the operator that it notes.
+        # In this order: our own marks count in any category, and the note of a process group is the operator that it notes.
         marked = (kind == OPERATOR) & (meaning & _IS_MARK > 0)
         noted = (kind == ANNOTATION) & (meaning & _IS_NCCL > 0)
         kind[marked], kind[noted] = ANNOTATION, OPERATOR
@@ -195,7 +195,7 @@ class Columns:
         name = np.array([self.names[event.name] for event in events], np.int32)
         kind = np.array([DEVICE_KINDS[event.cat] for event in events], np.int8)
         args = [event.args or _NO_ARGS for event in events]
-        # Whatever a kernel is called, it is a collective's where it notes one; a copy that notes one is a part of it, and stays a copy.
+        # A kernel of any name with a collective's note belongs to it; a copy with such a note is part of it and stays a copy.
         communicates = self.names.meanings[name] & _COMMUNICATES > 0
         communicates |= np.array([isinstance(found.collective, str) and found.collective != "" for found in args], bool)
         kind[(kind == KERNEL) & communicates] = COMMUNICATION
@@ -424,7 +424,7 @@ _IS_MARK, _IS_NCCL, _IS_DECLARED, _COMMUNICATES = 1, 2, 4, 8
 
 
 def _meaning(name: str) -> int:
-    """What an event of this name is, whatever its category."""
+    """The kind of an event of this name, in any category."""
     return (
         _IS_MARK * name.startswith(_ANNOTATION_PREFIXES)
         | _IS_NCCL * name.startswith(_NCCL)

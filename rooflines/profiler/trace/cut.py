@@ -1,4 +1,4 @@
-"""What can be used of a trace that is cut off among its events.
+"""Recover the usable part of a trace that is cut off among its events.
 
 Kineto writes what threads did first, then launches and device events, buffer by buffer. Neither part is in the order of time: operators
 may be there without the kernels that they launched, and kernels of a late step without some of an earlier one.

@@ -1,4 +1,4 @@
-"""The JSON of a Chrome trace to typed events, some megabytes at a time, and what the file says beside its events.
+"""Parse the JSON of a Chrome trace into typed events, some megabytes at a time, and the facts besides its events.
 
 Events are decoded straight from the bytes into structs (msgspec) in which an operator's argument fields stay raw. A chunk ends where an
 event does: behind a brace, with a comma and a brace that opens on a known key following. Inside a string the key's quotes would be
@@ -69,7 +69,7 @@ class Event(msgspec.Struct, gc=False):
 
 
 class Head(msgspec.Struct):
-    """What a file says beside its events, as far as it is used: the device and the rank, never the environment or the user."""
+    """Facts of a file besides its events: the device and the rank, never the environment or the user."""
 
     devices: Any = msgspec.field(default=None, name="deviceProperties")
     distributed: Any = msgspec.field(default=None, name="distributedInfo")
@@ -108,7 +108,7 @@ _HINT = "Give a *.pt.trace.json or *.pt.trace.json.gz."
 class Document:
     """The events of a trace, in lists of some thousand; ``head`` is whole once the iteration has ended.
 
-    ``repairs`` are sentences about JSON that is none but could be read: NaN, bad escapes, bytes that are no UTF-8. With ``problems``,
+    ``repairs`` are sentences about invalid JSON that could be read: NaN, bad escapes, bytes that are not UTF-8. With ``problems``,
     a file that is cut off is read up to the cut: ``cut_bytes`` is then its length, and ``all_events`` whether the cut lies behind the
     list of events. Where ``problems`` says that the pieces end at a damage, what does not decode before it is left out, too.
     """
@@ -276,7 +276,7 @@ class Document:
         return value
 
     def _malformed(self, buffer: bytearray, opening: bytes, *, at_end: bool = True) -> TraceError:
-        """What to say of a rest of the file that is no JSON: where, or that the file ends too early."""
+        """The error for a rest of the file that is not JSON: its position, or that the file ends too early."""
         try:
             text = opening + buffer
             msgspec.json.decode(text, type=_Raw)
@@ -356,7 +356,7 @@ def _last_match(pattern: re.Pattern[bytes], buffer: bytearray) -> int:
 
 
 def _converted(items: list[Any]) -> list[Event]:
-    """Events of a tolerant parser: what is no object is none."""
+    """Events of a tolerant parser: anything but an object is skipped."""
     events = []
     for item in items:
         if isinstance(item, dict):

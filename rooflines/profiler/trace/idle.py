@@ -1,4 +1,4 @@
-"""Why a device was idle: what the host did in each gap between two pieces of device work.
+"""Causes of idle time: what the host did in each gap between two pieces of device work.
 
 A gap ends when the next piece of work begins. Until the host began to launch that work the device had nothing to do: the host was
 loading data, waiting for the device itself, or too slow. From then on the device had work and did not begin it: it waited for the
@@ -77,7 +77,7 @@ def _first_at(trace: Trace, times_ns: Int64s) -> Int64s:
 
 
 def data_loading(trace: Trace, calls: Calls) -> Intervals:
-    """When any thread was in a data loader."""
+    """The intervals in which any thread was in a data loader."""
     return host_intervals(trace, calls, (trace.host.kind == ANNOTATION) & (calls.phase == OUTSIDE))
 
 

@@ -1,4 +1,4 @@
-"""Which call launched what, and the queue between host and device: how long launched work waits, and how much of it there is at a time.
+"""Match launches with device work, and analyze the queue between host and device: its delay and its length.
 
 A long queue is a host that is ahead of the device, as it should be; an empty one is a device about to be idle.
 """

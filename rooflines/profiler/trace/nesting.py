@@ -60,7 +60,7 @@ def innermost(chosen: Mask, after: Int64s) -> Int64s:
 
 
 def covered(chosen: Mask, after: Int64s) -> Mask:
-    """Which events a chosen one encloses."""
+    """The events that a chosen one encloses."""
     reach = np.maximum.accumulate(np.where(chosen, after, 0))
     covered = np.zeros(len(after), bool)
     covered[1:] = reach[:-1] > np.arange(1, len(after))
@@ -105,7 +105,7 @@ def _innermost(chosen: Int64s, after: Int64s, *, itself: bool) -> Int64s:
 
 
 def _open_until(thread: npt.NDArray[np.integer], start: Int64s, end: Int64s) -> Int64s:
-    """The first event of its thread that each event has ended before, whatever encloses it."""
+    """For each event the first event of its thread that begins after it ends, at any depth."""
     count = len(start)
     after = np.empty(count, np.int64)
     edges = np.flatnonzero(np.diff(thread)) + 1 if count else np.empty(0, np.int64)

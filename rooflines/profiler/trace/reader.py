@@ -1,4 +1,4 @@
-"""A trace file, whoever recorded it, to a ``Trace``: stream, document, columns, and what the file says of its machine.
+"""Read a trace file of any recorder into a ``Trace``: stream, document, columns, and the file's facts about its machine.
 
 Of the metadata only the device's name and size and the rank's place in its job are read; docs/traces.md lists the fields.
 Environment variables, user and host names, commands and paths are never looked at.
@@ -100,7 +100,7 @@ def _instead(columns: Columns) -> str:
     seen = [name for name in columns.other_categories if name]
     if any(name.startswith(("XLA", "/device:", "/host:")) or "TFRT" in name for name in seen):
         return "its events are those of XLA (JAX or TensorFlow)"
-    # What else it has is not said: names of processes are command lines, with whatever stands in them.
+    # The rest is not repeated: names of processes are command lines and may hold private data.
     return "it has no operators and no kernels"
 
 

@@ -26,7 +26,7 @@ STEP_PREFIX = "ProfilerStep#"
 
 @dataclass(frozen=True, slots=True)
 class HostEvents:
-    """What threads did: operators, annotations, modules of the Python stack, runtime calls; sorted by thread, start, longest first.
+    """Events of threads: operators, annotations, modules of the Python stack, runtime calls; sorted by thread, start, longest first.
 
     ``name`` indexes ``Trace.names``, ``signature`` indexes ``Trace.signatures`` (-1: none), ``sequence`` is autograd's number (-1:
     none), ``forward_thread`` is non-zero on backward events, ``correlation`` ties a runtime call to device events (-1: none).
@@ -48,7 +48,7 @@ class HostEvents:
 
 @dataclass(frozen=True, slots=True)
 class DeviceEvents:
-    """What accelerators did: kernels, copies, memsets, collectives; sorted by start. ``device`` is the ordinal in the trace.
+    """Events of accelerators: kernels, copies, memsets, collectives; sorted by start. ``device`` is the ordinal in the trace.
 
     ``collective`` indexes ``Trace.collectives`` and ``shape`` indexes ``Trace.launch_shapes`` (-1: none, or the trace does not say).
     """
@@ -83,7 +83,7 @@ class Frames:
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """What a communication kernel did, as its process group noted it: elements sent and received by this rank, of ``dtype``.
+    """The note of a process group on a communication kernel: elements sent and received by this rank, of ``dtype``.
 
     ``group`` is the name of the process group, ``group_size`` its number of ranks and ``group_ranks`` which of the ranks these
     are; None for what the trace leaves out.
@@ -127,7 +127,7 @@ class TracedDevice:
 
     @property
     def model(self) -> tuple[object, ...]:
-        """What entries of one model have in common: the name, else all that is known."""
+        """The key that entries of one model share: the name, else all known facts."""
         return (self.name,) if self.name else (self.memory_bytes, self.multiprocessors, self.capability)
 
 

@@ -71,7 +71,7 @@ class TensorArg:
 
     @property
     def itemsize(self) -> int:
-        """Bytes of one element; KeyError for a dtype nobody named."""
+        """Bytes of one element; KeyError for an unknown dtype."""
         return DTYPE_BYTES[self.dtype]
 
     @property

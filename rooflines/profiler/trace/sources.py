@@ -1,4 +1,4 @@
-"""Which traces are meant: files, directories of traces, patterns and URLs, to the list of files."""
+"""Resolve files, directories of traces, patterns and URLs into a list of trace files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rooflines.errors import UsageError
 from rooflines.profiler.trace.url import is_url, shown, shown_reason
 
 _SUFFIXES = (".json", ".json.gz", ".json.zst")
-# What we write ourselves, perhaps beside the traces.
+# Files that rooflines writes, perhaps next to the traces.
 _OURS = frozenset({"run.json", "analysis.json", "ranks.json", "report.json", "monitor.json", "python_memory.json"})
 _NUMBER = re.compile(r"(\d+)")
 
@@ -21,14 +21,14 @@ def find_traces(sources: Sequence[str | Path], *, may_be_empty: bool = False) ->
     """The trace files in ``sources`` in their order, those of a directory or a pattern by name, ``rank10`` behind ``rank2``.
 
     A source is a file, a directory, a pattern with ``*`` (``**`` for directories in between), or a URL: of a file, of a directory where
-    it ends in a slash, or with ``*``. A file need not exist: reading it says so. Raises UsageError for a directory or a pattern without
-    traces, unless they ``may_be_empty``.
+    it ends in a slash, or with ``*``. A file need not exist: reading it raises the error. Raises UsageError for a directory or a
+    pattern without traces, unless they ``may_be_empty``.
     """
     return [found for source in sources for found in _traces(str(source), may_be_empty)]
 
 
 def _is_several(source: str | Path) -> bool:
-    """Whether ``source`` may stand for several files."""
+    """Whether ``source`` may name several files."""
     text = str(source)
     if is_url(text):
         return text.endswith("/") or "*" in text

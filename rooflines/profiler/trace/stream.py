@@ -1,6 +1,6 @@
 """The bytes of a trace file piece by piece: plain, gzip or zstd, on this machine or behind a URL.
 
-The format is told by the first bytes, not by the name. A thread reads and decompresses one piece ahead: zlib and zstandard release the
+The first bytes give the format, not the name. A thread reads and decompresses one piece ahead: zlib and zstandard release the
 GIL, so that this costs a decoder with a second core nothing.
 """
 
@@ -34,7 +34,7 @@ _GZIP, _ZSTD, _ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PK\x03\x04"
 _MOST_EXPANSION = 500
 # What zstd itself decompresses without being told to take more (--long=27).
 _LARGEST_WINDOW = 128 << 20
-# A pipe into which nobody writes would be waited for without end.
+# Opening a pipe without a writer would block forever.
 _PATIENCE_S = 10
 _EXPANSION_COUNTS_FROM = 256 << 20
 
@@ -129,7 +129,7 @@ def _gunzip(file: BinaryIO, partial: bool) -> Iterator[bytes]:
     while True:
         if member.eof:
             rest = member.unused_data or file.read(PIECE_BYTES // 16)
-            # What follows the last member, often zero bytes of padding, is nobody's data.
+            # Bytes after the last member, often zero padding, are not data.
             if not rest.startswith(_GZIP):
                 return
             member = zlib.decompressobj(wbits=31)
@@ -169,7 +169,7 @@ def _unzstd(file: BinaryIO, partial: bool) -> Iterator[bytes]:
 
 
 def _measured(contents: Iterator[bytes], file: BinaryIO, origin: str) -> Iterator[bytes]:
-    """``contents`` as long as they are no more than a trace can be beside the compressed bytes read so far."""
+    """Pass through ``contents`` while their size is plausible for the compressed bytes read so far."""
     total = 0
     for piece in contents:
         total += len(piece)

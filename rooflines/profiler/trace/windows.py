@@ -48,13 +48,13 @@ def whole_window(trace: Trace, calls: Calls) -> Intervals:
 
 
 def inside(times_ns: Int64s, window: Intervals) -> Mask:
-    """Which of ``times_ns`` lie in the window."""
+    """Mask of the ``times_ns`` in the window."""
     at = np.searchsorted(window[:, 0], times_ns, side="right") - 1
     return (at >= 0) & (times_ns < window[np.maximum(at, 0), 1]) if len(window) else np.zeros(len(times_ns), bool)
 
 
 def earlier(trace: Trace, launch: Int64s) -> Mask:
-    """Which device events were launched before the recording began.
+    """Mask of the device events that were launched before the recording began.
 
     Their launch is not in the trace, and they run before the first work whose launch is: before all such work, or before that on their
     own stream, which runs in order, with a lower correlation id.
@@ -73,7 +73,7 @@ def earlier(trace: Trace, launch: Int64s) -> Mask:
 
 
 def belonging(trace: Trace, window: Intervals, launched_inside: Mask, launch: Int64s, before: Mask) -> Mask:
-    """Which device events are those of the window: work launched in a step is that step's, whenever it runs.
+    """Mask of the device events of the window: work launched in a step belongs to it, whenever it runs.
 
     ``launched_inside`` says of each host event whether it lies in the window, ``before`` which device events are ``earlier`` work. Of
     other work without a launch in the trace only the begin is known, and the device runs behind the host: it is taken for the steps'

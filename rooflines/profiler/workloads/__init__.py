@@ -1,1 +1,1 @@
-"""What to run: a network by name, a factory or a step function, made into a step."""
+"""Turn a workload into a step: a network by name, a factory or a step function."""

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 def call_factory(path: Path, name: str, options: Options, device: torch.device) -> Any:
-    """What the function ``name`` in the file ``path`` returns: ``(module, inputs)`` or a step function.
+    """Call the function ``name`` in the file ``path`` and return its result: ``(module, inputs)`` or a step function.
 
     It is called with those of ``batch_size``, ``image_size``, ``device``, ``mode`` and ``seed`` that its signature names. Raises
-    WorkloadError when there is no such function, when it raises (with its exception as ``__cause__``), or when it returns neither.
+    WorkloadError when the function does not exist, when it raises (with its exception as ``__cause__``), or when it returns neither.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""Out of memory, in the words of torch, numpy or Python, told as what was asked for, what was free, and what to try."""
+"""Translate out-of-memory errors of torch, numpy and Python: requested memory, free memory, what to try."""
 
 from __future__ import annotations
 

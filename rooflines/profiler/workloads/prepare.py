@@ -1,4 +1,4 @@
-"""What to run: a name or a factory becomes a step function with random inputs, in inference or training.
+"""Turn a name or a factory into a step function with random inputs, for inference or training.
 
 A step is a function without arguments. For a name (torchvision, ``timm:``, ``hf:``) the network gets random weights, random inputs of
 the size that its published weights expect, and in training a loss of its kind and SGD with momentum.
@@ -186,7 +186,7 @@ def _from_task(task: Task, options: Options, device: torch.device, name: str) ->
 
 
 def _converted(network: torch.nn.Module, device: torch.device, dtype: torch.dtype | None) -> torch.nn.Module:
-    """``network.to(device, dtype)``, which torch refuses for fake parameters: they are replaced here, tied ones by one and the same."""
+    """``network.to(device, dtype)``, which torch refuses for fake parameters: they are replaced here, tied ones by the same tensor."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensor
 
@@ -206,7 +206,7 @@ def _converted(network: torch.nn.Module, device: torch.device, dtype: torch.dtyp
 
 
 def _compiled(network: torch.nn.Module) -> Any:
-    """``network`` compiled for the sizes it will be called with, and anew, so that the run sees what is made of it.
+    """``network`` compiled again for the sizes it will be called with, so that the run records the compilation.
 
     Code that this process compiled before is forgotten, or it would be used again, or make torch compile for varying sizes. What of
     it is still wanted is compiled again when it is called.

@@ -9,11 +9,11 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rooflines.device_specs.compare import Compared
+from rooflines.device_specs.compare import RoofComparison
 from rooflines.device_specs.marks import marks_of
 from rooflines.device_specs.records import Ceiling, Ceilings
-from rooflines.reports.charts.figure import SANS
 from rooflines.reports.charts.palette import INK, Theme
+from rooflines.reports.charts.paper import POINTS_PER_INCH, SANS, SMALL, TEXT, axes_at, paper
 from rooflines.reports.words.ceilings import ABOVE, heading
 from rooflines.reports.words.sentences import ceiling_name, roof_order
 from rooflines.units import percent, scale, si
@@ -28,7 +28,6 @@ _ROW_IN = 0.2
 _LEFT_IN, _RIGHT_IN = 1.75, 2.5
 _ABOVE_IN, _BELOW_IN = 0.34, 0.3
 _TOP_IN, _KEY_IN = 0.66, 0.2
-_TEXT, _SMALL = 7.5, 6.8
 _PNG_DPI = 160
 
 
@@ -36,44 +35,39 @@ class _Row(NamedTuple):
     """A roof with what it is held against."""
 
     roof: Ceiling
-    compared: Compared
+    compared: RoofComparison
 
 
-def ceilings_figure(measured: Ceilings, rows: Sequence[Compared] = (), *, dark: bool = False, titled: bool = True) -> Figure:
+def ceilings_figure(measured: Ceilings, rows: Sequence[RoofComparison] = (), *, dark: bool = False, titled: bool = True) -> Figure:
     """A panel for arithmetic, memory and links each: the measured value as a dot, the sheet's as a bar, the derived as a diamond.
 
     Not ``titled`` where a page says above it what it is of.
     """
-    from matplotlib.figure import Figure
-
     theme: Theme = "dark" if dark else "light"
-    ink = INK[theme]
     panels = [(title, unit, found) for kind, title, unit in _PANELS if (found := _rows(measured, rows, kind))]
     heights = [_ABOVE_IN + _ROW_IN * len(found) + _BELOW_IN for _, _, found in panels]
     head = _TOP_IN if titled else _KEY_IN
     height = head + sum(heights)
-    figure = Figure(figsize=(_WIDTH_IN, height), facecolor=ink.page)
+    figure = paper(_WIDTH_IN * POINTS_PER_INCH, height * POINTS_PER_INCH, INK[theme])
     if titled:
         _title(figure, measured, height, theme)
     _key(figure, [row for _, _, found in panels for row in found], height - head + _KEY_IN, height, theme)
     top = height - head
     for (title, unit, found), tall in zip(panels, heights, strict=True):
-        axes = figure.add_axes(
-            (_LEFT_IN / _WIDTH_IN, (top - tall + _BELOW_IN) / height, (_WIDTH_IN - _LEFT_IN - _RIGHT_IN) / _WIDTH_IN,
-             _ROW_IN * len(found) / height)
-        )  # fmt: skip
+        place = (_LEFT_IN, top - tall + _BELOW_IN, _WIDTH_IN - _LEFT_IN - _RIGHT_IN, _ROW_IN * len(found))
+        axes = axes_at(figure, tuple(inches * POINTS_PER_INCH for inches in place), INK[theme], sides=("bottom",))  # type: ignore[arg-type]
         _panel(axes, title, unit, found, theme)
         top -= tall
     return figure
 
 
-def _rows(measured: Ceilings, rows: Sequence[Compared], kind: str) -> list[_Row]:
+def _rows(measured: Ceilings, rows: Sequence[RoofComparison], kind: str) -> list[_Row]:
     """The measured roofs of a kind with their references, and below them those that only a reference has."""
     found = []
     for roof in roof_order(measured.ceilings):
         if roof.kind == kind and roof.value > 0 and math.isfinite(roof.value):
             held = next((row for row in rows if row.measured is roof), None)
-            found.append(_Row(roof, held or Compared(measured=roof)))
+            found.append(_Row(roof, held or RoofComparison(measured=roof)))
     found += [_Row(row.any, row) for row in rows if row.measured is None and row.any.kind == kind]
     return found
 
@@ -86,8 +80,8 @@ def _line(figure: Figure, x: float, y: float, text: str, **style: Any) -> None:
 
 def _title(figure: Figure, measured: Ceilings, height: float, theme: Theme) -> None:
     first, second = heading(measured)
-    _line(figure, 0.12, height - 0.17, first, size=_TEXT + 1.5, color=INK[theme].text, weight="bold")
-    _line(figure, 0.12, height - 0.36, second, size=_SMALL, color=INK[theme].muted)
+    _line(figure, 0.12, height - 0.17, first, size=TEXT + 1.5, color=INK[theme].text, weight="bold")
+    _line(figure, 0.12, height - 0.36, second, size=SMALL, color=INK[theme].muted)
 
 
 def _key(figure: Figure, rows: Sequence[_Row], top: float, height: float, theme: Theme) -> None:
@@ -101,13 +95,13 @@ def _key(figure: Figure, rows: Sequence[_Row], top: float, height: float, theme:
     ):  # fmt: skip
         if there:
             figure.add_artist(Line2D([x / _WIDTH_IN], [y / height], **_mark(mark, theme, further=False)))
-            _line(figure, x + 0.1, y, text, size=_SMALL, color=ink.text)
+            _line(figure, x + 0.1, y, text, size=SMALL, color=ink.text)
             x += 0.35 + 0.07 * len(text)
-    held = {row.compared.against for row in rows if row.compared.fraction is not None}
+    held = {row.compared.reference_source for row in rows if row.compared.fraction is not None}
     if held:
         of_sheet = "reached: of the data sheet's figure" if "spec" in held else "reached:"
         of_derived = "* of the derived figure" if "derived" in held else ""
-        _line(figure, x, y, ", ".join(part for part in (of_sheet, of_derived) if part), size=_SMALL, color=ink.muted)
+        _line(figure, x, y, ", ".join(part for part in (of_sheet, of_derived) if part), size=SMALL, color=ink.muted)
 
 
 def _mark(kind: str, theme: Theme, *, further: bool) -> dict[str, Any]:
@@ -128,33 +122,26 @@ def _panel(axes: Axes, title: str, unit: str, rows: Sequence[_Row], theme: Theme
     values = [one.value for row in rows for one in (row.compared.measured, row.compared.spec, row.compared.derived) if one]
     low, high = min(values) / 1.6, max(values) * 1.6
     factor, prefix = scale(max(values))
-    axes.set_facecolor(ink.page)
     axes.set_xscale("log")
     axes.set_xlim(low, high)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     marked = _marks_on_axis(low, high, factor)
     axes.xaxis.set_major_locator(FixedLocator(marked))
-    axes.set_xticklabels([f"{value / factor:g}" for value in marked], family=SANS)
+    axes.set_xticklabels([f"{value / factor:g}" for value in marked])
     axes.xaxis.set_minor_locator(LogLocator(subs=range(2, 10)))
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.grid(axis="x", which="major", color=ink.grid, linewidth=0.6)
-    axes.set_axisbelow(True)
     axes.set_yticks([])
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-    axes.spines["bottom"].set_color(ink.line)
-    axes.tick_params(which="major", length=3, width=0.6, color=ink.faint_roof, labelcolor=ink.text, labelsize=_SMALL)
-    axes.tick_params(which="minor", length=1.6, width=0.4, color=ink.line)
 
     def text(x: float, y: float, words: str, **style: Any) -> None:
         """``x`` as a share of the axes' width, ``y`` in rows."""
-        style = {"size": _TEXT, "color": ink.text, "va": "center", "family": SANS, "parse_math": False, **style}
+        style = {"size": TEXT, "color": ink.text, "va": "center", "family": SANS, "parse_math": False, **style}
         axes.text(x, y, words, transform=axes.get_yaxis_transform(), **style)
 
-    text(-0.02, -1.0, f"{title}, {prefix}{unit}", size=_SMALL, color=ink.muted, ha="right")
+    text(-0.02, -1.0, f"{title}, {prefix}{unit}", size=SMALL, color=ink.muted, ha="right")
     reached = any(row.compared.fraction is not None for row in rows)
     if reached:
-        text(1.42, -1.0, "reached", size=_SMALL, color=ink.muted)
+        text(1.42, -1.0, "reached", size=SMALL, color=ink.muted)
     for index, (roof, compared) in enumerate(rows):
         colour = ink.muted if roof.variant else ink.text
         text(-0.02, index, ceiling_name(roof), color=colour, ha="right")
@@ -169,7 +156,7 @@ def _panel(axes: Axes, title: str, unit: str, rows: Sequence[_Row], theme: Theme
         value = si(roof.value, roof.unit) if compared.measured else f"{si(roof.value, roof.unit)}, not measured"
         text(1.03, index, f"{value}{spread}{'  !' if warned else ''}", color=ink.warning if warned else colour)
         if compared.fraction is not None:
-            of = "" if compared.against == "spec" else " *"
+            of = "" if compared.reference_source == "spec" else " *"
             weight = "bold" if compared.fraction > ABOVE else "normal"
             text(1.42, index, f"{percent(compared.fraction)}{of}", color=colour, weight=weight)
 

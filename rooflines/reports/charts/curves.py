@@ -6,16 +6,15 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rooflines.reports.charts.figure import SANS
 from rooflines.reports.charts.kinds import Beams, Curves
 from rooflines.reports.charts.palette import INK, Ink, Theme, category_colour, category_mark
+from rooflines.reports.charts.paper import POINTS_PER_INCH, SANS, SMALL, TEXT, axes_at, paper, pushed_apart
 from rooflines.units import scale
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Picture
 
-_TEXT, _SMALL = 7.5, 6.8
 _CURVES_IN = 2.5
 _BAR_IN, _BARS_MARGIN_IN = 0.3, 0.55
 _LEFT_IN, _RIGHT_IN, _TOP_IN, _BOTTOM_IN = 0.55, 1.75, 0.3, 0.4
@@ -31,22 +30,9 @@ _PAPER_DASH = (0, (1.5, 2))
 def _axes(
     width_in: float, height_in: float, theme: Theme, *, left: float, right: float, top: float, bottom: float
 ) -> tuple[Picture, Axes]:
-    from matplotlib.figure import Figure as Made
-
-    ink = INK[theme]
-    picture = Made(figsize=(width_in, height_in), facecolor=ink.page)
-    axes = picture.add_axes(
-        (left / width_in, bottom / height_in, (width_in - left - right) / width_in, (height_in - top - bottom) / height_in)
-    )
-    axes.set_facecolor(ink.page)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    for side in ("left", "bottom"):
-        axes.spines[side].set_color(ink.line)
-    axes.tick_params(which="major", length=3, width=0.6, color=ink.faint_roof, labelcolor=ink.text, labelsize=_SMALL)
-    axes.tick_params(which="minor", length=1.6, width=0.4, color=ink.line)
-    axes.set_axisbelow(True)
-    return picture, axes
+    picture = paper(width_in * POINTS_PER_INCH, height_in * POINTS_PER_INCH, INK[theme])
+    place = (left, bottom, width_in - left - right, height_in - top - bottom)
+    return picture, axes_at(picture, tuple(inches * POINTS_PER_INCH for inches in place), INK[theme])  # type: ignore[arg-type]
 
 
 def curves_figure(curves: Curves, *, width_in: float, dark: bool = False) -> Picture:
@@ -61,7 +47,7 @@ def curves_figure(curves: Curves, *, width_in: float, dark: bool = False) -> Pic
     values = [value for one in curves.series for value in (*one.y, *([one.paper] if one.paper is not None else [])) if value > 0]
     if not values:
         axes.set_axis_off()
-        axes.text(0.5, 0.5, "nothing was measured", transform=axes.transAxes, ha="center", color=ink.muted, size=_TEXT, family=SANS)
+        axes.text(0.5, 0.5, "nothing was measured", transform=axes.transAxes, ha="center", color=ink.muted, size=TEXT, family=SANS)
         return picture
     factor, prefix = (0.01, "") if curves.fraction else scale(max(values))
     low, high = _limits(axes, values, curves.fraction)
@@ -86,9 +72,8 @@ def curves_figure(curves: Curves, *, width_in: float, dark: bool = False) -> Pic
             ends.append((one.paper, f"{one.backend}, paper", colour))
     _end_labels(axes, ends, low, high, ink)
     unit = curves.y_title if curves.fraction or not prefix else curves.y_title.replace(", ", f", {prefix}", 1)
-    axes.text(0, 1.04, unit, transform=axes.transAxes, size=_SMALL, color=ink.muted, family=SANS, ha="left", va="bottom")
-    axes.text(1, -0.13, curves.x_title, transform=axes.transAxes, size=_SMALL, color=ink.muted, family=SANS, ha="right", va="top")
-    _family(axes)
+    axes.text(0, 1.04, unit, transform=axes.transAxes, size=SMALL, color=ink.muted, family=SANS, ha="left", va="bottom")
+    axes.text(1, -0.13, curves.x_title, transform=axes.transAxes, size=SMALL, color=ink.muted, family=SANS, ha="right", va="top")
     return picture
 
 
@@ -134,17 +119,11 @@ def _end_labels(axes: Axes, ends: Sequence[tuple[float, str, str]], low: float, 
         return share * height
 
     ordered = sorted(ends, key=lambda end: up(end[0]))
-    places = [up(value) for value, _, _ in ordered]
-    for index in range(1, len(places)):
-        places[index] = max(places[index], places[index - 1] + _LINE_POINTS)
-    over = max(0.0, places[-1] - height)
-    for index in range(len(places) - 1, -1, -1):
-        limit = height if index == len(places) - 1 else places[index + 1] - _LINE_POINTS
-        places[index] = min(places[index], limit) if over else places[index]
+    places = pushed_apart([up(value) for value, _, _ in ordered], _LINE_POINTS, height)
     for (value, text, colour), place in zip(ordered, places, strict=True):
         axes.annotate(
             text, xy=(1, up(value) / height), xytext=(1.035, place / height), xycoords="axes fraction", textcoords="axes fraction",
-            size=_SMALL, color=ink.muted if text.endswith("paper") else ink.text, family=SANS, va="center", ha="left",
+            size=SMALL, color=ink.muted if text.endswith("paper") else ink.text, family=SANS, va="center", ha="left",
             arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.8, "shrinkA": 1, "shrinkB": 0}, annotation_clip=False,
         )  # fmt: skip
 
@@ -163,7 +142,7 @@ def beams_figure(bars: Beams, *, width_in: float, dark: bool = False) -> Picture
     axes.spines["bottom"].set_visible(False)
 
     def text(x: float, y: float, words: str, **style: Any) -> None:
-        style = {"size": _TEXT, "color": ink.text, "va": "center", "family": SANS, "parse_math": False, **style}
+        style = {"size": TEXT, "color": ink.text, "va": "center", "family": SANS, "parse_math": False, **style}
         axes.text(x, y, words, **style)
 
     beside = largest * 0.012
@@ -177,11 +156,6 @@ def beams_figure(bars: Beams, *, width_in: float, dark: bool = False) -> Picture
             # Below our bar, or in its place.
             down = 0.25 if bar.value > 0 else 0.0
             axes.barh(index + down, bar.paper, height=0.18, facecolor=ink.page, edgecolor=colour, linewidth=0.8, zorder=2)
-            text(bar.paper + beside, index + down, bar.paper_text, size=_SMALL, color=ink.muted)
-    axes.text(0, 1.06, bars.x_title, transform=axes.transAxes, size=_SMALL, color=ink.muted, family=SANS, ha="left", va="bottom")
+            text(bar.paper + beside, index + down, bar.paper_text, size=SMALL, color=ink.muted)
+    axes.text(0, 1.06, bars.x_title, transform=axes.transAxes, size=SMALL, color=ink.muted, family=SANS, ha="left", va="bottom")
     return picture
-
-
-def _family(axes: Axes) -> None:
-    for label in (*axes.get_xticklabels(), *axes.get_yticklabels()):
-        label.set_fontfamily(SANS)

@@ -8,8 +8,9 @@ import msgspec
 
 from rooflines.reports.charts.ceilings import ceilings_figure
 from rooflines.reports.charts.curves import beams_figure, curves_figure
-from rooflines.reports.charts.figure import SANS, roofline_figure, steps_figure
+from rooflines.reports.charts.figure import roofline_figure, steps_figure
 from rooflines.reports.charts.kinds import Beams, CeilingMarks, Curves, Rooflines, StepTimes
+from rooflines.reports.charts.paper import SANS
 from rooflines.reports.charts.usage import Timeline
 from rooflines.reports.charts.usage_figure import timeline_figure
 

@@ -16,6 +16,7 @@ import msgspec
 from rooflines.reports.charts.axes import Limits
 from rooflines.reports.charts.labels import Box, place_labels
 from rooflines.reports.charts.palette import INK, Ink, Theme, category_colour, category_mark
+from rooflines.reports.charts.paper import POINTS_PER_INCH, SANS, SERIF, SMALL, TEXT, axes_at, paper
 from rooflines.reports.charts.roofline import Chart, Roof, marker_diameter, roofline_chart
 from rooflines.reports.words.sentences import missing_ceilings, missing_operators, steps_sentences
 from rooflines.reports.words.text import shorten_name
@@ -26,12 +27,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-SANS = "DejaVu Sans"
-# Matplotlib measures text with a face that it ships; this one is as wide as the Libertinus that a Typst document is set in.
-SERIF = "STIXGeneral"
-_POINTS_PER_INCH = 72.0
-_TEXT = 7.5
-_SMALL = 6.8
 _LARGEST_POINT = 30.0
 _SMALLEST_POINT = 3.5
 _OBSTACLES = 400  # points that words keep off; the chart lists those with the most time first
@@ -40,6 +35,9 @@ _PNG_DPI = 160
 _LONGEST_NAME = 36
 _CLEAR = 2.5
 _BESIDE_RIDGE = 26.0
+_MOST_STEPS = 400
+# The id of the marks of the timed steps in an SVG.
+STEPS_GROUP = "timed-steps"
 # A point above its bound is outlined; one with less than this share of the longest point's time gets no mark beside it.
 _MARKED = 0.02
 
@@ -68,7 +66,7 @@ class _Plot(NamedTuple):
 
     def write(self, x: float, y: float, text: str, **style: Any) -> None:
         """Text at ``x``, ``y`` in points from the lower left corner of the plot."""
-        style = {"size": _TEXT, "color": self.ink.text, "va": "center", **style}
+        style = {"size": TEXT, "color": self.ink.text, "va": "center", **style}
         # A dollar sign in an operator's name is not the start of a formula.
         self.axes.text(
             x / self.width, y / self.height, text, transform=self.axes.transAxes, family=self.family, parse_math=False, **style
@@ -86,7 +84,7 @@ def roofline_figure(
     chart = roofline_chart(analysis)
     if chart is None:
         return _sentence_figure(missing_operators(analysis) or "No operator has a FLOP and byte count.", width_in, 1.0, theme, family)
-    figure, axes, width, height = _page(width_in, height_in, theme, top=30.0, bottom=30.0)
+    figure, axes, width, height = _page(width_in, height_in, INK[theme], family, top=30.0, bottom=30.0)
     plot = _Plot(axes, chart.limits, width, height, family, INK[theme])
     _scales(plot, chart)
     _band(plot, chart)
@@ -100,7 +98,7 @@ def roofline_figure(
     _key(plot, chart, theme)
     missing = missing_ceilings(analysis) or (None if chart.points else missing_operators(analysis))
     if missing:
-        plot.write(width, height + 8, missing, ha="right", size=_SMALL, color=plot.ink.warning)
+        plot.write(width, height + 8, missing, ha="right", size=SMALL, color=plot.ink.warning)
     return figure
 
 
@@ -113,7 +111,7 @@ def steps_figure(analysis: Analysis, *, width_in: float = 7, height_in: float = 
     if steps is None or not steps.durations_s:
         sentence = steps_sentences(analysis)[0] if steps is None else "The durations of single steps were not kept."
         return _sentence_figure(sentence, width_in, 0.6, theme, family)
-    figure, axes, width, height = _page(width_in, height_in, theme, top=16.0, bottom=26.0, right=96.0)
+    figure, axes, width, height = _page(width_in, height_in, INK[theme], family, top=16.0, bottom=26.0, right=96.0)
     ink = INK[theme]
     factor, prefix = scale(max(steps.durations_s))
     values = [value / factor for value in steps.durations_s]
@@ -127,24 +125,30 @@ def steps_figure(analysis: Analysis, *, width_in: float = 7, height_in: float = 
     if steps.ci95_s is not None:
         axes.axhspan(steps.ci95_s[0] / factor, steps.ci95_s[1] / factor, color=ink.line, linewidth=0)
     axes.axhline(steps.median_s / factor, color=ink.roof, linewidth=0.9)
-    axes.plot(range(1, len(values) + 1), values, "o", markersize=3.2 if len(values) < 200 else 1.6, color=ink.accent, markeredgewidth=0)
+    numbers, drawn = zip(*((number, value / factor) for number, value in drawn_steps(analysis)), strict=True)
+    axes.plot(numbers, drawn, "o", markersize=3.2 if len(drawn) < 200 else 1.6, color=ink.accent, markeredgewidth=0, gid=STEPS_GROUP)
     plot = _Plot(axes, limits, width, height, family, ink)
 
     def level(value: float) -> float:
         return (value / factor - limits.y_low) / (limits.y_high - limits.y_low) * height
 
-    apart = _TEXT + 2.5
+    apart = TEXT + 2.5
     texts = [(level(steps.median_s), f"median {seconds(steps.median_s)}", ink.text)]
     texts.append((max(level(steps.p90_s), texts[0][0] + apart), f"90 % below {seconds(steps.p90_s)}", ink.muted))
     texts.append((min(level(steps.p10_s), texts[0][0] - apart), f"10 % below {seconds(steps.p10_s)}", ink.muted))
     for y, text, colour in texts:
-        plot.write(width + 5, y, text, color=colour, size=_SMALL)
-    plot.write(0, height + 9, f"step time, {prefix}s", color=ink.muted, size=_SMALL)
-    plot.write(width, -20, "timed step", color=ink.muted, size=_SMALL, ha="right")
+        plot.write(width + 5, y, text, color=colour, size=SMALL)
+    plot.write(0, height + 9, f"step time, {prefix}s", color=ink.muted, size=SMALL)
+    plot.write(width, -20, "timed step", color=ink.muted, size=SMALL, ha="right")
     axes.xaxis.set_major_locator(MaxNLocator(nbins=10, integer=True, min_n_ticks=1))
     axes.yaxis.set_major_locator(MaxNLocator(nbins=4))
-    _ticks_style(plot)
     return figure
+
+
+def drawn_steps(analysis: Analysis) -> list[tuple[int, float]]:
+    """The timed steps that the figure shows, with their numbers; of very many every n-th."""
+    durations = analysis.steps.durations_s if analysis.steps is not None else ()
+    return list(enumerate(durations, start=1))[:: max(1, math.ceil(len(durations) / _MOST_STEPS))]
 
 
 def as_svg(figure: Figure, family: str | None = None) -> str:
@@ -167,37 +171,20 @@ def as_png(figure: Figure) -> bytes:
 
 
 def _page(
-    width_in: float, height_in: float, theme: Theme, *, top: float, bottom: float, left: float = 40.0, right: float = 10.0
+    width_in: float, height_in: float, ink: Ink, family: str, *, top: float, bottom: float, left: float = 40.0, right: float = 10.0
 ) -> tuple[Figure, Axes, float, float]:
     """A figure with one axes inside the given margins in points, and the size of that axes in points."""
-    from matplotlib.figure import Figure
-
-    paper_width, paper_height = width_in * _POINTS_PER_INCH, height_in * _POINTS_PER_INCH
-    width, height = paper_width - left - right, paper_height - top - bottom
-    figure = Figure(figsize=(width_in, height_in), facecolor=INK[theme].page)
-    axes = figure.add_axes((left / paper_width, bottom / paper_height, width / paper_width, height / paper_height))
-    axes.set_facecolor(INK[theme].page)
+    figure = paper(width_in * POINTS_PER_INCH, height_in * POINTS_PER_INCH, ink)
+    width, height = width_in * POINTS_PER_INCH - left - right, height_in * POINTS_PER_INCH - top - bottom
+    axes = axes_at(figure, (left, bottom, width, height), ink, edge=ink.faint_roof, size=TEXT, family=family)
     return figure, axes, width, height
 
 
 def _sentence_figure(sentence: str, width_in: float, height_in: float, theme: Theme, family: str) -> Figure:
-    figure, axes, _, _ = _page(width_in, height_in, theme, top=4.0, bottom=4.0)
+    figure, axes, _, _ = _page(width_in, height_in, INK[theme], family, top=4.0, bottom=4.0)
     axes.set_axis_off()
-    axes.text(0.5, 0.5, sentence, ha="center", va="center", color=INK[theme].muted, size=_TEXT, family=family, wrap=True)
+    axes.text(0.5, 0.5, sentence, ha="center", va="center", color=INK[theme].muted, size=TEXT, family=family, wrap=True)
     return figure
-
-
-def _ticks_style(plot: _Plot) -> None:
-    axes, ink = plot.axes, plot.ink
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    for side in ("left", "bottom"):
-        axes.spines[side].set_color(ink.faint_roof)
-        axes.spines[side].set_linewidth(0.6)
-    axes.tick_params(which="major", length=3.5, width=0.6, color=ink.faint_roof, labelcolor=ink.text, labelsize=_TEXT)
-    axes.tick_params(which="minor", length=1.8, width=0.4, color=ink.line, labelleft=False, labelbottom=False)
-    for label in (*axes.get_xticklabels(), *axes.get_yticklabels()):
-        label.set_fontfamily(plot.family)
 
 
 def _scales(plot: _Plot, chart: Chart) -> None:
@@ -218,8 +205,6 @@ def _scales(plot: _Plot, chart: Chart) -> None:
         axis.set_minor_locator(LogLocator(subs=range(2, 10)))
         axis.set_minor_formatter(NullFormatter())
     axes.grid(which="major", color=ink.grid, linewidth=0.5)
-    axes.set_axisbelow(True)
-    _ticks_style(plot)
     plot.write(plot.width, -22, "arithmetic intensity, FLOP/byte", color=ink.muted, ha="right")
     plot.write(-34, plot.height + 8, chart.y_unit, color=ink.muted)
 
@@ -236,11 +221,11 @@ def _band_name(plot: _Plot, chart: Chart, taken: list[Box]) -> None:
     if chart.band is None:
         return
     text = "half of the roof"
-    length = plot.length(text, _SMALL)
+    length = plot.length(text, SMALL)
     knee, edge = plot.points(chart.band.x[1], chart.band.lower[-1])
     for x in range(int(plot.width - length - 4), max(0, int(knee)), -6):
         if _free(plot, chart, _along(x, edge - 6, length, 0.0), taken):
-            plot.write(x, edge - 6, text, size=_SMALL, color=plot.ink.muted, zorder=6)
+            plot.write(x, edge - 6, text, size=SMALL, color=plot.ink.muted, zorder=6)
             return
 
 
@@ -262,7 +247,7 @@ def _points(plot: _Plot, chart: Chart, theme: Theme) -> list[Box]:
         if warned and point.area >= _MARKED:
             x, y = plot.points(point.intensity, point.flop_per_s)
             x += diameter / 2 + 3
-            plot.write(x, y, "!", color=plot.ink.warning, weight="bold", size=_TEXT + 1.5, ha="center", zorder=6)
+            plot.write(x, y, "!", color=plot.ink.warning, weight="bold", size=TEXT + 1.5, ha="center", zorder=6)
             marks.append(Box(x - 3, y - 5, x + 3, y + 5))
     return marks
 
@@ -272,15 +257,15 @@ def _names(plot: _Plot, chart: Chart, taken: Iterable[Box]) -> list[Box]:
     labelled = tuple(msgspec.structs.replace(point, label=shorten_name(point.label, _LONGEST_NAME)) for point in chart.labelled)
     named = msgspec.structs.replace(chart, labelled=labelled)
     labels = place_labels(
-        named, plot.width, plot.height, character=0.5 * _TEXT, line=_SMALL + 3.5, largest=_LARGEST_POINT, smallest=_SMALLEST_POINT,
-        least_mark=_SMALLEST_POINT, reserved=taken, length=lambda text: plot.length(text, _SMALL),
+        named, plot.width, plot.height, character=0.5 * TEXT, line=SMALL + 3.5, largest=_LARGEST_POINT, smallest=_SMALLEST_POINT,
+        least_mark=_SMALLEST_POINT, reserved=taken, length=lambda text: plot.length(text, SMALL),
     )  # fmt: skip
     point_of = {point.row: point for point in chart.points}
     boxes = []
     for label in labels:
         point = point_of[label.row]
         x, y = plot.points(label.x, label.y)
-        half_width, half_height = plot.length(label.text, _SMALL) / 2, _SMALL / 2
+        half_width, half_height = plot.length(label.text, SMALL) / 2, SMALL / 2
         box = Box(x - half_width, y - half_height, x + half_width, y + half_height)
         from_x, from_y = plot.points(point.intensity, point.flop_per_s)
         to_x, to_y = box.leader_end(from_x, from_y)
@@ -299,7 +284,7 @@ def _names(plot: _Plot, chart: Chart, taken: Iterable[Box]) -> list[Box]:
             for piece in range(pieces + 1):
                 at_x, at_y = start_x + (to_x - start_x) * piece / pieces, start_y + (to_y - start_y) * piece / pieces
                 boxes.append(Box(at_x, at_y, at_x, at_y))
-        plot.write(x, y, label.text, size=_SMALL, ha="center", zorder=6, gid=f"name-{label.row}")
+        plot.write(x, y, label.text, size=SMALL, ha="center", zorder=6, gid=f"name-{label.row}")
         boxes.append(box)
     return boxes
 
@@ -313,11 +298,11 @@ def _ring(plot: _Plot, chart: Chart, taken: Iterable[Box]) -> list[Box]:
         ring.intensity, ring.flop_per_s, "o", markersize=9, fillstyle="none", color=plot.ink.text, markeredgewidth=1.4, zorder=5
     )
     x, y = plot.points(ring.intensity, ring.flop_per_s)
-    length = plot.length(ring.text, _SMALL)
+    length = plot.length(ring.text, SMALL)
     for dx, dy in ((8, 0), (-8 - length, 0), (-length / 2, 11), (-length / 2, -11), (8, 10), (8, -10), (-8 - length, -10)):
-        box = Box(x + dx, y + dy - _SMALL / 2, x + dx + length, y + dy + _SMALL / 2)
+        box = Box(x + dx, y + dy - SMALL / 2, x + dx + length, y + dy + SMALL / 2)
         if _free(plot, chart, _along(box.left, y + dy, length, 0.0), taken):
-            plot.write(box.left, y + dy, ring.text, size=_SMALL, style="italic", zorder=6)
+            plot.write(box.left, y + dy, ring.text, size=SMALL, style="italic", zorder=6)
             return [box]
     return []
 
@@ -331,7 +316,7 @@ def _roof(plot: _Plot, chart: Chart, roof: Roof, taken: list[Box]) -> list[Box]:
     if not roof.primary:
         style = {"color": plot.ink.faint_roof, "linewidth": 0.6, "linestyle": (0, (4, 2))}
     plot.axes.plot(roof.x, roof.y, zorder=2 if roof.primary else 1.5, solid_capstyle="butt", gid=f"roof-{roof.name}", **style)
-    text, size, colour = (roof.text, _TEXT, plot.ink.roof) if roof.primary else (roof.short, _SMALL, plot.ink.muted)
+    text, size, colour = (roof.text, TEXT, plot.ink.roof) if roof.primary else (roof.short, SMALL, plot.ink.muted)
     # A cache's line goes on along the roof that it reaches: its name stands on the slope.
     (x0, y0), (x1, y1) = (plot.points(x, y) for x, y in zip(roof.x[:2], roof.y[:2], strict=True))
     if roof.kind == "compute":
@@ -368,11 +353,11 @@ def _ridges(plot: _Plot, chart: Chart, taken: list[Box]) -> None:
             linestyle=(0, (1, 2.5)), zorder=1,
         )  # fmt: skip
         plot.axes.plot(ridge.intensity, ridge.flop_per_s, "D", markersize=3, color=plot.ink.roof, zorder=4)
-        length = plot.length(ridge.text, _SMALL)
+        length = plot.length(ridge.text, SMALL)
         for foot in range(7, int(y), 6):
             start = next((s for s in (x + 3, x - 3 - length) if _free(plot, chart, _along(s, foot, length, 0.0), taken)), None)
             if start is not None:
-                plot.write(start, foot, ridge.text, size=_SMALL, color=plot.ink.muted, zorder=6)
+                plot.write(start, foot, ridge.text, size=SMALL, color=plot.ink.muted, zorder=6)
                 taken.append(Box(start, foot - 4, start + length, foot + 4))
                 break
 
@@ -385,15 +370,15 @@ def _key(plot: _Plot, chart: Chart, theme: Theme) -> None:
         for entry in chart.legend
     ]
     for text, colour, mark in [*entries, *([("area: time", None, "")] if chart.points else [])]:
-        length = plot.length(text, _SMALL)
+        length = plot.length(text, SMALL)
         if x + length > plot.width:
-            x, y = 10.0, y - _SMALL - 3
+            x, y = 10.0, y - SMALL - 3
         if colour is not None:
             plot.axes.plot(
                 (x - 6) / plot.width, y / plot.height, mark, markersize=5, color=colour, alpha=_OPACITY, markeredgewidth=0,
                 transform=plot.axes.transAxes, clip_on=False,
             )  # fmt: skip
-        plot.write(x, y, text, size=_SMALL, color=plot.ink.muted if colour is None else plot.ink.text)
+        plot.write(x, y, text, size=SMALL, color=plot.ink.muted if colour is None else plot.ink.text)
         x += length + 20
 
 
@@ -417,7 +402,7 @@ def _covered(plot: _Plot, chart: Chart, places: Iterable[tuple[float, float]], t
     boxes = list(taken)
     return sum(
         not (0 <= x <= plot.width and 0 <= y <= plot.height + 4)
-        or any(box.touches(x, y, _SMALL / 2 + 0.5) for box in boxes)
+        or any(box.touches(x, y, SMALL / 2 + 0.5) for box in boxes)
         or any(math.hypot(x - cx, y - cy) < radius for cx, cy, radius in discs)
         for x, y in places
     )

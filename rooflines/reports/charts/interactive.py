@@ -34,8 +34,8 @@ def chart_data(chart: Chart) -> dict[str, Any]:
         ridge["hover"] = _hover(f"{ridge['memory']} meets {ridge['compute']}", (("ridge point", ridge["text"].removeprefix("ridge ")),))
     plain["points"] = [
         {
-            "x": point.intensity,
-            "y": point.flop_per_s,
+            "x": float(f"{point.intensity:.6g}"),
+            "y": float(f"{point.flop_per_s:.6g}"),
             "size": round(marker_diameter(point.area), 1),
             "category": point.category,
             "warning": bool(point.warning),

@@ -5,40 +5,35 @@ Places are answered in the units of the axes, so that names which are apart on t
 
 from __future__ import annotations
 
-import bisect
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 import msgspec
 
 from rooflines.reports.charts.axes import Limits
-from rooflines.reports.charts.roofline import Chart, Roof, marker_diameter
+from rooflines.reports.charts.roofline import Chart, Point, marker_diameter
 
-# Lengths and costs are for text in lines of this height; they grow and shrink with it.
+# Distances for text in lines of this height: close to the point, and on a grid as far as this.
 _LINE = 15.0
-_DISTANCES = (6, 12, 20, 30, 42, 56, 72, 90, 110, 134, 160)
+_NEAR = (6, 12, 20, 30)
+_FAR = 240.0
 _ANGLES = tuple(math.radians(degrees) for degrees in range(0, 360, 15))
-# A place that costs more than this is worse than none.
-_FARTHEST = 300.0
-# Names further out start on a grid, so that they line up.
 _COLUMN, _ROW = 30.0, 16.0
-# Room that stays free around a point and beside a line.
+# Room that stays free around a point and beside a line, and what a leader costs that passes a point or a roof.
 _CLEAR = 2.0
-# What a leader costs besides its length: over a point, over a roof; and what a name gains that stands in a column with another.
-_OVER_POINT, _OVER_POINTS = 40.0, 120.0
-_OVER_LINE = 40.0
-_IN_COLUMN = 14.0
-# What a name is worth, the first one twice of it.
-_NAMED = 600.0
-# A leader may pass a point; only the largest are worth a detour. No name lies on any point, however small.
+_OVER = 40.0
 _MOST_DETOURS = 150
-_ROUNDS = 3
-_MOST_PLACES = 400
-_TRIALS = 60
+_MOST_PLACES = 200
+_ROUNDS = 4
+# One of so many places is tried where others have to move.
+_TRIED = 4
+# A name is worth this much; a place that costs half of it is worse than none.
+_NAMED = 600.0
+_FARTHEST = _NAMED / 2
 
 _Segment = tuple[float, float, float, float]
-_Disc = tuple[float, float, float]
 
 
 class Label(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,6 +71,31 @@ class Box(msgspec.Struct, frozen=True):
         return near_x, near_y
 
 
+class _Disc(NamedTuple):
+    x: float
+    y: float
+    radius: float
+
+
+class _Plot(NamedTuple):
+    """What names keep off: ``discs`` and ``boxes``; what their leaders go around if they can: ``detours`` and ``lines``."""
+
+    width: float
+    height: float
+    discs: Sequence[_Disc]
+    detours: Sequence[_Disc]
+    lines: Sequence[_Segment]
+    boxes: Sequence[Box]
+
+
+class _Place(NamedTuple):
+    """Where a name could stand, with the line to its point and what both cost."""
+
+    cost: float
+    box: Box
+    leader: _Segment
+
+
 def place_labels(
     chart: Chart,
     width: float = 900,
@@ -93,34 +113,29 @@ def place_labels(
     """Places for the names of ``chart.labelled`` on a plot of ``width`` by ``height`` with text of the given size (all in one unit).
 
     A name stays on the plot and off every point, roof, ridge line, roof name, the ring, ``reserved`` and other names; its leader stays
-    off other names and leaders. Of the places left, the cheapest is taken: near its point, in a column with others, with a leader that
-    passes no point. A name without room is left out. A point with a warning is as large as its mark, ``least_mark`` across at least.
-    ``length`` measures a text that is not ``character`` wide on average.
-    With ``ranks_only`` the text is the rank, for a plot too narrow for names.
+    off other names and leaders. Of the places left, the one nearest to its point is taken, with a leader that passes no other point. A
+    name without room is left out. A point with a warning is as large as its mark, ``least_mark`` across at least. ``length`` measures a
+    text that is not ``character`` wide on average. With ``ranks_only`` the text is the rank, for a plot too narrow for names.
     """
-    limits = chart.limits
-    discs = []
-    for point in chart.points:
+    limits, measure = chart.limits, length or (lambda text: len(text) * character)
+
+    def disc(point: Point, *, marked: bool) -> _Disc:
         diameter = marker_diameter(point.area, largest, smallest)
         # The mark of a warning may be a square: its corner reaches further than the point's edge.
-        diameter = max(diameter, least_mark) * 1.2 if point.warning else diameter
-        discs.append((*_pixel(limits, point.intensity, point.flop_per_s, width, height), diameter / 2))
-    measure = length or (lambda text: len(text) * character)
-    anchors = []
-    for rank, point in enumerate(chart.labelled, start=1):
-        x, y = _pixel(limits, point.intensity, point.flop_per_s, width, height)
-        text = str(rank) if ranks_only else point.label
-        radius = marker_diameter(point.area, largest, smallest) / 2
-        anchors.append(_Anchor(rank, text, x, y, radius, (measure(text) + 8) / 2, line / 2))
-    lines, boxes = _furniture(chart, discs, width, height, character, line)
-    plot = _Plot(width, height, discs, lines, [*boxes, *reserved], line / _LINE)
-    found = _arrange(plot, anchors)
+        diameter = max(diameter, least_mark) * 1.2 if marked and point.warning else diameter
+        return _Disc(*_pixel(limits, point.intensity, point.flop_per_s, width, height), diameter / 2)
+
+    discs = [disc(point, marked=True) for point in chart.points]
+    lines, strips, boxes = _furniture(chart, discs, width, height, character, line)
+    plot = _Plot(width, height, (*discs, *strips), discs[:_MOST_DETOURS], lines, (*boxes, *reserved))
+    texts = [str(rank) if ranks_only else point.label for rank, point in enumerate(chart.labelled, start=1)]
+    places = [
+        _places(disc(point, marked=False), (measure(text) + 8, line), plot) for point, text in zip(chart.labelled, texts, strict=True)
+    ]
     labels = []
-    for anchor in anchors:
-        if anchor.rank in found:
-            box = found[anchor.rank].box
-            x, y = limits.value((box.left + box.right) / 2 / width, (box.bottom + box.top) / 2 / height)
-            labels.append(Label(rank=anchor.rank, row=chart.labelled[anchor.rank - 1].row, text=anchor.text, x=x, y=y))
+    for index, box in sorted(_arranged(places).items()):
+        x, y = limits.value((box.left + box.right) / 2 / width, (box.bottom + box.top) / 2 / height)
+        labels.append(Label(rank=index + 1, row=chart.labelled[index].row, text=texts[index], x=x, y=y))
     return tuple(labels)
 
 
@@ -129,203 +144,118 @@ def ring_text_is_left(chart: Chart) -> bool:
     return chart.ring is not None and chart.limits.fraction(chart.ring.intensity, chart.ring.flop_per_s)[0] > 0.75
 
 
-# --- places ----------------------------------------------------------------------------------------------------------------------
-
-
-class _Anchor(msgspec.Struct, frozen=True):
-    """A point that wants its name beside it, with the size of both."""
-
-    rank: int
-    text: str
-    x: float
-    y: float
-    radius: float
-    half_width: float
-    half_height: float
-
-
-class _Place(msgspec.Struct, frozen=True):
-    """Where a name could stand, with the line to its point and what both cost."""
-
-    cost: float
-    box: Box
-    leader: _Segment
-
-
-class _Plot:
-    """What is drawn besides the names. Whether a name may stand somewhere for all that, and at what cost."""
-
-    def __init__(
-        self, width: float, height: float, discs: Sequence[_Disc], lines: Sequence[_Segment], boxes: Sequence[Box], unit: float
-    ) -> None:
-        self.width, self.height, self.unit = width, height, unit
-        self.lines, self.boxes = lines, boxes
-        self.detours = discs[:_MOST_DETOURS]
-        self.by_x = sorted(discs)
-        self.widest = max((radius for _, _, radius in discs), default=0.0) + _CLEAR
-
-    def place(self, anchor: _Anchor, middle_x: float, middle_y: float) -> _Place | None:
-        """The place with its cost, or None where the name would lie on something."""
-        box = Box(
-            middle_x - anchor.half_width, middle_y - anchor.half_height, middle_x + anchor.half_width, middle_y + anchor.half_height
-        )
-        if box.left < 0 or box.bottom < 0 or box.right > self.width or box.top > self.height:
-            return None
-        if any(box.overlaps(other) for other in self.boxes) or any(_enters(line, box) for line in self.lines) or self._on_a_point(box):
-            return None
-        leader = (anchor.x, anchor.y, *box.leader_end(anchor.x, anchor.y))
-        if any(_enters(leader, other) for other in self.boxes):
-            return None
-        cost = math.hypot(leader[2] - leader[0], leader[3] - leader[1]) - anchor.radius
-        cost += self.unit * _OVER_LINE * any(_cross(leader, line) for line in self.lines)
-        # A point that lies on this one is passed whichever way the leader goes.
-        passed = sum(
-            math.hypot(x - anchor.x, y - anchor.y) > radius and _gap(leader, x, y) < radius + 1 for x, y, radius in self.detours
-        )
-        cost += self.unit * min(_OVER_POINT * passed, _OVER_POINTS)
-        return _Place(cost, box, leader) if cost <= _FARTHEST * self.unit else None
-
-    def worth(self, placed: dict[int, _Place]) -> float:
-        """How good an arrangement is: every name counts, those with more headroom count more, and what they cost goes off."""
-        return sum(self.unit * _NAMED * (1 + 1 / rank) - place.cost for rank, place in placed.items())
-
-    def places(self, anchor: _Anchor) -> list[_Place]:
-        """The places around a point, cheapest first."""
-        found = []
-        for distance in _DISTANCES:
-            for angle in _ANGLES:
-                # The text starts where the leader ends: shift its middle away from the point by half its size.
-                reach = anchor.radius + distance * self.unit
-                middle_x = anchor.x + math.cos(angle) * (reach + anchor.half_width)
-                middle_y = anchor.y + math.sin(angle) * (reach + anchor.half_height)
-                found.append(self.place(anchor, middle_x, middle_y))
-        column, row = _COLUMN * self.unit, _ROW * self.unit
-        for across in range(int((self.width - 2 * anchor.half_width) / column) + 1):
-            found += [
-                self.place(anchor, across * column + anchor.half_width, up * row + anchor.half_height)
-                for up in range(int((self.height - 2 * anchor.half_height) / row) + 1)
-            ]
-        return sorted((place for place in found if place is not None), key=lambda place: place.cost)[:_MOST_PLACES]
-
-    def _on_a_point(self, box: Box) -> bool:
-        first = bisect.bisect_left(self.by_x, (box.left - self.widest,))
-        for x, y, radius in self.by_x[first:]:
-            if x > box.right + self.widest:
-                return False
-            if box.touches(x, y, radius + _CLEAR):
-                return True
-        return False
-
-
-def _arrange(plot: _Plot, anchors: Sequence[_Anchor]) -> dict[int, _Place]:
-    """The places of the names by rank: as many names as find room, at the least cost."""
-    places = {anchor.rank: plot.places(anchor) for anchor in anchors}
+def _arranged(places: Sequence[Sequence[_Place]]) -> dict[int, Box]:
+    """The boxes of the names by index: each takes the cheapest place left, in the order in which most names find one."""
     best: dict[int, _Place] = {}
-    # Who comes first decides who is boxed in: several orders are tried, and the names then placed anew among the others.
-    for order in (lambda a: a.rank, lambda a: a.y, lambda a: -a.y, lambda a: a.x, lambda a: -a.x, lambda a: len(places[a.rank])):
-        placed: dict[int, _Place] = {}
-        for _ in range(_ROUNDS):
-            before = dict(placed)
-            for anchor in sorted(anchors, key=order):
-                placed.pop(anchor.rank, None)
-                place = _cheapest(plot, anchor, places[anchor.rank], list(placed.values()))
-                if place is not None:
-                    placed[anchor.rank] = place
-            if placed == before:
-                break
-        best = max(best, placed, key=plot.worth)
-    for anchor in anchors:
-        if anchor.rank not in best:
-            best = _insert(plot, anchors, places, best, anchor)
-    return best
+    order = list(range(len(places)))
+    for _ in range(_ROUNDS):
+        placed = _filled({}, order, places)
+        best = max(best, placed, key=_worth)
+        # Those without a place choose first the next time, then those that had to go far.
+        order.sort(key=lambda index: -placed[index].cost if index in placed else -math.inf)
+    for index in range(len(places)):
+        for place in places[index][::_TRIED] if index not in best else ():
+            # One or two others that stand in the way may find another place.
+            kept = {other: at for other, at in best.items() if _apart(place, at)}
+            if len(best) - len(kept) <= 2:
+                best = max(best, _filled(kept | {index: place}, best, places), key=_worth)
+    return {index: place.box for index, place in best.items()}
 
 
-def _insert(
-    plot: _Plot, anchors: Sequence[_Anchor], places: dict[int, list[_Place]], placed: dict[int, _Place], anchor: _Anchor
-) -> dict[int, _Place]:
-    """The same names with one more, at whose place one or two others stood that moved; the names as they were where nothing is won."""
-    own = places[anchor.rank]
-    best = placed
-    for place in own[:: math.ceil(len(own) / _TRIALS) or 1]:
-        kept = {rank: other for rank, other in placed.items() if _apart(place, (other,))}
-        if len(placed) - len(kept) > 2:
+def _filled(placed: dict[int, _Place], order: Iterable[int], places: Sequence[Sequence[_Place]]) -> dict[int, _Place]:
+    """With the others of ``order`` at the cheapest place that is left to each."""
+    placed = dict(placed)
+    for index in order:
+        if index not in placed:
+            place = next((one for one in places[index] if all(_apart(one, other) for other in placed.values())), None)
+            placed |= {index: place} if place is not None else {}
+    return placed
+
+
+def _worth(placed: dict[int, _Place]) -> float:
+    return sum(_NAMED - place.cost for place in placed.values())
+
+
+def _places(point: _Disc, size: tuple[float, float], plot: _Plot) -> list[_Place]:
+    """The places around a point where a name of ``size`` lies on nothing, cheapest first."""
+    import numpy as np
+
+    unit = size[1] / _LINE
+    x, y, radius = np.array(plot.discs, dtype=float).reshape(-1, 3).T
+    # A point that lies on this one is passed whichever way the leader goes.
+    others = [one for one in plot.detours if math.hypot(one.x - point.x, one.y - point.y) > one.radius]
+    found = []
+    for box in dict.fromkeys(_around(point, size, unit)):
+        if box.left < 0 or box.bottom < 0 or box.right > plot.width or box.top > plot.height:
             continue
-        kept[anchor.rank] = place
-        for moved in anchors:
-            if moved.rank in placed and moved.rank not in kept:
-                found = _cheapest(plot, moved, places[moved.rank], list(kept.values()))
-                if found is not None:
-                    kept[moved.rank] = found
-        best = max(best, kept, key=plot.worth)
-    return best
+        gap = np.hypot(x - np.clip(x, box.left, box.right), y - np.clip(y, box.bottom, box.top))
+        if (gap < radius + _CLEAR).any() or any(box.overlaps(other) for other in plot.boxes):
+            continue
+        leader = (point.x, point.y, *box.leader_end(point.x, point.y))
+        if any(_enters(leader, other) for other in plot.boxes):
+            continue
+        passed = sum(_gap(leader, one.x, one.y) < one.radius + 1 for one in others) + any(_cross(leader, line) for line in plot.lines)
+        cost = math.hypot(leader[2] - leader[0], leader[3] - leader[1]) - point.radius + unit * _OVER * min(3, passed)
+        if cost < _FARTHEST * unit:
+            found.append(_Place(cost, box, leader))
+    return sorted(found, key=lambda place: place.cost)[:_MOST_PLACES]
 
 
-def _cheapest(plot: _Plot, anchor: _Anchor, places: Iterable[_Place], others: Sequence[_Place]) -> _Place | None:
-    """The cheapest place that keeps clear of the names already placed, above or below one of them rather than anywhere else."""
-    best = next((place for place in places if _apart(place, others)), None)
-    for other in others:
-        height = 2 * anchor.half_height
-        for middle_x in (other.box.left + anchor.half_width, other.box.right - anchor.half_width):
-            for middle_y in (other.box.top + height / 2, other.box.bottom - height / 2):
-                place = plot.place(anchor, middle_x, middle_y)
-                if place is None:
-                    continue
-                place = msgspec.structs.replace(place, cost=place.cost - plot.unit * _IN_COLUMN)
-                if (best is None or place.cost < best.cost) and _apart(place, others):
-                    best = place
-    return best
+def _around(point: _Disc, size: tuple[float, float], unit: float) -> Iterator[Box]:
+    """Boxes around a point; those further out have the side that faces it on a grid, so that names of a crowd line up."""
+    width, height = size
+    for distance in _NEAR:
+        for angle in _ANGLES:
+            # The text starts where the leader ends: shift its middle away from the point by half its size.
+            reach = point.radius + distance * unit
+            x, y = point.x + math.cos(angle) * (reach + width / 2), point.y + math.sin(angle) * (reach + height / 2)
+            yield Box(x - width / 2, y - height / 2, x + width / 2, y + height / 2)
+    column, row = _COLUMN * unit, _ROW * unit
+    for across in range(math.floor((point.x - _FAR * unit) / column), math.ceil((point.x + _FAR * unit) / column) + 1):
+        for up in range(math.floor((point.y - _FAR * unit) / row), math.ceil((point.y + _FAR * unit) / row) + 1):
+            left = across * column - (width if across * column < point.x else 0.0)
+            yield Box(left, up * row, left + width, up * row + height)
 
 
-def _apart(place: _Place, others: Iterable[_Place]) -> bool:
+def _apart(one: _Place, other: _Place) -> bool:
     """Whether neither names nor leaders get in each other's way."""
-    return not any(
-        place.box.overlaps(other.box)
-        or _cross(place.leader, other.leader)
-        or _enters(place.leader, other.box)
-        or _enters(other.leader, place.box)
-        for other in others
+    return not (
+        one.box.overlaps(other.box)
+        or _cross(one.leader, other.leader)
+        or _enters(one.leader, other.box)
+        or _enters(other.leader, one.box)
     )
-
-
-# --- what names keep off ----------------------------------------------------------------------------------------------------------
 
 
 def _furniture(
     chart: Chart, discs: Sequence[_Disc], width: float, height: float, character: float, line: float
-) -> tuple[list[_Segment], list[Box]]:
-    """The roofs with the strip of text above them, the ridges with their names, the ring with its name."""
+) -> tuple[list[_Segment], list[_Disc], list[Box]]:
+    """The roofs and ridges as lines; as discs with the text above the roofs; and the boxes of the ring and of names."""
     lines: list[_Segment] = []
+    strips: list[_Disc] = []
     boxes: list[Box] = []
-    for roof in chart.roofs:
-        if not roof.primary:
-            continue
-        for segment in _segments(roof, chart.limits, width, height):
-            ax, ay, bx, by = segment
-            length = math.hypot(bx - ax, by - ay) or 1.0
-            aside_x, aside_y = -(by - ay) / length, (bx - ax) / length
-            strip = (-_CLEAR, 0.0, 0.6 * line, 1.2 * line)
-            lines += [(ax + aside_x * d, ay + aside_y * d, bx + aside_x * d, by + aside_y * d) for d in strip]
+    for roof in (roof for roof in chart.roofs if roof.primary):
+        corners = [_pixel(chart.limits, x, y, width, height) for x, y in zip(roof.x, roof.y, strict=True)]
+        for (ax, ay), (bx, by) in pairwise(corners):
+            lines.append((ax, ay, bx, by))
+            up = 0.6 * line / (math.hypot(bx - ax, by - ay) or 1.0)
+            strips += _dotted((ax - (by - ay) * up, ay + (bx - ax) * up, bx - (by - ay) * up, by + (bx - ax) * up), 0.6 * line)
         if roof.kind == "compute":
-            text, level = len(roof.text) * character, _pixel(chart.limits, chart.limits.x_high, roof.value, width, height)[1]
-            boxes.append(Box(max(0.0, width - text), level, width, level + 1.2 * line))
+            boxes.append(Box(max(0.0, width - len(roof.text) * character), corners[-1][1], width, corners[-1][1] + 1.2 * line))
     for ridge in chart.ridges:
         x, y = _pixel(chart.limits, ridge.intensity, ridge.flop_per_s, width, height)
-        lines += [(x + d, 0.0, x + d, y) for d in (-_CLEAR, _CLEAR)]
+        lines.append((x, 0.0, x, y))
         if ridge == chart.ridges[0]:
             boxes.append(Box(x - 4 - len(ridge.text) * character, y, x, y + 1.2 * line))
+    strips += [disc for segment in lines for disc in _dotted(segment, _CLEAR)]
     if chart.ring is not None:
         x, y = _pixel(chart.limits, chart.ring.intensity, chart.ring.flop_per_s, width, height)
         boxes.append(Box(x - line, y - line, x + line, y + line))
         text = len(chart.ring.text) * character
-        starts = (x + 0.8 * line, x - 0.8 * line - text)
-        corners = [
-            Box(start, y + up - 0.65 * line, start + text, y + up + 0.65 * line)
-            for up in (-line, line)
-            for start in (reversed(starts) if ring_text_is_left(chart) else starts)
-        ]
-        free = (box for box in corners if not any(box.touches(*disc) for disc in discs))
-        boxes.append(next(free, corners[0]))
-    return lines, boxes
+        starts = sorted((x + 0.8 * line, x - 0.8 * line - text), reverse=not ring_text_is_left(chart))
+        names = [Box(start, y + up - 0.65 * line, start + text, y + up + 0.65 * line) for up in (-line, line) for start in starts]
+        boxes.append(next((box for box in names if not any(box.touches(*disc) for disc in discs)), names[0]))
+    return lines, strips, boxes
 
 
 def _pixel(limits: Limits, x: float, y: float, width: float, height: float) -> tuple[float, float]:
@@ -333,40 +263,36 @@ def _pixel(limits: Limits, x: float, y: float, width: float, height: float) -> t
     return across * width, up * height
 
 
-def _segments(roof: Roof, limits: Limits, width: float, height: float) -> list[_Segment]:
-    corners = [_pixel(limits, x, y, width, height) for x, y in zip(roof.x, roof.y, strict=True)]
-    return [(*start, *end) for start, end in pairwise(corners)]
-
-
-# --- crossings -------------------------------------------------------------------------------------------------------------------
+def _dotted(segment: _Segment, radius: float) -> list[_Disc]:
+    """Discs along a segment, so close that nothing lies between them."""
+    ax, ay, bx, by = segment
+    count = max(1, math.ceil(math.hypot(bx - ax, by - ay) / radius / 2))
+    return [_Disc(ax + (bx - ax) * step / count, ay + (by - ay) * step / count, radius) for step in range(count + 1)]
 
 
 def _cross(first: _Segment, second: _Segment) -> bool:
     """Whether two segments cross."""
     ax, ay, bx, by = first
     cx, cy, dx, dy = second
+
+    def turns(px: float, py: float, qx: float, qy: float, rx: float, ry: float) -> float:
+        return (qx - px) * (ry - py) - (qy - py) * (rx - px)
+
     return (
-        _turn(ax, ay, bx, by, cx, cy) * _turn(ax, ay, bx, by, dx, dy) < 0
-        and _turn(cx, cy, dx, dy, ax, ay) * _turn(cx, cy, dx, dy, bx, by) < 0
+        turns(ax, ay, bx, by, cx, cy) * turns(ax, ay, bx, by, dx, dy) < 0
+        and turns(cx, cy, dx, dy, ax, ay) * turns(cx, cy, dx, dy, bx, by) < 0
     )
-
-
-def _turn(ax: float, ay: float, bx: float, by: float, cx: float, cy: float) -> float:
-    return (bx - ax) * (cy - ay) - (by - ay) * (cx - ax)
 
 
 def _gap(segment: _Segment, x: float, y: float) -> float:
     """How far a place is from a segment."""
     ax, ay, bx, by = segment
     squared = (bx - ax) ** 2 + (by - ay) ** 2
-    along = 0.0 if squared == 0 else min(1.0, max(0.0, ((x - ax) * (bx - ax) + (y - ay) * (by - ay)) / squared))
+    along = min(1.0, max(0.0, ((x - ax) * (bx - ax) + (y - ay) * (by - ay)) / squared)) if squared else 0.0
     return math.hypot(x - ax - along * (bx - ax), y - ay - along * (by - ay))
 
 
 def _enters(segment: _Segment, box: Box) -> bool:
-    """Whether a segment passes through a box."""
-    ax, ay, _, _ = segment
-    if box.left < ax < box.right and box.bottom < ay < box.top:
-        return True
+    """Whether a segment begins in a box or passes through it."""
     diagonals = ((box.left, box.bottom, box.right, box.top), (box.left, box.top, box.right, box.bottom))
-    return any(_cross(segment, diagonal) for diagonal in diagonals)
+    return box.touches(segment[0], segment[1], 1e-9) or any(_cross(segment, diagonal) for diagonal in diagonals)

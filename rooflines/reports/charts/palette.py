@@ -61,6 +61,10 @@ _BACKEND_MARKS = {
 }  # fmt: skip
 
 
+# Everything that has a colour of its own.
+COLOURED = frozenset((*_CATEGORY["light"], *_BACKEND["light"]))
+
+
 class Ink(msgspec.Struct, frozen=True, kw_only=True):
     """The neutral colours of a theme: page and panel, text, lines, one accent and one warning colour."""
 
@@ -89,8 +93,8 @@ INK: dict[Theme, Ink] = {
 }  # fmt: skip
 
 
-class BoundStyle(msgspec.Struct, frozen=True, kw_only=True):
-    """How a bound class is drawn: its letter, what it means, the fill per theme, a pattern (a CSS class) and Matplotlib's hatch."""
+class BoundStyle(msgspec.Struct, frozen=True):
+    """How a bound class is drawn: its letter, what it means, the fill per theme, and a pattern (a CSS class)."""
 
     name: str
     letter: str
@@ -98,7 +102,6 @@ class BoundStyle(msgspec.Struct, frozen=True, kw_only=True):
     light: str
     dark: str
     pattern: str
-    hatch: str
 
     def fill(self, theme: Theme) -> str:
         """The ground colour of the pattern."""
@@ -108,28 +111,18 @@ class BoundStyle(msgspec.Struct, frozen=True, kw_only=True):
 BOUNDS: dict[str, BoundStyle] = {
     style.name: style
     for style in (
-        BoundStyle(name="compute", letter="C", meaning="arithmetic units set the pace", light="#39424d", dark="#ced5dd",
-                   pattern="solid", hatch=""),
-        BoundStyle(name="memory", letter="M", meaning="moving bytes sets the pace", light="#8893a0", dark="#7c8793",
-                   pattern="diagonal", hatch="////"),
-        BoundStyle(name="far", letter="F", meaning="far from any roof: too small, badly shaped or a slow kernel", light="#b4bdc7",
-                   dark="#5a636d", pattern="sparse", hatch="//"),
-        BoundStyle(name="latency", letter="L", meaning="starting the operator takes longer than its work", light="#c3cad2",
-                   dark="#4b545e", pattern="dots", hatch="...."),
-        BoundStyle(name="transfer", letter="T", meaning="copies between host and device", light="#bcc5ce", dark="#545d67",
-                   pattern="falling", hatch="\\\\\\\\"),
-        BoundStyle(name="communication", letter="X", meaning="devices exchange data", light="#a9b3be", dark="#636d78",
-                   pattern="cross", hatch="xxxx"),
-        BoundStyle(name="input", letter="I", meaning="the device waits for data", light="#d3dae1", dark="#424a53",
-                   pattern="vertical", hatch="||||"),
-        BoundStyle(name="host", letter="H", meaning="the device runs nothing because the host has launched nothing",
-                   light="#e4e8ec", dark="#2f363d", pattern="horizontal", hatch="----"),
-        BoundStyle(name="idle", letter="–", meaning="the device runs nothing although work was launched, or for an unknown reason",
-                   light="#eef1f4", dark="#272d33", pattern="lines", hatch="--"),
-        BoundStyle(name="unknown", letter="?", meaning="no ceiling to judge it by", light="#f4f6f8", dark="#22272d",
-                   pattern="empty", hatch=""),
-        BoundStyle(name="unmodelled", letter="U", meaning="no FLOP and byte count for these operators", light="#f4f6f8",
-                   dark="#22272d", pattern="rings", hatch="oo"),
+        BoundStyle("compute", "C", "arithmetic units set the pace", "#39424d", "#ced5dd", "solid"),
+        BoundStyle("memory", "M", "moving bytes sets the pace", "#8893a0", "#7c8793", "diagonal"),
+        BoundStyle("far", "F", "far from any roof: too small, badly shaped or a slow kernel", "#b4bdc7", "#5a636d", "sparse"),
+        BoundStyle("latency", "L", "starting the operator takes longer than its work", "#c3cad2", "#4b545e", "dots"),
+        BoundStyle("transfer", "T", "copies between host and device", "#bcc5ce", "#545d67", "falling"),
+        BoundStyle("communication", "X", "devices exchange data", "#a9b3be", "#636d78", "cross"),
+        BoundStyle("input", "I", "the device waits for data", "#d3dae1", "#424a53", "vertical"),
+        BoundStyle("host", "H", "the device runs nothing because the host has launched nothing", "#e4e8ec", "#2f363d", "horizontal"),
+        BoundStyle("idle", "–", "the device runs nothing although work was launched, or for an unknown reason", "#eef1f4", "#272d33",
+                   "lines"),
+        BoundStyle("unknown", "?", "no ceiling to judge it by", "#f4f6f8", "#22272d", "empty"),
+        BoundStyle("unmodelled", "U", "no FLOP and byte count for these operators", "#f4f6f8", "#22272d", "rings"),
     )
 }  # fmt: skip
 

@@ -18,7 +18,8 @@ from rooflines.device_specs.records import Ceiling, Ceilings
 from rooflines.reports.charts.axes import Limits, Tick, limits_around, ticks
 from rooflines.reports.charts.palette import bound_style, category_order
 from rooflines.reports.words.repeated import path_pattern, repeated_key
-from rooflines.reports.words.text import clip, count_text, short_name, short_path
+from rooflines.reports.words.sentences import SOURCE_WORDS
+from rooflines.reports.words.text import clip, count_text, short_name, shorten_middle, shorten_path
 from rooflines.roofline.analysis import Analysis, OperatorRow
 from rooflines.units import percent, scale, seconds, si, significant
 
@@ -32,13 +33,11 @@ MOST_PRIMARY = 3
 # And lighter from this share on.
 SHOWN_SHARE = 0.01
 BAND = 0.5
-_LONGEST_NAME = 28
+_LONGEST_NAME, _LONGEST_PATH = 28, 26
 # Operators that take this share of the time at most do not stretch an axis over empty decades.
 _OUTLIER_SHARE = 0.01
 # The share of the time that has the largest area.
 _FULL_SHARE = 0.15
-
-SOURCE_WORDS = {"measured": "measured", "spec": "data sheet", "derived": "derived", "user": "given", "trace": "this trace"}
 
 
 class Roof(msgspec.Struct, frozen=True, kw_only=True):
@@ -374,11 +373,8 @@ def warning(row: OperatorRow) -> str:
 
 
 def _label_text(row: OperatorRow, path: str) -> str:
-    name = short_name(row.name).replace("backward", "bwd")
-    if len(name) > _LONGEST_NAME:
-        # Long names differ at both ends: _scaled_dot_pr…attention_bwd.
-        name = f"{name[: _LONGEST_NAME // 2]}…{name[-(_LONGEST_NAME // 2 - 1) :]}"
-    return f"{name} {short_path(path, 22)}".strip()
+    name = shorten_middle(short_name(row.name).replace("backward", "bwd"), _LONGEST_NAME)
+    return f"{name} {shorten_path(path, _LONGEST_PATH)}".strip()
 
 
 def _hover(row: OperatorRow) -> tuple[tuple[str, str], ...]:

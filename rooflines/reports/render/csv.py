@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
+from collections.abc import Iterator
 from pathlib import Path
 
-from rooflines.reports.document import Page, Table, factor_of, texts, value_of
-from rooflines.reports.words.text import inert
+from rooflines.reports.document import Page, Row, Table, Value, factor_of, texts, value_of
+from rooflines.reports.words.text import csv_text
 
 
 def write(page: Page, path: Path) -> Path:
@@ -26,18 +25,11 @@ def write(page: Page, path: Path) -> Path:
 def render(table: Table) -> str:
     """A table as text: numbers in the unit that its header names, absent ones empty."""
     found = texts(table)
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
-    writer.writerow(
-        [" ".join(text for text in (column.label, unit) if text) for column, unit in zip(found.columns, found.units, strict=True)]
-    )
-    for row in table.of_form(full=True):
-        if row.heading:
-            continue
-        cells: list[object] = []
+    header = [" ".join(text for text in (column.label, unit) if text) for column, unit in zip(found.columns, found.units, strict=True)]
+
+    def cells(row: Row) -> Iterator[Value]:
         for column, place in zip(found.columns, found.places, strict=True):
             value = value_of(row.cells[place])
-            number = isinstance(value, int | float)
-            cells.append(value / factor_of(table, column) if number else "" if value is None else inert(str(value)))  # type: ignore[operator]
-        writer.writerow(cells)
-    return out.getvalue()
+            yield value / factor_of(table, column) if isinstance(value, int | float) else value
+
+    return csv_text(header, (cells(row) for row in table.of_form(full=True) if not row.heading))

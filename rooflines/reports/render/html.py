@@ -1,38 +1,42 @@
 """A page as one HTML file that opens without a network, as interactive as its blocks allow.
 
 ``templates/`` decides how it looks. Everything that came from a trace is escaped three times over where it has to be: as HTML by
-Jinja, as
-JSON inside the page, and as plotly text, which reads tags of its own.
+Jinja, as JSON inside the page, and as plotly text, which reads tags of its own.
 """
 
 from __future__ import annotations
 
+import base64
+import gzip
 import html
 import json
 import re
+from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec import structs
 
 from rooflines.reports.charts.draw import draw
-from rooflines.reports.charts.figure import as_svg
+from rooflines.reports.charts.figure import STEPS_GROUP, as_svg, drawn_steps
 from rooflines.reports.charts.interactive import chart_data, roof_groups, timeline_data
 from rooflines.reports.charts.kinds import Rooflines, StepTimes
-from rooflines.reports.charts.palette import BOUNDS, INK, THEMES, category_colour
+from rooflines.reports.charts.palette import BOUNDS, COLOURED, INK, THEMES, category_colour
 from rooflines.reports.charts.roofline import Chart, roofline_chart
 from rooflines.reports.charts.usage import Timeline
-from rooflines.reports.document import Bar, Block, Cell, Facts, Figure, Findings, Page, Paragraph, Row, Table, texts, value_of
+from rooflines.reports.document import Bar, Block, Cell, Column, Facts, Figure, Findings, Page, Paragraph, Row, Table, texts, value_of
 from rooflines.reports.words.text import shorten_name, shorten_path, shorten_shapes
 from rooflines.roofline.analysis import CATEGORIES, Analysis
 from rooflines.units import percent, seconds
 
 SHOWN_AT_FIRST = 50
 _MODULES_OPEN = 40
-_MOST_STEP_MARKS = 400
 _HERE = Path(__file__).parent
 # How wide the words of a long table are on a page; the pointer shows them in full.
 _WIDTHS = {"name": 28, "path": 26, "shapes": 24}
 _CUT = {"name": shorten_name, "path": shorten_path, "shapes": shorten_shapes}
 _ID = re.compile(r'(id="|url\(#|href="#)')
+_MARK = re.compile(r"(<use [^>]*?)/>")
 _POINT = re.compile(r'(<g id="[^"]*?point-(\d+)">)')
 
 
@@ -64,7 +68,6 @@ def render(page: Page) -> str:
         kind_of=kind_of,
         drawn=_drawn,
         svg=_svg,
-        step_plot=step_plot,
         chart=lambda _: chart,
         roof_groups=roof_groups,
         slug=_slug,
@@ -73,16 +76,16 @@ def render(page: Page) -> str:
         ink=INK,
         bounds=BOUNDS,
         categories=colours,
-        # Library code, not data: it holds no closing script tag (a test looks) and must not be escaped.
-        plotly_js=plotly_source() if chart or usage else "",
+        plotly=packed_plotly() if chart or usage else "",
         chart_json=embedded_json(chart_data(chart)) if chart else "",
         usage_json=embedded_json(timeline_data(usage)) if isinstance(usage, Timeline) else "",
     )
 
 
-def plotly_source() -> str:
-    """The script that draws the interactive charts: plotly.js with its basic traces only, a quarter of the whole library."""
-    return (_HERE / "vendor" / "plotly-basic.min.js").read_text(encoding="utf-8")
+@cache
+def packed_plotly() -> str:
+    """The script that draws the interactive charts, packed by gzip in base 64: plotly.js with its basic traces only."""
+    return base64.b64encode(gzip.compress((_HERE / "vendor" / "plotly-basic.min.js").read_bytes(), mtime=0)).decode()
 
 
 def embedded_json(value: Any) -> str:
@@ -104,8 +107,6 @@ def kind_of(block: Block) -> str:
             return "findings"
         case Figure(drawing=Rooflines(interactive=True)):
             return "roofline"
-        case Figure(drawing=StepTimes()):
-            return "steps"
         case Figure(drawing=Timeline()):
             return "timeline"
     return "picture"
@@ -119,117 +120,70 @@ def _colours(page: Page) -> list[str]:
 
 def _slug(colour: str) -> str:
     """The colour as the style sheet knows it."""
-    return colour if re.fullmatch(r"[a-z][a-z-]*", colour) and _known(colour) else "other"
-
-
-def _known(colour: str) -> bool:
-    return colour == "other" or category_colour(colour) != category_colour("other")
+    return colour if colour in COLOURED else "other"
 
 
 # --- tables ------------------------------------------------------------------------------------------------------------------------
 
 
-class _Head(NamedTuple):
-    key: str
-    label: str
-    unit: str
-    numeric: bool
-    help: str
-
-
-class _Cell(NamedTuple):
-    text: str
-    classes: str
-    sort: Any
-    hover: str
-    bar: float | None
-    colour: str
-    letter: str
-    warning: str
-    opens: bool
-    branch: bool
-
-
-class _Row(NamedTuple):
-    cells: tuple[_Cell, ...]
-    classes: str
-    heading: str
-    detail: tuple[Paragraph | Table, ...]
-    remarks: tuple[str, ...]
-    depth: int
-    has_children: bool
-    is_open: bool
-    is_hidden: bool
-
-
-class _Drawn(NamedTuple):
-    title: str
-    caption: str
-    sortable: bool
-    sorted_by: str
-    columns: tuple[_Head, ...]
-    rows: tuple[_Row, ...]
-    total: tuple[str, ...]
-
-
-def _drawn(table: Table) -> _Drawn:
+def _drawn(table: Table) -> dict[str, Any]:
     """A table as the template lays it out."""
     found = texts(table, aligned=True)
-    columns = tuple(
-        _Head(column.name, column.label, unit, column.numeric, column.help)
-        for column, unit in zip(found.columns, found.units, strict=True)
-    )
+    columns = [structs.replace(column, unit=unit, key=column.name) for column, unit in zip(found.columns, found.units, strict=True)]
     words = next((index for index, column in enumerate(columns) if not column.numeric), 0)
     shown = table.of_form(full=True)
-    depths = [row.depth for row in shown]
-    open_to = max(
-        (level for level in range(1, max(depths, default=0) + 1) if sum(d <= level for d in depths) <= _MODULES_OPEN), default=1
-    )
+    depths = [*(row.depth for row in shown), 0]
+    levels = (level for level in range(1, max(depths) + 1) if sum(depth <= level for depth in depths[:-1]) <= _MODULES_OPEN)
+    open_to = max(levels, default=1)
     rows = []
     for number, (row, line) in enumerate(zip(shown, found.rows, strict=True)):
-        has_children = number + 1 < len(depths) and depths[number + 1] > row.depth
+        has_children = depths[number + 1] > row.depth
         detail = row.detail if table.kind == "main" else ()
         following = number + 1 < len(shown) and shown[number + 1].muted
+        cells = () if row.heading else zip(found.places, columns, line, strict=True)
         rows.append(
-            _Row(
-                cells=() if row.heading else tuple(
-                    _cell(table, row, found.places[index], text, columns[index].numeric, is_name=index == words)
-                    for index, text in enumerate(line)
-                ),
-                classes="muted" if row.muted else "here" if following else "",
-                heading=line[0] if row.heading else "",
-                detail=detail,
-                remarks=() if detail else tuple(part.text for part in row.detail if isinstance(part, Paragraph)),
-                depth=row.depth,
-                has_children=has_children,
-                is_open=has_children and row.depth < open_to,
-                is_hidden=row.depth > open_to,
-            )
-        )  # fmt: skip
-    return _Drawn(table.title, table.caption or table.title, table.kind == "main", table.sorted_by, columns, tuple(rows), found.total)
+            {
+                "cells": [
+                    _cell(table, row, place, column, text, is_name=at == words) for at, (place, column, text) in enumerate(cells)
+                ],
+                "classes": "muted" if row.muted else "here" if following else "",
+                "heading": line[0] if row.heading else "",
+                "detail": detail,
+                "remarks": [] if detail else [part.text for part in row.detail if isinstance(part, Paragraph)],
+                "depth": row.depth,
+                "has_children": has_children,
+                "is_open": has_children and row.depth < open_to,
+                "is_hidden": row.depth > open_to,
+            }
+        )
+    return {
+        "title": table.title, "caption": table.caption or table.title, "sortable": table.kind == "main", "sorted_by": table.sorted_by,
+        "columns": columns, "rows": rows, "total": found.total,
+    }  # fmt: skip
 
 
-def _cell(table: Table, row: Row, place: int, text: str, numeric: bool, *, is_name: bool) -> _Cell:
+def _cell(table: Table, row: Row, place: int, column: Column, text: str, *, is_name: bool) -> dict[str, Any]:
     given = row.cells[place] if place < len(row.cells) else ""
     cell = given if isinstance(given, Cell) else Cell(value=given)
-    inset = not numeric and text.startswith(" ")
+    inset = not column.numeric and text.startswith(" ")
     sort = cell.sort if cell.sort is not None else value_of(given)
-    column = table.columns[place]
-    shown = text if numeric else _CUT.get(column.format, lambda words, _: words)(text, _WIDTHS.get(column.format, 0))
-    return _Cell(
-        text=shown,
-        classes=" ".join(
-            name for name, on in (("number", numeric), ("bar", cell.bar is not None), ("inset", inset), ("quiet", column.quiet)) if on
-        ),
-        sort="" if sort is None else sort,
-        hover="" if cell.hover == shown else cell.hover or (text if shown != text else ""),
-        bar=cell.bar,
-        colour=_slug(row.colour) if is_name and row.colour and not row.muted and not inset else "",
-        letter=cell.letter,
-        warning=cell.warning,
-        opens=bool(is_name and table.kind == "main" and row.detail),
-        branch=is_name and table.kind == "tree",
-    )
+    sort = float(f"{sort:.6g}") if isinstance(sort, float) else sort
+    shown = text if column.numeric else _CUT.get(column.format, lambda words, _: words)(text, _WIDTHS.get(column.format, 0))
+    hover = "" if cell.hover == shown else cell.hover or (text if shown != text else "")
+    classes = (("number", column.numeric), ("bar", cell.bar is not None), ("inset", inset), ("quiet", column.quiet))
+    return {
+        "text": shown,
+        "classes": " ".join(name for name, on in classes if on),
+        # The script sorts words by what the pointer or the cell shows where nothing else is said.
+        "sort": None if isinstance(sort, str) and sort == (hover or shown) else "" if sort is None else sort,
+        "hover": hover,
+        "bar": cell.bar,
+        "colour": _slug(row.colour) if is_name and row.colour and not row.muted and not inset else "",
+        "letter": cell.letter,
+        "warning": cell.warning,
+        "opens": bool(is_name and table.kind == "main" and row.detail),
+        "branch": is_name and table.kind == "tree",
+    }
 
 
 # --- figures -----------------------------------------------------------------------------------------------------------------------
@@ -239,10 +193,20 @@ def _svg(figure: Figure, dark: bool) -> str:
     """The figure's SVG for the page: with ids that no other figure has, and the operators' facts as what a pointer shows."""
     text = as_svg(draw(figure.drawing, dark=dark))
     text = text[text.index("<svg") :]
-    if isinstance(figure.drawing, Rooflines):
-        text = _with_titles(roofline_chart(figure.drawing.analysis), text)
+    match figure.drawing:
+        case Rooflines(analysis=analysis):
+            text = _with_titles(roofline_chart(analysis), text)
+        case StepTimes(analysis=analysis):
+            text = _with_step_titles(analysis, text)
     own = f"{figure.name}-{'dark' if dark else 'light'}-"
     return _ID.sub(lambda found: found[1] + own, text)
+
+
+def _with_step_titles(analysis: Analysis, text: str) -> str:
+    titles = [f"step {number}: {seconds(time_s)}" for number, time_s in drawn_steps(analysis)]
+    before, group, marks = text.partition(f'<g id="{STEPS_GROUP}">')
+    waiting = iter(titles)
+    return before + group + _MARK.sub(lambda found: f"{found[1]}><title>{next(waiting)}</title></use>", marks, count=len(titles))
 
 
 def _with_titles(chart: Chart | None, text: str) -> str:
@@ -256,56 +220,3 @@ def _with_titles(chart: Chart | None, text: str) -> str:
         return f"{found[1]}<title>{html.escape(chr(10).join(lines), quote=False)}</title>"
 
     return _POINT.sub(titled, text)
-
-
-class StepMark(NamedTuple):
-    """A timed step in the plot of step times, in percent of the plot."""
-
-    left: float
-    bottom: float
-    title: str
-
-
-class StepPlot(NamedTuple):
-    """The timed steps with their median and its interval; positions in percent of the plot."""
-
-    marks: tuple[StepMark, ...]
-    median_bottom: float
-    median_text: str
-    band_bottom: float
-    band_height: float
-    low_text: str
-    high_text: str
-    note: str
-
-
-def step_plot(analysis: Analysis) -> StepPlot | None:
-    """The timed steps in the order run; None when they were not kept. Very long runs are thinned evenly."""
-    steps = analysis.steps
-    if steps is None or not steps.durations_s:
-        return None
-    durations = steps.durations_s
-    every = -(-len(durations) // _MOST_STEP_MARKS)
-    sure = steps.ci95_s or (steps.median_s, steps.median_s)
-    low, high = min(*durations, sure[0], steps.median_s), max(*durations, sure[1], steps.median_s)
-    room = (high - low) * 0.08 or high * 0.01 or 1.0
-    bottom, span = low - room, high - low + 2 * room
-
-    def up(value: float) -> float:
-        return round(100 * (value - bottom) / span, 2)
-
-    marks = tuple(
-        StepMark(round(100 * (index + 0.5) / len(durations), 2), up(value), f"step {index + 1}: {seconds(value)}")
-        for index, value in enumerate(durations)
-        if index % every == 0
-    )
-    return StepPlot(
-        marks=marks,
-        median_bottom=up(steps.median_s),
-        median_text=f"median {seconds(steps.median_s)}",
-        band_bottom=up(sure[0]),
-        band_height=round(up(sure[1]) - up(sure[0]), 2),
-        low_text=seconds(low),
-        high_text=seconds(high),
-        note=f"every {every}th of {len(durations)} steps is drawn" if every > 1 else "",
-    )

@@ -29,9 +29,8 @@ def render(page: Page) -> str:
 
 def _page(page: Page) -> Iterator[str]:
     yield f"# {inert(page.title)}"
-    made = " · ".join(text for text in (page.created[:10], f"rooflines {page.rooflines}" if page.rooflines else "") if text)
-    if made:
-        yield inert(made)
+    if page.made:
+        yield inert(page.made)
     if page.status:
         yield f"**{inert(page.status[1])}**"
     yield f"**{inert(page.verdict)}**"

@@ -1,8 +1,7 @@
 """A page in print, set by Typst with its figures as vectors.
 
 The template holds the layout, this module gives it the blocks in words. Everything goes there as one JSON text and is set as it is,
-so an
-operator's name cannot become markup. Only faces that Typst brings along are used: the document is the same on every machine.
+so an operator's name cannot become markup. Only faces that Typst brings along are used: the document is the same on every machine.
 """
 
 from __future__ import annotations
@@ -14,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from rooflines.reports.charts.draw import draw
-from rooflines.reports.charts.figure import SERIF, as_svg
+from rooflines.reports.charts.figure import as_svg
 from rooflines.reports.charts.palette import INK, bound_style, category_colour, contrast
+from rooflines.reports.charts.paper import SERIF
 from rooflines.reports.document import Bar, Block, Cell, Facts, Figure, Findings, Page, Paragraph, Part, Row, Table
 from rooflines.reports.render.layout import Fitted, fitted
 from rooflines.reports.words.text import NUMBER_AND_UNIT
@@ -49,13 +49,12 @@ def write(page: Page, path: Path) -> Path:
 
 def content(page: Page) -> dict[str, Any]:
     """What the template shows, in words and formatted numbers."""
-    made = " · ".join(text for text in (page.created[:10], f"rooflines {page.rooflines}" if page.rooflines else "") if text)
     return {
         "ink": {name: getattr(_INK, name) for name in ("text", "muted", "line", "panel", "warning", "grid")},
         "title": page.name,
         "date": _date(page.created),
         "subject": page.title,
-        "made": made,
+        "made": page.made,
         "status": page.status[1] if page.status else None,
         "verdict": page.verdict,
         "label": page.label,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from rooflines.reports.document import Bar, Block, Cell, Facts, Findings, Page, Paragraph, Part, Section, Table
 from rooflines.reports.render.layout import GAP, Fitted, fitted
-from rooflines.reports.words.text import NUMBER_AND_UNIT
+from rooflines.reports.words.text import NUMBER_AND_UNIT, shorten_path
 from rooflines.units import percent
 
 if TYPE_CHECKING:
@@ -19,6 +21,8 @@ Styled: TypeAlias = "str | tuple[str, str]"
 _WIDEST = 160
 _INDENT = 2
 _LONGEST_BAR = 40
+# A column of words that is narrower holds no sentence.
+_SENTENCE = 20
 # Of a bar of few parts each is told in full.
 _FEW_PARTS = 3
 # A class is told by its fill and not by a hue, so that a pipe, a log and a grayscale print say the same (palette.py on bound classes).
@@ -30,6 +34,8 @@ _FILLS = {
 _STYLES = {"bound": "green", "headroom": "dim"}
 # One character for one character, so that the styles of a line keep their places on a console that cannot show more than ASCII.
 _ASCII = str.maketrans("±µ·…×–—−“”’→²", '~u-~x---""\'>2')
+# A module path, which is cut where it is longer than a line.
+_PATH = re.compile(r"[\w*]+(?:\.[\w*]+)+")
 # Stands for a space at which no line may end (rich breaks at every Unicode space, the no-break one included).
 _KEPT = "\ue000"
 
@@ -47,9 +53,7 @@ def write(page: Page, path: Path) -> Path:
 def print_page(page: Page, console: Console) -> None:
     """Print ``page`` on ``console``, in its width."""
     lines = _Lines(console)
-    lines.heading(
-        page.title, " · ".join(text for text in (page.created[:10], f"rooflines {page.rooflines}" if page.rooflines else "") if text)
-    )
+    lines.heading(page.title, page.made)
     if page.status is not None:
         lines.line((page.status[1], "bold red"))
     if page.label:
@@ -77,7 +81,7 @@ def _section(lines: _Lines, section: Section, blocks: Sequence[Block]) -> None:
         own = blocks[0] if isinstance(blocks[0], Table) and not blocks[0].title else None
         lines.heading(section.title, section.remark or (_rows_shown(own) if own else ""))
     for number, block in enumerate(blocks):
-        if number and isinstance(block, Table | Bar | Findings):
+        if number and (isinstance(block, Table | Bar | Findings) or (isinstance(block, Paragraph) and block.kind == "title")):
             lines.line()
         if isinstance(block, Table):
             _table(lines, block)
@@ -99,14 +103,15 @@ class _Lines:
         self.ascii = console.options.ascii_only
         self.width = min(console.width, _WIDEST)
 
-    def line(self, *parts: Styled, indent: int = 0, hang: int | None = None) -> None:
-        """One paragraph of text or (text, style), wrapped; the lines after the first start at ``hang``."""
+    def line(self, *parts: Styled, indent: int = 0, hang: int | None = None, whole: bool = False) -> None:
+        """One paragraph of text or (text, style), wrapped unless ``whole``; the lines after the first start at ``hang``."""
         from rich.text import Text
 
         hang = indent if hang is None else hang
-        text = Text.assemble(*map(self._printable, parts))
+        room = max(20, self.width - max(indent, hang))
+        text = Text.assemble(*(self._printable(part, room) for part in parts))
         text.plain = NUMBER_AND_UNIT.sub(_KEPT, text.plain)
-        wrapped = text.wrap(self.console, max(20, self.width - max(indent, hang))) if text.plain else [text]
+        wrapped = text.wrap(self.console, room) if text.plain and not whole else [text]
         for number, row in enumerate(wrapped):
             row.rstrip()
             row.plain = row.plain.replace(_KEPT, " ")
@@ -116,7 +121,7 @@ class _Lines:
         """One line of a table, which is already as wide as it may be."""
         from rich.text import Text
 
-        text = Text.assemble(" " * _INDENT, *map(self._printable, parts))
+        text = Text.assemble(" " * _INDENT, *(self._printable(part) for part in parts))
         text.rstrip()
         text.truncate(self.width, overflow="crop")
         self.console.print(text, soft_wrap=True, highlight=False)
@@ -135,8 +140,10 @@ class _Lines:
         """The character that parts of this pattern are drawn with."""
         return _FILLS.get(pattern, _FILLS["unknown"])[self.ascii]
 
-    def _printable(self, part: Styled) -> Styled:
+    def _printable(self, part: Styled, room: int | None = None) -> Styled:
         text, *style = (part,) if isinstance(part, str) else part
+        if room is not None:
+            text = _PATH.sub(lambda path: shorten_path(path[0], room), text)
         # Names come out of traces that other people made: an escape sequence in one must not reach the terminal.
         text = "".join(character if character.isprintable() or character == _KEPT else " " for character in text)
         if self.ascii:
@@ -146,10 +153,11 @@ class _Lines:
 
 def _paragraph(lines: _Lines, block: Paragraph) -> None:
     if block.kind == "title":
-        lines.line()
-        lines.line((block.text, "bold"))
+        lines.line((block.text, "bold"), indent=_INDENT)
     elif block.kind == "alert":
         lines.line(("! ", "bold red"), block.text, indent=_INDENT, hang=2 * _INDENT)
+    elif block.kind == "code":
+        lines.line((block.text, "cyan"), indent=_INDENT, whole=True)
     else:
         style = "dim" if block.kind in ("note", "absent") else ""
         lines.line((block.text, style), indent=_INDENT, hang=2 * _INDENT)
@@ -221,15 +229,21 @@ def _table(lines: _Lines, table: Table) -> None:
             lines.row((columns[0].cells[number], "bold"))
             continue
         parts: list[Styled] = []
+        # A sentence in the last column goes on below itself.
+        last = columns[-1]
+        sentence = textwrap.wrap(last.cells[number], last.width) if last.column.format == "text" and last.width >= _SENTENCE else []
         for one in columns:
             cell = row.cells[one.place]
             warned = isinstance(cell, Cell) and bool(cell.warning)
             style = "bold red" if warned else "dim" if row.muted or one.column.quiet else ""
-            parts += [(one.padded(one.cells[number]), style), " " * GAP]
+            text = sentence[0] if one is last and sentence else one.cells[number]
+            parts += [(one.padded(text), style), " " * GAP]
         share = next((cell.bar for cell in row.cells if isinstance(cell, Cell) and cell.bar is not None), 0.0)
         if bars and share:
             parts.append((lines.fill("compute") * max(1, round(share * bars)), "dim"))
         lines.row(*parts)
+        for rest in sentence[1:]:
+            lines.row((" " * (sum(one.width + GAP for one in columns) - GAP - last.width) + rest, style))
         for block in row.detail:
             if isinstance(block, Paragraph) and block.show != "full":
                 lines.line((block.text, "dim"), indent=2 * _INDENT, hang=2 * _INDENT)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
-from rooflines.device_specs.compare import Compared, References, without_reference
+from rooflines.device_specs.compare import References, RoofComparison, without_reference
 from rooflines.device_specs.history import Session
 from rooflines.device_specs.marks import CONTRADICTS, MARKS, THROTTLED, marked, marks_of
 from rooflines.device_specs.records import Ceiling, Ceilings
@@ -17,6 +15,7 @@ from rooflines.reports.charts.kinds import CeilingMarks
 from rooflines.reports.document import ABSENT, Cell, Column, Facts, Figure, Page, Paragraph, Row, Section, Show, Table
 from rooflines.reports.words.ceilings import ABOVE, heading
 from rooflines.reports.words.sentences import ceiling_name, listed, roof_order
+from rooflines.reports.words.text import csv_text
 from rooflines.serial import to_json, to_plain
 from rooflines.units import binary_bytes, percent, si
 
@@ -29,7 +28,9 @@ _THREADS = re.compile(r", \d+ threads?\b")
 _ACCESS = re.compile(r"^(read|write|update|copy|triad) kernel\b")
 
 
-def page(ceilings: Ceilings, rows: Sequence[Compared] = (), references: References | None = None, now: datetime | None = None) -> Page:
+def page(
+    ceilings: Ceilings, rows: Sequence[RoofComparison] = (), references: References | None = None, now: datetime | None = None
+) -> Page:
     """The ceilings, main roofs first, how each was measured; with ``references`` measured, data sheet and derived side by side."""
     first, second = heading(ceilings, now)
     figure = Figure(
@@ -119,7 +120,7 @@ def _cells(roof: Ceiling, has_state: bool, how: int) -> tuple[str | Cell, ...]:
     return (*cells, str(how))
 
 
-def comparison_table(rows: Sequence[Compared]) -> Table:
+def comparison_table(rows: Sequence[RoofComparison]) -> Table:
     """Measured, data sheet and derived side by side, with the fraction reached."""
     sheet, derived = any(row.spec for row in rows), any(row.derived for row in rows)
     columns = [Column("ceiling", format="middle"), Column("measured"), Column("±", "%", key="spread_percent")]
@@ -133,7 +134,7 @@ def comparison_table(rows: Sequence[Compared]) -> Table:
         spread = row.measured.spread if row.measured else None
         reached = ABSENT if row.fraction is None else percent(row.fraction)
         if sheet and row.fraction is not None:
-            reached += " *" if row.against == "derived" else "  "
+            reached += " *" if row.reference_source == "derived" else "  "
         cells = [ceiling_name(one) + sums, _value(row.measured), ABSENT if spread is None else f"{spread * 100:.1f}"]
         cells += [_value(row.spec)] if sheet else []
         cells += [_value(row.derived)] if derived else []
@@ -147,10 +148,10 @@ def comparison_table(rows: Sequence[Compared]) -> Table:
     )
 
 
-def comparison_sentences(rows: Sequence[Compared], references: References, measured: Ceilings) -> Iterator[str]:
+def comparison_sentences(rows: Sequence[RoofComparison], references: References, measured: Ceilings) -> Iterator[str]:
     """What the table of the comparison needs said: against what, why above 100 %, where figures come from, what is missing."""
     if any(row.fraction is not None for row in rows):
-        mixed = any(row.against == "derived" and row.fraction is not None for row in rows)
+        mixed = any(row.reference_source == "derived" and row.fraction is not None for row in rows)
         star = "; * of the derived figure, where the sheet has none" if mixed and references.spec else ""
         against = "the data sheet's figure" if references.spec else "the derived figure"
         yield f"reached: measured over {against}{star}. All rates are dense; → names the type that sums are kept in."
@@ -171,7 +172,7 @@ def comparison_sentences(rows: Sequence[Compared], references: References, measu
         yield f"measured only, without a reference: {', '.join(dict.fromkeys(reversed(alone)))}."
 
 
-def ceilings_json(ceilings: Ceilings, sessions: Sequence[Session] = (), rows: Sequence[Compared] | None = None) -> str:
+def ceilings_json(ceilings: Ceilings, sessions: Sequence[Session] = (), rows: Sequence[RoofComparison] | None = None) -> str:
     """The ceilings as ``--ceilings FILE`` reads them, with every round of all measurements, and the comparison where there is one."""
     compared = {} if rows is None else {"compare": comparison_plain(rows)}
     return to_json({**to_plain(ceilings), "sessions": to_plain(sessions), **compared})
@@ -191,34 +192,29 @@ def ceilings_csv(ceilings: Ceilings) -> str:
                 " ".join(state.throttled) if state else "",
             ]
         )  # fmt: skip
-    return _csv(header, rows)
+    return csv_text(header, rows)
 
 
-def comparison_csv(rows: Sequence[Compared]) -> str:
+def comparison_csv(rows: Sequence[RoofComparison]) -> str:
     """One row a compared figure: the three values, the fraction, and where the two references come from."""
     header = ["kind", "name", "variant", "precision", "engine", "accumulate", "level", "unit", "measured", "spread", "spec", "derived",
               "fraction", "against", "spec_source", "derived_source"]  # fmt: skip
-    return _csv(header, ([plain.get(name) for name in header] for plain in comparison_plain(rows)))
+    return csv_text(header, ([plain.get(name) for name in header] for plain in comparison_plain(rows)))
 
 
-def comparison_plain(rows: Sequence[Compared]) -> list[dict[str, Any]]:
-    """The comparison as plain containers for JSON; what there is not is absent."""
+def comparison_plain(rows: Sequence[RoofComparison]) -> list[dict[str, Any]]:
+    """The comparison as plain containers for JSON; missing values are absent."""
     found = []
     for row in rows:
-        one = row.any
-        found.append(
-            to_plain(
-                {
-                    "kind": one.kind, "name": one.name, "variant": one.variant or None, "precision": one.precision,
-                    "engine": one.engine, "accumulate": one.accumulate, "level": one.level, "unit": one.unit,
-                    "measured": row.measured.value if row.measured else None, "spread": row.measured.spread if row.measured else None,
-                    "spec": row.spec.value if row.spec else None, "derived": row.derived.value if row.derived else None,
-                    "fraction": row.fraction, "against": row.against if row.fraction is not None else None,
-                    "spec_source": row.spec.source.detail if row.spec else None,
-                    "derived_source": row.derived.source.detail if row.derived else None,
-                }
-            )
-        )  # fmt: skip
+        values = {"measured": row.measured, "spec": row.spec, "derived": row.derived}
+        plain = {
+            name: getattr(row.any, name) for name in ("kind", "name", "variant", "precision", "engine", "accumulate", "level", "unit")
+        }
+        plain |= {name: one.value if one else None for name, one in values.items()}
+        plain |= {f"{name}_source": one.source.detail for name, one in values.items() if one and name != "measured"}
+        reached = {"fraction": row.fraction, "against": row.reference_source} if row.fraction is not None else {}
+        spread = row.measured.spread if row.measured else None
+        found.append(to_plain({**plain, "variant": row.any.variant or None, "spread": spread, **reached}))
     return found
 
 
@@ -272,12 +268,3 @@ def _sources(title: str, ceilings: Iterable[Ceiling | None]) -> Iterator[str]:
             names[one.source.detail].append(ceiling_name(one))
     for detail, held in names.items():
         yield f"{title}: {', '.join(held)}: {detail}"
-
-
-def _csv(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    for row in rows:
-        writer.writerow(["" if value is None else value for value in row])
-    return text.getvalue()

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from rooflines.reports.document import ABSENT, Block, Cell, Column, Facts, Page, Paragraph, Row, Section, Table
 from rooflines.reports.words.sentences import subject
-from rooflines.reports.words.text import Scale, column_scale, inert, short_name, shorten_shapes
+from rooflines.reports.words.text import Scale, column_scale, csv_text, short_name, shorten_shapes
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.comparison.compare import count_of_calls, signed_seconds
 from rooflines.roofline.comparison.records import Change, Comparison, Figures, Subject
@@ -194,18 +192,9 @@ def frame(comparison: Comparison, rows: str) -> pd.DataFrame:
 
 
 def comparison_csv(comparisons: Sequence[Comparison], by: By) -> str:
-    """The rows of ``frame`` of all comparisons as CSV text.
-
-    A cell of text that a spreadsheet would run as a formula gets a leading apostrophe.
-    """
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
-    writer.writerow(_columns())
-    for comparison in comparisons:
-        for row in comparison.modules if by == "module" else comparison.rows:
-            cells = _cells(comparison, row)
-            writer.writerow([inert(cell) if isinstance(cell, str) else "" if cell is None else cell for cell in cells])
-    return out.getvalue()
+    """The rows of ``frame`` of all comparisons as CSV."""
+    changes = ((one, row) for one in comparisons for row in (one.modules if by == "module" else one.rows))
+    return csv_text(_columns(), (_cells(one, row) for one, row in changes))
 
 
 _FACTS = tuple(name for name in Change.__struct_fields__ if name not in ("before", "after"))

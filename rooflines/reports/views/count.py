@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from rooflines.reports.document import ABSENT, Block, Cell, Column, Page, Paragraph, Row, Section, Table
+from rooflines.reports.words.text import struct_csv
 from rooflines.roofline.counting.count import Count, ModuleCount, OperatorCount
 from rooflines.units import percent, si, significant
 
@@ -117,7 +116,7 @@ def _place(memory: StepMemory) -> str:
 
 
 def _against(count: Count, others: Sequence[OtherCount]) -> Section:
-    """The other counters' totals beside ours, and for each of them what makes the difference, the largest first."""
+    """The totals of the other counters and ours, and the causes of each difference, largest first."""
     rows = [
         ("rooflines", _amount(count.flops), "FLOP", "", ""),
         ("  matrix products", _amount(count.matrix_flops), "FLOP", _ratio(count.matrix_flops, count.flops), ""),
@@ -225,12 +224,4 @@ def _doubts(count: Count) -> Iterator[Paragraph]:
 
 def count_csv(count: Count, by: By) -> str:
     """The rows as CSV text, with the fields of ``OperatorCount`` or ``ModuleCount`` as its header."""
-    rows: Iterable[OperatorCount | ModuleCount] = count.operators if by == "operator" else count.modules
-    kind = OperatorCount if by == "operator" else ModuleCount
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    names = [info.name for info in msgspec.structs.fields(kind)]
-    writer.writerow(names)
-    for row in rows:
-        writer.writerow(["" if getattr(row, name) is None else getattr(row, name) for name in names])
-    return out.getvalue()
+    return struct_csv(count.operators, OperatorCount) if by == "operator" else struct_csv(count.modules, ModuleCount)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from rooflines import serial
 from rooflines.device_specs.catalog import Match
 from rooflines.device_specs.sheet import Figure, Rate, Sheet
 from rooflines.reports.document import Column, Facts, Page, Paragraph, Row, Section, Table
+from rooflines.reports.words.text import csv_text
 from rooflines.units import significant
 
 _NONE = "-"
@@ -66,7 +64,14 @@ def device_page(match: Match) -> Page:
         table = Table(name="rates", caption="Dense rates", columns=columns, rows=rows, show="always")
         sections.append(Section(name="rates", title="Arithmetic", blocks=(table, *remarks)))
     figures = (Column("figure", format="text"), Column("value", format="text"), Column("source", format="text"))
-    others = tuple(Row((label, value, _origin(figure, numbers))) for label, value, figure in _others(sheet))
+    memory = sheet.memory
+    size = f"{_capacity(sheet)} GB " if memory.capacity_gb or memory.capacities_gb else ""
+    listed: list[tuple[str, str, Figure]] = [
+        ("memory", f"{size}{memory.technology}, {memory.gb_per_s:g} GB/s", memory),
+        ("units", f"{sheet.units.count} {sheet.units.name}", sheet.units),
+        *((label, words, figure) for label, words, _, _, figure in _others(sheet)),
+    ]
+    others = tuple(Row((label, words, _origin(figure, numbers))) for label, words, figure in listed)
     table = Table(name="figures", caption="Memory, units, clocks, links and power", columns=figures, rows=others, show="always")
     sections.append(Section(name="figures", title="Memory, clocks and links", blocks=(table,)))
     names = (Paragraph(f"Printed as {', '.join(sheet.names)}", show="always"),) if sheet.names else ()
@@ -89,47 +94,9 @@ def to_json(found: Sequence[Match]) -> str:
 
 def to_csv(found: Sequence[Match]) -> str:
     """A row a figure: device, figure, value, unit, whether derived and unconfirmed, and the sources in words."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(
-        (
-            "device",
-            "vendor",
-            "kind",
-            "architecture",
-            "figure",
-            "precision",
-            "engine",
-            "accumulate",
-            "value",
-            "unit",
-            "derived",
-            "unconfirmed",
-            "source",
-        )
-    )
-    for match in found:
-        sheet = match.sheet
-        for kind, rate, value, unit, figure in _figures(sheet):
-            words = (rate.precision, rate.engine, rate.accumulate) if rate else ("", "", "")
-            derived = str(bool(getattr(figure, "derived", False))).lower()
-            source = "; ".join(sheet.sources[key] for key in figure.source)
-            writer.writerow(
-                (
-                    sheet.name,
-                    sheet.vendor,
-                    sheet.kind,
-                    sheet.architecture,
-                    kind,
-                    *words,
-                    value,
-                    unit,
-                    derived,
-                    str(figure.unconfirmed).lower(),
-                    source,
-                )
-            )
-    return out.getvalue()
+    header = ("device", "vendor", "kind", "architecture", "figure", "precision", "engine", "accumulate", "value", "unit", "derived",
+              "unconfirmed", "source")  # fmt: skip
+    return csv_text(header, (row for match in found for row in _csv_rows(match.sheet)))
 
 
 def _cells(sheet: Sheet) -> tuple[str, ...]:
@@ -193,41 +160,34 @@ def _remarks(sheet: Sheet) -> Iterator[tuple[str, str]]:
         yield text, ", ".join(kinds)
 
 
-def _others(sheet: Sheet) -> Iterator[tuple[str, str, Figure]]:
+def _others(sheet: Sheet) -> Iterator[tuple[str, str, float, str, Figure]]:
+    """The figures of a sheet besides its rates: the name, in words, the value with its unit, and where it is from."""
+    for name, clock in sheet.clocks.items():
+        yield f"{name} clock", f"{clock.mhz:g} MHz", clock.mhz * 1e6, "Hz", clock
+    if sheet.l2:
+        yield "L2", f"{sheet.l2.mb:g} MB", sheet.l2.mb * 2**20, "B", sheet.l2
+    if sheet.power:
+        yield "TDP", f"{sheet.power.tdp_w:g} W", sheet.power.tdp_w, "W", sheet.power
+    if sheet.nvlink:
+        rate = sheet.nvlink.gb_per_s
+        yield "NVLink", f"{rate:g} GB/s, both directions together", rate * 1e9, "B/s", sheet.nvlink
+    if sheet.pcie:
+        words = f"generation {sheet.pcie.generation}, {sheet.pcie.lanes} lanes"
+        yield "PCIe", words, sheet.pcie.generation, "generation", sheet.pcie
+    if sheet.host_link:
+        words = f"{sheet.host_link.technology}, {sheet.host_link.gb_per_s:g} GB/s each direction"
+        yield "host link", words, sheet.host_link.bytes_per_second, "B/s", sheet.host_link
+
+
+def _csv_rows(sheet: Sheet) -> Iterator[tuple[object, ...]]:
     memory = sheet.memory
-    size = f"{_capacity(sheet)} GB " if memory.capacity_gb or memory.capacities_gb else ""
-    yield "memory", f"{size}{memory.technology}, {memory.gb_per_s:g} GB/s", memory
-    yield "units", f"{sheet.units.count} {sheet.units.name}", sheet.units
-    for name, clock in sheet.clocks.items():
-        yield f"{name} clock", f"{clock.mhz:g} MHz", clock
-    if sheet.l2:
-        yield "L2", f"{sheet.l2.mb:g} MB", sheet.l2
-    if sheet.power:
-        yield "TDP", f"{sheet.power.tdp_w:g} W", sheet.power
-    if sheet.nvlink:
-        yield "NVLink", f"{sheet.nvlink.gb_per_s:g} GB/s, both directions together", sheet.nvlink
-    if sheet.pcie:
-        yield "PCIe", f"generation {sheet.pcie.generation}, {sheet.pcie.lanes} lanes", sheet.pcie
-    if sheet.host_link:
-        yield "host link", f"{sheet.host_link.technology}, {sheet.host_link.gb_per_s:g} GB/s each direction", sheet.host_link
-
-
-def _figures(sheet: Sheet) -> Iterator[tuple[str, Rate | None, Any, str, Figure]]:
-    for rate in sheet.compute:
-        yield "rate", rate, rate.per_second, rate.unit, rate
-    yield "bandwidth", None, sheet.memory.bytes_per_second, "B/s", sheet.memory
-    if sheet.memory.capacity_gb:
-        yield "memory", None, sheet.memory.capacity_gb * 2**30, "B", sheet.memory
-    yield "units", None, sheet.units.count, sheet.units.name, sheet.units
-    for name, clock in sheet.clocks.items():
-        yield f"{name} clock", None, clock.mhz * 1e6, "Hz", clock
-    if sheet.l2:
-        yield "L2", None, sheet.l2.mb * 2**20, "B", sheet.l2
-    if sheet.power:
-        yield "TDP", None, sheet.power.tdp_w, "W", sheet.power
-    if sheet.nvlink:
-        yield "NVLink", None, sheet.nvlink.gb_per_s * 1e9, "B/s", sheet.nvlink
-    if sheet.pcie:
-        yield "PCIe", None, sheet.pcie.generation, "generation", sheet.pcie
-    if sheet.host_link:
-        yield "host link", None, sheet.host_link.bytes_per_second, "B/s", sheet.host_link
+    found: list[tuple[str, Rate | None, float, str, Figure]] = [("rate", one, one.per_second, one.unit, one) for one in sheet.compute]
+    found.append(("bandwidth", None, memory.bytes_per_second, "B/s", memory))
+    found += [("memory", None, memory.capacity_gb * 2**30, "B", memory)] if memory.capacity_gb else []
+    found.append(("units", None, sheet.units.count, sheet.units.name, sheet.units))
+    found += [(name, None, value, unit, figure) for name, _, value, unit, figure in _others(sheet)]
+    for kind, rate, value, unit, figure in found:
+        words = (rate.precision, rate.engine, rate.accumulate) if rate else ("", "", "")
+        flags = (str(bool(getattr(figure, "derived", False))).lower(), str(figure.unconfirmed).lower())
+        source = "; ".join(sheet.sources[key] for key in figure.source)
+        yield sheet.name, sheet.vendor, sheet.kind, sheet.architecture, kind, *words, value, unit, *flags, source

@@ -1,4 +1,4 @@
-"""The time of a step by part: the rows of the table, and sentences that hold the timed pass against the traced one."""
+"""The time of a step by part: the rows of the table, and sentences that compare the timed pass with the traced one."""
 
 from __future__ import annotations
 

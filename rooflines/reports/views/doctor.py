@@ -1,39 +1,46 @@
-"""The answers of ``rooflines doctor`` in a terminal: what is there, then what is not with the command that would fix it."""
+"""The page of ``rooflines doctor``: what this machine can measure, then the commands that fix what is missing."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from datetime import datetime, timezone
 
+from rooflines._version import __version__
 from rooflines.profiler.doctor import Check
+from rooflines.reports.document import Cell, Column, Page, Paragraph, Row, Section, Table
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-_STYLES = {"ok": "green", "limited": "yellow", "missing": "red"}
+_COLUMNS = (Column("check", format="text"), Column("status", format="text"), Column("found", format="text", least=20))
 
 
-def print_checks(checks: Iterable[Check], console: Console) -> None:
-    """Print ``checks`` as a table in the width of ``console``; below it the fixes, each on one line so that it can be copied whole."""
-    from rich.table import Table
-    from rich.text import Text
-
+def page(checks: Iterable[Check]) -> Page:
+    """The page of ``checks``, in their order."""
     checks = tuple(checks)
-    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False, pad_edge=False)
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for check in checks:
-        # Text and not str: what a driver calls itself is no markup.
-        table.add_row(Text(check.name), Text(check.status, _STYLES[check.status]), Text(check.detail))
-    console.print(table)
-
+    rows = tuple(
+        Row((one.name, Cell(value=one.status, warning=one.detail if one.status == "missing" else ""), one.detail)) for one in checks
+    )
     fixes: dict[str, list[str]] = {}
-    for check in checks:
-        if check.fix:
-            fixes.setdefault(check.fix, []).append(check.name)
-    if fixes:
-        console.print()
-    for fix, names in fixes.items():
-        console.print(Text(f"{', '.join(names)}:", "bold"))
-        console.print(Text(f"  {fix}"), soft_wrap=True)
+    for one in checks:
+        if one.fix:
+            fixes.setdefault(one.fix, []).append(one.name)
+    commands = (
+        block
+        for fix, names in fixes.items()
+        for block in (Paragraph(f"{', '.join(names)}:", "title", "always"), Paragraph(fix, "code", "always"))
+    )
+    counts = {status: sum(one.status == status for one in checks) for status in ("ok", "limited", "missing")}
+    return Page(
+        kind="doctor",
+        name="Doctor",
+        title="What can be measured on this machine",
+        verdict=f"{', '.join(f'{count} {status}' for status, count in counts.items() if count)}.",
+        created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        rooflines=__version__,
+        sections=(
+            Section(
+                name="checks",
+                title="Checks",
+                blocks=(Table(name="checks", caption="Checks", columns=_COLUMNS, rows=rows, show="always"),),
+            ),
+            Section(name="fixes", title="Fixes", blocks=tuple(commands)),
+        ),
+    )

@@ -14,14 +14,13 @@ from rooflines.reports.charts.usage import Line, Timeline, timeline_caption, usa
 from rooflines.reports.charts.usage import Row as TimelineRow
 from rooflines.reports.document import Block, Column, Facts, Figure, Page, Paragraph, Row, Section, Table
 from rooflines.reports.views.usage import usage_table
-from rooflines.reports.words.usage_sentences import energy_text, peak_power, refusal_text, usage_sentences
+from rooflines.reports.words.usage_sentences import energy_text, peak_power, refusal_text, usage_remarks
 from rooflines.roofline.analysis import Analysis, DeviceUsage
 from rooflines.roofline.usage.device_usage import HOST, figure, is_accelerator, is_host
 from rooflines.roofline.usage.monitored import MonitorAnalysis
 from rooflines.units import binary_bytes, percent, quantity, seconds, si, significant
 
 _SITES, _SITES_IN_BRIEF = 15, 10
-_REASONS = 3
 # What each of the host's energy counters counts.
 _COUNTED = {
     HOST: ("CPU power", "RAPL, all packages"),
@@ -54,19 +53,8 @@ class HostRow(NamedTuple):
     remark: str = ""
 
 
-class GpuRow(NamedTuple):
-    """A GPU, and each figure where it was measured."""
-
-    device: str
-    utilization: str
-    power: str
-    energy: str
-    memory: str
-    throttled: str
-
-
 def page(analysis: MonitorAnalysis) -> Page:
-    """The page. It holds whatever the analysis holds and says in place what it does not."""
+    """Return the page. Each missing part of the analysis is named in its place."""
     return Page(
         kind="monitor",
         name=analysis.program,
@@ -93,37 +81,19 @@ def _took(analysis: MonitorAnalysis) -> Section:
 
 
 def _gpus_section(analysis: MonitorAnalysis) -> Section:
-    rows = tuple(Row(tuple(row)) for row in gpu_rows(analysis))
-    if not rows:
-        return Section(name="gpus", title="GPUs")
-    columns = (
-        Column("GPU", key="device", format="text"), Column("utilization", "mean (peak)", priority=1),
-        Column("power", "mean (peak)", priority=1),
-        Column("energy", priority=1), Column("memory", "its own" if own_memory(analysis) else "peak", priority=1),
-        Column("throttled", "of the time", priority=1),
-    )  # fmt: skip
-    table = Table(name="gpus", caption="The GPUs while it ran", columns=columns, rows=rows, show="always")
-    names = [Paragraph(text, "note", "always") for text in gpu_names(analysis)]
-    return Section(
-        name="gpus",
-        title="GPUs",
-        blocks=(table, *names, *(Paragraph(text, "note", "always") for text in gpu_sentences(analysis))),
-    )
+    gpus = _without_host(_as_run(analysis))
+    table = usage_table(gpus) if _gpus(analysis) else None
+    texts = (*gpu_names(analysis), *usage_remarks(gpus)) if table else ()
+    notes = (Paragraph(text, "note", "always") for text in texts)
+    return Section(name="gpus", title="GPUs", blocks=(*([table] if table else []), *notes))
 
 
 def _while_it_ran(analysis: MonitorAnalysis) -> Section:
-    as_run, drawn = _as_run(analysis), timeline(analysis)
-    # Without a GPU the host is told in full above.
-    devices = usage_table(as_run) if _gpus(analysis) else None
+    drawn = timeline(analysis)
     figure: Block = Paragraph("No timeline: it takes two readings at least.", "absent")
     if drawn is not None:
         figure = Figure(name="timeline", drawing=drawn, caption=timeline_caption(drawn))
-    sentences = map(Paragraph, usage_sentences(_without_host(as_run)))
-    return Section(
-        name="usage",
-        title="While it ran",
-        blocks=(*([msgspec.structs.replace(devices, show="full")] if devices else []), figure, *sentences),
-    )
+    return Section(name="usage", title="While it ran", blocks=(figure,))
 
 
 def _python(analysis: MonitorAnalysis) -> Section:
@@ -177,11 +147,12 @@ def headline(analysis: MonitorAnalysis) -> str:
     if "resident memory" in rows:
         parts.append(f"held {rows['resident memory'].peak} of memory at most")
     texts = [f"It {' and '.join(parts)}."] if parts else []
-    for row in gpu_rows(analysis):
-        worked = f"worked {row.utilization.partition(' (')[0]} of the time" if row.utilization else ""
-        took = f"took {row.energy}" if row.energy else ""
+    for one in _gpus(analysis):
+        busy = one.gauges.get("gpu_utilization")
+        worked = f"worked {percent(busy.mean)} of the time" if busy else ""
+        took = f"took {energy_text(one.energy)}" if one.energy else ""
         if worked or took:
-            texts.append(f"{row.device} {' and '.join(filter(None, (worked, took)))}.")
+            texts.append(f"{one.device} {' and '.join(filter(None, (worked, took)))}.")
     return " ".join(texts) or "Nothing was sampled."
 
 
@@ -282,29 +253,6 @@ def _declared_rows(analysis: MonitorAnalysis) -> Iterator[HostRow]:
                 yield HostRow(field.label, **cells, remark="" if one.device == HOST else one.device)
 
 
-def gpu_rows(analysis: MonitorAnalysis) -> Iterator[GpuRow]:
-    """A row a GPU; what was not measured is empty."""
-    for one in _gpus(analysis):
-        gauges = one.gauges
-        utilization, peak = gauges.get("gpu_utilization"), peak_power(one)
-        memory = gauges.get("process_memory_bytes" if own_memory(analysis) else "memory_used_bytes")
-        power = one.mean_power_w or (gauges["power_w"].mean if "power_w" in gauges else None)
-        yield GpuRow(
-            device=one.device,
-            utilization=f"{percent(utilization.mean)} ({percent(utilization.highest)})" if utilization else "",
-            power=f"{power:.0f} ({peak:.0f}) W" if power is not None and peak is not None else "",
-            energy=energy_text(one.energy) if one.energy else "",
-            memory=binary_bytes(memory.highest) if memory else "",
-            throttled="" if one.throttled_fraction is None else percent(one.throttled_fraction),
-        )
-
-
-def own_memory(analysis: MonitorAnalysis) -> bool:
-    """Whether the drivers tell what of their GPUs' memory is the program's."""
-    gpus = _gpus(analysis)
-    return bool(gpus) and all("process_memory_bytes" in one.gauges for one in gpus)
-
-
 def gpu_names(analysis: MonitorAnalysis) -> Iterator[str]:
     """What the driver calls the GPUs, each name once."""
     for name in dict.fromkeys(analysis.gpus.values()):
@@ -314,20 +262,8 @@ def gpu_names(analysis: MonitorAnalysis) -> Iterator[str]:
             yield f"{', '.join(devices)}: {name}"
 
 
-def gpu_sentences(analysis: MonitorAnalysis) -> Iterator[str]:
-    """Why the GPUs were throttled, and why some have no energy."""
-    for one in _gpus(analysis):
-        if one.throttled:
-            reasons = ", ".join(f"{reason.reason} {percent(reason.fraction)}" for reason in one.throttled[:_REASONS])
-            yield f"{one.device} was held down: {reasons} of the time."
-        if one.no_energy is not None:
-            yield f"{one.device}: no energy is given: {refusal_text(one.no_energy)}."
-        if one.ended:
-            yield f"{one.device}: its samples end before the program does."
-
-
 def missing(analysis: MonitorAnalysis) -> Iterator[str]:
-    """Why there is no figure where one would be expected, as far as the sampler has not said so itself."""
+    """The reason for a missing figure, unless the sampler has given one."""
     if analysis.usage is None:
         if not analysis.notes:
             yield "Nothing was sampled: the program ended sooner than a reading could be taken."
@@ -405,7 +341,7 @@ def _as_run(analysis: MonitorAnalysis) -> Analysis:
 
 
 def _without_host(as_run: Analysis) -> Analysis:
-    """The GPUs alone: the host and its parts are told in full by the table."""
+    """The GPUs only: the table describes the host and its parts."""
     if as_run.usage is None:
         return as_run
     devices = tuple(one for one in as_run.usage.devices if is_accelerator(one))

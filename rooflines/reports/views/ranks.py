@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from rooflines._version import __version__
 from rooflines.reports.document import Bar, BarRow, Block, Cell, Column, Page, Paragraph, Part, Row, Section, Table, Value
-from rooflines.reports.words.text import inert
+from rooflines.reports.words.text import struct_csv
 from rooflines.roofline.ranks.records import MatchedRow, RankAnalysis, RankRow, UnmatchedRow
 from rooflines.units import percent, seconds, si
 
@@ -148,7 +146,7 @@ def _bar(row: RankRow, longest: float) -> BarRow:
 
 
 def rank_table(analysis: RankAnalysis) -> Table:
-    """Where each rank's time goes. What ranks waited is of the whole trace, whatever the other times are per."""
+    """The time of each rank by part. Waiting times are of the whole trace, even if other times are per step."""
     of = f"of {analysis.straggler.of}" if analysis.straggler else ""
     kept = {row.rank for row in _most_waited_for(analysis.ranks)}
     return Table(
@@ -212,23 +210,12 @@ def unmatched_sentences(unmatched: Sequence[UnmatchedRow]) -> Iterator[str]:
 
 def ranks_csv(analysis: RankAnalysis) -> str:
     """A row a rank, with the fields of ``RankRow``; text that a spreadsheet would run is made inert."""
-    return _csv(analysis.ranks, RankRow)
+    return struct_csv(analysis.ranks, RankRow)
 
 
 def collectives_csv(analysis: RankAnalysis) -> str:
     """A row a kind, group and size of matched collectives, with the fields of ``MatchedRow``."""
-    return _csv(analysis.collectives, MatchedRow)
-
-
-def _csv(rows: Sequence[msgspec.Struct], kind: type[msgspec.Struct]) -> str:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
-    names = kind.__struct_fields__
-    writer.writerow(names)
-    for row in rows:
-        values = (getattr(row, name) for name in names)
-        writer.writerow(["" if value is None else inert(value) if isinstance(value, str) else value for value in values])
-    return out.getvalue()
+    return struct_csv(analysis.collectives, MatchedRow)
 
 
 def _most_waited_for(ranks: Sequence[RankRow]) -> Sequence[RankRow]:

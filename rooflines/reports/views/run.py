@@ -32,44 +32,10 @@ from rooflines.reports.document import (
 )
 from rooflines.reports.views.division import division_rows, division_title, input_sentences
 from rooflines.reports.views.usage import usage_table
+from rooflines.reports.words import rows as rows_of
+from rooflines.reports.words import sentences
 from rooflines.reports.words.command import suggested
-from rooflines.reports.words.rows import (
-    TableRow,
-    bound_text,
-    dominant_kernel,
-    flagged,
-    flagged_rows,
-    module_text,
-    table_order,
-    table_rows,
-    table_time,
-    table_title,
-)
-from rooflines.reports.words.sentences import (
-    breakdown_title,
-    ceiling_name,
-    ceiling_scope,
-    conditions_words,
-    coverage_sentence,
-    device_sentences,
-    flag_sentence,
-    headline,
-    inferred_sentence,
-    listed,
-    memory_sentence,
-    missing_bounds,
-    missing_ceilings,
-    missing_findings,
-    missing_operators,
-    roof_order,
-    roofs_of_run,
-    saving,
-    source_and_age,
-    source_words,
-    status_sentence,
-    steps_sentences,
-    subject,
-)
+from rooflines.reports.words.rows import TableRow, flagged, module_text, table_rows
 from rooflines.reports.words.summary import bound_times, operators_summary, peak_memory, share_of_saving, share_of_step, step_time
 from rooflines.reports.words.text import is_kernel, marked_name, size_text
 from rooflines.reports.words.usage_sentences import missing_usage, usage_remarks, usage_title
@@ -101,15 +67,15 @@ _METHOD = (
 
 
 def page(analysis: Analysis) -> Page:
-    """The page. It holds whatever the analysis holds and says in place what it does not."""
-    status = status_sentence(analysis)
+    """Return the page. Each missing part of the analysis is named in its place."""
+    status = sentences.status_sentence(analysis)
     return Page(
         kind="run",
         name=f"Roofline of {analysis.workload.name}",
-        title=subject(analysis),
+        title=sentences.subject(analysis),
         created=analysis.created,
         rooflines=analysis.environment.rooflines or "",
-        verdict=headline(analysis),
+        verdict=sentences.headline(analysis),
         status=(analysis.status, status) if status else None,
         sections=(
             _where(analysis),
@@ -138,9 +104,9 @@ def _where(analysis: Analysis) -> Section:
     timed = analysis.steps is not None and analysis.division is not None and analysis.division.of == "device"
     of = "traced" if analysis.basis.per == "trace" else "a step" if timed else "a traced step"
     classes = bound_bar(analysis)
-    blocks: list[Block] = [classes] if classes else [Paragraph(missing_bounds(analysis), "absent", "always")]
+    blocks: list[Block] = [classes] if classes else [Paragraph(sentences.missing_bounds(analysis), "absent", "always")]
     if classes:
-        against, missing = against_bar(analysis), missing_ceilings(analysis)
+        against, missing = against_bar(analysis), sentences.missing_ceilings(analysis)
         if against:
             blocks.append(against)
         elif missing:
@@ -151,7 +117,10 @@ def _where(analysis: Analysis) -> Section:
         blocks.append(division)
     blocks += [Paragraph(text, "note" if division else "text", "always") for text in input_sentences(analysis)]
     return Section(
-        name="where", title=breakdown_title(analysis), remark=f"{seconds(whole)} {of}" if whole > 0 else "", blocks=tuple(blocks)
+        name="where",
+        title=sentences.breakdown_title(analysis),
+        remark=f"{seconds(whole)} {of}" if whole > 0 else "",
+        blocks=tuple(blocks),
     )
 
 
@@ -230,18 +199,18 @@ def division_table(analysis: Analysis) -> Table | None:
 def _findings(analysis: Analysis) -> Section:
     items = tuple(
         Finding(
-            title=one.title, saves=saving(one.saves_s, analysis), share=share_of_saving(one.saves_s, analysis), evidence=one.evidence,
-            suggestion=suggested(one, analysis.command),
+            title=one.title, saves=sentences.saving(one.saves_s, analysis), share=share_of_saving(one.saves_s, analysis),
+            evidence=one.evidence, suggestion=suggested(one, analysis.command),
         )
         for one in analysis.findings
     )  # fmt: skip
-    block: Block = Findings(items=items) if items else Paragraph(missing_findings(analysis), "absent", "always")
+    block: Block = Findings(items=items) if items else Paragraph(sentences.missing_findings(analysis), "absent", "always")
     return Section(name="findings", title="Recommendations", blocks=(block,))
 
 
 def _roofline(analysis: Analysis) -> Section:
     chart = roofline_chart(analysis)
-    missing = " ".join(text for text in (missing_operators(analysis), missing_ceilings(analysis)) if text)
+    missing = " ".join(text for text in (sentences.missing_operators(analysis), sentences.missing_ceilings(analysis)) if text)
     if chart is None:
         text = missing or "No operator has both FLOPs and bytes, so none has an intensity."
         return Section(name="roofline", title="Roofline", blocks=(Paragraph(text, "absent"),))
@@ -265,19 +234,20 @@ def _roofline(analysis: Analysis) -> Section:
 def _operators(analysis: Analysis) -> Section:
     table = operator_table(analysis)
     if table is None:
-        missing = Paragraph(missing_operators(analysis) or "", "absent", "always")
+        missing = Paragraph(sentences.missing_operators(analysis) or "", "absent", "always")
         return Section(name="operators", title="Operators", blocks=(missing,))
-    wrong = flagged_rows(analysis)
+    wrong = rows_of.flagged_rows(analysis)
     blocks: list[Block] = [table]
     blocks += [
-        Paragraph(flag_sentence(one), "alert", "always" if at < _FLAGS else "full") for at, one in enumerate(wrong[:_FLAGS_PRINTED])
+        Paragraph(sentences.flag_sentence(one), "alert", "always" if at < _FLAGS else "full")
+        for at, one in enumerate(wrong[:_FLAGS_PRINTED])
     ]
     if len(wrong) > _FLAGS:
         blocks.append(Paragraph(f"{len(wrong) - _FLAGS} more are flagged in the full report", "note", "brief"))
-    inferred = inferred_sentence(analysis)
+    inferred = sentences.inferred_sentence(analysis)
     if inferred:
         blocks.append(Paragraph(inferred, "note", "always"))
-    return Section(name="operators", title=table_title(table_rows(analysis)), blocks=tuple(blocks))
+    return Section(name="operators", title=rows_of.table_title(table_rows(analysis)), blocks=tuple(blocks))
 
 
 def operator_table(analysis: Analysis) -> Table | None:
@@ -289,7 +259,7 @@ def operator_table(analysis: Analysis) -> Table | None:
     most_time = max(row.time_s for row in rows) or 1.0
     most_headroom = max((row.headroom_s or 0.0 for row in rows), default=0.0) or 1.0
     judged = any(row.headroom_s is not None for row in rows)
-    title = table_title(everything)
+    title = rows_of.table_title(everything)
     return Table(
         name="operators",
         caption=title,
@@ -297,10 +267,10 @@ def operator_table(analysis: Analysis) -> Table | None:
             Column("share", "%", "share", help="share of the step's time"),
             Column(title.lower().removesuffix("s"), format="name", key="operator", least=16),
             Column("module", format="path", least=14, priority=1),
-            Column("time", "s", "scaled", priority=4),
+            Column("time", "s", "scaled", priority=1),
             Column("headroom", "s", "scaled", help="time − lower bound; a row without a bound is sorted by its time"),
             Column("eff.", "%", "efficiency", "efficiency", help="efficiency: lower bound / time"),
-            Column("bound", format="text", least=8, priority=2),
+            Column("bound", format="text", least=13, priority=2),
             Column("achieved", "FLOP/s", "scaled", priority=6, group="achieved"),
             Column("attainable", "FLOP/s", "scaled", priority=9, help="the roof above this operator at its intensity"),
             Column("intensity", "FLOP/B", "figures", priority=7),
@@ -312,7 +282,7 @@ def operator_table(analysis: Analysis) -> Table | None:
         ),
         rows=tuple(_operator_row(one, analysis, most_time, most_headroom) for one in everything),
         total=_operator_totals(everything, analysis),
-        order=table_order(everything),
+        order=rows_of.table_order(everything),
         sorted_by="headroom" if judged else "share",
         kind="main",
         brief=_OPERATORS,
@@ -333,7 +303,7 @@ def _operator_row(one: TableRow, analysis: Analysis, most_time: float, most_head
             Cell(value=row.time_s, hover=seconds(row.time_s)),
             Cell(value=row.headroom_s, bar=headroom, sort=one.gain_s),
             Cell(value=row.efficiency, hover=warning(row), warning=_doubt(one)),
-            Cell(value=bound_text(one), letter=bound_style(one.bound).letter, hover=_bound_title(one), sort=one.bound),
+            Cell(value=rows_of.bound_text(one), letter=bound_style(one.bound).letter, hover=_bound_title(one), sort=one.bound),
             row.flop_per_s,
             row.attainable_flop_per_s,
             row.intensity_flop_per_byte or None,
@@ -341,7 +311,7 @@ def _operator_row(one: TableRow, analysis: Analysis, most_time: float, most_head
             Cell(value=row.bytes, hover=si(row.bytes, "B")),
             row.calls,
             Cell(value=row.shapes, hover=row.shapes),
-            dominant_kernel(row),
+            rows_of.dominant_kernel(row),
         ),
         colour=row.category,
         detail=_detail(one, analysis),
@@ -349,7 +319,7 @@ def _operator_row(one: TableRow, analysis: Analysis, most_time: float, most_head
 
 
 def _doubt(one: TableRow) -> str:
-    """Why the efficiency of a row should not be believed, or that of some of what it stands for."""
+    """The reason why the efficiency of a row, or of some of its members, is not plausible."""
     wrong = flagged(one)
     return warning(one.row) or (wrong[0].flag or "" if wrong else "")
 
@@ -357,7 +327,7 @@ def _doubt(one: TableRow) -> str:
 def _operator_totals(everything: list[TableRow], analysis: Analysis) -> tuple[Value, ...]:
     rows = [one.row for one in everything]
     work, size, judged = sum(row.flops for row in rows), sum(row.bytes for row in rows), operators_summary(analysis)
-    time_s = table_time(analysis, everything)
+    time_s = rows_of.table_time(analysis, everything)
     return (
         share_of_step(time_s, analysis), "1 row" if len(rows) == 1 else f"all {len(rows)} rows", "", time_s,
         judged.headroom_s if judged.is_judged else None, judged.efficiency, "", "", "", work / size if size and work else None, work,
@@ -371,19 +341,19 @@ def _detail(one: TableRow, analysis: Analysis) -> tuple[Paragraph | Table, ...]:
     remarks = (
         f"No count: {one.reason}." if one.reason else "",
         f"Work inferred from other calls in the trace: {one.row.inferred}." if one.row.inferred else "",
-        f"{flag_sentence(one)}." if wrong else "",
+        f"{sentences.flag_sentence(one)}." if wrong else "",
     )
     tables = (_members_table(one, analysis), _kernels_table(one.row))
     return (*(Paragraph(text) for text in remarks if text), *(table for table in tables if table is not None))
 
 
 def _members_table(one: TableRow, analysis: Analysis) -> Table | None:
-    """The modules that a folded row stands for; None where it is one."""
+    """The modules of a folded row; None for a single module."""
     if one.modules < 2:
         return None
     return Table(
         name="members",
-        caption="Modules that this row stands for",
+        caption="Modules in this row",
         columns=(
             Column("module", format="path"), Column("share", "%", "share"), Column("time", "s", "scaled"),
             Column("headroom", "s", "scaled"), Column("eff.", "%", "efficiency", "efficiency"), Column("calls", format="count"),
@@ -436,7 +406,7 @@ def _bound_title(one: TableRow) -> str:
 
 def _modules(analysis: Analysis) -> Section:
     table = module_table(analysis)
-    block: Block = table or Paragraph(missing_operators(analysis) or "No modules: the trace names none.", "absent")
+    block: Block = table or Paragraph(sentences.missing_operators(analysis) or "No modules: the trace names none.", "absent")
     return Section(name="modules", title="Modules", blocks=(block,))
 
 
@@ -521,8 +491,8 @@ def _usage(analysis: Analysis) -> Section:
 
 
 def _ceilings(analysis: Analysis) -> Section:
-    roofs = roofs_of_run(analysis)
-    missing = missing_ceilings(analysis)
+    roofs = sentences.roofs_of_run(analysis)
+    missing = sentences.missing_ceilings(analysis)
     if missing:
         return Section(name="ceilings", title="Ceilings", blocks=(Paragraph(missing, "absent", "always"),))
     blocks: list[Block] = [
@@ -536,9 +506,9 @@ def _ceilings(analysis: Analysis) -> Section:
     if not roofs:
         blocks.append(Paragraph("None of this device's ceilings judges an operator of this run.", show="brief"))
     for word, why in MARKS.items():
-        names = [ceiling_name(roof) for roof in roofs if word in marks_of(roof)]
+        names = [sentences.ceiling_name(roof) for roof in roofs if word in marks_of(roof)]
         if names:
-            blocks.append(Paragraph(f"{word}: {listed(names)}: {why}", "alert", "always"))
+            blocks.append(Paragraph(f"{word}: {sentences.listed(names)}: {why}", "alert", "always"))
     more = len(analysis.ceilings) - len(roofs)
     remark = f"those that judge this run; {more} more in the full report" if more else ""
     return Section(name="ceilings", title="Ceilings", remark=remark, blocks=tuple(blocks))
@@ -546,22 +516,22 @@ def _ceilings(analysis: Analysis) -> Section:
 
 def ceilings_table(analysis: Analysis) -> Table:
     """Every ceiling with its scope, how sure it is, where it comes from and how old it was; further roofs below the main ones."""
-    judging = set(roofs_of_run(analysis))
+    judging = set(sentences.roofs_of_run(analysis))
     columns = (
-        Column("ceiling", format="middle"), Column("for", format="text", least=6, quiet=True, priority=1), Column("value"),
+        Column("ceiling", format="middle", least=17), Column("for", format="text", least=22, quiet=True, priority=1), Column("value"),
         Column("±", "%", key="spread_percent", help="coefficient of variation between the rounds"),
-        Column("source", format="middle", help="with its date, and its age when the run was made"),
+        Column("source", format="middle", least=34, help="with its date, and its age when the run was made"),
         Column("how", format="text", show="full"),
     )  # fmt: skip
     rows = []
-    for roof in roof_order(analysis.ceilings):
+    for roof in sentences.roof_order(analysis.ceilings):
         marks = ", ".join(marks_of(roof))
-        how = " · ".join(text for text in (roof.source.detail, conditions_words(roof.conditions)) if text)
+        how = " · ".join(text for text in (roof.source.detail, sentences.conditions_words(roof.conditions)) if text)
         spread = ABSENT if roof.spread is None else f"{roof.spread * 100:.1f}"
         cells = (
-            ceiling_name(roof), ceiling_scope(roof) or ABSENT, Cell(value=roof.value, text=si(roof.value, roof.unit)),
-            Cell(value=roof.spread, text=spread, warning=marks),
-            Cell(value=source_and_age(roof, analysis.created), hover=source_words(roof, analysis.created)), how,
+            sentences.ceiling_name(roof), sentences.ceiling_scope(roof) or ABSENT,
+            Cell(value=roof.value, text=si(roof.value, roof.unit)), Cell(value=roof.spread, text=spread, warning=marks),
+            Cell(value=sentences.source_and_age(roof, analysis.created), hover=sentences.source_words(roof, analysis.created)), how,
         )  # fmt: skip
         rows.append(Row(cells, show="always" if roof in judging else "full", printed=not roof.variant))
     show: Show = "always" if judging else "full"
@@ -570,9 +540,13 @@ def ceilings_table(analysis: Analysis) -> Table:
 
 def _steps(analysis: Analysis) -> Section:
     kept = analysis.steps is not None and bool(analysis.steps.durations_s)
-    figure = (Figure(name="steps", drawing=StepTimes(analysis=analysis), caption="The timed steps in the order run."),) if kept else ()
-    texts = (Paragraph(text, show="always") for text in steps_sentences(analysis))
-    return Section(name="steps", title="Step times", under=_QUALITY, blocks=(*figure, *texts))
+    figure = Figure(
+        name="steps", drawing=StepTimes(analysis=analysis), caption="The timed steps in the order run.",
+        note="The dark strip is the 95 % interval of the median, the light one the 10th to 90th percentile. The axis does not start at"
+        " zero.",
+    )  # fmt: skip
+    texts = (Paragraph(text, show="always") for text in sentences.steps_sentences(analysis))
+    return Section(name="steps", title="Step times", under=_QUALITY, blocks=(*([figure] if kept else []), *texts))
 
 
 def _timeline(analysis: Analysis) -> Section:
@@ -601,7 +575,7 @@ def _timeline(analysis: Analysis) -> Section:
     blocks: tuple[Block, ...] = (
         Facts(rows=rows),
         Paragraph("Busy and idle add up to the span; operators, unmodelled and idle time less the overlap do too.", "note"),
-        *(Paragraph(text, show="always") for text in device_sentences(analysis)),
+        *(Paragraph(text, show="always") for text in sentences.device_sentences(analysis)),
         *([steps] if steps else []),
     )
     return Section(name="timeline", title="Device time", under=_QUALITY, blocks=blocks)
@@ -659,7 +633,7 @@ def _device(analysis: Analysis) -> Section:
 def _memory(analysis: Analysis) -> Section:
     """The peak, with its share of the device's memory where that is known."""
     peak = peak_memory(analysis)
-    sentence, share = memory_sentence(peak), None
+    sentence, share = sentences.memory_sentence(peak), None
     if peak is not None and peak.available_bytes:
         whole = peak.peak_bytes / peak.available_bytes
         sentence = f"{sentence.removesuffix('.')}, {percent(whole)} of {binary_bytes(peak.available_bytes)}."
@@ -668,8 +642,8 @@ def _memory(analysis: Analysis) -> Section:
 
 
 def _coverage(analysis: Analysis) -> Section:
-    coverage, sentence = analysis.coverage, coverage_sentence(analysis)
-    missing = missing_operators(analysis) or "How much of the time has a count is not known."
+    coverage, sentence = analysis.coverage, sentences.coverage_sentence(analysis)
+    missing = sentences.missing_operators(analysis) or "How much of the time has a count is not known."
     blocks: list[Block] = [Paragraph(sentence, show="always") if sentence else Paragraph(missing, "absent")]
     table = unmodelled_table(analysis)
     if table:

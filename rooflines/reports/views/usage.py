@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from rooflines.profiler.samplers.fields import FIELDS, DeviceSample, Field, Summary
 from rooflines.reports.document import ABSENT, Column, Row, Table
-from rooflines.reports.words.text import inert
+from rooflines.reports.words.text import csv_text
 from rooflines.reports.words.usage_sentences import SUMMARY_WORDS, devices_apart, peak_power
 from rooflines.roofline.analysis import Analysis, DeviceUsage
 from rooflines.roofline.usage.device_usage import figure
@@ -38,18 +37,9 @@ def write_samples_csv(samples: Sequence[DeviceSample], path: Path) -> Path:
     """Write every sample to ``path``, a row each, the fields that no sample has left out; lists are parted by spaces."""
     rows = [sample.columns() for sample in samples]
     given = [name for name in dict.fromkeys(name for row in rows for name in row) if any(row.get(name) is not None for row in rows)]
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
-        writer.writerow(given)
-        for row in rows:
-            writer.writerow([_cell(row.get(name)) for name in given])
+    cells = ((" ".join(map(str, value)) if isinstance(value, tuple) else value for value in map(row.get, given)) for row in rows)
+    path.write_text(csv_text(given, cells), encoding="utf-8", newline="")
     return path
-
-
-def _cell(value: object) -> object:
-    if isinstance(value, tuple):
-        return " ".join(map(str, value))
-    return inert(value) if isinstance(value, str) else value
 
 
 def _field_columns(fields: Mapping[str, Field]) -> list[Figure]:

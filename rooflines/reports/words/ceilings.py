@@ -1,4 +1,4 @@
-"""What a set of ceilings is of, in words."""
+"""The origin of a set of ceilings, in words."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ABOVE = 1.02
 
 
 def heading(ceilings: Ceilings, now: datetime | None = None) -> list[str]:
-    """Of what the ceilings are; and when and by what they were measured: ``measured 3 days ago (2026-11-18 10:22 UTC), method 3``."""
+    """The device of the ceilings, and when and how they were measured: ``measured 3 days ago (2026-11-18 10:22 UTC), method 3``."""
     threads = counted(ceilings.threads, "thread") if ceilings.threads else ""
     clock = f"{si(ceilings.clock_hz, 'Hz')} sustained" if ceilings.clock_hz else ""
     which = "every figure" if ceilings.full else "the figures that judge a run"

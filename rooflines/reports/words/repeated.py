@@ -1,4 +1,4 @@
-"""Which rows of an analysis are one operator of repeated layers: the same call in modules whose paths differ in an index only."""
+"""Find the same operator in repeated layers: modules whose paths differ only in an index."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _INDEX = re.compile(r"\d+|(?P<instance>.*\D)_\d+")
 
 
 def repeated_key(row: OperatorRow) -> tuple[object, ...]:
-    """What the rows of repeated layers share. Work per call tells apart what the shapes do not show, such as an argument or a dtype."""
+    """The key that rows of repeated layers share. Work per call differs where shapes do not, as with an argument or a dtype."""
     work = (significant(row.flops / row.calls, 6), significant(row.bytes / row.calls, 6)) if row.calls else (row.flops, row.bytes)
     return (row.name, row.shapes, row.precision, row.phase, row.category, *work, _skeleton(row.module))
 
@@ -27,6 +27,6 @@ def _starred(found: re.Match[str]) -> str:
 
 
 def path_pattern(paths: Sequence[str]) -> str:
-    """One path for several of the same skeleton: a star where they differ."""
+    """One path for several: a star where they differ."""
     columns = list(zip(*(path.split(".") for path in paths), strict=True))
     return ".".join(column[0] if len(set(column)) == 1 else star for column, star in zip(columns, _skeleton(paths[0]), strict=True))

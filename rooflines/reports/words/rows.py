@@ -1,7 +1,7 @@
 """The rows of an operator table: repeated layers folded into one, operators without a count among the others, most to gain first.
 
-One row stands for the same operator, shapes, precision and phase in modules whose paths differ only in an index (``layers.3.attention``
-and ``layers.7.attention``, ``BertLayer_3`` and ``BertLayer_7``). Its figures are sums over the rows of the analysis that it stands for.
+A row groups the same operator, shapes, precision and phase in modules whose paths differ only in an index (``layers.3.attention``
+and ``layers.7.attention``, ``BertLayer_3`` and ``BertLayer_7``). Its figures are sums over these rows of the analysis.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rooflines.roofline.kernel_names import short_kernel
 
 
 class TableRow(NamedTuple):
-    """One row of a table: the sums, the rows of the analysis that it stands for, longest first, and why it has no count (if so)."""
+    """One row of a table: sums, the rows of the analysis in it (longest first), and the reason if it has no count."""
 
     row: OperatorRow
     members: tuple[OperatorRow, ...]
@@ -27,17 +27,17 @@ class TableRow(NamedTuple):
 
     @property
     def bound(self) -> str:
-        """The bound class; ``unmodelled`` where there is no count."""
+        """The bound class; ``unmodelled`` without a count."""
         return "unmodelled" if self.reason else self.row.bound
 
     @property
     def modules(self) -> int:
-        """In how many modules the operator is."""
+        """The number of modules that have the operator."""
         return len({member.module for member in self.members})
 
     @property
     def gain_s(self) -> float:
-        """What could be saved at most: the headroom, or the whole time of a row without a bound."""
+        """The maximum saving: the headroom, or the whole time of a row without a bound."""
         return self.row.time_s if self.row.headroom_s is None else self.row.headroom_s
 
 
@@ -58,7 +58,7 @@ def table_order(rows: Sequence[TableRow]) -> str:
 
 
 def table_time(analysis: Analysis, rows: Sequence[TableRow]) -> float:
-    """The seconds in which any of ``rows`` ran: their sum, less what ran at once."""
+    """The seconds in which any of ``rows`` ran: their sum without overlaps."""
     overlap_s = analysis.timeline.overlap_s if analysis.timeline is not None else 0.0
     return max(0.0, sum(one.row.time_s for one in rows) - overlap_s)
 
@@ -69,7 +69,7 @@ def table_title(rows: Sequence[TableRow]) -> str:
 
 
 def module_text(one: TableRow) -> str:
-    """The module path of a row with the number of modules it stands for: ``layers.*.attention ×12``."""
+    """The module path of a row with its number of modules: ``layers.*.attention ×12``."""
     return f"{operator_module(one.row)} ×{one.modules}" if one.modules > 1 else operator_module(one.row)
 
 
@@ -79,17 +79,17 @@ def bound_text(one: TableRow) -> str:
 
 
 def flagged_rows(analysis: Analysis) -> list[TableRow]:
-    """The rows with operators whose figures should not be believed, longest first."""
+    """The rows with implausible figures, longest first."""
     return sorted((one for one in table_rows(analysis) if flagged(one)), key=lambda one: -one.row.time_s)
 
 
 def flagged(one: TableRow) -> tuple[OperatorRow, ...]:
-    """Those of the row's members whose figures should not be believed."""
+    """The members of the row with implausible figures."""
     return tuple(member for member in one.members if member.flag)
 
 
 def dominant_kernel(row: OperatorRow) -> str:
-    """The kernel that most of the operator's time is in, with the number of others: ``GEMM bf16 128x128x64 (cuBLAS) +1``."""
+    """The kernel with most of the operator's time, and the number of other kernels: ``GEMM bf16 128x128x64 (cuBLAS) +1``."""
     if not row.kernels or is_kernel(row):
         return ""
     others = len(row.kernels) - 1
@@ -128,7 +128,7 @@ def _folded(rows: Iterable[tuple[OperatorRow, str]]) -> list[TableRow]:
 
 
 def _sum(members: Sequence[OperatorRow]) -> OperatorRow:
-    """The row that stands for ``members``, longest first: bound + headroom + the time of members without a bound is its time."""
+    """The row of ``members``, longest first. Its time is bound + headroom + the time of members without a bound."""
     longest = members[0]
     if len(members) == 1:
         return longest

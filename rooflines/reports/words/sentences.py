@@ -1,4 +1,4 @@
-"""The sentences that reports share: the subject line, the headline, what is missing and why, how sure the figures are."""
+"""Sentences that reports share: subject line, headline, missing parts and their reasons, measurement quality."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rooflines.roofline.bounds.transfers import way_of
 from rooflines.roofline.kernel_names import short_kernel
 from rooflines.units import binary_bytes, counted, percent, seconds, si, significant
 
-_SOURCES = {"measured": "measured", "spec": "data sheet", "derived": "derived", "user": "given", "trace": "this trace"}
+SOURCE_WORDS = {"measured": "measured", "spec": "data sheet", "derived": "derived", "user": "given", "trace": "this trace"}
 
 # A launch queue that is empty for less of the time is that of a host which runs ahead.
 _AHEAD = 0.2
@@ -24,7 +24,7 @@ _WORTH_SAYING = 0.01
 
 
 def subject(analysis: Analysis | RunFile) -> str:
-    """What was run, in one line: ``resnet50 · training · batch 4 · fp32 · SGD · 2-core AMD EPYC (Zen 5)``."""
+    """The workload in one line: ``resnet50 · training · batch 4 · fp32 · SGD · 2-core AMD EPYC (Zen 5)``."""
     workload, environment = analysis.workload, analysis.environment
     device = environment.device_name + (" (inferred)" if environment.device_inferred else "")
     if environment.device.startswith("cpu") and environment.cpu_cores:
@@ -36,32 +36,27 @@ def subject(analysis: Analysis | RunFile) -> str:
     return " · ".join(part for part in parts if part)
 
 
-def made(analysis: Analysis) -> str:
-    """When the analysis was made, and by which version."""
-    return " · ".join(part for part in (analysis.created[:10], f"rooflines {analysis.environment.rooflines}") if part)
-
-
 def breakdown_title(analysis: Analysis) -> str:
     """The heading of the time by bound class."""
     return "Time per step" if analysis.basis.per == "step" else "Time in the trace"
 
 
 def status_sentence(analysis: Analysis) -> str | None:
-    """What to know before reading on: that the run did not end. None for a complete run."""
+    """A warning that the run did not end; None for a complete run."""
     return {
-        "interrupted": "This run was interrupted: what follows covers the steps that were done.",
-        "failed": "This run failed: what follows covers the steps that were done before the error.",
-        "running": "This run has not ended, or was killed: what follows covers what it had written.",
+        "interrupted": "This run was interrupted: the report covers the completed steps.",
+        "failed": "This run failed: the report covers the steps before the error.",
+        "running": "This run has not ended, or was killed: the report covers what it had written.",
     }.get(analysis.status)
 
 
 def per(analysis: Analysis) -> str:
-    """What a time is per, to be put behind it: ``a step`` or ``in the trace``."""
+    """The basis of a time, to put after it: ``a step`` or ``in the trace``."""
     return "a step" if analysis.basis.per == "step" else "in the trace"
 
 
 def missing_operators(analysis: Analysis) -> str | None:
-    """Why there is no operator table, or None when there is one."""
+    """The reason why there is no operator table, or None."""
     if analysis.operators or (analysis.coverage is not None and analysis.coverage.unmodelled):
         return None
     return "No operators: this run has no trace" + (
@@ -70,26 +65,26 @@ def missing_operators(analysis: Analysis) -> str | None:
 
 
 def missing_bounds(analysis: Analysis) -> str:
-    """Why there is no division of the time, where there is none."""
+    """The reason why the time is not divided into bound classes, or None."""
     return missing_operators(analysis) or "The time could not be divided into bound classes."
 
 
 def missing_ceilings(analysis: Analysis) -> str | None:
-    """Why nothing is judged against a roof, or None when something is."""
+    """The reason why nothing is compared with a roof, or None."""
     if analysis.ceilings:
         return None
     return "No ceilings are known for this device, so no bound, efficiency or headroom is given."
 
 
 def missing_findings(analysis: Analysis) -> str:
-    """Why there is no advice: because nothing stands out, or because nothing could be judged."""
+    """The reason why there is no advice: no finding is large enough, or there is nothing to judge by."""
     if any(row.headroom_s is not None for row in analysis.operators):
-        return "Nothing stands out: no single change is expected to save a noticeable part of the time."
-    return "No advice: without operators and ceilings to judge them by, nothing says what could be gained."
+        return "No single change is expected to save a noticeable part of the time."
+    return "No advice: possible savings need operators and ceilings."
 
 
 def coverage_sentence(analysis: Analysis) -> str | None:
-    """How much of the step is in operators without a work model, and which; None when nothing was traced."""
+    """The share of the step in operators without a work model, and their names; None without a trace."""
     coverage, breakdown = analysis.coverage, analysis.bound_breakdown
     if coverage is None or coverage.modelled_time_fraction is None:
         return None
@@ -115,7 +110,7 @@ def memory_sentence(peak: PeakMemory | None) -> str:
 
 
 def categories_sentence(categories: Iterable[CategorySummary], whole: str = "step") -> str:
-    """How long categories take and how near to their bound they run; empty without any."""
+    """The time of each category and its efficiency; empty without categories."""
     parts = []
     for one in categories:
         reached = "" if one.efficiency is None else f" at {percent(one.efficiency)} of its bound"
@@ -125,7 +120,7 @@ def categories_sentence(categories: Iterable[CategorySummary], whole: str = "ste
 
 
 def flag_sentence(one: TableRow) -> str:
-    """A row with flagged operators: where they are, how near to their bound they run, and why that cannot be."""
+    """A row with flagged operators: their module, their efficiency, and why it is not plausible."""
     wrong = flagged(one)
     where = f" in {module_text(one)}" if module_text(one) else ""
     some = f" ({len(wrong)} of {len(one.members)})" if len(wrong) < len(one.members) else ""
@@ -135,7 +130,7 @@ def flag_sentence(one: TableRow) -> str:
 
 
 def inferred_sentence(analysis: Analysis) -> str:
-    """What the mark behind a name means and how much of the operators' time has it; empty where none has."""
+    """The meaning of the mark after a name and its share of the operator time; empty if no name has it."""
     marked, whole = sum(row.time_s for row in analysis.operators if row.inferred), sum(row.time_s for row in analysis.operators)
     if not any(row.inferred for row in analysis.operators):
         return ""
@@ -144,14 +139,14 @@ def inferred_sentence(analysis: Analysis) -> str:
 
 
 def steps_sentences(analysis: Analysis) -> list[str]:
-    """The step times, how sure they are, and what the profiler cost."""
+    """The step times, their uncertainty and the overhead of the profiler."""
     steps = analysis.steps
     if steps is None:
         return ["Step times are not available: the trace contains profiled steps only."]
     rate = f"{significant(steps.samples_per_s)} {analysis.workload.unit}/s" if steps.samples_per_s is not None else ""
     pace = f"{seconds(steps.median_s)} a step{f' ({rate})' if rate else ''}"
     if steps.ci95_s is None:
-        texts = [f"{pace}: a single step with the profiler off, so its error is not known."]
+        texts = [f"{pace}: a single step with the profiler off, error unknown."]
     else:
         low, high = steps.ci95_s
         texts = [
@@ -166,7 +161,7 @@ def steps_sentences(analysis: Analysis) -> list[str]:
         slower = steps.profiler_dilation - 1
         pace = f"{percent(abs(slower))} {'slower' if slower >= 0 else 'faster'} than" if abs(slower) >= 0.005 else "as fast as"
         # A profiler does not make anything faster: a tenth is more than chance.
-        doubt = ": something held these back, such as other programs or memory returned to the system" if slower < -0.1 else ""
+        doubt = ": something slowed the timed steps, such as other programs or memory returned to the system" if slower < -0.1 else ""
         texts.append(f"Under the profiler steps ran {pace} the timed ones{doubt}. The traced steps only divide the time.")
     return texts
 
@@ -184,7 +179,7 @@ _RUNS_NOTHING = {
 
 
 def device_sentences(analysis: Analysis) -> list[str]:
-    """What a trace says of a device: why it was idle, what is hidden, how long launched work waits, how long the steps lasted."""
+    """The device in the trace: causes of idle time, hidden work, launch queue, range of the steps' durations."""
     texts = _runs_nothing(analysis)
     texts += _hidden(analysis)
     queue = analysis.launches
@@ -202,7 +197,7 @@ def device_sentences(analysis: Analysis) -> list[str]:
 
 
 def _runs_nothing(analysis: Analysis) -> list[str]:
-    """How long a device runs nothing, in the classes of the bar, and why."""
+    """The idle time of the device by class of the bar, with its causes."""
     causes = analysis.idle_breakdown or {}
     whole = sum(causes.values())
     if not whole:
@@ -219,7 +214,7 @@ def _runs_nothing(analysis: Analysis) -> list[str]:
 
 
 def _hidden(analysis: Analysis) -> list[str]:
-    """How much of the communication and of the copies computation hides."""
+    """The communication and copies that computation hides."""
     timeline = analysis.timeline
     if timeline is None:
         return []
@@ -235,14 +230,14 @@ def _hidden(analysis: Analysis) -> list[str]:
 
 
 def headline(analysis: Analysis) -> str:
-    """The verdict; where nobody could give one, what is known instead."""
+    """The verdict, or the step times if there is none."""
     if analysis.verdict:
         return analysis.verdict
     return steps_sentences(analysis)[0] if analysis.steps else "No verdict: this run has no step times."
 
 
 def saving(saves_s: float, analysis: Analysis) -> str:
-    """What a finding could save: ``up to 21.0 ms a step (26 %)``; where nobody can tell, that."""
+    """The possible saving of a finding: ``up to 21.0 ms a step (26 %)``."""
     if saves_s <= 0:
         return "saving not quantified"
     share = share_of_saving(saves_s, analysis)
@@ -271,9 +266,9 @@ def roofs_of_run(analysis: Analysis) -> list[Ceiling]:
 
 
 def source_words(roof: Ceiling, created: str = "") -> str:
-    """How sure a ceiling is: ``measured 2026-11-20, 3 days before, ±0.4 %``, ``from the data sheet, not measured``.
+    """The certainty of a ceiling: ``measured 2026-11-20, 3 days before, ±0.4 %``, ``from the data sheet, not measured``.
 
-    ``created`` is the ISO time of the run that it judges; the age of a measurement is told where it is a day or more.
+    ``created`` is the ISO time of the run that it judges; the age of a measurement is given from one day on.
     """
     source = roof.source
     if source.kind == "measured":
@@ -291,12 +286,12 @@ def source_words(roof: Ceiling, created: str = "") -> str:
 
 
 def ceiling_name(roof: Ceiling) -> str:
-    """A ceiling's name with its variant: ``FMA fp32 (1 thread)``."""
+    """The name of a ceiling with its variant: ``FMA fp32 (1 thread)``."""
     return roof.name if not roof.variant or roof.variant in roof.name else f"{roof.name} ({roof.variant})"
 
 
 def ceiling_scope(roof: Ceiling) -> str:
-    """What a ceiling holds for: ``bf16, matrix units, accumulates in fp32``, ``L2, read, up to 2.00 MiB``."""
+    """The scope of a ceiling: ``bf16, matrix units, accumulates in fp32``, ``L2, read, up to 2.00 MiB``."""
     texts = (
         roof.precision,
         f"{roof.engine} units" if roof.engine else None,
@@ -311,7 +306,7 @@ def ceiling_scope(roof: Ceiling) -> str:
 
 def source_and_age(roof: Ceiling, created: str) -> str:
     """The kind of source with its date and age at ``created``: ``measured 2026-11-18, 3 days before``; ``data sheet``."""
-    kind = _SOURCES[roof.source.kind]
+    kind = SOURCE_WORDS[roof.source.kind]
     if roof.source.kind != "measured":
         return kind
     return ", ".join(part for part in (f"{kind} {roof.source.date}".strip(), age_before(roof.source.date, created)) if part)
@@ -348,7 +343,7 @@ def roof_order(roofs: Iterable[Ceiling]) -> list[Ceiling]:
 
 
 def ago(age: timedelta) -> str:
-    """How long ago: ``just now``, ``5 minutes ago``, ``3 days ago``."""
+    """The age in words: ``just now``, ``5 minutes ago``, ``3 days ago``."""
     for length, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
         count = int(age.total_seconds() // length)
         if count:
@@ -357,7 +352,7 @@ def ago(age: timedelta) -> str:
 
 
 def age_before(date: str, created: str) -> str:
-    """How many days before ``created`` (ISO) the ISO ``date`` lies: ``3 days before``; empty for the same day or an unknown one."""
+    """The days from the ISO ``date`` to ``created`` (ISO): ``3 days before``; empty for the same day or an unknown one."""
     try:
         days = (datetime.fromisoformat(created[:10]) - datetime.fromisoformat(date[:10])).days
     except ValueError:

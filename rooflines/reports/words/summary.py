@@ -1,4 +1,4 @@
-"""What the reports sum up from an analysis before they lay it out: shares of a step, totals, categories, peak memory."""
+"""Summaries of an analysis for reports: shares of a step, totals, categories, peak memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class OperatorsSummary(NamedTuple):
 
     @property
     def efficiency(self) -> float | None:
-        """Lower bound over time of what has a bound."""
+        """Lower bound divided by time, for operators that have a bound."""
         return self.lower_bound_s / self.judged_s if self.judged_s > 0 else None
 
 
@@ -33,7 +33,7 @@ class CategorySummary(NamedTuple):
 
 
 class PeakMemory(NamedTuple):
-    """The most memory that was held, how that was measured, and how much the device has."""
+    """The peak memory, how it was measured, and the size of the device's memory."""
 
     peak_bytes: int
     kind: str
@@ -41,7 +41,7 @@ class PeakMemory(NamedTuple):
 
 
 def step_time(analysis: Analysis) -> float:
-    """The time that shares are shares of: the step, idle time included; the sum of the operators where no span is known."""
+    """The time that is 100 %: the step including idle time, or the sum of the operators if the span is unknown."""
     if analysis.timeline is not None and analysis.timeline.span_s > 0:
         return analysis.timeline.span_s
     if analysis.bound_breakdown:

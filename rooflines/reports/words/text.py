@@ -2,48 +2,25 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import re
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
 
 from rooflines.roofline.analysis import OperatorRow
 from rooflines.roofline.kernel_names import short_kernel
 from rooflines.units import binary_bytes, scale, significant
-
-if TYPE_CHECKING:
-    pass
 
 ELLIPSIS = "…"
 # A space between a number and its unit, at which no line should end.
 NUMBER_AND_UNIT = re.compile(r"(?<=\d) (?=(?:%|[mµn]?s|min|[kMGTP]?(?:FLOP|OP|B)/s|[KMGTP]?i?B|[mkM]?J|[mkM]?W|[kMG]?Hz|°C)(?:\W|$))")
 # Behind the name of an operator whose work the trace does not tell by itself.
 INFERRED_MARK = "*"
-# A spreadsheet reads a cell that starts with one of these as a formula, and an operator may be named by whoever made the trace.
+# A spreadsheet reads a cell that starts with one of these as a formula, and an operator's name comes from the trace.
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-
-
-def shorten_left(text: str, most: int) -> str:
-    """``text`` with its beginning cut at a dot where one is near: the end of a module path tells it apart."""
-    if len(text) <= most:
-        return text
-    tail = text[-(most - 1) :]
-    dot = tail.find(".")
-    return "…" + (tail[dot:] if 0 <= dot < len(tail) // 2 else tail)
-
-
-def short_path(path: str, most: int) -> str:
-    """A module path that stays apart from its sisters: ``layer.11…query`` for ``bert.encoder.layer.11.attention.self.query``."""
-    if len(path) <= most:
-        return path
-    parts = path.split(".")
-    numbered = [index for index, part in enumerate(parts[:-1]) if part.isdigit()]
-    if not numbered:
-        return shorten_left(path, most)
-    start, last = numbered[-1], parts[-1]
-    if start > 0 and len(f"{parts[start - 1]}.{parts[start]}…{last}") <= most:
-        start -= 1
-    head = ".".join(parts[start : numbered[-1] + 1])
-    return head + ("." if numbered[-1] + 2 == len(parts) else "…") + last
 
 
 def short_name(name: str) -> str:
@@ -83,7 +60,7 @@ def marked_name(row: OperatorRow) -> str:
 
 
 def bound_words(row: OperatorRow) -> str:
-    """The class of a row: ``memory``, or ``far (memory)`` with the nearest roof of one that is far from all."""
+    """The class of a row: ``memory``, or ``far (memory)`` with the nearest roof of a row that is far from every roof."""
     return f"{row.bound} ({row.nearest_roof})" if row.nearest_roof else row.bound
 
 
@@ -96,7 +73,7 @@ def shorten_path(path: str, width: int) -> str:
     """A module path in at most ``width`` characters, cut from the left.
 
     The number of a repeated layer is kept, because it tells rows apart whose ends are alike: ``…11…output.dense``; so is the number of
-    modules that a row stands for: ``…attention ×12``.
+    modules in the row: ``…attention ×12``.
     """
     if len(path) <= width:
         return path
@@ -111,7 +88,7 @@ def shorten_path(path: str, width: int) -> str:
         short = f"{numbered}{ELLIPSIS}{'.'.join(parts[first:])}"
         if len(short) <= width:
             return short
-    return shorten_left(path, width)
+    return ELLIPSIS + path[-(width - 1) :]
 
 
 def shorten_middle(text: str, width: int) -> str:
@@ -176,6 +153,22 @@ def efficiency_text(value: float | None) -> str:
 def size_text(value: int | None) -> str | None:
     """A memory size for a table of facts, None where it is not known."""
     return None if value is None else binary_bytes(value)
+
+
+def csv_text(header: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
+    """Rows as CSV: absent cells empty, text always quoted and such that a spreadsheet does not run it."""
+    out = io.StringIO()
+    # A carriage return inside a name would end the row if it were not quoted.
+    writer = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+    writer.writerow(header)
+    writer.writerows([inert(cell) if isinstance(cell, str) else "" if cell is None else cell for cell in row] for row in rows)
+    return out.getvalue()
+
+
+def struct_csv(rows: Iterable[msgspec.Struct], kind: type[msgspec.Struct]) -> str:
+    """Records of one ``kind`` as CSV, a column a field."""
+    names = kind.__struct_fields__
+    return csv_text(names, ((getattr(row, name) for name in names) for row in rows))
 
 
 def inert(text: str) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from rooflines.profiler.samplers.fields import Summary
 from rooflines.reports.words.sentences import listed
 from rooflines.roofline.analysis import Analysis, DeviceUsage, Energy, Gauge, Unresolved, Usage
-from rooflines.roofline.usage.device_usage import HOST, figure, is_host
-from rooflines.units import binary_bytes, counted, percent, quantity, seconds, si, significant
+from rooflines.roofline.usage.device_usage import is_host
+from rooflines.units import counted, percent, seconds, si
 
 _METHODS = {"counter": "by its energy counter", "power": "by integrating its power"}
 _METHODS_OF_MANY = {"counter": "by their energy counters", "power": "by integrating their power"}
@@ -34,14 +34,6 @@ def missing_usage(analysis: Analysis) -> str:
     return "" if analysis.usage is not None else "Nothing was sampled: power, load, memory and temperature are not known."
 
 
-def usage_sentences(analysis: Analysis) -> list[str]:
-    """The run's energy where several devices share it, then a paragraph for every device, accelerators first."""
-    usage = analysis.usage
-    if usage is None:
-        return []
-    return [*_together(analysis, usage), *(_device(analysis, usage, one) for one in devices_apart(usage.devices))]
-
-
 def usage_remarks(analysis: Analysis) -> list[str]:
     """What ``usage_table`` leaves out: the energy of all devices, of a sample, how each was got or why not, what held a device back."""
     usage = analysis.usage
@@ -56,7 +48,7 @@ def usage_remarks(analysis: Analysis) -> list[str]:
             texts += [f"Energy over {seconds(usage.window_s)} {how}: {listed(names, 12)}."] if names else []
     for one in devices_apart(usage.devices):
         joules = [] if many and one.energy is not None else _joules(analysis, usage, one)
-        parts = [*joules, *_traffic(one), *(_held(one) if one.throttled else [])]
+        parts = [*joules, *_traffic(one), *_held(one)]
         parts += [*_errors(one), *_ended(one)]
         texts += [f"{one.device}: {'; '.join(parts)}."] if parts else []
     return texts
@@ -74,14 +66,6 @@ def _together(analysis: Analysis, usage: Usage) -> list[str]:
     if usage.flop_per_j is not None:
         texts.append(f"{si(usage.flop_per_j, 'FLOP/s')} per watt")
     return [f"{', '.join(texts)}."] if texts else []
-
-
-def _device(analysis: Analysis, usage: Usage, one: DeviceUsage) -> str:
-    power = power_text(one)
-    parts = [*_joules(analysis, usage, one), *([power] if power else []), *_load(one), *_memory(analysis, one), *_heat(one)]
-    parts += _traffic(one)
-    parts += [*_declared(usage, one), *_held(one), *_errors(one), *_ended(one)]
-    return f"{one.device}: {'; '.join(parts) or 'nothing that can be summed up'}."
 
 
 def _ended(one: DeviceUsage) -> list[str]:
@@ -115,63 +99,10 @@ def refusal_text(refused: Unresolved) -> str:
     return f"{refused.reason}: {seconds(refused.needs_s, 2)} would do{steps}"
 
 
-def power_text(one: DeviceUsage) -> str:
-    """``300 W on average, 310 W at most, of 350 W``; empty where power was not read."""
-    mean = one.mean_power_w if one.mean_power_w is not None else _mean(one.gauges.get("power_w"))
-    peak, limit = peak_power(one), one.gauges.get("power_limit_w")
-    if mean is None and peak is None:
-        return ""
-    texts = [] if mean is None else [f"{si(mean, 'W')} on average"]
-    texts += [] if peak is None else [f"{si(peak, 'W')} at most"]
-    return ", ".join(texts) + (f", of {si(limit.end, 'W')}" if limit is not None else "")
-
-
 def peak_power(one: DeviceUsage) -> float | None:
     """The highest power read: that of a moment where it was sampled, else the highest average."""
     gauge = one.gauges.get("power_instant_w") or one.gauges.get("power_w")
     return None if gauge is None else gauge.highest
-
-
-def _load(one: DeviceUsage) -> list[str]:
-    texts = []
-    gpu, cpu, process = (one.gauges.get(name) for name in ("gpu_utilization", "cpu_utilization", "process_cpu_utilization"))
-    if gpu is not None:
-        texts.append(f"a kernel ran {percent(gpu.mean)} of the time")
-    if cpu is not None:
-        texts.append(f"processors {percent(cpu.mean)} busy")
-    if process is not None:
-        texts.append(f"this run kept {significant(process.mean, 2)} cores busy")
-    return texts
-
-
-def _memory(analysis: Analysis, one: DeviceUsage) -> list[str]:
-    used, total = one.gauges.get("memory_used_bytes"), one.gauges.get("memory_total_bytes")
-    texts = []
-    if used is not None:
-        whole = total.highest if total is not None else float(analysis.environment.memory_bytes or 0) if one.device == HOST else 0.0
-        texts.append(f"memory {binary_bytes(used.highest)}" + (f" of {binary_bytes(whole)}" if whole else ""))
-    own = one.gauges.get("process_rss_bytes") or one.gauges.get("process_memory_bytes")
-    if own is not None:
-        texts.append(
-            f"this run {binary_bytes(own.highest)} of it" if used is not None else f"this run holds {binary_bytes(own.highest)}"
-        )
-    pages = one.counts.get("process_major_faults", 0.0)
-    if pages:
-        texts.append(f"{counted(round(pages), 'page')} read from disk")
-    return [", ".join(texts)] if texts else []
-
-
-def _heat(one: DeviceUsage) -> list[str]:
-    temperature = one.gauges.get("temperature_c")
-    texts = []
-    if temperature is not None:
-        texts.append(f"{temperature.start:.0f} to {temperature.end:.0f} °C, {temperature.highest:.0f} at most")
-    clock = one.gauges.get("sm_clock_hz") or one.gauges.get("cpu_frequency_hz")
-    if clock is not None:
-        texts.append(
-            f"clock {si(clock.median, 'Hz')}" + (f" (lowest {si(clock.lowest, 'Hz')})" if clock.lowest < 0.99 * clock.median else "")
-        )
-    return texts
 
 
 def _traffic(one: DeviceUsage) -> list[str]:
@@ -187,18 +118,6 @@ def _traffic(one: DeviceUsage) -> list[str]:
     return texts
 
 
-def _declared(usage: Usage, one: DeviceUsage) -> list[str]:
-    """The figures of the fields that samplers of other packages declare."""
-    texts = []
-    for key, field in usage.fields.items():
-        figures = [(summary, figure(one, key, summary)) for summary in field.summary if field.shown]
-        told = [
-            f"{quantity(value, field.unit_of(summary))} {SUMMARY_WORDS[summary]}" for summary, value in figures if value is not None
-        ]
-        texts += [f"{field.label} {', '.join(told)}"] if told else []
-    return texts
-
-
 def _rate(one: DeviceUsage, count: str) -> float | None:
     """What came a second; None where it was not counted."""
     time_s = one.counted_s.get(count)
@@ -207,9 +126,7 @@ def _rate(one: DeviceUsage, count: str) -> float | None:
 
 def _held(one: DeviceUsage) -> list[str]:
     named = [f"{reason.reason} {percent(reason.fraction)}" for reason in one.throttled if reason.fraction >= _NAMED]
-    if not named:
-        return ["not throttled"] if one.throttled_s is not None else []
-    return [f"throttled for {seconds(one.throttled_s or 0.0)} ({', '.join(named)})"]
+    return [f"throttled for {seconds(one.throttled_s or 0.0)} ({', '.join(named)})"] if named else []
 
 
 def _errors(one: DeviceUsage) -> list[str]:

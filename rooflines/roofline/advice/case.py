@@ -1,4 +1,4 @@
-"""What a rule sees and returns: the times of a step, of which each second is given to one piece of advice at most.
+"""The input and result of advice rules. Each second of a step belongs to at most one piece of advice.
 
 Rules run in the order of the registry, special ones first. What a piece of advice is about is taken out of the times that later rules
 see: a matrix product that padding makes faster is not counted among slow matrix products again. So no two savings are of the same time.
@@ -45,7 +45,7 @@ class Ran(NamedTuple):
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
-        """What it ran on the device."""
+        """The device work of the row."""
         return self.row.kernels
 
     @property
@@ -55,7 +55,7 @@ class Ran(NamedTuple):
 
     @property
     def headroom_s(self) -> float | None:
-        """What its bound leaves to gain, no more than the time that is left; None without a bound."""
+        """The possible saving by the bound, at most the remaining time; None without a bound."""
         row = self.row
         return min(row.headroom_s, self.left_s) if isinstance(row, OperatorRow) and row.headroom_s is not None else None
 
@@ -94,12 +94,12 @@ class Case:
 
     @property
     def on_device(self) -> bool:
-        """Whether the times are those of a device beside the host."""
+        """Whether the times are of a device other than the host."""
         return self.analysis.idle_breakdown is not None
 
     @property
     def judged(self) -> bool:
-        """Whether shapes are recorded and more of the busy time has a count than not, so that bounds speak for it."""
+        """Whether shapes are recorded and most of the busy time has a count, so that bounds represent it."""
         coverage = self.analysis.coverage
         if coverage is not None and coverage.shapes_recorded is False:
             return False

@@ -54,7 +54,7 @@ def slow(category: str) -> Callable[[Case], Advice | None]:
 
 
 def _is_judged(one: Ran) -> bool:
-    """A copy between host and device is about the link, and has a rule of its own."""
+    """A copy between host and device depends on the link, and has a separate rule."""
     return isinstance(one.row, OperatorRow) and one.row.efficiency is not None and not one.transfers
 
 

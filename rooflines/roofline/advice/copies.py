@@ -7,7 +7,7 @@ from rooflines.units import seconds
 
 
 def pageable(case: Case) -> Advice | None:
-    """Copies from or to memory that can be paged out: they cannot run beside anything, and the host waits for them."""
+    """Copies from or to pageable memory: they do not overlap with other work, and the host waits for them."""
     found = {one: min(one.left_s, _exposed_s(one)) for one in case.ran(lambda one: _pageable_s(one) > 0)}
     time_s, exposed_s = sum(map(_pageable_s, found)), sum(found.values())
     if exposed_s <= 0:

@@ -110,7 +110,7 @@ def is_fallback(name: str, *, half: bool, hopper: bool) -> bool:
 
 
 def _in_compiled(one: Ran, hopper: bool) -> list[Kernel]:
-    """The fallback kernels of a function without operators of its own, such as a compiled one."""
+    """The fallback kernels of a function without operators, such as a compiled one."""
     if isinstance(one.row, OperatorRow):
         return []
     return [kernel for kernel in one.kernels if is_fallback(kernel.name, half=_HALF.search(kernel.name) is not None, hopper=hopper)]

@@ -8,7 +8,7 @@ from rooflines.units import binary_bytes, seconds
 
 # Page faults a step worth a sentence: 16 MiB of pages of 4 KiB, taken from the system and given back in every step.
 PAGING_FAULTS = 4000
-# What a page of 4 KiB costs: the system is entered, fills it with zeros, and takes it back. 0.5 us on a machine of its own, more on a
+# What a page of 4 KiB costs: the system is entered, fills it with zeros, and takes it back. 0.5 us on a dedicated machine, more on a
 # virtual one.
 PAGE_S = 1e-6
 

@@ -1,4 +1,4 @@
-"""An option of ``profile`` that a rule suggests, or for code that is not ours, what to change in it."""
+"""Suggested changes: an option of ``profile``, or a change in the user's code."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from rooflines.roofline.analysis import Analysis
 
-# What an option is in code that we cannot reach into.
+# The equivalent of an option in the user's code.
 _IN_CODE = {
     "compile": "in the code: torch.compile the model",
     "channels_last": "in the code: memory_format=torch.channels_last for the model and its images",
@@ -26,10 +26,10 @@ class Setting(NamedTuple):
 
 
 def setting(analysis: Analysis, option: str, value: bool | int | str) -> Setting | str:
-    """The option to set; for a script, a loop or a step function, which are the user's, what to change in the code."""
+    """Return the option to set, or for a script, loop or step function the change in its code."""
     return Setting(option, value) if analysis.workload.source == "model" else _IN_CODE[option]
 
 
 def larger_batch(analysis: Analysis) -> Setting | str:
-    """Twice the batch."""
+    """Suggest twice the batch."""
     return setting(analysis, "batch_size", 2 * (analysis.workload.batch_size or 1))

@@ -37,7 +37,7 @@ def small_operators(case: Case) -> Advice | None:
 
 
 def fewer_launches(case: Case, found: list[Ran]) -> Setting | str:
-    """What makes the device do more for each launch: fusion where the operators allow it, else a larger batch."""
+    """Suggest more work per launch: fusion if the operators allow it, else a larger batch."""
     analysis = case.analysis
     if analysis.compiled:
         return COMPILED_GRAPH if case.on_device and not has_graph(analysis) else larger_batch(analysis)

@@ -13,7 +13,7 @@ from rooflines.units import binary_bytes, percent, seconds, si
 
 # A share of the time below which throttling is not worth a sentence.
 THROTTLED = 0.02
-# Devices are unevenly used where the least used is busy for so much less of the time than the most used.
+# Devices are unevenly used if the least used is busy for this much less of the time than the most used.
 UNEVEN = 0.20
 # A GPU that is busy for less of the time is waiting for something.
 BUSY = 0.70
@@ -45,7 +45,7 @@ def find_in_usage(analysis: Analysis) -> tuple[Finding, ...]:
 
 
 def ranked(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
-    """What makes results doubtful first, then the largest saving; what saves nothing that we know of comes last."""
+    """Sort findings: doubts about the results first, then by saving; unknown savings last."""
     return tuple(sorted(findings, key=lambda finding: (finding.title != _ECC, -finding.saves_s)))
 
 
@@ -67,7 +67,7 @@ def _imbalance(analysis: Analysis, usage: Usage) -> Finding | None:
     """Several GPUs, some of which wait for others."""
     share = {one.device: one.gauges["gpu_utilization"].mean for one in usage.devices if _load_known(one)}
     share = {device: share[device] for device in share if len(usage.own) < 2 or device in usage.own}
-    # A GPU that the process does not hold memory on is not part of the run; where nobody tells, all that were sampled are.
+    # A GPU that the process does not hold memory on is not part of the run; if that is unknown, all sampled GPUs are.
     if len(share) < 2 or (len(usage.own) == 1 and _tells_memory(usage)):
         return None
     least, most = min(share, key=lambda one: share[one]), max(share, key=lambda one: share[one])

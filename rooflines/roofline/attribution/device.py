@@ -72,7 +72,7 @@ def attribute_device(
     row_of = np.full(len(device), -1, np.int64)
     row_of[owned] = group_of
     event, starts, ends = intervals.split(device.start_ns, device.end_ns, window)
-    # Beside what others launched the device is not idle, and its time is not the steps'.
+    # While the device runs work launched by others, it is not idle, and the time does not belong to the steps.
     others = ~belongs[event]
     gaps += _other_gaps(trace, event[others], starts[others], ends[others])
     busy = intervals.union(starts, ends)
@@ -159,7 +159,7 @@ def _device_gaps(
 
 
 def _other_gaps(trace: Trace, events: Int64s, starts: Int64s, ends: Int64s) -> tuple[Gap, ...]:
-    """These device events, which are no step's, by name; ``starts`` and ``ends`` are those of their parts in the span."""
+    """Device events outside of steps, by name; ``starts`` and ``ends`` are those of their parts in the span."""
     names, group = np.unique(trace.device.name[events], return_inverse=True)
     group = group.reshape(-1).astype(np.int64)
     busy_ns = intervals.lengths_by_group(group, starts, ends, len(names))
@@ -171,7 +171,7 @@ def _other_gaps(trace: Trace, events: Int64s, starts: Int64s, ends: Int64s) -> t
 
 
 def _is_graph(trace: Trace) -> Mask:
-    """Which host events launch a whole CUDA or HIP graph, in which no operator has a launch of its own."""
+    """The host events that launch a whole CUDA or HIP graph, in which operators have no separate launch."""
     named = np.array(["GraphLaunch" in name for name in trace.names], bool)
     chosen: Mask = named[trace.host.name] & (trace.host.kind == RUNTIME)
     return chosen

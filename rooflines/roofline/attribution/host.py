@@ -46,7 +46,7 @@ def attribute_host(trace: Trace, calls: Calls, window: Intervals, counts: Counts
 
 
 def _window_end(times_ns: Int64s, window: Intervals) -> Int64s:
-    """The end of the part of the window that each time lies in or follows; the time itself where there is no window."""
+    """The end of the part of the window that contains or precedes each time; the time itself without a window."""
     if not len(window):
         return times_ns
     at = np.maximum(np.searchsorted(window[:, 0], times_ns, side="right") - 1, 0)

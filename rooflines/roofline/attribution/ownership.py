@@ -1,4 +1,4 @@
-"""Which call owns the time of each event.
+"""Find the call that owns the time of each event.
 
 Walk each thread's call tree from the outermost operator. The first operator that has a count owns all that runs below it. Calls that
 only dispatch (composite) and calls without a count are passed through (``resolvers/dispatchers.py``), so that a trace counts the
@@ -40,7 +40,7 @@ def find_owners(trace: Trace, calls: Calls, counts: Counts) -> Ownership:
     free = ~covered(owning, after)
     owning &= free
 
-    # A wrapper hides what it wraps: where something below it has no count, that is to be seen.
+    # A wrapper must not hide an operator below it that has no count.
     unknown = free & counts.where(lambda variant: variant.count.kind == "unknown")
     wrapping = counts.where(lambda variant: variant.count.kind != "unknown" and variant.signature.name.startswith("aten::"))
     wrapping &= free & ~owning
@@ -66,7 +66,7 @@ def find_owners(trace: Trace, calls: Calls, counts: Counts) -> Ownership:
 def _saved(trace: Trace, calls: Calls, owner: Int64s) -> Int64s:
     """The copies of an operand that autograd keeps for the backward before an owner changes the operand in place.
 
-    They are made first thing inside the owner's event, and are no part of its work: a dispatch mode sees a call of their own.
+    They come first inside the owner's event and are not part of its work: a dispatch mode sees a separate call.
     """
     host, signatures = trace.host, trace.signatures
     clones = np.flatnonzero((host.kind == OPERATOR) & np.array([name == "aten::clone" for name in trace.names], bool)[host.name])

@@ -16,7 +16,7 @@ from rooflines.roofline.formulas import CallCount
 
 @dataclass(frozen=True, slots=True)
 class LaunchedKernel:
-    """What an operator ran on the device, by name: calls and nanoseconds, each event's duration, and the streams that it ran on.
+    """Device work of an operator by name: calls and nanoseconds, each event's duration, and its streams.
 
     ``shape`` is the grid and the block where all of its launches have the same one.
     """

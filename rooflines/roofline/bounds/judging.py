@@ -34,7 +34,8 @@ SHORTEST_KERNEL = "shortest kernel"
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Where a row stands, in seconds over all of its calls: ``lower_bound_s`` and ``headroom_s`` are None where nothing bounds it.
+    """A row compared with the roofs, in seconds over all of its calls: ``lower_bound_s`` and ``headroom_s`` are None where nothing
+    bounds it.
 
     ``headroom_s`` is what could be saved: time above the bound, of a transfer no more than what no computation hides.
     """
@@ -51,7 +52,7 @@ class Judgement:
 
 
 def judge(row: Row, ceilings: Ceilings | None, precision: str | None) -> Judgement:
-    """How ``row`` stands against ``ceilings``; ``precision`` is the one that its matrix part is judged in."""
+    """Compare ``row`` with ``ceilings``; ``precision`` is that of its matrix part."""
     time_s, work = row.time_ns / 1e9, row.count.work
     judged = _judged(row, time_s, work, ceilings, precision)
     return replace(judged, flag=_flag(judged, time_s))

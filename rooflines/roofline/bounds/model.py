@@ -15,7 +15,7 @@ from rooflines.roofline.formulas import Work
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where one call stands: its lower bound in seconds, what sets it, and the roofs it is judged by.
+    """One call compared with the roofs: its lower bound in seconds, the bounding roof, and all roofs that apply.
 
     ``attainable_flop_per_s`` is the roof above its arithmetic intensity; None without FLOPs or without the roofs it needs.
     """
@@ -53,7 +53,7 @@ def memory_seconds(size_bytes: int, footprint_bytes: int, ceilings: Ceilings) ->
 
     What was just written may still be in the caches: as much as fits. So the nearest level holds its capacity's worth of the
     footprint, the next one its own of what is left, and every byte moves at the rate of the level that holds it. A footprint that fits
-    into one level is judged by that level or nearer ones; a large one all but wholly by DRAM. It is a bound, not a prediction: judged
+    into one level is judged by that level or nearer ones; a large one almost entirely by DRAM. It is a bound, not a prediction: judged
     by DRAM alone, an addition over 40 MB in a 32 MB cache would reach 200 %.
     """
     left, seconds, outermost = footprint_bytes, 0.0, None

@@ -69,9 +69,9 @@ def compare(before: Analysis, after: Analysis, sources: tuple[str, str] = ("A", 
     return msgspec.structs.replace(comparison, verdict=_verdict(comparison))
 
 
-def signed_seconds(value: float, digits: int = 3) -> str:
+def signed_seconds(value: float) -> str:
     """A difference in time with its sign: ``+1.20 ms``, ``−3.4 µs``."""
-    return f"{'+' if value > 0 else '−' if value < 0 else ''}{seconds(abs(value), digits)}"
+    return f"{'+' if value > 0 else '−' if value < 0 else ''}{seconds(abs(value))}"
 
 
 def place_of(row: Change) -> str:
@@ -253,7 +253,7 @@ def differing_facts(before: Analysis, after: Analysis) -> tuple[Fact, ...]:
     """The facts that both sides know and that are not the same; what a trace does not hold is not different."""
     ours, theirs = _facts(before), _facts(after)
     if ours["device name"] and theirs["device name"]:
-        # One machine's names for the kinds of devices are no difference between two that are called the same.
+        # Different names for kinds of devices are not a difference between devices of the same name.
         ours["device"] = theirs["device"] = None
     return tuple(
         Fact(name=name, before=value, after=other, unlike=name in _UNLIKE)

@@ -1,7 +1,7 @@
 """Two analyses compared, field by field as ``rooflines compare --format json`` shows it.
 
 A is the baseline: ``before`` is A's figure, ``after`` B's, a difference is B - A and a ratio B / A. Units
-are SI base units and stand in the field names; times, calls, FLOPs and bytes are per ``basis``, as in the two analyses. A field that is
+are SI base units, given in the field names; times, calls, FLOPs and bytes are per ``basis``, as in the two analyses. A field that is
 None is not known and is left out of the JSON.
 """
 
@@ -61,7 +61,7 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """What one side has in a row. Work is absent where there is no count, and ``reason`` says why there is none."""
+    """One side of a row. Work is absent without a count, and ``reason`` gives the cause."""
 
     module: str = ""
     phase: str = ""
@@ -80,7 +80,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 class Change(msgspec.Struct, frozen=True, kw_only=True):
     """One row. ``before`` is absent from what is new, ``after`` from what is gone.
 
-    ``match`` says which facts brought the two sides together: ``same`` all of module, phase, name, shapes and precision, else all but
+    ``match`` names the facts that matched the two sides: ``same`` is all of module, phase, name, shapes and precision, else all except
     the ``precision``, the ``batch`` (the first dimension of every shape), the ``shapes``, the ``module``; ``name`` the name alone.
     The time of the row ``overlap`` is negative: work that overlaps with other work and is in two rows.
     """

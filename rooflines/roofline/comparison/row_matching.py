@@ -1,4 +1,4 @@
-"""Which rows of two analyses are the same operator: by everything first, then by less and less, so that a changed batch or name fits.
+"""Match rows of the same operator in two analyses: first by all facts, then by fewer, so that a changed batch or name still matches.
 
 Every step gives the same pairs with the sides exchanged, and takes time in proportion to the number of rows.
 """
@@ -42,7 +42,7 @@ def match_operators(before: Analysis, after: Analysis, *, by_module: bool = True
     gaps, their_gaps = _unmodelled(before), _unmodelled(after)
     for match, key in _GAP_KEYS:
         gaps, their_gaps = _pair_off(pairs, match, key, gaps, their_gaps)
-    # What has a count on one side only, because only one trace holds the shapes, or only one version of ours has the formula.
+    # Rows with a count on one side only: one trace holds the shapes, or one version of rooflines has the formula.
     ours, their_gaps = _pair_off_names(pairs, ours, their_gaps, swapped=False)
     theirs, gaps = _pair_off_names(pairs, theirs, gaps, swapped=True)
     pairs += [Pair("none", row, None) for row in (*ours, *gaps)]

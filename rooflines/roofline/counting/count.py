@@ -1,4 +1,4 @@
-"""What a function or a network must compute and move, operator by operator, without running it: ``rooflines.count``."""
+"""Count the FLOPs and bytes of a function or a network by operator, without running it: ``rooflines.count``."""
 
 from __future__ import annotations
 
@@ -257,7 +257,7 @@ _ATOMS = (type(None), bool, int, float, complex, str, bytes)
 
 
 def _copy_with(of: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:
-    """A deep copy in which ``of(tensor)`` stands for each tensor; ``value`` itself where it cannot be copied or holds a module."""
+    """A deep copy with ``of(tensor)`` for each tensor; ``value`` itself if it cannot be copied or holds a module."""
     import torch
     from torch.overrides import TorchFunctionMode
 
@@ -282,7 +282,7 @@ def _copy_with(of: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:
 def _copy(tensor: torch.Tensor) -> torch.Tensor:
     from torch.utils._python_dispatch import _disable_current_modes
 
-    with _disable_current_modes():  # the copy is no part of the step
+    with _disable_current_modes():  # the copy is not part of the step
         return tensor.detach().clone().requires_grad_(tensor.requires_grad)
 
 

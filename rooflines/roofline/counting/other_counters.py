@@ -1,4 +1,4 @@
-"""What other counters say about the same step, and why it differs from ours: ``rooflines count --against torch,fvcore,profiler``.
+"""Compare the count with other counters and explain differences: ``rooflines count --against torch,fvcore,profiler``.
 
 Each difference is explained by a reason that reproduces the other counter's figure to the integer (it counts a multiply-add as one, it
 does not divide by the groups, it counts masked pairs, it has no formula); what no reason reproduces is said to be unexplained. The
@@ -63,7 +63,7 @@ def count_against(
     """Our count of one step of a named network, and each of the other counters' (``COUNTERS``).
 
     ``torch`` is ``torch.utils.flop_counter`` on the same fake tensors; ``fvcore`` traces one forward and ``profiler`` runs the step
-    with ``with_flops``, both on real tensors. Raises UsageError for a counter that nobody knows or that is not installed.
+    with ``with_flops``, both on real tensors. Raises UsageError for a counter that is unknown or not installed.
     """
     wanted = check_counters(counters)
     ours = record_network(name, options, memory=memory)
@@ -244,7 +244,7 @@ def _fvcore(recording: StepCalls, name: str, options: Options) -> OtherCount:
         try:
             theirs = {kind: round(flops) for kind, flops in analysis.by_operator().items()}
             missed = sorted(analysis.unsupported_ops())
-        except Exception as error:  # whatever torch.jit.trace or one of its handlers refuses with
+        except Exception as error:  # torch.jit.trace and its handlers raise many kinds
             return OtherCount(counter="fvcore", unit="MAC", absent=f"it cannot trace {name}: {_first_line(error)}")
     return OtherCount(
         counter="fvcore", unit="MAC", total=sum(theirs.values()), differences=_fvcore_differences(recording, theirs, missed)

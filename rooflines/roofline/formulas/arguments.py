@@ -89,7 +89,7 @@ class Arguments:
         return found
 
     def integers(self, name: str, rank: int, absent: int | None = None) -> tuple[int, ...]:
-        """``rank`` integers; a single one stands for all."""
+        """``rank`` integers; a single one applies to all."""
         found = self.value(name, absent=MISSING if absent is None else absent)
         if isinstance(found, int):
             return (found,) * rank
@@ -149,12 +149,12 @@ def size_of(dtype: str) -> int:
 
 
 def size(*tensors: TensorArg | None) -> int:
-    """Bytes of the distinct elements of all these tensors; None is no tensor."""
+    """Bytes of the distinct elements of all these tensors; None counts as no tensor."""
     return sum(distinct(tensor) * size_of(tensor.dtype) for tensor in tensors if tensor is not None)
 
 
 def written(*tensors: TensorArg | None) -> int:
-    """Bytes of every element of these results; None is no tensor."""
+    """Bytes of every element of these results; None counts as no tensor."""
     return sum(tensor.numel * size_of(tensor.dtype) for tensor in tensors if tensor is not None)
 
 

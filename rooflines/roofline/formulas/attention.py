@@ -26,7 +26,7 @@ _NO_MASK: Final = 1 << 30  # the block size of flex attention's mask that masks 
 
 
 def pairs(queries: int, keys: int, left: int | None = None, right: int | None = None, lower_right: bool = False) -> int:
-    """(query, key) pairs of one head: query i sees keys i - left to i + right of those that there are, None is no bound.
+    """(query, key) pairs of one head: query i sees the existing keys from i - left to i + right; None means unbounded.
 
     ``right=0`` is causal. ``lower_right`` counts i from the end: the last query is at the place of the last key.
     """
@@ -110,9 +110,9 @@ def _overrideable(args: Arguments, rows: tuple[int, ...]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """How one operator takes its arguments: ``schema``, and which dimension of its tensors is the sequence.
+    """The arguments of one operator: ``schema``, and the dimension of its tensors that is the sequence.
 
-    ``lower_right`` is the alignment of its causal mask. ``statistics`` gives the bytes of what it returns beside the attention itself.
+    ``lower_right`` is the alignment of its causal mask. ``statistics`` gives the bytes of its other results.
     """
 
     schema: str
@@ -209,7 +209,7 @@ def _bounds(args: Arguments, backend: Backend) -> tuple[int | None, int | None, 
 
 
 def _bound(value: Argument) -> int | None:
-    """A window's size; none and negative ones are no bound."""
+    """A window's size; None and negative sizes mean unbounded."""
     return value if isinstance(value, int) and value >= 0 else None
 
 
@@ -409,7 +409,7 @@ def _self_attention(tokens: int, keys: int, batch: int, width: int, heads: int, 
 
 
 def _once(tensors: list[TensorArg]) -> int:
-    """Bytes of tensors that are one and the same in self-attention, which alike shapes mean in all but rare calls."""
+    """Bytes of tensors that are the same in self-attention, which equal shapes nearly always mean."""
     return sum(size(tensor) for tensor in set(tensors))
 
 

@@ -1,6 +1,6 @@
 """Copies: as they are, of a view, to another dtype, joined, repeated, padded, and the gradients of these.
 
-An input element that the result needs is read once, whatever the result does with it; each element of the result is written.
+An input element that the result needs is read once, however often the result uses it; each element of the result is written.
 """
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ def _pad_backward(signature: Signature) -> Work:
 
 @formula("aten::diag_embed", category="copy")
 def _diag_embed(signature: Signature) -> Work:
-    """[..., n] -> [..., n + |offset|, n + |offset|], zeros beside the diagonal."""
+    """[..., n] -> [..., n + |offset|, n + |offset|], zeros off the diagonal."""
     args = Arguments(signature, "self offset=0")
     inputs = args.tensor("self")
     side = inputs.shape[-1] + abs(args.integer("offset"))

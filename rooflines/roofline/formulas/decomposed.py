@@ -2,7 +2,7 @@
 
 A dispatch mode sees only what they call, and so does the profiler below their event: ``conv2d`` is a call of ``convolution``,
 ``cross_entropy_loss`` one of ``_log_softmax`` and ``nll_loss_forward``. Counting what they call makes a trace and a recording agree.
-The list is that of torch 2.14; ``tests/roofline/formulas/test_decomposed.py`` holds it against the installed one.
+The list is that of torch 2.14; ``tests/roofline/formulas/test_decomposed.py`` compares it with the installed one.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ value_selecting_reduction_backward vander view_as vsplit vstack
 """
 
 # Some overloads are decomposed, others are kernels of the same name. Most of the former call one of the latter, as ``std(self, dim)``
-# calls ``std(self, dim, correction)``, and are told by that; ``decomposes`` knows the others.
+# calls ``std(self, dim, correction)``, and are recognized by that; ``decomposes`` knows the others.
 _SOMETIMES: Final = """
 _convolution _upsample_bicubic2d_aa _upsample_bilinear2d_aa _upsample_lanczos2d_aa _upsample_nearest_exact1d
 _upsample_nearest_exact2d _upsample_nearest_exact3d linalg_pinv max min repeat_interleave std std_mean upsample_bicubic2d

@@ -153,7 +153,7 @@ _NUMBERS: Final = frozenset(_TYPES.values())
 def read_operands(operands: Iterable[Argument], mask: int | None = None) -> int:
     """Bytes of the operands of one element-wise call.
 
-    A 0-dimensional operand of a Python number's dtype beside another operand is a number, which the call carries along: a trace shows
+    A 0-dimensional operand of a Python number's dtype next to another operand is a number, passed with the call: a trace shows
     ``x + 2.0`` as it shows an addition of a tensor. Of operands that are all 0-dimensional the first is a tensor, and so is the one at
     position ``mask`` in any case.
     """
@@ -358,7 +358,7 @@ def _rrelu(signature: Signature) -> Work:
     inputs, training = args.tensor("self"), args.flag("training")
     functional = signature.name.endswith("functional")
     noise = args.tensor("noise") if training or functional else None
-    copied = functional and not training  # the functional form returns the noise, as it was or anew
+    copied = functional and not training  # the functional form returns the noise, unchanged or new
     return Work(
         other_flops=inputs.numel * (4 if training else 2) * costs.BASIC,  # compare, multiply; a uniform number between two bounds
         bytes_read=size(inputs, noise if copied else None),

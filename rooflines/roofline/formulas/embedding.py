@@ -60,7 +60,7 @@ _BAG: Final = "weight indices offsets scaled=False mode=0 sparse=False weights=N
 
 @hinted_formula("aten::_embedding_bag", "aten::_embedding_bag_forward_only", category="copy")
 def _embedding_bag(signature: Signature, hints: Hints) -> Work:
-    """Rows added up, averaged or compared bag by bag. Beside [bags, depth] it writes which bag each index is in, how large the bags
+    """Rows added up, averaged or compared bag by bag. Besides [bags, depth] it writes which bag each index is in, how large the bags
     are, and of maxima where they came from: as much of these as the device and the mode need, which the results tell."""
     args = Arguments(signature, _BAG)
     weight, indices, offsets = args.tensor("weight"), args.tensor("indices"), args.tensor("offsets")

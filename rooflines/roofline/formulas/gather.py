@@ -47,7 +47,7 @@ def _gather(signature: Signature) -> Work:
     return moved(selected(inputs, index.numel) + size(index), index.numel * size_of(inputs.dtype))
 
 
-# Several index tensors at once, one for each leading dimension, None for a dimension that is taken whole. A mask stands for as many
+# Several index tensors at once, one for each leading dimension, None for a dimension that is taken whole. A mask replaces as many
 # dimensions as it has, and selects as many positions as its values say.
 
 
@@ -56,7 +56,7 @@ def _index_tensors(indices: Argument) -> tuple[TensorArg, ...]:
 
 
 def _elements_at(source: TensorArg, indices: Argument) -> int | None:
-    """Elements of ``source`` at these indices; None where a mask alone decides. Beside other indices it selects as many positions as
+    """Elements of ``source`` at these indices; None where a mask alone decides. With other indices it selects as many positions as
     they have. None, too, where a trace has left the indices out."""
     tensors = _index_tensors(indices)
     masks = [tensor for tensor in tensors if tensor.dtype in MASKS]

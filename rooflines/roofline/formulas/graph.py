@@ -1,7 +1,7 @@
 """The work of a fused kernel: the FLOPs of the graph's operators that it computes, and the bytes that enter and leave it.
 
 A fused kernel moves what an operator by itself would read and write only at its edges: each distinct element of a buffer from outside
-is read once, each of a buffer that somebody uses afterwards written once. What is made and used up inside moves nothing.
+is read once, each of a buffer that is used afterwards is written once. Values made and used up inside move nothing.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def count_kernel(kernel: Kernel, buffers: Sequence[Buffer], nodes: Sequence[Stor
 def touched(accesses: Iterable[Access], buffers: Sequence[Buffer]) -> int:
     """Bytes of the distinct elements that ``accesses`` reach, at most; NotCounted for a dtype without a size.
 
-    Of one buffer that is no more than all accesses reach together, than lies between their ends, and than the buffer has.
+    For one buffer this is at most what all accesses reach together, the range between their ends, and the size of the buffer.
     """
     total = 0
     for number, group in groupby(sorted(accesses, key=lambda access: access.buffer), key=lambda access: access.buffer):

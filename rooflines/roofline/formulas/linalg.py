@@ -1,7 +1,7 @@
 """Factorisations and what is solved with them: the operation counts of the textbooks, leading terms, rounded down.
 
 Sources: Golub and Van Loan, Matrix Computations (3rd edition; the table of section 5.4.5 for the SVD, 7.5.6 and 8.3 for eigenvalues),
-and LAPACK Working Note 41, appendix C, for the rest. A complex operation is four real ones. These are no matrix products: all of it is
+and LAPACK Working Note 41, appendix C, for the rest. A complex operation is four real ones. These are not matrix products: all of it is
 ``other_flops``.
 """
 
@@ -32,7 +32,7 @@ def lu(m: int, n: int) -> int:
 
 
 def substitution(n: int, columns: int) -> int:
-    """One triangular solve for so many right-hand sides."""
+    """One triangular solve for several right-hand sides."""
     return n**2 * columns
 
 
@@ -48,7 +48,7 @@ def qr(m: int, n: int) -> int:
 
 
 def reflectors_joined(m: int, columns: int, reflectors: int) -> int:
-    """Q written out, m by ``columns``, of so many reflectors (LAPACK's orgqr)."""
+    """Q written out, m by ``columns``, from its reflectors (LAPACK's orgqr)."""
     return 4 * m * columns * reflectors - 2 * (m + columns) * reflectors**2 + 4 * reflectors**3 // 3
 
 
@@ -112,7 +112,7 @@ _FACTORISATIONS: Final[dict[str, Callable[[int, int], int]]] = {
     "linalg_inv_ex": lambda m, n: inverse(n),
     "linalg_eig": lambda m, n: eig(n, vectors=True),
     "_linalg_eigvals": lambda m, n: eig(n, vectors=False),
-    "linalg_eigvals": lambda m, n: eig(n, vectors=False),  # into ``out`` it has a kernel of its own
+    "linalg_eigvals": lambda m, n: eig(n, vectors=False),  # with ``out`` it has a separate kernel
     # the polynomial of degree 18 of Bader, Blanes and Casas in five products, unscaled: how often it is squared is data
     "linalg_matrix_exp": lambda m, n: 10 * n**3,
     "linalg_polar": lambda m, n: svd(m, n, vectors=True) + 2 * m * n * min(m, n) + 2 * min(m, n) * n**2,

@@ -143,7 +143,7 @@ def _multi_margin_backward(signature: Signature) -> Work:
 # How many labels a sample has is in the data: these count one, against all classes.
 @formula("aten::multilabel_margin_loss_forward", category="reduction")
 def _multilabel_margin(signature: Signature) -> Work:
-    """max(0, 1 - x[label] + x) over every class that is no label; which ones are is a second result, of the input's dtype."""
+    """max(0, 1 - x[label] + x) over every class that is not a label; the label mask is a second result, of the input's dtype."""
     args = Arguments(signature, "self target reduction")
     inputs, target = args.tensor("self"), args.tensor("target")
     samples = inputs.shape[0] if len(inputs.shape) > 1 else 1

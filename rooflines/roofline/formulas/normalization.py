@@ -54,13 +54,13 @@ def _mask(args: Arguments, length: int) -> tuple[bool, ...]:
 
 
 def _statistics_dtype(inputs: TensorArg, parameter: TensorArg | None) -> str:
-    """The dtype of saved statistics, where nobody saw them: that of the parameters, but of half-precision data float32, as GPUs do."""
+    """The dtype of statistics that were not recorded: that of the parameters, but float32 for half-precision data, as on GPUs."""
     dtype = inputs.dtype if parameter is None else parameter.dtype
     return "float32" if dtype in ("float16", "bfloat16") else dtype
 
 
 def _kept(hints: Hints, made: int, count: int, inputs: TensorArg, parameter: TensorArg | None) -> int:
-    """Bytes of so many saved statistics beside the ``made`` ones of the result.
+    """Bytes of saved statistics in addition to the ``made`` ones of the result.
 
     A CPU keeps those of half-precision data in half precision, which shows where the trace says to the byte what the call allocated.
     """
@@ -159,7 +159,7 @@ def _affine_norm_backward(signature: Signature, schema: str) -> Work:
     of_input, of_weight, of_bias = _mask(args, 3)
     normalised = of_input or of_weight
     cost = 2 * normalised + (costs.LAYER_NORM_BACKWARD - 5) * of_input + 2 * of_weight + of_bias
-    # a norm without parameters has no gradient of them, whatever was asked for
+    # a norm without parameters has no gradient of them, even if one was requested
     parameter = weight or args.optional("bias")
     if parameter is None and args.has("bias"):
         of_weight = of_bias = False

@@ -46,7 +46,7 @@ def _restored(signature: Signature, lists: tuple[int, ...], hints: Hints) -> Sig
 
 def _step(signature: Signature, args: Arguments, cost: int, state: tuple[str, ...], read_state: bool = True) -> Work:
     """Parameters, gradients, state and the few scalars read; parameters and state written; with a gradient scale, the unscaled
-    gradients too. The functional form returns everything anew, with the gradients.
+    gradients too. The functional form returns new copies of everything, with the gradients.
     """
     parameters, gradients = _list(args, "self"), _list(args, "grads")
     states = [tensor for name in state for tensor in args.tensors(name)]
@@ -140,7 +140,7 @@ def _whole(signature: Signature, hints: Hints) -> Signature:
 
 
 def _each(signature: Signature, name: str) -> list[Signature]:
-    """The calls of the operator ``name`` that a call over lists stands for; a tensor that all of them share only in the first."""
+    """The calls of the operator ``name`` that equal a call over lists; a tensor that all of them share is only in the first."""
     lengths = [len(arg) for arg in signature.args if isinstance(arg, tuple) and any(isinstance(item, TensorArg) for item in arg)]
     if not lengths:
         raise NotCounted("shapes of 'self' not recorded")  # traces leave out lists of more than 30 tensors
@@ -153,7 +153,7 @@ def _foreach(signature: Signature, hints: Hints, name: str) -> Work:
     signature = _whole(signature, hints)
     in_place = signature.name.endswith("_")
     listed = [index for index, arg in enumerate(signature.args[: RULES[name].operands]) if isinstance(arg, tuple)]
-    # a tensor beside the lists stands in each of the calls, and is read once
+    # a tensor outside the lists belongs to each call, and is read once
     work = Work(bytes_read=size(*(arg for arg in signature.args if isinstance(arg, TensorArg))))
     for call, times in Counter(_each(signature, f"aten::{name}")).items():  # most tensors of a network have few shapes
         one = rule_work(call, adjusted(name, call), in_place)
@@ -175,7 +175,7 @@ def _foreach_zero(signature: Signature, hints: Hints) -> Work:
 
 @hinted_formula("aten::_foreach_copy_", "aten::_foreach_copy", category="optimizer")
 def _foreach_copy(signature: Signature, hints: Hints) -> Work:
-    """Another list's elements, of which one may stand for many, over those of this one, or as new tensors like these."""
+    """Another list's elements, broadcast over those of this one, or as new tensors like these."""
     args = Arguments(_whole(signature, hints), "self source")
     return Work(bytes_read=size(*_list(args, "source")), bytes_written=written(*_list(args, "self")))
 

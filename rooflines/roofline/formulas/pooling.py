@@ -77,7 +77,7 @@ def _adaptive_taps(extent: int, outputs: int) -> int:
 def _backward(signature: Signature, schema: str, rank: int) -> Work:
     """Each output's gradient goes to the one maximum (an add), or divided to its whole window (an add each).
 
-    The input gives only its shape; a maximum whose place nobody kept is looked for again in the input.
+    The input gives only its shape; a maximum without a stored index is searched for again in the input.
     """
     args = Arguments(signature, schema)
     grad, inputs = args.tensor("grad"), args.tensor("self")

@@ -140,7 +140,7 @@ def _observe_and_fake_quantize(signature: Signature) -> Work:
     "quantize_per_tensor dequantize_per_tensor quantize_per_channel dequantize_per_channel quantize_per_token dequantize_per_token"
 )), category="element-wise")  # fmt: skip
 def _decomposed(signature: Signature, hints: Hints) -> Work:
-    """The forms that exported graphs have: plain integer tensors, with their scales beside them."""
+    """The forms that exported graphs have: plain integer tensors, with separate scales."""
     inputs, (out,) = signature.tensors[0], hints.results(signature)
     cost = DEQUANTIZE if "::dequantize" in signature.name else QUANTIZE
     return _pointwise(inputs, cost, out.dtype, *signature.tensors[1:])
@@ -193,7 +193,7 @@ def _bfloat16_in_integers(signature: Signature) -> Work:
 
 @formula(*_PREPACK, category="copy")
 def _prepacked(signature: Signature) -> Work:
-    """A weight in the order that a library wants, as float16 where the name says so; a bias beside it."""
+    """A weight in the order that a library needs, as float16 if the name has it; a separate bias."""
     weight, *others = signature.tensors
     itemsize = size_of("float16" if "fp16" in signature.name else weight.dtype)
     return Work(bytes_read=size(weight, *others), bytes_written=weight.numel * itemsize + written(*others))

@@ -24,7 +24,7 @@ RANDOM: Final[dict[str, int]] = {
 
 
 def _drawn(result: TensorArg, cost: int, *read: TensorArg | None) -> Work:
-    """A result of which each number costs so much; ``read`` are the parameters of the distribution."""
+    """A result with a fixed cost per number; ``read`` are the parameters of the distribution."""
     return Work(
         other_flops=cost * result.numel,
         bytes_read=size(*read),

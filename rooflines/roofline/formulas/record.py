@@ -1,4 +1,4 @@
-"""What one operator call must compute and move."""
+"""The FLOPs and bytes that one operator call requires."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class Network:
     biases: bool
 
     def layer_inputs(self) -> list[int]:
-        """What each layer's steps get: the first the input, the others both directions of the one below."""
+        """The input of each layer's steps: for the first layer the input, for others both directions of the layer below."""
         return [self.inputs] + [self.outputs * self.directions for _ in every(self.layers - 1)]
 
     @property
@@ -200,15 +200,10 @@ def _network(args: Arguments) -> Network:
     )
 
 
-@formula("aten::_cudnn_rnn", category="matmul")
-def _cudnn(signature: Signature) -> Work:
-    args = Arguments(signature, f"self weight weights_a_layer buffer hx cx mode {_CUDNN}")
-    return _forward(_network(args), args.tensor("self").dtype)
-
-
-@formula("aten::miopen_rnn", category="matmul")
-def _miopen(signature: Signature) -> Work:
-    args = Arguments(signature, f"self weight weights_a_layer hx cx mode {_MIOPEN}")
+@formula("aten::_cudnn_rnn", "aten::miopen_rnn", category="matmul")
+def _library(signature: Signature) -> Work:
+    sizes = f"buffer hx cx mode {_CUDNN}" if signature.name == "aten::_cudnn_rnn" else f"hx cx mode {_MIOPEN}"
+    args = Arguments(signature, f"self weight weights_a_layer {sizes}")
     return _forward(_network(args), args.tensor("self").dtype)
 
 
@@ -249,7 +244,7 @@ def _onednn(signature: Signature) -> Work:
 
 @formula("aten::mkldnn_rnn_layer_backward", category="matmul")
 def _onednn_backward(signature: Signature) -> Work:
-    """It makes every gradient, asked for or not, and needs the last state of the cell beside what the others need."""
+    """It computes every gradient, requested or not, and also needs the last state of the cell."""
     args = Arguments(
         signature,
         "self weight_ih weight_hh bias_ih bias_hh hx cx output hy cy grad_output grad_hy grad_cy reverse mode hidden_size layers"

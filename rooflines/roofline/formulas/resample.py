@@ -1,7 +1,7 @@
 """Resampling: interpolation to another size, sampling on a grid, and windows laid out as columns.
 
 A result costs a multiply-add for each input element that it is interpolated from, a tap. Interpolation to another size shares its
-weights among whole rows, and they are not counted; sampling on a grid works out its own at every point. Where the result is so much
+weights among whole rows, and they are not counted; sampling on a grid computes weights at every point. Where the result is so much
 smaller that no tap reaches some rows or columns of the input, these are not read.
 """
 

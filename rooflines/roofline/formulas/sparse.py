@@ -66,7 +66,7 @@ def _decompress(signature: Signature) -> Work:
     return moved(size(rows, columns), 2 * columns.numel * (4 if args.flag("int32") else 8))
 
 
-# Two of every four elements kept, packed beside the indices that say which: half the products of the dense matrix.
+# Two of every four elements kept, packed with their indices: half the products of the dense matrix.
 
 
 @hinted_formula("aten::_sparse_semi_structured_linear", "aten::_sparse_semi_structured_mm", "aten::_sparse_semi_structured_addmm",

@@ -1,4 +1,4 @@
-"""Fourier transforms: 5 n log2(n) FLOPs for n complex points, half as many for real ones, whatever n is.
+"""Fourier transforms: 5 n log2(n) FLOPs for n complex points, half as many for real ones, for any n.
 
 That is the convention of FFTW's benchmark (http://www.fftw.org/speed/), the cost of the radix-2 algorithm of Cooley and Tukey. A
 transform along several dimensions has the product of their lengths as n.

@@ -42,7 +42,7 @@ class CallCount:
 
 @dataclass(frozen=True, slots=True)
 class Hints:
-    """What is known about a call beside its arguments; each field is None when it is not.
+    """Known facts about a call besides its arguments; an unknown field is None.
 
     ``outputs`` are the tensors that it returned, which a recording has and a trace has not. ``output_bytes`` is what the call
     allocated. ``parameter_elements`` is how many elements of parameters it updates and ``parameter_dtype`` their dtype.
@@ -138,7 +138,7 @@ def count(
 ) -> CallCount:
     """The work of one call. Never raises: what cannot be counted is ``unknown`` with a reason.
 
-    ``outputs`` are the tensors that the call returned, where somebody saw them. ``output_bytes`` is what the call allocated, where the
+    ``outputs`` are the tensors that the call returned, if they were recorded. ``output_bytes`` is what the call allocated, where the
     trace has memory events. It is used only where the recorded inputs do not determine the output: ``aten::index``, ``nonzero``, the
     dtype of ``aten::cat``'s list, which traces do not record, and lists of more than 30 tensors, which they leave out.
     ``parameter_elements`` is how many elements of parameters a fused or foreach optimizer call updates, of ``parameter_dtype``: its

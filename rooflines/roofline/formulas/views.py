@@ -1,4 +1,4 @@
-"""What moves nothing: other views of the same storage, allocations, and questions about a tensor. Counted, as zero."""
+"""Operators that move nothing, counted as zero: views of the same storage, allocations, and queries of a tensor."""
 
 from __future__ import annotations
 

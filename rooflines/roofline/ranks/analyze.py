@@ -2,7 +2,7 @@
 
 A collective's kernel runs from when its rank enters until the transfer is over. Durations need no common clock: the rank that enters
 last has the shortest kernel, which is the transfer, and what the others took longer they waited for it. This holds where no rank can
-leave before all have entered; for broadcasts and the like, the shortest kernel is shown as the transfer and nobody is called late.
+leave before all have entered; for broadcasts and the like, the shortest kernel is shown as the transfer and no rank is called late.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _RANK_IN_NAME = re.compile(r"rank[_\-.=]?(\d{1,7})(?!\d)", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class RankPart:
-    """What is kept of one rank's trace: small enough to be sent from the process that read it."""
+    """The summary of one rank's trace, small enough to be sent between processes."""
 
     source: str
     place: Rank | None
@@ -192,7 +192,7 @@ class _Waits:
         self.collectives += len(lasting_ns)
         shortest = lasting_ns.min(axis=1, keepdims=True)
         waited = lasting_ns - shortest
-        # Several that entered last share what the others waited; where all entered together nobody was last.
+        # Several ranks that entered last share the others' waiting time; if all entered together, none was last.
         last = (waited == 0) & (waited.sum(axis=1, keepdims=True) > 0)
         caused = (last * waited.sum(axis=1, keepdims=True) / np.maximum(1, last.sum(axis=1, keepdims=True))).sum(axis=0)
         for i, rank in enumerate(ranks):
@@ -202,7 +202,7 @@ class _Waits:
         return ranks[int(caused.argmax())] if caused.any() else None
 
     def straggler(self) -> Straggler | None:
-        """The rank that the others waited for longest; None where nobody waited."""
+        """The rank that the others waited for longest; None if no rank waited."""
         total = sum(self.caused_ns.values())
         if not total:
             return None

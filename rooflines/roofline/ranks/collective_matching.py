@@ -1,4 +1,4 @@
-"""Which kernels on different ranks are the same collective.
+"""Match kernels on different ranks that are the same collective.
 
 NCCL runs the collectives of a process group in the same order on every rank, so the k-th of a group and kind on each is one. But traces
 need not begin and end together, and may not say the group. So what is matched by order must also agree in size and, as far as clocks
@@ -103,7 +103,7 @@ def _by_group(collectives: dict[int, Collectives]) -> dict[_Key, dict[int, Int64
         of_pair = [numbers.setdefault(_key(own.exchanges[what], stream), len(numbers)) for what, stream in pairs.tolist()]
         codes = np.array(of_pair, np.int64)[inverse.reshape(-1)]
         for key, number in numbers.items():
-            if key[3] != 1:  # alone in its group there is nobody to wait for
+            if key[3] != 1:  # alone in its group, it waits for no rank
                 grouped.setdefault(key, {})[rank] = np.flatnonzero(codes == number)
     return grouped
 
@@ -176,7 +176,7 @@ def _likenesses(of: dict[int, Collectives], calls: dict[int, Int64s]) -> dict[in
 
 
 def _by_order(calls: dict[int, Int64s], alike: dict[int, Int64s]) -> Int64s | None:
-    """The k-th of every rank beside each other; None where they are not equally many or not alike."""
+    """The k-th call of every rank side by side; None if their numbers or kinds differ."""
     first, *others = alike.values()
     if not all(np.array_equal(first, other) for other in others):
         return None
@@ -205,7 +205,7 @@ def _by_time(of: dict[int, Collectives], calls: dict[int, Int64s], alike: dict[i
 
 
 def _partners(one: int, other: int, alike: dict[int, Int64s], ends: dict[int, Int64s], lasting: dict[int, Int64s]) -> Int64s:
-    """For each of one rank's calls the position of the other rank's that ends with it, -1 for none; nobody is the partner of two."""
+    """For each call of one rank the position of the other rank's call that ends with it, -1 for none; no call is the partner of two."""
     if one == other:
         return np.arange(len(ends[one]))
     found = np.full(len(ends[one]), -1, np.int64)

@@ -1,6 +1,6 @@
 """Ranks read side by side: in processes of this machine, or on a Dask cluster. Only what is kept of each comes back.
 
-Reading a trace is Python's work and needs a process of its own to run beside others. The processes are spawned, not forked: the caller
+Reading a trace is Python code, so parallel reading needs separate processes. The processes are spawned, not forked: the caller
 may have threads, and a GPU's driver survives no fork.
 """
 
@@ -33,7 +33,7 @@ def read_ranks(
     partial: bool = False,
     done: Callable[[], None] = lambda: None,
 ) -> list[RankPart]:
-    """What is kept of each of ``sources``, in their order; ``done`` is called as each is read.
+    """Return the summary of each of ``sources``, in their order; ``done`` is called after each.
 
     ``jobs`` is the number of processes, by default as many as there are processors and work for; with 1 everything happens in this one.
     ``dask`` is the address of a Dask scheduler whose workers read instead; they must reach the files by the same names. The memory
@@ -79,7 +79,7 @@ def _in_processes(
 
 @contextlib.contextmanager
 def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
-    """Worker processes that are gone afterwards, whatever happened."""
+    """Worker processes that always end with the context."""
     others = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"), initializer=_leave_interrupts)
     try:
@@ -112,7 +112,7 @@ def _on_dask(sources: Sequence[str], address: str, memory_limit_bytes: int, part
             f"no Dask scheduler found at {address!r}: {error or type(error).__name__}.", hint="Give the address as tcp://HOST:8786."
         ) from None
     with client:
-        # A worker has a working directory of its own.
+        # A worker has another working directory.
         paths = [source if is_url(source) else os.path.abspath(source) for source in sources]
         # Not pure: a file may have changed under the name that was read before.
         futures = [client.submit(read_rank, source, memory_limit_bytes, partial, pure=False) for source in paths]

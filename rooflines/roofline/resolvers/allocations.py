@@ -16,7 +16,7 @@ from rooflines.roofline.resolvers.counts import Context, Counts, Variant
 def from_allocations(counts: Counts, context: Context) -> Counts:
     """Count calls whose output is not determined by their inputs with what they allocated."""
     trace = context.trace
-    # Where no shapes were recorded, the few operators whose allocations are known would stand for all.
+    # Without recorded shapes, the few operators with known allocations would represent all.
     unclear = [code for code, variant in enumerate(counts.variants) if _needs_output(variant)] if trace.shapes_recorded else []
     host, memory = trace.host, trace.memory
     # Of the device whose time is divided: a call may allocate on the host as well.

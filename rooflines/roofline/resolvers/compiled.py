@@ -179,7 +179,7 @@ def _joined(prefix: str, path: str) -> str:
 def _align(names: list[str], kernels: tuple[Kernel, ...]) -> Iterator[int]:
     """For every event of a run the position of its call in the graph; -1 where it is none of them, or not told for certain.
 
-    Generated kernels have names of their own and come in order. The operators between two of them are told apart where the trace has
+    Generated kernels have unique names and come in order. The operators between two of them are distinguished where the trace has
     as many of each name as the graph.
     """
     generated = {kernel.name for kernel in kernels if not kernel.extern}

@@ -29,7 +29,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The count of every host event: ``of_event`` indexes ``variants``, -1 for an event that is no operator."""
+    """The count of every host event: ``of_event`` indexes ``variants``, -1 for an event that is not an operator."""
 
     variants: tuple[Variant, ...]
     of_event: Int64s
@@ -40,7 +40,7 @@ class Counts:
         return found
 
     def recounted(self, groups: Iterable[tuple[Int64s, Variant]]) -> Counts:
-        """The counts with each group of events counted as the variant beside it."""
+        """The counts, with each group of events counted as its variant."""
         variants, of_event = list(self.variants), self.of_event.copy()
         for events, variant in groups:
             of_event[events] = len(variants)
@@ -67,7 +67,7 @@ class CompiledCalls:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What resolvers know about a trace.
+    """The trace as resolvers see it.
 
     ``parameter_elements`` is how many elements of parameters the optimizers of one step update together, None where that is not known,
     and ``parameter_dtype`` the dtype of lists of tensors. ``stored_calls`` are the calls of one step that were stored with the

@@ -13,7 +13,7 @@ from rooflines.roofline.resolvers.counts import Context, Counts
 
 
 def pass_repeated_calls(counts: Counts, context: Context) -> Counts:
-    """Pass through what calls an operator of its own name: under autocast the same call with other dtypes, else the overload that has
+    """Pass through an operator that calls one of the same name: under autocast the same call with other dtypes, else the overload with
     a kernel."""
     host, calls, signatures = context.trace.host, context.calls, context.trace.signatures
     if not len(host):
@@ -45,6 +45,6 @@ def pass_decomposed_calls(counts: Counts, context: Context) -> Counts:
 
 
 def enclosed(chosen: Mask, after: Int64s) -> Int64s:
-    """How many chosen events each event encloses."""
+    """The number of chosen events that each event encloses."""
     total = np.concatenate(([0], np.cumsum(chosen)))
     return total[after] - total[1:]

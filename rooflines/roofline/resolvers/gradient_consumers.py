@@ -1,4 +1,4 @@
-"""Which autograd nodes consume a gradient of a given shape: this shows which gradients a convolution's backward call makes."""
+"""Find the autograd nodes that consume a gradient of a given shape, and so the gradients that a convolution's backward makes."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class GradientConsumers:
         nodes = np.flatnonzero(is_node[host.name] & (host.kind == OPERATOR))
         nodes = nodes[np.argsort(host.start_ns[nodes], kind="stable")]
         self._leaf, self._start, self._signature = is_leaf[host.name[nodes]], host.start_ns[nodes], host.signature[nodes]
-        # Leaves have no number of their own; the largest one stands for "never" in both columns.
+        # Leaves have no number; the largest number means "never" in both columns.
         self._number = np.where(self._leaf | (host.sequence[nodes] < 0), _NEVER, host.sequence[nodes])
-        # The first node at or after each one that is no leaf.
+        # The first node at or after each one that is not a leaf.
         others = np.append(np.where(self._leaf, _NEVER, self._start), _NEVER)
         self._other = np.minimum.accumulate(others[::-1])[::-1]
         self._codes: dict[tuple[int, ...], list[int]] = {}

@@ -1,4 +1,4 @@
-"""What one call of a trace shows about another one: rules, each asked with a pair of signatures.
+"""Rules that infer facts about one call of a trace from another; each takes a pair of signatures.
 
 A rule returns ``Evidence``, or None where the two signatures show nothing or leave more than one possibility. The pairs come from
 ``related_calls.py``.
@@ -37,7 +37,7 @@ _SCHEMAS: Final = FORWARD | TRANSPOSED | BACKWARD | BACKWARD_TRANSPOSED
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What other calls show about a call: an argument by its position, or the tensors that it returned; ``source`` in words."""
+    """Facts about a call inferred from other calls: an argument by its position, or the returned tensors; ``source`` in words."""
 
     source: str
     position: int = -1
@@ -202,6 +202,6 @@ def parts(call: Signature, node: Signature) -> Evidence | None:
 
 
 def operands(call: Signature, forward: Signature) -> tuple[TensorArg | None, ...]:
-    """What a convolution's backward may make gradients of: input, weight and, if the forward had one, bias."""
+    """Operands for which a convolution's backward may make gradients: input, weight and, if the forward had one, bias."""
     found = (call.arg(1), call.arg(2), forward.arg(2))
     return tuple(one if isinstance(one, TensorArg) else None for one in found)

@@ -1,1 +1,1 @@
-"""What a step's time is for, what fed it, and what disturbed it."""
+"""Analysis of a step: the parts of its time, data loading, interference."""

@@ -13,7 +13,7 @@ from rooflines.roofline.analysis import CollectiveRow
 from rooflines.roofline.attribution.attribute import Attribution
 from rooflines.roofline.step.times import per_step
 
-# Where the kernels do not note what they did, each is looked up among the operators around its launch: no more than so many.
+# Kernels without a note are looked up among the operators around their launch: at most this many.
 _MOST_LOOKED_UP = 20_000
 
 

@@ -1,4 +1,4 @@
-"""What the host did while a device was idle, and what it ran a second time: the records that advice about the host rests on.
+"""Work of the host while a device was idle, and repeated work: the basis of advice about the host.
 
 A wait for the device makes it idle afterwards: its queue is empty, and the host has still to launch what comes next. A host that had
 not waited would have been ahead by as long as the wait lasted, so no more than that is put down to a wait.
@@ -79,7 +79,7 @@ def synchronisations(trace: Trace, calls: Calls, attribution: Attribution, cause
 
 
 def host_work(trace: Trace, calls: Calls, attribution: Attribution, host_bound: Intervals) -> tuple[HostWork, ...]:
-    """What the threads that launch did in ``host_bound``, in which the device had nothing to do, longest first."""
+    """Work of the launching threads in ``host_bound``, while the device had nothing to do, longest first."""
     launched = attribution.launch[attribution.launch >= 0]
     if not len(launched) or not len(host_bound):
         return ()
@@ -126,7 +126,7 @@ def _operators(trace: Trace, calls: Calls, host_bound: Intervals, on_launching: 
     alone = before[calls.after] == before[:-1]
     waits = _named(trace, lambda name: is_wait(name) or name.startswith(COMMUNICATION_CALLS) or is_backward_node(name))[host.name]
     library = alone | (host.kind == RUNTIME) | _named(trace, lambda name: name.startswith("aten::"))[host.name]
-    # What is short lies in nothing of its own that is long.
+    # Keep long operators and those inside them.
     lasting = calls.end_ns - host.start_ns >= _LONG_OPERATOR_NS
     chosen = np.flatnonzero(
         on_launching & ((host.kind == OPERATOR) | (host.kind == RUNTIME)) & ~waits & library & (lasting | covered(lasting, calls.after))

@@ -1,4 +1,4 @@
-"""How the steps are fed with data, and whether the input or the host sets their pace.
+"""Analyze data loading: whether the input or the host limits the steps.
 
 How long a step waits for its data comes from the timed pass, how much of that delays it from the division of the traced one. What the
 loader and the step reach alone says which of the two is the slower one.
@@ -16,12 +16,12 @@ from rooflines.roofline.bootstrap import RESAMPLES, interval95, resampled_median
 
 # From this share of a step on that its input delays it, a loader that is slower than the step alone makes the step input-bound.
 INPUT_BOUND = 0.1
-# The same where nobody measured the two alone, and for the host.
+# The same if the two were not measured alone, and for the host.
 LARGE_SHARE = 0.25
 
 
 def feeding(facts: RunFile, division: StepDivision | None) -> Input | None:
-    """What the timed pass says of the input, with what the loader and the step reach alone; None where no loader was seen."""
+    """The input in the timed pass, with the rates of the loader and the step alone; None without a loader."""
     loading, steps = facts.loading, facts.steps
     if loading is None or steps is None or not steps.timed_ns or len(loading.timed_wait_ns) != len(steps.timed_ns):
         return None
@@ -125,7 +125,7 @@ def host_fraction(analysis: Analysis) -> float:
 def limited_by(analysis: Analysis) -> Limit | None:
     """The input, where a step waits for it and the loader alone is slower than the step alone; else the host, where it takes the most.
 
-    A loader that is the slower one sets the pace whatever the rest of the step does: a faster host would only wait longer.
+    A loader slower than the step sets the pace: a faster host would only wait longer.
     """
     waits, host = input_fraction(analysis), host_fraction(analysis)
     slower = loader_is_slower(analysis)

@@ -1,4 +1,4 @@
-"""What kept a run from having the machine to itself: other programs, and steps that differ too much to trust small gains."""
+"""Disturbances of a run: other programs, and step times that vary too much to trust small gains."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WIDE = 0.10
 
 
 def other_programs(run: Run) -> OtherPrograms | None:
-    """What other programs took of the processors while the steps were timed; None where it was little, or not sampled."""
+    """Processor use of other programs while the steps were timed; None if small or not sampled."""
     threads = run.facts.environment.cpu_threads
     others = [
         sample.cpu_utilization * threads - sample.process_cpu_utilization
@@ -56,7 +56,7 @@ def unsteady(analysis: Analysis) -> str:
 
 
 def noise_s(analysis: Analysis) -> float:
-    """What a step must get faster by to be told from the noise: half the interval of the median where ``unsteady`` says something."""
+    """The smallest gain per step above the noise: half the interval of the median if ``unsteady`` is not empty."""
     return _half_width_s(analysis.steps) if unsteady(analysis) else 0.0
 
 

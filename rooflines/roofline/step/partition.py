@@ -2,7 +2,7 @@
 
 Where several things run at once, compute comes before copies, copies before communication, and what runs before what waits; among
 kernels that run at once the first class in the order of ``BOUND_ORDER`` counts. What a class hides stays in the figures of the timeline
-(``memcpy_s`` and ``communication_s`` beside their exposed parts). Idle time is the input's, the host's or ``idle``, by its cause
+(``memcpy_s`` and ``communication_s`` next to their exposed parts). Idle time is the input's, the host's or ``idle``, by its cause
 (``trace/idle.py``).
 
 The profiler makes the host slower, not the device. Where steps were timed without it, the busy time of a device counts as traced, and
@@ -45,7 +45,7 @@ Key = tuple[str, str, str]  # bound class, part of the step, category
 
 
 class Label(NamedTuple):
-    """What a piece of busy time is, by the row it belongs to: its bound class and its category."""
+    """The bound class and the category of a piece of busy time, by its row."""
 
     bound: str
     category: str
@@ -190,7 +190,7 @@ def _ranked(found: Sequence[Key], which: Int64s) -> tuple[list[Key], Int64s]:
 
     def order(key: Key) -> tuple[bool, int, int, str]:
         bound, part, category = key
-        # What a thread computes that loads data ahead is last: nobody waits for it.
+        # Work of a thread that loads data ahead comes last: nothing waits for it.
         return part == "data_loading", BOUND_ORDER.index(bound), _PART_ORDER.index(part), category
 
     keys = sorted(set(found), key=order)
@@ -238,7 +238,7 @@ def _host_causes(trace: Trace, calls: Calls, gaps: Intervals, loading: Intervals
     """The time of a CPU outside of operators: in the data loader, while other threads exchange data, and the rest."""
     host = trace.host
     talks = np.array([name.startswith(COMMUNICATION_CALLS) for name in trace.names], bool)[host.name]
-    # A thread that loads data ahead computes for nobody who waits.
+    # Nothing waits for a thread that loads data ahead.
     loads = np.unique(host.thread[(host.kind == ANNOTATION) & (calls.phase == OUTSIDE) & (host.thread != _main_thread(trace, calls))])
     rest = intervals.subtract(gaps, loading)
     exchanging = intervals.intersect(rest, host_intervals(trace, calls, talks & ~np.isin(host.thread, loads)))

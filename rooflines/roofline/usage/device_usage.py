@@ -1,4 +1,4 @@
-"""What the machine did meanwhile: device samples become energy, gauges, counts and throttling of each device.
+"""Turn device samples into energy, gauges, counts and throttling of each device.
 
 The window is the timed pass where the run says when that began. The samples lie around it; the traced pass is not sampled.
 """
@@ -22,16 +22,16 @@ from rooflines.roofline.usage.energy import LIMIT, Floats, Int64s, Moments, bett
 HOST = "host"
 # The series of whether anything held the clocks down, 0 or 1.
 THROTTLED = "throttled"
-# What the host's energy counters show beside the packages: its memory and its board.
+# Energy counters of the host other than the packages: memory and board.
 _PARTS = ("dram", "psys")
-# Integrated to a device's energy, which has an error and a record of its own, as has that of the counter energy_j.
+# Integrated to a device's energy, which has an error and a separate record, like the counter energy_j.
 _POWER = ("power_w", "power_instant_w")
 # One of these is read of every GPU or slice of one.
 _ACCELERATOR = ("gpu_utilization", "memory_used_bytes", "process_memory_bytes", "sm_clock_hz")
 MOST_POINTS = 600
-# A device that was not read for so many of its usual pauses was not there.
+# A device without a reading for this many of its usual pauses was absent.
 _LATE = 5.0
-# What holds clocks down because somebody chose so, or because there is nothing to do, is no throttling.
+# A clock limit chosen by the user, or an idle clock, is not throttling.
 _CHOSEN = ("applications clocks setting", "display clocks setting", "gpu idle", "idle", "none")
 # Where a run does not say how well a field can be read (older ones do not): NVML averages power over a second from Ampere on.
 _ASSUMED = {("nvml", "power_w"): Counter(source="nvml", device="", field="power_w", window_s=1.0)}
@@ -62,7 +62,7 @@ class Readings(NamedTuple):
 
 
 def usage(run: Run, flops_per_step: float | None = None, ceilings: Ceilings | None = None) -> Usage | None:
-    """What the samples of ``run`` say; None without samples. ``flops_per_step`` are those of all devices of the run together."""
+    """Return the usage in the samples of ``run``; None without samples. ``flops_per_step`` is the sum over all devices of the run."""
     if not run.samples:
         return None
     facts = run.facts
@@ -112,7 +112,7 @@ def usage_of(
     fields: Mapping[str, Field] | None = None,
     reference_clock_hz: float | None = None,
 ) -> Usage:
-    """What ``samples`` (one at least) say of each device during ``window``, without one from the first to the last of them.
+    """Return the usage of each device in ``samples`` (at least one) during ``window``, by default from the first to the last.
 
     ``steps`` is how many steps of ``batch_size`` the window holds; ``fields`` are those that samplers of other packages declare.
     Nothing here needs a run: the samples may be of any program.
@@ -160,7 +160,7 @@ def is_accelerator(one: DeviceUsage) -> bool:
 
 
 def held_down(reasons: str) -> tuple[str, ...]:
-    """The reasons in a sample's ``throttle_reasons`` that are throttling, and neither a setting that somebody chose nor idleness."""
+    """The reasons in a sample's ``throttle_reasons`` that are throttling: not the user's settings, not idleness."""
     named = (reason.strip() for reason in reasons.split(","))
     return tuple(reason for reason in named if reason and reason.lower() not in _CHOSEN)
 
@@ -253,7 +253,7 @@ def _arrays(fields: dict[str, Readings], name: str, window: Window) -> tuple[Int
 
 
 def _weights(times_ns: Int64s, window: Window) -> Floats:
-    """The seconds of the window that each reading stands for: those to which none is nearer."""
+    """The seconds of the window that each reading represents: those to which no other reading is nearer."""
     middles = (times_ns[1:] + times_ns[:-1]) / 2
     edges = np.clip(np.concatenate(([-np.inf], middles, [np.inf])), window.begin_ns, window.end_ns)
     return np.diff(edges) / 1e9
@@ -263,7 +263,7 @@ def _covered(times_ns: Int64s, window: Window) -> Window:
     """The part of the window that the readings speak of, which ends before it begins where they speak of none.
 
     It is all of the window, unless they begin after it does or end before it does by more than a few pauses (and by more than a
-    second): then the device was not there, and the first reading, or the last one, stands for half a pause beyond it.
+    second): then the device was absent, and the first or last reading represents half a pause beyond it.
     """
     if len(times_ns) < 2:
         return window
@@ -280,7 +280,7 @@ def _covered(times_ns: Int64s, window: Window) -> Window:
 def _part(readings: Readings, window: Window) -> tuple[npt.NDArray[np.bool_], Window]:
     """The readings that speak of nothing but the window, and the time they were read in.
 
-    What is an average over the time before says nothing of the window until that time lies within it. Where there is no such reading
+    An average over the time before describes the window only once that time lies within it. Where there is no such reading
     one just after the window will do, nine tenths of whose average lie in it, and where there is none of those, none. What is of the
     moment is taken from next to a window without a reading.
     """
@@ -320,7 +320,7 @@ def _gauge(readings: Readings, window: Window) -> Gauge | None:
 def _count(readings: Readings, window: Window) -> tuple[float, float] | None:
     """What came between the last reading before the window (its first one without that) and the first one after it, in which seconds.
 
-    So nothing that happened in the window is missed; what fell just beside it may be counted too. A counter that started anew (its
+    So nothing in the window is missed; events just outside may be counted too. A counter that restarted (its
     process or its driver did) counts from zero.
     """
     times, values = readings.times_ns, readings.values
@@ -360,7 +360,7 @@ def thinned(times: Floats, values: Floats, most: int = MOST_POINTS) -> tuple[Flo
 def _throttled(taken: Sequence[DeviceSample], window: Window) -> tuple[float | None, float | None, tuple[Throttling, ...]]:
     """For how long anything held the clocks down, which share of the time that was, and each reason by itself, longest first.
 
-    The time is what the readings speak of. None where nobody asked, or only once: how long anything lasts is not to be seen from a
+    The time is that between the readings. None without two readings: a duration cannot be seen from a
     moment.
     """
     told = [sample for sample in taken if sample.throttle_reasons is not None]

@@ -29,9 +29,9 @@ STANDSTILL = 5.0
 WRAPS_J = (2**32 / 1e3, 2**32 / 1e6)
 # After a wrap a counter may have gone on at most as many times as fast as at its fastest elsewhere.
 _WRAP_HASTE = 20.0
-# No period is longer than so many usual ones.
+# The longest period, in usual periods.
 _LONGEST_PERIOD = 1.25
-# Power that goes to and fro between a few values looks as if it had no others; from so many different steps on it is believed.
+# Power that alternates between a few values looks quantized; the quantum is accepted from this many different steps on.
 FEWEST_STEPS = 5
 # Two standard deviations: what the sampling error stays under in 95 of 100 runs.
 _COVERAGE = 2.0
@@ -98,7 +98,7 @@ def by_counter(times_ns: Int64s, joules: Floats, begin_ns: int, end_ns: int, cou
 
 
 class Moments(NamedTuple):
-    """Readings of the power of the moment beside those of an average."""
+    """Readings of instantaneous power next to those of an average."""
 
     times_ns: Int64s
     watts: Floats
@@ -148,13 +148,13 @@ def by_power(
     blur = _blur(times, watts, average_s, lag_s, window_s, moments, begin_ns)
     found += blur.moved
     if found <= 0:
-        # A sensor that reads 0 reads nothing: an error of 0 on top would be a certainty that nobody has.
+        # A reading of 0 is below the sensor's resolution: its error is not 0.
         return Unresolved(reason="the power readings are zero")
     ranges = _range(times, watts, 0.0, 2 * lag_s) + _range(times, watts, window_s, window_s + 2 * lag_s)
     edges = update_s / 2 * ranges + blur.unsure
     # A sampler in step with the updates sees them all equally late: the whole window is moved by up to half a period.
     edges += update_s / 2 * abs(float(y[-1] - y[0]))
-    # Where sampling began late or ended early the nearest reading stands in.
+    # Where sampling began late or ended early, the nearest reading is used.
     for missing_s, at in ((times[0] - begin, times[0]), (end - times[-1], times[-1])):
         if missing_s > 0:
             reach_s = max(missing_s, average_s, spacing_s)
@@ -221,7 +221,7 @@ class _Course:
         self._watts = float(self._y[-1] - self._y[1]) / float(self._x[-1] - self._x[1]) if len(changes) > 1 else 0.0
 
     def at(self, moment: float) -> _Bounded:
-        """The counter at ``moment``. Where it was not read the mean power stands in, and all of that may be wrong."""
+        """The counter at ``moment``. Where it was not read, the mean power is used, and all of it counts as error."""
         if moment < self._times[0]:
             lead = self._watts * (float(self._times[0]) - moment)
             return _Bounded(float(self._values[0]) - lead, float(self._values[0]) - 2 * lead, float(self._values[0]))
@@ -259,8 +259,8 @@ def _blur(
     """The joules that a moving average over ``average_s`` seconds took across both ends of the window.
 
     Centred, the average gives each moment t the weight of a ramp that rises from 0 to 1 over ``average_s`` around the begin, where it
-    should be a step: the difference, weighed with the power of the moment, is what it moved. Without such readings around an end the
-    bound for whatever power within the range of all readings stands in.
+    should be a step: the difference, weighed with the power of the moment, is what it moved. Without such readings around an end, the
+    bound holds for any power within the range of all readings.
     """
     if not average_s:
         return _Blur(0.0, 0.0)
@@ -300,7 +300,7 @@ def _update(times: Floats, values: Floats, counter: Counter | None) -> float:
 
 
 def _ended(times: Floats, window_s: float, around_s: float) -> Unresolved | None:
-    """Why there is no energy where the readings begin after the window does, or end before it; None where they cover it."""
+    """The reason for missing energy if the readings begin or end inside the window; None if they cover it."""
     late_s, early_s = float(times[0]) if len(times) else window_s, window_s - float(times[-1]) if len(times) else 0.0
     if early_s > around_s:
         return Unresolved(reason=f"the samples end {seconds(early_s)} before the window does")

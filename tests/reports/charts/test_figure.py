@@ -8,8 +8,9 @@ import re
 import pytest
 from msgspec.structs import replace
 
-from rooflines.reports.charts.figure import SANS, SERIF, as_svg, roofline_figure, steps_figure
+from rooflines.reports.charts.figure import as_svg, roofline_figure, steps_figure
 from rooflines.reports.charts.labels import Box
+from rooflines.reports.charts.paper import SANS, SERIF
 from tests import samples
 from tests.reports import variants
 

@@ -12,7 +12,6 @@ from rooflines.device_specs.records import Ceiling, Source
 from rooflines.reports.charts.labels import Box, place_labels
 from rooflines.reports.charts.palette import BOUNDS, INK, THEMES, category_colour, contrast
 from rooflines.reports.charts.roofline import MOST_LABELS, MOST_POINTS, Chart, marker_diameter, roofline_chart
-from rooflines.reports.words.text import short_path, shorten_left
 from rooflines.roofline.analysis import CATEGORIES
 from tests.reports import variants
 from tests.samples import analysis as sample
@@ -295,14 +294,6 @@ def test_a_roof_of_the_wrong_kind_does_not_break_the_chart():
     assert {roof.kind for roof in only_memory.roofs} == {"memory"}
     broken = Ceiling(kind="compute", name="zero", value=0.0, unit="FLOP/s", source=Source(kind="user", detail=""), precision="fp32")
     assert all(roof.value > 0 for roof in chart_of(variants.replaced(ceilings=(broken, *ceilings()))).roofs)
-
-
-def test_paths_are_shortened_from_the_left_and_stay_apart():
-    assert shorten_left("a.b", 10) == "a.b"
-    assert shorten_left("encoder.layers.attention.query", 20).endswith(".attention.query")
-    assert len(shorten_left("x" * 90, 20)) == 20
-    assert short_path("bert.encoder.layer.11.attention.self.query", 22) == "layer.11…query"
-    assert short_path("layer1.0.conv2", 22) == "layer1.0.conv2"
 
 
 @pytest.mark.parametrize("theme", THEMES)

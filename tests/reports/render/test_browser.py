@@ -47,7 +47,7 @@ def browser():
 class Opened:
     """A page opened from disk and offline, with everything it asked for and complained about."""
 
-    def __init__(self, browser, path, **options) -> None:
+    def __init__(self, browser, path, *, scripts: bool = True, **options) -> None:
         self.requests: list[str] = []
         self.complaints: list[str] = []
         self.context = browser.new_context(viewport=options.pop("viewport", {"width": 1280, "height": 900}), **options)
@@ -59,6 +59,8 @@ class Opened:
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("dialog", lambda dialog: (self.complaints.append(f"dialog: {dialog.message}"), dialog.dismiss()))
         self.page.goto(path.as_uri())
+        if scripts:
+            self.page.wait_for_function("document.getElementById('plotly') === null || window.Plotly")
 
     def _route(self, route):
         self._note(route.request.url)

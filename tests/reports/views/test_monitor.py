@@ -15,10 +15,10 @@ from rooflines.profiler.monitor.monitored import Monitored, MonitorFile, PythonM
 from rooflines.profiler.records import Environment
 from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.reports.render import html, tensorboard
-from rooflines.reports.render.html import plotly_source
+from rooflines.reports.render.html import packed_plotly
 from rooflines.reports.render.terminal import print_page
 from rooflines.reports.views import measured
-from rooflines.reports.views.monitor import gpu_rows, headline, host_rows, own_memory, title
+from rooflines.reports.views.monitor import headline, host_rows, title
 from rooflines.reports.views.monitor import page as page_of
 from rooflines.reports.views.monitor import timeline as timeline_of
 from rooflines.roofline.usage.monitored import analyze_monitored
@@ -66,9 +66,9 @@ def test_the_table_on_a_machine_with_two_gpus():
     assert re.search(r"CPU time +7\.50 s  20 % in the system", cells["CPU time"])
     assert "3.00 GiB" in cells["resident memory"]
     assert re.search(r"CPU power +90\.0 W .*450 J \(±", cells["CPU power"])
-    assert re.search(r"94 % \(\d+ %\) +33\d \(35\d\) W +1\.68 kJ \(±1\.\d %\) +5\.00 GiB +22 %", cells["cuda:0"])
-    assert re.search(r"14 % \(14 %\) +1\d\d \(1\d\d\) W", cells["cuda:1"])
-    assert "cuda:0 was held down: software power cap 22 % of the time." in text
+    assert re.search(r"1\.68 kJ ±2 % +33\d W +35\d W +350 W +94 %", cells["cuda:0"])
+    assert re.search(r"1\d\d W +1\d\d W +350 W +14 %", cells["cuda:1"])
+    assert "throttled for 1.10 s (software power cap 22 %)" in " ".join(text.split())
     assert "cuda:0, cuda:1: NVIDIA H100" in text
     assert "4711" not in text
     assert "\x1b" not in text
@@ -93,14 +93,15 @@ def test_memory_and_board_are_rows_of_the_host_and_no_gpus():
     rows = {row.name: row for row in host_rows(found)}
     assert [rows[name].mean for name in ("CPU power", "memory power", "board power")] == ["90.0 W", "10.0 W", "180 W"]
     assert rows["memory power"].total.startswith("50.0 J (±")
-    assert [row.device for row in gpu_rows(found)] == ["cuda:0"]
     # What a GPU holds for the program is told, also beside counters of the host that know of no memory.
-    assert own_memory(found)
-    assert next(gpu_rows(found)).memory == "5.00 GiB"
+    (table,) = (table for table in page_of(found).tables() if table.name == "devices")
+    (row,) = table.rows
+    assert row.cells[0] == "cuda:0"
+    assert row.cells[[(one.label, one.unit) for one in table.columns].index(("memory", "this run"))] == "5.00 GiB"
     assert "dram" not in headline(found)
     assert "psys" not in headline(found)
     page = html.render(page_of(found))
-    assert "<p>cuda:0: " in page
+    assert ">cuda:0: " in page
     assert "<p>dram: " not in page
 
 
@@ -112,17 +113,14 @@ def test_a_lost_gpu_was_throttled_for_its_share_of_the_time_until_then():
         if one.time_ns < until
     ]
     found = analysis(held, ended_ns=BEGAN_NS + 60 * SECOND_NS)
-    (row,) = gpu_rows(found)
-    assert row.throttled == "25 %"  # ten readings of forty
     text = printed(found)
-    assert "cuda:0 was held down: software power cap 25 % of the time." in text
-    assert "cuda:0: its samples end before the program does." in text
+    assert "(software power cap 25 %)" in text  # ten readings of forty
+    assert "its samples end before the window does." in " ".join(text.split())
 
 
 def test_without_a_gpu_there_is_no_table_of_gpus():
     found = analysis((*host_samples(), *PARTS))
-    assert list(gpu_rows(found)) == []
-    assert "GPU  " not in printed(found)
+    assert "GPUs" not in printed(found)
     assert "Devices, by what their samples say" not in html.render(page_of(found))
     assert "Devices, by what their samples say" in html.render(page_of(analysis(machine_samples())))
 
@@ -159,7 +157,7 @@ def test_what_is_not_measured_is_not_in_the_table_and_a_line_says_why():
 def test_energy_that_cannot_be_told_is_refused_with_the_reason():
     short = [sample for sample in gpu_samples() if 0 <= sample.time_ns - BEGAN_NS < SECOND_NS // 4]
     text = printed(analysis(short, ended_ns=BEGAN_NS + SECOND_NS // 4))
-    assert "cuda:0: no energy is given: " in text
+    assert "cuda:0: no joules, because " in text
 
 
 def test_nothing_sampled_is_said():
@@ -190,7 +188,7 @@ def test_the_page_is_whole_and_fetches_nothing():
     page = html.render(page_of(analysis(machine_samples(), python_memory=MEMORY)))
     for part in ("verdict", "host", "usage", "python", "machine", "method"):
         assert f'<section id="{part}"' in page
-    own = page.replace(plotly_source(), "")
+    own = page.replace(packed_plotly(), "")
     assert not re.findall(r"(?:src|href)\s*=\s*[\"'](?!#|data:)[^\"']*", own)
     assert "url(" not in own
     assert "default-src 'none'" in own

@@ -9,7 +9,8 @@ import pytest
 from rooflines.device_specs.records import Ceilings, Conditions
 from rooflines.profiler.records import Environment, Run, RunFile, StepTimes, TimedStretch, Workload
 from rooflines.profiler.samplers.fields import Counter, DeviceSample
-from rooflines.reports.words.usage_sentences import power_text, usage_sentences
+from rooflines.reports.views.usage import usage_table
+from rooflines.reports.words.usage_sentences import usage_remarks
 from rooflines.roofline.advice.usage import find_in_usage, ranked
 from rooflines.roofline.analysis import Analysis, ModuleRow
 from rooflines.roofline.analyze import analyze
@@ -79,9 +80,10 @@ def test_a_window_shorter_than_an_average_has_no_gauge_of_it(seconds, told):
     gpu = found.of("cuda:0")
     assert set(gpu.gauges) == told | {"temperature_c"}
     assert all(gpu.gauges[name].lowest == pytest.approx({"power_w": 700, "gpu_utilization": 1.0}[name]) for name in told)
-    assert ("700 W at most" in power_text(gpu)) == bool(power_text(gpu)) == ("power_w" in told)
-    said = Analysis(workload=Workload(name="n", mode="inference"), environment=environment("cuda:0"), usage=found)
-    assert ("a kernel ran 100 % of the time" in usage_sentences(said)[0]) == bool(told)
+    table = usage_table(Analysis(workload=Workload(name="n", mode="inference"), environment=environment("cuda:0"), usage=found))
+    columns = {(column.label, column.unit): cell for column, cell in zip(table.columns, table.rows[0].cells, strict=True)}
+    assert columns.get(("power", "peak")) == ("700 W" if "power_w" in told else None)
+    assert columns.get(("busy", "mean")) == ("100 %" if told else None)
 
 
 def test_an_average_that_ends_just_after_the_window_still_speaks_of_it():
@@ -194,7 +196,7 @@ def test_a_device_whose_power_reads_zero_has_no_joules_and_is_told(fields):
     gpu = found.of("cuda:0")
     assert (gpu.energy, gpu.energy_per_step_j, found.energy_per_step_j, found.flop_per_j) == (None,) * 4
     assert "stood still" in gpu.no_energy.reason if "energy_j" in fields else gpu.no_energy.reason == "the power readings are zero"
-    assert "no joules, because the " in usage_sentences(analyze(run))[0]
+    assert "no joules, because the " in usage_remarks(analyze(run))[0]
 
 
 def test_a_short_run_says_how_many_steps_would_do():

@@ -1,23 +1,17 @@
 // The chart's data as plotly traces. What is drawn was decided in Python; here are only pixels: colours of the theme, the slope of the
 // text along a roof, and which of the label placements fits the width.
-(function () {
+charts.push(function () {
   "use strict";
   const data = JSON.parse(document.getElementById("chart-data").textContent);
   const place = document.getElementById("chart");
   const ranks = document.getElementById("ranks");
-  const root = document.documentElement;
   const log = Math.log10;
   // The groups of lighter roofs that are drawn, and those that are from the start.
   const first = new Set(data.roofs.filter((roof) => roof.shown && !roof.primary).map((roof) => roof.why_secondary));
   const shown = new Set(first);
   const hidden = new Set();
-  let printing = false;
   let ranges = null;
 
-  function theme() {
-    if (printing) return "light";
-    return root.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
-  }
   function wide() {
     return [...shown].some((group) => !first.has(group));
   }
@@ -160,6 +154,11 @@
         spots.push({ x: at(lines.x), y: at(lines.y), radius: 1 });
       }
     }
+    for (const ridge of narrow() ? [] : data.ridges.slice(0, 1)) {
+      for (let across = 4; across <= 4 + textWidth(ridge.text); across += 10) {
+        spots.push({ x: log(ridge.intensity) - across / perX, y: log(ridge.flop_per_s) + 10 / perY, radius: 7 });
+      }
+    }
     const taken = [];
     const texts = [];
     for (const roof of drawnRoofs().sort((one, other) => other.primary - one.primary)) {
@@ -213,7 +212,12 @@
         font: { size: 11, color: roof.primary ? colours.ink.text : colours.ink.muted },
       });
     }
-    for (const ridge of narrow() ? [] : data.ridges.slice(0, 1)) {
+    // Not where the name of a roof stands.
+    const clear = (ridge) => {
+      const x = (log(ridge.intensity) - range.x[0]) * perX, y = (log(ridge.flop_per_s) - range.y[0]) * perY, width = textWidth(ridge.text);
+      return taken.every((other) => Math.abs(other.y - y) > 20 || Math.abs(other.x - x + width / 2) > (other.width + width) / 2);
+    };
+    for (const ridge of narrow() ? [] : data.ridges.slice(0, 1).filter(clear)) {
       texts.push({
         x: log(ridge.intensity), y: log(ridge.flop_per_s), text: ridge.text, showarrow: false, xanchor: "right", yanchor: "bottom",
         xshift: -4, yshift: 3, font: { size: 11, color: colours.ink.muted },
@@ -320,13 +324,13 @@
     };
   }
   function draw() {
-    const colours = data.colours[theme()];
+    const colours = data.colours[chartTheme()];
     return Plotly.react(place, traces(colours), layout(colours), {
       displaylogo: false, scrollZoom: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
     });
   }
 
-  draw();
+  keepDrawn(place, draw);
   place.on("plotly_relayout", (change) => {
     if (change["xaxis.autorange"]) return;
     if (!("xaxis.range[0]" in change || "yaxis.range[0]" in change)) return;
@@ -334,8 +338,6 @@
     draw();
   });
   place.on("plotly_doubleclick", () => { ranges = null; draw(); return false; });
-  document.addEventListener("themechange", draw);
-  new ResizeObserver(() => { if (!printing && place.clientWidth) draw(); }).observe(place);
   for (const box of document.querySelectorAll("input[data-roofs]")) {
     box.addEventListener("change", () => {
       if (box.checked) shown.add(box.dataset.roofs); else shown.delete(box.dataset.roofs);
@@ -351,6 +353,4 @@
       draw();
     });
   }
-  addEventListener("beforeprint", () => { printing = true; draw(); });
-  addEventListener("afterprint", () => { printing = false; draw(); });
-})();
+});

@@ -33,7 +33,7 @@
     const filter = document.getElementById("filter");
     const all = document.getElementById("all");
     const shown = document.getElementById("shown");
-    const words = rows.map((row, index) => (Array.from(row.cells, (cell) => cell.dataset.v + " " + cell.title).join(" ")
+    const words = rows.map((row, index) => (Array.from(row.cells, (cell) => (cell.dataset.v || cell.textContent) + " " + cell.title).join(" ")
       + " " + (details[index] ? details[index].textContent : "")).toLowerCase());
     let order = rows.map((_, index) => index);
 
@@ -51,7 +51,7 @@
       shown.textContent = visible + " of " + rows.length + (wanted.length ? " rows match" + (visible < matches ? " and are shown" : "") : " rows shown");
     }
     function value(row, column) {
-      const text = row.cells[column].dataset.v;
+      const cell = row.cells[column], text = cell.dataset.v ?? (cell.title || cell.textContent);
       return text === "" ? null : isNaN(text) ? text.toLowerCase() : Number(text);
     }
     function sort(header) {

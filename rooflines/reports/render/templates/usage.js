@@ -1,17 +1,11 @@
 // The timeline of the devices: rows that share the time. Which rows, lines and marks there are was decided in Python.
-(function () {
+charts.push(function () {
   "use strict";
   const data = JSON.parse(document.getElementById("usage-data").textContent);
   const place = document.getElementById("usage-chart");
-  const root = document.documentElement;
   const rowHeight = 84, rowGap = 30, top = 26, bottom = 40;
   let focus = data.focus;
-  let printing = false;
 
-  function theme() {
-    if (printing) return "light";
-    return root.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
-  }
   function size() {
     const width = printing ? 670 : place.clientWidth;
     const rows = data.rows.length;
@@ -128,15 +122,13 @@
   }
 
   function draw() {
-    const ink = data.colours[theme()];
+    const ink = data.colours[chartTheme()];
     return Plotly.react(place, traces(ink), layout(ink), {
       displaylogo: false, scrollZoom: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
     });
   }
 
-  draw();
-  document.addEventListener("themechange", draw);
-  new ResizeObserver(() => { if (!printing && place.clientWidth) draw(); }).observe(place);
+  keepDrawn(place, draw);
   for (const chip of document.querySelectorAll("button[data-device]")) {
     chip.addEventListener("click", () => {
       focus = chip.dataset.device;
@@ -144,6 +136,4 @@
       draw();
     });
   }
-  addEventListener("beforeprint", () => { printing = true; draw(); });
-  addEventListener("afterprint", () => { printing = false; draw(); });
-})();
+});

@@ -1,33 +1,55 @@
-"""The section of a study's page that places the operators of all its backends on the roofline, and lists them."""
+"""The page of a study: what all studies show around their own sections, and the section of their operators."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, Protocol
+from typing import Literal
 
+from rooflines._version import __version__
 from rooflines.device_specs.records import Ceilings
 from rooflines.reports.charts.kinds import Rooflines
-from rooflines.reports.document import Block, Column, Figure, Row, Section, Table
+from rooflines.reports.document import ABSENT, Block, Column, Facts, Figure, Page, Paragraph, Row, Section, Table
 from rooflines.studies.operator_bounds import ROOFLINE_NOTE, as_analysis, bound_text
-from rooflines.studies.records import TimedOperator
+from rooflines.studies.records import Result, Study, TimedOperator
 from rooflines.units import percent, si, significant
 
-_DASH = "–"
+
+def study_page(study: Study, *, title: str, label: str, sections: Sequence[Section], method: Sequence[str]) -> Page:
+    """The page of a study. ``label`` says what data the numbers are of, ``method`` how they were measured."""
+    verdict, *said = study.findings or ("Nothing was measured.",)
+    interrupted = study.status == "interrupted"
+    missing = Facts(rows=tuple((one.backend, one.reason) for one in study.missing), kind="definitions", show="always")
+    return Page(
+        kind="study",
+        name=title,
+        title=f"{title} · {study.machine}",
+        created=study.created,
+        rooflines=__version__,
+        verdict=verdict,
+        status=("interrupted", "Interrupted: the report contains the results so far.") if interrupted else None,
+        label=label,
+        said=tuple(said),
+        sections=(
+            *(section for section in sections if section.blocks),
+            Section(
+                name="missing", title="What did not run, or not to the end",
+                blocks=(missing if study.missing else Paragraph("Everything that was asked for ran."),),
+            ),
+            Section(
+                name="method", title="Method", blocks=(*map(Paragraph, (*study.notes, *method)), Paragraph(study.command, "code"))
+            ),
+        ),
+    )  # fmt: skip
 
 
-class _Result(Protocol):
-    """What a backend did, as far as it is shown here."""
-
-    @property
-    def backend(self) -> str: ...
-    @property
-    def device(self) -> str: ...
-    @property
-    def operators(self) -> Sequence[TimedOperator]: ...
+def process_facts(one: Result) -> str:
+    """The versions and the threads of a backend's process."""
+    versions = ", ".join(f"{name} {version}" for name, version in one.versions.items())
+    return f"{one.backend}: {versions}" + (f", {one.threads} threads" if one.threads else "")
 
 
 def operators_section(
-    results: Sequence[_Result], ceilings: Mapping[str, Ceilings], *, of: str, title: str, by: str, unit: Literal["µs", "ms"]
+    results: Sequence[Result], ceilings: Mapping[str, Ceilings], *, of: str, title: str, by: str, unit: Literal["µs", "ms"]
 ) -> Section:
     """A roofline for each device with ``ceilings``, with the operators ``of`` a step or an iteration, and a table under ``title`` of
     all operators, whose first column is headed ``by`` and whose times are in ``unit``."""
@@ -62,7 +84,7 @@ def _row(backend: str, one: TimedOperator, unit: Literal["µs", "ms"]) -> Row:
         (
             backend, f"{one.layer} {one.name}".strip(), one.phase, time,
             si(one.executed / one.time_s, "FLOP/s"), si(one.bytes / one.time_s, "B/s"), significant(one.executed / one.bytes),
-            _DASH if one.efficiency is None else percent(one.efficiency), bound_text(one),
+            ABSENT if one.efficiency is None else percent(one.efficiency), bound_text(one),
         ),
         colour=backend,
     )  # fmt: skip

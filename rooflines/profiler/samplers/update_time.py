@@ -1,4 +1,4 @@
-"""How often a counter has a new value, and in what steps: found by watching it."""
+"""Find the update period and the step size of a counter by reading it repeatedly."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 # How long a counter is watched at most, and how many changes are enough.
 WATCH_S, ENOUGH_CHANGES = 0.05, 12
-# Steps are told from so many different values: fewer may fit a wrong step by chance.
+# Steps are inferred from this many different values: fewer may fit a wrong step by chance.
 FEWEST_VALUES = 5
 # A change is sharp that is known to this share of the period.
 SHARP = 0.1
 
 
 class Pace(NamedTuple):
-    """What readings of a counter show of it.
+    """Properties of a counter, found from its readings.
 
     ``period_s`` is the time between two new values, None when fewer than two were seen: one alone says nothing about the next. It is
     known no better than ``reading_s``, the time between two readings: a counter that is as fast as it was read may be faster.
@@ -31,7 +31,7 @@ class Pace(NamedTuple):
     changes: int
 
 
-class Updates(NamedTuple):
+class UpdateTime(NamedTuple):
     """``update_s`` is the time between changes, None when there were fewer than two; ``values`` are the different ones read."""
 
     update_s: float | None
@@ -39,11 +39,11 @@ class Updates(NamedTuple):
 
 
 def pace(readings: Sequence[tuple[float, int]]) -> Pace:
-    """What ``readings`` show: times in seconds, ascending, and the values in whole units of the counter.
+    """Return the properties shown by ``readings``: times in seconds, ascending, and values in whole units of the counter.
 
-    The period is the median time between two changes, made more precise. Where the reader was held up, nobody knows when in that time
+    The period is the median time between two changes, made more precise. Where the reader was delayed, it is unknown when in that time
     the value changed: such changes are left out where there are others. Where a value was missed, or happened to be the same after an
-    update, the interval counts as so many periods as medians fit into it, and the mean over all periods is taken.
+    update, the interval counts as the number of medians that fit into it, and the mean over all periods is taken.
     """
     pairs = list(pairwise(readings))
     divisor = math.gcd(*(other - value for (_, value), (_, other) in pairs)) or None
@@ -64,7 +64,7 @@ def pace(readings: Sequence[tuple[float, int]]) -> Pace:
     return Pace(sum(intervals) / periods, reading_s, divisor, len(changes))
 
 
-def watch(read: Callable[[], int], *, watch_s: float = WATCH_S, changes: int = ENOUGH_CHANGES) -> Updates:
+def watch(read: Callable[[], int], *, watch_s: float = WATCH_S, changes: int = ENOUGH_CHANGES) -> UpdateTime:
     """Read a counter as fast as it can be read, until it has changed often enough or for ``watch_s`` seconds."""
     values = [read()]
     began = time.perf_counter()
@@ -74,7 +74,7 @@ def watch(read: Callable[[], int], *, watch_s: float = WATCH_S, changes: int = E
         readings.append((now, value))
         if value != values[-1]:
             values.append(value)
-    return Updates(pace(readings).period_s, tuple(values))
+    return UpdateTime(pace(readings).period_s, tuple(values))
 
 
 def step(values: Sequence[int], candidates: Sequence[int], scale: int = 1) -> int | None:
