@@ -24,7 +24,7 @@ LLAMA_70B = {
 _COUNT = """
 import json, sys, time
 import torch, transformers, torch._dynamo
-from rooflines.profiler.workloads.options import Options
+from rooflines.profiler.options import Options
 from rooflines.roofline.counting.count import count_network
 started = time.perf_counter()
 workload, count = count_network("hf:" + sys.argv[1], Options(mode=sys.argv[2], sequence_length=1024, device="cpu"))

@@ -4,6 +4,7 @@ Public names load on first use: importing ``rooflines`` imports neither torch no
 
 ====================  ==============================================================================================================
 ``profile``           record a model (a module with its inputs, or a name), analyze it, write the reports; returns the ``Run``
+``ProfileOptions``    the keyword arguments of ``profile``, their defaults and what they are
 ``record``            the same for a loop that the caller owns: ``with record(...) as r: ... r.step()``
 ``monitor``           run any command and record its CPU, memory, I/O, GPU and power use
 ``load``              a run directory from disk
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from rooflines.device_specs.records import Ceilings
     from rooflines.device_specs.search import search as devices
     from rooflines.errors import RooflinesError
-    from rooflines.pipeline import analyze, compare, monitor, profile, record, report
+    from rooflines.pipeline import ProfileOptions, analyze, compare, monitor, profile, record, report
     from rooflines.profiler.records import Run
     from rooflines.profiler.run import load
     from rooflines.profiler.work_ranges import work
@@ -46,6 +47,7 @@ __all__ = [
     "Comparison",
     "Count",
     "NotCounted",
+    "ProfileOptions",
     "RooflinesError",
     "Run",
     "Work",
@@ -70,6 +72,7 @@ _HOMES = {
     "Comparison": ("rooflines.roofline.comparison.records", "Comparison"),
     "Count": ("rooflines.roofline.counting.count", "Count"),
     "NotCounted": ("rooflines.roofline.formulas", "NotCounted"),
+    "ProfileOptions": ("rooflines.pipeline.options", "ProfileOptions"),
     "RooflinesError": ("rooflines.errors", "RooflinesError"),
     "Run": ("rooflines.profiler.records", "Run"),
     "Work": ("rooflines.roofline.formulas", "Work"),

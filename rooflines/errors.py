@@ -19,6 +19,8 @@ exits with ``exit_code``; from Python they are ordinary exceptions. Both name ar
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
 from rooflines.arguments import in_python
@@ -75,6 +77,15 @@ class CommandError(UsageError):
 
 class OutputError(UsageError):
     """The output directory cannot be used."""
+
+
+@contextlib.contextmanager
+def writing(action: str, hint: str = "") -> Iterator[None]:
+    """Turn an OSError into an OutputError with the sentence ``cannot <action>: <reason>.`` and the ``hint``."""
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(f"cannot {action}: {error.strerror or error}.", hint=hint) from None
 
 
 class DataError(RooflinesError):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html
+import inspect
 import re
 import shutil
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 import torch
@@ -34,6 +37,16 @@ def test_the_page_names_every_public_name():
     assert {name for name in listed - {"name"} if not hasattr(rooflines, name)} == set()
     for name in rooflines.__all__:
         assert name == "__version__" or getattr(rooflines, name).__doc__, f"{name} has no docstring"
+
+
+def test_the_page_and_the_signature_have_every_option_of_profile():
+    hints = get_type_hints(rooflines.ProfileOptions, include_extras=True)
+    fields = {field.name: field.default for field in dataclasses.fields(rooflines.ProfileOptions)}
+    for name, default in fields.items():
+        if name != "progress":
+            option = hints[name].__metadata__[0]
+            assert f"| `{name}` | {option.unset or f'`{default!r}`'} | {option.help} |" in PAGE
+    assert list(inspect.signature(rooflines.profile).parameters) == ["model", "inputs", *fields]
 
 
 def test_the_examples_run_and_give_what_they_state(tmp_path, monkeypatch, capsys):

@@ -3,25 +3,23 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rooflines.arguments import arg
 from rooflines.cli.app import app
-from rooflines.cli.monitored import refuse_for_monitored
-from rooflines.cli.options import CEILINGS_HELP, Formulas, MemoryLimit, Partial, size
+from rooflines.cli.options import DaskAddress, Formulas, Jobs, MemoryLimit, Partial, RecordFormat, size
 from rooflines.cli.output import print_page, progress_bar
-from rooflines.cli.ranks import DaskAddress, Jobs, refuse_for_one, refuse_for_several
-from rooflines.errors import OutputError
+from rooflines.errors import writing
+from rooflines.pipeline.options import CEILINGS_HELP
 
-
-class AnalysisFormat(str, Enum):
-    """Output formats of ``analyze``."""
-
-    table = "table"
-    json = "json"
+if TYPE_CHECKING:
+    from rooflines.reports.document import Page
+    from rooflines.roofline.analysis import Analysis
+    from rooflines.roofline.ranks.records import RankAnalysis
+    from rooflines.roofline.usage.monitored import MonitorAnalysis
 
 
 @app.command()
@@ -34,13 +32,13 @@ def analyze(
             metavar="SOURCE...",
         ),
     ],
-    format: Annotated[AnalysisFormat, typer.Option(help="Output format.")] = AnalysisFormat.table,
+    format: Annotated[RecordFormat, typer.Option(help="Output format.")] = "table",
     output: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option("--output", "-o", help="Write the analysis as JSON.", show_default="RUN/analysis.json; not written for a trace"),
     ] = None,
     ceilings: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             help=CEILINGS_HELP,
             show_default="the run's own; for a trace, the data sheet of its device",
@@ -62,60 +60,38 @@ def analyze(
     """
     from rooflines import pipeline, serial
 
-    if any(map(pipeline.is_monitored, sources)):
-        refuse_for_monitored(sources, ceilings, jobs, dask)
-        _analyze_monitored(sources[0], format is AnalysisFormat.json, output)
-        return
-    limit = size(memory_limit)
-    quiet = format is AnalysisFormat.json
-    found = pipeline.find_sources(sources)
-    if len(found) > 1:
-        refuse_for_several(ceilings)
-        with progress_bar(quiet) as progress:
-            ranks = pipeline.analyze_ranks(found, jobs=jobs, dask=dask, partial=partial, memory_limit_bytes=limit, progress=progress)
-        _write(output, pipeline.RANKS_FILE, text := serial.to_json(ranks))
-        if quiet:
-            print(text, end="")
-            return
-        from rooflines.reports.views import ranks as several
-
-        print_page(several.page(ranks))
-        return
-    refuse_for_one(jobs, dask)
-    (source,) = found
+    source = pipeline.find_source(sources)
+    quiet = format == "json"
     with progress_bar(quiet) as progress:
-        analysis = pipeline.analyze(source, ceilings=ceilings, partial=partial, memory_limit_bytes=limit, progress=progress)
-    if output is None and pipeline.is_directory(source):
-        output = Path(source) / pipeline.ANALYSIS_FILE
-    _write(output, pipeline.ANALYSIS_FILE, text := serial.to_json(analysis))
-    if quiet:
-        print(text, end="")
-        return
-    from rooflines.reports.views import run
-
-    print_page(run.page(analysis))
-
-
-def _analyze_monitored(source: str, quiet: bool, output: Path | None) -> None:
-    from rooflines import pipeline, serial
-    from rooflines.reports.views import monitor
-
-    analysis = pipeline.analyze_monitored(source)
-    _write(output or Path(source) / pipeline.ANALYSIS_FILE, pipeline.ANALYSIS_FILE, text := serial.to_json(analysis))
+        analysis = pipeline.analyze(
+            source, ceilings=ceilings, jobs=jobs, dask=dask, partial=partial, memory_limit_bytes=size(memory_limit), progress=progress
+        )
+    text = serial.to_json(analysis)
+    if output is None and not isinstance(source, list) and pipeline.is_directory(sources[0]):
+        output = Path(sources[0])
+    if output is not None:
+        name = pipeline.RANKS_FILE if isinstance(source, list) else pipeline.ANALYSIS_FILE
+        path = output / name if output.is_dir() else output
+        with writing(f"write {str(path)!r}", f"Choose another {arg('output')}."):
+            serial.write_text(path, text)
     if quiet:
         print(text, end="")
     else:
-        print_page(monitor.page(analysis))
+        print_page(_page(analysis))
 
 
-def _write(output: Path | None, name: str, text: str) -> None:
-    """``text`` in ``output``, under ``name`` where that is a directory."""
-    from rooflines import serial
+def _page(analysis: Analysis | RankAnalysis | MonitorAnalysis) -> Page:
+    from rooflines.roofline.analysis import Analysis
+    from rooflines.roofline.ranks.records import RankAnalysis
 
-    if output is None:
-        return
-    path = output / name if output.is_dir() else output
-    try:
-        serial.write_text(path, text)
-    except OSError as error:
-        raise OutputError(f"cannot write {str(path)!r}: {error.strerror or error}.", hint="Choose another --output.") from None
+    if isinstance(analysis, Analysis):
+        from rooflines.reports.views import run
+
+        return run.page(analysis)
+    if isinstance(analysis, RankAnalysis):
+        from rooflines.reports.views import ranks
+
+        return ranks.page(analysis)
+    from rooflines.reports.views import monitor
+
+    return monitor.page(analysis)

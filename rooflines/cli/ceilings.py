@@ -5,15 +5,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import MEASURE, OUTPUT, Formats, TableFormat
+from rooflines.cli.options import Formats, TableFormat, table_format
 from rooflines.cli.options import formats as parse_formats
 from rooflines.cli.output import check_writable, page_text, print_page, progress_bar, write, write_page
 from rooflines.errors import Interrupted, UsageError
+from rooflines.profiler.options import MEASURE, OUTPUT
 
 if TYPE_CHECKING:
     from rooflines.reports.document import Page
@@ -25,11 +26,11 @@ _CHARTS = (".html", ".png", ".svg")
 def ceilings(
     device: Annotated[str, typer.Option(help="Device: auto, cpu, cuda:N or mps.", rich_help_panel=MEASURE)] = "auto",
     threads: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option(help="Number of CPU threads.", min=1, rich_help_panel=MEASURE, show_default="torch's choice"),
     ] = None,
     sustained: Annotated[
-        Optional[float],  # noqa: UP045
+        float | None,
         typer.Option(
             help="Also measure sustained rates over this many seconds (CUDA).", min=1, rich_help_panel=MEASURE, metavar="SECONDS"
         ),
@@ -45,15 +46,15 @@ def ceilings(
         typer.Option("--compare", help="Compare measured, data-sheet and derived ceilings.", rich_help_panel=OUTPUT),
     ] = False,
     chart: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option(help="Also write a chart (.html, .png or .svg).", rich_help_panel=OUTPUT, metavar="FILE"),
     ] = None,
     format: Annotated[
-        Optional[TableFormat],  # noqa: UP045
+        TableFormat | None,
         typer.Option(help="Output format.", rich_help_panel=OUTPUT, show_default="table, or by the suffix of --output"),
     ] = None,
     output: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option("--output", "-o", help="Write to a file instead of the terminal.", rich_help_panel=OUTPUT, metavar="FILE"),
     ] = None,
     formats: Formats = None,
@@ -67,8 +68,7 @@ def ceilings(
     from rooflines.reports.views import ceilings as show
 
     reports = parse_formats(formats)
-    suffix = output.suffix.removeprefix(".") if output is not None else ""
-    chosen = format or (TableFormat(suffix) if suffix in ("json", "csv") else TableFormat.table)
+    chosen = format or table_format(output)
     if chart is not None:
         _check_suffix(chart)
     for path in filter(None, (chart, None if reports else output)):
@@ -76,7 +76,7 @@ def ceilings(
     from rooflines.device_specs.compare import compare as put_beside
     from rooflines.device_specs.compare import references
     from rooflines.device_specs.measure import measure, sessions
-    from rooflines.profiler.workloads.options import find_device
+    from rooflines.profiler.options import find_device
 
     found = str(find_device(device))
     if threads is not None and found != "cpu":
@@ -96,9 +96,9 @@ def ceilings(
     page = show.page(measured, rows, beside)
     if chart is not None:
         write(chart, _draw(page, chart.suffix))
-    if chosen is TableFormat.json:
+    if chosen == "json":
         text = show.ceilings_json(measured, sessions(measured), rows if compare else None)
-    elif chosen is TableFormat.csv:
+    elif chosen == "csv":
         text = show.comparison_csv(rows) if compare else show.ceilings_csv(measured)
     else:
         text = "" if output is None or reports else page_text(page)
@@ -106,7 +106,7 @@ def ceilings(
         write_page(page, reports, output, "ceilings")
     elif output is not None:
         write(output, text.encode())
-    elif chosen is TableFormat.table:
+    elif chosen == "table":
         print_page(page)
     else:
         print(text, end="")

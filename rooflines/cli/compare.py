@@ -4,24 +4,17 @@
 from __future__ import annotations
 
 import sys
-from enum import Enum
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import CEILINGS_HELP, Formats, Formulas, MemoryLimit, Partial, TableFormat, size
+from rooflines.cli.options import By, Formats, Formulas, MemoryLimit, Partial, TableFormat, size, table_format
 from rooflines.cli.options import formats as parse_formats
 from rooflines.cli.output import check_writable, page_text, print_page, progress_bar, write, write_page
 from rooflines.errors import RooflinesError, UsageError
-
-
-class CompareBy(str, Enum):
-    """Rows of a comparison."""
-
-    operator = "operator"
-    module = "module"
+from rooflines.pipeline.options import CEILINGS_HELP
 
 
 @app.command()
@@ -29,26 +22,26 @@ def compare(
     sources: Annotated[
         list[str], typer.Argument(help="Run directories, traces (files or URLs) or analysis.json files. The first is the baseline.")
     ],
-    by: Annotated[CompareBy, typer.Option(help="Group rows by operator or module.")] = CompareBy.operator,
+    by: Annotated[By, typer.Option(help="Group rows by operator or module.")] = "operator",
     top: Annotated[int, typer.Option(help="Maximum number of rows per section (slower, faster, new, gone).", min=1)] = 5,
     format: Annotated[
-        Optional[TableFormat],  # noqa: UP045
+        TableFormat | None,
         typer.Option(help="Output format.", show_default="table, or by the suffix of --output"),
     ] = None,
     output: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option("--output", "-o", help="Write to a file instead of the terminal.", metavar="FILE"),
     ] = None,
     formats: Formats = None,
     ceilings: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(help=CEILINGS_HELP, show_default="as in rooflines analyze"),
     ] = None,
     anyway: Annotated[
         bool, typer.Option("--anyway", help="Compare even if device, threads or mode differ.")
     ] = False,
     fail_above: Annotated[
-        Optional[float],  # noqa: UP045
+        float | None,
         typer.Option(
             help="Exit with code 1 if a run is slower than the baseline by more than this percentage, outside the noise.",
             metavar="PERCENT", min=0, show_default="never",
@@ -69,8 +62,7 @@ def compare(
     if len(sources) < 2:
         raise UsageError("compare needs at least two runs or traces, got 1.", hint="rooflines compare BEFORE AFTER")
     reports = parse_formats(formats)
-    suffix = output.suffix.removeprefix(".") if output is not None else ""
-    chosen = format or (TableFormat(suffix) if suffix in ("json", "csv") else TableFormat.table)
+    chosen = format or table_format(output)
     limit = size(memory_limit)
     if output is not None and not reports:
         check_writable(output)
@@ -82,20 +74,20 @@ def compare(
         comparisons = pipeline.compare_all(
             sources, ceilings=ceilings, anyway=anyway, partial=partial, memory_limit_bytes=limit, progress=progress
         )
-    if chosen is TableFormat.json:
+    if chosen == "json":
         text = serial.to_json(comparisons[0] if len(comparisons) == 1 else comparisons)
-    elif chosen is TableFormat.csv:
-        text = comparison_csv(comparisons, by.value)
+    elif chosen == "csv":
+        text = comparison_csv(comparisons, by)
     else:
         text = ""
     if reports:
-        write_page(page(comparisons, by.value, top), reports, output, "compare")
-    elif chosen is TableFormat.table and output is None:
-        print_page(page(comparisons, by.value, top))
+        write_page(page(comparisons, by, top), reports, output, "compare")
+    elif chosen == "table" and output is None:
+        print_page(page(comparisons, by, top))
     elif output is None:
         print(text, end="")
     else:
-        write(output, (text or page_text(page(comparisons, by.value, top))).encode())
+        write(output, (text or page_text(page(comparisons, by, top))).encode())
         print(f"written   {output}", file=sys.stderr)
     if fail_above is not None:
         slower = [comparison for comparison in comparisons if comparison.slower_than(fail_above / 100)]

@@ -3,60 +3,33 @@
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import Annotated, Optional
+from typing import Annotated, Any
 
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import (
-    OUTPUT,
-    WHAT,
-    BatchSize,
-    ChannelsLast,
-    Directory,
-    Formats,
-    Formulas,
-    ImageSize,
-    Mode,
-    Precision,
-    PrecisionOption,
-    SequenceLength,
-    TableFormat,
-)
+from rooflines.cli.options import By, Directory, Formats, Formulas, TableFormat, options_of
 from rooflines.cli.options import formats as parse_formats
 from rooflines.cli.output import print_page, write_page
 from rooflines.errors import UsageError
-
-
-class CountBy(str, Enum):
-    """Rows of a count."""
-
-    operator = "operator"
-    module = "module"
+from rooflines.profiler.options import OUTPUT, WHAT, Options
 
 
 @app.command()
+@options_of(Options, "mode", "batch_size", "image_size", "sequence_length", "precision", "channels_last")
 def count(
-    target: Annotated[
-        Optional[str], typer.Argument(help="Same as --model.", show_default=False)  # noqa: UP045
-    ] = None,
+    target: Annotated[str | None, typer.Argument(help="Same as --model.", show_default=False)] = None,
     model: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             help="Torchvision model (resnet50), timm:NAME, hf:NAME, hf:PATH/config.json or path/to/file.py:factory.",
             rich_help_panel=WHAT,
             show_default=False,
         ),
     ] = None,
-    mode: Annotated[Mode, typer.Option(help="Inference or training (with SGD).", rich_help_panel=WHAT)] = Mode.inference,
-    batch_size: BatchSize = None,
-    image_size: ImageSize = None,
-    sequence_length: SequenceLength = 128,
-    precision: PrecisionOption = Precision.fp32,
-    channels_last: ChannelsLast = False,
-    by: Annotated[CountBy, typer.Option(help="Group rows by operator or module.", rich_help_panel=OUTPUT)] = CountBy.operator,
-    format: Annotated[TableFormat, typer.Option(help="Output format.", rich_help_panel=OUTPUT)] = TableFormat.table,
+    *,
+    by: Annotated[By, typer.Option(help="Group rows by operator or module.", rich_help_panel=OUTPUT)] = "operator",
+    format: Annotated[TableFormat, typer.Option(help="Output format.", rich_help_panel=OUTPUT)] = "table",
     rows: Annotated[int, typer.Option(help="Maximum number of rows.", min=1, rich_help_panel=OUTPUT)] = 20,
     against: Annotated[
         str,
@@ -72,6 +45,7 @@ def count(
     formats: Formats = None,
     output: Directory = None,
     formulas: Formulas = None,
+    **options: Any,
 ) -> None:
     """Count FLOPs and bytes of a model per operator, without data and without running it.
 
@@ -80,21 +54,18 @@ def count(
     [bold]rooflines count --model hf:path/to/config.json --mode training --by module[/bold]
     """
     from rooflines.profiler.recording.collect import quiet_profiler
-    from rooflines.profiler.workloads.options import Options
     from rooflines.roofline.counting.other_counters import count_against
 
     if (model is None) == (target is None):
         raise UsageError("exactly one model is required.", hint="For example: rooflines count --model resnet50")
-    if memory and format is TableFormat.csv:
+    if memory and format == "csv":
         raise UsageError("--memory cannot be written as CSV.", hint="Use --format table or json.")
     reports = parse_formats(formats)
     quiet_profiler()
-    options = Options(
-        mode=mode.value, batch_size=batch_size, image_size=image_size, sequence_length=sequence_length, precision=precision.value,
-        device="cpu", channels_last=channels_last,
-    )  # fmt: skip
-    workload, counted, others = count_against(model or target or "", options, against.split(","), memory=memory)
-    if format is TableFormat.json:
+    workload, counted, others = count_against(
+        model or target or "", Options(**options, device="cpu"), against.split(","), memory=memory
+    )
+    if format == "json":
         from rooflines import serial
 
         beside = {"against": others} if others else {}
@@ -103,11 +74,11 @@ def count(
     from rooflines.pipeline import default_command
     from rooflines.reports.views.count import count_csv, page
 
-    made = page(counted, workload, by.value, rows, others, default_command())
+    made = page(counted, workload, by, rows, others, default_command())
     if reports:
         write_page(made, reports, output, "count")
         return
-    if format is TableFormat.csv:
-        print(count_csv(counted, by.value), end="")
+    if format == "csv":
+        print(count_csv(counted, by), end="")
         return
     print_page(made)

@@ -3,80 +3,58 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated, Literal
 
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import OUTPUT, Directory, Formats, TableFormat
+from rooflines.cli.options import Directory, Formats, TableFormat
 from rooflines.cli.options import formats as parse_formats
 from rooflines.cli.output import print_page, write_page
 from rooflines.errors import UsageError
+from rooflines.profiler.options import OUTPUT
 
 _WHICH, _OWN = "Filters", "User data sheets"
-
-
-class DeviceKind(str, Enum):
-    """Device types that ``devices`` filters by."""
-
-    cpu = "cpu"
-    cuda = "cuda"
-    mps = "mps"
-    xpu = "xpu"
-    gpu = "gpu"
-
-
-class SheetPrecision(str, Enum):
-    """Precisions of the rates in a data sheet."""
-
-    fp64 = "fp64"
-    fp32 = "fp32"
-    tf32 = "tf32"
-    bf16 = "bf16"
-    fp16 = "fp16"
-    fp8 = "fp8"
-    int8 = "int8"
 
 
 @app.command()
 def devices(
     name: Annotated[
-        Optional[list[str]],  # noqa: UP045
+        list[str] | None,
         typer.Argument(help="Device name as the driver reports it, or words from it.", show_default=False),
     ] = None,
     vendor: Annotated[
         str, typer.Option(help="Vendor: NVIDIA, AMD, Intel, Apple or AWS.", rich_help_panel=_WHICH, show_default=False)
     ] = "",
     kind: Annotated[
-        Optional[DeviceKind],  # noqa: UP045
+        Literal["cpu", "cuda", "mps", "xpu", "gpu"] | None,
         typer.Option(help="Torch device type; gpu selects all except cpu.", rich_help_panel=_WHICH),
     ] = None,
     architecture: Annotated[
         str, typer.Option(help="Part of the architecture name, or a compute capability.", rich_help_panel=_WHICH, show_default=False)
     ] = "",
     precision: Annotated[
-        Optional[SheetPrecision],  # noqa: UP045
+        Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8"] | None,
         typer.Option(help="Only devices with a rate for this precision.", rich_help_panel=_WHICH),
     ] = None,
     min_bandwidth: Annotated[
-        Optional[float],  # noqa: UP045
+        float | None,
         typer.Option(help="Minimum memory bandwidth in GB/s.", rich_help_panel=_WHICH, metavar="GB/S"),
     ] = None,
     min_memory: Annotated[
-        Optional[float],  # noqa: UP045
+        float | None,
         typer.Option(help="Minimum memory in GB.", rich_help_panel=_WHICH, metavar="GB"),
     ] = None,
-    format: Annotated[TableFormat, typer.Option(help="Output format.", rich_help_panel=OUTPUT)] = TableFormat.table,
+    format: Annotated[TableFormat, typer.Option(help="Output format.", rich_help_panel=OUTPUT)] = "table",
     formats: Formats = None,
     output: Directory = None,
     add: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option(help="Check and save a data sheet.", rich_help_panel=_OWN, metavar="FILE.toml", show_default=False),
     ] = None,
     remove: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(help="Remove a saved data sheet.", rich_help_panel=_OWN, metavar="NAME", show_default=False),
     ] = None,
 ) -> None:
@@ -98,17 +76,17 @@ def devices(
         print(f"removed {user_sheets.remove(remove)}")
         return
     found = search.search(
-        " ".join(name or ()), vendor=vendor, kind=kind.value if kind else "", architecture=architecture,
-        precision=precision.value if precision else "", min_bandwidth=min_bandwidth, min_memory=min_memory,
+        " ".join(name or ()), vendor=vendor, kind=kind or "", architecture=architecture,
+        precision=precision or "", min_bandwidth=min_bandwidth, min_memory=min_memory,
     )  # fmt: skip
     from rooflines.reports.views import devices as show
 
     reports = parse_formats(formats)
     if reports:
         write_page(show.device_page(found[0]) if name and len(found) == 1 else show.page(found), reports, output, "devices")
-    elif format is TableFormat.json:
+    elif format == "json":
         print(show.to_json(found), end="")
-    elif format is TableFormat.csv:
+    elif format == "csv":
         print(show.to_csv(found), end="")
     elif name and len(found) == 1:
         print_page(show.device_page(found[0]))

@@ -4,39 +4,32 @@ from __future__ import annotations
 
 import shlex
 import sys
-from enum import Enum
 from pathlib import Path
-from typing import Annotated, Optional, TextIO
+from typing import Annotated, TextIO
 
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import FORMATS_HELP, MEASURE, OUTPUT, WHAT
+from rooflines.cli.options import FORMATS_HELP, RecordFormat
 from rooflines.cli.options import formats as parse_formats
 from rooflines.cli.output import print_page
 from rooflines.errors import UsageError
-
-
-class MonitorFormat(str, Enum):
-    """Output formats of ``monitor``."""
-
-    table = "table"
-    json = "json"
+from rooflines.profiler.options import MEASURE, OUTPUT, WHAT
 
 
 # What follows the command's name is the command's, with or without the -- before it.
 @app.command(context_settings={"allow_interspersed_args": False})
 def monitor(
     command: Annotated[
-        Optional[list[str]],  # noqa: UP045
+        list[str] | None,
         typer.Argument(help="Command and its arguments, after --.", show_default=False, metavar="[--] COMMAND [ARGS]..."),
     ] = None,
     pid: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option(help="Monitor a running process until it exits or Ctrl-C is pressed.", rich_help_panel=WHAT, show_default=False),
     ] = None,
     duration: Annotated[
-        Optional[float],  # noqa: UP045
+        float | None,
         typer.Option(
             help="Stop after this many seconds (requires --pid).", rich_help_panel=WHAT, metavar="SECONDS",
             show_default="until it exits",
@@ -52,9 +45,9 @@ def monitor(
         ),
     ] = False,
     period: Annotated[float, typer.Option(help="Sampling period in seconds.", rich_help_panel=MEASURE)] = 0.1,
-    format: Annotated[MonitorFormat, typer.Option(help="Output format.", rich_help_panel=OUTPUT)] = MonitorFormat.table,
+    format: Annotated[RecordFormat, typer.Option(help="Output format.", rich_help_panel=OUTPUT)] = "table",
     output: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option("--output", "-o", help="Output directory.", rich_help_panel=OUTPUT, show_default="runs/PROGRAM-monitor-TIME"),
     ] = None,
     formats: Annotated[
@@ -103,12 +96,12 @@ def monitor(
         raise typer.Exit(ending.exit_code)
 
 
-def _print(written: dict[str, Path], format: MonitorFormat, quiet: bool, stream: TextIO) -> None:
+def _print(written: dict[str, Path], format: RecordFormat, quiet: bool, stream: TextIO) -> None:
     shown = written.get("html", written["analysis"])
     if quiet:
         print(shown, file=stream)
         return
-    if format is MonitorFormat.json:
+    if format == "json":
         print(written["analysis"].read_text(encoding="utf-8"), end="", file=stream)
         return
     from rooflines import pipeline

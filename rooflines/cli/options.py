@@ -2,85 +2,102 @@
 
 from __future__ import annotations
 
-from enum import Enum
+import dataclasses
+import inspect
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
 
 from rooflines.errors import UsageError
+from rooflines.profiler.options import OUTPUT, Options
 from rooflines.reports.formats import FORMATS, check_formats
 
-WHAT, HOW, MEASURE, OUTPUT = "Workload", "Execution", "Measurement", "Output"
+FORMATS_HELP = f"Reports to write, separated by commas, of {', '.join(FORMATS)}."
+
+TableFormat: TypeAlias = Literal["table", "json", "csv"]
+RecordFormat: TypeAlias = Literal["table", "json"]
+By: TypeAlias = Literal["operator", "module"]
+
+_RANKS = "Several ranks"
+
+F = TypeVar("F", bound=Callable[..., Any])
+# What an option has on the command line only: its type, its help, or another name.
+_TYPES = {"device": str, "output": Path | None, "formats": str}
+_FLAGS = {"output": ("--output", "-o")}
 
 
-class Mode(str, Enum):
-    """What a step runs."""
+def options_of(record: type[Options], *names: str) -> Callable[[F], F]:
+    """Give a command the options that the fields of ``record`` declare, all or those in ``names``, instead of its ``**options``.
 
-    inference = "inference"
-    training = "training"
+    They are listed before the command's own keyword-only options.
+    """
+    hints = get_type_hints(record, include_extras=True)
+    fields = [field for field in dataclasses.fields(record) if not names or field.name in names]
+    found = [_parameter(field.name, field.default, hints[field.name]) for field in fields if get_origin(hints[field.name]) is Annotated]
 
+    def decorate(command: F) -> F:
+        signature = inspect.signature(command, eval_str=True)
+        own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+        first = [one for one in own if one.kind is not inspect.Parameter.KEYWORD_ONLY]
+        command.__signature__ = signature.replace(parameters=[*first, *found, *own[len(first) :]])  # type: ignore[attr-defined]
+        return command
 
-class TableFormat(str, Enum):
-    """Output formats of commands that print a table."""
-
-    table = "table"
-    json = "json"
-    csv = "csv"
-
-
-class Precision(str, Enum):
-    """Precision of the arithmetic."""
-
-    fp32 = "fp32"
-    tf32 = "tf32"
-    bf16 = "bf16"
-    fp16 = "fp16"
-    amp_bf16 = "amp-bf16"
-    amp_fp16 = "amp-fp16"
+    return decorate
 
 
-def _load_formulas(paths: list[Path] | None) -> None:
+def _parameter(name: str, default: Any, hint: Any) -> inspect.Parameter:
+    """The field ``name`` as Typer reads it."""
+    kind, declared = get_args(hint)
+    kind = _TYPES.get(name, kind)
+    flags = _FLAGS.get(name, (f"--{name.replace('_', '-')}",))
+    text = FORMATS_HELP if name == "formats" else declared.help
+    option = typer.Option(*flags, help=text, rich_help_panel=declared.group, show_default=declared.unset or True)
+    shown = ",".join(default) if isinstance(default, tuple) else default
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=shown, annotation=Annotated[kind, option])
+
+
+def _load_formulas(paths: list[Path] | None) -> list[Path]:
     if paths:
         from rooflines.roofline.formulas.plugins import load_file
 
         for path in paths:
             load_file(path)
+    return paths or []  # Typer 0.19 takes the length of what a callback returns
 
 
-BatchSize = Annotated[
-    Optional[int], typer.Option(help="Samples per step.", rich_help_panel=WHAT, show_default="1")  # noqa: UP045
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        help="Number of processes that read traces.",
+        rich_help_panel=_RANKS,
+        show_default="number of processors; fewer for small traces",
+    ),
 ]
-ImageSize = Annotated[
-    Optional[int],  # noqa: UP045
-    typer.Option(help="Image height and width in pixels.", rich_help_panel=WHAT, show_default="size of the published weights"),
+DaskAddress = Annotated[
+    str | None,
+    typer.Option("--dask", help="Read the traces on the workers of a Dask scheduler.", metavar="ADDRESS", rich_help_panel=_RANKS),
 ]
-SequenceLength = Annotated[int, typer.Option(help="Tokens per sequence (language models).", rich_help_panel=WHAT)]
-PrecisionOption = Annotated[Precision, typer.Option(help="Precision of the network, or of autocast (amp-*).", rich_help_panel=HOW)]
-CEILINGS_HELP = "Ceilings to use: `measured`, `spec`, a device name or a JSON file."
 MemoryLimit = Annotated[str, typer.Option(help="Maximum memory for trace data.", metavar="SIZE")]
 Partial = Annotated[bool, typer.Option("--partial", help="Read a truncated trace up to the cut.")]
 Formulas = Annotated[
-    Optional[list[Path]],  # noqa: UP045
+    list[Path] | None,
     typer.Option(
         "--formulas", metavar="FILE.py", help="Python file that registers formulas for custom operators (repeatable).",
         callback=_load_formulas, show_default=False,
     ),
 ]  # fmt: skip
-ChannelsLast = Annotated[bool, typer.Option("--channels-last", help="Use channels-last memory format (NHWC).", rich_help_panel=HOW)]
-
-
-FORMATS_HELP = f"Reports to write, separated by commas, of {', '.join(FORMATS)}."
 
 
 Formats = Annotated[
-    Optional[str],  # noqa: UP045
+    str | None,
     typer.Option(help=f"{FORMATS_HELP} --output is their directory then.", rich_help_panel=OUTPUT, show_default="none"),
 ]
 
 
 Directory = Annotated[
-    Optional[Path],  # noqa: UP045
+    Path | None,
     typer.Option("--output", "-o", help="Directory for the reports.", rich_help_panel=OUTPUT, show_default="runs/NAME-TIME"),
 ]
 
@@ -88,6 +105,12 @@ Directory = Annotated[
 def formats(text: str | None, default: tuple[str, ...] = ()) -> tuple[str, ...]:
     """The formats that ``--formats`` names; raises UsageError for an unknown one."""
     return default if text is None else check_formats(name.strip() for name in text.split(",") if name.strip())
+
+
+def table_format(output: Path | None) -> TableFormat:
+    """The format that the suffix of ``output`` asks for."""
+    suffix = output.suffix.removeprefix(".") if output is not None else ""
+    return "json" if suffix == "json" else "csv" if suffix == "csv" else "table"
 
 
 def size(text: str) -> int:

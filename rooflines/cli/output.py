@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rooflines.errors import OutputError
+from rooflines.errors import OutputError, writing
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -81,7 +81,5 @@ def check_writable(path: Path) -> None:
 
 
 def write(path: Path, content: bytes) -> None:
-    try:
+    with writing(f"write {str(path)!r}", "Choose another file."):
         path.write_bytes(content)
-    except OSError as error:
-        raise OutputError(f"cannot write {str(path)!r}: {error.strerror or error}.", hint="Choose another file.") from None

@@ -5,89 +5,43 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import (
-    CEILINGS_HELP,
-    FORMATS_HELP,
-    HOW,
-    MEASURE,
-    OUTPUT,
-    WHAT,
-    BatchSize,
-    ChannelsLast,
-    Formulas,
-    ImageSize,
-    Mode,
-    Precision,
-    PrecisionOption,
-    SequenceLength,
-)
+from rooflines.cli.options import Formulas, options_of
 from rooflines.cli.options import formats as parse_formats
 from rooflines.cli.output import print_page, progress_bar
 from rooflines.errors import RooflinesError, UsageError
+from rooflines.pipeline.options import ProfileOptions
+from rooflines.profiler.options import OUTPUT, WHAT
 
 if TYPE_CHECKING:
     from rooflines.profiler.distributed import ProcessRank
 
 
 @app.command()
+@options_of(ProfileOptions)
 def profile(
-    context: typer.Context,
-    target: Annotated[
-        Optional[str], typer.Argument(help="Script (train.py) or path/to/file.py:factory.", show_default=False)  # noqa: UP045
-    ] = None,
-    arguments: Annotated[
-        Optional[list[str]], typer.Argument(help="Arguments of the script, after --.", show_default=False)  # noqa: UP045
-    ] = None,
+    target: Annotated[str | None, typer.Argument(help="Script (train.py) or path/to/file.py:factory.", show_default=False)] = None,
+    arguments: Annotated[list[str] | None, typer.Argument(help="Arguments of the script, after --.", show_default=False)] = None,
     module: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option("--module", "-m", help="Module to run like python -m (package.train).", rich_help_panel=WHAT, show_default=False),
     ] = None,
     model: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             help="Torchvision model (resnet50), timm:NAME, hf:NAME or path/to/file.py:factory.",
             rich_help_panel=WHAT,
             show_default=False,
         ),
     ] = None,
-    mode: Annotated[Mode, typer.Option(help="Inference or training (with SGD).", rich_help_panel=WHAT)] = Mode.inference,
-    batch_size: BatchSize = None,
-    image_size: ImageSize = None,
-    sequence_length: SequenceLength = 128,
-    precision: PrecisionOption = Precision.fp32,
-    device: Annotated[str, typer.Option(help="Device: auto, cpu, cuda, cuda:N or mps.", rich_help_panel=HOW)] = "auto",
-    threads: Annotated[
-        Optional[int], typer.Option(help="Number of CPU threads.", rich_help_panel=HOW, show_default="torch's choice")  # noqa: UP045
-    ] = None,
-    channels_last: ChannelsLast = False,
-    compile: Annotated[bool, typer.Option("--compile", help="Run with torch.compile.", rich_help_panel=HOW)] = False,
-    seed: Annotated[int, typer.Option(help="Random seed for weights and inputs.", rich_help_panel=HOW)] = 0,
-    to_end: Annotated[
-        bool,
-        typer.Option("--to-end", help="Run the script to its end instead of stopping after enough steps.", rich_help_panel=HOW),
-    ] = False,
-    steps: Annotated[
-        Optional[int], typer.Option(help="Number of timed steps.", rich_help_panel=MEASURE, show_default="about 5 s, 5 to 100 steps")  # noqa: UP045
-    ] = None,
-    warmup: Annotated[
-        Optional[int], typer.Option(help="Number of warm-up steps.", rich_help_panel=MEASURE, show_default="until step times settle")  # noqa: UP045
-    ] = None,
-    ceilings: Annotated[str, typer.Option(help=CEILINGS_HELP, rich_help_panel=MEASURE)] = "measured",
-    remeasure: Annotated[
-        bool, typer.Option("--remeasure", help="Measure the ceilings again instead of using the cached ones.", rich_help_panel=MEASURE)
-    ] = False,
-    output: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option("--output", "-o", help="Run directory to create.", rich_help_panel=OUTPUT, show_default="runs/NAME-MODE-TIME"),
-    ] = None,
-    formats: Annotated[str, typer.Option(help=FORMATS_HELP, rich_help_panel=OUTPUT)] = "html,pdf,json,csv,tensorboard",
+    *,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the path of the report.", rich_help_panel=OUTPUT)] = False,
     formulas: Formulas = None,
+    **options: Any,
 ) -> None:
     """Profile a model or script and write a roofline report.
 
@@ -100,27 +54,16 @@ def profile(
     from rooflines import pipeline
     from rooflines.profiler.distributed import rank_here
 
-    chosen = parse_formats(formats)
+    options["formats"] = chosen = parse_formats(options["formats"])
     program, own = _program(target, arguments or [], module, model)
-    if program is not None:
-        _refuse_for_script(context)
     rank = rank_here() if program is not None else None
     silent = rank is not None and rank.number > 0  # only rank 0 prints
     try:
         with progress_bar(quiet or silent) as progress:
             if program is not None:
-                run = pipeline.profile_script(
-                    program, own, module=module is not None, device=device, threads=threads, batch_size=batch_size,
-                    precision=precision.value, steps=steps, warmup=warmup, ceilings=ceilings, remeasure=remeasure, output=output,
-                    formats=chosen, to_end=to_end, progress=progress,
-                )  # fmt: skip
+                run = pipeline.profile_script(program, own, ProfileOptions(**options, progress=progress), module=module is not None)
             else:
-                run = pipeline.profile(
-                    model or target or "", mode=mode.value, batch_size=batch_size, image_size=image_size,
-                    sequence_length=sequence_length, precision=precision.value, device=device, threads=threads,
-                    channels_last=channels_last, compile=compile, steps=steps, warmup=warmup, ceilings=ceilings, remeasure=remeasure,
-                    output=output, formats=chosen, seed=seed, progress=progress,
-                )  # fmt: skip
+                run = pipeline.profile(model or target or "", **options, progress=progress)
     except RooflinesError as error:
         if error.reported is not None and not silent:
             _print_run(error.reported, chosen, quiet, rank)
@@ -143,20 +86,6 @@ def _program(target: str | None, arguments: list[str], module: str | None, model
     if arguments and not is_script:
         raise UsageError(f"unexpected argument {arguments[0]!r}.", hint="Only a script (train.py) takes arguments; give them after --.")
     return target if is_script else None, arguments
-
-
-# Options that a script sets itself. Batch size and precision are only labels there.
-_NOT_FOR_SCRIPTS = ("mode", "image_size", "sequence_length", "channels_last", "compile", "seed")
-
-
-def _refuse_for_script(context: typer.Context) -> None:
-    for name in _NOT_FOR_SCRIPTS:
-        source = context.get_parameter_source(name)
-        if source is not None and source.name == "COMMANDLINE":
-            raise UsageError(
-                f"--{name.replace('_', '-')} does not apply to scripts.",
-                hint="Give the script's own options after --.",
-            )
 
 
 def _print_run(directory: Path, formats: tuple[str, ...], quiet: bool, rank: ProcessRank | None) -> None:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.monitored import refuse_for_monitored
-from rooflines.cli.options import CEILINGS_HELP, FORMATS_HELP, Formulas, MemoryLimit, Partial, size
+from rooflines.cli.options import FORMATS_HELP, DaskAddress, Formulas, Jobs, MemoryLimit, Partial, size
 from rooflines.cli.options import formats as parse_formats
 from rooflines.cli.output import print_written, progress_bar
-from rooflines.cli.ranks import DaskAddress, Jobs, refuse_for_one, refuse_for_several
+from rooflines.pipeline.options import CEILINGS_HELP
 
 
 @app.command()
@@ -26,18 +25,18 @@ def report(
         ),
     ],
     formats: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             help=FORMATS_HELP,
             show_default="html,pdf,json,csv,tensorboard; html,json,csv for several ranks; html,json,csv,tensorboard for monitor",
         ),
     ] = None,
     output: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option("--output", "-o", help="Directory for the reports.", show_default="the run directory; runs/TRACE-... for a trace"),
     ] = None,
     ceilings: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(help=CEILINGS_HELP, show_default="as in rooflines analyze"),
     ] = None,
     jobs: Jobs = None,
@@ -49,28 +48,10 @@ def report(
     """Write the reports of a run, a trace or several ranks from the recorded data."""
     from rooflines import pipeline
 
-    names = None if formats is None else parse_formats(formats)
-    if any(map(pipeline.is_monitored, sources)):
-        refuse_for_monitored(sources, ceilings, jobs, dask)
-        with progress_bar(False) as progress:
-            written = pipeline.report_monitored(
-                sources[0], pipeline.MONITOR_FORMATS if names is None else names, output=output, progress=progress
-            )
-        print_written(written)
-        return
-    found = pipeline.find_sources(sources)
-    limit = size(memory_limit)
-    if len(found) > 1:
-        refuse_for_several(ceilings)
-        with progress_bar(False) as progress:
-            ranks = pipeline.analyze_ranks(found, jobs=jobs, dask=dask, partial=partial, memory_limit_bytes=limit, progress=progress)
-            written = pipeline.report_ranks(ranks, pipeline.RANKS_FORMATS if names is None else names, output=output, progress=progress)
-    else:
-        refuse_for_one(jobs, dask)
-        (source,) = found
-        with progress_bar(False) as progress:
-            written = pipeline.report_on(
-                source, pipeline.FORMATS if names is None else names, output=output, ceilings=ceilings, partial=partial,
-                memory_limit_bytes=limit, progress=progress
-            )  # fmt: skip
+    chosen = None if formats is None else parse_formats(formats)
+    with progress_bar(False) as progress:
+        written = pipeline.report(
+            pipeline.find_source(sources), chosen, output=output, ceilings=ceilings, jobs=jobs, dask=dask, partial=partial,
+            memory_limit_bytes=size(memory_limit), progress=progress,
+        )  # fmt: skip
     print_written(written)

@@ -4,15 +4,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import CEILINGS_HELP, FORMATS_HELP, HOW, MEASURE, OUTPUT, WHAT
+from rooflines.cli.options import FORMATS_HELP
 from rooflines.cli.options import formats as parse_formats
 from rooflines.cli.output import print_page, progress_bar
 from rooflines.errors import Interrupted
+from rooflines.pipeline.options import CEILINGS_HELP
+from rooflines.profiler.options import HOW, MEASURE, OUTPUT, WHAT
 
 if TYPE_CHECKING:
     from rooflines.reports.document import Page
@@ -37,19 +39,19 @@ Quick = Annotated[
     bool, typer.Option("--quick", help="Use fewer samples and epochs; takes less than two minutes.", rich_help_panel=WHAT)
 ]
 DataDir = Annotated[
-    Optional[str],  # noqa: UP045
+    str | None,
     typer.Option(
         help="Folder with MNIST from torchvision (FOLDER/MNIST/raw).", rich_help_panel=WHAT, metavar="FOLDER",
         show_default="synthetic images for times, scikit-learn's digits for accuracy",
     ),
 ]  # fmt: skip
 Output = Annotated[
-    Optional[Path],  # noqa: UP045
+    Path | None,
     typer.Option("--output", "-o", help="Output directory.", rich_help_panel=OUTPUT, show_default="runs/STUDY-study-TIME"),
 ]
 Ceilings = Annotated[str, typer.Option(help=CEILINGS_HELP, rich_help_panel=MEASURE)]
 Threads = Annotated[
-    Optional[int],  # noqa: UP045
+    int | None,
     typer.Option(help="Number of CPU threads per backend.", min=1, rich_help_panel=HOW, show_default="the library's choice"),
 ]
 Seed = Annotated[int, typer.Option(help="Random seed for parameters, sample order and synthetic data.", min=0, rich_help_panel=HOW)]
@@ -61,7 +63,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the path 
 def backends(
     quick: Quick = False,
     backends: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             help="Backends, comma-separated: numba-cpu, numba-cuda, torch-cpu, torch-cuda, torch-mps, torch-cpu-compile,"
             " torch-cuda-compile.",
@@ -69,12 +71,12 @@ def backends(
         ),
     ] = None,
     epochs: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option(help="Number of timed training epochs.", min=1, rich_help_panel=WHAT, show_default="10; 3 with --quick"),
     ] = None,
     batch_size: Annotated[int, typer.Option(help="Samples per step.", min=1, rich_help_panel=WHAT)] = 512,
     samples: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option(
             help="Maximum number of training samples.", min=1, rich_help_panel=WHAT,
             show_default="60000; 20480 with --quick on synthetic images",
@@ -111,7 +113,7 @@ def backends(
 def from_scratch(
     quick: Quick = False,
     backends: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             help="Backends, comma-separated: numpy, cupy, torch-cpu, torch-cuda, torch-mps.", rich_help_panel=WHAT,
             show_default="all available",
@@ -120,13 +122,13 @@ def from_scratch(
     widths: Annotated[str, typer.Option(help="Layer widths: inputs, hidden layers, classes.", rich_help_panel=WHAT)] = "784-10-10",
     samples: Annotated[int, typer.Option(help="Number of training samples.", min=10, rich_help_panel=WHAT)] = 59_000,
     iterations: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option(
             help="Iterations of gradient descent over all samples.", min=1, rich_help_panel=WHAT, show_default="500; 60 with --quick"
         ),
     ] = None,
     sizes: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             help="Additional networks to time, comma-separated, as WIDTHS@SAMPLES (784-128-10@10000).", rich_help_panel=WHAT,
             show_default="seven variants of 784-10-10; four with --quick",

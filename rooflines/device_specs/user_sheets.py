@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rooflines.device_specs import names
 from rooflines.device_specs.sheet import Sheet, read_sheet
-from rooflines.errors import DataError, OutputError, UsageError
+from rooflines.errors import DataError, UsageError, writing
 
 
 def config_directory() -> Path:
@@ -46,13 +46,8 @@ def add(path: Path) -> tuple[Sheet, Path]:
                     "and the same memory.",
                     hint=f"Remove it first: rooflines devices --remove {theirs.name!r}",
                 )
-    try:
+    with writing(f"save the data sheet in {str(directory)!r}", "Set ROOFLINES_CONFIG_DIR to another directory."):
         _write(target, path.read_bytes())
-    except OSError as error:
-        raise OutputError(
-            f"cannot save the data sheet in {str(directory)!r}: {error.strerror or error}.",
-            hint="Set ROOFLINES_CONFIG_DIR to another directory.",
-        ) from None
     return sheet, target
 
 
@@ -101,10 +96,8 @@ def _slug(name: str) -> str:
 
 
 def _unlink(path: Path) -> Path:
-    try:
+    with writing(f"remove {str(path)!r}"):
         path.unlink()
-    except OSError as error:
-        raise OutputError(f"cannot remove {str(path)!r}: {error.strerror or error}.") from None
     return path
 
 

@@ -11,87 +11,62 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rooflines.pipeline.any_source import analyze, report
-    from rooflines.pipeline.ceilings import given_ceilings, known_ceilings, sheet_of
+    from rooflines.pipeline.any_source import analyze, find_source, report
     from rooflines.pipeline.comparing import compare, compare_all
-    from rooflines.pipeline.monitoring import (
-        MONITOR_FORMATS,
-        analyze_monitored,
-        attach,
-        is_monitored,
-        monitor,
-        report_monitored,
-    )
-    from rooflines.pipeline.reading import analyze_trace, default_command, is_directory, read_analysis
-    from rooflines.pipeline.recording import add_ceilings, check_steps, profile, profile_script, record
-    from rooflines.pipeline.reporting import ANALYSIS_FILE, FORMATS, report_on, write_reports
-    from rooflines.pipeline.several import RANKS_FILE, RANKS_FORMATS, analyze_ranks, find_sources, report_ranks
+    from rooflines.pipeline.monitoring import analyze_monitored, attach, monitor, report_monitored
+    from rooflines.pipeline.options import FORMATS, ProfileOptions
+    from rooflines.pipeline.reading import analyze_trace, default_command, is_directory
+    from rooflines.pipeline.recording import profile, profile_script, record
+    from rooflines.pipeline.reporting import ANALYSIS_FILE, report_on, write_reports
+    from rooflines.pipeline.several import RANKS_FILE, analyze_ranks
 
 _HOMES = {
     "ANALYSIS_FILE": "reporting",
-    "FORMATS": "reporting",
-    "MONITOR_FORMATS": "monitoring",
+    "FORMATS": "options",
     "RANKS_FILE": "several",
-    "RANKS_FORMATS": "several",
-    "add_ceilings": "recording",
+    "ProfileOptions": "options",
     "analyze": "any_source",
     "analyze_monitored": "monitoring",
     "analyze_ranks": "several",
     "analyze_trace": "reading",
     "attach": "monitoring",
-    "check_steps": "recording",
     "compare": "comparing",
     "compare_all": "comparing",
     "default_command": "reading",
-    "find_sources": "several",
-    "given_ceilings": "ceilings",
+    "find_source": "any_source",
     "is_directory": "reading",
-    "is_monitored": "monitoring",
-    "known_ceilings": "ceilings",
     "monitor": "monitoring",
     "profile": "recording",
     "profile_script": "recording",
-    "read_analysis": "reading",
     "record": "recording",
     "report": "any_source",
     "report_monitored": "monitoring",
     "report_on": "reporting",
-    "report_ranks": "several",
     "write_reports": "reporting",
-    "sheet_of": "ceilings",
 }
 
 __all__ = [
     "ANALYSIS_FILE",
     "FORMATS",
-    "MONITOR_FORMATS",
     "RANKS_FILE",
-    "RANKS_FORMATS",
-    "add_ceilings",
+    "ProfileOptions",
     "analyze",
     "analyze_monitored",
     "analyze_ranks",
     "analyze_trace",
     "attach",
-    "check_steps",
     "compare",
     "compare_all",
     "default_command",
-    "find_sources",
-    "given_ceilings",
+    "find_source",
     "is_directory",
-    "is_monitored",
-    "known_ceilings",
     "monitor",
     "profile",
     "profile_script",
-    "read_analysis",
     "record",
     "report",
     "report_monitored",
     "report_on",
-    "report_ranks",
-    "sheet_of",
     "write_reports",
 ]
 

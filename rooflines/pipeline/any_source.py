@@ -12,8 +12,9 @@ from rooflines.errors import UsageError
 from rooflines.pipeline import reading
 from rooflines.pipeline.monitoring import analyze_monitored, report_monitored
 from rooflines.pipeline.reporting import report_on
-from rooflines.pipeline.several import analyze_ranks, report_ranks
+from rooflines.pipeline.several import analyze_ranks, find_sources, report_ranks
 from rooflines.profiler.monitor.monitored import Monitored, is_monitored
+from rooflines.profiler.monitor.monitored import load as load_monitored
 from rooflines.profiler.progress import Progress
 from rooflines.profiler.records import Run
 from rooflines.profiler.trace.columns import MEMORY_LIMIT_BYTES
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from rooflines.roofline.usage.monitored import MonitorAnalysis
 
     Several: TypeAlias = list[str] | list[Path] | tuple[Path | str, ...]
+    Source: TypeAlias = Run | Monitored | Path | str | Several
 
 
 @overload
@@ -55,8 +57,21 @@ def analyze(
 def analyze(source: Monitored) -> MonitorAnalysis: ...
 
 
+@overload
 def analyze(
-    source: Run | Monitored | Path | str | Several,
+    source: Source,
+    *,
+    ceilings: Ceilings | str | None = None,
+    jobs: int | None = None,
+    dask: str | None = None,
+    partial: bool = False,
+    memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
+    progress: Progress | None = None,
+) -> Analysis | RankAnalysis | MonitorAnalysis: ...
+
+
+def analyze(
+    source: Source,
     *,
     ceilings: Ceilings | str | None = None,
     jobs: int | None = None,
@@ -93,7 +108,7 @@ def analyze(
 
 
 def report(
-    source: Run | Monitored | Path | str | Several,
+    source: Source,
     formats: Sequence[str] | None = None,
     *,
     output: Path | str | None = None,
@@ -124,6 +139,16 @@ def report(
     _refuse("several ranks", ceilings=ceilings)
     ranks = analyze_ranks(source, jobs=jobs, dask=dask, partial=partial, memory_limit_bytes=memory_limit_bytes, progress=progress)
     return report_ranks(ranks, **chosen, output=directory, progress=progress)
+
+
+def find_source(names: Sequence[str]) -> Monitored | str | list[str]:
+    """The source that ``names`` stand for: a monitored program, one run or trace, or several ranks. Raises UsageError where none is."""
+    if any(map(is_monitored, names)):
+        if len(names) > 1:
+            raise UsageError("monitored programs cannot be analyzed together.", hint="Give one directory.")
+        return load_monitored(names[0])
+    found = find_sources(names)
+    return found if len(found) > 1 else found[0]
 
 
 def _refuse(source: str, **arguments: object) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 from rooflines.arguments import arg
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import UsageError
+from rooflines.profiler.options import find_device
 from rooflines.profiler.progress import Progress
 from rooflines.profiler.records import Environment, Run
-from rooflines.profiler.workloads.options import find_device
 
 # A full set of figures takes less than a minute, and eight GPUs one after the other eight.
 _PATIENCE_S = 600

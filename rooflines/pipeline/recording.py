@@ -8,27 +8,29 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import functools
 import gc
+import inspect
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol
 
 import msgspec
 
-from rooflines.arguments import arg
 from rooflines.errors import Interrupted, RooflinesError, UsageError, WorkloadError
 from rooflines.pipeline.ceilings import GivenCeilings, given_ceilings, measured_ceilings
+from rooflines.pipeline.options import FORMATS, NOT_FOR_SCRIPTS, ProfileOptions
 from rooflines.pipeline.reading import default_command
-from rooflines.pipeline.reporting import FORMATS, report
+from rooflines.pipeline.reporting import report
 from rooflines.profiler.directory import check_directory, default_directory, directory_of_rank
+from rooflines.profiler.options import Mode, Options, Precision, find_device
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.recording.collect import Recording, collect, quiet_profiler
-from rooflines.profiler.records import Mode, Run, Settings, Workload
+from rooflines.profiler.records import Run, Settings, Workload
 from rooflines.profiler.run import save
 from rooflines.profiler.workloads.memory_shortage import memory_shortage
-from rooflines.profiler.workloads.options import Options, check_options, find_device
 from rooflines.profiler.workloads.prepare import Prepared, from_module, from_step, prepare, thread_count
 from rooflines.reports.formats import check_formats
 from rooflines.roofline.analysis import Analysis
@@ -48,29 +50,35 @@ _RAISED = 1.01
 MEASURED_AGAIN = "the ceilings were measured more than once because operators exceeded them; the best of each counts"
 
 
-def profile(
-    model: torch.nn.Module | Callable[[], object] | str,
-    inputs: Any = None,
-    *,
-    mode: Mode = "inference",
-    batch_size: int | None = None,
-    image_size: int | None = None,
-    sequence_length: int = 128,
-    precision: str = "fp32",
-    device: torch.device | str = "auto",
-    threads: int | None = None,
-    channels_last: bool = False,
-    compile: bool = False,
-    steps: int | None = None,
-    warmup: int | None = None,
-    ceilings: str = "measured",
-    remeasure: bool = False,
-    output: Path | str | None = None,
-    formats: Sequence[str] = FORMATS,
-    seed: int = 0,
-    progress: Progress | None = None,
-    command: str = "",
-) -> Run:
+P = ParamSpec("P")
+
+
+class _Profile(Protocol[P]):
+    """A function that profiles a model, and takes the keyword arguments ``P``."""
+
+    def __call__(
+        self, model: torch.nn.Module | Callable[[], object] | str, inputs: Any = None, *args: P.args, **options: P.kwargs
+    ) -> Run: ...
+
+
+def _with_keywords(record: Callable[P, ProfileOptions]) -> Callable[[Callable[[Any, Any, ProfileOptions], Run]], _Profile[P]]:
+    """Make the fields of ``record`` the keyword arguments of a function that takes the record."""
+
+    def decorate(function: Callable[[Any, Any, ProfileOptions], Run]) -> _Profile[P]:
+        @functools.wraps(function)
+        def profile(model: Any, inputs: Any = None, *args: P.args, **options: P.kwargs) -> Run:
+            return function(model, inputs, record(*args, **options))
+
+        own = list(inspect.signature(function).parameters.values())[:2]
+        keywords = inspect.signature(record).parameters.values()
+        profile.__signature__ = inspect.Signature([own[0], own[1].replace(default=None), *keywords])  # type: ignore[attr-defined]
+        return profile
+
+    return decorate
+
+
+@_with_keywords(ProfileOptions)
+def profile(model: torch.nn.Module | Callable[[], object] | str, inputs: Any, options: ProfileOptions) -> Run:
     """Record ``model`` and write its analysis and reports; returns the run.
 
     ``model`` is a module, called with ``inputs`` (a tensor, a tuple, or a dict of keywords), a function that runs one step, or a
@@ -80,29 +88,35 @@ def profile(
     precision, memory format, training flags, gradients and, after training, its values; so are torch's thread count and its random
     generators. Raises UsageError (bad input), OutOfMemoryError, Interrupted; a run that had begun stays on disk and loads.
     """
-    options = Options(
-        mode=mode, batch_size=batch_size, image_size=image_size, sequence_length=sequence_length, precision=precision,
-        device=str(device), threads=threads, channels_last=channels_last, compile=compile, seed=seed,
-    )  # fmt: skip
-    formats = check_formats(formats)
-    check_steps(steps, warmup)
-    check_options(options)
+    options.refuse(("to_end",), "models", "Only scripts have an end.")
     name = model if isinstance(model, str) else getattr(model, "__name__", type(model).__name__)
-    directory = Path(output) if output is not None else default_directory(name, mode)
-    check_directory(directory)
-    given = given_ceilings(ceilings, str(device))
-    progress = progress or Silent()
-    quiet_profiler()
+    directory, given = _checked(options, name, options.mode)
+    progress = options.progress or Silent()
     progress.stage("building the model", None)
-    settings = Settings(command=command or default_command(), steps=steps, warmup=warmup, seed=seed, ceilings=ceilings)
     with _generators_kept(options):
         prepared = _prepare(model, inputs, options, name)
         with prepared.flags():
-            run = collect(prepared.step, directory, prepared.facts, prepared.device, settings=settings, progress=progress)
+            run = collect(prepared.step, directory, prepared.facts, prepared.device, settings=_settings(options), progress=progress)
     # What the workload holds on the device is given back before the device's ceilings are measured.
     del prepared
     gc.collect()
-    return _finish(run, given, formats, remeasure=remeasure, progress=progress)
+    return _finish(run, given, options)
+
+
+def _checked(options: ProfileOptions, name: str, kind: str, *, as_rank: bool = False) -> tuple[Path, GivenCeilings]:
+    """Check everything that needs no run. Returns the directory of the run and where its ceilings come from."""
+    check_formats(options.formats)
+    options.check()
+    directory = Path(options.output) if options.output is not None else default_directory(name, kind)
+    directory = directory_of_rank(directory) if as_rank else directory
+    check_directory(directory)
+    given = given_ceilings(options.ceilings, str(options.device))
+    quiet_profiler()
+    return directory, given
+
+
+def _settings(options: ProfileOptions) -> Settings:
+    return Settings(command=default_command(), steps=options.steps, warmup=options.warmup, seed=options.seed, ceilings=options.ceilings)
 
 
 def _prepare(model: Any, inputs: Any, options: Options, name: str) -> Prepared:
@@ -142,25 +156,7 @@ def _generators_kept(options: Options) -> Iterator[None]:
         yield
 
 
-def profile_script(
-    script: Path | str,
-    arguments: list[str],
-    *,
-    module: bool = False,
-    device: str = "auto",
-    threads: int | None = None,
-    batch_size: int | None = None,
-    precision: str = "fp32",
-    steps: int | None = None,
-    warmup: int | None = None,
-    ceilings: str = "measured",
-    remeasure: bool = False,
-    output: Path | str | None = None,
-    formats: Sequence[str] = FORMATS,
-    to_end: bool = False,
-    progress: Progress | None = None,
-    command: str = "",
-) -> Run:
+def profile_script(script: Path | str, arguments: list[str], options: ProfileOptions, *, module: bool = False) -> Run:
     """Record the steps of ``script``, run with ``arguments`` as its own command line, and write its analysis and reports.
 
     ``script`` is a file, or with ``module`` the name of a module (``python -m``). A step ends with ``optimizer.step()``, or in a script
@@ -173,29 +169,23 @@ def profile_script(
     """
     from rooflines.profiler.recording.script import Program, collect_script
 
-    check_steps(steps, warmup)
-    check_options(Options(batch_size=batch_size, precision=precision, device=device, threads=threads))
-    formats = check_formats(formats)
+    options.refuse(NOT_FOR_SCRIPTS, "scripts", "Set it in the script or with the script's own arguments.")
     name = _check_module(str(script)) if module else _check_script(Path(script))
-    directory = directory_of_rank(Path(output) if output is not None else default_directory(Path(name).stem, "script"))
-    check_directory(directory)
-    given = given_ceilings(ceilings, str(device))
-    quiet_profiler()
-    found = find_device(device)
-    progress = progress or Silent()
-    settings = Settings(command=command or default_command(), steps=steps, warmup=warmup, ceilings=ceilings)
-    workload = Workload(name=name, mode="inference", batch_size=batch_size, precision=precision, source="script")
-    recording = Recording(directory, workload, found, settings=settings, progress=progress)
+    directory, given = _checked(options, Path(name).stem, "script", as_rank=True)
+    found = find_device(options.device)
+    progress = options.progress or Silent()
+    workload = Workload(name=name, mode="inference", batch_size=options.batch_size, precision=options.precision, source="script")
+    recording = Recording(directory, workload, found, settings=_settings(options), progress=progress)
     program = Program.of_module(str(script), arguments) if module else Program.of_script(Path(script), arguments)
     failure: RooflinesError | None = None
     try:
-        with thread_count(threads):
-            run = collect_script(program, recording, found, to_end=to_end)
+        with thread_count(options.threads):
+            run = collect_script(program, recording, found, to_end=options.to_end)
     except RooflinesError as error:
         if recording.run is None:
             raise
         failure, run = error, recording.run
-    run = _finish(run, given, formats, remeasure=remeasure, progress=progress)
+    run = _finish(run, given, options)
     if failure is not None:
         failure.reported = run.directory
         raise failure
@@ -229,12 +219,13 @@ def _check_module(module: str) -> str:
     return module
 
 
-def _finish(run: Run, given: GivenCeilings, formats: Sequence[str], *, remeasure: bool, progress: Progress) -> Run:
+def _finish(run: Run, given: GivenCeilings, options: ProfileOptions) -> Run:
     """What follows a recording: the ceilings of its device, the analysis, the reports."""
+    progress = options.progress or Silent()
     try:
-        run = add_ceilings(run, given, remeasure=remeasure, progress=progress)
+        run = add_ceilings(run, given, remeasure=options.remeasure, progress=progress)
         run, analysis = _settle_ceilings(run, progress)
-        report(run, formats, analysis=analysis, progress=progress)
+        report(run, options.formats, analysis=analysis, progress=progress)
     except KeyboardInterrupt:
         raise Interrupted(
             f"interrupted after recording; the run is in {str(run.directory)!r}.",
@@ -281,7 +272,7 @@ def record(
     name: str = "loop",
     mode: Mode = "training",
     batch_size: int | None = None,
-    precision: str = "fp32",
+    precision: Precision = "fp32",
     device: torch.device | str = "auto",
     steps: int | None = 10,
     warmup: int | None = 3,
@@ -308,21 +299,18 @@ def record(
     label the run. As one rank of a job, ``output`` is the job's directory and the run is in ``rankN`` below it. On leaving, the
     analysis and reports are written, unless the loop raised.
     """
-    formats = check_formats(formats)
-    check_steps(steps, warmup)
-    check_options(Options(mode=mode, batch_size=batch_size, precision=precision, device=str(device)))
-    directory = directory_of_rank(Path(output) if output is not None else default_directory(name, mode))
-    check_directory(directory)
-    given = given_ceilings(ceilings, str(device))
-    quiet_profiler()
-    progress = progress or Silent()
+    options = ProfileOptions(
+        mode=mode, batch_size=batch_size, precision=precision, device=device, steps=steps, warmup=warmup, ceilings=ceilings,
+        output=output, formats=formats, progress=progress,
+    )  # fmt: skip
+    directory, given = _checked(options, name, mode, as_rank=True)
     workload = Workload(name=name, mode=mode, batch_size=batch_size, precision=precision, source="loop")
-    settings = Settings(command=default_command(), steps=steps, warmup=warmup, ceilings=ceilings)
-    recording = Recording(directory, workload, find_device(str(device)), settings=settings, progress=progress)
+    progress = progress or Silent()
+    recording = Recording(directory, workload, find_device(device), settings=_settings(options), progress=progress)
     with recording:
         yield recording
     assert recording.run is not None
-    recording.run = _finish(recording.run, given, formats, remeasure=False, progress=progress)
+    recording.run = _finish(recording.run, given, options)
 
 
 def add_ceilings(run: Run, chosen: GivenCeilings, *, remeasure: bool = False, progress: Progress | None = None) -> Run:
@@ -330,11 +318,3 @@ def add_ceilings(run: Run, chosen: GivenCeilings, *, remeasure: bool = False, pr
     ceilings = chosen(run, remeasure, progress or Silent())
     facts = msgspec.structs.replace(run.facts, ceilings=ceilings)
     return msgspec.structs.replace(save(run.directory, facts), samples=run.samples)
-
-
-def check_steps(steps: int | None, warmup: int | None) -> None:
-    """Raise UsageError for a number of steps that makes no run."""
-    if steps is not None and steps < 1:
-        raise UsageError(f"{arg('steps')} must be at least 1, got {steps}.", hint="Omit it to choose from the step times.")
-    if warmup is not None and warmup < 0:
-        raise UsageError(f"{arg('warmup')} must not be negative, got {warmup}.", hint="Omit it to choose from the step times.")

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 
 from rooflines.device_specs.records import Ceilings
-from rooflines.errors import OutputError
+from rooflines.errors import writing
+from rooflines.pipeline.options import FORMATS
 from rooflines.pipeline.reading import analyze, analyze_trace, is_directory
 from rooflines.profiler.directory import create_directory, default_directory
 from rooflines.profiler.progress import Progress, Silent
@@ -24,8 +25,6 @@ from rooflines.serial import write_json
 if TYPE_CHECKING:
     from rooflines.reports.document import Page
 
-# What is written of a run unless something else is asked for.
-FORMATS = ("html", "pdf", "json", "csv", "tensorboard")
 ANALYSIS_FILE = "analysis.json"
 # How a record writes a format to which it gives more than its page.
 Writers: TypeAlias = Mapping[str, Callable[[Path], Path]]
@@ -46,17 +45,13 @@ def write_reports(
     writer of a format by one that is given the file. Raises UsageError for an unknown format, OutputError where it cannot be written.
     """
     chosen, progress, written = check_formats(formats), progress or Silent(), {}
-    try:
+    with writing(f"write the reports in {str(directory)!r}", "Check that the disk is not full."):
         if record is not None:
             written["analysis"] = directory / record[0]
             write_json(written["analysis"], record[1])
         for name in chosen:
             progress.stage(f"writing the {name} report", None)
             written[name] = own[name](directory / file_of(name)) if own and name in own else write(page, name, directory)
-    except OSError as error:
-        raise OutputError(
-            f"cannot write the reports in {str(directory)!r}: {error.strerror or error}.", hint="Check that the disk is not full."
-        ) from None
     return written
 
 

@@ -16,7 +16,7 @@ from typing import TypeVar
 import msgspec
 
 from rooflines.arguments import arg
-from rooflines.errors import OutputError, RunError
+from rooflines.errors import OutputError, RunError, writing
 from rooflines.profiler.distributed import launched_at, rank_here
 from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.profiler.samplers.journal import Journal, read_journal
@@ -59,7 +59,7 @@ def file_stem(name: str) -> str:
 
 def check_directory(directory: Path) -> None:
     """Raise OutputError unless ``directory`` can be made, or is empty, and can be written. Nothing is left behind."""
-    try:
+    with writing(f"write the output directory {str(directory)!r}", f"Choose another {arg('output')}."):
         if directory.is_dir():
             entries = len(list(directory.iterdir()))
             if entries:
@@ -74,22 +74,13 @@ def check_directory(directory: Path) -> None:
             nearest = nearest.parent
         with tempfile.TemporaryFile(dir=nearest):
             pass
-    except OSError as error:
-        raise OutputError(
-            f"cannot write the output directory {str(directory)!r}: {error.strerror or error}.", hint=f"Choose another {arg('output')}."
-        ) from None
 
 
 def create_directory(directory: Path) -> None:
     """Make the directory after the same check as ``check_directory``."""
     check_directory(directory)
-    try:
+    with writing(f"create the output directory {str(directory)!r}", f"Choose another {arg('output')}."):
         directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(
-            f"cannot create the output directory {str(directory)!r}: {error.strerror or error}.",
-            hint=f"Choose another {arg('output')}.",
-        ) from None
 
 
 def write_record(path: Path, facts: object, samples: Sequence[DeviceSample], what: str) -> None:
@@ -98,17 +89,12 @@ def write_record(path: Path, facts: object, samples: Sequence[DeviceSample], wha
     Raises OutputError, which calls it ``what``, when the disk is full or the directory has gone; the facts are tried even when the
     samples did not fit.
     """
-    try:
+    with writing(f"write {what} in {str(path.parent)!r}", "Check that the directory exists and the disk is not full."):
         try:
             if samples:
                 write_samples(samples, path.with_name(SAMPLES_FILE))
         finally:
             write_json(path, facts)
-    except OSError as error:
-        raise OutputError(
-            f"cannot write {what} in {str(path.parent)!r}: {error.strerror or error}.",
-            hint="Check that the directory exists and the disk is not full.",
-        ) from None
 
 
 def read_facts(path: Path, kind: type[T], schema: str, *, what: str, again: str) -> T:

@@ -82,11 +82,11 @@ def numba() -> Check | None:
 
 
 def timm() -> Check | None:
-    return _optional("timm", "timm", "timm", "pip install timm", "--model timm:NAME")
+    return _optional("timm", "timm", "timm", "pip install timm", "models timm:NAME")
 
 
 def transformers() -> Check | None:
-    return _optional("transformers", "transformers", "transformers", "pip install transformers", "--model hf:NAME")
+    return _optional("transformers", "transformers", "transformers", "pip install transformers", "models hf:NAME")
 
 
 def fvcore() -> Check | None:

@@ -15,7 +15,8 @@ import numpy as np
 
 from rooflines._version import __version__
 from rooflines.device_specs.identify import DeviceTraits, guess, is_shared_name, traits_in_kernels
-from rooflines.profiler.records import Environment, Mode, Run, RunFile, Settings, Workload
+from rooflines.profiler.options import Mode
+from rooflines.profiler.records import Environment, Run, RunFile, Settings, Workload
 from rooflines.profiler.trace.calls import is_backward_node
 from rooflines.profiler.trace.cut import lacks_device
 from rooflines.profiler.trace.records import KERNEL, OPERATOR, Trace, TracedDevice

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from rooflines.device_specs.records import Ceilings
+from rooflines.profiler.options import Mode
 from rooflines.profiler.samplers.fields import Counter, DeviceSample, Field
 from rooflines.profiler.trace.stored_call import StoredCall
 from rooflines.serial import from_plain, to_plain
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 RUN_SCHEMA = "rooflines.run/1"
-Mode = Literal["inference", "training"]
 Status = Literal["running", "complete", "interrupted", "failed"]
 
 

@@ -481,12 +481,17 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True, rename={"suggestion": "try"}):
-    """One piece of advice: possible saving (seconds per step; 0 if unknown), evidence, suggestion."""
+    """One piece of advice: possible saving (seconds per step; 0 if unknown), evidence, suggestion.
+
+    ``option`` and ``value`` are the option of ``profile`` that ``suggestion`` names, if it names one.
+    """
 
     title: str
     saves_s: float
     evidence: str
     suggestion: str
+    option: str | None = None
+    value: bool | int | str | None = None
 
 
 class Analysis(Shown, frozen=True, kw_only=True):

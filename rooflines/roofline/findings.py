@@ -24,6 +24,7 @@ from rooflines.roofline.advice import (
     small_kernels,
 )
 from rooflines.roofline.advice.case import Advice, Case
+from rooflines.roofline.advice.setting import Setting
 from rooflines.roofline.analysis import Analysis, Finding
 from rooflines.roofline.step.interference import noise_s
 
@@ -92,4 +93,10 @@ def _found(case: Case, rules: tuple[Rule, ...]) -> Iterator[Finding]:
             if saves_s <= 0 or saves_s < least_s:
                 continue
         case.take(advice)
-        yield Finding(title=advice.title, saves_s=saves_s, evidence=advice.evidence, suggestion=advice.suggestion)
+        yield Finding(
+            title=advice.title,
+            saves_s=saves_s,
+            evidence=advice.evidence,
+            suggestion=str(advice.suggestion),
+            **(advice.suggestion._asdict() if isinstance(advice.suggestion, Setting) else {}),
+        )

@@ -28,7 +28,7 @@ from rooflines.studies.records import (
 
 EPOCHS, QUICK_EPOCHS = 10, 3
 QUICK_SAMPLES = 20_480
-# Of a backend's training for speed with --quick, so that a slow or a busy machine has its answer, too; one epoch at least.
+# Of a backend's training for speed in a quick study, so that a slow or a busy machine has its answer, too; one epoch at least.
 QUICK_BUDGET_S = 15.0
 BATCH_SIZE = 512
 LEARNING_RATE, MOMENTUM = 0.01, 0.9
@@ -114,7 +114,7 @@ class Backends(Experiment[BackendResult, BackendsStudy]):
 
     def why_not(self, backend: str) -> str | None:
         if self.options.quick and self.options.backends is None and networks.is_compiled(backend):
-            return "skipped by --quick because compiling takes longer than running; select it with --backends"
+            return "skipped in a quick study because compiling takes longer than running; select it by name to include it"
         return super().why_not(backend)
 
 

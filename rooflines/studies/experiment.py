@@ -247,4 +247,4 @@ def check_data(data_dir: str | None) -> bool:
 def data_notes(on_mnist: bool) -> tuple[str, ...]:
     """Notes on data that is not available."""
     missing = None if on_mnist else data.why_no_digits()
-    return (f"Accuracy was not measured: MNIST is not given (--data-dir), and {missing}.",) if missing else ()
+    return (f"Accuracy was not measured: no folder with MNIST was given, and {missing}.",) if missing else ()

@@ -14,6 +14,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 import rooflines
+from rooflines.pipeline.options import ProfileOptions
 from rooflines.pipeline.recording import profile_script
 from rooflines.profiler.recording import data_loading
 from rooflines.reports.render.terminal import print_page
@@ -251,7 +252,9 @@ def profiled(source, folder):
     (folder / "train.py").write_text(textwrap.dedent(source))
     ceilings = str(write_ceilings(folder))
     return profile_script(
-        folder / "train.py", [], device="cpu", steps=3, warmup=1, ceilings=ceilings, output=folder / "out", formats=("json",)
+        folder / "train.py",
+        [],
+        ProfileOptions(device="cpu", steps=3, warmup=1, ceilings=ceilings, output=folder / "out", formats=("json",)),
     )
 
 

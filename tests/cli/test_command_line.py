@@ -112,7 +112,7 @@ REFUSED = [
     (["--model", "squeezenet1_1", "--device", "nonsense"], "unknown device 'nonsense'", "auto, cpu, cuda"),
     (["--model", "squeezenet1_1", "--device", "cuda:x"], "unknown device 'cuda:x'", "auto, cpu, cuda"),
     (["--model", "squeezenet1_1", "--batch-size", "0"], "--batch-size must be at least 1, got 0", "--batch-size 8"),
-    (["--model", "squeezenet1_1", "--image-size", "0"], "--image-size must be at least 1 pixel, got 0", "--image-size 224"),
+    (["--model", "squeezenet1_1", "--image-size", "0"], "--image-size must be at least 1, got 0", "--image-size 224"),
     (["--model", "squeezenet1_1", "--image-size", "abc"], "'--image-size'", "rooflines profile --help"),
     (["--model", "squeezenet1_1", "--sequence-length", "0"], "--sequence-length must be at least 1, got 0", "128"),
     (["--model", "squeezenet1_1", "--threads", "0"], "--threads must be at least 1, got 0", "--threads 2"),
@@ -120,7 +120,7 @@ REFUSED = [
     (["--model", "squeezenet1_1", "--precision", "fp8"], "'fp8' is not one of", "rooflines profile --help"),
     (["--model", "squeezenet1_1", "--precision", "tf32"], "tf32 is available on NVIDIA GPUs only", "Use fp32"),
     (["--model", "squeezenet1_1", "--steps", "0"], "--steps must be at least 1, got 0", "Omit it"),
-    (["--model", "squeezenet1_1", "--warmup", "-1"], "--warmup must not be negative, got -1", "Omit it"),
+    (["--model", "squeezenet1_1", "--warmup", "-1"], "--warmup must be at least 0, got -1", "Omit it"),
     (["--model", "squeezenet1_1", "--formats", "html,doc"], "unknown report format 'doc'", "html, pdf, markdown"),
     (["--model", "squeezenet1_1", "--ceilings", "none.json"], "--ceilings none.json: file not found", "measured, spec"),
     (["--model", "squeezenet1_1", "--ceilings", "MI3000X"], "--ceilings MI3000X is neither a file nor", "Instinct MI300X"),
@@ -148,8 +148,8 @@ REFUSED = [
     (["model.py"], "no such script: 'model.py'", "Did you mean models.py?"),
     (["models.py:mlp", "extra"], "unexpected argument 'extra'", "after --"),
     (["models.py", "--lr", "1"], "no such option: --lr", "rooflines profile train.py -- --epochs 2"),
-    (["models.py", "--image-size", "64"], "--image-size does not apply to scripts", "after --"),
-    (["models.py", "--mode", "training"], "--mode does not apply to scripts", "after --"),
+    (["models.py", "--image-size", "64"], "--image-size does not apply to scripts", "script's own arguments"),
+    (["models.py", "--mode", "training"], "--mode does not apply to scripts", "script's own arguments"),
 ]  # fmt: skip
 
 

@@ -81,10 +81,10 @@ def test_reports(place, capsys, monkeypatch):
     ("arguments", "message"),
     [
         (["report", "job", "--formats", "doc"], "unknown report format 'doc'"),
-        (["analyze", "job", "--ceilings", "spec"], "--ceilings applies to one run or trace"),
+        (["analyze", "job", "--ceilings", "spec"], "--ceilings does not apply to several ranks"),
         (["analyze", "job", "--jobs", "0"], "--jobs must be at least 1"),
-        (["analyze", "job/rank0.json.gz", "--jobs", "2"], "--jobs requires the traces of several ranks"),
-        (["analyze", "job/rank0.json.gz", "--dask", "tcp://x:1"], "--dask requires the traces of several ranks"),
+        (["analyze", "job/rank0.json.gz", "--jobs", "2"], "--jobs does not apply to one run or trace"),
+        (["analyze", "job/rank0.json.gz", "--dask", "tcp://x:1"], "--dask does not apply to one run or trace"),
         (["analyze", "job", "job/rank7.json.gz"], "two traces belong to rank 7"),
         (["analyze", "none*.json"], "no file matches the pattern 'none*.json'"),
         (["analyze", "job", "empty"], "no traces in the directory 'empty'"),

@@ -10,9 +10,9 @@ import torchvision
 from torch import nn
 from torch.nn import functional as F
 
+from rooflines.profiler.options import Options
 from rooflines.profiler.recording.collect import collect
 from rooflines.profiler.records import Settings, Workload
-from rooflines.profiler.workloads.options import Options
 from rooflines.profiler.workloads.prepare import from_module
 from rooflines.roofline.analyze import analyze
 

@@ -12,7 +12,6 @@ from rooflines.device_specs.records import Ceilings
 from rooflines.profiler.records import Environment, MemoryAtPeak, Run, RunFile, Settings, StepMemory, StepTimes, Workload
 from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.profiler.trace.calls import module_annotation
-from rooflines.roofline.advice.command import command as changed
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.analyze import analyze
 from rooflines.roofline.step.times import per_step
@@ -194,18 +193,6 @@ def test_findings_are_ranked_and_bounded_by_the_step(tmp_path):
     assert all(finding.evidence and finding.suggestion for finding in found.findings)
 
 
-@pytest.mark.parametrize(("command", "argument", "value", "expected"), [
-    ("rooflines profile --model resnet50 -o OUT", "compile", True, "rooflines profile --model resnet50 --compile"),
-    ("rooflines profile --model m --batch-size 4 -q", "batch_size", 8, "rooflines profile --model m --batch-size 8"),
-    ("rooflines profile --model=m --precision=fp32 --formats pdf", "precision", "bf16", "rooflines profile --model=m --precision bf16"),
-    ("rooflines profile train.py -- -o x --compile", "compile", True, "rooflines profile train.py --compile -- -o x --compile"),
-    ("my_training.py", "channels_last", True, "channels_last=True"),
-])  # fmt: skip
-def test_the_suggested_command_is_the_run_s_own_with_one_change(tmp_path, command, argument, value, expected):
-    facts = msgspec.structs.replace(FACTS, settings=Settings(command=command))
-    assert changed(analyze(run_of(tmp_path, facts=facts)), argument, value) == expected
-
-
 @pytest.mark.parametrize(("mine", "said"), [(1.9, False), (1.0, True)])
 def test_a_run_says_when_it_was_not_alone(tmp_path, mine, said):
     facts = msgspec.structs.replace(FACTS, environment=msgspec.structs.replace(FACTS.environment, cpu_threads=2))
@@ -268,7 +255,13 @@ def test_for_a_script_the_advice_is_about_its_code(tmp_path):
     )
     findings = analyze(run_of(tmp_path, *step(0), facts=facts)).findings
     assert findings
-    assert all("rooflines profile" not in finding.suggestion for finding in findings)
+    assert all(finding.option is None for finding in findings)
+
+
+def test_for_a_model_the_advice_is_an_option_and_its_value(tmp_path):
+    findings = analyze(run_of(tmp_path, *step(0))).findings
+    assert any(finding.option for finding in findings)
+    assert all(finding.suggestion == f"{finding.option}={finding.value!r}" for finding in findings if finding.option)
 
 
 def test_the_measured_peak_is_divided_among_the_tensors_and_the_rest(tmp_path):

@@ -15,9 +15,10 @@ from typing import Any
 import msgspec
 
 from rooflines.errors import Interrupted, RooflinesError, WorkloadError
+from rooflines.profiler.options import Mode
 from rooflines.profiler.recording.collect import Recording, interrupted, user_error
 from rooflines.profiler.recording.step_hooks import Doing, StepHooks
-from rooflines.profiler.records import Mode, Run
+from rooflines.profiler.records import Run
 from rooflines.units import counted, seconds
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from rooflines.profiler.module_hooks import ModuleRanges, quiet_global_hooks
-from rooflines.profiler.records import Mode
+from rooflines.profiler.options import Mode
 
 # What the program does besides ending a step: "change" is a step that begins where others than before end them.
 Doing = Literal["call", "pause", "resume", "change"]

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rooflines.errors import WorkloadError
+from rooflines.profiler.options import Options
 from rooflines.profiler.records import Workload
 from rooflines.profiler.workloads.memory_shortage import memory_shortage
-from rooflines.profiler.workloads.options import Options
 
 if TYPE_CHECKING:
     import torch

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from rooflines.arguments import arg
 from rooflines.errors import WorkloadError
+from rooflines.profiler.options import Options, find_device
 from rooflines.profiler.records import Workload
 from rooflines.profiler.workloads.memory_shortage import memory_shortage
-from rooflines.profiler.workloads.options import Options, find_device
 
 if TYPE_CHECKING:
     import torch

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from rooflines.arguments import arg
 from rooflines.errors import RooflinesError, WorkloadError
+from rooflines.profiler.options import Options, find_device
 from rooflines.profiler.records import Workload
 from rooflines.profiler.workloads.factory import call_factory
 from rooflines.profiler.workloads.memory_shortage import memory_shortage
 from rooflines.profiler.workloads.networks import Task, find_network, sum_of_outputs, tensors_in
-from rooflines.profiler.workloads.options import Options, check_options, find_device
 from rooflines.profiler.workloads.tf32 import tf32
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def from_step(step: Callable[[], object], options: Options, *, name: str) -> Pre
 
 
 def _checked_device(options: Options) -> torch.device:
-    check_options(options)
+    options.check()
     device = find_device(options.device)
     if options.precision == "tf32" and device.type != "cuda":
         raise WorkloadError(

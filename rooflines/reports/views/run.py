@@ -34,6 +34,7 @@ from rooflines.reports.views.division import division_rows, division_title, inpu
 from rooflines.reports.views.usage import usage_table
 from rooflines.reports.words import rows as rows_of
 from rooflines.reports.words import sentences
+from rooflines.reports.words.command import suggested
 from rooflines.reports.words.rows import TableRow, flagged, module_text, table_rows
 from rooflines.reports.words.summary import bound_times, operators_summary, peak_memory, share_of_saving, share_of_step, step_time
 from rooflines.reports.words.text import is_kernel, marked_name, size_text
@@ -199,7 +200,7 @@ def _findings(analysis: Analysis) -> Section:
     items = tuple(
         Finding(
             title=one.title, saves=sentences.saving(one.saves_s, analysis), share=share_of_saving(one.saves_s, analysis),
-            evidence=one.evidence, suggestion=one.suggestion,
+            evidence=one.evidence, suggestion=suggested(one, analysis.command),
         )
         for one in analysis.findings
     )  # fmt: skip

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from rooflines.device_specs.records import Ceilings
+from rooflines.roofline.advice.setting import Setting
 from rooflines.roofline.analysis import Analysis, Kernel, OperatorRow, Unmodelled
 from rooflines.units import percent
 
@@ -30,7 +31,7 @@ class Advice(NamedTuple):
     title: str
     saves_s: float | None
     evidence: str
-    suggestion: str
+    suggestion: Setting | str
     of: Mapping[Key, float]
     timed: bool = False
 
@@ -87,7 +88,7 @@ class Case:
         self.ceilings = Ceilings(device="", kind="", ceilings=analysis.ceilings)
         self.per = "in the trace" if analysis.basis.per != "step" else "a step" if self.scale == 1.0 else "a traced step"
         self.of = "the step" if analysis.basis.per == "step" else "the trace"
-        self.given: list[str] = []  # what was suggested already
+        self.given: list[Setting | str] = []  # what was suggested already
         self._taken: dict[Key, float] = {}
         self._ran = {key: Ran(key, row, row.time_s) for key, row in _rows(analysis)}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rooflines.roofline.advice.case import Advice, Case, Ran
-from rooflines.roofline.advice.command import channels_last, larger_batch
+from rooflines.roofline.advice.setting import Setting, larger_batch, setting
 from rooflines.roofline.advice.small_kernels import FUSABLE, fewer_launches
 from rooflines.roofline.analysis import OperatorRow
 from rooflines.roofline.verdict import efficiency_of, plural, runs
@@ -58,10 +58,10 @@ def _is_judged(one: Ran) -> bool:
     return isinstance(one.row, OperatorRow) and one.row.efficiency is not None and not one.transfers
 
 
-def _remedy(category: str, case: Case, found: list[Ran]) -> str:
+def _remedy(category: str, case: Case, found: list[Ran]) -> Setting | str:
     workload, batch_norm = case.analysis.workload, any("batch_norm" in one.row.name for one in found)
     if category in ("convolution", "normalisation", "reduction") and not workload.channels_last and workload.image_size:
-        return channels_last(case.analysis)
+        return setting(case.analysis, "channels_last", True)
     if category == "attention":
         return _faster_attention(found)
     if category == "optimizer":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rooflines.roofline.advice.case import Advice, Case, Key, idle_of
-from rooflines.roofline.advice.command import command, larger_batch
+from rooflines.roofline.advice.setting import Setting, larger_batch, setting
 from rooflines.roofline.advice.small_kernels import COMPILED_GRAPH, GRAPH, MORE_GRAPHS, has_graph
 from rooflines.roofline.analysis import HostWork, Synchronisation
 from rooflines.units import seconds
@@ -154,7 +154,7 @@ def launching(case: Case) -> Advice | None:
     )
 
 
-def _launch_less(case: Case) -> str:
+def _launch_less(case: Case) -> Setting | str:
     """Fewer launches for the same work."""
     analysis = case.analysis
     if has_graph(analysis):
@@ -164,7 +164,7 @@ def _launch_less(case: Case) -> str:
     return larger_batch(analysis) if analysis.workload.source == "model" else f"{GRAPH}; or a larger batch"
 
 
-def _longer_kernels(case: Case) -> str:
+def _longer_kernels(case: Case) -> Setting | str:
     """Where kernels are long, it is not launching that takes the host's time."""
     if case.analysis.workload.source == "model":
         return larger_batch(case.analysis)
@@ -181,7 +181,7 @@ def between_operators(case: Case) -> Advice | None:
         title="Keep the device busy",
         saves_s=idle_s,
         evidence=f"for {case.share(idle_s)} ({seconds(idle_s)}) no operator runs: Python and the framework are at work",
-        suggestion=larger_batch(analysis) if analysis.compiled else command(analysis, "compile", True),
+        suggestion=larger_batch(analysis) if analysis.compiled else setting(analysis, "compile", True),
         of={("idle", "host_bound"): idle_s},
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from rooflines.roofline.advice.case import Advice, Case
-from rooflines.roofline.advice.command import channels_last
+from rooflines.roofline.advice.setting import setting
 from rooflines.roofline.kernel_names import short_kernel
 from rooflines.units import seconds
 
@@ -33,6 +33,6 @@ def conversions(case: Case) -> Advice | None:
             f"{seconds(around_s)} of the operators that call them; {sum(kernel.calls for kernel in kernels):,.0f} calls, most of the "
             f"time in {short_kernel(worst.name)}"
         ),
-        suggestion=channels_last(case.analysis),
+        suggestion=setting(case.analysis, "channels_last", True),
         of={key: part for key, (_, part) in found.items()},
     )

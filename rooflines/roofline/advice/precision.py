@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rooflines.roofline.advice.case import Advice, Case, total
-from rooflines.roofline.advice.command import command
+from rooflines.roofline.advice.setting import setting
 from rooflines.roofline.analysis import OperatorRow
 from rooflines.units import seconds, si
 
@@ -30,6 +30,6 @@ def lower_precision(case: Case) -> Advice | None:
             f"this device's {best.name} roof is {si(best.value, best.unit)}, compared with {si(now.value, now.unit)} "
             f"({now.name}, {now.source.kind})"
         ),
-        suggestion=command(case.analysis, "precision", f"amp-{best.precision}"),
+        suggestion=setting(case.analysis, "precision", f"amp-{best.precision}"),
         of=saved,
     )

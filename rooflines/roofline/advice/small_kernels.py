@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from rooflines.roofline.advice.case import Advice, Case, Ran, total
-from rooflines.roofline.advice.command import command, larger_batch
+from rooflines.roofline.advice.setting import Setting, larger_batch, setting
 from rooflines.roofline.analysis import Analysis, OperatorRow
 from rooflines.units import seconds
 
@@ -36,12 +36,12 @@ def small_operators(case: Case) -> Advice | None:
     )
 
 
-def fewer_launches(case: Case, found: list[Ran]) -> str:
+def fewer_launches(case: Case, found: list[Ran]) -> Setting | str:
     """Suggest more work per launch: fusion if the operators allow it, else a larger batch."""
     analysis = case.analysis
     if analysis.compiled:
         return COMPILED_GRAPH if case.on_device and not has_graph(analysis) else larger_batch(analysis)
-    return command(analysis, "compile", True) if _fusable(found) else larger_batch(analysis)
+    return setting(analysis, "compile", True) if _fusable(found) else larger_batch(analysis)
 
 
 def _fusable(found: list[Ran]) -> bool:

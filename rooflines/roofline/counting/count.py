@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     from rooflines.profiler.dispatch.recorder import StepCalls
+    from rooflines.profiler.options import Options
     from rooflines.profiler.records import Workload
-    from rooflines.profiler.workloads.options import Options
     from rooflines.profiler.workloads.prepare import Prepared
 
 COUNT_SCHEMA = "rooflines.count/1"

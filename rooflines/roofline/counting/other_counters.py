@@ -18,8 +18,8 @@ import msgspec
 
 from rooflines.arguments import arg
 from rooflines.errors import UsageError
+from rooflines.profiler.options import Options
 from rooflines.profiler.trace.signature import Signature
-from rooflines.profiler.workloads.options import Options
 from rooflines.roofline.counting.count import Count, NetworkRecording, record_network, summarize
 from rooflines.roofline.formulas import Work
 from rooflines.roofline.formulas import count as count_call

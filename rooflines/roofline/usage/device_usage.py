@@ -423,7 +423,7 @@ def _own(devices: Sequence[DeviceUsage], device: str) -> tuple[str, ...]:
 
 
 def _with_steps(refused: Unresolved, window: Window, steps: int | None) -> Unresolved:
-    """With how many timed steps would be enough, for ``--steps``."""
+    """Return ``refused`` with the number of timed steps that would be enough."""
     if refused.needs_s is None or not steps or window.length_s <= 0:
         return refused
     return msgspec.structs.replace(refused, needs_steps=math.ceil(refused.needs_s / (window.length_s / steps)))

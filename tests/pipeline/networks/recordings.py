@@ -10,7 +10,7 @@ from filelock import FileLock
 
 import rooflines
 from rooflines import Analysis, Run
-from rooflines.profiler.workloads.options import Options
+from rooflines.profiler.options import Options
 from tests.commands import write_ceilings
 
 OWN = ("deeplabv3", "faster_rcnn", "bert", "gpt2", "gpt2_decoding", "lstm")  # in models.py

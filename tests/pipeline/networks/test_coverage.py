@@ -12,7 +12,7 @@ import torchvision
 from torch import nn
 
 import rooflines
-from rooflines.profiler.workloads.options import Options
+from rooflines.profiler.options import Options
 from rooflines.roofline.counting.count import count_network
 from tests.pipeline.networks.recordings import CASES
 

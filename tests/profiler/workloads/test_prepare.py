@@ -10,8 +10,8 @@ from torch import nn
 
 from rooflines.errors import DeviceError, WorkloadError
 from rooflines.profiler.dispatch.recorder import record
+from rooflines.profiler.options import Options, find_device
 from rooflines.profiler.records import Workload
-from rooflines.profiler.workloads.options import Options, check_options, find_device
 from rooflines.profiler.workloads.prepare import from_module, from_step, prepare
 
 
@@ -263,9 +263,9 @@ def test_a_gpu_number_that_is_too_high_says_how_many_there_are():
 
 def test_options_are_checked_from_python_too():
     with pytest.raises(WorkloadError, match="unknown mode 'train'"):
-        check_options(Options(mode="train"))  # type: ignore[arg-type]
+        Options(mode="train").check()  # type: ignore[arg-type]
     with pytest.raises(WorkloadError, match="unknown precision 'half'"):
-        check_options(Options(precision="half"))
+        Options(precision="half").check()
 
 
 def test_a_step_function_is_taken_as_it_is():

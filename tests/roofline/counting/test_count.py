@@ -14,7 +14,7 @@ from torch import nn
 import rooflines
 from rooflines.errors import UsageError, WorkloadError
 from rooflines.profiler.dispatch.fakes import fake_tensors
-from rooflines.profiler.workloads.options import Options
+from rooflines.profiler.options import Options
 from rooflines.roofline.counting.count import count_network
 
 

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 from rooflines.errors import UsageError
-from rooflines.profiler.workloads.options import Options
+from rooflines.profiler.options import Options
 from rooflines.roofline.counting.other_counters import NOT_EXPLAINED, check_counters, count_against
 
 NOT_MATRIX, ROUND_PRODUCTS = "counts matrix products only", "counts no bias, softmax or activation"

@@ -1,0 +1,52 @@
+"""The options of ``profile``: the workload's own, how long it is measured, what it is compared with, and what is written."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from rooflines.arguments import arg
+from rooflines.errors import UsageError
+from rooflines.profiler.options import HOW, MEASURE, OUTPUT, Option, Options
+from rooflines.profiler.progress import Progress
+from rooflines.reports.formats import FORMATS as ALL_FORMATS
+
+# What is written of a run unless something else is asked for.
+FORMATS = ("html", "pdf", "json", "csv", "tensorboard")
+CEILINGS_HELP = "Ceilings to use: `measured`, `spec`, a device name or a JSON file."
+# What a script sets itself. Batch size and precision only label its run.
+NOT_FOR_SCRIPTS = ("mode", "image_size", "sequence_length", "channels_last", "compile", "seed")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileOptions(Options):
+    """The keyword arguments of ``profile``, and the options of ``rooflines profile``.
+
+    ``progress`` is called with each stage. The other fields have their description in their type.
+    """
+
+    to_end: Annotated[bool, Option("Run the script to its end instead of stopping after enough steps.", HOW)] = False
+    steps: Annotated[int | None, Option("Number of timed steps.", MEASURE, "about 5 s, 5 to 100 steps")] = None
+    warmup: Annotated[int | None, Option("Number of warm-up steps.", MEASURE, "until step times settle")] = None
+    ceilings: Annotated[str, Option(CEILINGS_HELP, MEASURE)] = "measured"
+    remeasure: Annotated[bool, Option("Measure the ceilings again instead of using the cached ones.", MEASURE)] = False
+    output: Annotated[Path | str | None, Option("Run directory to create.", OUTPUT, "runs/NAME-MODE-TIME")] = None
+    formats: Annotated[Sequence[str], Option(f"Reports to write: {', '.join(ALL_FORMATS)}.", OUTPUT)] = FORMATS
+    progress: Progress | None = None
+
+    def check(self) -> None:
+        """Raise UsageError for what no workload accepts on any machine."""
+        super().check()
+        for name, least in (("steps", 1), ("warmup", 0)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise UsageError(f"{arg(name)} must be at least {least}, got {value}.", hint="Omit it to choose from the step times.")
+
+    def refuse(self, names: Sequence[str], what: str, hint: str) -> None:
+        """Raise UsageError for an option in ``names`` that is not its default: it does not apply to ``what``."""
+        for field in dataclasses.fields(self):
+            if field.name in names and getattr(self, field.name) != field.default:
+                raise UsageError(f"{arg(field.name)} does not apply to {what}.", hint=hint)

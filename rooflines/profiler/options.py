@@ -1,0 +1,91 @@
+"""Options of a workload with their types, defaults and help, and the checks of what a machine can run."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, get_args
+
+from rooflines.arguments import arg
+from rooflines.errors import DeviceError, WorkloadError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import device as Device
+else:
+    Device = str  # annotations of options are evaluated where torch is not loaded
+
+Mode = Literal["inference", "training"]
+Precision = Literal["fp32", "tf32", "bf16", "fp16", "amp-bf16", "amp-fp16"]
+# Groups of options.
+WHAT, HOW, MEASURE, OUTPUT = "Workload", "Execution", "Measurement", "Output"
+_DEVICE_NAME = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
+
+
+class Option(NamedTuple):
+    """Describes a field of an options record: one line of help, its group in the help, and what None means."""
+
+    help: str
+    group: str
+    unset: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of a workload."""
+
+    mode: Annotated[Mode, Option("Inference or training (with SGD).", WHAT)] = "inference"
+    batch_size: Annotated[int | None, Option("Samples per step.", WHAT, "1")] = None
+    image_size: Annotated[int | None, Option("Image height and width in pixels.", WHAT, "size of the published weights")] = None
+    sequence_length: Annotated[int, Option("Tokens per sequence (language models).", WHAT)] = 128
+    precision: Annotated[Precision, Option("Precision of the network, or of autocast (amp-*).", HOW)] = "fp32"
+    device: Annotated[Device | str, Option("Device: auto, cpu, cuda, cuda:N or mps.", HOW)] = "auto"
+    threads: Annotated[int | None, Option("Number of CPU threads.", HOW, "torch's choice")] = None
+    channels_last: Annotated[bool, Option("Use channels-last memory format (NHWC).", HOW)] = False
+    compile: Annotated[bool, Option("Run with torch.compile.", HOW)] = False
+    seed: Annotated[int, Option("Random seed for weights and inputs.", HOW)] = 0
+
+    def check(self) -> None:
+        """Raise WorkloadError or DeviceError for a value that no machine accepts; needs no torch."""
+        for name, example in (("batch_size", 8), ("image_size", 224), ("sequence_length", 128), ("threads", 2)):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise WorkloadError(f"{arg(name)} must be at least 1, got {value}.", hint=f"For example: {arg(name, example)}")
+        if not 0 <= self.seed < 2**63:
+            raise WorkloadError(
+                f"{arg('seed')} must be between 0 and 2**63 - 1, got {self.seed}.", hint=f"For example: {arg('seed', 0)}"
+            )
+        if self.mode not in get_args(Mode):
+            raise WorkloadError(f"unknown mode {self.mode!r}.", hint="Choose inference or training.")
+        if self.precision not in get_args(Precision):
+            raise WorkloadError(f"unknown precision {self.precision!r}.", hint=f"Choose one of {', '.join(get_args(Precision))}.")
+        if not _DEVICE_NAME.fullmatch(str(self.device)):
+            raise DeviceError(f"unknown device {str(self.device)!r}.", hint="Choose auto, cpu, cuda, cuda:N or mps.")
+
+
+def find_device(device: torch.device | str) -> torch.device:
+    """The device for ``auto``, ``cpu``, ``cuda``, ``cuda:N`` or ``mps``; raises DeviceError with the reason when it is not here."""
+    import torch
+
+    Options(device=device).check()
+    name = str(device)
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    kind, _, index = name.partition(":")
+    if kind == "cuda":
+        if not torch.cuda.is_available():
+            reason = "torch is built without CUDA" if torch.version.cuda is None else "torch finds no usable NVIDIA GPU or driver"
+            raise DeviceError(
+                f"{arg('device', name)}: {reason}.",
+                hint=f"Use {arg('device', 'cpu')}, or run 'rooflines doctor' to see what is missing.",
+            )
+        count = torch.cuda.device_count()
+        if int(index or 0) >= count:
+            raise DeviceError(
+                f"{arg('device', name)}: this machine has {count} GPU{'s' if count > 1 else ''}.",
+                hint=f"Choose from cuda:0 to cuda:{count - 1}.",
+            )
+        return torch.device("cuda", int(index or 0))
+    if kind == "mps" and not torch.backends.mps.is_available():
+        raise DeviceError(f"{arg('device', name)}: Metal is not available on this machine.", hint=f"Use {arg('device', 'cpu')}.")
+    return torch.device(kind)

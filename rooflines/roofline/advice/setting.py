@@ -1,0 +1,35 @@
+"""Suggested changes: an option of ``profile``, or a change in the user's code."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from rooflines.roofline.analysis import Analysis
+
+# The equivalent of an option in the user's code.
+_IN_CODE = {
+    "compile": "in the code: torch.compile the model",
+    "channels_last": "in the code: memory_format=torch.channels_last for the model and its images",
+    "precision": "in the code: run the step under torch.autocast",
+    "batch_size": "a larger batch",
+}
+
+
+class Setting(NamedTuple):
+    """An option of ``profile`` and the value to give it."""
+
+    option: str
+    value: bool | int | str
+
+    def __str__(self) -> str:
+        return f"{self.option}={self.value!r}"
+
+
+def setting(analysis: Analysis, option: str, value: bool | int | str) -> Setting | str:
+    """Return the option to set, or for a script, loop or step function the change in its code."""
+    return Setting(option, value) if analysis.workload.source == "model" else _IN_CODE[option]
+
+
+def larger_batch(analysis: Analysis) -> Setting | str:
+    """Suggest twice the batch."""
+    return setting(analysis, "batch_size", 2 * (analysis.workload.batch_size or 1))
