@@ -119,7 +119,7 @@ def test_the_note_says_that_device_memory_holds_the_training_set():
     on_a_device = msgspec.structs.replace(on_a_device, speed=msgspec.structs.replace(on_a_device.speed, epochs=epochs))
     # 118 batches of 512 images of 28 x 28 float32
     assert 118 * 512 * 28 * 28 * 4 == 189_464_576
-    assert "whose images alone are 189 MB" in note(study(result(), on_a_device))
+    assert "(images: 189 MB)" in note(study(result(), on_a_device))
 
 
 def test_each_library_says_how_its_memory_was_measured():
