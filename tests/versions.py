@@ -52,7 +52,9 @@ def combinations() -> Iterator[tuple[str, str, tuple[str, ...]]]:
     yield f"Python {platform.python_version()}, {OLDEST[0]}", sys.executable, OLDEST
     for version in PYTHONS:
         python = shutil.which(f"python{version}")
-        if python and not platform.python_version().startswith(f"{version}."):
+        # pyenv puts a command on the path for every Python, which fails for those that are not chosen
+        runs = python and subprocess.run([python, "--version"], capture_output=True, check=False).returncode == 0
+        if python and runs and not platform.python_version().startswith(f"{version}."):
             yield f"Python {version}", python, ()
 
 
