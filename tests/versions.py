@@ -21,7 +21,15 @@ RESULT = ROOT / "benchmarks" / "results" / "versions.json"
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 # The oldest torch that pyproject.toml allows, with its torchvision.
 OLDEST = ("torch==2.6.*", "torchvision==0.21.*")
-TOOLS = ("pytest>=8.0", "hypothesis>=6.100", "pypdf>=5.0", "hatchling>=1.24")
+TOOLS = (
+    "pytest>=8.0",
+    "pytest-xdist>=3.5",
+    "hypothesis>=6.100",
+    "pypdf>=5.0",
+    "hatchling>=1.24",
+    "fvcore>=0.1.5.post20221221",
+    "timm>=1.0",
+)
 UNIT = ("tests/roofline", "tests/device_specs/test_catalog.py", "tests/profiler/trace", "tests/profiler/dispatch", "tests/reports")
 
 
@@ -44,7 +52,7 @@ def unit_tests(name: str, python: str, packages: tuple[str, ...]) -> dict[str, A
         installed = outcome(command, name)
         if not installed["passed"]:
             return installed
-    return outcome([str(binary), "-m", "pytest", "-q", "-m", "not slow", *UNIT], name)
+    return outcome([str(binary), "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", "-m", "not slow", *UNIT], name)
 
 
 def combinations() -> Iterator[tuple[str, str, tuple[str, ...]]]:
