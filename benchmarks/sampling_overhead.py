@@ -75,7 +75,7 @@ class Sampled:
         self.problem = ""
 
     def seconds(self, step: Callable[[], None], steps: int) -> float:
-        with SamplerProcess(os.getpid(), self._path, sparing=True) as sampler:
+        with SamplerProcess(os.getpid(), self._path, low_overhead=True) as sampler:
             process = psutil.Process(sampler.pid)
             spent, taken = [], []
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
 
 from rooflines.cli import main
 from tests.samples import ceilings
@@ -88,3 +92,15 @@ def call(capsys, monkeypatch, *arguments: object) -> Answer:
     out, err = capsys.readouterr()
     assert isinstance(code, int)
     return Answer(code, out, err)
+
+
+@contextlib.contextmanager
+def mounted(*arguments):
+    """A mount for the length of a test; skips where that is not allowed."""
+    done = subprocess.run(["mount", *map(str, arguments)], capture_output=True, text=True) if shutil.which("mount") else None
+    if done is None or done.returncode:
+        pytest.skip(f"cannot mount: {done.stderr.strip() if done else 'no mount command'}")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(arguments[-1])], check=True)

@@ -24,7 +24,7 @@ class References(msgspec.Struct, frozen=True, kw_only=True):
     no_derived: str = ""
 
 
-class Compared(msgspec.Struct, frozen=True, kw_only=True):
+class RoofComparison(msgspec.Struct, frozen=True, kw_only=True):
     """One roof as it was measured, as the sheet gives it and as it was derived; None for what there is not."""
 
     measured: Ceiling | None = None
@@ -44,7 +44,7 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
         return self.spec or self.derived
 
     @property
-    def against(self) -> Literal["spec", "derived"] | None:
+    def reference_source(self) -> Literal["spec", "derived"] | None:
         """Which of the two that is."""
         return "spec" if self.spec else "derived" if self.derived else None
 
@@ -80,7 +80,7 @@ def _cores(measured: Ceilings) -> int | None:
     return min(known, default=None)
 
 
-def compare(measured: Ceilings | None, references: References) -> tuple[Compared, ...]:
+def compare(measured: Ceilings | None, references: References) -> tuple[RoofComparison, ...]:
     """A row for every measured rate that a sheet or a derivation has too, and one for each of theirs that was not measured.
 
     Compute goes by precision, engine and accumulate type; a matrix product without a matrix figure of its own is held against the
@@ -89,21 +89,21 @@ def compare(measured: Ceilings | None, references: References) -> tuple[Compared
     """
     spec, derived = references.spec, references.derived
     rows = [
-        Compared(measured=one, spec=_counterpart(one, spec), derived=_counterpart(one, derived))
+        RoofComparison(measured=one, spec=_counterpart(one, spec), derived=_counterpart(one, derived))
         for one in (measured.ceilings if measured else ())
         if one.kind in ("compute", "memory", "link") and (not one.variant or one.variant.startswith(_SUSTAINED))
     ]
     rows = [row for row in rows if row.reference is not None]
     for one in spec.ceilings if spec else ():
         if _is_rate(one) and not any(row.spec is one for row in rows):
-            rows.append(Compared(spec=one, derived=_counterpart(one, derived)))
+            rows.append(RoofComparison(spec=one, derived=_counterpart(one, derived)))
     for one in derived.ceilings if derived else ():
         if _is_rate(one) and not any(row.derived is one for row in rows):
-            rows.append(Compared(derived=one))
+            rows.append(RoofComparison(derived=one))
     return tuple(sorted(rows, key=lambda row: row.any.kind != "compute"))
 
 
-def without_reference(measured: Ceilings, rows: tuple[Compared, ...]) -> tuple[Ceiling, ...]:
+def without_reference(measured: Ceilings, rows: tuple[RoofComparison, ...]) -> tuple[Ceiling, ...]:
     """The main roofs that nothing could be held against: caches, as a rule."""
     held = [row.measured for row in rows]
     return tuple(one for one in measured.ceilings if _is_rate(one) and not any(one is other for other in held))

@@ -26,7 +26,7 @@ _PRODUCT = re.compile(r"(?<![0-9a-zA-Z])(MI(?:100|210|250X?|300[AX]|308X|325X|35
 _SM = re.compile(r"(?<![0-9a-zA-Z])sm_?(90|100|103|120)a?(?![0-9a-z])")
 
 
-class Clues(msgspec.Struct, frozen=True, kw_only=True):
+class DeviceTraits(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a device beside its name; None or empty for what is not.
 
     ``capability`` is the compute capability ("9.0"; ROCm's for gfx942 is "9.4"), ``warp`` the threads of a warp or wavefront.
@@ -41,7 +41,7 @@ class Clues(msgspec.Struct, frozen=True, kw_only=True):
     products: tuple[str, ...] = ()
 
     def words(self) -> str:
-        """The clues as a list in words."""
+        """The traits as a list in words."""
         parts = [
             f"compute capability {self.capability}" if self.capability else "",
             f"{self.units} units" if self.units else "",
@@ -52,7 +52,7 @@ class Clues(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Guess(msgspec.Struct, frozen=True, kw_only=True):
-    """The device that the clues fit, None where they fit none or several that differ; ``others`` are the sheets that fit as well."""
+    """The device that the traits fit, None where they fit none or several that differ; ``others`` are the sheets that fit as well."""
 
     sheet: Sheet | None
     others: tuple[Sheet, ...] = ()
@@ -68,7 +68,7 @@ def is_shared_name(name: str) -> bool:
     return " ".join(name.casefold().replace("(tm)", " ").split()) in _SHARED
 
 
-def clues_in_kernels(names: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def traits_in_kernels(names: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The architectures (``gfx942``, ``sm90``) and the products (``MI300X``) that names of kernels contain, sorted."""
     architectures: set[str] = set()
     products: set[str] = set()
@@ -79,11 +79,11 @@ def clues_in_kernels(names: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, 
     return tuple(sorted(architectures)), tuple(sorted(products))
 
 
-def guess(clues: Clues) -> Guess:
-    """The GPU that all of ``clues`` fit: the fastest of several where they differ by less than a quarter."""
-    if not (clues.capability or clues.architectures or clues.products):
+def guess(traits: DeviceTraits) -> Guess:
+    """The GPU that all of ``traits`` fit: the fastest of several where they differ by less than a quarter."""
+    if not (traits.capability or traits.architectures or traits.products):
         return Guess(sheet=None)
-    fitting = [sheet for sheet in catalog.sheets() if sheet.kind == "cuda" and sheet.names and _fits(sheet, clues)]
+    fitting = [sheet for sheet in catalog.sheets() if sheet.kind == "cuda" and sheet.names and _fits(sheet, traits)]
     if not fitting:
         return Guess(sheet=None)
     fastest = max(fitting, key=_speed)
@@ -92,18 +92,18 @@ def guess(clues: Clues) -> Guess:
     return Guess(sheet=fastest, others=others) if alike else Guess(sheet=None, others=tuple(fitting))
 
 
-def _fits(sheet: Sheet, clues: Clues) -> bool:
+def _fits(sheet: Sheet, traits: DeviceTraits) -> bool:
     own = _capability(sheet)
     amd = sheet.vendor == "AMD"
-    if clues.warp == 64 and not amd:
+    if traits.warp == 64 and not amd:
         return False
-    if clues.capability and (clues.capability != own or (amd and clues.warp == 32 and own.startswith("9."))):
+    if traits.capability and (traits.capability != own or (amd and traits.warp == 32 and own.startswith("9."))):
         return False
-    if clues.architectures and not any(_is_architecture(sheet, one) for one in clues.architectures):
+    if traits.architectures and not any(_is_architecture(sheet, one) for one in traits.architectures):
         return False
-    if clues.products and not any(one in sheet.name.split() for one in clues.products):
+    if traits.products and not any(one in sheet.name.split() for one in traits.products):
         return False
-    facts = Facts(kind="cuda", units=clues.units, memory_bytes=clues.memory_bytes)
+    facts = Facts(kind="cuda", units=traits.units, memory_bytes=traits.memory_bytes)
     return any(match.sheet == sheet for match in catalog.matching(sheet.names[0], facts))
 
 

@@ -43,7 +43,7 @@ def broken(ceilings: Sequence[Ceiling], cores: int | None = None) -> tuple[Broke
     # A disturbed figure is marked anyway, and per processor time it may be too high: it is no evidence against another.
     measured = [one for one in ceilings if one.source.kind == "measured" and DISTURBED not in marks_of(one)]
     laws = (_threads(measured, cores), _precisions(measured), _units(measured), _products(measured), _levels(measured),
-            _updates(measured), _sustained(measured), _links(measured))  # fmt: skip
+            _updates(measured), _variants(measured))  # fmt: skip
     return tuple(found for law in laws for found in law)
 
 
@@ -154,15 +154,9 @@ def _updates(ceilings: Sequence[Ceiling]) -> Iterator[Broken]:
             yield Broken(write.key, f"{percent(2 * write.value / update.value)} of what {update.name} implies")
 
 
-def _sustained(ceilings: Sequence[Ceiling]) -> Iterator[Broken]:
-    """A burst is not slower than what a device sustains."""
-    for held in ceilings:
-        if held.variant == "sustained":
-            yield from _at_least(_pick(ceilings, held.name), 1, held, _CLOCKS)
-
-
-def _links(ceilings: Sequence[Ceiling]) -> Iterator[Broken]:
-    """Pinned memory, which a GPU reads by itself, is not slower than pageable memory, which the driver copies once more."""
+def _variants(ceilings: Sequence[Ceiling]) -> Iterator[Broken]:
+    """A burst is not slower than what a device sustains, and pinned memory, which a GPU reads by itself, not than pageable memory,
+    which the driver copies once more."""
     for slow in ceilings:
-        if slow.variant == "pageable":
+        if slow.variant in ("sustained", "pageable"):
             yield from _at_least(_pick(ceilings, slow.name), 1, slow, _CLOCKS)

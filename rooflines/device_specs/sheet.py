@@ -236,10 +236,6 @@ class Sheet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def hertz(self, rate: Rate) -> float:
         return _base(self.clocks[rate.clock].mhz, 1e6)
 
-    def computed(self, rate: Rate) -> float | None:
-        """Units x operations per cycle x clock, in FLOP/s or OP/s; None where the sheet does not give them."""
-        return None if rate.per_cycle is None else self.units.count * rate.per_cycle * self.hertz(rate)
-
     def cited(self, figure: Figure) -> str:
         """The sources of ``figure`` in words."""
         return "; ".join(self.sources[key] for key in figure.source) + ("; unconfirmed" if figure.unconfirmed else "")

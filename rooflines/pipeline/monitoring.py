@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import threading
 import time
@@ -31,6 +32,7 @@ from rooflines.profiler.monitor.monitored import (
     save,
     since,
 )
+from rooflines.profiler.monitor.python_startup.sitecustomize import environment as followed
 from rooflines.profiler.progress import Progress
 from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.journal import read_journal
@@ -74,12 +76,12 @@ def monitor(
     chosen = choose_gpus(gpus)
     program = program_name(command)
     directory = Path(output) if output is not None else default_directory(program, "monitor")
-    started = _traced(command, (directory / PYTHON_MEMORY_FILE).absolute()) if python_memory else list(command)
+    environment = followed(str((directory / PYTHON_MEMORY_FILE).absolute()), os.environ) if python_memory else None
     is_new = not directory.exists()
     create_directory(directory)
     began_ns = None
     try:
-        with HeldCommand(started) as held:
+        with HeldCommand(command, environment) as held:
             facts = MonitorFile(
                 created=_now(), program=program, command=readable(command), show_command=show_command, pid=held.pid, period_s=period_s,
                 environment=host_environment(),
@@ -203,19 +205,6 @@ def choose_gpus(choice: str) -> Mapping[str, str] | None:
         nvml.nvmlShutdown()
 
 
-def _traced(command: Sequence[str], output: Path) -> list[str]:
-    """``command`` with its interpreter following its allocations into the file ``output``."""
-    from rooflines.profiler.monitor.python_memory import traced_command
-
-    example = "For example: python train.py"
-    if not Path(command[0]).name.startswith("python"):
-        raise UsageError(f"{arg('python_memory')} requires a Python command; {command[0]!r} is not a Python interpreter.", hint=example)
-    traced = traced_command(command, str(output))
-    if traced is None:
-        raise UsageError(f"{arg('python_memory')} requires a script, -m or -c after the interpreter.", hint=example)
-    return traced
-
-
 def _finish(
     directory: Path, facts: MonitorFile, sampler: SamplerProcess, gpus: Mapping[str, str] | None, python_memory: bool
 ) -> Monitored:
@@ -225,7 +214,7 @@ def _finish(
     notes = [*facts.notes, *journal.problems, *([failure] if failure else [])]
     memory = read_python_memory(directory / PYTHON_MEMORY_FILE) if python_memory else None
     if python_memory and memory is None:
-        notes.append("Python allocations are not available: the interpreter was killed before it wrote them.")
+        notes.append("Python allocations are not available: no interpreter wrote them. One that runs with -I, -E or -S cannot.")
     elif memory is not None and not memory.ended:
         notes.append("Python allocations are those of the last snapshot: the interpreter ended without running its exit handlers.")
     facts = msgspec.structs.replace(

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from rooflines._version import __version__
-from rooflines.device_specs.identify import Clues, clues_in_kernels, guess, is_shared_name
+from rooflines.device_specs.identify import DeviceTraits, guess, is_shared_name, traits_in_kernels
 from rooflines.profiler.records import Environment, Mode, Run, RunFile, Settings, Workload
 from rooflines.profiler.trace.calls import is_backward_node
 from rooflines.profiler.trace.cut import lacks_device
@@ -73,7 +73,7 @@ def _environment(trace: Trace) -> tuple[Environment, tuple[str, ...]]:
     )
     if notes or trace.platform != "cuda" or not is_shared_name(environment.device_name):
         return environment, notes
-    return _inferred(environment, _clues(trace, used))
+    return _inferred(environment, _traits(trace, used))
 
 
 def _properties(trace: Trace, ordinal: int) -> tuple[TracedDevice | None, tuple[str, ...]]:
@@ -91,12 +91,12 @@ def _properties(trace: Trace, ordinal: int) -> tuple[TracedDevice | None, tuple[
     return None, (f"The kernels ran on device {ordinal}, which the trace does not describe, and it lists several models: {listed}.",)
 
 
-def _clues(trace: Trace, device: TracedDevice | None) -> Clues:
+def _traits(trace: Trace, device: TracedDevice | None) -> DeviceTraits:
     used = np.unique(trace.device.name[trace.device.kind == KERNEL]).tolist()
-    architectures, products = clues_in_kernels(trace.names[name] for name in used)
+    architectures, products = traits_in_kernels(trace.names[name] for name in used)
     if device is None:
-        return Clues(architectures=architectures, products=products)
-    return Clues(
+        return DeviceTraits(architectures=architectures, products=products)
+    return DeviceTraits(
         capability=device.capability,
         units=device.multiprocessors,
         memory_bytes=device.memory_bytes,
@@ -106,15 +106,15 @@ def _clues(trace: Trace, device: TracedDevice | None) -> Clues:
     )
 
 
-def _inferred(environment: Environment, clues: Clues) -> tuple[Environment, tuple[str, ...]]:
-    """With the device that the clues fit, and a note on it; the same where they fit none or several that differ."""
-    found = guess(clues)
+def _inferred(environment: Environment, traits: DeviceTraits) -> tuple[Environment, tuple[str, ...]]:
+    """With the device that the traits fit, and a note on it; the same where they fit none or several that differ."""
+    found = guess(traits)
     others = ", ".join(sheet.name for sheet in found.others)
     called = environment.device_name
     printed = f"The device name in the trace is {called!r}" if called else "The trace does not name its device"
     if found.sheet is None:
-        note = f"{printed}. Its {clues.words()} fit several: {others}."
+        note = f"{printed}. Its {traits.words()} fit several: {others}."
         return environment, (note,) if others else ()
     also = f"; {others} would fit too" if others else ""
-    note = f"{printed}. It is treated as {found.name}, inferred from {clues.words()}{also}."
-    return msgspec.structs.replace(environment, device_name=found.name, device_inferred=clues.words()), (note,)
+    note = f"{printed}. It is treated as {found.name}, inferred from {traits.words()}{also}."
+    return msgspec.structs.replace(environment, device_name=found.name, device_inferred=traits.words()), (note,)

@@ -38,7 +38,7 @@ def verdict(analysis: Analysis) -> str:
     best = max(analysis.findings, key=lambda finding: finding.saves_s, default=None)
     if best is not None and best.saves_s > 0:
         per = "a step" if analysis.basis.per == "step" else "of the trace"
-        sentences.append(f"The largest gain in sight: {_lower_first(best.title)}, up to {seconds(best.saves_s, 2)} {per}.")
+        sentences.append(f"Largest possible gain: {_lower_first(best.title)}, up to {seconds(best.saves_s, 2)} {per}.")
     return " ".join(text for text in sentences if text)
 
 
@@ -117,8 +117,8 @@ _LEAST_SHARE = 0.01
 _CLASSES = {
     "compute": "compute-bound operators", "memory": "memory-bound operators", "far": "operators far from any roof",
     "latency": "launch-bound operators", "transfer": "copies between host and device", "communication": "communication",
-    "unmodelled": "operators without a work model", "host": "idle time for the host", "idle": "other idle time",
-    "input": "idle time for data",
+    "unmodelled": "operators without a work model", "host": "idle time caused by the host", "idle": "other idle time",
+    "input": "waiting for data",
 }  # fmt: skip
 # Why a device was idle that the host does not keep waiting.
 _IDLE_CAUSES = {
@@ -173,7 +173,7 @@ def _largest(analysis: Analysis, total_s: float, whole: str, without: str) -> st
     if found is None or not total_s or found[1] < _LEAST_SHARE * total_s:
         return ""
     category, time_s, efficiency = found
-    reach = f", at {percent(efficiency)} of what this device could do" if efficiency is not None else ""
+    reach = f", at {percent(efficiency)}of the bound" if efficiency is not None else ""
     take = "takes" if runs(category) == "runs" else "take"
     return f"{plural(category)} {take} {percent(time_s / total_s)} of {whole}{reach}"
 
@@ -185,7 +185,7 @@ def _sentence(text: str) -> str:
 def _input_bound(analysis: Analysis) -> str:
     share = percent(input_fraction(analysis))
     rates = rates_sentence(analysis)
-    return f"Input-bound: for {share} of the {analysis.basis.per} it waits for its data{f'; {rates}' if rates else ''}."
+    return f"Input-bound: {share} of the {analysis.basis.per} is waiting for data{f'; {rates}' if rates else ''}."
 
 
 def rates_sentence(analysis: Analysis) -> str:

@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from rooflines._version import __version__
-from rooflines.errors import DeviceError
-from rooflines.profiler.directory import create_directory
-from rooflines.profiler.progress import Progress, Silent
-from rooflines.studies import data, networks, processes, session
+from rooflines.profiler.progress import Progress
+from rooflines.studies import data, networks
 from rooflines.studies.backends_findings import findings
 from rooflines.studies.backends_page import combined_rows, page
-from rooflines.studies.operator_bounds import bounded
+from rooflines.studies.experiment import Experiment, StudyOptions, write_csv
 from rooflines.studies.records import (
-    Advance,
     BackendResult,
     BackendsStudy,
     DataName,
-    Ended,
     EpochDone,
-    Failed,
     Job,
     LoaderDone,
     LoaderJob,
-    Missing,
-    OperatorsDone,
-    Stage,
+    Message,
     Training,
     TrainJob,
 )
@@ -48,146 +41,95 @@ _EPOCH_HEADER = (
     "backend", "epoch", "epoch_s", "samples_per_s", "test_accuracy", "train_loss", "process_memory_bytes", "device_memory_bytes",
     "input_s", "data",
 )  # fmt: skip
-_OPERATOR_HEADER = (
-    "backend", "name", "layer", "phase", "time_s", "flops", "executed_flops", "bytes", "flop_per_s", "byte_per_s", "lower_bound_s",
-    "efficiency", "bound", "memory_level",
-)  # fmt: skip
 
 
-class BackendsOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What to run. ``backends`` is a comma-separated list; None in the others chooses by ``quick`` and by what data there is."""
+class BackendsOptions(StudyOptions, frozen=True, kw_only=True):
+    """What to run. None chooses by ``quick`` and by the available data."""
 
-    quick: bool = False
-    backends: str | None = None
     epochs: int | None = None
     batch_size: int = BATCH_SIZE
     samples: int | None = None
-    data_dir: str | None = None
-    output: Path | None = None
-    ceilings: str = "measured"
-    threads: int | None = None
-    seed: int = 0
-    command: str = ""
-    formats: tuple[str, ...] = session.FORMATS
+
+
+class Backends(Experiment[BackendResult, BackendsStudy]):
+    """The backends study."""
+
+    name = "backends"
+    backends = networks.BACKENDS
+    everywhere = "numba-cpu and torch-cpu"
+    findings = staticmethod(findings)
+    page = staticmethod(page)
+
+    def __init__(self, options: BackendsOptions) -> None:
+        self.options: BackendsOptions = options
+
+    def jobs(self, backend: str, on_mnist: bool) -> Iterator[Job]:
+        """Its speed, its accuracy, and its speed behind the paper's loader."""
+        options, quick = self.options, self.options.quick
+        speed: DataName = "mnist" if on_mnist else "synthetic"
+        samples = options.samples or (QUICK_SAMPLES if quick and not on_mnist else None)
+        yield TrainJob(
+            backend=backend, data=speed, data_dir=options.data_dir, train_samples=samples,
+            test_samples=max(1, samples // 6) if samples and not on_mnist else None,
+            epochs=options.epochs or (QUICK_EPOCHS if quick else EPOCHS), batch_size=options.batch_size, learning_rate=LEARNING_RATE,
+            momentum=MOMENTUM, seed=options.seed, operators=not networks.is_compiled(backend),
+            budget_s=QUICK_BUDGET_S if quick else None,
+        )  # fmt: skip
+        if not on_mnist and data.why_no_digits() is None and not networks.is_compiled(backend):
+            yield TrainJob(
+                backend=backend, data="digits", data_dir=None, train_samples=None, test_samples=None,
+                epochs=QUICK_DIGITS_EPOCHS if quick else DIGITS_EPOCHS, batch_size=DIGITS_BATCH_SIZE,
+                learning_rate=DIGITS_LEARNING_RATE, momentum=MOMENTUM, seed=options.seed, operators=False,
+            )  # fmt: skip
+        if backend.startswith("torch") and not networks.is_compiled(backend):
+            most = QUICK_LOADER_BATCHES if quick else LOADER_BATCHES
+            batches = min(most, -(-(samples or data.MNIST_TRAIN) // options.batch_size))
+            yield LoaderJob(
+                backend=backend, data=speed, data_dir=options.data_dir, batch_size=options.batch_size, batches=batches,
+                seed=options.seed,
+            )  # fmt: skip
+
+    def empty(self, backend: str, device: str) -> BackendResult:
+        return BackendResult(backend=backend, device=device)
+
+    def add(self, result: BackendResult, job: Job, message: Message) -> BackendResult:
+        if isinstance(message, EpochDone) and isinstance(job, TrainJob):
+            return _with_epoch(result, job, message)
+        if isinstance(message, LoaderDone):
+            return msgspec.structs.replace(result, loader=message.loader)
+        return result
+
+    def finish(self, result: BackendResult, directory: Path, progress: Progress) -> BackendResult:
+        _write_epochs(result, directory)
+        return result
+
+    def record(self, **common: Any) -> BackendsStudy:
+        return BackendsStudy(**common)
+
+    def write_tables(self, study: BackendsStudy, directory: Path) -> None:
+        for one in study.results:
+            _write_epochs(one, directory)
+        header, rows = combined_rows(study)
+        write_csv(directory / "backends.csv", header, rows)
+
+    def why_not(self, backend: str) -> str | None:
+        if self.options.quick and self.options.backends is None and networks.is_compiled(backend):
+            return "skipped by --quick because compiling takes longer than running; select it with --backends"
+        return super().why_not(backend)
 
 
 def run(options: BackendsOptions, progress: Progress | None = None) -> tuple[BackendsStudy, Path]:
-    """Run the study and write it; returns what was found, and where it is. A Ctrl-C ends it early, with what there is by then.
-
-    Raises UsageError for what cannot be asked, DeviceError when no backend that was asked for can run here, DataError for a
-    ``data_dir`` without MNIST, RooflinesError when no backend got as far as a result.
-    """
-    progress = progress or Silent()
-    asked = networks.chosen(options.backends, networks.BACKENDS)
-    session.check_ceilings(options.ceilings)
-    on_mnist = session.check_data(options.data_dir)
-    directory = session.directory_for("backends", options.output)
-    progress.stage("checking available backends", None)
-    missing = [Missing(backend=name, reason=reason) for name in asked if (reason := _why_not(name, options))]
-    able = [name for name in asked if name not in {one.backend for one in missing}]
-    if not able:
-        raise DeviceError(
-            f"none of {', '.join(asked)} can run here: {missing[0].reason}.", hint="numba-cpu and torch-cpu run everywhere."
-        )
-    create_directory(directory)
-    notes = session.data_notes(on_mnist)
-    results: dict[str, BackendResult] = {}
-    interrupted = False
-    try:
-        for name in able:
-            results[name] = BackendResult(backend=name, device=networks.device_of(name))
-            for job in _jobs(name, options, on_mnist):
-                for grown in _measure(job, results[name], options, progress):
-                    results[name] = grown
-                if results[name].stopped:
-                    break
-            _write_epochs(results[name], directory)
-    except KeyboardInterrupt:
-        interrupted = True
-    done = [one for one in results.values() if one.speed is not None]
-    missing += [Missing(backend=one.backend, reason=one.stopped) for one in results.values() if one.stopped]
-    ending = session.judge(done, missing, options.ceilings, options.threads, progress, interrupted=interrupted)
-    study = BackendsStudy(
-        created=session.now(), command=options.command, rooflines=__version__, machine=session.machine(),
-        status=ending.status, quick=options.quick, missing=tuple(missing), ceilings=ending.ceilings,
-        notes=(*notes, *ending.notes),
-        results=tuple(msgspec.structs.replace(one, operators=bounded(one.operators, ending.ceilings.get(one.device))) for one in done),
-    )  # fmt: skip
-    study = msgspec.structs.replace(study, findings=findings(study))
-    progress.stage("writing the report", None)
-    write(study, directory, options.formats)
-    return study, directory
-
-
-def write(study: BackendsStudy, directory: Path, formats: Sequence[str] = session.FORMATS) -> None:
-    """Everything that a study writes, into ``directory``, its page in ``formats``."""
-    session.write_study(directory, study)
-    for one in study.results:
-        _write_epochs(one, directory)
-    session.write_operators(directory, _OPERATOR_HEADER, [(one.backend, one.operators) for one in study.results])
-    header, rows = combined_rows(study)
-    session.write_csv(directory / "backends.csv", header, rows)
-    session.write_reports(page(study), directory, formats)
-
-
-def _jobs(name: str, options: BackendsOptions, on_mnist: bool) -> Iterator[Job]:
-    """What a backend is to do, each in a process of its own: its speed, its accuracy, and as the paper fed it."""
-    quick = options.quick
-    speed: DataName = "mnist" if on_mnist else "synthetic"
-    samples = options.samples or (QUICK_SAMPLES if quick and not on_mnist else None)
-    yield TrainJob(
-        backend=name, data=speed, data_dir=options.data_dir, train_samples=samples,
-        test_samples=max(1, samples // 6) if samples and not on_mnist else None,
-        epochs=options.epochs or (QUICK_EPOCHS if quick else EPOCHS), batch_size=options.batch_size, learning_rate=LEARNING_RATE,
-        momentum=MOMENTUM, seed=options.seed, operators=not networks.is_compiled(name), budget_s=QUICK_BUDGET_S if quick else None,
-    )  # fmt: skip
-    if not on_mnist and data.why_no_digits() is None and not networks.is_compiled(name):
-        yield TrainJob(
-            backend=name, data="digits", data_dir=None, train_samples=None, test_samples=None,
-            epochs=QUICK_DIGITS_EPOCHS if quick else DIGITS_EPOCHS, batch_size=DIGITS_BATCH_SIZE,
-            learning_rate=DIGITS_LEARNING_RATE,
-            momentum=MOMENTUM, seed=options.seed, operators=False,
-        )  # fmt: skip
-    if name.startswith("torch") and not networks.is_compiled(name):
-        most = QUICK_LOADER_BATCHES if quick else LOADER_BATCHES
-        batches = min(most, -(-(samples or data.MNIST_TRAIN) // options.batch_size))
-        yield LoaderJob(
-            backend=name, data=speed, data_dir=options.data_dir, batch_size=options.batch_size, batches=batches, seed=options.seed
-        )
-
-
-def _measure(job: Job, found: BackendResult, options: BackendsOptions, progress: Progress) -> Iterator[BackendResult]:
-    """The result as it grows with every message of the worker."""
-    for message in processes.messages(job, options.threads):
-        if isinstance(message, Stage):
-            progress.stage(message.text, message.total)
-        elif isinstance(message, Advance):
-            progress.advance()
-        elif isinstance(message, EpochDone) and isinstance(job, TrainJob):
-            found = _with_epoch(found, job, message)
-        elif isinstance(message, OperatorsDone):
-            found = msgspec.structs.replace(found, operators=message.operators, operators_batch=message.batch)
-        elif isinstance(message, LoaderDone):
-            found = msgspec.structs.replace(found, loader=message.loader)
-        elif isinstance(message, Ended):
-            found = msgspec.structs.replace(found, device=message.device, threads=message.threads, versions=message.versions)
-        elif isinstance(message, Failed):
-            found = msgspec.structs.replace(found, stopped=f"{message.reason} {message.hint}".strip())
-        yield found
+    """Run the study; see ``Experiment.run``."""
+    return Backends(options).run(progress)
 
 
 def _with_epoch(found: BackendResult, job: TrainJob, message: EpochDone) -> BackendResult:
     before = found.accuracy if job.data == "digits" else found.speed
     training = Training(
-        data=message.data,
-        batch_size=job.batch_size,
-        learning_rate=job.learning_rate,
-        momentum=job.momentum,
-        epochs=(*(before.epochs if before else ()), message.epoch),
-        setup_s=message.setup_s,
-        step_s=message.step_s,
+        data=message.data, batch_size=job.batch_size, learning_rate=job.learning_rate, momentum=job.momentum,
+        epochs=(*(before.epochs if before else ()), message.epoch), setup_s=message.setup_s, step_s=message.step_s,
         others_cores=message.others_cores,
-    )
+    )  # fmt: skip
     if job.data == "digits":
         return msgspec.structs.replace(found, accuracy=training)
     return msgspec.structs.replace(found, speed=training, accuracy=training if job.data == "mnist" else found.accuracy)
@@ -200,10 +142,4 @@ def _write_epochs(one: BackendResult, directory: Path) -> None:
     rows = dict.fromkeys(epochs)  # on MNIST both are the same epochs
     if rows:
         folder.mkdir(exist_ok=True)
-        session.write_csv(folder / f"{one.backend}.csv", _EPOCH_HEADER, [msgspec.to_builtins(epoch) for epoch in rows])
-
-
-def _why_not(name: str, options: BackendsOptions) -> str | None:
-    if options.quick and options.backends is None and networks.is_compiled(name):
-        return "left out by --quick, for compiling takes longer than running; --backends names it"
-    return networks.why_not(name)
+        write_csv(folder / f"{one.backend}.csv", _EPOCH_HEADER, [msgspec.to_builtins(epoch) for epoch in rows])

@@ -107,13 +107,14 @@ def contradiction(paper: Mapping[str, PaperBackend]) -> Iterator[str]:
     rest = {name: row.epoch_s - loader_s for name, row in torch.items() if row.epoch_s > loader_s}
     slowest = max(rest, key=lambda name: rest[name])
     yield (
-        f"The paper's contradiction: its text calls PyTorch CUDA the fastest, its table has Numba CUDA at {numba.samples_per_s:,.0f} "
-        f"samples/s and PyTorch CUDA at {cuda.samples_per_s:,.0f}, {numba.samples_per_s / cuda.samples_per_s:.1f} times less. PyTorch "
-        f"ran at {min(rates):,.0f} to {max(rates):,.0f} samples/s on a CPU, an NVIDIA and an Apple GPU alike: that is not a device's "
-        f"speed but the loader's, which prepared image by image what all three waited for, {significant(1e6 / max(rates))} µs "
-        f"each. If the loader took what the fastest of them took in all ({seconds(loader_s)} an epoch), {slowest} itself computed for "
-        f"{seconds(rest[slowest])}, which is {MNIST_TRAIN / rest[slowest]:,.0f} samples/s, and what PyTorch CUDA can do is not in the "
-        "table at all. Neither the text nor the table compares the backends."
+        "The paper contradicts itself: its text calls PyTorch CUDA the fastest; its table has Numba CUDA at "
+        f"{numba.samples_per_s:,.0f} samples/s and PyTorch CUDA at {cuda.samples_per_s:,.0f}, "
+        f"{numba.samples_per_s / cuda.samples_per_s:.1f} times slower. PyTorch has {min(rates):,.0f} to {max(rates):,.0f} samples/s "
+        "on a CPU, an NVIDIA GPU and an Apple GPU alike. This is the rate of the data loader, which prepared the images one by one in "
+        f"{significant(1e6 / max(rates))} µs each, not of the devices. If the loader took the whole epoch of the fastest of them "
+        f"({seconds(loader_s)}), {slowest} itself computed for {seconds(rest[slowest])} "
+        f"({MNIST_TRAIN / rest[slowest]:,.0f} samples/s), and the rate of PyTorch CUDA cannot be derived from the table. Neither the "
+        "text nor the table compares the backends."
     )
 
 
@@ -126,11 +127,12 @@ def _loaders(timed: Sequence[BackendResult], paper: Mapping[str, PaperBackend]) 
         waited = through.input_s / through.seconds
         alone = rate(one)
         predicted = 1 / (1 / alone + 1 / through.alone_samples_per_s)
-        had = f" (it had {paper[one.backend].samples_per_s:,.0f})" if one.backend in paper else ""
+        had = f" (paper: {paper[one.backend].samples_per_s:,.0f})" if one.backend in paper else ""
         yield (
-            f"The same here: {one.backend} trains {alone:,.0f} samples/s on data in place and {through.samples_per_s:,.0f} behind a "
-            f"loader like the paper's{had}, where it waits for input {percent(waited)} of the time. The loader alone gives "
-            f"{through.alone_samples_per_s:,.0f} samples/s; loading and computing in turn would give {predicted:,.0f}."
+            f"The loader limits this machine as well: {one.backend} trains {alone:,.0f} samples/s on data in memory and "
+            f"{through.samples_per_s:,.0f} with a loader like the paper's{had}, waiting for input {percent(waited)} of the time. The "
+            f"loader alone delivers {through.alone_samples_per_s:,.0f} samples/s; loading and computing one after the other would give "
+            f"{predicted:,.0f}."
         )
 
 
@@ -171,7 +173,7 @@ def _convolutions(timed: Sequence[BackendResult]) -> Iterator[str]:
     shares = [(one.backend, share) for one in timed if (share := convolution_efficiency(one)) is not None]
     if shares:
         listed = ", ".join(f"{name} {percent(share)}" for name, share in shares)
-        yield f"The convolutions, forward and backward, reach of what their roofs allow: {listed}."
+        yield f"Efficiency of the convolutions (forward and backward): {listed}."
 
 
 def _against_paper(study: BackendsStudy, timed: Sequence[BackendResult]) -> Iterator[str]:
@@ -181,8 +183,8 @@ def _against_paper(study: BackendsStudy, timed: Sequence[BackendResult]) -> Iter
         listed = ", ".join(f"{one.backend} {significant(ratio)} ×" for one, ratio in found)
         missing = unlearned_share()
         yield (
-            f"Compared with the paper's machines: {listed} its samples/s. The paper's Numba backends left out the gradients of the "
-            f"convolutions, {percent(missing)} of the FLOPs of a step; here every backend computes all of them."
+            f"Throughput compared with the paper: {listed}. The paper's Numba backends omit the gradients of the convolutions, "
+            f"{percent(missing)} of the FLOPs of a step; here every backend computes all gradients."
         )
 
 
@@ -205,5 +207,5 @@ def _accuracy(study: BackendsStudy) -> Iterator[str]:
     if len(found) > 1:
         losses = [training.epochs[0].train_loss for _, training in found]
         apart = (max(losses) - min(losses)) / max(*losses, 1e-12)
-        said += f"; from one start and in one order of the data, their losses in the first epoch are {apart:.0e} apart"
+        said += f"; with the same initial parameters and data order, their losses in the first epoch differ by {apart:.0e}"
     yield f"{said}."

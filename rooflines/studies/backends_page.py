@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rooflines.reports.charts.kinds import Beam, Beams, Curves, Series
-from rooflines.reports.document import Block, Column, Figure, Page, Row, Section, Table
-from rooflines.reports.views.study import page as study_page
+from rooflines.reports.document import ABSENT, Block, Column, Figure, Page, Row, Section, Table
 from rooflines.studies import papers
 from rooflines.studies.backends_findings import MNIST_TRAIN, PACES, Pace, epoch_s, pace, rate
 from rooflines.studies.data import padded
-from rooflines.studies.operators_section import operators_section
+from rooflines.studies.page import operators_section, process_facts, study_page
 from rooflines.studies.records import BackendResult, BackendsStudy, Training
 from rooflines.units import binary_bytes, seconds, significant
 
-_DASH = "–"
 _IMAGE_BYTES = 28 * 28 * 4
 _COLUMNS = (
-    "epoch_s",
-    "total_s",
-    "samples_per_s",
-    "final_test_accuracy_percent",
-    "max_test_accuracy_percent",
-    "process_ram_mb",
+    "epoch_s", "total_s", "samples_per_s", "final_test_accuracy_percent", "max_test_accuracy_percent", "process_ram_mb",
     "max_gpu_memory_mb",
-)
+)  # fmt: skip
 
 
 def page(study: BackendsStudy) -> Page:
@@ -33,16 +26,11 @@ def page(study: BackendsStudy) -> Page:
     first = next((one.speed for one in study.results if one.speed), None)
     setting = f" · batch {first.batch_size} · {len(first.epochs)} epochs" if first else ""
     return study_page(
+        study,
         title=f"backends · one CNN{setting}",
-        machine=study.machine,
-        created=study.created,
-        command=study.command,
         label=_data_label(study),
-        findings=study.findings,
-        interrupted=study.status == "interrupted",
         sections=[make(study) for make in (_table, _plots, _input, _operators)],
-        missing=[(one.backend, one.reason) for one in study.missing],
-        notes=(*study.notes, *_method(study)),
+        method=_method(study),
     )
 
 
@@ -65,8 +53,8 @@ def combined_rows(study: BackendsStudy) -> tuple[tuple[str, ...], list[dict[str,
 def _data_label(study: BackendsStudy) -> str:
     speeds = {one.speed.data.label: one.speed.data.train_samples for one in study.results if one.speed}
     accuracies = {one.accuracy.data.label: one.accuracy.data.train_samples for one in study.results if one.accuracy}
-    parts = [f"Speed is of {label}, {count:,} for training." for label, count in speeds.items()]
-    parts += [f"Accuracy is of {label}, {count:,} for training." for label, count in accuracies.items()]
+    parts = [f"Speed: {label}, {count:,} for training." for label, count in speeds.items()]
+    parts += [f"Accuracy: {label}, {count:,} for training." for label, count in accuracies.items()]
     return " ".join(parts) or "Nothing was measured."
 
 
@@ -96,14 +84,12 @@ def _values(one: BackendResult) -> dict[str, Any]:
 
 def _paper_values(row: papers.PaperBackend) -> dict[str, float | None]:
     return {
-        "epoch_s": row.epoch_s,
-        "total_s": row.total_10_epochs_s,
-        "samples_per_s": row.samples_per_s,
+        "epoch_s": row.epoch_s, "total_s": row.total_10_epochs_s, "samples_per_s": row.samples_per_s,
         "final_test_accuracy_percent": row.final_accuracy * 100,
         "max_test_accuracy_percent": row.max_accuracy * 100,
         "process_ram_mb": row.process_memory_bytes / 1e6,
         "max_gpu_memory_mb": None if row.device_memory_bytes is None else row.device_memory_bytes / 1e6,
-    }
+    }  # fmt: skip
 
 
 def _table(study: BackendsStudy) -> Section:
@@ -129,19 +115,13 @@ def _table(study: BackendsStudy) -> Section:
         show="always",
         rows=tuple(rows) if results else (),
         columns=(
-            Column("backend", format="text"),
-            Column("epoch", "s"),
-            Column("total", "s"),
-            Column("samples/s"),
-            Column("final", "% right"),
-            Column("best", "% right"),
-            Column("process", "MB"),
-            Column("device", "MB"),
+            Column("backend", format="text"), Column("epoch", "s"), Column("total", "s"), Column("samples/s"),
+            Column("final", "% right"), Column("best", "% right"), Column("process", "MB"), Column("device", "MB"),
         ),
-        note=f"Here: the median epoch, and the total of {epochs} epochs, or of as many as stand behind it "
-        f"(the paper's: of 10). Behind a loader like the paper's, an epoch is that of {MNIST_TRAIN:,} samples at the measured rate. "
-        f"MB is 1e6 bytes; a dash is what was not measured.{_device_memory(study)}",
-    )
+        note=f"This machine: median epoch, and total of {epochs} epochs or of the number in parentheses (paper: 10 epochs). With the "
+        f"paper's loader: {MNIST_TRAIN:,} samples at the measured rate. MB is 1e6 bytes; a dash means not measured."
+        f"{_device_memory(study)}",
+    )  # fmt: skip
     return Section(name="side-by-side", title="Side by side", blocks=(table,) if results else ())
 
 
@@ -152,8 +132,8 @@ def _device_memory(study: BackendsStudy) -> str:
         return ""
     images = len(padded(trained.data.train_samples, trained.batch_size)) * _IMAGE_BYTES
     return (
-        f" Device memory here holds the whole training set, whose images alone are {images / 1e6:,.0f} MB; the paper's PyTorch was fed "
-        "batch by batch and held none of it."
+        f" Device memory includes the whole training set (images: {images / 1e6:,.0f} MB); the paper's PyTorch received it batch by "
+        "batch."
     )
 
 
@@ -162,11 +142,11 @@ def _cells(values: Mapping[str, Any], fewer: str = "") -> tuple[str, ...]:
 
     def cell(name: str, form: str) -> str:
         value = values.get(name)
-        return _DASH if value is None else format(value, form)
+        return ABSENT if value is None else format(value, form)
 
     return (
         *(
-            _DASH if values.get(name) is None else significant(values[name]) + end
+            ABSENT if values.get(name) is None else significant(values[name]) + end
             for name, end in (("epoch_s", ""), ("total_s", fewer))
         ),
         cell("samples_per_s", ",.0f"),
@@ -185,52 +165,34 @@ def _plots(study: BackendsStudy) -> Section:
         return Section(name="plots", title="Plots")
     label, whole = speeds[0][1].data.label, speeds[0][1].data.train_samples == MNIST_TRAIN
 
-    def over_epochs(one: BackendResult, training: Training, name: str, level: float | None) -> Series:
+    def over_epochs(one: BackendResult, training: Training, name: str, paper_name: str = "") -> Series:
         return Series(
-            backend=one.backend,
-            x=tuple(float(epoch.epoch) for epoch in training.epochs),
+            backend=one.backend, x=tuple(float(epoch.epoch) for epoch in training.epochs),
             y=tuple(float(getattr(epoch, name)) for epoch in training.epochs),
-            paper=level,
-        )
+            paper=float(getattr(paper[one.backend], paper_name)) if paper_name and one.backend in paper else None,
+        )  # fmt: skip
 
-    def printed(one: BackendResult, name: str) -> float | None:
-        return float(getattr(paper[one.backend], name)) if one.backend in paper else None
+    def figure(name: str, caption: str, y_title: str, series: Iterable[Series], fraction: bool = False) -> Figure:
+        drawing = Curves(x_title="epoch", y_title=y_title, series=tuple(series), fraction=fraction)
+        return Figure(name=name, caption=caption, drawing=drawing)
 
     blocks: list[Block] = [
-        Figure(
-            name="epoch-time",
-            caption=f"Time per epoch. Data: {label}.",
-            drawing=Curves(
-                x_title="epoch",
-                y_title="epoch, s",
-                series=tuple(
-                    over_epochs(one, training, "epoch_s", printed(one, "epoch_s") if whole else None) for one, training in speeds
-                ),
-            ),
+        figure(
+            "epoch-time", f"Time per epoch. Data: {label}.", "epoch, s",
+            (over_epochs(one, training, "epoch_s", "epoch_s" if whole else "") for one, training in speeds),
         ),
-        Figure(
-            name="throughput",
-            caption=f"Throughput per epoch; dotted lines are the paper's means. Data: {label}.",
-            drawing=Curves(
-                x_title="epoch",
-                y_title="throughput, samples/s",
-                series=tuple(over_epochs(one, training, "samples_per_s", printed(one, "samples_per_s")) for one, training in speeds),
-            ),
+        figure(
+            "throughput", f"Throughput per epoch; dotted lines are the paper's means. Data: {label}.", "throughput, samples/s",
+            (over_epochs(one, training, "samples_per_s", "samples_per_s") for one, training in speeds),
         ),
-    ]
+    ]  # fmt: skip
     if accuracies:
         blocks.append(
-            Figure(
-                name="accuracy",
-                caption=f"Accuracy per epoch. Data: {accuracies[0][1].data.label}.",
-                drawing=Curves(
-                    x_title="epoch",
-                    y_title="right, % of the test set",
-                    fraction=True,
-                    series=tuple(over_epochs(one, training, "test_accuracy", None) for one, training in accuracies),
-                ),
+            figure(
+                "accuracy", f"Accuracy per epoch. Data: {accuracies[0][1].data.label}.", "correct, % of the test set",
+                (over_epochs(one, training, "test_accuracy") for one, training in accuracies), fraction=True,
             )
-        )
+        )  # fmt: skip
     bars = [
         Beam(
             backend=one.backend, label=one.backend, value=rate(one), text=f"{rate(one):,.0f}",
@@ -241,109 +203,66 @@ def _plots(study: BackendsStudy) -> Section:
     ]  # fmt: skip
     bars += [
         Beam(
-            backend=one.backend,
-            label=f"{one.backend}, loader",
-            value=one.loader.samples_per_s,
-            text=f"{one.loader.samples_per_s:,.0f} behind the paper's loader",
+            backend=one.backend, label=f"{one.backend}, loader", value=one.loader.samples_per_s,
+            text=f"{one.loader.samples_per_s:,.0f} with the paper's loader",
         )
         for one, _ in speeds
         if one.loader is not None
-    ]
+    ]  # fmt: skip
     bars += [
         Beam(
-            backend=name,
-            label=name,
-            value=0.0,
-            text="",
-            paper=row.samples_per_s,
+            backend=name, label=name, value=0.0, text="", paper=row.samples_per_s,
             paper_text=f"paper {row.samples_per_s:,.0f}, not run here",
         )
         for name, row in paper.items()
         if name not in {one.backend for one, _ in speeds}
-    ]
-    blocks.append(
-        Figure(
-            name="mean-throughput",
-            caption="Throughput, with the paper's below in outline.",
-            drawing=Beams(x_title="samples/s", beams=tuple(bars)),
-        )
-    )
+    ]  # fmt: skip
+    drawing = Beams(x_title="samples/s", beams=tuple(bars))
+    blocks.append(Figure(name="mean-throughput", caption="Throughput; the paper's values in outline.", drawing=drawing))
     return Section(name="plots", title="The paper's plots", blocks=tuple(blocks))
 
 
 def _input(study: BackendsStudy) -> Section:
     """Input apart from compute, for the data in place and behind the loader."""
+
+    def row(one: BackendResult, fed: str, samples_per_s: float, waited: float, total: float, samples: float) -> Row:
+        share = f"{100 * waited / total:.1f}" if total else ABSENT
+        parts = (significant(part / samples * 1e6) if samples else ABSENT for part in (waited, total - waited))
+        return Row((one.backend, fed, f"{samples_per_s:,.0f}", share, *parts), colour=one.backend)
+
     rows = []
     for one in study.results:
         if one.speed is None:
             continue
         total, waited = (sum(getattr(epoch, name) for epoch in one.speed.epochs) for name in ("epoch_s", "input_s"))
-        rows.append(
-            Row(
-                (
-                    one.backend,
-                    "in place",
-                    f"{rate(one):,.0f}",
-                    _percent_of(waited, total),
-                    _microseconds(waited, rate(one) * total),
-                    _microseconds(total - waited, rate(one) * total),
-                ),
-                colour=one.backend,
-            )
-        )
-        if one.loader is not None:
-            through = one.loader
-            rows.append(
-                Row(
-                    (
-                        one.backend,
-                        "paper's loader",
-                        f"{through.samples_per_s:,.0f}",
-                        _percent_of(through.input_s, through.seconds),
-                        _microseconds(through.input_s, through.samples),
-                        _microseconds(through.seconds - through.input_s, through.samples),
-                    ),
-                    colour=one.backend,
-                )
-            )
-    paces = [(one, found) for one in study.results if (found := pace(one)) is not None]
+        rows.append(row(one, "in place", rate(one), waited, total, rate(one) * total))
+        if (through := one.loader) is not None:
+            rows.append(row(one, "paper's loader", through.samples_per_s, through.input_s, through.seconds, through.samples))
     blocks: list[Block] = []
     if rows:
         blocks.append(
             Table(
-                name="input",
-                title="Input apart from compute",
-                rows=tuple(rows),
-                show="always",
-                columns=(
-                    Column("backend", format="text"),
-                    Column("data", format="text"),
-                    Column("samples/s"),
-                    Column("waiting", "%"),
-                    Column("input", "µs/sample"),
-                    Column("compute", "µs/sample"),
-                ),
-                note="Input is the time that a step waits for its batch. In place, a batch is a slice of what lies where it is used.",
+                name="input", title="Waiting for input", rows=tuple(rows), show="always",
+                columns=(Column("backend", format="text"), Column("data", format="text"), Column("samples/s"), Column("waiting", "%"),
+                         Column("input", "µs/sample"), Column("compute", "µs/sample")),
+                note="Input: time that a step waits for its batch. In place: each batch is a slice of data in device memory.",
             )
-        )
+        )  # fmt: skip
+    paces = [(one, found) for one in study.results if (found := pace(one)) is not None]
     if paces:
         names = [name for name in PACES if any(name in found.parts for _, found in paces)]
         blocks.append(
             Table(
-                name="pace",
-                title="What sets the pace of a step",
+                name="pace", title="Time per step by bound",
                 columns=(Column("backend", format="text"), Column("step"), *(Column(PACES[name]) for name in names)),
                 rows=tuple(
-                    Row(
-                        (one.backend, seconds(found.step_s), *(_share(found, name) for name in names)),
-                        colour=one.backend,
-                    )
+                    Row((one.backend, seconds(found.step_s), *(_share(found, name) for name in names)), colour=one.backend)
                     for one, found in paces
                 ),
-                note="Operators by the roof that bounds them, timed alone; the host is what a step takes beyond their sum.",
+                note="Operators are timed one by one and grouped by their bound; the rest of the step is the host's.",
             )
-        )
-    return Section(name="time", title="Where the time goes", blocks=tuple(blocks))
+        )  # fmt: skip
+    return Section(name="time", title="Time per step", blocks=tuple(blocks))
 
 
 def _operators(study: BackendsStudy) -> Section:
@@ -355,8 +274,7 @@ def _operators(study: BackendsStudy) -> Section:
 
 def _method(study: BackendsStudy) -> tuple[str, ...]:
     facts = [
-        f"{one.backend}: {', '.join(f'{name} {version}' for name, version in one.versions.items())}"
-        + (f", {one.threads} threads" if one.threads else "")
+        process_facts(one)
         + (f", ready after {seconds(one.speed.setup_s)}" if one.speed else "")
         + (f", {binary_bytes(max(epoch.process_memory_bytes for epoch in one.speed.epochs))} of process memory" if one.speed else "")
         for one in study.results
@@ -368,21 +286,14 @@ def _method(study: BackendsStudy) -> tuple[str, ...]:
         if training is not None
     }
     return (
-        "Each backend runs in its own process, from the same initial parameters and over the same batches in the same order; the "
-        "set is filled up to whole batches with samples from its start. The time of an epoch is that of its training steps, each "
-        "ended by reading the loss; compiling and warming up come before the first, testing after each.",
+        "Each backend runs in its own process with the same initial parameters and the same batches in the same order; the last "
+        "batch is completed with samples from the start of the set. An epoch is the time of its training steps, each of which ends "
+        "when the loss is read; compilation and warm-up come before, testing after.",
         *([f"Settings: {'; '.join(sorted(settings))}."] if settings else []),
         *([f"{'; '.join(facts)}."] if facts else []),
     )
 
 
 def _share(found: Pace, name: str) -> str:
-    return f"{_percent_of(found.parts.get(name, 0.0), sum(found.parts.values()))} %"
-
-
-def _percent_of(part: float, whole: float) -> str:
-    return f"{100 * part / whole:.1f}" if whole else _DASH
-
-
-def _microseconds(time_s: float, samples: float) -> str:
-    return significant(time_s / samples * 1e6) if samples else _DASH
+    whole = sum(found.parts.values())
+    return f"{100 * found.parts.get(name, 0.0) / whole:.1f} %" if whole else f"{ABSENT} %"

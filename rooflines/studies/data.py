@@ -30,7 +30,7 @@ _INNER: Final = 20
 LABELS: Final[dict[DataName, str]] = {
     "mnist": "MNIST",
     "digits": "scikit-learn's 8x8 digits scaled to 28x28 (not MNIST)",
-    "synthetic": "synthetic images of MNIST's size (accuracy on them means nothing)",
+    "synthetic": "synthetic images of MNIST's size (accuracy not meaningful)",
 }
 
 
@@ -123,7 +123,7 @@ def _why_unreadable(data_dir: str, error: Exception) -> str:
     raw = Path(data_dir) / "MNIST" / "raw"
     missing = [name for name in _FILES if not (raw / name).is_file()]
     if missing:
-        return f"{str(raw)!r} is without {', '.join(missing)}"
+        return f"{str(raw)!r} lacks {', '.join(missing)}"
     said = next(iter(str(error).splitlines()), "").rstrip(".")
     return f"a file in {str(raw)!r} is corrupt ({type(error).__name__}{': ' if said else ''}{said})"
 

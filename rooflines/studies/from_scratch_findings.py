@@ -75,8 +75,8 @@ def _iteration_s(one: LibraryResult) -> float:
 def _verdict(timed: list[LibraryResult], fastest: LibraryResult) -> str:
     assert fastest.speed is not None
     samples = fastest.speed.data.train_samples
-    said = f"{fastest.backend} takes {seconds(_iteration_s(fastest))} for an iteration over {samples:,} samples"
-    rest = [f"{one.backend} {_iteration_s(one) / _iteration_s(fastest):.3g} times that" for one in timed if one is not fastest]
+    said = f"{fastest.backend} takes {seconds(_iteration_s(fastest))} per iteration of {samples:,} samples"
+    rest = [f"{one.backend} {_iteration_s(one) / _iteration_s(fastest):.3g} times as long" for one in timed if one is not fastest]
     if rest:
         said += f", {', '.join(rest)}"
     return f"{said}. {_limit(fastest)}".strip()
@@ -90,7 +90,7 @@ def _limit(one: LibraryResult) -> str:
     products = [each for each in one.operators if group(each) == MATRIX]
     share = sum(each.time_s for each in products) / total
     longest = max(one.operators, key=lambda each: each.time_s)
-    said = f"{percent(share)} of its time is matrix products; the longest operator, the {longest.layer} {longest.name}, "
+    said = f"Matrix products take {percent(share)} of its time; the longest operator, the {longest.layer} {longest.name}, "
     said += f"moves {si(longest.bytes / longest.time_s, 'B/s')} at {significant(longest.executed / longest.bytes)} FLOP/byte"
     if longest.efficiency is not None:
         said += f", {percent(longest.efficiency)} of its {longest.bound} roof"
@@ -106,8 +106,8 @@ def _where(one: LibraryResult) -> str:
     largest = sorted(((name, time) for name, time in times.items() if time / total >= 0.01), key=lambda pair: -pair[1])
     parts = ", ".join(f"{name} {percent(time / total)}" for name, time in largest)
     launch = sum(1 for each in one.operators if each.bound == "latency")
-    few = f"; {launch} of its {len(one.operators)} operators are so small that starting them is what they cost" if launch else ""
-    return f"{one.backend} spends its iteration on {parts}{few}."
+    few = f"; {launch} of its {len(one.operators)} operators are so small that launching them dominates their time" if launch else ""
+    return f"{one.backend}, time per iteration: {parts}{few}."
 
 
 def _memory(study: FromScratchStudy) -> Iterator[str]:
@@ -118,9 +118,10 @@ def _memory(study: FromScratchStudy) -> Iterator[str]:
         apart = memory.parts / memory.total - 1
         fits = "add up to" if abs(apart) <= _ADDS_UP else "do not add up to"
         yield (
-            f"Memory of {one.backend}, each part measured alone: input {si(memory.input, 'B')}, the library and its buffers "
+            f"Memory of {one.backend}, measured component by component: input {si(memory.input, 'B')}, the library and its buffers "
             f"{si(memory.overhead, 'B')}, activations {si(memory.activations, 'B')}, gradients {si(memory.gradients, 'B')}, parameters "
-            f"{si(memory.parameters, 'B')}; the parts {fits} the growth of {si(memory.total, 'B')} ({percent(abs(apart), 1)} apart)."
+            f"{si(memory.parameters, 'B')}; the components {fits} the total growth of {si(memory.total, 'B')} "
+            f"({percent(abs(apart), 1)} difference)."
         )
 
 
@@ -130,19 +131,19 @@ def _papers(study: FromScratchStudy, timed: list[LibraryResult]) -> Iterator[str
     count = pixels * hidden + hidden + hidden * classes + classes
     parameters, images = paper["numpy"]["memory_parameters"], paper["numpy"]["memory_input_data"]
     yield (
-        f"The paper's memory table is off by its units: {parameters / 1e6:.1f} MB of parameters are the {count:,} numbers that the "
-        f"network has, {si(count * _FLOAT, 'B')} in float32; its {images / 1e6:.1f} MB of input are one byte a pixel of "
-        f"{round(images / pixels, -3):,.0f} images, and in float32, as it computes, {_PAPER_SAMPLES:,} images take "
+        f"The units in the paper's memory table are wrong: its {parameters / 1e6:.1f} MB of parameters are the {count:,} parameters of "
+        f"the network, which take {si(count * _FLOAT, 'B')} in float32. Its {images / 1e6:.1f} MB of input are one byte per pixel of "
+        f"{round(images / pixels, -3):,.0f} images; in float32, {_PAPER_SAMPLES:,} images take "
         f"{si(_PAPER_SAMPLES * pixels * _FLOAT, 'B')}."
     )
     iteration = paper["cupy"]["time_per_iteration"]
     rate = paper_bytes() / iteration
     link = "no more than" if rate <= _PCIE_3 else "more than"
     yield (
-        f"The paper's GPU is only {paper['numpy']['time_per_iteration'] / iteration:.1f} times its CPU, and its numbers say why: the "
-        f"products must move {si(paper_bytes(), 'B')}, which in its {seconds(iteration)} is {si(rate, 'B/s')}, {link} a PCIe 3.0 x16 "
-        f"link carries ({si(_PCIE_3, 'B/s')}), where the memory of a GPU carries hundreds. Most of that time is something else: "
-        "launches, copies, waiting for them."
+        f"The paper's GPU is only {paper['numpy']['time_per_iteration'] / iteration:.1f} times as fast as its CPU. The matrix products "
+        f"must move {si(paper_bytes(), 'B')}; in {seconds(iteration)} this is {si(rate, 'B/s')}, {link} the bandwidth of a PCIe 3.0 "
+        f"x16 link ({si(_PCIE_3, 'B/s')}) and a small part of that of GPU memory. Most of the time must be launches, copies and "
+        "synchronization."
     )
     numpy = next((one for one in timed if one.backend == "numpy"), None)
     if numpy is not None and study.widths == _PAPER_WIDTHS and study.samples == _PAPER_SAMPLES:
@@ -166,7 +167,7 @@ def _sizes(study: FromScratchStudy) -> Iterator[str]:
         wider, longer = large.widths[1] / small.widths[1], large.iteration_s / small.iteration_s
         yield (
             f"{one.backend}: a hidden layer {significant(wider)} times as wide ({small.widths[1]} to {large.widths[1]}, "
-            f"{small.samples:,} samples) takes {significant(longer)} times as long, for it computes at "
+            f"{small.samples:,} samples) takes {significant(longer)} times as long: it reaches "
             f"{si(large.flops / large.iteration_s, 'FLOP/s')} instead of {si(small.flops / small.iteration_s, 'FLOP/s')}."
         )
 
@@ -184,10 +185,10 @@ def _curves(study: FromScratchStudy) -> Iterator[str]:
     if not found:
         return
     accuracies = ", ".join(f"{name} {percent(trained.accuracies[-1], 1)}" for name, trained in found)
-    said = f"After {len(found[0][1].losses)} iterations on {learned_on(found[0][1])}: {accuracies} of the held-out samples are right"
+    said = f"After {len(found[0][1].losses)} iterations on {learned_on(found[0][1])}: {accuracies} of the held-out samples are correct"
     first = found[0][1].losses
     if len(found) > 1:
         apart = max(abs(a - b) / max(a, 1e-12) for _, other in found[1:] for a, b in zip(first, other.losses, strict=False))
-        same = "so all compute the same thing" if apart <= _SAME else "so they do not compute the same thing"
-        said += f"; the curves of the loss are at most {apart:.1e} apart, {same}"
+        same = "so all compute the same function" if apart <= _SAME else "so they do not compute the same function"
+        said += f"; the loss curves differ by at most {apart:.1e}, {same}"
     yield f"{said}."

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from rooflines.reports.charts.kinds import Curves, Series
-from rooflines.reports.document import Block, Column, Figure, Page, Row, Section, Table
-from rooflines.reports.views.study import page as study_page
+from rooflines.reports.document import ABSENT, Block, Column, Figure, Page, Row, Section, Table
 from rooflines.studies import papers
 from rooflines.studies.from_scratch_findings import BIAS, GRADIENTS, MATRIX, RELU, SOFTMAX, UPDATE, grouped, learned_on
-from rooflines.studies.operators_section import operators_section
+from rooflines.studies.page import operators_section, process_facts, study_page
 from rooflines.studies.records import FromScratchStudy, LibraryResult
 from rooflines.units import binary_bytes, seconds, si, significant
 
-_DASH = "–"
 _MOST_POINTS = 200
 
 
@@ -21,24 +19,19 @@ def page(study: FromScratchStudy) -> Page:
     """Everything that the report shows."""
     network = "-".join(map(str, study.widths))
     return study_page(
+        study,
         title=f"from-scratch · perceptron {network} · {study.samples:,} samples · {study.iterations} iterations",
-        machine=study.machine,
-        created=study.created,
-        command=study.command,
         label=_data_label(study),
-        findings=study.findings,
-        interrupted=study.status == "interrupted",
         sections=(_papers_tables(study), _convergence(study), _operators(study), _sizes(study)),
-        missing=[(one.backend, one.reason) for one in study.missing],
-        notes=(*study.notes, *_method(study)),
+        method=_method(study),
     )
 
 
 def _data_label(study: FromScratchStudy) -> str:
     speeds = {one.speed.data.label: one.speed.data.train_samples for one in study.results if one.speed}
     accuracies = {learned_on(one.accuracy): one.accuracy.data.train_samples for one in study.results if one.accuracy}
-    parts = [f"Times are of {label}, {count:,} samples." for label, count in speeds.items()]
-    parts += [f"Convergence is of {label}, {count:,} samples." for label, count in accuracies.items()]
+    parts = [f"Times: {label}, {count:,} samples." for label, count in speeds.items()]
+    parts += [f"Convergence: {label}, {count:,} samples." for label, count in accuracies.items()]
     return " ".join(parts) or "Nothing was measured."
 
 
@@ -62,7 +55,7 @@ def _papers_tables(study: FromScratchStudy) -> Section:
         cells = [label]
         for name, of_paper in order:
             found = paper[name].get(quantity) if of_paper else value(results[name])
-            cells.append(_DASH if found is None else form(found))
+            cells.append(ABSENT if found is None else form(found))
         return Row(tuple(cells))
 
     def phase(name: str) -> Callable[[LibraryResult], float | None]:
@@ -117,11 +110,11 @@ def _papers_tables(study: FromScratchStudy) -> Section:
         blocks = [
             Table(
                 name="times", title="Times", columns=columns_given, rows=times, show="always",
-                note="An iteration is the median of all; passes are sums of operators, each the fastest of 15 rounds, timed alone.",
+                note="Iteration: median. Passes: sum of operators, each timed alone, fastest of 15 rounds.",
             ),
             Table(
                 name="operations", title="By operation", columns=columns_given, rows=operations, show="always",
-                note="Products of the backward pass are matrix multiplication here; the paper did not list bias and update.",
+                note="Matrix products of the backward pass count as matrix multiplication; the paper does not list bias and update.",
             ),
             Table(
                 name="memory", title="Memory by component", columns=columns_given, rows=memory, show="always",
@@ -146,22 +139,17 @@ def _convergence(study: FromScratchStudy) -> Section:
         for name, trained in found
         if trained.accuracies
     )
-    return Section(
-        name="convergence",
-        title="Convergence",
-        blocks=(
-            Figure(
-                name="loss",
-                caption=f"Loss before each iteration; equal ones lie on each other. Data: {label}.",
-                drawing=Curves(x_title="iteration", y_title="mean cross-entropy", series=losses),
-            ),
-            Figure(
-                name="accuracy",
-                caption=f"Accuracy on the held-out samples. Data: {label}.",
-                drawing=Curves(x_title="iteration", y_title="right, % of held-out samples", series=accuracies, fraction=True),
-            ),
+    blocks = (
+        Figure(
+            name="loss", caption=f"Loss before each iteration; equal curves overlap. Data: {label}.",
+            drawing=Curves(x_title="iteration", y_title="mean cross-entropy", series=losses),
         ),
-    )
+        Figure(
+            name="accuracy", caption=f"Accuracy on the held-out samples. Data: {label}.",
+            drawing=Curves(x_title="iteration", y_title="correct, % of held-out samples", series=accuracies, fraction=True),
+        ),
+    )  # fmt: skip
+    return Section(name="convergence", title="Convergence", blocks=blocks)
 
 
 def _operators(study: FromScratchStudy) -> Section:
@@ -171,19 +159,13 @@ def _operators(study: FromScratchStudy) -> Section:
 def _sizes(study: FromScratchStudy) -> Section:
     rows = tuple(
         Row(
-            (
-                one.backend,
-                "-".join(map(str, size.widths)),
-                f"{size.samples:,}",
-                f"{size.iteration_s * 1e3:.3g}",
-                si(size.flops / size.iteration_s, "FLOP/s"),
-                si(size.bytes / size.iteration_s, "B/s"),
-            ),
+            (one.backend, "-".join(map(str, size.widths)), f"{size.samples:,}", f"{size.iteration_s * 1e3:.3g}",
+             si(size.flops / size.iteration_s, "FLOP/s"), si(size.bytes / size.iteration_s, "B/s")),
             colour=one.backend,
         )
         for one in study.results
         for size in one.sizes
-    )
+    )  # fmt: skip
     blocks: list[Block] = []
     series = []
     for one in study.results:
@@ -195,45 +177,29 @@ def _sizes(study: FromScratchStudy) -> Section:
         if len(points) > 1:
             series.append(Series(backend=one.backend, x=tuple(float(x) for x, _ in points), y=tuple(y for _, y in points)))
     if series:
-        blocks.append(
-            Figure(
-                name="sizes",
-                caption="Speed over the width of the one hidden layer.",
-                drawing=Curves(x_title="width of the hidden layer", y_title="speed, FLOP/s", series=tuple(series), log_x=True),
-            )
-        )
+        drawing = Curves(x_title="width of the hidden layer", y_title="speed, FLOP/s", series=tuple(series), log_x=True)
+        blocks.append(Figure(name="sizes", caption="Speed by width of the hidden layer.", drawing=drawing))
     if rows:
         blocks.append(
             Table(
-                name="sizes",
-                title="Other widths and sample counts",
-                rows=rows,
-                show="always",
-                columns=(
-                    Column("library", format="text"),
-                    Column("network", format="text"),
-                    Column("samples"),
-                    Column("iteration", "ms"),
-                    Column("speed"),
-                    Column("traffic"),
-                ),
-                note="Random samples: their values do not change the time.",
+                name="sizes", title="Other widths and sample counts", rows=rows, show="always",
+                columns=(Column("library", format="text"), Column("network", format="text"), Column("samples"),
+                         Column("iteration", "ms"), Column("speed"), Column("traffic")),
+                note="Random samples; the time does not depend on their values.",
             )
-        )
+        )  # fmt: skip
     return Section(name="other-sizes", title="Other sizes", blocks=tuple(blocks))
 
 
 def _method(study: FromScratchStudy) -> tuple[str, ...]:
     facts = [
-        f"{one.backend}: {', '.join(f'{name} {version}' for name, version in one.versions.items())}"
-        + (f", {one.threads} threads" if one.threads else "")
-        + (f", {binary_bytes(one.process_memory_bytes)} of process memory" if one.process_memory_bytes else "")
+        process_facts(one) + (f", {binary_bytes(one.process_memory_bytes)} of process memory" if one.process_memory_bytes else "")
         for one in study.results
     ]
     return (
-        "Each library runs in its own process, from the same initial parameters and the same samples. The time of an iteration is "
-        "the median over the run, from the images where the library computes to the loss on the host; operators are the fastest of "
-        "15 rounds, timed alone.",
+        "Each library runs in its own process with the same initial parameters and the same samples. An iteration lasts from the "
+        "images in the memory of the device to the loss on the host; its time is the median. Operators are timed alone, the fastest "
+        "of 15 rounds.",
         *([f"{'; '.join(facts)}."] if facts else []),
     )
 

@@ -14,7 +14,7 @@ from rooflines.roofline.bounds.model import place
 from rooflines.roofline.formulas import Work
 from rooflines.studies.records import TimedOperator
 
-ROOFLINE_NOTE = "Colour and shape are the backend, area is time. Work is what a kernel executes, time the fastest of 15 rounds."
+ROOFLINE_NOTE = "Color and shape: backend. Area: time. Work: FLOPs and bytes that the kernel executes. Time: fastest of 15 rounds."
 
 
 def bounded(operators: Iterable[TimedOperator], ceilings: Ceilings | None) -> tuple[TimedOperator, ...]:

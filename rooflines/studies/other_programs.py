@@ -28,8 +28,8 @@ def shared_machine(measured: Iterable[tuple[str, float | None]]) -> Iterator[str
     """A sentence when other programs computed beside what was timed: names with their ``cores()``."""
     seen = {name: cores for name, cores in measured if cores is not None and cores >= OTHER_PROGRAMS_CORES}
     if seen:
-        listed = ", ".join(f"{significant(cores, 2)} while {name} was timed" for name, cores in seen.items())
-        yield f"These are the times of a shared machine: other programs kept processors busy, {listed}."
+        listed = ", ".join(f"{significant(cores, 2)} while {name} ran" for name, cores in seen.items())
+        yield f"Shared machine: other programs used processors, {listed}."
 
 
 def _busy_s() -> float:

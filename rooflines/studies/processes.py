@@ -42,7 +42,7 @@ def messages(job: Job, threads: int | None = None) -> Iterator[Message]:
                 try:
                     message = msgspec.json.decode(line, type=Message)
                 except msgspec.DecodeError as error:
-                    yield Failed(f"its process said what cannot be read ({error}).")
+                    yield Failed(f"its process sent an invalid message ({error}).")
                     return
                 yield message
             if worker.wait() != 0:
@@ -76,5 +76,5 @@ def _last_words(text: str, code: int) -> str:
     how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
     words = lines[-1] if lines else ""
     if code == -9:
-        words = words or "as the system does when memory runs out"
+        words = words or "often the system's response to a lack of memory"
     return f"its process ended ({how}){': ' if words else ''}{words[:300]}"

@@ -107,22 +107,36 @@ class ThroughLoader(msgspec.Struct, frozen=True, kw_only=True):
         return self.samples / self.seconds
 
 
-class BackendResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What one backend did. ``device`` is the torch name of what it computes on, ``versions`` are those of the packages that took part.
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """What one backend did in a study. ``device`` is its torch name, ``versions`` are those of the packages involved.
 
-    ``speed`` is the training that times are taken from and ``accuracy`` the one that accuracy is taken from: the same on MNIST.
+    ``operators`` are of a step of ``operators_batch`` samples; ``stopped`` is why it did not get to its end.
     """
 
     backend: str
     device: str
     threads: int | None = None
     versions: dict[str, str] = msgspec.field(default_factory=dict)
-    speed: Training | None = None
-    accuracy: Training | None = None
     operators: tuple[TimedOperator, ...] = ()
     operators_batch: int = 0
-    loader: ThroughLoader | None = None
     stopped: str | None = None
+
+    @property
+    def measured(self) -> bool:
+        """Whether there is anything to show."""
+        raise NotImplementedError
+
+
+class BackendResult(Result, frozen=True, kw_only=True):
+    """``speed`` is the training that times are taken from and ``accuracy`` the one that accuracy is taken from: the same on MNIST."""
+
+    speed: Training | None = None
+    accuracy: Training | None = None
+    loader: ThroughLoader | None = None
+
+    @property
+    def measured(self) -> bool:
+        return self.speed is not None
 
 
 class Missing(msgspec.Struct, frozen=True, kw_only=True):
@@ -200,23 +214,21 @@ class SizePoint(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
 
 
-class LibraryResult(msgspec.Struct, frozen=True, kw_only=True):
+class LibraryResult(Result, frozen=True, kw_only=True):
     """What one array library did with the perceptron."""
 
-    backend: str
-    device: str
-    threads: int | None = None
-    versions: dict[str, str] = msgspec.field(default_factory=dict)
     widths: tuple[int, ...]
     speed: Iterations | None = None
     accuracy: Iterations | None = None
-    operators: tuple[TimedOperator, ...] = ()
     memory: MemoryParts | None = None
     memory_missing: str | None = None
     sizes: tuple[SizePoint, ...] = ()
     process_memory_bytes: int | None = None
     device_memory_bytes: int | None = None
-    stopped: str | None = None
+
+    @property
+    def measured(self) -> bool:
+        return self.speed is not None or bool(self.sizes)
 
 
 class FromScratchStudy(Study, frozen=True, kw_only=True):

@@ -163,7 +163,7 @@ def check_losses(losses: Sequence[float], before: int) -> None:
     """Raise RooflinesError at the first loss that is not finite, which JSON could not carry; ``before`` is how many came before."""
     for number, loss in enumerate(losses, before + 1):
         if not math.isfinite(loss):
-            raise RooflinesError(f"the loss is not finite from step {number} on.")
+            raise RooflinesError(f"the loss is not finite (step {number}).")
 
 
 def train_through_loader(job: LoaderJob, channel: Channel) -> None:
@@ -180,7 +180,7 @@ def train_through_loader(job: LoaderJob, channel: Channel) -> None:
         channel.send(Advance())
     alone_s = time.perf_counter() - begun
     network = networks.network(job.backend, 0.01, 0.9, job.seed)
-    channel.send(Stage(f"{job.backend}: training behind the paper's loader", job.batches))
+    channel.send(Stage(f"{job.backend}: training with the paper's loader", job.batches))
     samples, input_s = 0, 0.0
     for x, y in loader:
         network.step(network.resident(x.numpy()), network.resident(y.numpy()))

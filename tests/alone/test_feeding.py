@@ -124,7 +124,7 @@ def test_a_loop_whose_loader_sleeps_is_input_bound_with_its_share(tmp_path, brie
     assert run.facts.workload.batch_size == BATCH
     assert run.facts.loading.traced_wait_ns == pytest.approx(slept_ns[WARMUP + STEPS + PROBE :][:3], rel=0.2)
     best = advised(found)[0]
-    assert best.title == "Load the data faster than the step takes it"
+    assert best.title == "Load the data faster than the step consumes it"
     assert best.saves_s == found.input.delay_s
 
 

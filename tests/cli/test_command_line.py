@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import json
 import os
@@ -19,7 +18,7 @@ import torch
 
 import rooflines
 from rooflines.errors import RunError
-from tests.commands import Answer, call, command, environment, quick, run, start, write_ceilings
+from tests.commands import Answer, call, command, environment, mounted, quick, run, start, write_ceilings
 
 FACTORIES = """
 import torch
@@ -207,18 +206,6 @@ def test_an_output_that_cannot_be_used_is_refused_before_the_model_is_built(ask,
     refused(answer, message, "Choose another --output")
     assert "building" not in answer.err
     assert [path.name for path in (place / "full").iterdir()] == ["thing"]
-
-
-@contextlib.contextmanager
-def mounted(*arguments):
-    """A mount for the length of a test; skips where that is not allowed."""
-    done = subprocess.run(["mount", *map(str, arguments)], capture_output=True, text=True) if shutil.which("mount") else None
-    if done is None or done.returncode:
-        pytest.skip(f"cannot mount: {done.stderr.strip() if done else 'no mount command'}")
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "--lazy", str(arguments[-1])], check=True)
 
 
 def test_an_output_on_a_read_only_file_system_is_refused(ask, place):

@@ -6,7 +6,6 @@ import contextlib
 import csv
 import io
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rooflines.device_specs import catalog
-from tests.commands import call
+from tests.commands import call, mounted
 
 DOCUMENTED = (Path(__file__).parents[2] / "docs" / "devices.md").read_text().split("```toml\n")[1].split("```")[0]
 
@@ -166,18 +165,6 @@ def test_a_bad_file_names_its_field(ask, tmp_path):
     assert answer.code == 2
     assert answer.complaint[0].replace("float | null", "float").startswith(f"rooflines: {message.replace('float | null', 'float')}")
     assert "$.memory.gb_per_s" in answer.complaint[0]
-
-
-@contextlib.contextmanager
-def mounted(*arguments):
-    """A mount for the length of a test; skips where that is not allowed."""
-    done = subprocess.run(["mount", *map(str, arguments)], capture_output=True, text=True) if shutil.which("mount") else None
-    if done is None or done.returncode:
-        pytest.skip(f"cannot mount: {done.stderr.strip() if done else 'no mount command'}")
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "--lazy", str(arguments[-1])], check=True)
 
 
 def test_a_read_only_directory_is_one_line(ask, tmp_path):

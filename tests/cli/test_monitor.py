@@ -24,6 +24,7 @@ from rooflines.profiler.samplers.journal import read_journal
 from rooflines.reports.render.terminal import print_page
 from rooflines.reports.views.monitor import page as page_of
 from tests.commands import call, command, environment
+from tests.processes import ended, wait_until
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a POSIX system")
 
@@ -80,20 +81,6 @@ def analysis(directory="out"):
 
 def host(directory="out"):
     return next(one for one in analysis(directory)["usage"]["devices"] if one["device"] == "host")
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
-
-
-def ended(pid):
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 # --- the program is as it is alone
@@ -177,8 +164,6 @@ def test_a_command_that_cannot_run(place, kind):
         (["--period", "inf", "--", "touch", "ran"], "--period must be above 0 and at most 3600 s, got inf s."),
         (["--period", "1e11", "--pid", "4194305"], "--period must be above 0 and at most 3600 s, got 1e+11 s."),
         (["--formats", "doc", "--", "touch", "ran"], "unknown report format 'doc'."),
-        (["--python-memory", "--", "touch", "ran"], "--python-memory requires a Python command; 'touch' is not a Python interpreter."),
-        (["--python-memory", "--", sys.executable], "--python-memory requires a script, -m or -c after the interpreter."),
         (["--gpus", ",", "--", "touch", "ran"], "--gpus , is not a list of GPUs."),
         (["--pid", "4194305"], "process 4194305 not found."),
         (["--pid", "-3"], "process -3 not found."),

@@ -54,7 +54,7 @@ def test_backends_on_mnist_from_a_folder(tmp_path):
     assert {path.name for path in (out / "figures").glob("*.svg")} == {
         "epoch-time.svg", "throughput.svg", "accuracy.svg", "mean-throughput.svg", "roofline-cpu.svg",
     }  # fmt: skip
-    assert "The paper&#39;s contradiction" in (out / "report.html").read_text()
+    assert "The paper contradicts itself" in (out / "report.html").read_text()
     assert "torch-mps: no Apple GPU" in answer.out or "torch-mps" in answer.out
     assert "report    out/report.html" in answer.out
 

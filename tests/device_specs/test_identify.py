@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rooflines.device_specs import catalog
-from rooflines.device_specs.identify import Clues, clues_in_kernels, guess, is_shared_name
+from rooflines.device_specs.identify import DeviceTraits, guess, is_shared_name, traits_in_kernels
 
 GIB = 2**30
 
@@ -17,7 +17,7 @@ GIB = 2**30
     (["sm80_xmma_fprop", "ampere_sgemm_128x64_nn", "vectorized_elementwise_kernel<4>"], ((), ())),  # they run on newer devices too
 ])  # fmt: skip
 def test_names_of_kernels_contain_architectures(names, found):
-    assert clues_in_kernels(names) == found
+    assert traits_in_kernels(names) == found
 
 
 @pytest.mark.parametrize(("name", "shared"), [
@@ -32,20 +32,22 @@ def test_every_gpu_is_guessed_from_its_own_figures_or_another_that_is_as_fast(sh
     capability = sheet.compute_capability
     if capability.startswith("gfx"):
         capability = f"{capability[3:-2]}.{capability[-2]}"
-    found = guess(Clues(capability=capability, units=sheet.units.count, memory_bytes=round(0.98 * sheet.memory.capacity_gb * GIB)))
+    found = guess(
+        DeviceTraits(capability=capability, units=sheet.units.count, memory_bytes=round(0.98 * sheet.memory.capacity_gb * GIB))
+    )
     assert sheet in (found.sheet, *found.others)
     if found.sheet is not None:
         assert found.sheet.memory.bytes_per_second <= 1.25 * sheet.memory.bytes_per_second
 
 
 def test_nothing_is_guessed_without_an_architecture():
-    assert guess(Clues(units=132, memory_bytes=80 * GIB)).sheet is None
+    assert guess(DeviceTraits(units=132, memory_bytes=80 * GIB)).sheet is None
 
 
 def test_an_amd_device_is_told_by_its_wavefront():
     """gfx90a and Hopper are both compute capability 9.0."""
-    found = guess(Clues(capability="9.0", units=104, memory_bytes=64 * GIB, warp=64))
+    found = guess(DeviceTraits(capability="9.0", units=104, memory_bytes=64 * GIB, warp=64))
     assert found.sheet is not None
     assert found.sheet.vendor == "AMD"
     assert {found.sheet.name, *(one.name for one in found.others)} == {"Instinct MI210", "Instinct MI250 (one GCD)"}
-    assert guess(Clues(capability="9.0", units=104, memory_bytes=64 * GIB, warp=32)).sheet is None
+    assert guess(DeviceTraits(capability="9.0", units=104, memory_bytes=64 * GIB, warp=32)).sheet is None

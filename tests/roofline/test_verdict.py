@@ -37,7 +37,7 @@ def test_what_takes_the_most_of_the_step_is_its_bound(name, opening):
 
 def test_a_step_without_a_large_class_has_no_single_bound():
     assert said({"memory": 0.22, "communication": 0.2, "host": 0.19, "compute": 0.15, "far": 0.12, "latency": 0.12}) == (
-        "No single bound: memory-bound operators take 22 % of the step, communication 20 % and idle time for the host 19 %."
+        "No single bound: memory-bound operators take 22 % of the step, communication 20 % and idle time caused by the host 19 %."
     )
 
 

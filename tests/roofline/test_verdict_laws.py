@@ -244,7 +244,7 @@ def stated(analysis: Analysis) -> list[tuple[str, str, float]]:
         ("idle", rf"(?<!host-bound: )the device is idle for {SHARE} of {WHOLE}(?=, (?:mostly|although))", "idle"),
         ("unmodelled", rf"operators without a work model {take}", "unmodelled"),
         ("unmodelled", rf"{SHARE} of {WHOLE} is in operators without a work model", "unmodelled"),
-        ("input", rf"{SHARE} of {WHOLE} it waits for its data", "input"),
+        ("input", rf"{SHARE} of {WHOLE} is waiting for data", "input"),
         ("input", rf"the device waits for data for {SHARE} of", "input"),
         ("input", rf"idle for {SHARE} of {WHOLE}[^.]{{0,30}}while the host (?:waits for|is in) the data loader", "input"),
     ]

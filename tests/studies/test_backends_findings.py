@@ -26,11 +26,11 @@ def test_the_papers_numbers_are_as_printed():
 
 def test_the_papers_contradiction_is_resolved_by_its_own_numbers():
     (said,) = contradiction(papers.backends())
-    assert "10.3 times less" in said  # 71,758 / 6,948
+    assert "10.3 times slower" in said  # 71,758 / 6,948
     assert "5,340 to 6,948 samples/s" in said
     assert "144 µs each" in said  # 1 / 6,948
     # 11.2687 s of the CPU less the 8.7219 s that CUDA took in all
-    assert "torch-cpu itself computed for 2.55 s, which is 23,559 samples/s" in said
+    assert "torch-cpu itself computed for 2.55 s (23,559 samples/s)" in said
 
 
 def test_rates_that_differ_by_device_are_no_loaders():
@@ -76,12 +76,12 @@ def test_findings_name_the_fastest_and_why():
     assert rate(fast) == pytest.approx(30_208)
     assert said[0].startswith("numba-cpu is the fastest with 30,208 samples/s, 3.00 × torch-cpu.")
     assert "94 % of its step is bound by arithmetic (at 3 % of that roof)" in said[0]  # 15 of 16 ms; 0.5 of 15 ms
-    loader = next(one for one in said if one.startswith("The same here"))
-    assert "behind a loader like the paper's (it had 5,340), where it waits for input 80 % of the time" in loader
+    loader = next(one for one in said if one.startswith("The loader limits this machine as well"))
+    assert "with a loader like the paper's (paper: 5,340), waiting for input 80 % of the time" in loader
     # 1 / (1 / 10,069 + 1 / 7,000)
-    assert "loading and computing in turn would give 4,129" in loader
+    assert "loading and computing one after the other would give 4,129" in loader
     assert any("numba-cpu 0.990 ×" in one for one in said)  # 30,208 / 30,501
-    assert any("98.0 %" in one and "first epoch are 0e+00 apart" in one for one in said)
+    assert any("98.0 %" in one and "first epoch differ by 0e+00" in one for one in said)
 
 
 def test_nothing_measured_says_nothing():
@@ -91,7 +91,7 @@ def test_nothing_measured_says_nothing():
 def test_a_shared_machine_is_named():
     assert list(shared_machine([("numba-cpu", 0.05), ("torch-cpu", None)])) == []
     (said,) = shared_machine([("numba-cpu", 0.05), ("torch-cpu", 1.6)])
-    assert "1.6 while torch-cpu was timed" in said
+    assert "1.6 while torch-cpu ran" in said
     assert "numba-cpu" not in said
     assert OtherProgramsMeter().cores() >= 0
 

@@ -43,39 +43,41 @@ def test_findings():
     said = findings(
         from_scratch(library_result(operators=OPERATORS, memory=MEMORY, sizes=SIZES), library_result("torch-cpu", iteration_s=0.08))
     )
-    assert said[0].startswith("numpy takes 40.0 ms for an iteration over 60,000 samples, torch-cpu 2 times that. 70 % of its time")
+    assert said[0].startswith(
+        "numpy takes 40.0 ms per iteration of 60,000 samples, torch-cpu 2 times as long. Matrix products take 70 % of its time"
+    )
     text = "\n".join(said)
-    assert "numpy spends its iteration on matrix multiplication 70 %" in text
-    assert "the parts add up to the growth of 230 MB (0.2 % apart)" in text
-    assert "7.9 MB of parameters are the 7,960 numbers that the network has, 31.8 kB in float32" in text
-    assert "47.1 MB of input are one byte a pixel of 60,000 images" in text
+    assert "numpy, time per iteration: matrix multiplication 70 %" in text
+    assert "the components add up to the total growth of 230 MB (0.2 % difference)" in text
+    assert "7.9 MB of parameters are the 7,960 parameters of the network, which take 31.8 kB in float32" in text
+    assert "47.1 MB of input are one byte per pixel of 60,000 images" in text
     assert "59,000 images take 185 MB" in text
     assert "a hidden layer 10.0 times as wide (10 to 100, 10,000 samples) takes 2.00 times as long" in text
     assert "NumPy here is 2.1 times as fast as in the paper" in text  # 84.6 / 40
-    assert "at most 0.0e+00 apart" in text
+    assert "differ by at most 0.0e+00" in text
 
 
 def test_memory_that_does_not_add_up_is_said():
     wrong = msgspec.structs.replace(MEMORY, total=400_000_000)
     text = "\n".join(findings(from_scratch(library_result(memory=wrong))))
-    assert "do not add up to the growth of 400 MB" in text
+    assert "do not add up to the total growth of 400 MB" in text
 
 
 @pytest.mark.parametrize(
-    ("factor", "said"), [(1 + 1e-5, "so all compute the same thing"), (1.01, "so they do not compute the same thing")]
+    ("factor", "said"), [(1 + 1e-5, "so all compute the same function"), (1.01, "so they do not compute the same function")]
 )
 def test_curves_tell_whether_libraries_compute_the_same(factor, said):
     losses = (2.3, 1.2, 0.6)
     other = library_result("torch-cpu", losses=tuple(factor * loss for loss in losses))
-    (sentence,) = [one for one in findings(from_scratch(library_result(losses=losses), other)) if "curves of the loss" in one]
-    assert f"{abs(factor - 1):.1e} apart, {said}." in sentence
+    (sentence,) = [one for one in findings(from_scratch(library_result(losses=losses), other)) if "loss curves" in one]
+    assert f"at most {abs(factor - 1):.1e}, {said}." in sentence
 
 
 def test_curves_of_different_data_are_not_compared():
     other = msgspec.structs.replace(library_result("torch-cpu", losses=(9.0, 9.0, 9.0)), accuracy=None)
     text = "\n".join(findings(from_scratch(library_result(), other)))
     assert "After 3 iterations on scikit-learn's 8x8 digits by 784-128-10: numpy 80.0 % of the held-out" in text
-    assert "curves of the loss" not in text
+    assert "loss curves" not in text
 
 
 @pytest.mark.parametrize("total", [0, -5_000_000])

@@ -135,7 +135,7 @@ def _moving(arrays: int, body: _Body) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _fold(typing_context: Any, values: Any, passes: Any) -> Any:
-    """``checksum`` of ``values``, added up over all passes.
+    """The exclusive or of each stream's lanes of ``values``, added up over all passes.
 
     Out of the L1 cache a core loads as many vectors a cycle as it computes with, and what computes may be shared with another hardware
     thread. Three-way exclusive or, one instruction with AVX-512, folds two loads at once: half the work of adding each up.
@@ -199,14 +199,9 @@ _triad, _triad_past_caches = _moving(3, _triad_body(False)), _moving(3, _triad_b
 
 @compiled
 def read(values: NDArray[np.int64], passes: int) -> int:
-    """Read ``values`` ``passes`` times; returns ``passes`` times their ``checksum``, modulo 2**64. Reads ``values.nbytes`` a pass."""
+    """Read ``values`` ``passes`` times; returns ``passes`` times the exclusive or of each stream and lane, summed
+    modulo 2**64. Reads ``values.nbytes`` a pass."""
     return _fold(values, passes)  # type: ignore[no-any-return]
-
-
-def checksum(values: NDArray[np.int64]) -> int:
-    """What one pass of ``read`` returns, by NumPy: in each stream and lane the exclusive or of all elements, and the sum of these."""
-    columns = np.bitwise_xor.reduce(values.reshape(STREAMS, -1, vector_bytes() // 8), axis=1)
-    return int(columns.sum())
 
 
 @compiled

@@ -21,6 +21,8 @@ from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
+from rooflines.profiler.dispatch.signatures import tensors_in
+
 if TYPE_CHECKING:
     from typing_extensions import Self
 
@@ -65,9 +67,9 @@ class ConcreteValues:
         if traits.asks:
             return self._fake(self._computed(func, args, kwargs))
         result = func(*args, **kwargs)
-        if all(_is_small(tensor, traits.limit) for tensor in _tensors(result)):
+        if all(_is_small(tensor, traits.limit) for tensor in tensors_in(result)):
             values = self._computed(func, args, kwargs)
-            for tensor, value in zip(_tensors(result), _tensors(values), strict=False):
+            for tensor, value in zip(tensors_in(result), tensors_in(values), strict=False):
                 setattr(tensor, _VALUE, value)
                 self._made.append(ref(tensor))
         elif traits.writes:
@@ -88,10 +90,10 @@ class ConcreteValues:
 
     def _all_known(self, values: tuple[Any, ...]) -> bool:
         """Whether every tensor in the arguments has known values, also where there is none: such a call makes something."""
-        return all(self._value(tensor) is not None for tensor in _tensors(values))
+        return all(self._value(tensor) is not None for tensor in tensors_in(values))
 
     def _forget(self, values: tuple[Any, ...]) -> None:
-        for tensor in _tensors(values):
+        for tensor in tensors_in(values):
             value = getattr(tensor, _VALUE, None)
             if value is not None and not isinstance(value, FakeTensor):
                 self._stale.add(_storage(value))
@@ -228,11 +230,3 @@ def _is_small(tensor: torch.Tensor, limit: int) -> bool:
 
 def _storage(value: torch.Tensor) -> int:
     return int(value.untyped_storage()._cdata)
-
-
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _tensors(item)

@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_leaves
 
 from rooflines.errors import UsageError
 from rooflines.profiler.dispatch.recorder import StepCalls, Watcher, record
+from rooflines.profiler.dispatch.signatures import tensors_in
 from rooflines.profiler.module_hooks import ModuleWatch
 from rooflines.profiler.records import MemoryAtPeak, StepMemory
 from rooflines.profiler.trace.calls import BACKWARD, FORWARD, PHASES
@@ -194,10 +195,10 @@ class _Storages(Watcher):
             self._drop_gradients()
         name = func._schema.name if isinstance(func, torch._ops.OpOverload) else f"higher_order::{func.name()}"
         place = _Place(name, module, phase)
-        given = [] if name in _LIFTS else list(_tensors(inputs))
+        given = [] if name in _LIFTS else list(tensors_in(inputs))
         for tensor in given:
             self._found(tensor, "parameters" if isinstance(tensor, torch.nn.Parameter) else "")
-        for tensor in _tensors(result):
+        for tensor in tensors_in(result):
             for storage in _storages(tensor):
                 self._returned(storage, tensor, given, func, place)
         if _is_partly_unknown(name, inputs, result):
@@ -211,7 +212,7 @@ class _Storages(Watcher):
         """What is returned while a gradient is accumulated ends up in ``.grad`` of its leaf, unless it is a part of a sparse one."""
         node: Any = torch._C._current_autograd_node()
         if node.name() == _ACCUMULATE:
-            for tensor in _tensors(result):
+            for tensor in tensors_in(result):
                 if tensor.shape == node.variable.shape:
                     self._found(tensor, "gradients")
 
@@ -331,14 +332,6 @@ class _Modules(ModuleWatch):
         """What it holds existed before the step."""
         self.seen.append(module)
         self._found(module)
-
-
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _tensors(item)
 
 
 def _storages(tensor: torch.Tensor) -> Iterator[torch.UntypedStorage]:

@@ -129,3 +129,12 @@ def has_own_kernel(func: Any, device_type: str) -> bool:
     """Whether a decomposable operator has a kernel of its own on this device, which then runs instead of its parts."""
     key = _BACKEND_KEYS.get(device_type)
     return key is not None and bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key))
+
+
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors in ``value``: itself, or those in nested lists and tuples."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from tensors_in(item)

@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -53,16 +53,17 @@ class HeldCommand:
             command.release()
             ending = command.wait()
 
-    It has our standard input, output and error, our environment and our process group, so that a terminal treats it as it would treat
-    the command alone. Within the context signals that are sent to us are passed on to it, and those of the terminal's keys, which it
-    gets as well, are left to it. Leaving the context before it was released ends it without its having run; afterwards it is never
+    It has our standard input, output and error, ``environment`` or ours, and our process group, so that a terminal treats it as it
+    would the command alone. Within the context signals that are sent to us are passed on to it, and those of the terminal's keys, which
+    it gets as well, are left to it. Leaving the context before it was released ends it without its having run; afterwards it is never
     touched.
     Raises CommandError when there is no such program, from ``release`` also when the system cannot run it, and UsageError on a system
     without ``fork``.
     """
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
         self._command = list(command)
+        self._environment = os.environ if environment is None else environment
         self._path = find_program(command[0])
         self._pid = 0
         self._hold = self._failed = -1
@@ -154,7 +155,7 @@ class HeldCommand:
             if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
                 signal.signal(signal.SIGINT, signal.SIG_DFL)
             if os.read(held, 1):
-                os.execv(self._path, self._command)
+                os.execve(self._path, self._command, self._environment)
         except OSError as error:
             os.write(failed, str(error.errno).encode())
         finally:

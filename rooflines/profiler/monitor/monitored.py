@@ -56,7 +56,7 @@ class PythonSite(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PythonMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """What the program's own interpreter allocated, as tracemalloc saw it; python_memory.py writes it.
+    """What the program's own interpreter allocated, as tracemalloc saw it; sitecustomize.py writes it.
 
     ``sites`` are the lines that held most when all together held ``sites_at_bytes``, which is at most the peak. ``tracemalloc_bytes``
     is what following them took itself, and is part of the process's resident set. ``reading_s`` is what reading the lines took of the
@@ -77,33 +77,41 @@ class PythonMemory(msgspec.Struct, frozen=True, kw_only=True):
     traced_object_s: float | None = None
 
 
-class MonitorFile(msgspec.Struct, frozen=True, kw_only=True):
-    """The contents of ``monitor.json``.
+class MonitorFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the record of a monitored program and its analysis both say.
 
-    ``command`` is the command line as it was given (``readable``), which may hold secrets: reports show it only where ``show_command``
-    says so, and ``program`` otherwise. It is empty where the monitor was attached to the running process ``pid``. ``began_ns`` and
-    ``ended_ns`` (epoch) are on the clock of the samples. ``ending`` is absent where nobody saw the end. ``gpus`` are the driver's names
-    of the GPUs.
+    ``ending`` is absent where nobody saw the end. ``gpus`` are the driver's names of the GPUs. ``attached`` is whether the program ran
+    already.
     """
 
-    schema: str = MONITOR_SCHEMA
     status: Status = "running"
     created: str
     program: str
-    command: tuple[str, ...] = ()
-    show_command: bool = False
     attached: bool = False
-    pid: int
     period_s: float
-    began_ns: int | None = None
-    ended_ns: int | None = None
     ending: Ending | None = None
     environment: Environment
     gpus: dict[str, str] = msgspec.field(default_factory=dict)
     counters: tuple[Counter, ...] = ()
-    fields: dict[str, Field] = msgspec.field(default_factory=dict)
     python_memory: PythonMemory | None = None
     notes: tuple[str, ...] = ()
+
+
+class MonitorFile(MonitorFacts, frozen=True, kw_only=True):
+    """The contents of ``monitor.json``.
+
+    ``command`` is the command line as it was given (``readable``), which may hold secrets: reports show it only where ``show_command``
+    says so, and ``program`` otherwise. It is empty where the monitor was attached to the running process ``pid``. ``began_ns`` and
+    ``ended_ns`` (epoch) are on the clock of the samples.
+    """
+
+    schema: str = MONITOR_SCHEMA
+    command: tuple[str, ...] = ()
+    show_command: bool = False
+    pid: int
+    began_ns: int | None = None
+    ended_ns: int | None = None
+    fields: dict[str, Field] = msgspec.field(default_factory=dict)
 
 
 class Monitored(msgspec.Struct, frozen=True, kw_only=True):

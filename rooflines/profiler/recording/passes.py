@@ -421,7 +421,7 @@ class Passes:
             return
         gpus = torch_gpus(*gpus_in_use(self._device)) if self._device.type == "cuda" else {}
         # Steps on a GPU keep one thread of the host busy, and leave cores for the sampler.
-        self._sampler = SamplerProcess(os.getpid(), self._directory / JOURNAL_FILE, gpus=gpus, sparing=self._device.type == "cpu")
+        self._sampler = SamplerProcess(os.getpid(), self._directory / JOURNAL_FILE, gpus=gpus, low_overhead=self._device.type == "cpu")
         self._sampler.start()
 
     def _stop_sampler(self) -> None:

@@ -23,7 +23,7 @@ from rooflines.profiler.samplers.amd import open_amd_gpus
 from rooflines.profiler.samplers.base import Sampler
 from rooflines.profiler.samplers.host import HostSampler
 from rooflines.profiler.samplers.journal import Entry, write_entry
-from rooflines.profiler.samplers.loop import BUSIEST_SHARE, SPARING_SHARE, SamplingLoop, StopRequests
+from rooflines.profiler.samplers.loop import BUSIEST_SHARE, LOW_OVERHEAD_SHARE, SamplingLoop, StopRequests
 from rooflines.profiler.samplers.nvml import open_gpus
 from rooflines.profiler.samplers.plugins import PluggedInSampler
 from rooflines.profiler.samplers.rapl import RaplSampler, package_counters
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             samplers.append(PluggedInSampler(name, path, options.pid, options.period_s))
         for problem in problems:
             write_entry(file, Entry(problem=problem))
-        share = SPARING_SHARE if options.sparing else BUSIEST_SHARE
+        share = LOW_OVERHEAD_SHARE if options.low_overhead else BUSIEST_SHARE
         SamplingLoop(samplers, file, watched=lambda: _runs(watched), period_s=options.period_s, stop=stop, share=share).run()
     return 0
 
@@ -95,7 +95,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--output", type=Path, required=True, help="the file of JSON lines to append to")
     parser.add_argument("--period-s", type=float, required=True, help="seconds between two readings")
     parser.add_argument("--epoch-ns", type=int, help="what the process that starts us adds to the monotonic clock")
-    parser.add_argument("--sparing", action="store_true", help="less often where readings cost what timed steps would feel")
+    parser.add_argument("--low-overhead", action="store_true", help="less often where readings cost what timed steps would feel")
     parser.add_argument("--all-gpus", dest="gpus", action="store_const", const=None, help="sample every GPU (the default)")
     parser.add_argument("--no-gpus", dest="gpus", action="store_const", const={}, help="sample no GPU")
     parser.add_argument("--gpu", dest="named", action="append", default=[], metavar="NAME=UUID", help="sample this GPU; repeatable")

@@ -15,8 +15,8 @@ from rooflines.errors import DeviceError
 from rooflines.profiler.samplers.base import Sampler
 from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.fields import Counter, DeviceSample
-from rooflines.profiler.samplers.sparing import Sparing
-from rooflines.profiler.samplers.updates import watch
+from rooflines.profiler.samplers.rate_limit import RateLimited
+from rooflines.profiler.samplers.update_time import watch
 
 KFD_NODES = Path("/sys/class/kfd/kfd/topology/nodes")
 
@@ -62,8 +62,8 @@ class AmdSampler(Sampler):
         self._last_error = ""
         self._residency: dict[str, int] = {}
         self._listed = False
-        self._process_memory = Sparing(self._process_memory_bytes, every_s=SLOW_EVERY_S, share=SLOW_SHARE)
-        self._errors = Sparing(self._error_counts, every_s=SLOW_EVERY_S, share=SLOW_SHARE)
+        self._process_memory = RateLimited(self._process_memory_bytes, every_s=SLOW_EVERY_S, share=SLOW_SHARE)
+        self._errors = RateLimited(self._error_counts, every_s=SLOW_EVERY_S, share=SLOW_SHARE)
 
     def counters(self) -> Sequence[Counter]:
         energy = self._ask("energy", lambda: self._smi.amdsmi_get_energy_count(self._gpu))

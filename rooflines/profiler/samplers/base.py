@@ -1,9 +1,8 @@
-"""What a sampler does, and two samplers that need no hardware. docs/extending.md says how to add one."""
+"""What a sampler does; docs/extending.md says how to add one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Mapping, Sequence
 
 from rooflines.profiler.samplers.fields import Counter, DeviceSample, Field
 
@@ -34,36 +33,3 @@ class Sampler:
 
     def close(self) -> None:
         """Release what is held."""
-
-
-class NullSampler(Sampler):
-    """Reads nothing: a run without device samples."""
-
-    def read(self) -> Sequence[DeviceSample]:
-        return ()
-
-
-class ReplaySampler(Sampler):
-    """Plays recorded samples back, exactly as they were: for tests, and for a run on a machine that lacks the hardware.
-
-    ::
-
-        ReplaySampler(run.samples, run.facts.counters)
-
-    Neighbouring samples of one time are one reading, as they were when they were taken. After the last one it reads nothing.
-    ``period_s`` is how often it asks to be read at most; it makes no difference to what is read.
-    """
-
-    def __init__(self, samples: Iterable[DeviceSample], counters: Iterable[Counter] = (), *, period_s: float = 0.0) -> None:
-        self.period_s = period_s
-        self._counters = tuple(counters)
-        self._readings = iter([tuple(reading) for _, reading in groupby(samples, key=lambda sample: sample.time_ns)])
-
-    def counters(self) -> Sequence[Counter]:
-        return self._counters
-
-    def read(self) -> Sequence[DeviceSample]:
-        return next(self._readings, ())
-
-    def close(self) -> None:
-        self._readings = iter(())

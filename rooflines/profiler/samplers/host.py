@@ -13,7 +13,7 @@ from rooflines.profiler.samplers.cpu_times import CpuClock, busy_fraction
 from rooflines.profiler.samplers.fields import Counter, DeviceSample
 from rooflines.profiler.samplers.machine_memory import MachineMemory
 from rooflines.profiler.samplers.processes import PAGE_BYTES, TICK_S, USS_EVERY_S, ProcessTree
-from rooflines.profiler.samplers.sparing import Sparing
+from rooflines.profiler.samplers.rate_limit import RateLimited
 from rooflines.profiler.samplers.temperature import CpuTemperature
 
 # The system counts CPU time in ticks of 10 ms: over a shorter interval the quotient says more about ticks than about load.
@@ -39,12 +39,12 @@ class HostSampler(Sampler):
         self.period_s = SHORTEST_INTERVAL_S
         self._interval_s = max(period_s, SHORTEST_INTERVAL_S)
         self._temperature = CpuTemperature()
-        self._frequency_hz = Sparing(cpu_frequency_hz, every_s=SLOW_EVERY_S, share=SLOW_SHARE)
-        self._temperature_c = Sparing(self._temperature.read, every_s=SLOW_EVERY_S, share=SLOW_SHARE)
+        self._frequency_hz = RateLimited(cpu_frequency_hz, every_s=SLOW_EVERY_S, share=SLOW_SHARE)
+        self._temperature_c = RateLimited(self._temperature.read, every_s=SLOW_EVERY_S, share=SLOW_SHARE)
         self._memory = MachineMemory()
         self._clock = CpuClock()
         self._times = self._clock.read()
-        self._core_times = Sparing(lambda: self._times.cores(), share=CORES_SHARE)
+        self._core_times = RateLimited(lambda: self._times.cores(), share=CORES_SHARE)
         self._cores = self._core_times() or []
         self._machine = self._times.machine()
         self._cpu_s = 0.0

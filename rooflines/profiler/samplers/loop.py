@@ -29,7 +29,7 @@ BUSIEST_SHARE = 0.02
 # Beside steps that are timed on the CPU: half a thousandth of the machine. A step that keeps all cores busy waits for the one that is
 # taken and loses this share whole; waking up and what a reading pushes out of the caches cost it about as much again, and on few cores
 # all are busy.
-SPARING_SHARE = min(BUSIEST_SHARE, 0.0005 * (os.cpu_count() or 1))
+LOW_OVERHEAD_SHARE = min(BUSIEST_SHARE, 0.0005 * (os.cpu_count() or 1))
 COST_SMOOTHED_OVER = 8  # readings
 # How long measuring counters may hold up the start; a sampler that takes longer joins the others when it is ready.
 COUNTERS_TIMEOUT_S = 3.0

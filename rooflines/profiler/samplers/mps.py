@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rooflines.profiler.samplers.base import Sampler
 from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.fields import DeviceSample
-from rooflines.profiler.samplers.sparing import Sparing
+from rooflines.profiler.samplers.rate_limit import RateLimited
 
 NOTED_EVERY_S, NOTED_SHARE = 0.1, 0.005
 
@@ -21,7 +21,7 @@ class MpsSampler(Sampler):
 
     def __init__(self) -> None:
         self.noted: tuple[DeviceSample, ...] = ()
-        self._rarely = Sparing(self.read, every_s=NOTED_EVERY_S, share=NOTED_SHARE)
+        self._rarely = RateLimited(self.read, every_s=NOTED_EVERY_S, share=NOTED_SHARE)
 
     def read(self) -> Sequence[DeviceSample]:
         import torch

@@ -128,15 +128,6 @@ class NvmlSampler(Sampler):
         return self._gpu.ask("PCIe throughput", lambda: nvml.nvmlDeviceGetPcieThroughput(handle, direction) * 1e3)
 
 
-def gpu_count() -> int:
-    """How many GPUs NVML sees. Raises DeviceError with the reason when NVML is not usable."""
-    nvml = start_nvml()
-    try:
-        return int(nvml.nvmlDeviceGetCount())
-    finally:
-        nvml.nvmlShutdown()
-
-
 def all_gpus() -> dict[str, str | int]:
     """Every GPU that NVML sees, as ``gpu0``, ``gpu1`` and so on, because NVML counts by bus and CUDA need not; slices after their GPU.
 

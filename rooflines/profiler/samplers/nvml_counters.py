@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from rooflines.device_specs.nvml import averages_power
 from rooflines.profiler.samplers.fields import Counter
 from rooflines.profiler.samplers.nvml_device import NvmlDevice
-from rooflines.profiler.samplers.updates import Pace, pace
+from rooflines.profiler.samplers.update_time import Pace, pace
 
 # How long counters are watched for their updates, with what pause between two looks, and how many new values are enough.
 BURST_S = 0.6

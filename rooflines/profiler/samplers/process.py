@@ -41,7 +41,7 @@ class SamplerProcess:
         sampler.samples(), sampler.problem
 
     ``path`` is the file of JSON lines that the sampler writes; it replaces one that is there. ``gpus`` maps names to UUIDs (see
-    ``torch_gpus``); None means every GPU that NVML sees, ``{}`` none. ``sparing`` is for steps that are timed on the CPU meanwhile:
+    ``torch_gpus``); None means every GPU that NVML sees, ``{}`` none. ``low_overhead`` is for steps timed on the CPU:
     where readings cost what these would feel, there are fewer. Entering waits until the first reading is near, so that the sampler's
     start falls outside the measurement. Nothing that goes wrong with sampling raises: there are fewer samples then, or none, and
     ``problem`` says why. The sampler ends when told, when ``pid`` ends, when we are killed, or on SIGTERM; it ignores Ctrl-C.
@@ -50,14 +50,14 @@ class SamplerProcess:
     """
 
     def __init__(
-        self, pid: int, path: str | Path, period_s: float = 0.1, gpus: Mapping[str, str] | None = None, *, sparing: bool = False
+        self, pid: int, path: str | Path, period_s: float = 0.1, gpus: Mapping[str, str] | None = None, *, low_overhead: bool = False
     ) -> None:
         check_period(period_s)
         self._pid = pid
         self._path = Path(path).absolute()
         self._period_s = period_s
         self._gpus = gpus
-        self._sparing = sparing
+        self._low_overhead = low_overhead
         self._process: subprocess.Popen[bytes] | None = None
         self._errors: IO[bytes] | None = None
         self._failure = ""
@@ -142,7 +142,7 @@ class SamplerProcess:
         command = [sys.executable, "-m", "rooflines.profiler.samplers"]
         command += ["--pid", str(self._pid), "--output", str(self._path), "--period-s", repr(self._period_s)]
         command += ["--epoch-ns", str(epoch_ns())]
-        command += ["--sparing"] if self._sparing else []
+        command += ["--low-overhead"] if self._low_overhead else []
         command += [f"--plugin={name}={path}" for name, path in installed_samplers()]
         if self._gpus is None:
             return [*command, "--all-gpus"]

@@ -15,7 +15,7 @@ import psutil
 
 from rooflines.errors import DeviceError
 from rooflines.profiler.samplers.procfs import LINUX, content
-from rooflines.profiler.samplers.sparing import Sparing
+from rooflines.profiler.samplers.rate_limit import RateLimited
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 0.01
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
@@ -72,8 +72,8 @@ class ProcessTree:
         self._root = pid
         self._read: Callable[[int], ProcessReading | None] = read_process if LINUX else read_process_anywhere
         # The memory that would be freed if the tree ended: every few seconds at most, None in between.
-        self.uss_bytes = Sparing(self._uss_bytes, every_s=USS_EVERY_S, share=USS_SHARE)
-        self._list = Sparing(self._add_descendants, every_s=LISTING_EVERY_S, share=LISTING_SHARE)
+        self.uss_bytes = RateLimited(self._uss_bytes, every_s=USS_EVERY_S, share=USS_SHARE)
+        self._list = RateLimited(self._add_descendants, every_s=LISTING_EVERY_S, share=LISTING_SHARE)
         self._members = {pid: 0.0}
         self._list()
         self._listed_at = time.monotonic()

@@ -13,8 +13,6 @@ from rooflines.profiler.trace.calls import OPTIMIZER, OUTSIDE, Calls
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.records import ANNOTATION, COMMUNICATION, KERNEL, MEMCPY, MEMSET, OPERATOR, RUNTIME, Int64s, Trace
 
-BREAKDOWN_ORDER = ("kernel_s", "memcpy_s", "memset_s", "communication_s", "runtime_s", "dataloader_s", "cpu_s", "other_s")
-
 
 def device_intervals(trace: Trace, *kinds: int) -> Intervals:
     """The union of the device events of the given kinds (all kinds when none is given)."""

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rooflines.device_specs.compare import Compared
+from rooflines.device_specs.compare import RoofComparison
 from rooflines.device_specs.marks import marks_of
 from rooflines.device_specs.records import Ceiling, Ceilings
 from rooflines.reports.charts.figure import SANS
@@ -36,10 +36,10 @@ class _Row(NamedTuple):
     """A roof with what it is held against."""
 
     roof: Ceiling
-    compared: Compared
+    compared: RoofComparison
 
 
-def ceilings_figure(measured: Ceilings, rows: Sequence[Compared] = (), *, dark: bool = False, titled: bool = True) -> Figure:
+def ceilings_figure(measured: Ceilings, rows: Sequence[RoofComparison] = (), *, dark: bool = False, titled: bool = True) -> Figure:
     """A panel for arithmetic, memory and links each: the measured value as a dot, the sheet's as a bar, the derived as a diamond.
 
     Not ``titled`` where a page says above it what it is of.
@@ -67,13 +67,13 @@ def ceilings_figure(measured: Ceilings, rows: Sequence[Compared] = (), *, dark: 
     return figure
 
 
-def _rows(measured: Ceilings, rows: Sequence[Compared], kind: str) -> list[_Row]:
+def _rows(measured: Ceilings, rows: Sequence[RoofComparison], kind: str) -> list[_Row]:
     """The measured roofs of a kind with their references, and below them those that only a reference has."""
     found = []
     for roof in roof_order(measured.ceilings):
         if roof.kind == kind and roof.value > 0 and math.isfinite(roof.value):
             held = next((row for row in rows if row.measured is roof), None)
-            found.append(_Row(roof, held or Compared(measured=roof)))
+            found.append(_Row(roof, held or RoofComparison(measured=roof)))
     found += [_Row(row.any, row) for row in rows if row.measured is None and row.any.kind == kind]
     return found
 
@@ -103,7 +103,7 @@ def _key(figure: Figure, rows: Sequence[_Row], top: float, height: float, theme:
             figure.add_artist(Line2D([x / _WIDTH_IN], [y / height], **_mark(mark, theme, further=False)))
             _line(figure, x + 0.1, y, text, size=_SMALL, color=ink.text)
             x += 0.35 + 0.07 * len(text)
-    held = {row.compared.against for row in rows if row.compared.fraction is not None}
+    held = {row.compared.reference_source for row in rows if row.compared.fraction is not None}
     if held:
         of_sheet = "reached: of the data sheet's figure" if "spec" in held else "reached:"
         of_derived = "* of the derived figure" if "derived" in held else ""
@@ -169,7 +169,7 @@ def _panel(axes: Axes, title: str, unit: str, rows: Sequence[_Row], theme: Theme
         value = si(roof.value, roof.unit) if compared.measured else f"{si(roof.value, roof.unit)}, not measured"
         text(1.03, index, f"{value}{spread}{'  !' if warned else ''}", color=ink.warning if warned else colour)
         if compared.fraction is not None:
-            of = "" if compared.against == "spec" else " *"
+            of = "" if compared.reference_source == "spec" else " *"
             weight = "bold" if compared.fraction > ABOVE else "normal"
             text(1.42, index, f"{percent(compared.fraction)}{of}", color=colour, weight=weight)
 

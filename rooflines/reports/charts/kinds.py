@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from rooflines.device_specs.compare import Compared
+from rooflines.device_specs.compare import RoofComparison
 from rooflines.device_specs.records import Ceilings
 from rooflines.roofline.analysis import Analysis
 
@@ -63,4 +63,4 @@ class CeilingMarks(msgspec.Struct, frozen=True, kw_only=True):
     """The measured ceilings with what they are compared with."""
 
     measured: Ceilings
-    compared: tuple[Compared, ...] = ()
+    compared: tuple[RoofComparison, ...] = ()

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
-from rooflines.device_specs.compare import Compared, References, without_reference
+from rooflines.device_specs.compare import References, RoofComparison, without_reference
 from rooflines.device_specs.history import Session
 from rooflines.device_specs.marks import CONTRADICTS, MARKS, THROTTLED, marked, marks_of
 from rooflines.device_specs.records import Ceiling, Ceilings
@@ -29,7 +29,9 @@ _THREADS = re.compile(r", \d+ threads?\b")
 _ACCESS = re.compile(r"^(read|write|update|copy|triad) kernel\b")
 
 
-def page(ceilings: Ceilings, rows: Sequence[Compared] = (), references: References | None = None, now: datetime | None = None) -> Page:
+def page(
+    ceilings: Ceilings, rows: Sequence[RoofComparison] = (), references: References | None = None, now: datetime | None = None
+) -> Page:
     """The ceilings, main roofs first, how each was measured; with ``references`` measured, data sheet and derived side by side."""
     first, second = heading(ceilings, now)
     figure = Figure(
@@ -119,7 +121,7 @@ def _cells(roof: Ceiling, has_state: bool, how: int) -> tuple[str | Cell, ...]:
     return (*cells, str(how))
 
 
-def comparison_table(rows: Sequence[Compared]) -> Table:
+def comparison_table(rows: Sequence[RoofComparison]) -> Table:
     """Measured, data sheet and derived side by side, with the fraction reached."""
     sheet, derived = any(row.spec for row in rows), any(row.derived for row in rows)
     columns = [Column("ceiling", format="middle"), Column("measured"), Column("±", "%", key="spread_percent")]
@@ -133,7 +135,7 @@ def comparison_table(rows: Sequence[Compared]) -> Table:
         spread = row.measured.spread if row.measured else None
         reached = ABSENT if row.fraction is None else percent(row.fraction)
         if sheet and row.fraction is not None:
-            reached += " *" if row.against == "derived" else "  "
+            reached += " *" if row.reference_source == "derived" else "  "
         cells = [ceiling_name(one) + sums, _value(row.measured), ABSENT if spread is None else f"{spread * 100:.1f}"]
         cells += [_value(row.spec)] if sheet else []
         cells += [_value(row.derived)] if derived else []
@@ -147,10 +149,10 @@ def comparison_table(rows: Sequence[Compared]) -> Table:
     )
 
 
-def comparison_sentences(rows: Sequence[Compared], references: References, measured: Ceilings) -> Iterator[str]:
+def comparison_sentences(rows: Sequence[RoofComparison], references: References, measured: Ceilings) -> Iterator[str]:
     """What the table of the comparison needs said: against what, why above 100 %, where figures come from, what is missing."""
     if any(row.fraction is not None for row in rows):
-        mixed = any(row.against == "derived" and row.fraction is not None for row in rows)
+        mixed = any(row.reference_source == "derived" and row.fraction is not None for row in rows)
         star = "; * of the derived figure, where the sheet has none" if mixed and references.spec else ""
         against = "the data sheet's figure" if references.spec else "the derived figure"
         yield f"reached: measured over {against}{star}. All rates are dense; → names the type that sums are kept in."
@@ -171,7 +173,7 @@ def comparison_sentences(rows: Sequence[Compared], references: References, measu
         yield f"measured only, without a reference: {', '.join(dict.fromkeys(reversed(alone)))}."
 
 
-def ceilings_json(ceilings: Ceilings, sessions: Sequence[Session] = (), rows: Sequence[Compared] | None = None) -> str:
+def ceilings_json(ceilings: Ceilings, sessions: Sequence[Session] = (), rows: Sequence[RoofComparison] | None = None) -> str:
     """The ceilings as ``--ceilings FILE`` reads them, with every round of all measurements, and the comparison where there is one."""
     compared = {} if rows is None else {"compare": comparison_plain(rows)}
     return to_json({**to_plain(ceilings), "sessions": to_plain(sessions), **compared})
@@ -194,14 +196,14 @@ def ceilings_csv(ceilings: Ceilings) -> str:
     return _csv(header, rows)
 
 
-def comparison_csv(rows: Sequence[Compared]) -> str:
+def comparison_csv(rows: Sequence[RoofComparison]) -> str:
     """One row a compared figure: the three values, the fraction, and where the two references come from."""
     header = ["kind", "name", "variant", "precision", "engine", "accumulate", "level", "unit", "measured", "spread", "spec", "derived",
               "fraction", "against", "spec_source", "derived_source"]  # fmt: skip
     return _csv(header, ([plain.get(name) for name in header] for plain in comparison_plain(rows)))
 
 
-def comparison_plain(rows: Sequence[Compared]) -> list[dict[str, Any]]:
+def comparison_plain(rows: Sequence[RoofComparison]) -> list[dict[str, Any]]:
     """The comparison as plain containers for JSON; what there is not is absent."""
     found = []
     for row in rows:
@@ -213,7 +215,7 @@ def comparison_plain(rows: Sequence[Compared]) -> list[dict[str, Any]]:
                     "engine": one.engine, "accumulate": one.accumulate, "level": one.level, "unit": one.unit,
                     "measured": row.measured.value if row.measured else None, "spread": row.measured.spread if row.measured else None,
                     "spec": row.spec.value if row.spec else None, "derived": row.derived.value if row.derived else None,
-                    "fraction": row.fraction, "against": row.against if row.fraction is not None else None,
+                    "fraction": row.fraction, "against": row.reference_source if row.fraction is not None else None,
                     "spec_source": row.spec.source.detail if row.spec else None,
                     "derived_source": row.derived.source.detail if row.derived else None,
                 }

@@ -41,8 +41,8 @@ def slow(category: str) -> Callable[[Case], Advice | None]:
             title=f"{name[0].upper()}{name[1:]} {runs(category)} at {percent(efficiency)} of the bound",
             saves_s=sum(headroom.values()),
             evidence=(
-                f"{seconds(time_s)} {case.per} where the roofline allows {seconds(time_s - lost_s)}; "
-                f"the most is lost in {where} ({worst.shapes}): {seconds(worst.time_s)}, "
+                f"{seconds(time_s)} {case.per}, the roofline allows {seconds(time_s - lost_s)}; "
+                f"largest loss: {where} ({worst.shapes}): {seconds(worst.time_s)}, "
                 f"{percent(worst.efficiency or 0.0)} of its bound"
             ),
             suggestion=_remedy(category, case, found),

@@ -19,8 +19,8 @@ _NAMES = {
     "broadcast": "a broadcast", "sendrecv": "a send and receive", "reduce": "a reduce", "gather": "a gather", "scatter": "a scatter",
 }  # fmt: skip
 _OVERLAP = {
-    "alltoall": "overlap the all-to-all with layers that do not need it (a stream of its own, pipelined embeddings)",
-    "all_to_all": "overlap the all-to-all with layers that do not need it (a stream of its own, pipelined embeddings)",
+    "alltoall": "overlap the all-to-all with layers that do not need it (a separate stream, pipelined embeddings)",
+    "all_to_all": "overlap the all-to-all with layers that do not need it (a separate stream, pipelined embeddings)",
     "allgather": "prefetch the next parameters (FSDP forward_prefetch, BackwardPrefetch.BACKWARD_PRE)",
     "all_gather": "prefetch the next parameters (FSDP forward_prefetch, BackwardPrefetch.BACKWARD_PRE)",
     "reduce_scatter": "prefetch the next parameters (FSDP forward_prefetch, BackwardPrefetch.BACKWARD_PRE)",

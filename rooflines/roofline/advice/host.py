@@ -41,7 +41,7 @@ def synchronisation(case: Case) -> Advice | None:
         title="Let the host run ahead of the device",
         saves_s=saves_s,
         evidence=(
-            f"the device is idle for {case.share(saves_s)} ({seconds(saves_s)}) because the host had waited for it"
+            f"the device is idle for {case.share(saves_s)} ({seconds(saves_s)}) because the host waited for it before"
             f"{f': {listed}' if listed else ''}"
         ),
         suggestion=_without_waiting(found),

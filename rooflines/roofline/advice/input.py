@@ -42,7 +42,7 @@ def load_faster(case: Case) -> Advice | None:
         who = "its worker" if found.workers == 1 else f"its {found.workers} workers"
         workers = f"; {who} computed for {percent(min(1.0, found.workers_busy_fraction))} of the time"
     return Advice(
-        title="Load the data faster than the step takes it" if slower else _TITLE,
+        title="Load the data faster than the step consumes it" if slower else _TITLE,
         saves_s=found.delay_s,
         evidence=f"a step waits {seconds(found.delay_s)} for its data ({percent(share)} of its time)"
         f"{f'; {rates}' if rates else ''}{workers}",
@@ -57,7 +57,7 @@ _TITLE = "Load the data ahead of the step"
 
 def _remedy(analysis: Analysis, found: Input, slower: bool | None) -> str:
     if found.workers is None:
-        advice = "load ahead of the step, in workers of a torch DataLoader or a thread of your own; or keep the decoded data in memory"
+        advice = "load ahead of the step, in workers of a torch DataLoader or in a thread; or keep the decoded data in memory"
     elif found.workers == 0:
         advice = _ahead(analysis, _needed(found, 1))
     elif slower is False:

@@ -24,8 +24,8 @@ def page_faults(case: Case) -> Advice | None:
         title="Keep the memory between steps",
         saves_s=cost_s,
         evidence=(
-            f"the timed steps took {round(found.timed):,} pages each from the system{traced}: memory that the C library had given "
-            f"back; to enter the system and clear a page takes about {seconds(PAGE_S)}"
+            f"the timed steps took {round(found.timed):,} pages each from the system{traced}: memory that the C library had "
+            f"returned to it; a page fault takes about {seconds(PAGE_S)}"
         ),
         suggestion="MALLOC_TRIM_THRESHOLD_=8000000000 MALLOC_MMAP_THRESHOLD_=8000000000 in the environment (glibc), or jemalloc",
         of={("idle", "page_faults"): cost_s},

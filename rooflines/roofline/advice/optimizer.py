@@ -26,7 +26,7 @@ def zeroed_gradients(case: Case) -> Advice | None:
             f"fills with zeros in the optimizer: {sum(one.row.calls for one in found):,.0f} calls, {seconds(time_s)} {case.per} "
             f"({case.share(time_s)})"
         ),
-        suggestion="optimizer.zero_grad(set_to_none=True): the backward pass then writes gradients that it would have added to zeros",
+        suggestion="optimizer.zero_grad(set_to_none=True): the backward pass then writes gradients instead of adding them to zeros",
         of=whole(found),
     )
 

@@ -27,7 +27,7 @@ def lower_precision(case: Case) -> Advice | None:
         saves_s=sum(saved.values()),
         evidence=(
             f"convolutions and matrix products in {now.precision} take {seconds(total(rows))} {case.per}; "
-            f"this device's {best.name} roof is {si(best.value, best.unit)} against {si(now.value, now.unit)} "
+            f"this device's {best.name} roof is {si(best.value, best.unit)}, compared with {si(now.value, now.unit)} "
             f"({now.name}, {now.source.kind})"
         ),
         suggestion=command(case.analysis, "precision", f"amp-{best.precision}"),

@@ -28,7 +28,7 @@ def small_operators(case: Case) -> Advice | None:
         title="Fuse the small operators" if _fusable(found) else "Run fewer small operators",
         saves_s=sum(of.values()),
         evidence=(
-            f"{calls:,.0f} calls {case.per} do less work than it takes to start them: {seconds(total(found))} "
+            f"{calls:,.0f} calls {case.per}cost more to launch than to execute: {seconds(total(found))} "
             f"({case.share(total(found))}){_most_in(found)}"
         ),
         suggestion=fewer_launches(case, found),
@@ -82,7 +82,7 @@ def larger_grids(case: Case) -> Advice | None:
         saves_s=sum(of.values()),
         evidence=(
             f"kernels with fewer blocks than the device's {units} multiprocessors take {seconds(underused_s)} {case.per} "
-            f"({case.share(underused_s)}); the saving is that of the same samples in a larger batch"
+            f"({case.share(underused_s)}); the saving assumes the same samples in a larger batch"
         ),
         suggestion=larger_batch(case.analysis),
         of=of,

@@ -30,7 +30,7 @@ _CAUSES = {
 _REMEDIES = {
     "its power limit": "a higher limit (nvidia-smi -pl), or lower precision, which takes less energy for the same work",
     "heat": "better cooling, or a lower power limit (nvidia-smi -pl)",
-    "its driver": "nvidia-smi -q -d PERFORMANCE,CLOCK says more",
+    "its driver": "check nvidia-smi -q -d PERFORMANCE,CLOCK",
 }
 
 
@@ -85,7 +85,7 @@ def _imbalance(analysis: Analysis, usage: Usage) -> Finding | None:
         suggestion=(
             "torch.nn.parallel.DistributedDataParallel, one process a GPU, in place of DataParallel"
             if wrapped
-            else "the same share of each batch for every GPU; rooflines analyze on the traces of all ranks says who waits for whom"
+            else "the same share of each batch for every GPU; rooflines analyze on all ranks' traces shows which rank waits for which"
         ),
     )
 
@@ -102,14 +102,14 @@ def _throttling(cause: str) -> Callable[[Analysis, Usage], Finding | None]:
             f"{reason.reason} {percent(reason.fraction)}" for reason in worst.throttled if _cause(reason.reason) == cause
         )
         lost, compute = worst.clock_loss_fraction, _compute_share(analysis)
-        clock = f"; its clock was lower by {percent(lost)} for it, averaged over the time" if lost else ""
+        clock = f"; this lowered its clock by {percent(lost)} on average" if lost else ""
         others = f"; {len(held) - 1} more GPU{'s' if len(held) > 2 else ''} too" if len(held) > 1 else ""
         # Only what the arithmetic units bound goes as the clock; several reasons at once share what is lost.
         part = min(1.0, share / worst.throttled_fraction) if worst.throttled_fraction else 0.0
         # What went on after the last reading of a device is not known.
         saved = 0.0 if worst.ended else _step_s(analysis) * (lost or 0.0) * part * (compute or 0.0)
         until = " until its samples end" if worst.ended else ""
-        basis = f"; {percent(compute)} of the time is bound by compute and goes with the clock" if lost and compute else ""
+        basis = f"; {percent(compute)} of the time is compute-bound and scales with the clock" if lost and compute else ""
         return Finding(
             title=f"{worst.device} is held back by {cause}",
             saves_s=saved,
@@ -138,7 +138,7 @@ def _low_utilization(analysis: Analysis, usage: Usage) -> Finding | None:
         title=f"Keep {most.device} busy",
         saves_s=(1 - share) * _step_s(analysis),
         evidence=(
-            f"{_meanwhile(usage)} a kernel ran on {most.device} for {percent(share)} of the time; no trace says what it waited for"
+            f"{_meanwhile(usage)} a kernel ran on {most.device} for {percent(share)} of the time; without a trace the cause is unknown"
         ),
         suggestion="a trace of the device (rooflines profile), more loader workers, larger batches",
     )
@@ -155,7 +155,7 @@ def _nearly_full(analysis: Analysis, usage: Usage) -> Finding | None:
     if not full:
         return None
     device, used_bytes, whole = max(full, key=lambda one: one[1] / one[2])
-    swaps = "; the system will write to its swap" if device == HOST else "; what torch's allocator keeps for later use is part of it"
+    swaps = "; the system will write to its swap" if device == HOST else ", including what torch's allocator keeps for reuse"
     return Finding(
         title=f"The memory of {'this machine' if device == HOST else device} is nearly full",
         saves_s=0.0,

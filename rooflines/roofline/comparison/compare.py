@@ -69,9 +69,9 @@ def compare(before: Analysis, after: Analysis, sources: tuple[str, str] = ("A", 
     return msgspec.structs.replace(comparison, verdict=_verdict(comparison))
 
 
-def signed_seconds(value: float, digits: int = 3) -> str:
+def signed_seconds(value: float) -> str:
     """A difference in time with its sign: ``+1.20 ms``, ``−3.4 µs``."""
-    return f"{'+' if value > 0 else '−' if value < 0 else ''}{seconds(abs(value), digits)}"
+    return f"{'+' if value > 0 else '−' if value < 0 else ''}{seconds(abs(value))}"
 
 
 def place_of(row: Change) -> str:

@@ -178,10 +178,11 @@ def _linear(signature: Signature) -> Work:
     return linear_work(args.tensor("self"), args.tensor("weight"), args.optional("bias"))
 
 
-@formula("aten::mkldnn_linear", category="matmul")
+@formula("aten::mkldnn_linear", "mkl::_mkl_linear", category="matmul")
 def _opaque_linear(signature: Signature) -> Work:
-    """Its tensors have oneDNN's layout, which has no strides; they are dense."""
-    args = Arguments(signature, "self weight bias=None")
+    """Tensors in oneDNN's layout have no strides; they are dense. MKL reads a packed weight of the size of the original one."""
+    packed = "packed weight" if signature.name == "mkl::_mkl_linear" else "weight"
+    args = Arguments(signature, f"self {packed} bias=None batch_size=0")
     return linear_work(_dense(args.tensor("self")), _dense(args.tensor("weight")), args.optional("bias"))
 
 
@@ -196,13 +197,6 @@ def _fused_linear(signature: Signature) -> Work:
     args = Arguments(signature, "self other weight bias attr" if binary else "self weight bias attr scalars=None algorithm=None")
     fused = activation_flops(args, "attr") or int(binary)
     return linear_work(_dense(args.tensor("self")), _dense(args.tensor("weight")), args.optional("bias"), args.optional("other"), fused)
-
-
-@formula("mkl::_mkl_linear", category="matmul")
-def _packed_linear(signature: Signature) -> Work:
-    """The packed weight is read; it holds what the original one does, whose shape is known."""
-    args = Arguments(signature, "self packed weight bias=None batch_size=0")
-    return linear_work(_dense(args.tensor("self")), _dense(args.tensor("weight")), args.optional("bias"))
 
 
 @formula("aten::linear_backward", "aten::mkldnn_linear_backward", category="matmul")

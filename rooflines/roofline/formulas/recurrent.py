@@ -200,15 +200,10 @@ def _network(args: Arguments) -> Network:
     )
 
 
-@formula("aten::_cudnn_rnn", category="matmul")
-def _cudnn(signature: Signature) -> Work:
-    args = Arguments(signature, f"self weight weights_a_layer buffer hx cx mode {_CUDNN}")
-    return _forward(_network(args), args.tensor("self").dtype)
-
-
-@formula("aten::miopen_rnn", category="matmul")
-def _miopen(signature: Signature) -> Work:
-    args = Arguments(signature, f"self weight weights_a_layer hx cx mode {_MIOPEN}")
+@formula("aten::_cudnn_rnn", "aten::miopen_rnn", category="matmul")
+def _library(signature: Signature) -> Work:
+    sizes = f"buffer hx cx mode {_CUDNN}" if signature.name == "aten::_cudnn_rnn" else f"hx cx mode {_MIOPEN}"
+    args = Arguments(signature, f"self weight weights_a_layer {sizes}")
     return _forward(_network(args), args.tensor("self").dtype)
 
 

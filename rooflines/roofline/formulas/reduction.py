@@ -19,7 +19,7 @@ INDEX_BYTES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class Reduction:
     """``cost`` FLOPs an element of the input.
 
     ``whole`` is how many arguments the form without dimensions has (0 for "any": its second argument is not an integer).
@@ -36,19 +36,20 @@ class Rule:
 
 _COMPLEX_VARIANCE: Final = costs.COMPLEX_ADD + costs.COMPLEX_ADD + 4  # sum; subtract, |x|² 3, add
 
-RULES: Final[dict[str, Rule]] = {
-    "sum": Rule(1, whole=2), "nansum": Rule(2), "mean": Rule(1, "float", whole=2), "nanmean": Rule(2, "float"),
-    "prod": Rule(1, whole=2, complex_cost=costs.COMPLEX_MULTIPLY),
-    "max": Rule(1, "same and index"), "min": Rule(1, "same and index"), "amax": Rule(1), "amin": Rule(1), "aminmax": Rule(2, "two"),
-    "_aminmax": Rule(2, "two"),
-    "argmax": Rule(1, "index"), "argmin": Rule(1, "index"), "all": Rule(1, "bool"), "any": Rule(1, "bool"),
-    "_is_all_true": Rule(1, "bool"), "_is_any_true": Rule(1, "bool"),
-    "count_nonzero": Rule(1, "index"), "hash_tensor": Rule(1, "index"),
-    "logsumexp": Rule(costs.TRANSCENDENTAL + 3, "float", complex_cost=costs.COMPLEX_TRANSCENDENTAL + 3 * costs.COMPLEX_ADD),
-    **dict.fromkeys(words("var std"), Rule(costs.MEAN_AND_VARIANCE, "real", complex_cost=_COMPLEX_VARIANCE)),
-    **dict.fromkeys(words("var_mean std_mean"), Rule(costs.MEAN_AND_VARIANCE, "real and float", complex_cost=_COMPLEX_VARIANCE)),
+RULES: Final[dict[str, Reduction]] = {
+    "sum": Reduction(1, whole=2), "nansum": Reduction(2), "mean": Reduction(1, "float", whole=2), "nanmean": Reduction(2, "float"),
+    "prod": Reduction(1, whole=2, complex_cost=costs.COMPLEX_MULTIPLY),
+    "max": Reduction(1, "same and index"), "min": Reduction(1, "same and index"),
+    "amax": Reduction(1), "amin": Reduction(1), "aminmax": Reduction(2, "two"),
+    "_aminmax": Reduction(2, "two"),
+    "argmax": Reduction(1, "index"), "argmin": Reduction(1, "index"), "all": Reduction(1, "bool"), "any": Reduction(1, "bool"),
+    "_is_all_true": Reduction(1, "bool"), "_is_any_true": Reduction(1, "bool"),
+    "count_nonzero": Reduction(1, "index"), "hash_tensor": Reduction(1, "index"),
+    "logsumexp": Reduction(costs.TRANSCENDENTAL + 3, "float", complex_cost=costs.COMPLEX_TRANSCENDENTAL + 3 * costs.COMPLEX_ADD),
+    **dict.fromkeys(words("var std"), Reduction(costs.MEAN_AND_VARIANCE, "real", complex_cost=_COMPLEX_VARIANCE)),
+    **dict.fromkeys(words("var_mean std_mean"), Reduction(costs.MEAN_AND_VARIANCE, "real and float", complex_cost=_COMPLEX_VARIANCE)),
     # the 2-norm: multiply, add
-    "frobenius_norm": Rule(2, "real", complex_cost=4),
+    "frobenius_norm": Reduction(2, "real", complex_cost=4),
 }  # fmt: skip
 
 
@@ -81,7 +82,7 @@ def _without_outs(signature: Signature) -> tuple[Signature, list[TensorArg]]:
     return replace(signature, args=signature.args[: len(signature.args) - len(outs)]), outs
 
 
-def _accumulated(signature: Signature, rule: Rule, dtype: str) -> str:
+def _accumulated(signature: Signature, rule: Reduction, dtype: str) -> str:
     """The dtype of a sum, product or mean: the one asked for, else the input's, with integers summed as int64."""
     asked = signature.arg(1 if len(signature.args) <= rule.whole else 3, default=None)
     if isinstance(asked, int) and not isinstance(asked, bool) and asked in SCALAR_TYPES:
@@ -89,7 +90,7 @@ def _accumulated(signature: Signature, rule: Rule, dtype: str) -> str:
     return dtype if floating(dtype) else "int64"
 
 
-def _result_bytes(rule: Rule, dtype: str, along_axis: bool) -> int:
+def _result_bytes(rule: Reduction, dtype: str, along_axis: bool) -> int:
     itemsize = size_of(dtype)
     number = itemsize if floating(dtype) else 4
     part = size_of(real(dtype)) if floating(dtype) else 4
@@ -110,7 +111,7 @@ def _made(hints: Hints) -> int | None:
     return written(*hints.outputs) if hints.outputs is not None else hints.output_bytes
 
 
-def _reduce(signature: Signature, rule: Rule, hints: Hints) -> Work:
+def _reduce(signature: Signature, rule: Reduction, hints: Hints) -> Work:
     signature, outs = _without_outs(signature)
     args = Arguments(signature, "self dim=None")
     inputs = args.tensor("self")
@@ -165,7 +166,7 @@ def _maximum_of_two(signature: Signature) -> Work:
     return rule_work(signature, ELEMENTWISE["maximum"])
 
 
-def _register(name: str, rule: Rule) -> None:
+def _register(name: str, rule: Reduction) -> None:
     @hinted_formula(f"aten::{name}", category="reduction")
     def _formula(signature: Signature, hints: Hints) -> Work:
         if name in ("max", "min") and isinstance(signature.arg(1), TensorArg) and not _into_out(signature, hints):

@@ -9,8 +9,6 @@ import msgspec
 from rooflines.roofline.ranks.collective_matching import By
 from rooflines.shown import Shown
 
-RANKS_SCHEMA = "rooflines.ranks/1"
-
 
 class RankRow(msgspec.Struct, frozen=True, kw_only=True):
     """One rank. The times down to ``memcpy_s`` are per step where ``RankAnalysis.per`` is ``step``, else of the whole trace.

@@ -4,38 +4,24 @@ from __future__ import annotations
 
 import msgspec
 
-from rooflines.profiler.monitor.command import Ending
-from rooflines.profiler.monitor.monitored import Monitored, PythonMemory
-from rooflines.profiler.records import Environment, Status
-from rooflines.profiler.samplers.fields import Counter
+from rooflines.profiler.monitor.monitored import Monitored, MonitorFacts
 from rooflines.roofline.analysis import Usage
 from rooflines.roofline.usage.device_usage import Window, usage_of
 
 MONITOR_ANALYSIS_SCHEMA = "rooflines.monitor-analysis/1"
 
 
-class MonitorAnalysis(msgspec.Struct, frozen=True, kw_only=True):
+class MonitorAnalysis(MonitorFacts, frozen=True, kw_only=True):
     """What is known of a monitored program, and what reports are made of.
 
-    ``command`` is absent unless it was asked to be shown. ``window_s`` is for how long it was watched, ``ending`` how it ended where
-    that was seen. ``usage`` is absent where nothing was sampled.
+    ``command`` is absent unless it was asked to be shown. ``window_s`` is how long it was watched. ``usage`` is absent where nothing
+    was sampled.
     """
 
     schema: str = MONITOR_ANALYSIS_SCHEMA
-    status: Status
-    created: str
-    program: str
     command: tuple[str, ...] | None = None
-    attached: bool = False
-    period_s: float
     window_s: float | None = None
-    ending: Ending | None = None
-    environment: Environment
-    gpus: dict[str, str] = msgspec.field(default_factory=dict)
-    counters: tuple[Counter, ...] = ()
     usage: Usage | None = None
-    python_memory: PythonMemory | None = None
-    notes: tuple[str, ...] = ()
 
 
 def analyze_monitored(monitored: Monitored) -> MonitorAnalysis:
@@ -46,20 +32,10 @@ def analyze_monitored(monitored: Monitored) -> MonitorAnalysis:
     ended_ns = facts.ended_ns if facts.ended_ns is not None else max(times, default=None)
     window = Window(began_ns, ended_ns) if began_ns is not None and ended_ns is not None and ended_ns > began_ns else None
     return MonitorAnalysis(
-        status=facts.status,
-        created=facts.created,
-        program=facts.program,
+        **{name: getattr(facts, name) for name in MonitorFacts.__struct_fields__},
         command=facts.command if facts.show_command and facts.command else None,
-        attached=facts.attached,
-        period_s=facts.period_s,
         window_s=facts.ending.wall_s if facts.ending is not None else window.length_s if window is not None else None,
-        ending=facts.ending,
-        environment=facts.environment,
-        gpus=facts.gpus,
-        counters=facts.counters,
         usage=_usage(monitored, window),
-        python_memory=facts.python_memory,
-        notes=facts.notes,
     )
 
 

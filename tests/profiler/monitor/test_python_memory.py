@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from rooflines.profiler.monitor import python_memory
-from rooflines.profiler.monitor.python_memory import allocation_cost, traced_command
+from rooflines.profiler.monitor.python_startup import sitecustomize
+from rooflines.profiler.monitor.python_startup.sitecustomize import allocation_cost, environment
 
-BOOTSTRAP = python_memory.__file__
 TIMEOUT_S = 120
 
 
@@ -26,55 +25,26 @@ def place(tmp_path, monkeypatch):
     return tmp_path
 
 
-def run(*words):
+def run(*words, env=None):
     done = subprocess.run(
-        [sys.executable, *map(str, words)], capture_output=True, text=True, timeout=TIMEOUT_S, stdin=subprocess.DEVNULL
+        [sys.executable, *map(str, words)], capture_output=True, text=True, timeout=TIMEOUT_S, stdin=subprocess.DEVNULL, env=env
     )
     return done.returncode, done.stdout, done.stderr
 
 
 def followed(*words, output="memory.json"):
     """The same, followed; and what it wrote, None where it did not."""
-    command = traced_command([sys.executable, *map(str, words)], os.path.abspath(output))
-    answer = run(*command[1:])
+    answer = run(*words, env=environment(os.path.abspath(output), os.environ))
     path = Path(output)
     return answer, json.loads(path.read_text()) if path.exists() else None
-
-
-# --- which word is the program
-
-PYTHON = ["python", "-u", "-W", "error", "-Xdev", "--check-hash-based-pycs", "never"]
-
-
-@pytest.mark.parametrize(
-    ("command", "expected"),
-    [
-        (["python", "train.py", "-m", "x"], ["python", "BOOT", "out", "train.py", "-m", "x"]),
-        ([*PYTHON, "train.py"], [*PYTHON, "BOOT", "out", "train.py"]),
-        (["python", "-m", "pkg.mod", "-c"], ["python", "BOOT", "out", "-m", "pkg.mod", "-c"]),
-        (["python", "-Bumpkg"], ["python", "-Bu", "BOOT", "out", "-m", "pkg"]),
-        (["python", "-Ic", "pass", "x"], ["python", "-I", "BOOT", "out", "-c", "pass", "x"]),
-        (["python", "-cpass"], ["python", "BOOT", "out", "-c", "pass"]),
-        (["python"], None),
-        (["python", "-"], None),
-        (["python", "-u"], None),
-        (["python", "-c"], None),
-        (["python", "--version"], None),
-        (["python", "-V"], None),
-        (["python", "-W"], None),
-    ],
-    ids=lambda words: " ".join(words or ["none"]),
-)
-def test_the_program_is_found_behind_the_interpreters_options(command, expected):
-    found = traced_command(command, "out")
-    assert found == (expected and [BOOTSTRAP if word == "BOOT" else word for word in expected])
 
 
 # --- a followed program is as it is alone
 
 LOOKS_AROUND = """
-import sys, threading, inspect
+import os, sys, threading, inspect
 print(sys.argv, sys.path, sys.flags.safe_path if hasattr(sys.flags, "safe_path") else "", sys.orig_argv)
+print({name: os.environ.get(name) for name in ("PYTHONPATH", "ROOFLINES_PYTHON_MEMORY")})
 print(__name__, __package__, __doc__, __spec__ and __spec__.name, globals().get("__file__"), sorted(globals()))
 print(type(__loader__), sys.modules["__main__"].__dict__ is globals(), [one.name for one in threading.enumerate()], __builtins__)
 def here(): pass
@@ -105,7 +75,9 @@ ENDINGS = {
 
 
 @pytest.mark.parametrize(
-    "words", [["script.py", "a", "--b"], ["./sub/../script.py"], ["-m", "script", "a"], ["-I", "script.py"]], ids=" ".join
+    "words",
+    [["script.py", "a", "--b"], ["./sub/../script.py"], ["-m", "script", "a"], ["-c", LOOKS_AROUND, "a"]],
+    ids=lambda words: words[0],
 )
 def test_what_a_program_sees_of_itself(place, words):
     Path("script.py").write_text(LOOKS_AROUND)
@@ -113,16 +85,6 @@ def test_what_a_program_sees_of_itself(place, words):
     alone = run(*words)
     assert alone[0] == 0
     assert followed(*words)[0] == alone
-
-
-def test_what_source_on_the_command_line_sees_of_itself(place):
-    words = ["-c", LOOKS_AROUND, "a"]
-    answer, _ = followed(*words)
-    alone = run(*words)
-    assert answer[0] == alone[0] == 0
-    # Its loader says how the interpreter itself was started.
-    shown, expected = (text.splitlines() for text in (answer[1], alone[1]))
-    assert (shown[:2], shown[3:]) == (expected[:2], expected[3:])
 
 
 @pytest.mark.parametrize("ending", ENDINGS.values(), ids=ENDINGS)
@@ -141,10 +103,9 @@ def test_a_directory_and_an_archive_run_their_main(place):
 
 
 def test_a_script_that_is_not_there(place):
-    answer, memory = followed("none.py")
+    answer, _ = followed("none.py")
     assert answer == run("none.py")
     assert answer[0] == 2
-    assert memory is None
 
 
 def test_pickle_and_other_processes_find_main(place):
@@ -194,8 +155,7 @@ def test_no_line_says_where_somebodys_home_is(place):
 
 def test_a_program_that_is_killed_leaves_what_was_last_read(place):
     Path("script.py").write_text("import time\nheld = bytearray(8 << 20)\ntime.sleep(600)")
-    command = traced_command([sys.executable, "script.py"], os.path.abspath("memory.json"))
-    with subprocess.Popen(command) as child:
+    with subprocess.Popen([sys.executable, "script.py"], env=environment(os.path.abspath("memory.json"), os.environ)) as child:
         deadline = time.monotonic() + 60
         while not (Path("memory.json").exists() and json.loads(Path("memory.json").read_text())["peak_bytes"] > 8 << 20):
             assert time.monotonic() < deadline
@@ -225,8 +185,28 @@ def test_following_an_allocation_costs_something():
     assert 0 < cost["object_s"] < cost["traced_object_s"]
 
 
-def test_the_bootstrap_imports_the_standard_library_only():
-    code = f"import runpy, sys; runpy.run_path({BOOTSTRAP!r}); print(*{{name.partition('.')[0] for name in sys.modules}})"
+def test_it_imports_the_standard_library_only():
+    code = f"import runpy, sys; runpy.run_path({sitecustomize.__file__!r}); print(*{{name.partition('.')[0] for name in sys.modules}})"
     modules = set(subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True).stdout.split())
     assert "tracemalloc" in modules
     assert {name for name in modules if name not in sys.stdlib_module_names and not name.startswith("_")} == set()
+
+
+def test_the_programs_own_sitecustomize_is_imported(place, monkeypatch):
+    Path("own").mkdir()
+    Path("own/sitecustomize.py").write_text("held = 'own'")
+    Path("script.py").write_text("import os, sitecustomize; print(sitecustomize.held, os.environ['PYTHONPATH'])")
+    monkeypatch.setenv("PYTHONPATH", "own")
+    answer, memory = followed("script.py")
+    assert answer == (0, "own own\n", "")
+    assert memory["ended"]
+
+
+def test_the_first_interpreter_of_a_shell_script_is_followed(place):
+    Path("first.py").write_text("held = bytearray(8 << 20)")
+    Path("second.py").write_text("pass")
+    script = f"{sys.executable} first.py; {sys.executable} second.py"
+    subprocess.run(["sh", "-c", script], check=True, env=environment(os.path.abspath("memory.json"), os.environ))
+    memory = json.loads(Path("memory.json").read_text())
+    assert memory["ended"]
+    assert memory["peak_bytes"] > 8 << 20

@@ -27,7 +27,7 @@ from rooflines.profiler.samplers.processes import (
     spent_between,
 )
 from rooflines.profiler.samplers.procfs import LINUX
-from rooflines.profiler.samplers.sparing import Sparing
+from rooflines.profiler.samplers.rate_limit import RateLimited
 from rooflines.profiler.samplers.temperature import CpuTemperature
 
 linux = pytest.mark.skipif(not LINUX, reason="/proc is Linux's")
@@ -283,7 +283,7 @@ def test_counters_say_how_coarse_ticks_are():
     assert {counter.source for counter in counters.values()} == {"psutil"}
 
 
-# --- asking sparingly
+# --- asking at a limited rate
 
 
 def test_a_question_is_asked_as_rarely_as_it_costs(monkeypatch):
@@ -295,13 +295,13 @@ def test_a_question_is_asked_as_rarely_as_it_costs(monkeypatch):
 
     monkeypatch.setattr(time, "monotonic", lambda: clock["time"])
     monkeypatch.setattr(time, "thread_time", lambda: clock["time"])
-    ask = Sparing(question, every_s=0.5, share=0.01)
+    ask = RateLimited(question, every_s=0.5, share=0.01)
     answers = 0
     while clock["time"] < 100:
         answers += ask() is not None
         clock["time"] += 0.1
     assert answers == pytest.approx(100 * 0.01 / 0.02, rel=0.1)
-    cheap = Sparing(lambda: 1, every_s=1.0, share=0.01)
+    cheap = RateLimited(lambda: 1, every_s=1.0, share=0.01)
     until = clock["time"] + 100
     answers = 0
     while clock["time"] < until:

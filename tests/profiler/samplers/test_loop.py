@@ -11,13 +11,13 @@ import pytest
 
 from rooflines.errors import DeviceError
 from rooflines.profiler.samplers import loop
-from rooflines.profiler.samplers.base import NullSampler, ReplaySampler, Sampler
+from rooflines.profiler.samplers.base import Sampler
 from rooflines.profiler.samplers.fields import Counter, DeviceSample
 from rooflines.profiler.samplers.journal import Journal, read_journal
 from rooflines.profiler.samplers.loop import SamplingLoop
 
 
-class Device(NullSampler):
+class Device(Sampler):
     """A device that is read by running ``read`` and counts how often; it has ``counters`` and a period as it is told."""
 
     def __init__(self, name: str, read=lambda: None, *, period_s: float = 0.0, counters=()) -> None:
@@ -171,10 +171,15 @@ def test_a_sampler_that_was_kept_from_reading_says_so(path, monkeypatch):
     assert problem.startswith("Device could not read for ")
 
 
-def test_replayed_samples_come_through_the_journal_as_they_were(path):
+def test_samples_come_through_the_journal_as_they_were(path):
     recorded = [DeviceSample(time_ns=number, source="test", power_w=70.0 + number) for number in range(5)]
     counters = (Counter(source="test", device="host", field="power_w", update_s=0.1, resolution=1e-3, window_s=1.0),)
-    journal = sample(ReplaySampler(recorded, counters), NullSampler(), path=path, for_s=0.5, period_s=0.01)
+    readings = iter([[one] for one in recorded])
+    device = Device("test", counters=counters)
+    device.read = lambda: next(readings, ())
+    silent = Device("silent")
+    silent.read = lambda: ()
+    journal = sample(device, silent, path=path, for_s=0.5, period_s=0.01)
     assert journal.samples == tuple(recorded)
     assert journal.counters == counters
     assert journal.problems == ()

@@ -10,6 +10,7 @@ from itertools import pairwise
 import pytest
 
 from rooflines.profiler.samplers.process import SamplerProcess
+from tests.processes import wait_until
 from tests.profiler.samplers.nvml_driver.scripts import FULL, with_lines
 from tests.profiler.samplers.nvml_driver.signals import Burst, Constant, Ramp, Square, integral, lines
 
@@ -23,13 +24,6 @@ def sampled(tmp_path, seconds, *, gpus=None, period_s=0.02):
 
 def series(sampler, device):
     return [sample for sample in sampler.samples() if sample.device == device]
-
-
-def wait_until(condition, timeout_s=20.0):
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
 
 
 def test_full_gpu_is_sampled_under_the_name_it_was_asked_by(stand_in, tmp_path):

@@ -11,7 +11,7 @@ import pytest
 
 from rooflines.errors import DeviceError
 from rooflines.profiler.samplers.rapl import RaplSampler, other_counters, package_counters
-from rooflines.profiler.samplers.updates import step, watch
+from rooflines.profiler.samplers.update_time import step, watch
 
 RANGE_UJ = 262143328850  # 2**32 - 1 times 61 035 nJ
 

@@ -22,6 +22,7 @@ from rooflines.profiler.run import load
 from rooflines.profiler.samplers.journal import read_journal
 from rooflines.profiler.samplers.loop import GAP_S
 from rooflines.profiler.samplers.process import SamplerProcess
+from tests.processes import wait_until
 
 WORKLOAD = Workload(name="sleep", mode="inference")
 LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of another process are Linux's")
@@ -43,13 +44,6 @@ with Recording(Path(sys.argv[1]), Workload(name="sleep", mode="inference"), torc
         time.sleep(0.02)
         recording.step()
 """
-
-
-def wait_until(condition, timeout_s=40.0):
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.05)
 
 
 def samples_in(directory):

@@ -15,15 +15,15 @@ import pytest
 
 from rooflines.errors import DeviceError, RunError, UsageError
 from rooflines.profiler.samplers import clock
-from rooflines.profiler.samplers.base import NullSampler, ReplaySampler, Sampler
 from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.cpu_times import busy_fraction
 from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.profiler.samplers.host import HostSampler
 from rooflines.profiler.samplers.journal import Entry, read_journal, write_entry
-from rooflines.profiler.samplers.nvml import NvmlSampler, gpu_count, open_gpus
+from rooflines.profiler.samplers.nvml import NvmlSampler, all_gpus, open_gpus
 from rooflines.profiler.samplers.process import SamplerProcess
 from rooflines.profiler.samplers.storage import read_samples, write_samples
+from tests.processes import ended, wait_until
 
 BUSY = "print(flush=True)\nwhile True: pass"
 IDLE = "import time; print(flush=True); time.sleep(600)"
@@ -32,7 +32,7 @@ BUSY_PARENT = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {B
 
 def no_gpu() -> bool:
     try:
-        return gpu_count() == 0
+        return not all_gpus()
     except DeviceError:
         return True
 
@@ -49,39 +49,8 @@ def running(code):
                 os.killpg(child.pid, signal.SIGKILL)
 
 
-def wait_until(condition, timeout_s=20.0):
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
-
-
-def ended(pid):
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
-
-
 def sample(time_ns, **fields):
     return DeviceSample(time_ns=time_ns, source="test", **fields)
-
-
-# --- the seam
-
-
-def test_replay_gives_back_every_reading_exactly_and_then_nothing():
-    readings = [(sample(1, power_w=70.0), sample(1, device="cuda:0")), (sample(2),)]
-    replay: Sampler = ReplaySampler([*readings[0], *readings[1]])
-    assert [tuple(replay.read()) for _ in range(3)] == [*readings, ()]
-    replay.close()
-    assert tuple(replay.read()) == ()
-
-
-def test_null_sampler_reads_nothing():
-    sampler: Sampler = NullSampler()
-    assert tuple(sampler.read()) == ()
-    sampler.close()
 
 
 # --- the host

@@ -13,35 +13,14 @@ from torch.nn.attention.bias import CausalVariant, causal_lower_right, causal_up
 import rooflines
 from rooflines.profiler.dispatch.recorder import record
 from rooflines.profiler.dispatch.signatures import call_signature, tensor_arg
-from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg, from_kineto
-from rooflines.roofline.formulas import Work, count
+from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg
+from rooflines.roofline.formulas import count
 from rooflines.roofline.formulas.attention import pairs
 from rooflines.roofline.formulas.costs import SOFTMAX
 from tests.marks import recent_torch
-from tests.roofline.formulas.traces import operator_events, outermost
+from tests.roofline.formulas.helpers import called, meta, tensor, work, work_of_trace
 
 aten = torch.ops.aten
-
-
-def tensor(*shape, dtype="float32"):
-    return TensorArg(shape, dtype)
-
-
-def work(name, *args):
-    outcome = count(Signature(name, args))
-    assert outcome.kind == "counted", outcome
-    return outcome.work
-
-
-def called(func, *args, **kwargs):
-    """The work of calling a torch operator with these arguments, and what it returns; nothing is computed with meta tensors."""
-    outcome = count(call_signature(func, args, kwargs))
-    assert outcome.kind == "counted", outcome
-    return outcome.work, func(*args, **kwargs)
-
-
-def meta(*shape, dtype=torch.float32):
-    return torch.empty(shape, dtype=dtype, device="meta")
 
 
 def nbytes(value):
@@ -519,23 +498,6 @@ def test_a_fused_layer_does_what_its_parts_do(batch, tokens, heads):
 # --- rows of the table of what is wrong elsewhere ----------------------------------------------------------------------------------
 
 
-def traced(body, path):
-    """The work of the outermost counted operators of a trace."""
-    total = Work()
-
-    def add(nodes):
-        nonlocal total
-        for event, children in nodes:
-            outcome = count(from_kineto(event["name"], event["args"]))
-            if outcome.kind == "counted" and not (outcome.decomposes and children):
-                total += outcome.work
-            else:
-                add(children)
-
-    add(outermost(operator_events(body, path / "trace.json")))
-    return total
-
-
 def test_causal_sdpa_is_half_of_the_full_and_not_twice(tmp_path):
     # 8 heads of 256 x 64: 256 * 257 / 2 pairs, scores and values 64 multiply-adds each; torch's counter has 256 * 256
     truth = 2 * 2 * 8 * (256 * 257 // 2) * 64
@@ -545,7 +507,7 @@ def test_causal_sdpa_is_half_of_the_full_and_not_twice(tmp_path):
         return functional.scaled_dot_product_attention(heads, heads, heads, is_causal=True)
 
     assert rooflines.count(causal).matrix_flops == truth == 67_371_008
-    assert traced(causal, tmp_path).matrix_flops == truth
+    assert work_of_trace(causal, tmp_path).matrix_flops == truth
 
 
 def test_cpu_sdpa_is_counted_forward_and_backward(tmp_path):
@@ -558,7 +520,7 @@ def test_cpu_sdpa_is_counted_forward_and_backward(tmp_path):
     def step():
         functional.scaled_dot_product_attention(heads, heads, heads).sum().backward()
 
-    assert traced(step, tmp_path).matrix_flops == 7 * product
+    assert work_of_trace(step, tmp_path).matrix_flops == 7 * product
 
 
 def test_transformer_encoder_layer_in_inference_is_not_0(tmp_path):
@@ -568,7 +530,7 @@ def test_transformer_encoder_layer_in_inference_is_not_0(tmp_path):
     layer, inputs = torch.nn.TransformerEncoderLayer(128, 4, 256, batch_first=True).eval(), torch.rand(3, 50, 128)
     with torch.no_grad():
         assert rooflines.count(layer, inputs).matrix_flops == truth
-        assert traced(lambda: layer(inputs), tmp_path).matrix_flops == truth
+        assert work_of_trace(lambda: layer(inputs), tmp_path).matrix_flops == truth
 
 
 def test_multi_head_attention_in_inference_is_not_0(tmp_path):
@@ -577,7 +539,7 @@ def test_multi_head_attention_in_inference_is_not_0(tmp_path):
     layer, inputs = torch.nn.MultiheadAttention(128, 4, batch_first=True).eval(), torch.rand(3, 50, 128)
     with torch.no_grad():
         assert rooflines.count(layer, inputs, inputs, inputs).matrix_flops == truth
-        assert traced(lambda: layer(inputs, inputs, inputs), tmp_path).matrix_flops == truth
+        assert work_of_trace(lambda: layer(inputs, inputs, inputs), tmp_path).matrix_flops == truth
 
 
 def test_flash_attention_of_a_published_trace():

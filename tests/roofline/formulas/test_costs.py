@@ -6,17 +6,7 @@ import pytest
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import Work, costs, count
-
-
-def tensor(*shape, dtype="float32"):
-    return TensorArg(shape, dtype)
-
-
-def work(name, *args):
-    outcome = count(Signature(name, args))
-    assert outcome.kind == "counted", outcome
-    return outcome.work
-
+from tests.roofline.formulas.helpers import tensor, work
 
 IMAGES = tensor(2, 8, 6, 6)
 ELEMENTS = 2 * 8 * 6 * 6

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 import rooflines
 from rooflines.profiler.dispatch.signatures import call_signature, tensor_arg
-from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg, from_kineto
+from rooflines.profiler.trace.signature import MISSING, Signature, from_kineto
 from rooflines.roofline.formulas import Work, count
 from rooflines.roofline.formulas.costs import DEQUANTIZE, GELU, QUANTIZE
+from tests.roofline.formulas.helpers import nbytes, tensor
 from tests.roofline.formulas.traces import operator_events
 
 pytestmark = [
@@ -20,10 +21,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:torch.ao.quantization is deprecated:DeprecationWarning"),
 ]
 aten = torch.ops.aten
-
-
-def tensor(*shape, dtype="float32"):
-    return TensorArg(shape, dtype)
 
 
 def work(name, *args, outputs=None):
@@ -38,10 +35,6 @@ def ran(func, *args, **kwargs):
     outcome = count(call_signature(func, args, kwargs), outputs=(tensor_arg(result),))
     assert outcome.kind == "counted", outcome
     return outcome.work, result
-
-
-def nbytes(*tensors):
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 some = st.integers(1, 9)

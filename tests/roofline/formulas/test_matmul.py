@@ -14,30 +14,10 @@ from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg, fr
 from rooflines.roofline.formulas import Work, count
 from rooflines.roofline.formulas.costs import COMPLEX_ADD, GELU
 from tests.marks import recent_torch
+from tests.roofline.formulas.helpers import called, nbytes, tensor, work
 from tests.roofline.formulas.traces import operator_events, outermost
 
 aten = torch.ops.aten
-
-
-def tensor(*shape, dtype="float32"):
-    return TensorArg(shape, dtype)
-
-
-def work(name, *args):
-    outcome = count(Signature(name, args))
-    assert outcome.kind == "counted", outcome
-    return outcome.work
-
-
-def called(func, *args, **kwargs):
-    """The work of calling a torch operator with these arguments, and what it returns."""
-    outcome = count(call_signature(func, args, kwargs))
-    assert outcome.kind == "counted", outcome
-    return outcome.work, func(*args, **kwargs)
-
-
-def nbytes(*tensors):
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 size = st.integers(0, 7)

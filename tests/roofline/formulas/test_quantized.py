@@ -20,6 +20,7 @@ from rooflines.roofline.formulas.costs import (
     SIGMOID,
     SOFTMAX,
 )
+from tests.roofline.formulas.helpers import nbytes
 
 pytestmark = [
     # torch 2.14 announces the end of quantized tensors
@@ -42,10 +43,6 @@ def flat(value):
     if isinstance(value, torch.Tensor):
         return [value]
     return [tensor for item in value for tensor in flat(item)] if isinstance(value, (list, tuple)) else []
-
-
-def nbytes(*tensors):
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 # Operator, its arguments, FLOPs an element of the first result. It reads every tensor it is given and writes what it returns.

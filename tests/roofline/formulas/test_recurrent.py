@@ -10,7 +10,7 @@ from torch.nn.utils.rnn import pack_padded_sequence
 
 import rooflines
 from rooflines.profiler.dispatch.signatures import call_signature, tensor_arg
-from rooflines.profiler.trace.signature import Signature, TensorArg, from_kineto
+from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas import Work, count
 from rooflines.roofline.formulas.costs import (
     GRU_CELL,
@@ -21,7 +21,7 @@ from rooflines.roofline.formulas.costs import (
     RNN_CELL,
     RNN_CELL_BACKWARD,
 )
-from tests.roofline.formulas.traces import operator_events, outermost
+from tests.roofline.formulas.helpers import meta, nbytes, tensor, work, work_of_trace
 
 pytestmark = [
     # projections have no oneDNN kernel, and torch says so
@@ -34,24 +34,6 @@ aten = torch.ops.aten
 GATES = {"RNN": 1, "LSTM": 4, "GRU": 3}
 
 
-def tensor(*shape, dtype="float32"):
-    return TensorArg(shape, dtype)
-
-
-def meta(*shape, dtype=torch.float32):
-    return torch.empty(shape, dtype=dtype, device="meta")
-
-
-def work(name, *args):
-    outcome = count(Signature(name, args))
-    assert outcome.kind == "counted", outcome
-    return outcome.work
-
-
-def nbytes(*tensors):
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-
-
 def products(network, batch_of_step):
     """FLOPs of one pass, step by step: in each the weights of every layer and direction meet the sequences that are still running."""
     total = 0
@@ -59,23 +41,6 @@ def products(network, batch_of_step):
         for name, weight in network.named_parameters():
             if "weight" in name:
                 total += 2 * running * weight.shape[0] * weight.shape[1]
-    return total
-
-
-def work_of_trace(body, path):
-    """The work of the outermost counted operators of a trace."""
-    total = Work()
-
-    def add(nodes):
-        nonlocal total
-        for event, children in nodes:
-            outcome = count(from_kineto(event["name"], event["args"]))
-            if outcome.kind == "counted" and not (outcome.decomposes and children):
-                total += outcome.work
-            else:
-                add(children)
-
-    add(outermost(operator_events(body, path / "trace.json")))
     return total
 
 

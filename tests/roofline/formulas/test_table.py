@@ -13,10 +13,7 @@ from rooflines.profiler.trace.signature import DTYPE_BYTES, MISSING, Signature, 
 from rooflines.roofline.analysis import CATEGORIES
 from rooflines.roofline.formulas import CallCount, Work, count, formula
 from rooflines.roofline.formulas.table import registered
-
-
-def tensor(*shape, dtype="float32"):
-    return TensorArg(shape, dtype)
+from tests.roofline.formulas.helpers import tensor
 
 
 def test_categories_are_those_of_the_analysis():

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from rooflines.profiler.samplers.updates import pace
+from rooflines.profiler.samplers.update_time import pace
 
 VALUES = st.lists(st.integers(-1000, 1000), min_size=0, max_size=40)
 

@@ -31,7 +31,7 @@ class Pace(NamedTuple):
     changes: int
 
 
-class Updates(NamedTuple):
+class UpdateTime(NamedTuple):
     """``update_s`` is the time between changes, None when there were fewer than two; ``values`` are the different ones read."""
 
     update_s: float | None
@@ -64,7 +64,7 @@ def pace(readings: Sequence[tuple[float, int]]) -> Pace:
     return Pace(sum(intervals) / periods, reading_s, divisor, len(changes))
 
 
-def watch(read: Callable[[], int], *, watch_s: float = WATCH_S, changes: int = ENOUGH_CHANGES) -> Updates:
+def watch(read: Callable[[], int], *, watch_s: float = WATCH_S, changes: int = ENOUGH_CHANGES) -> UpdateTime:
     """Read a counter as fast as it can be read, until it has changed often enough or for ``watch_s`` seconds."""
     values = [read()]
     began = time.perf_counter()
@@ -74,7 +74,7 @@ def watch(read: Callable[[], int], *, watch_s: float = WATCH_S, changes: int = E
         readings.append((now, value))
         if value != values[-1]:
             values.append(value)
-    return Updates(pace(readings).period_s, tuple(values))
+    return UpdateTime(pace(readings).period_s, tuple(values))
 
 
 def step(values: Sequence[int], candidates: Sequence[int], scale: int = 1) -> int | None:

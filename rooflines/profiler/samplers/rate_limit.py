@@ -1,4 +1,4 @@
-"""Questions that cost something, asked rarely enough that they do not matter."""
+"""Costly readings, taken at a limited rate."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Sparing(Generic[T]):
+class RateLimited(Generic[T]):
     """Asks ``question`` when called, but not before ``every_s`` seconds have passed since it did, nor so often that asking takes more
     than ``share`` of a core. None in between. What a question costs depends on the machine (hundreds of cores) and on what is watched
     (hundreds of processes, terabytes of pages), so it is measured, every time.

@@ -1,0 +1,1 @@
+"""A folder for PYTHONPATH: every interpreter imports ``sitecustomize`` from there when it starts."""

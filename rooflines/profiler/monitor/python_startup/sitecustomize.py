@@ -1,0 +1,191 @@
+"""Python's own allocations of a program, followed by tracemalloc: their peak, and the lines that held most of it.
+
+Every interpreter imports this module when it starts with this folder in PYTHONPATH. It need not be ours and need not have rooflines
+installed, so that only the standard library is imported, of Python 3.9 or newer. With ``OUTPUT`` in the environment the process is
+followed, unless that file is there already. The program finds ``sys.path``, its environment and its own ``sitecustomize`` as they would
+be without this module, and what it starts is not followed.
+"""
+
+from __future__ import annotations
+
+import _thread
+import atexit
+import os
+import sys
+import time
+import tracemalloc
+from collections.abc import Mapping
+from typing import Any
+
+OUTPUT = "ROOFLINES_PYTHON_MEMORY"
+SCHEMA = "rooflines.python_memory/1"
+_HERE = os.path.dirname(os.path.abspath(__file__))
+
+# tracemalloc does not keep the lines of the peak, so they are read whenever more is held than ever before by this factor, for as long
+# as reading them has taken no more than this share of the time.
+_GROWTH = 1.05
+_SHARE = 0.05
+_FIRST_WAIT_S, _LAST_WAIT_S = 0.01, 0.2
+_SITES = 30
+
+# What a loop that only makes small objects and drops them takes with tracemalloc and without, in turn.
+_OBJECTS, _OBJECT_BYTES, _PAIRS = 4_000, 64, 5
+
+
+def environment(output: str, current: Mapping[str, str]) -> dict[str, str]:
+    """The environment ``current`` for a program whose interpreter writes what it allocates to the file ``output``."""
+    path = current.get("PYTHONPATH")
+    return {**current, OUTPUT: output, "PYTHONPATH": _HERE if path is None else f"{_HERE}{os.pathsep}{path}"}
+
+
+def _leave_no_trace() -> None:
+    """Undo ``environment``, and import the ``sitecustomize`` that would have been imported without it."""
+    _, separator, path = os.environ["PYTHONPATH"].partition(os.pathsep)
+    if separator:
+        os.environ["PYTHONPATH"] = path
+    else:
+        del os.environ["PYTHONPATH"]
+    sys.path[:] = [place for place in sys.path if place != _HERE]
+    ours = sys.modules.pop(__name__)
+    try:
+        __import__(__name__)
+    except ImportError as error:
+        if error.name != __name__:
+            raise
+        sys.modules[__name__] = ours
+
+
+class Follower:
+    """Follows the allocations of this process from ``start`` to ``finish`` and keeps the file ``output`` up to date meanwhile.
+
+    A program that ends without exit handlers (a signal, ``os._exit``) leaves what was last read, and the file says so.
+    """
+
+    def __init__(self, output: str) -> None:
+        self._output = output
+        self._process = 0
+        self._directory = os.getcwd()
+        self._began_s = self._reading_s = 0.0
+        self._peak_bytes = self._sites_at_bytes = self._tracemalloc_bytes = self._readings = 0
+        self._sites: list[dict[str, Any]] = []
+        self._cost: dict[str, float] = {}
+        self._one_at_a_time = _thread.allocate_lock()
+        self._stop = _thread.allocate_lock()
+
+    def start(self) -> None:
+        self._process = os.getpid()
+        if not tracemalloc.is_tracing():  # -X tracemalloc and PYTHONTRACEMALLOC have begun before us
+            self._cost = allocation_cost()
+            tracemalloc.start()
+        self._began_s = time.perf_counter()
+        self._write(False)
+        self._stop.acquire()
+        # Not a threading.Thread: the program would see it in threading.enumerate().
+        _thread.start_new_thread(self._watch, ())
+
+    def finish(self) -> None:
+        """Read for the last time and write the file; does nothing in a process that was forked from the one that started."""
+        if self._process != os.getpid():
+            return
+        self._stop.release()
+        self._look(ending=True)
+
+    def _watch(self) -> None:
+        wait_s = _FIRST_WAIT_S
+        while not self._stop.acquire(timeout=wait_s):
+            # Soon again while more and more is held.
+            wait_s = _FIRST_WAIT_S if self._look() else min(2 * wait_s, _LAST_WAIT_S)
+
+    def _look(self, ending: bool = False) -> bool:
+        """Note the peak, and read the lines where more is held than when they were last read; whether it is."""
+        with self._one_at_a_time:
+            # A program that uses tracemalloc itself may have ended it, or reset its peak.
+            held, peak = tracemalloc.get_traced_memory()
+            self._peak_bytes = max(self._peak_bytes, peak)
+            self._tracemalloc_bytes = max(self._tracemalloc_bytes, tracemalloc.get_tracemalloc_memory())
+            affordable = ending or self._reading_s <= _SHARE * (time.perf_counter() - self._began_s)
+            grown = held > self._sites_at_bytes * _GROWTH
+            if grown and affordable and tracemalloc.is_tracing():
+                self._read(held)
+                self._write(ending)
+            elif ending:
+                self._write(ending)
+            return grown
+
+    def _read(self, held_bytes: int) -> None:
+        begun_s = time.thread_time()
+        lines = tracemalloc.take_snapshot().statistics("lineno")
+        self._sites = [
+            {
+                "file": self._shown(line.traceback[0].filename),
+                "line": line.traceback[0].lineno,
+                "bytes": line.size,
+                "blocks": line.count,
+            }
+            for line in lines
+            if line.traceback[0].filename not in (__file__, tracemalloc.__file__)
+        ][:_SITES]
+        self._sites_at_bytes = held_bytes
+        self._readings += 1
+        self._reading_s += time.thread_time() - begun_s
+
+    def _shown(self, path: str) -> str:
+        """``path`` below the working directory or below the place it was imported from, so that no home directory is named."""
+        if path.startswith("<"):
+            return "<import>" if "importlib" in path else path
+        for root in (self._directory, *sorted((place for place in sys.path if place), key=len, reverse=True)):
+            if path.startswith(root.rstrip(os.sep) + os.sep):
+                return path[len(root.rstrip(os.sep)) + 1 :]
+        return os.sep.join(path.split(os.sep)[-2:])
+
+    def _write(self, ended: bool) -> None:
+        import json
+
+        content = {
+            "schema": SCHEMA,
+            "python": ".".join(map(str, sys.version_info[:3])),
+            "ended": ended,
+            "peak_bytes": self._peak_bytes,
+            "sites_at_bytes": self._sites_at_bytes,
+            "sites": self._sites,
+            "tracemalloc_bytes": self._tracemalloc_bytes,
+            "readings": self._readings,
+            "reading_s": self._reading_s,
+            **self._cost,
+        }
+        temporary = f"{self._output}.{self._process}"
+        try:
+            with open(temporary, "w", encoding="utf-8") as file:
+                json.dump(content, file, indent=1)
+            os.replace(temporary, self._output)
+        except OSError:
+            # A full disk is no affair of the program; whoever looks for the file says that it is not there.
+            return
+
+
+def allocation_cost() -> dict[str, float]:
+    """Seconds of a processor that it takes here to make a small object and drop it, with tracemalloc and without.
+
+    Medians of loops run in turn.
+    """
+    times: dict[bool, list[float]] = {False: [], True: []}
+    for _ in range(_PAIRS):
+        for traced in (False, True):
+            if traced:
+                tracemalloc.start()
+            begun_s = time.thread_time()
+            for _ in range(_OBJECTS):
+                bytes(_OBJECT_BYTES)
+            times[traced].append((time.thread_time() - begun_s) / _OBJECTS)
+            if traced:
+                tracemalloc.stop()
+    return {"object_s": sorted(times[False])[_PAIRS // 2], "traced_object_s": sorted(times[True])[_PAIRS // 2]}
+
+
+if (_output := os.environ.pop(OUTPUT, None)) is not None:
+    _leave_no_trace()
+    if not os.path.exists(_output):
+        _follower = Follower(_output)
+        # Registered first and so called last: after the program's own threads and exit handlers.
+        atexit.register(_follower.finish)
+        _follower.start()

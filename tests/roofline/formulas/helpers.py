@@ -1,0 +1,52 @@
+"""Calls of operators and their work, as the tests of formulas write them."""
+
+from __future__ import annotations
+
+import torch
+
+from rooflines.profiler.dispatch.signatures import call_signature
+from rooflines.profiler.trace.signature import Signature, TensorArg, from_kineto
+from rooflines.roofline.formulas import Work, count
+from tests.roofline.formulas.traces import operator_events, outermost
+
+
+def tensor(*shape, dtype="float32"):
+    return TensorArg(shape, dtype)
+
+
+def work(name, *args):
+    outcome = count(Signature(name, args))
+    assert outcome.kind == "counted", outcome
+    return outcome.work
+
+
+def called(func, *args, **kwargs):
+    """The work of calling a torch operator with these arguments, and what it returns; nothing is computed with meta tensors."""
+    outcome = count(call_signature(func, args, kwargs))
+    assert outcome.kind == "counted", outcome
+    return outcome.work, func(*args, **kwargs)
+
+
+def nbytes(*tensors):
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def meta(*shape, dtype=torch.float32):
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
+def work_of_trace(body, path):
+    """The work of the outermost counted operators of a trace."""
+    total = Work()
+
+    def add(nodes):
+        nonlocal total
+        for event, children in nodes:
+            outcome = count(from_kineto(event["name"], event["args"]))
+            if outcome.kind == "counted" and not (outcome.decomposes and children):
+                total += outcome.work
+            else:
+                add(children)
+
+    add(outermost(operator_events(body, path / "trace.json")))
+    return total
