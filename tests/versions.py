@@ -22,14 +22,8 @@ PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 # The oldest torch that pyproject.toml allows, with its torchvision.
 OLDEST = ("torch==2.6.*", "torchvision==0.21.*")
 TOOLS = (
-    "pytest>=8.0",
-    "pytest-xdist>=3.5",
-    "hypothesis>=6.100",
-    "pypdf>=5.0",
-    "hatchling>=1.24",
-    "fvcore>=0.1.5.post20221221",
-    "timm>=1.0",
-)
+    "pytest>=8.0", "pytest-xdist>=3.5", "hypothesis>=6.100", "pypdf>=5.0", "hatchling>=1.24", "fvcore>=0.1.5.post20221221", "timm>=1.0",
+)  # fmt: skip
 UNIT = ("tests/roofline", "tests/device_specs/test_catalog.py", "tests/profiler/trace", "tests/profiler/dispatch", "tests/reports")
 
 
