@@ -21,7 +21,9 @@ RESULT = ROOT / "benchmarks" / "results" / "versions.json"
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 # The oldest torch that pyproject.toml allows, with its torchvision.
 OLDEST = ("torch==2.6.*", "torchvision==0.21.*")
-TOOLS = ("pytest>=8.0", "hypothesis>=6.100", "pypdf>=5.0", "hatchling>=1.24")
+TOOLS = (
+    "pytest>=8.0", "pytest-xdist>=3.5", "hypothesis>=6.100", "pypdf>=5.0", "hatchling>=1.24", "fvcore>=0.1.5.post20221221", "timm>=1.0",
+)  # fmt: skip
 UNIT = ("tests/roofline", "tests/device_specs/test_catalog.py", "tests/profiler/trace", "tests/profiler/dispatch", "tests/reports")
 
 
@@ -44,7 +46,7 @@ def unit_tests(name: str, python: str, packages: tuple[str, ...]) -> dict[str, A
         installed = outcome(command, name)
         if not installed["passed"]:
             return installed
-    return outcome([str(binary), "-m", "pytest", "-q", "-m", "not slow", *UNIT], name)
+    return outcome([str(binary), "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", "-m", "not slow", *UNIT], name)
 
 
 def combinations() -> Iterator[tuple[str, str, tuple[str, ...]]]:
@@ -52,7 +54,9 @@ def combinations() -> Iterator[tuple[str, str, tuple[str, ...]]]:
     yield f"Python {platform.python_version()}, {OLDEST[0]}", sys.executable, OLDEST
     for version in PYTHONS:
         python = shutil.which(f"python{version}")
-        if python and not platform.python_version().startswith(f"{version}."):
+        # pyenv puts a command on the path for every Python, which fails for those that are not chosen
+        runs = python and subprocess.run([python, "--version"], capture_output=True, check=False).returncode == 0
+        if python and runs and not platform.python_version().startswith(f"{version}."):
             yield f"Python {version}", python, ()
 
 

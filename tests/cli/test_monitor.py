@@ -585,8 +585,8 @@ def test_slices_are_chosen_beside_each_other_and_beside_gpus(stand_in_here):
 
 
 def test_a_gpu_that_falls_off_the_bus_ends_its_series_and_not_the_program(place, stand_in):
-    stand_in(GPUS.replace("power constant 60", "power constant 60\nlost 3"))
-    done = monitor("--gpus", "all", *python("import time; time.sleep(4.5); print('done')"))
+    stand_in(GPUS.replace("power constant 60", f"power constant 60\nlost_by {place / 'lost'}"))
+    done = monitor("--gpus", "all", *python("import time; time.sleep(1); open('lost', 'w').close(); time.sleep(1); print('done')"))
     assert (done.returncode, done.stdout) == (0, "done\n")
     assert any("gpu1" in note and "lost" in note.lower() for note in facts()["notes"]), facts()["notes"]
     devices = {one["device"]: one for one in analysis()["usage"]["devices"]}

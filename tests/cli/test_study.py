@@ -135,7 +135,9 @@ def test_a_study_in_which_nothing_was_measured_is_an_error(tmp_path, study, argu
 @pytest.mark.parametrize(
     ("study", "arguments"),
     [
-        ("backends", ("--backends", "torch-cpu", "--samples", "64", "--batch-size", "32", "--epochs", "1")),
+        pytest.param(
+            "backends", ("--backends", "torch-cpu", "--samples", "64", "--batch-size", "32", "--epochs", "1"), marks=pytest.mark.slow
+        ),
         ("from-scratch", ("--backends", "numpy", "--samples", "100", "--iterations", "2", "--sizes", "784-10-10@100")),
     ],
 )

@@ -128,7 +128,7 @@ def test_fusion_moves_less(pair, make, mode):
         assert compiled.totals.bytes < eager.totals.bytes
 
 
-@pytest.mark.parametrize("make", [resnet18, transformer, mlp])
+@pytest.mark.parametrize("make", [pytest.param(resnet18, marks=pytest.mark.slow), transformer, mlp])
 def test_generated_kernels_are_in_the_phase_they_ran_in(pair, make):
     _, compiled = pair(make, "training")
     phases = {row.phase for row in compiled.operators if "cpp_fused" in row.name}

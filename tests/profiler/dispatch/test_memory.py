@@ -17,6 +17,7 @@ from rooflines.profiler.dispatch.fakes import fake_tensors
 from rooflines.profiler.dispatch.memory import record_with_memory
 from rooflines.profiler.records import MemoryAtPeak
 from tests.allocations import CUDA, NUMBER, TENSOR, allocations
+from tests.marks import recent_torch
 
 ONES_AND_LOSS = 4 + 4
 
@@ -289,6 +290,7 @@ def test_a_wrapper_holds_what_it_wraps():
     assert held(memory) == {"activations": 2 * 800}
 
 
+@recent_torch
 def test_a_sparse_gradient_is_its_indices_and_values():
     table, rows = nn.Embedding(1000, 4, sparse=True), torch.tensor([1, 5, 7])
     memory = followed(lambda: (table(rows) * 2).sum().backward(), real=True)

@@ -17,6 +17,7 @@ from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg
 from rooflines.roofline.formulas import count
 from rooflines.roofline.formulas.attention import pairs
 from rooflines.roofline.formulas.costs import SOFTMAX
+from tests.marks import recent_torch
 from tests.roofline.formulas.helpers import called, meta, tensor, work, work_of_trace
 
 aten = torch.ops.aten
@@ -113,6 +114,7 @@ FORWARD = {
 }  # fmt: skip
 
 
+@recent_torch
 @pytest.mark.parametrize("backend", FORWARD)
 @settings(deadline=None, max_examples=25)
 @given(batch=small, heads=small, queries=small, keys=small, depth=small, causal=st.booleans())
@@ -186,6 +188,7 @@ LOWER_RIGHT = ("flash", "flash, sequence first", "efficient, lower right")
 SEED = meta(dtype=torch.int64)
 
 
+@recent_torch
 @pytest.mark.parametrize("backend", BACKWARD)
 @settings(deadline=None, max_examples=25)
 @given(batch=small, heads=small, queries=small, keys=small, depth=small, causal=st.booleans())
@@ -283,6 +286,7 @@ def test_a_window_of_the_efficient_kernel_is_so_many_keys_up_to_the_diagonal(len
     assert found.matrix_flops == 2 * 2 * 4 * sum(min(window, query + 1) for query in range(length))
 
 
+@recent_torch
 def test_eight_bit_flash_attention_reads_scales_and_returns_bfloat16():
     heads, scale = meta(1, 2, 16, 32, dtype=torch.float8_e4m3fn), meta(1, 2)
     found, returned = called(aten._scaled_dot_product_flash_attention.quantized, heads, heads, heads, scale, scale, scale, 0.0, True)
@@ -294,6 +298,7 @@ def test_eight_bit_flash_attention_reads_scales_and_returns_bfloat16():
     assert (packed.matrix_flops, packed.bytes_read) == (found.matrix_flops, found.bytes_read)
 
 
+@recent_torch
 def test_in_place_flash_attention_writes_to_the_tensor_it_is_given():
     heads = meta(1, 16, 2, 32)
     found, log_sum = called(
@@ -304,6 +309,7 @@ def test_in_place_flash_attention_writes_to_the_tensor_it_is_given():
     assert found.bytes_written == nbytes(heads) + nbytes(log_sum)
 
 
+@recent_torch
 def test_metal_computes_the_whole_product_and_returns_the_probabilities():
     query, key = meta(2, 3, 7, 4), meta(2, 3, 5, 4)
     found, returned = called(aten._scaled_dot_product_attention_math_for_mps.default, query, key, key, None, 0.0, True)
@@ -355,6 +361,7 @@ def test_without_a_mask_equally_long_queries_are_enough(lengths, queries):
     assert turned.matrix_flops == found.matrix_flops
 
 
+@recent_torch
 def test_sequences_of_different_lengths_are_unknown():
     assert "lengths of a packed tensor not recorded" in packed(10, 10, 3, 6, 6).reason
     assert "lengths of a packed tensor not recorded" in packed(12, 10, 3, 4, 6, causal=True).reason
@@ -381,7 +388,7 @@ def test_packed_sequences_of_the_other_backends():
 
 
 def test_the_public_operators_for_packed_sequences_return_what_is_counted():
-    import torch.nn.attention.varlen  # registers them
+    pytest.importorskip("torch.nn.attention.varlen")  # registers them
 
     ops = torch.ops.torch_attn
     whole, offsets = meta(12, 4, 8), meta(3 + 1, dtype=torch.int32)
@@ -398,6 +405,7 @@ def test_the_public_operators_for_packed_sequences_return_what_is_counted():
 # --- flex attention ----------------------------------------------------------------------------------------------------------------
 
 
+@recent_torch
 def test_flex_attention_without_a_block_mask_is_all_pairs():
     from torch.nn.attention.flex_attention import flex_attention
 
@@ -542,6 +550,7 @@ def test_flash_attention_of_a_published_trace():
     assert found.bytes == 577_536 + 4 * 8 * 141 + 24  # and a log-sum-exp a row, the random state
 
 
+@recent_torch
 def test_arguments_of_this_torch_are_those_of_the_schemas():
     """An operator that gains or loses an argument would be misread in silence: their number is held here."""
     lengths = {"_flash_attention_forward": 17, "_efficient_attention_forward": 14, "_cudnn_attention_forward": 15}

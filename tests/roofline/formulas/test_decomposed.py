@@ -6,6 +6,7 @@ import torch
 
 from rooflines.roofline.formulas.decomposed import DECOMPOSED, SOMETIMES_DECOMPOSED
 from rooflines.roofline.formulas.table import registered
+from tests.marks import recent_torch
 
 has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
 
@@ -27,6 +28,7 @@ def overloads() -> dict[str, list[bool]]:
 OVERLOADS = overloads()
 
 
+@recent_torch
 def test_what_is_decomposed_is_listed():
     """Names that this torch does not know belong to another version and stay."""
     decomposed = {name for name, flags in OVERLOADS.items() if all(flags) and not name.startswith("_test_")}
@@ -34,6 +36,7 @@ def test_what_is_decomposed_is_listed():
     assert all(any(OVERLOADS[name]) and not all(OVERLOADS[name]) for name in SOMETIMES_DECOMPOSED & set(OVERLOADS))
 
 
+@recent_torch
 def test_every_operator_with_a_kernel_has_a_formula():
     """A dispatch mode sees it and nothing below it: without a formula a recording would miss its work. Torch's own tests have some."""
     explicit = {name for name, flags in OVERLOADS.items() if not all(flags) and not name.startswith("_test_")}

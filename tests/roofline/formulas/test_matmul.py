@@ -13,6 +13,7 @@ from rooflines.profiler.dispatch.signatures import call_signature
 from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg, from_kineto
 from rooflines.roofline.formulas import Work, count
 from rooflines.roofline.formulas.costs import COMPLEX_ADD, GELU
+from tests.marks import recent_torch
 from tests.roofline.formulas.helpers import called, nbytes, tensor, work
 from tests.roofline.formulas.traces import operator_events, outermost
 
@@ -190,6 +191,7 @@ def test_a_fused_activation_is_done_to_every_result():
     assert called(aten._addmm_activation.default, *operands, use_gelu=True)[0].other_flops == (1 + GELU) * 24
 
 
+@recent_torch
 @settings(deadline=None)
 @given(st.lists(st.tuples(some, some, some), min_size=1, max_size=4))
 def test_a_list_of_products_is_their_sum(sizes):
