@@ -28,7 +28,7 @@ def small_operators(case: Case) -> Advice | None:
         title="Fuse the small operators" if _fusable(found) else "Run fewer small operators",
         saves_s=sum(of.values()),
         evidence=(
-            f"{calls:,.0f} calls {case.per}cost more to launch than to execute: {seconds(total(found))} "
+            f"{calls:,.0f} calls {case.per} cost more to launch than to execute: {seconds(total(found))} "
             f"({case.share(total(found))}){_most_in(found)}"
         ),
         suggestion=fewer_launches(case, found),
