@@ -30,6 +30,7 @@ def test_both_ways_agree_on_a_held_load(gpu_energy, stand_in):
     assert gpu_energy.sentence(found).startswith(f"{found['counter']['energy_j']:.0f} J ±")
 
 
+@pytest.mark.slow
 def test_a_gpu_without_a_counter_does_not_agree_with_itself(gpu_energy, stand_in):
     stand_in(f"gpu\nuuid GPU-a\n{lines('power', Constant(320))}error nvmlDeviceGetTotalEnergyConsumption NOT_SUPPORTED\n")
     found = gpu_energy.measure(time.sleep, {"cuda:0": "GPU-a"}, 2.1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.integrations.reports import calls, check_report, profile
 
 SOURCE = """
@@ -47,6 +49,7 @@ SOURCE = """
 """
 
 
+@pytest.mark.slow
 def test_the_training_loop(tmp_path):
     run = profile(tmp_path, SOURCE)
     analysis = check_report(run, 8 * 12)

@@ -43,7 +43,8 @@ def test_the_digits_setting_reaches_97_percent(backend):
     assert epochs[-1].train_loss < 0.1 * epochs[0].train_loss
 
 
-@pytest.mark.parametrize("library", ["numpy", pytest.param("torch-cpu", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("library", ["numpy", "torch-cpu"])
 def test_the_perceptron_s_setting_reaches_97_percent_of_the_digits(library):
     pytest.importorskip("sklearn")
     job = PerceptronJob(

@@ -79,7 +79,7 @@ QUICK_IMAGE_NETWORKS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("mode", ["inference", "training"])
+@pytest.mark.parametrize("mode", [pytest.param("inference", marks=pytest.mark.slow), "training"])
 @pytest.mark.parametrize("name", marked(IMAGE_NETWORKS, QUICK_IMAGE_NETWORKS))
 def test_every_call_of_an_image_network_has_a_formula(name, mode):
     if name.startswith("timm:"):

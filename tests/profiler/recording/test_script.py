@@ -77,8 +77,9 @@ def test_to_end_lets_the_script_end(profile):
     assert recorded.facts.status == "complete"
 
 
-def test_an_inference_script_steps_with_each_outermost_call(profile):
-    answer, recorded = profile(INFERS, options=["--threads", "1"])
+def test_an_inference_script_steps_with_each_outermost_call(profile, tmp_path):
+    (tmp_path / "helper.py").write_text("SIZE = 8\n")  # a module next to the script
+    answer, recorded = profile(INFERS.replace("import torch", "import torch, helper", 1), options=["--threads", "1"])
     assert answer.code == 0, answer
     assert recorded.facts.workload.mode == "inference"
     assert recorded.facts.environment.threads == 1
@@ -101,7 +102,10 @@ def test_a_script_that_raises_shows_its_traceback_and_keeps_what_was_recorded(pr
 
 @pytest.mark.parametrize(
     ("ending", "message", "code"),
-    [("sys.exit(3)", "the script 'train.py' exited with 3.", 3), ('sys.exit("no data")', "the script 'train.py' exited: no data.", 1)],
+    [
+        ("sys.exit(3)", "the script 'train.py' exited with 3.", 3),
+        pytest.param('sys.exit("no data")', "the script 'train.py' exited: no data.", 1, marks=pytest.mark.slow),
+    ],
 )
 def test_a_script_that_exits_with_an_error(profile, ending, message, code):
     answer, recorded = profile(TRAINS.replace("optimizer.step()", f"optimizer.step(); {ending}"))
@@ -265,12 +269,6 @@ def test_a_trace_that_grows_without_a_step_is_bounded(profile):
     (row,) = [row for row in rooflines.analyze(recorded).operators if row.name == "aten::add_"]
     assert row.calls < 100_000
     assert any("stopped before it became too large" in note for note in recorded.facts.notes)
-
-
-def test_a_script_beside_its_own_modules(profile, tmp_path):
-    (tmp_path / "helper.py").write_text("SIZE = 8\n")
-    answer, _ = profile(INFERS.replace("import torch", "import torch, helper", 1))
-    assert answer.code == 0, answer
 
 
 # --- where steps end ---------------------------------------------------------------------------------------------------------------
