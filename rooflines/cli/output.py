@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -60,14 +61,14 @@ def print_written(written: Mapping[str, Path]) -> None:
 
 @contextlib.contextmanager
 def progress_bar(quiet: bool) -> Iterator[Progress | None]:
-    """Show a progress bar on standard error, or nothing if ``quiet``."""
+    """Show progress on standard error, or nothing if ``quiet``."""
     if quiet:
         yield None
         return
-    from rooflines.reports.progress import Bar
+    from rooflines.reports.progress import Bar, Lines
 
-    with Bar() as bar:
-        yield bar
+    with Bar() if sys.stderr.isatty() else Lines() as progress:
+        yield progress
 
 
 def check_writable(path: Path) -> None:

@@ -10,7 +10,6 @@ from rooflines.arguments import arg
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import UsageError
 from rooflines.pipeline import reading
-from rooflines.pipeline.monitoring import analyze_monitored, report_monitored
 from rooflines.pipeline.reporting import report_on
 from rooflines.pipeline.several import analyze_ranks, find_sources, report_ranks
 from rooflines.profiler.monitor.monitored import Monitored, is_monitored
@@ -98,6 +97,8 @@ def analyze(
     Raises RunError and TraceError for a source that cannot be read, UsageError for an argument that does not apply to it.
     """
     if isinstance(source, Monitored):
+        from rooflines.pipeline.monitoring import analyze_monitored
+
         _refuse("a monitored program", ceilings=ceilings, jobs=jobs, dask=dask)
         return analyze_monitored(source)
     if isinstance(source, Run | Path | str):
@@ -128,6 +129,8 @@ def report(
     chosen = {} if formats is None else {"formats": formats}
     directory = None if output is None else Path(output)
     if isinstance(source, Monitored) or (isinstance(source, Path | str) and is_monitored(source)):
+        from rooflines.pipeline.monitoring import report_monitored
+
         _refuse("a monitored program", ceilings=ceilings, jobs=jobs, dask=dask)
         return report_monitored(source, **chosen, output=directory, progress=progress)
     if isinstance(source, Run | Path | str):

@@ -1,7 +1,8 @@
-"""What is happening, on standard error: a bar where somebody is watching, a line per stage where nobody is."""
+"""Progress on standard error: a bar in a terminal, a line per stage elsewhere."""
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import Any
 
@@ -9,15 +10,30 @@ from typing import Any
 REFRESH_S = 0.25
 
 
+class Lines:
+    """A line per stage. Needs no library, so that a command in a script starts at once."""
+
+    def __enter__(self) -> Lines:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def stage(self, name: str, total: int | None) -> None:
+        """Print the name of the stage."""
+        print(name, file=sys.stderr, flush=True)  # noqa: T201
+
+    def advance(self) -> None:
+        """Print nothing."""
+
+
 class Bar:
-    """Context manager and progress for the collector. It draws only when told of something, never from a thread of its own."""
+    """A bar with the steps of the stage. It draws only when called, never from a thread of its own."""
 
     def __init__(self) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-        self._console = Console(stderr=True)
-        self._live = self._console.is_terminal
         self._task: Any = None
         self._drawn = 0.0
         self._progress = Progress(
@@ -26,33 +42,28 @@ class Bar:
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
-            console=self._console,
+            console=Console(stderr=True),
             auto_refresh=False,
             transient=True,
         )
 
     def __enter__(self) -> Bar:
-        if self._live:
-            self._progress.start()
+        self._progress.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._live:
-            self._progress.stop()
+        self._progress.stop()
 
     def stage(self, name: str, total: int | None) -> None:
-        """A new stage begins; ``total`` steps are planned, None when it depends."""
-        if not self._live:
-            self._console.print(name, markup=False, highlight=False)
-            return
+        """Begin a stage of ``total`` steps, None if their number is unknown."""
         if self._task is not None:
             self._progress.remove_task(self._task)
         self._task = self._progress.add_task(name, total=total)
         self._progress.refresh()
 
     def advance(self) -> None:
-        """One step of the stage is done."""
-        if self._live and self._task is not None:
+        """Count one step of the stage."""
+        if self._task is not None:
             self._progress.advance(self._task)
             if time.monotonic() - self._drawn > REFRESH_S:
                 self._drawn = time.monotonic()

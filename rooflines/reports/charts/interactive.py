@@ -1,4 +1,4 @@
-"""The roofline chart of the page: what its script draws, and the words below it."""
+"""The roofline chart of the page: the data that its script draws."""
 
 from __future__ import annotations
 
@@ -10,13 +10,10 @@ import msgspec
 
 from rooflines.reports.charts.labels import Label, place_labels, ring_text_is_left
 from rooflines.reports.charts.palette import INK, THEMES, category_colour
-from rooflines.reports.charts.roofline import MOST_POINTS, Chart, Point, marker_diameter
+from rooflines.reports.charts.roofline import Chart, marker_diameter
 from rooflines.reports.charts.usage import Timeline
-from rooflines.reports.words.sentences import categories_sentence
-from rooflines.reports.words.summary import category_summaries
 from rooflines.reports.words.text import clip
-from rooflines.roofline.analysis import Analysis
-from rooflines.units import seconds, si
+from rooflines.units import si
 
 # The plot sizes that labels are placed for, widest first, in pixels; below the last one only ranks fit.
 _LABEL_SIZES = ((1100, 450), (880, 450), (580, 370))
@@ -60,37 +57,6 @@ def chart_data(chart: Chart) -> dict[str, Any]:
     }
     del plain["labelled"]
     return plain
-
-
-def chart_caption(analysis: Analysis) -> str:
-    """What to see in the chart: the categories that take the most time and how near to their bound they run."""
-    judged = [one for one in category_summaries(analysis) if one.efficiency is not None]
-    without = "Operators by intensity and speed." if analysis.operators else "The roofs of this device."
-    return categories_sentence(judged[:2], analysis.basis.per) or without
-
-
-def off_chart_sentences(chart: Chart | None) -> str:
-    """What the points do not show by themselves: which of them a cache serves, and what is not drawn."""
-    if chart is None:
-        return ""
-    texts = []
-    if any(_above_the_line(point, chart) for point in chart.points):
-        texts.append("Points above the slanted line move bytes that a cache holds and are judged against its roof.")
-    if chart.off_chart_count:
-        rows = "1 operator" if chart.off_chart_count == 1 else f"{chart.off_chart_count} operators"
-        verb = "is" if chart.off_chart_count == 1 else "are"
-        texts.append(
-            f"{rows} ({seconds(chart.off_chart_time_s)}) {verb} not on the chart: without FLOPs or without bytes there is no intensity."
-        )
-    if chart.left_out_count:
-        crowded = f" or not among the {MOST_POINTS} longest" if len(chart.points) + chart.left_out_count > MOST_POINTS else ""
-        texts.append(f"{chart.left_out_count} more, short and far from the rest{crowded}, are in the table only.")
-    return " ".join(texts)
-
-
-def _above_the_line(point: Point, chart: Chart) -> bool:
-    lines = [roof.value for roof in chart.roofs if roof.kind == "memory" and roof.primary]
-    return not point.warning and any(point.flop_per_s > line * point.intensity for line in lines)
 
 
 def roof_groups(chart: Chart | None) -> tuple[tuple[str, str, bool], ...]:

@@ -18,7 +18,8 @@ from rooflines.device_specs.records import Ceiling, Ceilings
 from rooflines.reports.charts.axes import Limits, Tick, limits_around, ticks
 from rooflines.reports.charts.palette import bound_style, category_order
 from rooflines.reports.words.repeated import path_pattern, repeated_key
-from rooflines.reports.words.sentences import SOURCE_WORDS
+from rooflines.reports.words.sentences import SOURCE_WORDS, categories_sentence
+from rooflines.reports.words.summary import category_summaries
 from rooflines.reports.words.text import clip, count_text, short_name, shorten_middle, shorten_path
 from rooflines.roofline.analysis import Analysis, OperatorRow
 from rooflines.units import percent, scale, seconds, si, significant
@@ -462,6 +463,40 @@ def _distinguishing(point: Point, row: OperatorRow) -> Iterable[str]:
     while True:
         yield f"{point.label} #{number}"
         number += 1
+
+
+# --- the words below the chart -------------------------------------------------------------------------------------------------
+
+
+def chart_caption(analysis: Analysis) -> str:
+    """The categories that take the most time, and how close they run to their bound."""
+    judged = [one for one in category_summaries(analysis) if one.efficiency is not None]
+    without = "Operators by intensity and speed." if analysis.operators else "The roofs of this device."
+    return categories_sentence(judged[:2], analysis.basis.per) or without
+
+
+def off_chart_sentences(chart: Chart | None) -> str:
+    """Which points a cache serves, and which operators are not drawn."""
+    if chart is None:
+        return ""
+    texts = []
+    if any(_above_the_line(point, chart) for point in chart.points):
+        texts.append("Points above the slanted line move bytes that a cache holds and are judged against its roof.")
+    if chart.off_chart_count:
+        rows = "1 operator" if chart.off_chart_count == 1 else f"{chart.off_chart_count} operators"
+        verb = "is" if chart.off_chart_count == 1 else "are"
+        texts.append(
+            f"{rows} ({seconds(chart.off_chart_time_s)}) {verb} not on the chart: without FLOPs or without bytes there is no intensity."
+        )
+    if chart.left_out_count:
+        crowded = f" or not among the {MOST_POINTS} longest" if len(chart.points) + chart.left_out_count > MOST_POINTS else ""
+        texts.append(f"{chart.left_out_count} more, short and far from the rest{crowded}, are in the table only.")
+    return " ".join(texts)
+
+
+def _above_the_line(point: Point, chart: Chart) -> bool:
+    lines = [roof.value for roof in chart.roofs if roof.kind == "memory" and roof.primary]
+    return not point.warning and any(point.flop_per_s > line * point.intensity for line in lines)
 
 
 # --- small helpers -------------------------------------------------------------------------------------------------------------

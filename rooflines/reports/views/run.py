@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from rooflines.device_specs.marks import MARKS, marks_of
-from rooflines.reports.charts.interactive import chart_caption, off_chart_sentences
 from rooflines.reports.charts.kinds import Rooflines, StepTimes
 from rooflines.reports.charts.palette import BOUNDS, bound_style
-from rooflines.reports.charts.roofline import roofline_chart, warning
+from rooflines.reports.charts.roofline import chart_caption, off_chart_sentences, roofline_chart, warning
 from rooflines.reports.charts.usage import timeline_caption, usage_timeline
 from rooflines.reports.document import (
     ABSENT,
