@@ -32,7 +32,7 @@ def study_page(study: Study, *, title: str, label: str, sections: Sequence[Secti
         sections=(
             *(section for section in sections if section.blocks),
             Section(
-                name="missing", title="What did not run, or not to the end",
+                name="missing", title="Not run or incomplete",
                 blocks=(missing if study.missing else Paragraph("Everything that was asked for ran."),),
             ),
             Section(

@@ -77,7 +77,7 @@ def _took(analysis: MonitorAnalysis) -> Section:
     rows = tuple(Row(tuple(row)) for row in host_rows(analysis))
     table = Table(name="host", caption="The program and the machine while it ran", columns=columns, rows=rows, show="always")
     remarks = [Paragraph(text, "absent", "always") for text in (*missing(analysis), *analysis.notes)]
-    return Section(name="host", title="What it took", blocks=(*([table] if rows else []), *remarks))
+    return Section(name="host", title="Resource usage", blocks=(*([table] if rows else []), *remarks))
 
 
 def _gpus_section(analysis: MonitorAnalysis) -> Section:
@@ -93,7 +93,7 @@ def _while_it_ran(analysis: MonitorAnalysis) -> Section:
     figure: Block = Paragraph("No timeline: it takes two readings at least.", "absent")
     if drawn is not None:
         figure = Figure(name="timeline", drawing=drawn, caption=timeline_caption(drawn))
-    return Section(name="usage", title="While it ran", blocks=(figure,))
+    return Section(name="usage", title="Timeline", blocks=(figure,))
 
 
 def _python(analysis: MonitorAnalysis) -> Section:
@@ -138,26 +138,26 @@ def title(analysis: MonitorAnalysis) -> str:
 
 
 def headline(analysis: MonitorAnalysis) -> str:
-    """What to see first: the load, the memory, the GPUs, in a sentence or two."""
+    """Load, memory and GPUs in a sentence or two."""
     rows = {row.name: row for row in host_rows(analysis)}
     parts = []
     if "cores busy" in rows:
         cores = rows["cores busy"]
-        parts.append(f"kept {cores.mean}{f' {cores.remark}' if cores.remark else ''} cores busy")
+        parts.append(f"{cores.mean}{f' {cores.remark}' if cores.remark else ''} cores on average")
     if "resident memory" in rows:
-        parts.append(f"held {rows['resident memory'].peak} of memory at most")
-    texts = [f"It {' and '.join(parts)}."] if parts else []
+        parts.append(f"up to {rows['resident memory'].peak} of memory")
+    texts = [f"Used {' and '.join(parts)}."] if parts else []
     for one in _gpus(analysis):
         busy = one.gauges.get("gpu_utilization")
-        worked = f"worked {percent(busy.mean)} of the time" if busy else ""
-        took = f"took {energy_text(one.energy)}" if one.energy else ""
+        worked = f"was busy {percent(busy.mean)} of the time" if busy else ""
+        took = f"used {energy_text(one.energy)}" if one.energy else ""
         if worked or took:
             texts.append(f"{one.device} {' and '.join(filter(None, (worked, took)))}.")
     return " ".join(texts) or "Nothing was sampled."
 
 
 def ended(analysis: MonitorAnalysis) -> str:
-    """How the program ended; empty where that was not seen."""
+    """How the program ended; empty if that was not observed."""
     if analysis.ending is None:
         return ""
     if analysis.ending.signal is not None:
@@ -166,7 +166,7 @@ def ended(analysis: MonitorAnalysis) -> str:
 
 
 def host_rows(analysis: MonitorAnalysis) -> Iterator[HostRow]:
-    """What the program took of the host, and what the host did meanwhile; only what was measured."""
+    """Resources that the program used and the load of the host; only what was measured."""
     host = analysis.usage.of(HOST) if analysis.usage is not None else None
     ending, cores = analysis.ending, analysis.environment.cpu_threads
     gauges = host.gauges if host is not None else {}

@@ -72,7 +72,7 @@ def page(analysis: RankAnalysis) -> Page:
         verdict=verdict,
         said=tuple(said),
         sections=(
-            Section(name="bars", title="Where each rank's time goes", blocks=(bars(analysis),)),
+            Section(name="bars", title="Time by rank", blocks=(bars(analysis),)),
             Section(name="ranks", title="Ranks", blocks=(rank_table(analysis), *_shown(analysis), Paragraph(_RANKS_NOTE, "note"))),
             Section(
                 name="collectives",

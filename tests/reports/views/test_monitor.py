@@ -128,7 +128,7 @@ def test_without_a_gpu_there_is_no_table_of_gpus():
 def test_gpus_and_processors_in_one_sentence():
     text = headline(analysis(machine_samples()))
     assert text.startswith(
-        "It kept 1.50 of 2 cores busy and held 3.00 GiB of memory at most. cuda:0 worked 94 % of the time and took 1.68 kJ"
+        "Used 1.50 of 2 cores on average and up to 3.00 GiB of memory. cuda:0 was busy 94 % of the time and used 1.68 kJ"
     )
 
 
@@ -146,7 +146,7 @@ def ending(largest_rss_bytes):
 def test_what_is_not_measured_is_not_in_the_table_and_a_line_says_why():
     bare = [DeviceSample(time_ns=BEGAN_NS + index * SECOND_NS, source="psutil", process_rss_bytes=1 << 20) for index in range(5)]
     text = printed(analysis(bare, ending=None, notes=("No GPU is sampled: NVML is not available.",)))
-    assert [line.strip().split("  ")[0] for line in text.splitlines()[4:7]] == ["What it took", "mean", "resident memory"]
+    assert [line.strip().split("  ")[0] for line in text.splitlines()[4:7]] == ["Resource usage", "mean", "resident memory"]
     assert "CPU power is not measured: this system shows no RAPL energy counters." in text
     assert "No GPU is sampled: NVML is not available." in text
     assert "GPU  " not in text
