@@ -19,8 +19,9 @@ ROOT = Path(__file__).parents[1]
 ENVIRONMENTS = ROOT / "build" / "versions"
 RESULT = ROOT / "benchmarks" / "results" / "versions.json"
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
-# The oldest torch that pyproject.toml allows, with its torchvision.
+# The oldest torch that pyproject.toml allows and the one that constraints.txt pins, with their torchvision.
 OLDEST = ("torch==2.6.*", "torchvision==0.21.*")
+PINNED = ("torch==2.14.*", "torchvision==0.29.*")
 TOOLS = (
     "pytest>=8.0", "pytest-xdist>=3.5", "hypothesis>=6.100", "pypdf>=5.0", "hatchling>=1.24", "fvcore>=0.1.5.post20221221", "timm>=1.0",
 )  # fmt: skip
@@ -57,7 +58,7 @@ def combinations() -> Iterator[tuple[str, str, tuple[str, ...]]]:
         # pyenv puts a command on the path for every Python, which fails for those that are not chosen
         runs = python and subprocess.run([python, "--version"], capture_output=True, check=False).returncode == 0
         if python and runs and not platform.python_version().startswith(f"{version}."):
-            yield f"Python {version}", python, ()
+            yield f"Python {version}, {PINNED[0]}", python, PINNED
 
 
 def static_checks() -> list[dict[str, Any]]:
