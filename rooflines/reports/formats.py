@@ -33,9 +33,9 @@ FORMATS = {
         Format("html", "report.html", "html", "one interactive page that needs no network"),
         Format("pdf", "report.pdf", "pdf", "for print"),
         Format("markdown", "report.md", "markdown", "for a pull request or a wiki, with its figures as files"),
-        Format("text", "report.txt", "terminal", "as in a terminal"),
+        Format("text", "report.txt", "terminal", "as printed in a terminal"),
         Format("json", "report.json", "json", "the page as data"),
-        Format("csv", "report.csv", "csv", "a file a table"),
+        Format("csv", "report.csv", "csv", "one file per table"),
         Format("tensorboard", "report.tfevents", "tensorboard", "an event file"),
     )
 }

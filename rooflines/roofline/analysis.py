@@ -501,7 +501,7 @@ class Analysis(Shown, frozen=True, kw_only=True):
     ``timeline``, ``bound_breakdown``, ``category_breakdown`` (its busy part), ``division`` and ``idle_breakdown`` (the idle part of a
     device) divide the same step, ``division.step_s``; ``roofline/step/partition.py`` has the rules. Where steps on a device were timed
     without the profiler, the idle time is what the timed step leaves. ``trace_timeline`` is the trace as recorded, from the first to
-    the last device event. ``step_breakdown`` is the mean of ``traced_steps``, or of the whole trace where it has no steps.
+    the last device event. ``step_breakdown`` is the mean of ``traced_steps``, or of the whole trace if it has no steps.
     ``synchronisations`` and ``host_work`` explain part of the idle time of a device, ``collectives`` are its collectives by size.
     ``compiled`` says that code of ``torch.compile`` ran.
     """

@@ -227,7 +227,7 @@ def _memory(facts: RunFile) -> Memory | None:
 
 def _notes(facts: RunFile) -> tuple[str, ...]:
     state = {
-        "running": "this run did not end: it was killed or is still running",
+        "running": "this run has not ended: it was killed or is still running",
         "interrupted": "this run was interrupted; the report contains the results so far",
         "failed": f"this run failed: {facts.error}",
     }

@@ -165,8 +165,8 @@ def test_workers_that_nap_are_seen_to_have_idle_processors(tmp_path, briefly):
     assert (found.input.workers, found.input.ready_batches) == (2, 4)
     assert found.input.workers_busy_fraction < 0.5
     assert "prefetch_factor" in advised(found)[0].suggestion
-    # Two workers deliver twice as fast as one naps.
-    assert found.input.loader_rate.per_s < 2 * BATCH / 0.06
+    # Two workers deliver twice as fast as one naps; a batch that was ready may count.
+    assert found.input.loader_rate.per_s < 1.1 * 2 * BATCH / 0.06
 
 
 def test_iterators_and_generators_are_not_asked_for_more_than_the_loop_takes(tmp_path, briefly):
@@ -271,7 +271,7 @@ def test_a_script_that_is_stopped_gives_both_rates_measured(tmp_path, briefly):
     text = " ".join(shown.getvalue().split())
     assert "Input-bound: " in text
     assert "Time per step by part share part time % ms" in text
-    assert "The step alone was run on a batch that was there." in text
+    assert "The step alone was measured on a batch in memory." in text
 
 
 def test_a_script_whose_step_cannot_be_repeated_is_recorded_all_the_same(tmp_path, briefly):

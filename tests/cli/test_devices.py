@@ -99,7 +99,7 @@ def test_a_device_is_found_by_printed_name_by_its_own_and_by_words(ask, words, n
 def test_a_slice_is_shown_as_its_device(ask):
     out = " ".join(ask("NVIDIA A100-SXM4-40GB MIG 1g.5gb").out.split())
     assert out.startswith("A100-SXM4-40GB NVIDIA")
-    assert "The name is of a slice of it, 1g.5gb" in out
+    assert "The name is that of a slice, 1g.5gb" in out
 
 
 def test_json_holds_the_sheets(ask):

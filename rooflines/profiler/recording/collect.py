@@ -285,7 +285,7 @@ class Recording:
             self._step_memory = record_with_memory(step, fake_tensors()).memory
         except Exception as error:
             if not needs_data(error):
-                self.notes.append(f"memory at the peak could not be divided: {str(error).partition(chr(10))[0]}")
+                self.notes.append(f"peak memory could not be attributed: {str(error).partition(chr(10))[0]}")
         self._progress.advance()
 
     # --- the end ---------------------------------------------------------------------------------------------------------------

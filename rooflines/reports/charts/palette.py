@@ -111,17 +111,17 @@ class BoundStyle(msgspec.Struct, frozen=True):
 BOUNDS: dict[str, BoundStyle] = {
     style.name: style
     for style in (
-        BoundStyle("compute", "C", "arithmetic units set the pace", "#39424d", "#ced5dd", "solid"),
-        BoundStyle("memory", "M", "moving bytes sets the pace", "#8893a0", "#7c8793", "diagonal"),
+        BoundStyle("compute", "C", "limited by the arithmetic units", "#39424d", "#ced5dd", "solid"),
+        BoundStyle("memory", "M", "limited by memory traffic", "#8893a0", "#7c8793", "diagonal"),
         BoundStyle("far", "F", "far from any roof: too small, badly shaped or a slow kernel", "#b4bdc7", "#5a636d", "sparse"),
-        BoundStyle("latency", "L", "starting the operator takes longer than its work", "#c3cad2", "#4b545e", "dots"),
+        BoundStyle("latency", "L", "launching the operator takes longer than its work", "#c3cad2", "#4b545e", "dots"),
         BoundStyle("transfer", "T", "copies between host and device", "#bcc5ce", "#545d67", "falling"),
         BoundStyle("communication", "X", "devices exchange data", "#a9b3be", "#636d78", "cross"),
         BoundStyle("input", "I", "the device waits for data", "#d3dae1", "#424a53", "vertical"),
         BoundStyle("host", "H", "the device runs nothing because the host has launched nothing", "#e4e8ec", "#2f363d", "horizontal"),
         BoundStyle("idle", "–", "the device runs nothing although work was launched, or for an unknown reason", "#eef1f4", "#272d33",
                    "lines"),
-        BoundStyle("unknown", "?", "no ceiling to judge it by", "#f4f6f8", "#22272d", "empty"),
+        BoundStyle("unknown", "?", "no ceiling available", "#f4f6f8", "#22272d", "empty"),
         BoundStyle("unmodelled", "U", "no FLOP and byte count for these operators", "#f4f6f8", "#22272d", "rings"),
     )
 }  # fmt: skip

@@ -159,7 +159,7 @@ def comparison_sentences(rows: Sequence[RoofComparison], references: References,
     if above:
         yield (
             f"above 100 %: {', '.join(above)}. Sheets state rates at one clock (base or boost), and the device may run above it; "
-            "the roof that counts is the measured one."
+            "the measured value is used."
         )
     if references.no_spec:
         yield references.no_spec[:1].upper() + references.no_spec[1:]

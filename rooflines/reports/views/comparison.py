@@ -47,7 +47,7 @@ def _sections(comparison: Comparison, by: By, top: int, suffix: str) -> list[Sec
         blocks.append(Paragraph(f"differs: {differs}", show="always"))
     if comparison.unlike:
         unlike = ", ".join(fact.name for fact in comparison.unlike)
-        blocks.append(Paragraph(f"Compared all the same: {unlike} make these times say little.", "alert", "always"))
+        blocks.append(Paragraph(f"Compared as requested, but {unlike} make these times hard to compare.", "alert", "always"))
     sections = [Section(name=f"sides{suffix}", title="What was compared", blocks=tuple(blocks))]
     rows = comparison.modules if by == "module" else [row for row in comparison.rows if row.kind in ("operator", "unmodelled")]
     changed: list[Block] = []
@@ -58,12 +58,12 @@ def _sections(comparison: Comparison, by: By, top: int, suffix: str) -> list[Sec
             text = f"{same} {by}{'s take' if same > 1 else ' takes'} exactly the same time"
             changed.append(Paragraph(text, "note", "always"))
     elif comparison.rows:
-        text = "The traces hold no modules." if by == "module" else "The traces hold no operators."
+        text = "The traces contain no modules." if by == "module" else "The traces contain no operators."
         changed.append(Paragraph(text, "absent", "always"))
     if changed:
         sections.append(Section(name=f"changes{suffix}", title="Modules" if by == "module" else "Operators", blocks=tuple(changed)))
     if by == "operator" and comparison.rows:
-        sections.append(Section(name=f"sum{suffix}", title="What the difference is made of", blocks=(_sum(comparison),)))
+        sections.append(Section(name=f"sum{suffix}", title="Composition of the difference", blocks=(_sum(comparison),)))
     if comparison.notes:
         notes = tuple(Paragraph(f"{note[:1].upper()}{note[1:]}.", "note", "always") for note in comparison.notes)
         sections.append(Section(name=f"notes{suffix}", title="Remarks", blocks=notes))
@@ -175,7 +175,7 @@ def _sum(comparison: Comparison) -> Table:
     total = ("together", Cell(value=whole, text=signed_seconds(whole)), "the step" if comparison.basis == "step" else "the trace")
     return Table(
         name="sum",
-        caption="The differences of all rows, which sum to that of the whole",
+        caption="Differences of all rows; they add up to the total difference",
         columns=(Column("part", format="text"), Column("change", format="given"), Column("why", format="text", quiet=True, priority=1)),
         rows=tuple(Row((name, Cell(value=value, text=signed_seconds(value)), why)) for name, value, why in rows),
         total=total,

@@ -94,7 +94,7 @@ def _memory(memory: StepMemory) -> Section:
         Paragraph(f"{si(memory.peak_bytes, 'B')} of memory at the peak, {_place(memory)}", show="always"),
         Table(
             name="memory",
-            caption="What the memory at the peak consists of",
+            caption="Peak memory by kind",
             columns=(Column("part", format="text"), Column("size"), Column("share")),
             rows=tuple(rows),
             show="always",
@@ -102,7 +102,7 @@ def _memory(memory: StepMemory) -> Section:
     ]
     if memory.unknown:
         names = ", ".join(memory.unknown)
-        text = f"Not in these figures: memory whose size only the library behind an operator knows ({names})."
+        text = f"Not included: memory that libraries allocate inside operators ({names})."
         blocks.append(Paragraph(text, show="always"))
     return Section(name="memory", title="Memory of a step", blocks=tuple(blocks))
 

@@ -29,7 +29,7 @@ def page(found: Sequence[Match]) -> Page:
         rows.append(Row((f"{match.sheet.name}{' (yours)' if match.user else ''}", *_cells(match.sheet))))
     notes = ["TFLOP/s (int8: TOP/s), dense, the faster of vector and matrix units, accumulated as torch does."]
     if any("?" in str(cell) for row in rows for cell in row.cells[1:]):
-        notes.append("? is a figure that no source was seen for.")
+        notes.append("?: unconfirmed figure, no source found.")
     count = f"{len(found)} {'device' if len(found) == 1 else 'devices'}"
     notes.append("rooflines devices NAME shows one with every source.")
     table = Table(name="devices", caption="The data sheets", columns=_COLUMNS, rows=tuple(rows), show="always")
@@ -52,7 +52,7 @@ def device_page(match: Match) -> Page:
         facts.insert(2, f"compute capability {capability}" if capability[:1].isdigit() else capability)
     said = [f"{sheet.part[:1].upper()}{sheet.part[1:]}."] if sheet.part else []
     if match.mig:
-        said.append(f"The name is of a slice of it, {match.mig.profile}: its arithmetic goes by its SMs, its bandwidth by its memory.")
+        said.append(f"The name is that of a slice, {match.mig.profile}: arithmetic is scaled by its SMs, bandwidth by its memory.")
     sections = []
     if sheet.compute:
         columns = (

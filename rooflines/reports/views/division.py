@@ -74,7 +74,7 @@ def input_sentences(analysis: Analysis) -> list[str]:
     if found is None:
         return []
     who = found.loader if found.workers is None else f"{found.loader}, {counted(found.workers, 'worker')}"
-    text = f"The program waits {seconds(found.wait_s)} of a timed step for its data ({who})"
+    text = f"The program waits for data for {seconds(found.wait_s)} of a timed step ({who})"
     if division is not None and division.loader_s is not None:
         ready = ", for which batches were ready" if division.loader_s < found.wait_s and found.ready_batches else ""
         text += f", and {seconds(division.loader_s)} of a traced one{ready}"
@@ -88,7 +88,7 @@ def input_sentences(analysis: Analysis) -> list[str]:
         texts.append(f"{rates[0].upper()}{rates[1:]}.")
     if found.step_rate is not None:
         measured = found.step_rate.how == "measured"
-        how = "run on a batch that was there" if measured else "derived: the timed steps less what they waited"
+        how = "measured on a batch in memory" if measured else "derived: the timed steps less what they waited"
         texts.append(f"The step alone was {how}.")
     if found.workers_busy_fraction is not None:
         texts.append(f"The workers computed for {percent(min(1.0, found.workers_busy_fraction))} of their time.")

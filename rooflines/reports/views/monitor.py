@@ -31,7 +31,7 @@ _COUNTED = {
 _COLUMN_OF: dict[Summary, str] = {"highest": "peak", "difference": "total", "integral": "total"}
 # What the timeline leaves room for above its highest curve.
 _ROOM = 1.12
-_CUT_OFF = ("cut off", "The monitor has not come to its end; this is what it had sampled.")
+_CUT_OFF = ("cut off", "The monitor has not ended; the report covers the samples so far.")
 _METHOD = (
     ("program", "its process and all its descendants; what begins and ends between two readings is missing from the peaks, but not from"
      " the CPU time."),
@@ -75,7 +75,7 @@ def _took(analysis: MonitorAnalysis) -> Section:
         Column("", key="remark", format="text", quiet=True, least=8),
     )  # fmt: skip
     rows = tuple(Row(tuple(row)) for row in host_rows(analysis))
-    table = Table(name="host", caption="The program and the machine while it ran", columns=columns, rows=rows, show="always")
+    table = Table(name="host", caption="The program and the machine over time", columns=columns, rows=rows, show="always")
     remarks = [Paragraph(text, "absent", "always") for text in (*missing(analysis), *analysis.notes)]
     return Section(name="host", title="Resource usage", blocks=(*([table] if rows else []), *remarks))
 
@@ -90,7 +90,7 @@ def _gpus_section(analysis: MonitorAnalysis) -> Section:
 
 def _while_it_ran(analysis: MonitorAnalysis) -> Section:
     drawn = timeline(analysis)
-    figure: Block = Paragraph("No timeline: it takes two readings at least.", "absent")
+    figure: Block = Paragraph("No timeline: it requires at least two readings.", "absent")
     if drawn is not None:
         figure = Figure(name="timeline", drawing=drawn, caption=timeline_caption(drawn))
     return Section(name="usage", title="Timeline", blocks=(figure,))
@@ -104,7 +104,7 @@ def _python(analysis: MonitorAnalysis) -> Section:
     sites = python_sites(memory, _SITES)
     columns = (Column("held"), Column("blocks"), Column("line", format="middle"))
     table = Table(
-        name="python", caption="The lines of Python that held most memory", columns=columns, rows=tuple(map(Row, sites)),
+        name="python", caption="Python lines that held the most memory", columns=columns, rows=tuple(map(Row, sites)),
         brief=_SITES_IN_BRIEF, show="always",
     )  # fmt: skip
     return Section(
@@ -266,7 +266,7 @@ def missing(analysis: MonitorAnalysis) -> Iterator[str]:
     """The reason for a missing figure, unless the sampler has given one."""
     if analysis.usage is None:
         if not analysis.notes:
-            yield "Nothing was sampled: the program ended sooner than a reading could be taken."
+            yield "Nothing was sampled: the program ended before the first reading."
         return
     host = analysis.usage.of(HOST)
     if host is not None and host.energy is None:
@@ -280,15 +280,15 @@ def python_sentences(memory: PythonMemory) -> Iterator[str]:
     """Python's peak, what the lines account for, and what following them cost."""
     of = f"; the lines below were read when it held {binary_bytes(memory.sites_at_bytes)}" if memory.sites else ""
     yield f"Python {memory.python} allocated at most {binary_bytes(memory.peak_bytes)} at once{of}."
-    yield "These are what Python's own allocators gave out in the program's first process: tensors of torch are not among them."
+    yield "These are allocations of Python's own allocators in the program's first process, without tensors of torch."
     took = (
-        f"Following them took {binary_bytes(memory.tracemalloc_bytes)} of the resident memory, reading the lines"
-        f" {seconds(memory.reading_s)} of a processor."
+        f"Tracing used {binary_bytes(memory.tracemalloc_bytes)} of the resident memory and {seconds(memory.reading_s)} of processor"
+        " time to read the lines."
     )
     if memory.object_s and memory.traced_object_s:
         took += (
-            f" With it a small object took {seconds(memory.traced_object_s)} to be made and dropped here,"
-            f" {significant(memory.traced_object_s / memory.object_s, 2)} times what it took without."
+            f" Creating and releasing a small object took {seconds(memory.traced_object_s)},"
+            f" {significant(memory.traced_object_s / memory.object_s, 2)} times as long as without tracing."
         )
     yield f"{took} How many the program made is not counted: run it without --python-memory for its time."
 

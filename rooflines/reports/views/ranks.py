@@ -1,4 +1,4 @@
-"""The page of several ranks: who is waited for, where each rank's time goes, what the collectives reach; and the same as CSV."""
+"""The page of several ranks: late ranks, time by rank, bandwidth of collectives; and the same as CSV."""
 
 from __future__ import annotations
 
@@ -92,16 +92,16 @@ def title(analysis: RankAnalysis) -> str:
     """What was analysed."""
     count = len(analysis.ranks)
     of = f" of {analysis.world_size}" if analysis.world_size and analysis.world_size != count else ""
-    per = "per step" if analysis.per == "step" else "of the whole trace"
+    per = "per step" if analysis.per == "step" else "over the whole trace"
     return " · ".join(filter(None, (f"{count}{of} ranks", analysis.device_name, f"times {per}")))
 
 
 def sentences(analysis: RankAnalysis) -> Iterator[str]:
-    """What to see first: who is waited for, how even the ranks are, and how much communication is hidden."""
+    """The late rank, the balance of compute, and how much communication is hidden."""
     late = analysis.straggler
     if late is not None:
         yield (
-            f"Rank {late.rank} is waited for: last into {late.times_last} of {late.of} matched collectives; the others together waited"
+            f"Rank {late.rank} is late: last into {late.times_last} of {late.of} matched collectives; the others together waited"
             f" {seconds(late.waited_s)} for it, {percent(late.share)} of all waiting."
         )
     elif analysis.collectives:
@@ -146,12 +146,12 @@ def _bar(row: RankRow, longest: float) -> BarRow:
 
 
 def rank_table(analysis: RankAnalysis) -> Table:
-    """The time of each rank by part. Waiting times are of the whole trace, even if other times are per step."""
+    """The time of each rank by part. Waiting times are over the whole trace, even if other times are per step."""
     of = f"of {analysis.straggler.of}" if analysis.straggler else ""
     kept = {row.rank for row in _most_waited_for(analysis.ranks)}
     return Table(
         name="ranks",
-        caption="The time of every rank",
+        caption="Time of each rank",
         columns=(*_RANK_COLUMNS[:-1], msgspec.structs.replace(_RANK_COLUMNS[-1], unit=of)),
         rows=tuple(Row(_rank_cells(row), show="always" if row.rank in kept else "full") for row in analysis.ranks),
         show="always",
@@ -178,7 +178,7 @@ def collective_table(rows: Sequence[MatchedRow]) -> Table:
     """What the collectives of each kind, group and size took and reached."""
     return Table(
         name="collectives",
-        caption="What the collectives took and reached",
+        caption="Time and bandwidth of the collectives",
         columns=_COLLECTIVE_COLUMNS,
         rows=tuple(
             Row(

@@ -156,7 +156,7 @@ def against_bar(analysis: Analysis) -> Bar | None:
         return None
     lower, headroom = operators.lower_bound_s, max(0.0, operators.headroom_s)
     parts = (
-        ("lower bound", lower, "bound", "what the work needs at the roofs of this device"),
+        ("lower bound", lower, "bound", "time that the work needs at the roofs of this device"),
         ("headroom", headroom, "headroom", "time above the lower bound"),
         ("not judged", max(0.0, whole - lower - headroom), "rest", "idle time and operators without a bound"),
     )
@@ -405,7 +405,7 @@ def _bound_title(one: TableRow) -> str:
 
 def _modules(analysis: Analysis) -> Section:
     table = module_table(analysis)
-    block: Block = table or Paragraph(sentences.missing_operators(analysis) or "No modules: the trace names none.", "absent")
+    block: Block = table or Paragraph(sentences.missing_operators(analysis) or "No modules: the trace contains none.", "absent")
     return Section(name="modules", title="Modules", blocks=(block,))
 
 
@@ -503,13 +503,13 @@ def _ceilings(analysis: Analysis) -> Section:
         ),
     ]
     if not roofs:
-        blocks.append(Paragraph("None of this device's ceilings judges an operator of this run.", show="brief"))
+        blocks.append(Paragraph("No ceiling of this device applies to an operator of this run.", show="brief"))
     for word, why in MARKS.items():
         names = [sentences.ceiling_name(roof) for roof in roofs if word in marks_of(roof)]
         if names:
             blocks.append(Paragraph(f"{word}: {sentences.listed(names)}: {why}", "alert", "always"))
     more = len(analysis.ceilings) - len(roofs)
-    remark = f"those that judge this run; {more} more in the full report" if more else ""
+    remark = f"used in this run; {more} more in the full report" if more else ""
     return Section(name="ceilings", title="Ceilings", remark=remark, blocks=tuple(blocks))
 
 
@@ -642,7 +642,7 @@ def _memory(analysis: Analysis) -> Section:
 
 def _coverage(analysis: Analysis) -> Section:
     coverage, sentence = analysis.coverage, sentences.coverage_sentence(analysis)
-    missing = sentences.missing_operators(analysis) or "How much of the time has a count is not known."
+    missing = sentences.missing_operators(analysis) or "The share of time with a count is unknown."
     blocks: list[Block] = [Paragraph(sentence, show="always") if sentence else Paragraph(missing, "absent")]
     table = unmodelled_table(analysis)
     if table:
@@ -682,9 +682,9 @@ def unmodelled_table(analysis: Analysis) -> Table | None:
 def _method(analysis: Analysis) -> Section:
     bounds = "; ".join(f"{style.letter} {style.name}: {style.meaning}" for style in BOUNDS.values())
     basis = f"{_basis(analysis)} The step time comes from steps run with the profiler off; the traced steps only divide it."
-    command: tuple[Block, ...] = (Paragraph("The command that made this was not recorded.", "absent"),)
+    command: tuple[Block, ...] = (Paragraph("The command was not recorded.", "absent"),)
     if analysis.command:
-        command = (Paragraph("The command that made this", "title"), Paragraph(analysis.command, "code"))
+        command = (Paragraph("Command", "title"), Paragraph(analysis.command, "code"))
     return Section(
         name="method",
         title="Method",

@@ -30,7 +30,7 @@ def usage_table(analysis: Analysis) -> Table | None:
         *(Column(label, remark or energy, priority=place) for place, (label, remark, _) in enumerate(kept, start=1)),
     )
     rows = tuple(Row((one.device, *(cell(one) or ABSENT for _, _, cell in kept))) for one in devices)
-    return Table(name="devices", caption="Devices, by what their samples say", columns=columns, rows=rows, show="always")
+    return Table(name="devices", caption="Devices, from their samples", columns=columns, rows=rows, show="always")
 
 
 def write_samples_csv(samples: Sequence[DeviceSample], path: Path) -> Path:

@@ -46,7 +46,7 @@ def status_sentence(analysis: Analysis) -> str | None:
     return {
         "interrupted": "This run was interrupted: the report covers the completed steps.",
         "failed": "This run failed: the report covers the steps before the error.",
-        "running": "This run has not ended, or was killed: the report covers what it had written.",
+        "running": "This run has not ended or was killed: the report covers the data so far.",
     }.get(analysis.status)
 
 

@@ -57,7 +57,7 @@ def read_rank(source: str, memory_limit_bytes: int = MEMORY_LIMIT_BYTES, partial
         raise TraceError(f"{shown(source)!r}: {error.message}", hint=error.marked_hint) from None
     if lacks_device(trace):
         raise TraceError(
-            f"the trace {shown(source)!r} is cut off before its device events: its times cannot be compared with those of other ranks.",
+            f"the trace {shown(source)!r} ends before its device events: its times cannot be compared with those of other ranks.",
             hint="Remove it from the list, or analyze it alone.",
         )
     run = run_of_trace(source, trace)

@@ -105,7 +105,7 @@ def test_an_interrupted_run_without_ceilings_or_steps_is_set(tmp_path):
     assert "This run was interrupted" in text
     assert "No ceilings are known for this device" in text
     assert "Step times are not available" in text
-    assert "The command that made this was not recorded." in text
+    assert "The command was not recorded." in text
 
 
 def test_further_roofs_are_counted_and_not_listed():

@@ -61,7 +61,7 @@ def test_one_part_is_no_division():
 def test_the_waiting_of_the_timed_pass_stands_beside_that_of_the_traced_one():
     sentences = input_sentences(replace(sample(), division=DEVICE, input=FED))
     assert sentences == [
-        "The program waits 42.0 ms of a timed step for its data (DataLoader, 2 workers), and 60.0 ms of a traced one.",
+        "The program waits for data for 42.0 ms of a timed step (DataLoader, 2 workers), and 60.0 ms of a traced one.",
         "It delays the device by 42.0 ms; the rest is hidden behind the device's work.",
         "The step alone was derived: the timed steps less what they waited.",
         "The workers computed for 25 % of their time.",

@@ -73,7 +73,7 @@ def test_the_table_on_a_machine_with_two_gpus():
     assert "4711" not in text
     assert "\x1b" not in text
     assert "train.py:7" in text
-    assert "15 times what it took without" in " ".join(text.split())
+    assert "15 times as long as without tracing" in " ".join(text.split())
 
 
 def part_of_the_host(device, watts):
@@ -121,8 +121,8 @@ def test_a_lost_gpu_was_throttled_for_its_share_of_the_time_until_then():
 def test_without_a_gpu_there_is_no_table_of_gpus():
     found = analysis((*host_samples(), *PARTS))
     assert "GPUs" not in printed(found)
-    assert "Devices, by what their samples say" not in html.render(page_of(found))
-    assert "Devices, by what their samples say" in html.render(page_of(analysis(machine_samples())))
+    assert "Devices, from their samples" not in html.render(page_of(found))
+    assert "Devices, from their samples" in html.render(page_of(analysis(machine_samples())))
 
 
 def test_gpus_and_processors_in_one_sentence():
@@ -163,7 +163,7 @@ def test_energy_that_cannot_be_told_is_refused_with_the_reason():
 def test_nothing_sampled_is_said():
     found = analysis()
     assert found.usage is None
-    assert "Nothing was sampled: the program ended sooner than a reading could be taken." in " ".join(printed(found).split())
+    assert "Nothing was sampled: the program ended before the first reading." in " ".join(printed(found).split())
     assert "Nothing was sampled" in html.render(page_of(found))
 
 

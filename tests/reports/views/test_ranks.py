@@ -62,7 +62,7 @@ def test_it_fits_80_columns_and_says_who_is_late():
     text = printed(sample())
     assert all(len(line) <= 80 for line in text.splitlines())
     assert "2 ranks · NVIDIA H100 · times per step" in text
-    assert "Rank 1 is waited for: last into 4 of 4 matched collectives" in text
+    assert "Rank 1 is late: last into 4 of 4 matched collectives" in text
     assert "Compute is uneven by 9 %: 12.0 ms on rank 1" in text
     assert "allreduce pg 0 of 2  4.19 MB" in text
     assert "not matched: 3 send of group 0: messages between two ranks" in text
