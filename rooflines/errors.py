@@ -4,7 +4,7 @@ RooflinesError                  base class; carries a hint and an exit code
 ├── UsageError                  what was asked cannot be done as asked (exit 2)
 │   ├── WorkloadError           no such model, a factory that raises, an input the network refuses
 │   ├── DeviceError             the device asked for is not on this machine
-│   ├── CommandError            the command to monitor cannot be run (exit 127, 126 when it is no program)
+│   ├── CommandError            the command to monitor cannot be run (exit 127; 126 if it is not executable)
 │   └── OutputError             the output directory is not empty or not writable
 ├── DataError                   a file we were given cannot be read (exit 2)
 │   ├── RunError                not a run directory, or a corrupt one

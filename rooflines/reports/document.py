@@ -54,7 +54,7 @@ class Column(msgspec.Struct, frozen=True):
 
     @property
     def numeric(self) -> bool:
-        """Whether numbers stand in it, right-aligned."""
+        """Whether it holds numbers, right-aligned."""
         return self.format in ("given", "scaled", "figures", "count", "share", "efficiency")
 
     @property
@@ -218,7 +218,7 @@ Block: TypeAlias = Paragraph | Facts | Table | Figure | Bar | Findings
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True):
-    """Blocks under a title, with a remark beside it. What a short form takes of a section with ``under`` stands at its end, below
+    """Blocks under a title, with a remark next to it. What a short form takes of a section with ``under`` stands at its end, below
     that."""
 
     name: str

@@ -28,7 +28,7 @@ class Lines:
 
 
 class Bar:
-    """A bar with the steps of the stage. It draws only when called, never from a thread of its own."""
+    """A bar with the steps of the stage. It draws only when called, never from another thread."""
 
     def __init__(self) -> None:
         from rich.console import Console

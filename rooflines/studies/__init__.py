@@ -1,1 +1,1 @@
-"""Studies: the same network run in several ways on this machine, held against each other and against what a paper printed."""
+"""Studies: the same network run in several ways on this machine, compared with each other and with a published paper."""

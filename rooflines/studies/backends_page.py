@@ -1,4 +1,4 @@
-"""The report of the backends study: the paper's table with this machine beside it, its four plots, operators on the roofline, input."""
+"""The report of the backends study: the paper's table compared with this machine, its four plots, operators on the roofline, input."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def page(study: BackendsStudy) -> Page:
 
 
 def combined_rows(study: BackendsStudy) -> tuple[tuple[str, ...], list[dict[str, Any]]]:
-    """The combined table in the paper's columns and units, the paper's values beside them, for a CSV."""
+    """The combined table in the paper's columns and units, with the paper's values, as CSV."""
     paper = papers.backends()
     header = ("backend", *(name for column in _COLUMNS for name in (column, f"{column}_paper")), "epochs", "data", "accuracy_data")
     rows = []

@@ -104,7 +104,7 @@ def _mnist(data_dir: str | None) -> DataSet:
         what = f"no MNIST {'training' if train else 'test'} set can be read in {data_dir!r}"
         try:
             one = MNIST(data_dir, train=train, download=False)
-        except Exception as error:  # torchvision believes what a header says: each corruption of one is an exception of its own
+        except Exception as error:  # torchvision believes what a header says: each kind of corruption raises another exception
             raise DataError(f"{what}: {_why_unreadable(data_dir, error)}.", hint=hint) from None
         images, classes = one.data.numpy(), one.targets.numpy().astype(np.int64)
         if images.shape[1:] != (28, 28) or not len(images):
@@ -158,7 +158,7 @@ def scaled_up(images: NDArray[np.float32]) -> NDArray[np.uint8]:
 
 
 def _synthetic(seed: int, train_samples: int, test_samples: int) -> DataSet:
-    """A blurred random picture for each class, with noise: so many that a loss falls, and nothing else."""
+    """A blurred random picture for each class, with noise: enough for a falling loss, not for a meaningful accuracy."""
     generator = np.random.default_rng(seed)
     coarse = generator.integers(0, 192, (10, 7, 7), np.uint8)
     pictures = coarse.repeat(4, axis=1).repeat(4, axis=2)

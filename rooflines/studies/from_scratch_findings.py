@@ -113,7 +113,7 @@ def _where(one: LibraryResult) -> str:
 def _memory(study: FromScratchStudy) -> Iterator[str]:
     for one in study.results:
         memory = one.memory
-        if memory is None or memory.total <= 0:  # others gave memory back meanwhile, so nothing is told of what was taken
+        if memory is None or memory.total <= 0:  # other programs returned memory meanwhile, so the growth is unknown
             continue
         apart = memory.parts / memory.total - 1
         fits = "add up to" if abs(apart) <= _ADDS_UP else "do not add up to"
@@ -180,7 +180,7 @@ def learned_on(trained: Iterations) -> str:
 def _curves(study: FromScratchStudy) -> Iterator[str]:
     """Whether all libraries learn alike: the largest difference between their losses."""
     found = [(one.backend, one.accuracy) for one in study.results if one.accuracy is not None]
-    # Curves of other data are other curves: one whose training for accuracy failed is not held against the others.
+    # Only curves of the same data are compared: one whose training for accuracy failed is left out.
     found = found or [(one.backend, one.speed) for one in study.results if one.speed is not None]
     if not found:
         return

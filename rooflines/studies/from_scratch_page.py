@@ -1,4 +1,4 @@
-"""The report of the from-scratch study: the paper's tables with this machine beside them, its curves, operators and sizes."""
+"""The report of the from-scratch study: the paper's tables compared with this machine, curves, operators and sizes."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ _DEVICES: Final = {"cuda": "cuda:0", "mps": "mps", "cupy": "cuda:0"}
 
 
 def chosen(names: str | None, known: tuple[str, ...]) -> tuple[str, ...]:
-    """The backends in a comma-separated list, in the order of ``known``; all without one. Raises UsageError for what nobody knows."""
+    """The backends in a comma-separated list, in the order of ``known``; all without one. Raises UsageError for an unknown name."""
     if names is None:
         return known
     asked = [name.strip() for name in names.split(",") if name.strip()]
@@ -80,7 +80,7 @@ def network(backend: str, learning_rate: float, momentum: float, seed: int) -> N
 
 
 def is_compiled(backend: str) -> bool:
-    """Whether ``torch.compile`` made one piece of the step, so that it has no operators of its own."""
+    """Whether ``torch.compile`` made one piece of the step, so that it has no separate operators."""
     return backend.endswith("-compile")
 
 

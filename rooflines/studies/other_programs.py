@@ -25,7 +25,7 @@ class OtherProgramsMeter:
 
 
 def shared_machine(measured: Iterable[tuple[str, float | None]]) -> Iterator[str]:
-    """A sentence when other programs computed beside what was timed: names with their ``cores()``."""
+    """A sentence if other programs computed during the timing: names with their ``cores()``."""
     seen = {name: cores for name, cores in measured if cores is not None and cores >= OTHER_PROGRAMS_CORES}
     if seen:
         listed = ", ".join(f"{significant(cores, 2)} while {name} ran" for name, cores in seen.items())

@@ -1,4 +1,4 @@
-"""Running a job in a process of its own, and hearing from it while it runs."""
+"""Run a job in a separate process and receive its messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def messages(job: Job, threads: int | None = None) -> Iterator[Message]:
     """What the worker says while it does ``job``, as it says it. One that dies without a word is a ``Failed`` with its last words,
     and so is an answer that cannot be read, which ends the job.
 
-    The worker is in a session of its own, so that Ctrl-C reaches this process alone; whoever stops listening ends it.
+    The worker runs in its own session, so that Ctrl-C reaches only this process; leaving the loop ends it.
     """
     with tempfile.TemporaryFile() as complaints:
         worker = subprocess.Popen(

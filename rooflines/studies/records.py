@@ -1,6 +1,6 @@
 """What a study measured, field by field as ``study.json`` shows it, and what its processes tell each other.
 
-Units are SI base units and stand in the field names; a field that is None was not measured and is left out of the JSON.
+Units are SI base units, given in the field names. A field that is None was not measured and is absent from the JSON.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Training(msgspec.Struct, frozen=True, kw_only=True):
 class ThroughLoader(msgspec.Struct, frozen=True, kw_only=True):
     """A PyTorch backend fed as the paper fed it: image by image through transforms in the training process.
 
-    ``alone_samples_per_s`` is the loader with nobody training; of ``seconds`` for ``samples``, ``input_s`` went by in the loader.
+    ``alone_samples_per_s`` is the loader without training; of ``seconds`` for ``samples``, ``input_s`` went by in the loader.
     """
 
     data: DataFacts

@@ -1,4 +1,4 @@
-"""The ceilings as a picture: a row a roof on a logarithmic scale, measured beside what the data sheet and the derivation say.
+"""The ceilings as a picture: a row a roof on a logarithmic scale, measured values next to the data sheet and the derivation.
 
 One figure serves all three formats: PNG and SVG are it alone, the page shows it in the reader's colours above a table of everything.
 """
@@ -32,7 +32,7 @@ _PNG_DPI = 160
 
 
 class _Row(NamedTuple):
-    """A roof with what it is held against."""
+    """A roof with its reference."""
 
     roof: Ceiling
     compared: RoofComparison
@@ -85,7 +85,7 @@ def _title(figure: Figure, measured: Ceilings, height: float, theme: Theme) -> N
 
 
 def _key(figure: Figure, rows: Sequence[_Row], top: float, height: float, theme: Theme) -> None:
-    """What the marks mean, as far as there are any, and what a fraction is of."""
+    """The meaning of the marks that appear, and of a fraction."""
     from matplotlib.lines import Line2D
 
     ink, x, y = INK[theme], 0.2, top - 0.1

@@ -152,7 +152,7 @@ def drawn_steps(analysis: Analysis) -> list[tuple[int, float]]:
 
 
 def as_svg(figure: Figure, family: str | None = None) -> str:
-    """The figure as SVG with its text as text; ``family`` is the face that whoever shows it sets that text in."""
+    """The figure as SVG with its text as text; ``family`` is the font family of the text."""
     import matplotlib
 
     buffer = io.StringIO()

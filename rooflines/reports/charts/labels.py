@@ -1,4 +1,4 @@
-"""Names beside the points of a chart: where each finds room on a plot of a given size.
+"""Labels of the points of a chart, placed on a plot of a given size.
 
 Places are answered in the units of the axes, so that names which are apart on the size asked for stay apart on any larger one.
 """
@@ -27,7 +27,7 @@ _OVER = 40.0
 _MOST_DETOURS = 150
 _MOST_PLACES = 200
 _ROUNDS = 4
-# One of so many places is tried where others have to move.
+# Number of places that are tried if other labels have to move.
 _TRIED = 4
 # A name is worth this much; a place that costs half of it is worse than none.
 _NAMED = 600.0
@@ -37,7 +37,7 @@ _Segment = tuple[float, float, float, float]
 
 
 class Label(msgspec.Struct, frozen=True, kw_only=True):
-    """A name written beside its point: ``rank`` by headroom from 1, the middle of the text at ``x``, ``y`` in the units of the axes."""
+    """A label next to its point: ``rank`` by headroom from 1, the middle of the text at ``x``, ``y`` in the units of the axes."""
 
     rank: int
     row: int
@@ -155,7 +155,7 @@ def _arranged(places: Sequence[Sequence[_Place]]) -> dict[int, Box]:
         order.sort(key=lambda index: -placed[index].cost if index in placed else -math.inf)
     for index in range(len(places)):
         for place in places[index][::_TRIED] if index not in best else ():
-            # One or two others that stand in the way may find another place.
+            # One or two labels in the way may move to another place.
             kept = {other: at for other, at in best.items() if _apart(place, at)}
             if len(best) - len(kept) <= 2:
                 best = max(best, _filled(kept | {index: place}, best, places), key=_worth)

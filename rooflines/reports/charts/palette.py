@@ -61,7 +61,7 @@ _BACKEND_MARKS = {
 }  # fmt: skip
 
 
-# Everything that has a colour of its own.
+# Everything with its own colour.
 COLOURED = frozenset((*_CATEGORY["light"], *_BACKEND["light"]))
 
 
@@ -128,7 +128,7 @@ BOUNDS: dict[str, BoundStyle] = {
 
 
 def category_colour(category: str, theme: Theme = "light") -> str:
-    """The colour of ``category``, or of a study's backend; what nobody has named yet is drawn as ``other``."""
+    """The colour of ``category``, or of a study's backend; an unknown one is drawn as ``other``."""
     colours = _CATEGORY[theme]
     return colours.get(category) or _BACKEND[theme].get(category) or colours["other"]
 
@@ -144,7 +144,7 @@ def category_order(category: str) -> int:
 
 
 def bound_style(bound: str) -> BoundStyle:
-    """The style of ``bound``; a class nobody has named yet is drawn as ``unknown``."""
+    """The style of ``bound``; an unknown class is drawn as ``unknown``."""
     return BOUNDS.get(bound, BOUNDS["unknown"])
 
 

@@ -1,4 +1,4 @@
-"""The roofline chart as data: roofs, points, labels and limits, for whatever draws it (plotly on the page, Matplotlib in the PDF).
+"""The roofline chart as data: roofs, points, labels and limits, for every renderer (plotly on the page, Matplotlib in the PDF).
 
 Nothing here knows a plotting library, a colour or a pixel of a real screen. ``roofline_chart`` turns an analysis into lines and points
 in SI units; ``labels.place_labels`` finds room for the names on a plot of a given size.
@@ -432,7 +432,7 @@ def _legend(points: Iterable[Point], rows: Iterable[OperatorRow]) -> tuple[Legen
 
 
 def _with_most_headroom(points: Iterable[Point], rows: Sequence[OperatorRow]) -> tuple[Point, ...]:
-    """The points to name, most headroom first, each by a name that no other has; of repeated layers one stands for all."""
+    """The points to label, most headroom first, each with a unique name; one point represents repeated layers."""
     groups: dict[tuple[object, ...], list[Point]] = {}
     for point in points:
         if point.headroom_s > 0:

@@ -26,7 +26,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Level(msgspec.Struct, frozen=True, kw_only=True):
-    """A horizontal line that the curves of a row should be held against, such as a limit of power."""
+    """A horizontal line to compare the curves of a row with, such as a power limit."""
 
     device: str
     text: str
@@ -143,7 +143,7 @@ def _row(
     highest = max(max(series.values) for _, _, series in found)
     factor, shown_unit = _scale(unit, highest)
     limits = [(device, of[device, _LIMIT].values[-1]) for device in devices if name == "power" and (device, _LIMIT) in of]
-    # A limit far above all curves would press them flat: it is told in the text.
+    # A limit far above all curves would flatten them: it is given in the text.
     shown = [(device, value) for device, value in limits if value <= 2.5 * highest]
     lowest = min(0.0, *(min(series.values) for _, _, series in found))
     top = _TOP_PERCENT if unit == "1" else max([0.0, highest, *(value for _, value in shown)]) / factor * _ROOM
@@ -161,7 +161,7 @@ def _row(
 
 
 def _as_share(of: dict[tuple[str, str], Series], threads: int | None) -> dict[tuple[str, str], Series]:
-    """With the busy cores of the run's processes as a share of the machine's, or without them where nobody knows how many it has."""
+    """With the busy cores of the run's processes as a share of the machine's, or without them if that number is unknown."""
     key = (HOST, "process_cpu_utilization")
     found = of.pop(key, None)
     if found is None or not threads:

@@ -10,7 +10,7 @@ from rooflines.reports.words.text import csv_text
 
 
 def write(page: Page, path: Path) -> Path:
-    """Write every table of ``page`` as NAME.csv beside ``path``; returns the first of them, or ``path``, empty, without any."""
+    """Write every table of ``page`` as NAME.csv next to ``path``; returns the first of them, or ``path``, empty, without any."""
     path.parent.mkdir(parents=True, exist_ok=True)
     written = []
     for table in page.tables():

@@ -1,4 +1,4 @@
-"""A page as Markdown, its figures as files beside it. No name becomes markup."""
+"""A page as Markdown with its figures as files. Names are escaped."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MARKUP = "\\`*_{}[]()#+|!<>~"
 
 
 def write(page: Page, path: Path) -> Path:
-    """Write ``page`` to ``path``, its figures into a directory beside it, and return ``path``."""
+    """Write ``page`` to ``path``, its figures into a directory next to it, and return ``path``."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(render(page), encoding="utf-8")
     if page.figures():
@@ -120,6 +120,6 @@ def _lines(titles: list[str], ruler: list[str], rows: list[list[str]]) -> str:
 
 
 def inert(text: str) -> str:
-    """``text`` with whatever Markdown would read as markup written as itself."""
+    """``text`` with Markdown's markup characters escaped."""
     escaped = html.escape(" ".join(text.split()) if text.strip() == text else text, quote=False)
     return "".join(f"\\{character}" if character in _MARKUP else character for character in escaped)

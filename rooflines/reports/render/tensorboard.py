@@ -100,7 +100,7 @@ def _image(tag: str, figure: Figure) -> Any:
 
 
 def _hyperparameters(measured: Measured) -> Iterable[Any]:
-    """What was run as hyperparameters. They go into this event file: ``add_hparams`` would start a run of its own beside it."""
+    """What was run as hyperparameters. They go into this event file: ``add_hparams`` would start another run."""
     if not measured.settings:
         return ()
     from torch.utils.tensorboard.summary import hparams

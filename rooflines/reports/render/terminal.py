@@ -23,7 +23,7 @@ _INDENT = 2
 _LONGEST_BAR = 40
 # A column of words that is narrower holds no sentence.
 _SENTENCE = 20
-# Of a bar of few parts each is told in full.
+# A bar with few parts shows each in full.
 _FEW_PARTS = 3
 # A class is told by its fill and not by a hue, so that a pipe, a log and a grayscale print say the same (palette.py on bound classes).
 _FILLS = {
@@ -77,7 +77,7 @@ def print_page(page: Page, console: Console) -> None:
 def _section(lines: _Lines, section: Section, blocks: Sequence[Block]) -> None:
     lines.line()
     if section.title:
-        # A table without a title of its own has that of its section.
+        # A table without a title takes that of its section.
         own = blocks[0] if isinstance(blocks[0], Table) and not blocks[0].title else None
         lines.heading(section.title, section.remark or (_rows_shown(own) if own else ""))
     for number, block in enumerate(blocks):

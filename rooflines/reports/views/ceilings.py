@@ -1,4 +1,4 @@
-"""The page of a device's ceilings: each figure with its spread, its source and its age, beside the data sheet's; as CSV and JSON."""
+"""The page of a device's ceilings: each figure with its spread, its source and its age, next to the data sheet's; as CSV and JSON."""
 
 from __future__ import annotations
 

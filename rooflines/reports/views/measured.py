@@ -67,7 +67,7 @@ def thinned(samples: Sequence[DeviceSample]) -> list[DeviceSample]:
 
 
 def _step_marks(analysis: Analysis, samples: Sequence[DeviceSample]) -> Iterator[Point]:
-    """How many timed steps had ended, on the axis of the samples, so that curves can be laid beside steps."""
+    """How many timed steps had ended, on the axis of the samples, so that curves can be compared with steps."""
     usage, steps = analysis.usage, analysis.steps
     if usage is None or usage.window != "timed pass" or steps is None or not samples:
         return

@@ -159,7 +159,7 @@ class Follower:
                 json.dump(content, file, indent=1)
             os.replace(temporary, self._output)
         except OSError:
-            # A full disk is no affair of the program; whoever looks for the file says that it is not there.
+            # A full disk does not concern the program; the reader of the file reports that it is missing.
             return
 
 
