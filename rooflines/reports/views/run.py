@@ -520,7 +520,7 @@ def ceilings_table(analysis: Analysis) -> Table:
         Column("ceiling", format="middle", least=17), Column("for", format="text", least=22, quiet=True, priority=1), Column("value"),
         Column("±", "%", key="spread_percent", help="coefficient of variation between the rounds"),
         Column("source", format="middle", least=34, help="with its date, and its age when the run was made"),
-        Column("how", format="text", show="full"),
+        Column("how", format="text", least=36, show="full"),
     )  # fmt: skip
     rows = []
     for roof in sentences.roof_order(analysis.ceilings):
