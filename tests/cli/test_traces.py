@@ -245,4 +245,4 @@ def test_ranks_that_are_cut_off(rooflines, cut):
         assert answer.code == 0, answer.err
         assert any(note.startswith("rank 1: the trace is cut off after") for note in json.loads(answer.out)["notes"])
     answer = rooflines("analyze", ranks[0], cut("rank1.json", 0.2, "ddp_rank1"), "--jobs", 1, "--partial")
-    assert (answer.code, "cut off before its device events" in answer.complaint[0]) == (2, True)
+    assert (answer.code, "ends before its device events" in answer.complaint[0]) == (2, True)

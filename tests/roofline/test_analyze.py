@@ -162,7 +162,7 @@ def test_a_run_without_anything_says_so(tmp_path):
     facts = msgspec.structs.replace(FACTS, status="running", steps=None, ceilings=None)
     found = analyze(run_of(tmp_path, facts=facts))
     assert "ended before a step was timed" in found.verdict
-    assert "did not end" in found.notes[0]
+    assert "has not ended" in found.notes[0]
 
 
 def test_without_ceilings_there_are_counts_and_no_bounds(tmp_path):
