@@ -165,8 +165,9 @@ def test_workers_that_nap_are_seen_to_have_idle_processors(tmp_path, briefly):
     assert (found.input.workers, found.input.ready_batches) == (2, 4)
     assert found.input.workers_busy_fraction < 0.5
     assert "prefetch_factor" in advised(found)[0].suggestion
-    # Two workers deliver twice as fast as one naps; a batch that was ready may count.
-    assert found.input.loader_rate.per_s < 1.1 * 2 * BATCH / 0.06
+    # Two workers deliver twice as fast as one naps: nothing above that is within the error of the measurement.
+    low, _ = found.input.loader_rate.ci95_per_s
+    assert low < 2 * BATCH / 0.06
 
 
 def test_iterators_and_generators_are_not_asked_for_more_than_the_loop_takes(tmp_path, briefly):

@@ -100,9 +100,9 @@ class MonitorFacts(msgspec.Struct, frozen=True, kw_only=True):
 class MonitorFile(MonitorFacts, frozen=True, kw_only=True):
     """The contents of ``monitor.json``.
 
-    ``command`` is the command line as it was given (``readable``), which may hold secrets: reports show it only where ``show_command``
-    says so, and ``program`` otherwise. It is empty where the monitor was attached to the running process ``pid``. ``began_ns`` and
-    ``ended_ns`` (epoch) are on the clock of the samples.
+    ``command`` is the command line as given (``readable``). It may contain secrets: reports show it only with ``show_command``, and
+    ``program`` otherwise. It is empty if the monitor was attached to a running process (``pid``). ``began_ns`` and ``ended_ns`` (epoch)
+    are on the clock of the samples.
     """
 
     schema: str = MONITOR_SCHEMA

@@ -45,7 +45,7 @@ Plan: TypeAlias = Generator[None, Event, None]
 # The timed pass aims at this many seconds, within these numbers of steps.
 TIMED_S = 5.0
 TIMED_MIN_STEPS, TIMED_MAX_STEPS = 5, 100
-TIMED_LEAST_STEPS = 3  # for steps so long that five of them exceed the limit of the warm-up
+TIMED_LEAST_STEPS = 3  # if five steps take longer than the limit of the warm-up
 # Of a program that may end at any step, so that it still reaches the traced pass.
 PROGRAM_WARMUP_STEPS, PROGRAM_TIMED_STEPS = 20, 50
 # The traced pass: this many steps, fewer when their trace would be larger than the limit (uncompressed JSON).

@@ -84,7 +84,7 @@ def read_collectives(trace: Trace, calls: Calls | None = None) -> Collectives:
 
 
 def launched_by_collectives(trace: Trace, calls: Calls, launch: Int64s) -> Trace:
-    """``trace`` with the kernels and copies that a collective launched marked as communication, whatever they are named.
+    """``trace`` with the kernels and copies that a collective launched marked as communication, regardless of their names.
 
     ``launch`` is the host event that launched each device event, -1 where it is not in the trace.
     """

@@ -25,7 +25,7 @@ _LONGEST_BAR = 40
 _SENTENCE = 20
 # A bar with few parts shows each in full.
 _FEW_PARTS = 3
-# A class is told by its fill and not by a hue, so that a pipe, a log and a grayscale print say the same (palette.py on bound classes).
+# Classes differ by fill, not by color, so that pipes, logs and grayscale prints show them too (see palette.py).
 _FILLS = {
     "compute": ("█", "#"), "memory": ("▓", "="), "latency": ("▒", ":"), "communication": ("╳", "x"), "host": ("░", "."),
     "input": ("▚", "%"), "far": ("◩", "/"), "transfer": ("▞", "\\"), "idle": ("┈", "_"),

@@ -163,8 +163,7 @@ def _uneven(counts: dict[int, int]) -> str:
 
 
 def _likenesses(of: dict[int, Collectives], calls: dict[int, Int64s]) -> dict[int, Int64s]:
-    """For each rank's calls a number for what all ranks of a collective share: the dtype and, where nobody moves more than the
-    others, the size."""
+    """Number the calls of each rank by what all ranks of a collective share: the dtype and, if all move the same amount, the size."""
     numbers: dict[tuple[str | None, int | None], int] = {}
     found = {}
     for rank, own in calls.items():

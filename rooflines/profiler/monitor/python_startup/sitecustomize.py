@@ -58,7 +58,7 @@ def _leave_no_trace() -> None:
 class Follower:
     """Follows the allocations of this process from ``start`` to ``finish`` and keeps the file ``output`` up to date meanwhile.
 
-    A program that ends without exit handlers (a signal, ``os._exit``) leaves what was last read, and the file says so.
+    A program that ends without exit handlers (a signal, ``os._exit``) leaves the last snapshot, and the file marks it as unfinished.
     """
 
     def __init__(self, output: str) -> None:
