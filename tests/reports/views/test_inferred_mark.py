@@ -11,7 +11,7 @@ from rich.console import Console
 from rooflines.reports.render import html, terminal
 from rooflines.reports.views import frames
 from rooflines.reports.views import run as view
-from rooflines.reports.views.run import operator_table
+from rooflines.reports.views.operators import operator_table
 from rooflines.reports.words.sentences import inferred_sentence
 from tests import samples
 
