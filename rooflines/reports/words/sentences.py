@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from rooflines.device_specs.records import Ceiling, Ceilings, Conditions
 from rooflines.profiler.records import OutputError, RunFile
+from rooflines.profiler.training.records import Training
 from rooflines.reports.words.rows import TableRow, flagged, module_text, table_rows
 from rooflines.reports.words.summary import CategorySummary, PeakMemory, share_of_saving
 from rooflines.reports.words.text import INFERRED_MARK, is_kernel, operator_name
@@ -23,7 +24,7 @@ _AHEAD = 0.2
 _WORTH_SAYING = 0.01
 
 
-def subject(analysis: Analysis | RunFile) -> str:
+def subject(analysis: Analysis | RunFile | Training) -> str:
     """The workload in one line: ``resnet50 · training · batch 4 · fp32 · SGD · 2-core AMD EPYC (Zen 5)``."""
     workload, environment = analysis.workload, analysis.environment
     device = environment.device_name + (" (inferred)" if environment.device_inferred else "")
