@@ -16,11 +16,12 @@ Kind = Literal["profile", "train"]
 class Point(msgspec.Struct, frozen=True, kw_only=True):
     """One setting. ``options`` are those of ``profile`` or ``train`` and the ``model``; ``label`` names what differs between points.
 
-    ``function`` (``package.module:name``) is what runs it.
+    ``function`` (``package.module:name``) is what runs it, ``part`` the part of a study that it belongs to.
     """
 
     id: str
     label: str
+    part: str = ""
     kind: Kind = "profile"
     function: str = "rooflines.sweeps.point:run_point"
     options: dict[str, Value]
