@@ -1,9 +1,9 @@
-"""What one training step does to the parameters: gradients that are zero or underflow, silent layers, the size of the update."""
+"""What one training step does to the parameters: gradients that are zero or underflow, silent layers, the change of the loss."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,8 +24,8 @@ class Gradients(msgspec.Struct, frozen=True, kw_only=True):
     """Facts of one training step. Elements are those of parameters; shares are of the elements that they are about.
 
     ``trainable`` of ``elements`` require a gradient; ``zero_share`` is the share of these whose gradient is zero or missing. ``norm``
-    is the norm of all gradients (None if it is not finite). ``update_ratio`` is the norm of the change of the trainable parameters
-    divided by their norm (None if that is zero, or either is not finite).
+    is the norm of all gradients (None if it is not finite). ``loss_change`` is the change of the loss by the step to first order: the
+    product of the gradients with the change of the parameters (None if it is not finite).
 
     ``underflow_share`` is about the elements that the backward pass computes in float16 and that are not zero when the same calls are
     repeated on the same inputs in float32: the share of them that are zero in float16 (None if there are no such elements).
@@ -37,7 +37,7 @@ class Gradients(msgspec.Struct, frozen=True, kw_only=True):
     trainable: int
     zero_share: float
     norm: float | None = None
-    update_ratio: float | None = None
+    loss_change: float | None = None
     underflow_share: float | None = None
     underflow_operator: str = ""
     underflow_module: str = ""
@@ -50,15 +50,17 @@ def gradients_of(step: Callable[[], object], network: torch.nn.Module) -> Gradie
     Gradients are read when the optimizer begins its step, or at the end where it does not (a gradient scaler skips it). Parameters,
     buffers and the optimizer's state are afterwards as before. What the step raises passes through.
     """
-    parameters = dict(network.named_parameters())
-    trainable = [parameter for parameter in parameters.values() if parameter.requires_grad]
+    trainable = [parameter for parameter in network.parameters() if parameter.requires_grad]
     watcher = _Zeros()
-    found: dict[str, Any] = {}
+    gradients: list[torch.Tensor | None] = []
+    changes: list[torch.Tensor] = []
 
-    def read(*_: Any) -> None:
-        if not found:
+    def read(optimizer: torch.optim.Optimizer | None = None, *_: Any) -> None:
+        if not gradients:
+            # A fused optimizer divides by the scale of a gradient scaler itself.
+            scale = getattr(optimizer, "grad_scale", None)
             with _disable_current_modes():
-                found.update(_gradient_facts(trainable))
+                gradients.extend(_copied(parameter.grad, scale) for parameter in trainable)
 
     def watched() -> None:
         with _disable_current_modes():
@@ -66,40 +68,44 @@ def gradients_of(step: Callable[[], object], network: torch.nn.Module) -> Gradie
         step()
         read()
         with _disable_current_modes():
-            change = _norm(parameter.detach() - old for parameter, old in zip(trainable, before, strict=True))
-            size = _norm(before)
-        found["update_ratio"] = change / size if change is not None and size else None
+            changes.extend(parameter.detach() - old for parameter, old in zip(trainable, before, strict=True))
 
     hook = register_optimizer_step_pre_hook(read)
     try:
         calls = record(watched, None, watcher, restore=True)
     finally:
         hook.remove()
+    elements = sum(parameter.numel() for parameter in trainable)
+    known = [(gradient, change) for gradient, change in zip(gradients, changes, strict=True) if gradient is not None]
+    nonzero = sum(int(gradient.count_nonzero()) for gradient, _ in known)
     worst = max(watcher.backward, key=lambda key: watcher.backward[key].flushed, default=None)
-    computed = sum(one.elements for one in watcher.backward.values())
+    large = sum(one.elements for one in watcher.backward.values())
     flushed = sum(one.flushed for one in watcher.backward.values())
+    if not flushed:
+        worst = None
     return Gradients(
-        elements=sum(parameter.numel() for parameter in parameters.values()),
-        trainable=sum(parameter.numel() for parameter in trainable),
-        underflow_share=flushed / computed if computed else None,
-        underflow_operator=worst[0] if worst is not None and flushed else "",
-        underflow_module=calls.modules[worst[1]].path if worst is not None and flushed and worst[1] >= 0 else "",
+        elements=sum(parameter.numel() for parameter in network.parameters()),
+        trainable=elements,
+        zero_share=1 - nonzero / elements if elements else 1.0,
+        norm=_finite(math.hypot(*(float(gradient.norm()) for gradient, _ in known))),
+        loss_change=_finite(sum(float((gradient * change).sum()) for gradient, change in known)),
+        underflow_share=flushed / large if large else None,
+        underflow_operator=worst[0] if worst is not None else "",
+        underflow_module=calls.modules[worst[1]].path if worst is not None and worst[1] >= 0 else "",
         silent=tuple(calls.modules[module].path for module in watcher.silent if module >= 0),
-        **found,
     )
 
 
-def _gradient_facts(parameters: list[torch.nn.Parameter]) -> dict[str, Any]:
-    elements = sum(parameter.numel() for parameter in parameters)
-    gradients = [parameter.grad.detach().to_dense() for parameter in parameters if parameter.grad is not None]
-    nonzero = sum(int(gradient.count_nonzero()) for gradient in gradients)
-    return {"zero_share": 1 - nonzero / elements if elements else 1.0, "norm": _norm(gradients)}
+def _copied(gradient: torch.Tensor | None, scale: torch.Tensor | None) -> torch.Tensor | None:
+    """A gradient, dense and without its scale."""
+    if gradient is None:
+        return None
+    dense = gradient.detach().to_dense().float()
+    return dense.clone() if scale is None else dense / scale.to(dense.device)
 
 
-def _norm(tensors: Iterable[torch.Tensor]) -> float | None:
-    """The norm of all elements; None if it is not finite."""
-    norm = math.hypot(*(float(tensor.float().norm()) for tensor in tensors))
-    return norm if math.isfinite(norm) else None
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 @dataclass(slots=True)

@@ -42,12 +42,12 @@ class NonFinite(msgspec.Struct, frozen=True, kw_only=True):
 
     ``operator`` is its name (``aten::mm``), ``module`` the path of its module, ``module_type`` the class (both empty outside of
     modules). ``phase`` is ``forward`` (also between backward and optimizer), ``backward`` or ``optimizer``; ``node`` is the autograd
-    function that it ran in (``SqrtBackward0``). ``step`` counts the steps of ``first_nonfinite`` from 1. ``what`` is ``nan`` if any
-    element is NaN. ``share`` is the share of non-finite elements in the first tensor that has any, with its ``dtype`` and ``shape``.
+    function that it ran in (``SqrtBackward0``). ``step`` is the number of the step. ``what`` is ``nan`` if any element is NaN.
+    ``share`` is the share of non-finite elements in the first tensor that has any, with its ``dtype`` and ``shape``.
 
-    ``inputs_finite`` says whether all inputs were finite, ``input_magnitude`` is the largest magnitude of their finite elements.
-    ``given`` names an input that was not finite before the step: ``input``, or the name of a parameter or buffer; empty otherwise.
-    ``filled`` says that a non-finite number was an argument of the call (``masked_fill(mask, -inf)``).
+    ``inputs`` is the worst of what the inputs held (``finite``, ``inf``, ``nan``), ``input_magnitude`` the largest magnitude of their
+    finite elements. ``given`` names an input that was not finite before the step: ``input``, or the name of a parameter or buffer;
+    empty otherwise. ``filled`` says that a non-finite number was an argument of the call (``masked_fill(mask, -inf)``).
 
     ``wider`` is the type in which the same call was repeated on the same inputs (``float32`` for 8 and 16 bits, else ``float64``),
     ``wider_finite`` says whether that result was finite, ``wider_magnitude`` is its largest magnitude if it was. All are None if the
@@ -60,12 +60,12 @@ class NonFinite(msgspec.Struct, frozen=True, kw_only=True):
     module_type: str = ""
     phase: str
     node: str = ""
-    step: int = 1
+    step: int
     what: Literal["inf", "nan"]
     dtype: str
     shape: tuple[int, ...]
     share: float
-    inputs_finite: bool
+    inputs: Literal["finite", "inf", "nan"]
     input_magnitude: float | None = None
     given: str = ""
     filled: bool = False
@@ -75,17 +75,19 @@ class NonFinite(msgspec.Struct, frozen=True, kw_only=True):
     reaches: tuple[Reached, ...] = ()
 
 
-def first_nonfinite(step: Callable[[], object], network: torch.nn.Module | None = None, *, steps: int = 1) -> NonFinite | None:
+def first_nonfinite(
+    step: Callable[[], object], network: torch.nn.Module | None = None, *, steps: int = 1, first: int = 1
+) -> NonFinite | None:
     """Run ``step`` up to ``steps`` times and return the first operator whose result is not finite though its inputs are.
 
     Infinities that reach neither what the step returns nor a gradient or parameter are ignored (attention masks), and so is memory that
     was not written to. The step should return its loss or outputs. It runs as it does in training: parameters change. Every result is
     read once more, and what is changed in place is copied before. ``network`` names the parameters and buffers that were not finite
-    before the step. What the step raises passes through.
+    before the step; ``first`` is the number of the first step. What the step raises passes through.
 
     Start it where the numbers are still finite. Otherwise the result is the first operator that uses what was not, named in ``given``.
     """
-    for number in range(1, steps + 1):
+    for number in range(first, first + steps):
         sources = _Sources(network, number)
 
         def watched(sources: _Sources = sources) -> None:
@@ -230,7 +232,7 @@ class _Sources(Watcher):
             dtype=tensor_arg(bad).dtype,
             shape=tuple(bad.shape),
             share=float((~bad.isfinite()).double().mean()),
-            inputs_finite=worst == _FINITE,
+            inputs=("finite", "inf", "nan")[worst],
             input_magnitude=largest,
             given=outside or (known[0].found.given if known else ""),
             filled=filled,

@@ -1,4 +1,4 @@
-"""What a step does to its gradients: zeros, underflow in fp16, silent layers, the size of the update; and nothing is left changed."""
+"""What a step does to its gradients: zeros, underflow in fp16, silent layers, the change of the loss; and nothing is left changed."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def seeded():
         yield
 
 
-def test_norm_and_update_of_a_step():
+def test_norm_and_change_of_the_loss_of_a_step():
     model = nn.Linear(2, 1, bias=False)
     nn.init.constant_(model.weight, 1.0)
     found = gradients_of(training(model, torch.tensor([[1.0, 0.0]])), model)  # (w x)^2: gradient 2 x w, learning rate 0.1
     assert (found.elements, found.trainable, found.zero_share) == (2, 2, 0.5)
     assert found.norm == 2.0
-    assert found.update_ratio == pytest.approx(0.2 / 2**0.5)
+    assert found.loss_change == pytest.approx(-0.1 * 2.0**2)
     assert (found.underflow_share, found.silent) == (None, ())
 
 
@@ -95,4 +95,19 @@ def test_a_layer_that_outputs_zeros():
     nn.init.constant_(model[2].bias, -100.0)
     found = gradients_of(training(model, torch.rand(5, 3)), model)
     assert found.silent == ("1", "3")
-    assert (found.zero_share, found.norm, found.update_ratio) == (1.0, 0.0, 0.0)
+    assert (found.zero_share, found.norm, found.loss_change) == (1.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_the_scale_of_a_scaler_is_not_in_the_gradients(fused):
+    """A fused optimizer divides by the scale itself, after the gradients were read."""
+    model, x = nn.Linear(3, 4), torch.rand(5, 3)
+
+    def gradients(scaler):
+        return gradients_of(
+            training(model, x, optimizer=torch.optim.SGD(model.parameters(), lr=0.1, fused=fused), scaler=scaler), model
+        )
+
+    plain, scaled = gradients(None), gradients(torch.amp.GradScaler("cpu", init_scale=2.0**10))
+    assert scaled.norm == pytest.approx(plain.norm)
+    assert scaled.loss_change == pytest.approx(plain.loss_change) == pytest.approx(-0.1 * plain.norm**2)

@@ -1,0 +1,64 @@
+"""Parts of sentences about a non-finite result."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rooflines.roofline.failures.records import Explanation
+from rooflines.units import percent, significant
+
+if TYPE_CHECKING:
+    from rooflines.profiler.dispatch.nonfinite import NonFinite
+
+NAMES: Final = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}
+_PHASES: Final = {"forward": "", "backward": " (backward pass)", "optimizer": " (optimizer step)"}
+
+
+def precision(dtype: str) -> str:
+    """``fp16`` for ``float16``."""
+    return NAMES.get(dtype, dtype)
+
+
+def number(value: float) -> str:
+    """A magnitude: ``1.2e+05``, ``0.01``, ``65,504``."""
+    if value == 0 or 1e-3 <= abs(value) < 1e3:
+        return significant(value, 3)
+    return f"{value:,.0f}" if abs(value) < 1e5 and value == round(value) else f"{value:.2g}"
+
+
+def module(path: str, kind: str = "") -> str:
+    """`` in layer1.0.conv2 (Conv2d)``, `` in the network (ResNet)``; empty outside of modules."""
+    if not path and not kind:
+        return ""
+    return f" in {path or 'the network'}{f' ({kind})' if kind else ''}"
+
+
+def place(found: NonFinite) -> str:
+    """``aten::mm in fc (Linear) (backward pass)``."""
+    return f"{found.operator}{module(found.module, found.module_type)}{_PHASES[found.phase]}"
+
+
+def result(found: NonFinite) -> str:
+    """``aten::mm in fc (Linear) gives inf for 25 % of its elements in fp16``."""
+    what = "NaN" if found.what == "nan" else "inf"
+    return f"{place(found)} gives {what} for {percent(found.share)} of its elements in {precision(found.dtype)}"
+
+
+def inputs(found: NonFinite) -> str:
+    """``from finite inputs (largest magnitude 40,000)``."""
+    largest = f" (largest magnitude {number(found.input_magnitude)})" if found.input_magnitude is not None else ""
+    return f"from finite inputs{largest}"
+
+
+def again(found: NonFinite) -> str:
+    """``the same call gives 1.2e+05 in fp32``."""
+    if found.wider is None or found.wider_magnitude is None:
+        return "the call could not be repeated in fp32"
+    return f"the same call gives {number(found.wider_magnitude)} in {precision(found.wider)}"
+
+
+def explained(found: NonFinite, cause: str, evidence: str, suggestion: str) -> Explanation:
+    """The explanation at the place of ``found``."""
+    return Explanation(
+        cause=cause, evidence=evidence, suggestion=suggestion, operator=found.operator, module=found.module, step=found.step
+    )
