@@ -33,6 +33,7 @@ _UNWRITTEN: Final = frozenset(
 )
 _LIFTS: Final = frozenset({"aten::lift", "aten::lift_fresh", "aten::lift_fresh_copy"})  # torch.tensor(-inf)
 _READ: Final = "aten::_local_scalar_dense"
+_SCALER: Final = "aten::_amp_foreach_non_finite_check_and_unscale_"
 _ACCUMULATE: Final = "torch::autograd::AccumulateGrad"
 _FINITE, _INF, _NAN = range(3)
 
@@ -46,8 +47,9 @@ class NonFinite(msgspec.Struct, frozen=True, kw_only=True):
     ``share`` is the share of non-finite elements in the first tensor that has any, with its ``dtype`` and ``shape``.
 
     ``inputs`` is the worst of what the inputs held (``finite``, ``inf``, ``nan``), ``input_magnitude`` the largest magnitude of their
-    finite elements. ``given`` names an input that was not finite before the step: ``input``, or the name of a parameter or buffer;
-    empty otherwise. ``filled`` says that a non-finite number was an argument of the call (``masked_fill(mask, -inf)``).
+    finite elements. ``given`` says what was not finite before the step: the name of a parameter or buffer (``parameter`` if it is
+    not one of the network's), or ``input``; empty otherwise. ``filled`` says that a non-finite number was an argument of the call
+    (``masked_fill(mask, -inf)``).
 
     ``wider`` is the type in which the same call was repeated on the same inputs (``float32`` for 8 and 16 bits, else ``float64``),
     ``wider_finite`` says whether that result was finite, ``wider_magnitude`` is its largest magnitude if it was. All are None if the
@@ -85,8 +87,11 @@ def first_nonfinite(
     read once more, and what is changed in place is copied before. ``network`` names the parameters and buffers that were not finite
     before the step; ``first`` is the number of the first step. What the step raises passes through.
 
+    A step that a gradient scaler skips is no failure while later ones are fine: it is returned only if no step fails otherwise.
+
     Start it where the numbers are still finite. Otherwise the result is the first operator that uses what was not, named in ``given``.
     """
+    skipped: NonFinite | None = None
     for number in range(first, first + steps):
         sources = _Sources(network, number)
 
@@ -94,9 +99,10 @@ def first_nonfinite(
             sources.returned(step())
 
         found = sources.first(record(watched, None, sources, restore=False))
-        if found is not None:
+        if found is not None and not (sources.scaled and found.reaches == ("gradients",)):
             return found
-    return None
+        skipped = skipped or found
+    return skipped
 
 
 class _Before(NamedTuple):
@@ -127,6 +133,7 @@ class _Sources(Watcher):
         self._of: WeakKeyDictionary[torch.UntypedStorage, _Source] = WeakKeyDictionary()
         self._unwritten: WeakKeyDictionary[torch.UntypedStorage, None] = WeakKeyDictionary()
         self._names: WeakKeyDictionary[torch.UntypedStorage, str] = WeakKeyDictionary()
+        self.scaled = False  # whether a gradient scaler checked the gradients
         self._read: _Source | None = None  # of the non-finite number last read by the host
         if network is not None:
             for name, tensor in (*network.named_parameters(), *network.named_buffers()):
@@ -148,6 +155,7 @@ class _Sources(Watcher):
             if isinstance(result, float) and not math.isfinite(result):
                 self._read = self._source_of(inputs)
             return
+        self.scaled = self.scaled or name == _SCALER
         written = [*before.changed, *before.out]
         made = list(_values((result, written)))
         if name in _UNWRITTEN:
@@ -190,6 +198,13 @@ class _Sources(Watcher):
                 return msgspec.structs.replace(found, module=module.path, module_type=module.type)
         return None
 
+    def _named(self, tensor: torch.Tensor) -> str:
+        """What was not finite before the step: a parameter or buffer of the network, a parameter of anything, or an input."""
+        name = self._names.get(tensor.untyped_storage())
+        if name is not None:
+            return name
+        return "parameter" if isinstance(tensor if tensor._base is None else tensor._base, torch.nn.Parameter) else "input"
+
     def _source_of(self, tensors: Iterable[Any]) -> _Source | None:
         """The source of the first of ``tensors`` that is not finite."""
         for value in _values(tuple(tensors)):
@@ -214,7 +229,7 @@ class _Sources(Watcher):
             if state and storage in self._of:
                 known.append(self._of[storage])
             elif state:
-                outside = outside or self._names.get(storage, "input")
+                outside = outside or self._named(tensor)
         state = max(map(_state, made))
         failed = next((one for one in known if not one.meant), None)
         if failed is not None:

@@ -89,10 +89,11 @@ def parameters(case: Case) -> Explanation | None:
     if found is None or not found.given:
         return None
     held = "NaN" if found.inputs == "nan" else "infinities"
+    which = "A parameter" if found.given == "parameter" else found.given
     return explained(
         found,
         cause="Parameters that were not finite before the step",
-        evidence=f"{found.given} holds {held} before the step; {place(found)} is the first operator that uses it.",
+        evidence=f"{which} holds {held} before the step; {place(found)} is the first operator that uses it.",
         suggestion="Repeat the steps from an earlier checkpoint to find the operator that made them.",
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rooflines.roofline.failures.records import Explanation
-from rooflines.units import percent, significant
+from rooflines.units import percent
 
 if TYPE_CHECKING:
     from rooflines.profiler.dispatch.nonfinite import NonFinite
@@ -20,10 +20,10 @@ def precision(dtype: str) -> str:
 
 
 def number(value: float) -> str:
-    """A magnitude: ``1.2e+05``, ``0.01``, ``65,504``."""
-    if value == 0 or 1e-3 <= abs(value) < 1e3:
-        return significant(value, 3)
-    return f"{value:,.0f}" if abs(value) < 1e5 and value == round(value) else f"{value:.2g}"
+    """A number of any size: ``0.01``, ``2.3``, ``65,504``, ``1.2e+05``."""
+    if value == round(value) and 1e3 <= abs(value) < 1e5:
+        return f"{value:,.0f}"
+    return f"{value:.3g}" if 1e-3 <= abs(value) < 1e3 or value == 0 else f"{value:.2g}"
 
 
 def module(path: str, kind: str = "") -> str:

@@ -257,3 +257,23 @@ def test_a_scaler_that_skips_a_step_leaves_the_parameters():
     assert found.wider_magnitude > 65504
     scaler.update(new_scale=128.0)
     assert first_nonfinite(half, model) is None
+
+
+def test_a_skipped_step_is_not_taken_for_a_later_failure():
+    model = nn.Sequential(nn.Linear(8, 16), nn.Linear(16, 4))
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**40, growth_interval=10_000)
+    taken = []
+
+    def loss(out):
+        taken.append(out)
+        return out.pow(2).mean() + (torch.zeros(()).log() if len(taken) == 3 else 0)
+
+    step = training(model, torch.rand(5, 8), loss, scaler=scaler)
+
+    def half():
+        with torch.autocast("cpu", dtype=torch.float16):
+            return step()
+
+    found = first_nonfinite(half, model, steps=5)
+    assert (found.step, found.operator) == (3, "aten::log")
+    assert first_nonfinite(half, model, steps=2).reaches == ("gradients",), "both skipped"
