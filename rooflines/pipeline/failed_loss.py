@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rooflines.errors import RooflinesError
-from rooflines.profiler.options import Options
+from rooflines.profiler.options import Options, eager
 from rooflines.profiler.progress import Progress
 from rooflines.profiler.records import Run
 from rooflines.profiler.run import save
@@ -22,9 +21,6 @@ from rooflines.roofline.failures.records import TrainingFacts
 if TYPE_CHECKING:
     from rooflines.profiler.dispatch.nonfinite import NonFinite
 
-# What hides the operators of a step.
-_PLAIN: dict[str, Any] = {"compile": "off", "cuda_graphs": False, "parallel": "none"}
-
 
 def with_cause(run: Run, prepare: Callable[[Options], Prepared], options: Options, progress: Progress) -> Run:
     """Return ``run``, whose last loss was not finite, with a note that names the step, the operator and the likely cause.
@@ -35,7 +31,7 @@ def with_cause(run: Run, prepare: Callable[[Options], Prepared], options: Option
     steps = 0 if times is None else len(times.warmup_ns) + len(times.timed_ns) + len(times.traced_ns)
     progress.stage("repeating the training to find why the loss is not finite", steps)
     try:
-        note = _cause(prepare(dataclasses.replace(options, **_PLAIN)), options, steps, progress)
+        note = _cause(prepare(eager(options)), options, steps, progress)
     except (RooflinesError, RuntimeError, MemoryError) as error:
         note = f"the loss is not finite at the end of the run; its cause was not found: {str(error).partition(chr(10))[0]}"
     facts = msgspec.structs.replace(run.facts, notes=(*run.facts.notes, note))

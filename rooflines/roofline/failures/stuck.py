@@ -11,7 +11,7 @@ from rooflines.roofline.failures.sentences import module, number
 from rooflines.units import counted, percent
 
 # The loss of the last quarter of the steps: above this share of the loss at chance, or of the first quarter's, it has not improved.
-_AT_CHANCE: Final = 0.97
+AT_CHANCE: Final = 0.97
 _UNCHANGED: Final = 0.99
 # Gradients lost to underflow are a cause from this share on.
 _LOST: Final = 0.2
@@ -29,7 +29,7 @@ def _stays(facts: TrainingFacts) -> str | None:
     quarter = max(1, len(losses) // 4)
     first, last = fmean(losses[:quarter]), fmean(losses[-quarter:])
     chance = math.log(facts.classes) if facts.classes and facts.classes > 1 else None
-    if not (last >= first - (1 - _UNCHANGED) * abs(first) or (chance is not None and last >= _AT_CHANCE * chance)):
+    if not (last >= first - (1 - _UNCHANGED) * abs(first) or (chance is not None and last >= AT_CHANCE * chance)):
         return None
     at_chance = f" ({number(chance)} is chance for {facts.classes:,} classes)" if chance is not None else ""
     return f"The loss stays at {number(last)} over {counted(len(losses), 'step')}{at_chance}"
