@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def with_cause(run: Run, prepare: Callable[[Options], Prepared], options: Options, progress: Progress) -> Run:
-    """Return ``run``, whose last loss was not finite, with a note that names the step, the operator and the likely cause.
+    """Return ``run``, whose first or last loss was not finite, with a note that names the step, the operator and the likely cause.
 
     ``prepare`` builds the workload of the run again, with the weights and inputs that it began with.
     """
@@ -33,7 +33,7 @@ def with_cause(run: Run, prepare: Callable[[Options], Prepared], options: Option
     try:
         note = _cause(prepare(eager(options)), options, steps, progress)
     except (RooflinesError, RuntimeError, MemoryError) as error:
-        note = f"the loss is not finite at the end of the run; its cause was not found: {str(error).partition(chr(10))[0]}"
+        note = f"the loss is not finite; its cause was not found: {str(error).partition(chr(10))[0]}"
     facts = msgspec.structs.replace(run.facts, notes=(*run.facts.notes, note))
     return msgspec.structs.replace(save(run.directory, facts), samples=run.samples)
 
@@ -55,8 +55,8 @@ def _cause(prepared: Prepared, options: Options, steps: int, progress: Progress)
 
 
 def _note(found: NonFinite | None, losses: list[float], options: Options, prepared: Prepared) -> str:
-    if found is None:
-        return "the loss is not finite at the end of the run, but was finite when the same steps were repeated without compilation"
+    if found is None or found.reaches == ("gradients",):  # a step that the gradient scaler skips
+        return "the loss is not finite, but was finite when the same steps were repeated in eager mode"
     scaled = options.precision == "amp-fp16" and prepared.device.type == "cuda"
     facts = TrainingFacts(
         losses=tuple(losses), precision=options.precision, skipped_steps=0 if scaled else None,
@@ -64,6 +64,6 @@ def _note(found: NonFinite | None, losses: list[float], options: Options, prepar
     )  # fmt: skip
     # What breaks the parameters at the end of a step shows in the loss of the next one.
     begins = found.step if not math.isfinite(losses[-1]) else found.step + 1
-    note = f"the loss is not finite from step {begins} on"
+    note = f"the loss is not finite at step {begins}"
     explanation = explain(facts, found)
     return note if explanation is None else f"{note}. {explanation.cause}: {explanation.evidence} {explanation.suggestion}"

@@ -73,7 +73,7 @@ class Recording:
         self.run: Run | None = None
         self.workload = workload
         self.notes = list(notes)
-        # Whether the loss of the last step was finite, where the step is ours and returns one.
+        # Whether the losses of the first and the last step were finite, where the step is ours and returns one.
         self.loss_finite: bool | None = None
         # Makes the writer of modules into a trace; a script has its own hooks for that.
         self.ranges: Callable[[], ModuleRanges] | None = None
@@ -345,16 +345,18 @@ def collect(
     stepping, trains = False, workload.source == "model" and workload.mode == "training"
     try:
         with recording:
+            first: Any = None
             loss: Any = None
             while not recording.done:
                 stepping = True
                 loss = step()
                 if not trains:
                     loss = None  # an output that is kept would take memory in the next step
+                first = loss if first is None else first
                 stepping = False
                 recording.step()
             if trains:
-                recording.loss_finite = bool(loss.isfinite().all())
+                recording.loss_finite = all(bool(one.isfinite().all()) for one in (first, loss))
             if workload.source == "model" and not workload.compiled and not workload.cuda_graph and workload.data is None:
                 recording.note_arguments(step)
                 if traced_steps:

@@ -20,6 +20,7 @@ _LAST: Final = 3
 _NODE: Final = re.compile(r"([A-Z]\w*?)Backward\d+")
 _REACHED: Final = {"result": "the loss", "gradients": "gradients", "parameters": "parameters"}
 _REDUCTIONS: Final = frozenset({"mean", "nll_loss_forward", "nll_loss2d_forward", "var", "std", "var_mean", "std_mean"})
+_PRODUCTS: Final = re.compile("mm|mv|dot|convolution|linear|attention")
 _SOFTMAX: Final = re.compile("softmax|attention")
 
 _LOGARITHM = "the logarithm of a number that is not positive"
@@ -128,9 +129,10 @@ def overflow(case: Case) -> Explanation | None:
     if found is None or found.inputs != "finite" or found.filled or not overflows(found):
         return None
     low = precision(found.dtype)
+    unscaled = found.phase == "backward" and case.facts.skipped_steps is None
     return explained(
         found,
-        cause=f"{low} overflow" + (" without a gradient scaler" if low == "fp16" and case.facts.skipped_steps is None else ""),
+        cause=f"{low} overflow" + (" without a gradient scaler" if low == "fp16" and unscaled else ""),
         evidence=exceeds(found),
         suggestion=_in_range(case, found)
         if low == "fp16"
@@ -156,12 +158,12 @@ def _in_range(case: Case, found: NonFinite) -> str:
     """What to do about a number that is too large for fp16."""
     if found.phase == "optimizer":
         return "Keep the parameters and the optimizer's state in fp32: use amp-bf16, or amp-fp16 with a gradient scaler."
-    if case.facts.precision == "fp16":
-        return "Use amp-bf16, or amp-fp16 with a gradient scaler."
     if found.phase == "backward":
-        return "Use amp-bf16, or a gradient scaler: it lowers its scale until the gradients fit."
+        return "Use amp-bf16, or amp-fp16 with a gradient scaler: it lowers its scale until the gradients fit."
+    if case.facts.precision == "fp16" and not _PRODUCTS.search(found.operator):
+        return "Use amp-bf16, or amp-fp16 with a gradient scaler: autocast leaves most operators other than products in fp32."
     where = found.module or "this operator"
-    return f"Use amp-bf16, or compute {where} in fp32 (torch.autocast with enabled=False); a gradient scaler acts on gradients only."
+    return f"Use amp-bf16, or compute {where} in fp32: a gradient scaler scales gradients, not the forward pass."
 
 
 def divergence(case: Case) -> Explanation | None:

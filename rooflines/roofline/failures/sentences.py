@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from rooflines.profiler.dispatch.nonfinite import NonFinite
 
 NAMES: Final = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}
-_PHASES: Final = {"forward": "", "backward": " (backward pass)", "optimizer": " (optimizer step)"}
 
 
 def precision(dtype: str) -> str:
@@ -26,16 +25,20 @@ def number(value: float) -> str:
     return f"{value:.3g}" if 1e-3 <= abs(value) < 1e3 or value == 0 else f"{value:.2g}"
 
 
-def module(path: str, kind: str = "") -> str:
-    """`` in layer1.0.conv2 (Conv2d)``, `` in the network (ResNet)``; empty outside of modules."""
-    if not path and not kind:
-        return ""
-    return f" in {path or 'the network'}{f' ({kind})' if kind else ''}"
+def named(path: str, kind: str = "") -> str:
+    """``layer1.0.conv2 (Conv2d)``, ``the network (ResNet)``."""
+    return f"{path or 'the network'}{f' ({kind})' if kind else ''}"
 
 
 def place(found: NonFinite) -> str:
-    """``aten::mm in fc (Linear) (backward pass)``."""
-    return f"{found.operator}{module(found.module, found.module_type)}{_PHASES[found.phase]}"
+    """``aten::mm in fc (Linear)``, ``aten::mm in the backward pass of fc (Linear)``, ``aten::addcdiv_ in the optimizer step``."""
+    inside = bool(found.module or found.module_type)
+    module = named(found.module, found.module_type)
+    if found.phase == "optimizer":
+        return f"{found.operator} in the optimizer step"
+    if found.phase == "backward":
+        return f"{found.operator} in the backward pass{f' of {module}' if inside else ''}"
+    return f"{found.operator} in {module}" if inside else found.operator
 
 
 def result(found: NonFinite) -> str:

@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Final
 
 from rooflines.roofline.failures.records import Case, Explanation, TrainingFacts
-from rooflines.roofline.failures.sentences import module, number
+from rooflines.roofline.failures.sentences import named, number
 from rooflines.units import counted, percent
 
 # The loss of the last quarter of the steps: above this share of the loss at chance, or of the first quarter's, it has not improved.
@@ -41,10 +41,11 @@ def underflow(case: Case) -> Explanation | None:
     if stays is None or found is None or case.facts.skipped_steps is not None or (found.underflow_share or 0.0) < _LOST:
         return None
     assert found.underflow_share is not None
+    operator = f"{found.underflow_operator} of {named(found.underflow_module)}" if found.underflow_module else found.underflow_operator
     return Explanation(
         cause="Gradients underflow in fp16",
         evidence=f"{stays}. Of the elements of the backward pass that are not zero in fp32, {percent(found.underflow_share)} are zero "
-        f"in fp16, most of them in {found.underflow_operator}{module(found.underflow_module)}; {percent(found.zero_share)} of the "
+        f"in fp16, most of them in {operator}; {percent(found.zero_share)} of the "
         "gradients of parameters are zero.",
         suggestion="Use a gradient scaler (torch.amp.GradScaler), or amp-bf16.",
         operator=found.underflow_operator,

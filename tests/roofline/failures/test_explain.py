@@ -40,15 +40,35 @@ def classification(out):
 # --- not finite --------------------------------------------------------------------------------------------------------------------
 
 
-def test_fp16_overflow_without_a_scaler():
+def test_fp16_overflow_in_the_forward_pass():
     model = network().half()
     nn.init.constant_(model[2].weight, 40000.0)
     found = explain_step(training(model, torch.rand(16, 8).half(), classification), model, TrainingFacts(precision="fp16"))
-    assert found.cause == "fp16 overflow without a gradient scaler"
+    assert found.cause == "fp16 overflow"
     assert (found.operator, found.module, found.step) == ("aten::addmm", "2", 1)
     assert found.evidence.startswith("aten::addmm in 2 (Linear) gives inf for ")
     assert " in fp32, and fp16 ends at 65,504." in found.evidence
-    assert found.suggestion == "Use amp-bf16, or amp-fp16 with a gradient scaler."
+    assert found.suggestion.startswith("Use amp-bf16, or compute 2 in fp32: a gradient scaler scales gradients, not the forward pass.")
+
+
+def test_fp16_overflow_that_autocast_avoids():
+    model = network().half()
+    found = explain_step(
+        training(model, torch.rand(16, 8).half(), lambda out: (out * 1500).pow(2).sum()), model, TrainingFacts(precision="fp16")
+    )
+    assert (found.cause, found.operator) == ("fp16 overflow", "aten::pow")
+    assert found.suggestion.startswith("Use amp-bf16, or amp-fp16 with a gradient scaler: autocast")
+
+
+def test_fp16_overflow_in_the_backward_pass_without_a_scaler():
+    model = network().half()
+    nn.init.constant_(model[2].weight, 100.0)
+    step = training(model, torch.rand(16, 8).half(), lambda out: (out - out.detach()).sum() * 2000)
+    found = explain_step(step, model, TrainingFacts(precision="fp16"))
+    assert (found.cause, found.operator, found.module) == ("fp16 overflow without a gradient scaler", "aten::mm", "2")
+    assert found.evidence.startswith("aten::mm in the backward pass of 2 (Linear) gives inf for 100 % of its elements in fp16; ")
+    assert "the same call gives 8e+05 in fp32" in found.evidence
+    assert found.suggestion.startswith("Use amp-bf16, or amp-fp16 with a gradient scaler: it lowers its scale")
 
 
 def test_overflow_in_the_forward_pass_of_autocast_is_not_for_a_scaler():
