@@ -98,7 +98,7 @@ def profile(model: torch.nn.Module | Callable[[], object] | str, inputs: Any, op
     progress.stage("building the model", None)
     with _generators_kept(options):
         prepared = _prepare(model, inputs, options, name)
-        plain = reference_options(options) if prepared.facts.source == "model" else None
+        plain = reference_options(options) if prepared.facts.source == "model" and options.trace else None
         step = FirstResult(prepared.step) if plain is not None else prepared.step
         with prepared.flags():
             run = collect(

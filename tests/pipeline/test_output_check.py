@@ -11,6 +11,7 @@ from torch import nn
 import rooflines
 from rooflines.pipeline.options import ProfileOptions
 from rooflines.pipeline.output_check import output_error, reference_options
+from tests.commands import write_ceilings
 
 
 def test_the_error_is_the_norm_of_the_difference_over_that_of_the_reference():
@@ -37,12 +38,12 @@ def test_a_run_in_bf16_says_how_far_its_output_is_from_fp32(tmp_path):
         expected = network(x)
         found = copy.deepcopy(network).bfloat16()(x.bfloat16()).float()
     norm = float((found - expected).norm() / expected.norm())
-    run = rooflines.profile(
-        network, x, precision="bf16", device="cpu", steps=2, warmup=1, trace=False, formats=(), output=tmp_path / "run"
-    )
+    common = {"precision": "bf16", "device": "cpu", "steps": 2, "warmup": 1, "formats": (), "ceilings": str(write_ceilings(tmp_path))}
+    run = rooflines.profile(network, x, output=tmp_path / "run", **common)
     assert run.facts.output_error.relative == pytest.approx(norm, rel=0.2)
-    assert run.facts.trace is None
-    assert run.facts.ceilings is None
     analysis = rooflines.analyze(run)
     assert analysis.output_error == run.facts.output_error
     assert analysis.steps.first_s == run.facts.steps.warmup_ns[0] / 1e9
+    timed = rooflines.profile(network, x, output=tmp_path / "timed", trace=False, **common)
+    assert (timed.facts.trace, timed.facts.ceilings, timed.facts.output_error) == (None, None, None)
+    assert len(timed.facts.steps.timed_ns) == 2
