@@ -21,6 +21,7 @@ import msgspec
 
 from rooflines.errors import Interrupted, RooflinesError, UsageError, WorkloadError
 from rooflines.pipeline.ceilings import GivenCeilings, given_ceilings, measured_ceilings
+from rooflines.pipeline.failed_loss import with_cause
 from rooflines.pipeline.options import FORMATS, NOT_FOR_SCRIPTS, ProfileOptions
 from rooflines.pipeline.output_check import FirstResult, floats, output_error, reference_options
 from rooflines.pipeline.reading import default_command
@@ -111,6 +112,9 @@ def profile(model: torch.nn.Module | Callable[[], object] | str, inputs: Any, op
         found, step = step.tensors, lambda: None
         progress.stage("running one step in fp32 for comparison", None)
         run = _with_output_error(run, found, model, inputs, plain, name)
+    if run.facts.loss_finite is False:
+        with _generators_kept(options):
+            run = with_cause(run, lambda plain: _prepare(model, inputs, plain, name), options, progress)
     return _finish(run, given, options)
 
 

@@ -14,15 +14,15 @@ from rooflines.arguments import arg
 from rooflines.errors import Interrupted, OutputError, RooflinesError, RunError, WorkloadError, writing
 from rooflines.pipeline.output_check import output_error
 from rooflines.pipeline.reading import default_command
+from rooflines.pipeline.training_failure import not_finite_failure, stuck_failure
 from rooflines.profiler.directory import create_directory, default_directory, read_facts
 from rooflines.profiler.environment import collect_environment
-from rooflines.profiler.options import find_device
+from rooflines.profiler.options import eager, find_device
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.records import Workload
 from rooflines.profiler.training.loop import (
     NotFiniteError,
     Trainer,
-    not_finite,
     read_checkpoint,
     test_network,
     write_checkpoint,
@@ -160,26 +160,38 @@ def _train_seed(
     if result.failure is not None or len(result.epochs) >= options.epochs:
         return training
     progress.stage("building the network", None)
-    network = build(model, dataclasses.replace(options, seed=seed), images, device)
-    trainer = Trainer(placed(network, images, options, device, model), images, options, seed, options.batch_size or BATCH_SIZE)
     path = checkpoint_path(directory, seed)
-    stored = read_checkpoint(path)
-    result = msgspec.structs.replace(result, epochs=result.epochs[: stored["epochs"] if stored else 0])
-    if stored is not None:
-        trainer.restore(stored)
+
+    def trainer_at_checkpoint(asked: TrainOptions) -> tuple[Trainer, int]:
+        stored = read_checkpoint(path)
+        network = build(model, dataclasses.replace(asked, seed=seed), images, device)
+        made = Trainer(placed(network, images, asked, device, model), images, asked, seed, asked.batch_size or BATCH_SIZE)
+        if stored is not None:
+            made.restore(stored)
+        return made, stored["epochs"] if stored is not None else 0
+
+    trainer, done = trainer_at_checkpoint(options)
+    result = msgspec.structs.replace(result, epochs=result.epochs[:done])
     total = trainer.steps * (options.epochs - len(result.epochs))
     which = f"seed {seed - options.seed + 1} of {options.seeds}: " if options.seeds > 1 else ""
     progress.stage(f"{which}training for {counted(options.epochs, 'epoch')}", total)
+    lost: NotFiniteError | None = None
     for number in range(len(result.epochs) + 1, options.epochs + 1):
         try:
             epoch = trainer.epoch(number, progress)
         except NotFiniteError as error:
-            result = msgspec.structs.replace(result, failure=not_finite(error))
+            lost = error.with_traceback(None)  # which would keep the trainer
             break
         result = msgspec.structs.replace(result, epochs=(*result.epochs, epoch))
         training = _with_result(training, result)
         write_checkpoint(path, {**trainer.state(), "epochs": number})
         _write(directory, training)
+    if lost is None:
+        failure = stuck_failure(trainer, result.epochs[-1], progress)
+    else:
+        del trainer
+        failure = not_finite_failure(lost, trainer_at_checkpoint(eager(options))[0], progress)
+    result = msgspec.structs.replace(result, failure=failure)
     training = _with_result(training, result)
     _write(directory, training)
     return training

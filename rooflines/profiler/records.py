@@ -211,7 +211,8 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True):
     ``step_memory`` is what the tensors of a step hold at their peak, followed on fake tensors of a workload that is ours.
     ``compiled_code`` is the file that says what ``torch.compile`` made while the run was recorded, absent where nothing was compiled.
     ``output_error`` is how far the result is from that of fp32, absent for fp32 in eager mode. ``compile_s`` is the time that
-    ``torch.compile`` took, which is part of the first step.
+    ``torch.compile`` took, which is part of the first step. ``loss_finite`` says whether the losses of the first and last step
+    of a training that is ours were finite.
     ``tf32`` says whether float32 ``matmul`` and ``convolution`` were allowed TF32 (CUDA).
     ``counters`` say how well each field of the device samples can be read, ``fields`` what those are that other packages' samplers
     declare. ``loading`` is how the program was fed with data,
@@ -234,6 +235,7 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True):
     step_memory: StepMemory | None = None
     compiled_code: str | None = None
     output_error: OutputError | None = None
+    loss_finite: bool | None = None
     compile_s: float | None = None
     tf32: dict[str, bool] | None = None
     counters: tuple[Counter, ...] = ()

@@ -73,6 +73,8 @@ class Recording:
         self.run: Run | None = None
         self.workload = workload
         self.notes = list(notes)
+        # Whether the losses of the first and the last step were finite, where the step is ours and returns one.
+        self.loss_finite: bool | None = None
         # Makes the writer of modules into a trace; a script has its own hooks for that.
         self.ranges: Callable[[], ModuleRanges] | None = None
         self._device = device
@@ -211,6 +213,7 @@ class Recording:
             parameter_elements=passes.parameter_elements,
             tf32=passes.tf32,
             loading=self.loading.seen if self.loading.seen.loader else None,
+            loss_finite=self.loss_finite,
             notes=tuple(self.notes),
         )
 
@@ -339,14 +342,21 @@ def collect(
     out of memory (what was asked, what was free) and Interrupted on Ctrl-C. In all three the partial run is on disk.
     """
     recording = Recording(directory, workload, device, settings=settings, traced_steps=traced_steps, progress=progress, notes=notes)
-    stepping = False
+    stepping, trains = False, workload.source == "model" and workload.mode == "training"
     try:
         with recording:
+            first: Any = None
+            loss: Any = None
             while not recording.done:
                 stepping = True
-                step()
+                loss = step()
+                if not trains:
+                    loss = None  # an output that is kept would take memory in the next step
+                first = loss if first is None else first
                 stepping = False
                 recording.step()
+            if trains:
+                recording.loss_finite = all(bool(one.isfinite().all()) for one in (first, loss))
             if workload.source == "model" and not workload.compiled and not workload.cuda_graph and workload.data is None:
                 recording.note_arguments(step)
                 if traced_steps:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -158,17 +158,25 @@ class Trainer:
     def _moved(self, batch: tuple[torch.Tensor, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
         return self.placed.move(batch[0]), batch[1].to(self.device, non_blocking=True)
 
-    def steps_until(self, epoch: int, step: int, progress: Progress) -> Callable[[], object]:
-        """Repeat ``epoch`` up to before ``step`` (from 1); returns a function that makes this step.
+    def steps_from(self, epoch: int, step: int, progress: Progress) -> Callable[[], torch.Tensor]:
+        """Repeat ``epoch`` up to before ``step`` (from 1); returns a function that makes the next step with every call.
 
-        The state must be the one that the epoch began with.
+        The state must be the one that the epoch began with. After the last step of the epoch its batch is used again.
         """
         self._begin(epoch)
         batches = self._batches(epoch)
         for _ in range(step - 1):
             self.step(next(batches))
             progress.advance()
-        return functools.partial(self.step, next(batches))
+        batch = next(batches)
+        upcoming = itertools.chain([batch], batches)
+
+        def following() -> torch.Tensor:
+            nonlocal batch
+            batch = next(upcoming, batch)
+            return self.step(batch)
+
+        return following
 
     def test(self) -> tuple[float | None, float, float]:
         """Return the loss (None if it is not finite) and the accuracy on the test images, and how long that took in seconds."""

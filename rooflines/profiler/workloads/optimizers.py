@@ -26,7 +26,7 @@ def make_optimizer(
     import torch
 
     kind, _, implementation = name.partition(",")
-    options: dict[str, Any] = {"lr": learning_rate or (LEARNING_RATE if kind == "sgd" else ADAM_LEARNING_RATE)}
+    options: dict[str, Any] = {"lr": learning_rate or default_rate(name)}
     if weight_decay is not None:
         options["weight_decay"] = weight_decay
     if implementation:
@@ -35,6 +35,11 @@ def make_optimizer(
         return torch.optim.SGD(parameters, momentum=MOMENTUM, **options)
     options["capturable"] = capturable
     return (torch.optim.Adam if kind == "adam" else torch.optim.AdamW)(parameters, **options)
+
+
+def default_rate(name: str) -> float:
+    """Return the usual learning rate of the optimizer ``name``."""
+    return LEARNING_RATE if name.startswith("sgd") else ADAM_LEARNING_RATE
 
 
 def fill_state(optimizer: torch.optim.Optimizer) -> None:

@@ -41,7 +41,7 @@ def sentences(training: Training) -> list[str]:
     if not epochs and not failures:
         return ["No epoch was completed."]
     texts = [_outcome(training)] if training.accuracy is not None else []
-    texts += [f"{one.what[0].upper()}{one.what[1:]}.{f' {one.cause}' if one.cause else ''}" for one in failures]
+    texts += [f"{one.what[0].upper()}{one.what[1:]}.{f' Likely cause: {one.cause}.' if one.cause else ''}" for one in failures]
     later = [epoch for one in training.results for epoch in one.epochs[1:]] or epochs
     if later:
         waited = sum(epoch.input_s for epoch in later) / sum(epoch.epoch_s for epoch in later)
