@@ -296,6 +296,7 @@ def _paper_roofline(device: str, points: list[tuple[str, str, float, float]]) ->
         OperatorRow(
             name=model, module="", phase="", shapes="", precision="fp32", category=colour, calls=1, time_s=1.0, flops=rate,
             matrix_flops=rate, bytes=rate / intensity, intensity_flop_per_byte=intensity, flop_per_s=rate, engine="vector",
+            headroom_s=1 - rate / min(roofs.flop_per_s, roofs.byte_per_s * intensity),
         )
         for model, colour, intensity, rate in points
     )  # fmt: skip

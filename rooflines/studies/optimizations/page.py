@@ -85,7 +85,7 @@ def _table(study: Study) -> Table:
     latency = {(model_of(row), device_of(row), configuration(row)): row for row in study.part("latency")}
     trained = {(model_of(row), device_of(row), configuration(row)): row for row in study.part("train")}
     rows = []
-    for key in dict.fromkeys((*trained, *latency)):
+    for key in sorted(dict.fromkeys((*trained, *latency)), key=lambda key: key[:2]):
         model, device, name = key
         if not device:
             continue
@@ -117,17 +117,17 @@ def _figures(study: Study) -> Iterator[Block]:
         row for row in study.part("accuracy") if device_of(row)
     ]
     for name, rows, value, x_title, caption in (
-        ("epoch-time", trained, "epoch_s", "s", "Time per epoch of training."),
+        ("epoch-time", trained, "epoch_s", "time per epoch", "Time per epoch of training."),
         ("accuracy", real, "accuracy", "share of the test images that are right", "Accuracy after training."),
-        ("peak-memory", trained, "peak_memory_bytes", "B", "Peak memory of training."),
-        ("latency", timed, "sample_s", "s", "Time per image of inference, batch 1."),
+        ("peak-memory", trained, "peak_memory_bytes", "peak memory", "Peak memory of training."),
+        ("latency", timed, "sample_s", "time per image", "Time per image of inference, batch 1."),
     ):
         beams = tuple(
             Beam(
                 backend=configuration(row), colour=_colour(study, row), label=f"{model_of(row)} {configuration(row)}",
                 value=row.value(value) or 0.0, text=_shown(value, row.value(value) or 0.0) + _where(study, row),
             )
-            for row in rows
+            for row in sorted(rows, key=lambda row: (study.devices.index(device_of(row)), model_of(row)))
             if row.value(value)
         )  # fmt: skip
         if beams:
