@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Literal
 
 import msgspec
+
+from rooflines.profiler.options import Value
 
 SWEEP_SCHEMA = "rooflines.sweep/1"
 SWEEP_FILE = "sweep.json"
 RESULT_FILE = "result.json"
-Value: TypeAlias = bool | int | float | str
 Kind = Literal["profile", "train"]
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
     """One setting. ``options`` are those of ``profile`` or ``train`` and the ``model``; ``label`` names what differs between points.
 
-    ``function`` (``package.module:name``) is what runs it, ``part`` the part of a study that it belongs to.
+    ``function`` (``package.module:name``) is what runs it, ``part`` the part of a study that it belongs to, ``environment`` the variables
+    that its process has in addition.
     """
 
     id: str
@@ -25,6 +27,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     kind: Kind = "profile"
     function: str = "rooflines.sweeps.point:run_point"
     options: dict[str, Value]
+    environment: dict[str, str] = {}
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,9 +83,13 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """What a process is asked to do: call ``function`` (``package.module:name``) with ``options`` and a directory."""
+    """What a process is asked to do: call ``function`` (``package.module:name``) with ``options`` and a directory.
+
+    ``environment`` are variables that it has in addition to those of this process.
+    """
 
     function: str
     options: dict[str, object]
     directory: str = ""
     threads: int | None = None
+    environment: dict[str, str] = {}

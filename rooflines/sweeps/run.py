@@ -39,6 +39,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
             options={"point": msgspec.to_builtins(self.point), "round": self.round},
             directory=str((directory or Path(self.directory)).absolute()),
             threads=threads if isinstance(threads, int) else None,
+            environment=self.point.environment,
         )
 
     @property

@@ -1,0 +1,110 @@
+"""The timed step of a run, and how long it takes when its operators, the host or the loader take another time."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+
+from rooflines.device_specs.records import Ceilings
+from rooflines.roofline.advice.case import Case
+from rooflines.roofline.analysis import Analysis, OperatorRow
+from rooflines.roofline.bounds.model import place
+from rooflines.roofline.formulas import Work
+
+_SHAPE = re.compile(r"\d+(?:x\d+)*")
+_ITEM_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
+
+
+class Step:
+    """The median timed step of ``analysis``: ``whole_s`` is its time, ``wait_s`` the part in which it waits for data.
+
+    ``scale`` converts seconds of a traced step into seconds of a timed one.
+    """
+
+    def __init__(self, analysis: Analysis) -> None:
+        case = Case(analysis)
+        found = analysis.input
+        self.analysis = analysis
+        self.whole_s = analysis.steps.median_s if analysis.steps is not None else 0.0
+        self.wait_s = min(self.whole_s, found.delay_s or 0.0) if found is not None else 0.0
+        self.compute_s = self.whole_s - self.wait_s
+        self.scale = case.scale
+        self.ceilings = case.ceilings
+        self.idle_s = case.idle_s("host_bound")
+        self.on_device = case.on_device
+        self.rows = analysis.operators
+        self.calls = sum(row.calls for row in self.rows)
+
+    @property
+    def load_s(self) -> float | None:
+        """The time in which the loader alone delivers the samples of a step; None where it was not measured."""
+        found = self.analysis.input
+        if found is None or found.loader_rate is None or found.loader_rate.per_s <= 0:
+            return None
+        per_step = 1 if found.unit == "batches" else self.analysis.workload.batch_size or 1
+        return per_step / found.loader_rate.per_s
+
+    def speedup(self, compute_s: float, *, samples: float = 1.0) -> float:
+        """The throughput relative to now if a step computes for ``compute_s`` on ``samples`` times as many samples.
+
+        Without workers a step waits as long as before for each sample; with workers it is never shorter than the loader takes.
+        """
+        found = self.analysis.input
+        if found is not None and found.workers:
+            whole_s = max(compute_s, samples * (self.load_s or 0.0))
+        else:
+            whole_s = compute_s + samples * self.wait_s
+        return samples * self.whole_s / whole_s
+
+    def saved(self, traced_s: float) -> float:
+        """The speedup if a traced step took ``traced_s`` less."""
+        return self.speedup(max(self.compute_s - traced_s * self.scale, 0.01 * self.compute_s))
+
+    def host_s(self, calls: float) -> float:
+        """The time of a traced step that the host needs between ``calls`` operators, at its mean time between two."""
+        return self.idle_s * min(1.0, calls / self.calls) if self.calls else 0.0
+
+
+def same(value: float) -> float:
+    """Return ``value``."""
+    return value
+
+
+def new_time_s(
+    row: OperatorRow, ceilings: Ceilings, *, flops: float = 1.0, size: Callable[[float], float] = same, precision: str | None = None
+) -> float:
+    """The time of ``row`` with ``flops`` times its FLOPs, bytes as ``size`` gives them and another precision, at its present efficiency.
+
+    That is its time multiplied by the ratio of the two lower bounds; its time where no ceiling bounds it.
+    """
+    now, then = _bound_s(row, ceilings, 1.0, row.bytes, row.precision), None
+    if now:
+        then = _bound_s(row, ceilings, flops, size(row.bytes), precision or row.precision)
+    return row.time_s * then / now if now and then else row.time_s
+
+
+def _bound_s(row: OperatorRow, ceilings: Ceilings, flops: float, size: float, precision: str | None) -> float | None:
+    calls = row.calls or 1
+    work = Work(
+        matrix_flops=round(row.matrix_flops * flops / calls), other_flops=round((row.flops - row.matrix_flops) * flops / calls),
+        bytes_read=round(size / calls), precision=precision,
+    )  # fmt: skip
+    placed = place(work, ceilings, precision=precision)
+    return placed.lower_bound_s if placed is not None else None
+
+
+def parameter_bytes(analysis: Analysis) -> int | None:
+    """The bytes of the parameters; None where the memory of a step was not followed."""
+    memory = analysis.memory
+    return memory.at_peak.parameters or None if memory is not None and memory.at_peak is not None else None
+
+
+def tensors(row: OperatorRow) -> list[tuple[int, ...]]:
+    """Return the sizes of the tensors of ``row``, as far as they were recorded."""
+    return [tuple(map(int, part.split("x"))) for part in row.shapes.split(", ") if _SHAPE.fullmatch(part)]
+
+
+def tensor_bytes(size: tuple[int, ...], row: OperatorRow) -> int:
+    """Return the bytes of a tensor of ``size`` in the precision of ``row``."""
+    return math.prod(size) * _ITEM_BYTES.get(row.precision or "fp32", 4)
