@@ -102,8 +102,8 @@ def profile(model: torch.nn.Module | Callable[[], object] | str, inputs: Any, op
         step = FirstResult(prepared.step) if plain is not None else prepared.step
         with prepared.flags():
             run = collect(
-                step, directory, prepared.facts, prepared.device, settings=_settings(options, model), progress=progress, notes=prepared.notes,
-                traced_steps=TRACED_STEPS if options.trace else 0,
+                step, directory, prepared.facts, prepared.device, settings=_settings(options, model), progress=progress,
+                notes=prepared.notes, traced_steps=TRACED_STEPS if options.trace else 0,
             )  # fmt: skip
     # What the workload holds on the device is given back before the device's ceilings are measured.
     del prepared
@@ -145,7 +145,7 @@ def _checked(options: ProfileOptions, name: str, kind: str, *, as_rank: bool = F
 
 
 def _settings(options: ProfileOptions, model: object = None) -> Settings:
-    given: dict[str, Value] = {"model": model} | options.changed() if isinstance(model, str) else {}
+    given: dict[str, Value] = {"model": model, **options.changed()} if isinstance(model, str) else {}
     return Settings(
         command=default_command(), steps=options.steps, warmup=options.warmup, seed=options.seed, ceilings=options.ceilings,
         options=given,

@@ -120,7 +120,7 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The options of a run, enough to repeat it. ``command`` is its shell command.
 
-    ``options`` are the keyword arguments of ``profile`` that differ from their defaults, and the ``model``, of a run of a model by name.
+    Of a model by name, ``options`` are the keyword arguments of ``profile`` that differ from their defaults, and the ``model``.
     """
 
     command: str = ""

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from rooflines.roofline.analysis import OperatorRow
+from rooflines.roofline.prediction.layout import reorders, weight_bytes
 from rooflines.roofline.prediction.records import Change, Prediction
-from rooflines.roofline.prediction.step import Step, new_time_s, tensor_bytes, tensors
+from rooflines.roofline.prediction.step import Step, new_time_s
 from rooflines.units import percent
-
-# Which of its tensors is the weight of an operator.
-_WEIGHT = {"aten::addmm": 2, "aten::convolution_backward": 2, "aten::linear_backward": 2}
 
 
 def predict(change: Change, step: Step) -> Prediction | None:
@@ -36,11 +34,6 @@ def _grown_s(row: OperatorRow, step: Step, times: float) -> float:
         return row.time_s
     if row.lower_bound_s is None:
         return row.time_s * times
-    weights = _weight_bytes(row) if row.matrix_flops else 0.0
-    return new_time_s(row, step.ceilings, flops=times, size=lambda size: times * (size - weights) + weights)
-
-
-def _weight_bytes(row: OperatorRow) -> float:
-    """The bytes of a weight that the calls of ``row`` read."""
-    sizes, place = tensors(row), _WEIGHT.get(row.name, 1)
-    return min(row.bytes, tensor_bytes(sizes[place], row) * row.calls) if len(sizes) > place else 0.0
+    weights, fixed_s = weight_bytes(row), reorders(row, step).weights_s
+    then_s = new_time_s(row, step.ceilings, flops=times, size=lambda size: times * (size - weights) + weights)
+    return fixed_s + (then_s - fixed_s * then_s / row.time_s if row.time_s else 0.0)

@@ -6,6 +6,7 @@ from collections import defaultdict
 
 from rooflines.roofline.advice.small_kernels import FUSABLE
 from rooflines.roofline.analysis import OperatorRow
+from rooflines.roofline.prediction.layout import reorders
 from rooflines.roofline.prediction.records import Change, Prediction
 from rooflines.roofline.prediction.step import Step, tensor_bytes, tensors
 from rooflines.units import percent, seconds
@@ -32,10 +33,14 @@ def predict(change: Change, step: Step) -> Prediction | None:
         traffic_s += time_s * saved / size
         calls += fused
     host_s = step.host_s(calls)
+    # On a CPU, inductor runs convolutions in channels-last layout.
+    layout_s = sum(reorders(row, step).activations_s for row in step.rows)
+    saved_s = traffic_s + host_s + layout_s
+    layouts = f", {seconds(layout_s)} of layout conversions around convolutions" if layout_s else ""
     return Prediction(
-        speedup=step.saved(traffic_s + host_s),
+        speedup=step.saved(saved_s),
         reason=f"{calls:,.0f} of {step.calls:,.0f} calls can be fused with the one before: {seconds(traffic_s)} of traffic between "
-        f"them and {seconds(host_s)} of the host's time between calls ({percent((traffic_s + host_s) * step.scale / step.whole_s)})",
+        f"them{layouts} and {seconds(host_s)} of the host's time between calls ({percent(saved_s * step.scale / step.whole_s)})",
     )
 
 

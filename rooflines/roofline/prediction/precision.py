@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rooflines.roofline.analysis import OperatorRow
+from rooflines.roofline.prediction.layout import reorders
 from rooflines.roofline.prediction.records import Change, Prediction
 from rooflines.roofline.prediction.step import Step, new_time_s, parameter_bytes
 from rooflines.units import percent, seconds
@@ -23,17 +24,24 @@ def predict(change: Change, step: Step) -> Prediction | None:
         return None
     if precision == low:
         rows += [row for row in step.rows if row.phase == "optimizer"]
-    saved_s = sum(row.time_s - new_time_s(row, step.ceilings, size=lambda size: size / 2, precision=low) for row in rows)
-    products_s = sum(row.time_s for row in rows if row.matrix_flops)
+    saved_s = sum(row.time_s - _low_s(row, step, low) for row in rows)
+    share = sum(row.time_s for row in rows if row.matrix_flops) / sum(row.time_s for row in step.rows)
     cast_s = _casts_s(step) if precision != low else 0.0
     if cast_s is None:
         return None
     casts = f", less {seconds(cast_s)} for casting the parameters" if cast_s else ""
     return Prediction(
         speedup=step.saved(saved_s - cast_s),
-        reason=f"matrix operators ({percent(products_s / sum(row.time_s for row in step.rows))} of the operators' time) under the {low} "
+        reason=f"matrix operators ({percent(share)} of the operators' time) under the {low} "
         f"roof and other operators with half the bytes, each at its present efficiency{casts}",
     )
+
+
+def _low_s(row: OperatorRow, step: Step, low: str) -> float:
+    """The time of ``row`` in the precision ``low``; converting layouts is traffic, which halves."""
+    converts_s = sum(reorders(row, step))
+    then_s = new_time_s(row, step.ceilings, size=lambda size: size / 2, precision=low)
+    return converts_s / 2 + (1 - converts_s / row.time_s) * then_s if row.time_s else 0.0
 
 
 def _kept(row: OperatorRow, step: Step) -> bool:

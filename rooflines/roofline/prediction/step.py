@@ -74,7 +74,7 @@ def same(value: float) -> float:
 def new_time_s(
     row: OperatorRow, ceilings: Ceilings, *, flops: float = 1.0, size: Callable[[float], float] = same, precision: str | None = None
 ) -> float:
-    """The time of ``row`` with ``flops`` times its FLOPs, bytes as ``size`` gives them and another precision, at its present efficiency.
+    """The time of ``row`` at its present efficiency with ``flops`` times its FLOPs, ``size`` of its bytes and another precision.
 
     That is its time multiplied by the ratio of the two lower bounds; its time where no ceiling bounds it.
     """
