@@ -56,5 +56,5 @@ def test_a_trial_without_a_gain_failed_or_was_not_measured():
 def test_trials_are_read_from_the_directory_of_a_run(tmp_path):
     assert read_trials(tmp_path) is None
     (tmp_path / TRIALS_FILE).write_text('{"schema": "rooflines.advice/1", "rounds": "many"}')
-    with pytest.raises(RunError, match="advice tried in .* is corrupt"):
+    with pytest.raises(RunError, match=r"advice tried in .* is corrupt"):
         read_trials(tmp_path)

@@ -34,8 +34,9 @@ def case(*rows, whole_s=0.1, mode="inference", **facts):
 def row(name, category="element-wise", *, time_s=0.1, flops=0, size=0, calls=1, shapes="", bound="memory", **facts):
     """A row of the sample analysis with these figures."""
     base = samples.analysis().operators[0]
+    matrix_flops = flops if category in ("convolution", "matmul") else 0
     return msgspec.structs.replace(
-        base, name=name, category=category, time_s=time_s, flops=flops, matrix_flops=flops if category in ("convolution", "matmul") else 0,
+        base, name=name, category=category, time_s=time_s, flops=flops, matrix_flops=matrix_flops,
         bytes=size, calls=calls, shapes=shapes, bound=bound, lower_bound_s=time_s / 2, **facts,
     )  # fmt: skip
 
