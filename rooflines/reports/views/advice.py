@@ -91,7 +91,7 @@ def _row(trial: Trial) -> Row:
             _interval(found), Cell(value=outcome(trial), hover=reason),
             Cell(value=error.relative, text=f"{error.relative:.1e}{same}") if error is not None else None, reason,
         ),
-        muted=not helped(trial),
+        muted=not helped(trial), detail=(Paragraph(trial.reason, "note", "always"),) if trial.reason is not None else (),
     )  # fmt: skip
 
 
