@@ -77,7 +77,8 @@ def changes_of(run: Run, analysis: Analysis) -> tuple[Change, ...]:
         found.append(Change(kind="batch-size", label=f"batch {size}", options={"batch_size": size}))
     if training and "," not in (name := str(given.get("optimizer", "sgd"))):
         found += [
-            Change(kind="optimizer", label=f"{name}, {how}", options={"optimizer": f"{name},{how}"}) for how in ("fused", "foreach")
+            Change(kind="optimizer", label=f"{name}, {how}", options={"optimizer": f"{name},{how}"})
+            for how in (("fused", "foreach") if cuda else ("fused",))
         ]
     if "data" in given:
         found += _of_loader(given, analysis, cuda)

@@ -56,7 +56,7 @@ def test_the_changes_of_a_training_on_a_cpu(tmp_path, monkeypatch):
     monkeypatch.setattr(trying, "allocators", lambda: [KEPT])
     run = recorded(tmp_path / "run", mode="training")
     assert labels(run) == [
-        "amp-bf16", "bf16", "channels last", "compiled", "1 thread", "batch 8", "sgd, fused", "sgd, foreach", "glibc keeps memory"
+        "amp-bf16", "bf16", "channels last", "compiled", "1 thread", "batch 8", "sgd, fused", "glibc keeps memory"
     ]  # fmt: skip
     assert "amp-bf16" not in labels(run, workload={"precision": "bf16"})
     assert "compiled" not in labels(run, compiled=True)
@@ -66,9 +66,16 @@ def test_the_changes_of_a_training_on_a_cpu(tmp_path, monkeypatch):
 
 
 def test_a_gpu_has_changes_of_its_own(tmp_path):
-    run = recorded(tmp_path / "run", data="cifar10")
+    run = recorded(tmp_path / "run", mode="training", data="cifar10")
     found = labels(run, environment={"device": "cuda:0", "cpu_threads": 8})
-    assert {"compiled (reduce-overhead)", "CUDA graph", "expandable segments", "1 loader worker", "pinned memory"} <= set(found)
+    assert {
+        "compiled (reduce-overhead)",
+        "CUDA graph",
+        "expandable segments",
+        "1 loader worker",
+        "pinned memory",
+        "sgd, foreach",
+    } <= set(found)
     assert not {"1 thread", "glibc keeps memory"} & set(found)
 
 

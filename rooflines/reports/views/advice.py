@@ -72,12 +72,13 @@ def trials_section(trials: Trials) -> Section:
         name="trials", caption="Changes of the options: predicted and measured throughput", columns=columns,
         rows=tuple(map(_row, every)), show="always",
         note="Throughput as a multiple of the run as it was. Result: as predicted is a measured gain between half and twice the "
-        "predicted one, in logarithms; unclear is an interval that contains both no gain and the predicted one.",
+        "predicted one, in logarithms; unclear is an interval that contains both no gain and the predicted one, or fewer than three "
+        "rounds.",
     )  # fmt: skip
     blocks: list[Block] = [Paragraph(_best(trials), show="always"), table]
     if not trials.complete:
         blocks.insert(0, Paragraph("Interrupted: not every round was measured.", "alert", "always"))
-    remark = f"{counted(trials.rounds, 'round')}, every other one in the opposite order"
+    remark = counted(trials.rounds, "round") + (", every other one in the opposite order" if trials.rounds > 1 else "")
     return Section(name="trials", title="Advice tried", remark=remark, blocks=tuple(blocks))
 
 

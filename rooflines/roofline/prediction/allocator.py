@@ -34,6 +34,6 @@ def predict(change: Change, step: Step, costs: PageCosts | None) -> Prediction |
     saved_s = faults.timed * max(0.0, costs.page_s - left_s) / busy
     return Prediction(
         speedup=step.speedup(max(step.compute_s - saved_s, 0.01 * step.compute_s)),
-        reason=f"a step takes {faults.timed:,.0f} pages from the system; one costs {seconds(costs.page_s)} here{kept}; "
-        f"{significant(busy)} threads share them",
+        reason=f"a step takes {faults.timed:,.0f} pages from the system; one costs {seconds(costs.page_s)} here{kept}"
+        + (f"; {significant(busy)} busy threads share them" if busy > 1 else ""),
     )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from rooflines.roofline.analysis import OperatorRow
-from rooflines.roofline.prediction.layout import reorders, weight_bytes
+from rooflines.roofline.prediction.layout import reorders
 from rooflines.roofline.prediction.records import Change, Prediction
-from rooflines.roofline.prediction.step import Step, new_time_s
+from rooflines.roofline.prediction.step import Step, new_time_s, weight_bytes
 from rooflines.units import percent
 
 

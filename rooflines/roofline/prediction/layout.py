@@ -8,11 +8,8 @@ from rooflines.roofline.advice.layout import conversion_s
 from rooflines.roofline.analysis import OperatorRow
 from rooflines.roofline.bounds.model import memory_seconds
 from rooflines.roofline.prediction.records import Change, Prediction
-from rooflines.roofline.prediction.step import Step, tensor_bytes, tensors
+from rooflines.roofline.prediction.step import Step, weight_bytes
 from rooflines.units import percent, seconds
-
-# Which of its tensors is the weight of an operator, where it is not the second.
-_WEIGHT = {"aten::addmm": 2, "aten::convolution_backward": 2, "aten::linear_backward": 2}
 
 
 class Reorders(NamedTuple):
@@ -54,9 +51,3 @@ def reorders(row: OperatorRow, step: Step) -> Reorders:
 
 def _moved_s(size: float, step: Step) -> float:
     return memory_seconds(round(size), round(size), step.ceilings)[0] if size else 0.0
-
-
-def weight_bytes(row: OperatorRow) -> float:
-    """Return the bytes of the weights of all calls of ``row``; 0 where it has none."""
-    sizes, place = tensors(row), _WEIGHT.get(row.name, 1)
-    return min(row.bytes, tensor_bytes(sizes[place], row) * row.calls) if row.matrix_flops and len(sizes) > place else 0.0

@@ -15,11 +15,10 @@ _TENSORS = {"sgd": 5, "adam": 7, "adamw": 7}
 
 def predict(change: Change, step: Step) -> Prediction | None:
     """One pass over parameters, gradients and state at the rate of memory instead of a loop over the parameters."""
-    kind, _, implementation = str(change.options["optimizer"]).partition(",")
+    kind = str(change.options["optimizer"]).partition(",")[0]
     memory, size = step.ceilings.outermost_memory(), parameter_bytes(step.analysis)
     looped = [one for one in Case(step.analysis).ran(in_loop) if isinstance(one.row, OperatorRow)]
-    # Without a device, foreach is the same loop.
-    if memory is None or size is None or not looped or (implementation == "foreach" and not step.on_device):
+    if memory is None or not size or not looped:
         return None
     now_s = sum(one.row.time_s for one in looped)
     fused_s = _TENSORS[kind] * size / memory.value

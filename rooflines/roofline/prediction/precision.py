@@ -27,8 +27,6 @@ def predict(change: Change, step: Step) -> Prediction | None:
     saved_s = sum(row.time_s - _low_s(row, step, low) for row in rows)
     share = sum(row.time_s for row in rows if row.matrix_flops) / sum(row.time_s for row in step.rows)
     cast_s = _casts_s(step) if precision != low else 0.0
-    if cast_s is None:
-        return None
     casts = f", less {seconds(cast_s)} for casting the parameters" if cast_s else ""
     return Prediction(
         speedup=step.saved(saved_s - cast_s),
@@ -48,10 +46,7 @@ def _kept(row: OperatorRow, step: Step) -> bool:
     return step.on_device and not row.matrix_flops and any(part in row.name for part in _KEPT_ON_CUDA)
 
 
-def _casts_s(step: Step) -> float | None:
-    """The time to cast the parameters forward and, in training, their gradients backward; None where a figure is missing."""
-    memory, size = step.ceilings.outermost_memory(), parameter_bytes(step.analysis)
-    if memory is None or size is None:
-        return None
-    passes = 2 if step.analysis.workload.mode == "training" else 1
-    return passes * _CAST * size / memory.value
+def _casts_s(step: Step) -> float:
+    """The time to cast the parameters forward and, in training, their gradients backward."""
+    memory, passes = step.ceilings.outermost_memory(), 2 if step.analysis.workload.mode == "training" else 1
+    return passes * _CAST * parameter_bytes(step.analysis) / memory.value if memory is not None else 0.0

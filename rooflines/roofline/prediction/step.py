@@ -15,6 +15,9 @@ from rooflines.roofline.formulas import Work
 _SHAPE = re.compile(r"\d+(?:x\d+)*")
 _ITEM_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
 
+# Which of its tensors is the weight of an operator, where it is not the second.
+_WEIGHT = {"aten::addmm": 2, "aten::convolution_backward": 2, "aten::linear_backward": 2}
+
 
 class Step:
     """The median timed step of ``analysis``: ``whole_s`` is its time, ``wait_s`` the part in which it waits for data.
@@ -94,12 +97,6 @@ def _bound_s(row: OperatorRow, ceilings: Ceilings, flops: float, size: float, pr
     return placed.lower_bound_s if placed is not None else None
 
 
-def parameter_bytes(analysis: Analysis) -> int | None:
-    """The bytes of the parameters; None where the memory of a step was not followed."""
-    memory = analysis.memory
-    return memory.at_peak.parameters or None if memory is not None and memory.at_peak is not None else None
-
-
 def tensors(row: OperatorRow) -> list[tuple[int, ...]]:
     """Return the sizes of the tensors of ``row``, as far as they were recorded."""
     return [tuple(map(int, part.split("x"))) for part in row.shapes.split(", ") if _SHAPE.fullmatch(part)]
@@ -108,3 +105,17 @@ def tensors(row: OperatorRow) -> list[tuple[int, ...]]:
 def tensor_bytes(size: tuple[int, ...], row: OperatorRow) -> int:
     """Return the bytes of a tensor of ``size`` in the precision of ``row``."""
     return math.prod(size) * _ITEM_BYTES.get(row.precision or "fp32", 4)
+
+
+def weight_bytes(row: OperatorRow) -> float:
+    """Return the bytes of the weights of all calls of ``row``; 0 where it has none."""
+    sizes, place = tensors(row), _WEIGHT.get(row.name, 1)
+    return min(row.bytes, tensor_bytes(sizes[place], row) * row.calls) if row.matrix_flops and len(sizes) > place else 0.0
+
+
+def parameter_bytes(analysis: Analysis) -> float:
+    """Return the bytes of the parameters; where the memory of a step was not followed, of the weights of its matrix operators."""
+    memory = analysis.memory
+    if memory is not None and memory.at_peak is not None and memory.at_peak.parameters:
+        return memory.at_peak.parameters
+    return sum(weight_bytes(row) for row in analysis.operators if row.phase in ("", "forward"))
