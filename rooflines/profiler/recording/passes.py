@@ -51,7 +51,7 @@ TIMED_LEAST_STEPS = 3  # if five steps take longer than the limit of the warm-up
 PROGRAM_WARMUP_STEPS, PROGRAM_TIMED_STEPS = 20, 50
 # The traced pass: this many steps, from which a comparison knows the noise of an operator (benchmarks/compare_noise.py). Fewer where
 # they would take longer than this, and fewer still when their trace would be larger than the limit (uncompressed JSON).
-TRACED_STEPS, TRACED_MIN_STEPS = 10, 3
+TRACED_STEPS, TRACED_MIN_STEPS = 20, 3
 TRACED_S = 2.0
 TRACE_LIMIT_BYTES = 200_000_000
 # While steps are timed, what was measured so far is saved at most this often, between two steps.

@@ -249,7 +249,7 @@ def loop(directory, taken, workload=LOOP, **settings):
         ),
         (6, 1, 2, 2, "steps", "the program ended early (1 warm-up step, 2 timed, 2 traced): operators are those of fewer steps"),
         (7, 1, 2, 3, "steps", ""),
-        (20, 1, 2, TRACED_STEPS, "steps", ""),
+        (40, 1, 2, TRACED_STEPS, "steps", ""),
     ],
 )
 def test_after_any_number_of_steps_there_is_the_best_report_that_they_allow(tmp_path, taken, warmup, timed, traced, kind, note):
