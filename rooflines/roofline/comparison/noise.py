@@ -21,7 +21,7 @@ FEWEST_STEPS = 3
 # Rows that are the same on both sides, to tell the drift by.
 FEWEST_ROWS = 5
 # Steps that scatter more were disturbed: their upper quartile by their lower one.
-_MOST_SCATTER = 1.3
+_MOST_SCATTER = 1.5
 # False discoveries among the rows that are called slower or faster.
 LEVEL = 0.05
 # The rows judged are the longest ones, which together take this much of the time.

@@ -131,6 +131,13 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     after: Figures | None = None
 
 
+def _sure_s(row: Change) -> float:
+    """The seconds of a change that exceeds the noise; 0 for any other."""
+    if row.direction in ("slower", "faster") and row.noise is not None and row.before is not None:
+        return row.before.time_s * (row.noise.ratio - 1)
+    return row.difference_s if row.direction in ("new", "gone") else 0.0
+
+
 class Comparison(Shown, frozen=True, kw_only=True):
     """A comparison of B with the baseline A. ``verdict`` is the sentence that every report opens with.
 
@@ -158,9 +165,22 @@ class Comparison(Shown, frozen=True, kw_only=True):
         """The facts for which the times of the two sides are not comparable."""
         return tuple(fact for fact in self.differs if fact.unlike)
 
+    @property
+    def slowdown(self) -> float:
+        """By which share of A's step B takes longer, without the drift of the machine; 0 where that does not exceed the noise.
+
+        Where the step as a whole does not exceed its noise, this is what the operators add that exceed theirs.
+        """
+        pace = self.pace
+        if pace is None or pace.ratio <= 1:
+            return 0.0
+        if pace.exceeds_noise is not False:
+            return max(0.0, (min(pace.ratio, pace.noise.ratio) if pace.noise is not None else pace.ratio) - 1)
+        return max(0.0, sum(map(_sure_s, self.rows)) / self.span_before_s) if self.span_before_s else 0.0
+
     def slower_than(self, fraction: float) -> bool:
         """Whether B takes longer than A by more than ``fraction`` and, where the noise is known, by more than the noise."""
-        return self.pace is not None and self.pace.ratio > 1 + fraction and self.pace.exceeds_noise is not False
+        return self.slowdown > fraction
 
     def to_dataframe(self, rows: Literal["operators", "modules"] = "operators") -> pd.DataFrame:
         """Return the changes of operators (with idle time and the rest) or of modules: ``before_`` and ``after_`` figures of each."""
