@@ -93,7 +93,15 @@ def main() -> None:
     asked = parser.parse_args()
     torch.set_num_threads(asked.threads)
     layers = range(0, 3 * LAYERS, 3)
-    counts = {"same differ": 0, "step differs": 0, "slower judged": 0, "slower named": 0, "only it named": 0, "others named": 0}
+    counts = {
+        "same differ": 0,
+        "step differs": 0,
+        "same judged": 0,
+        "slower judged": 0,
+        "slower named": 0,
+        "only it named": 0,
+        "others named": 0,
+    }
     drifts, shares = [], []
     began = time.perf_counter()
     for number in range(asked.tries):
@@ -105,6 +113,7 @@ def main() -> None:
         layer = f"{slow}.convolution"
         others = {name for name in named(slower) if not name.startswith(str(slow))}
         counts["same differ"] += differ(same)
+        counts["same judged"] += same.drift is not None
         counts["step differs"] += bool(same.pace.exceeds_noise)
         counts["slower judged"] += slower.drift is not None
         counts["slower named"] += layer in found

@@ -11,7 +11,17 @@ import numpy as np
 from rooflines.errors import UsageError
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.bootstrap import interval95, resampled_medians
-from rooflines.roofline.comparison.noise import FEWEST_ROWS, Calibration, Series, calibrate, is_disturbed, is_known, judge
+from rooflines.roofline.comparison.noise import (
+    FEWEST_ROWS,
+    MOST_SCATTER,
+    STEP_LEVEL,
+    Calibration,
+    Series,
+    calibrate,
+    is_disturbed,
+    is_known,
+    judge,
+)  # fmt: skip
 from rooflines.roofline.comparison.noise import FEWEST_STEPS as FEWEST_TRACED
 from rooflines.roofline.comparison.records import Change, Comparison, Direction, Drift, Fact, Figures, Kind, Match, Noise, Pace, Subject
 from rooflines.roofline.comparison.row_matching import Pair, match_modules, match_operators
@@ -155,7 +165,7 @@ def _ratio_of_medians(
 
 
 def _apart(pace: Pace, before: Analysis, after: Analysis) -> Pace:
-    """The pace of disturbed runs, which differ only if nearly all steps of one side are longer than nearly all of the other."""
+    """The pace of disturbed runs, which differ only if nearly all steps of one side are much longer than nearly all of the other."""
     ours, theirs = (
         side.steps.durations_s if side.steps is not None else [step.duration_s for step in side.traced_steps]
         for side in (before, after)
@@ -163,7 +173,9 @@ def _apart(pace: Pace, before: Analysis, after: Analysis) -> Pace:
     if min(len(ours), len(theirs)) < FEWEST_STEPS:
         return pace
     (low, high), (their_low, their_high) = (np.quantile(times, (0.1, 0.9)) for times in (ours, theirs))
-    return msgspec.structs.replace(pace, ci95=None, exceeds_noise=bool(their_low > high or low > their_high))
+    return msgspec.structs.replace(
+        pace, ci95=None, exceeds_noise=bool(their_low > MOST_SCATTER * high or low > MOST_SCATTER * their_high)
+    )
 
 
 def _with_noise(pace: Pace, before: Analysis, after: Analysis, calibration: Calibration | None) -> Pace:
@@ -172,7 +184,7 @@ def _with_noise(pace: Pace, before: Analysis, after: Analysis, calibration: Cali
     steps = Series(ours, theirs)
     if calibration is None or calibration.drift is None or not is_known(steps):
         return pace
-    (noise,) = judge([steps], calibration)
+    (noise,) = judge([steps], calibration, STEP_LEVEL)
     same_way = (pace.ratio > 1) == (noise.ratio > 1)
     return msgspec.structs.replace(pace, noise=noise, exceeds_noise=noise.significant and same_way)
 

@@ -21,9 +21,11 @@ FEWEST_STEPS = 3
 # Rows that are the same on both sides, to tell the drift by.
 FEWEST_ROWS = 5
 # Steps that scatter more were disturbed: their upper quartile by their lower one.
-_MOST_SCATTER = 1.5
+MOST_SCATTER = 1.5
 # False discoveries among the rows that are called slower or faster.
 LEVEL = 0.05
+# The step has the host's own time in it, which drifts differently.
+STEP_LEVEL = 0.01
 # The rows judged are the longest ones, which together take this much of the time.
 _JUDGED_SHARE = 0.9
 # A row is called slower or faster if that changes the step by this much.
@@ -77,7 +79,7 @@ class Calibration(NamedTuple):
 def is_disturbed(steps_s: Sequence[float]) -> bool:
     """Whether the traced steps of one side scatter too much to compare anything with them."""
     low, high = np.quantile(steps_s, (_QUARTILE, 1 - _QUARTILE))
-    return bool(high > _MOST_SCATTER * low)
+    return bool(high > MOST_SCATTER * low)
 
 
 def is_known(series: Series) -> bool:
@@ -107,8 +109,8 @@ def calibrate(rows: Sequence[Series], *, alike: bool) -> Calibration | None:
     return Calibration(drift, prior, least, step_s)
 
 
-def judge(rows: Sequence[Series], calibration: Calibration) -> list[Noise]:
-    """The noise of each of ``rows``, which must be known, under control of the false discoveries among those that are long enough."""
+def judge(rows: Sequence[Series], calibration: Calibration, level: float = LEVEL) -> list[Noise]:
+    """The noise of each of ``rows``, which must be known; ``level`` is the share of false discoveries among the significant ones."""
     if not rows:
         return []
     change, variance, times = _changes(rows)
@@ -120,7 +122,7 @@ def judge(rows: Sequence[Series], calibration: Calibration) -> list[Noise]:
     chance[long] = _adjusted(_two_sided(own[long] / error[long], freedom))
     moved_s = np.abs(times[1] * math.exp(-calibration.common) - times[0])
     significant = (
-        (chance <= LEVEL)
+        (chance <= level)
         & (moved_s > _NOTABLE_SHARE * calibration.step_s)
         & (np.abs(own) > abs(calibration.common))
         & (np.sign(own) == np.sign(change))

@@ -20,7 +20,7 @@ from rooflines.roofline.comparison.compare import compare
 from rooflines.roofline.comparison.noise import FEWEST_ROWS, Series, calibrate, is_known, judge
 from tests.roofline.comparison.steps import with_steps
 from tests.roofline.comparison.test_compare import made, operator
-from tests.traces import add, mm, span, trace
+from tests.traces import add, kernel, launch, mm, span, trace
 
 
 def run(seed, *, rows=40, steps=20, slower=None, by=1.2, drift=0.0):
@@ -205,3 +205,23 @@ def test_the_time_of_a_row_is_the_mean_of_those_in_the_steps():
 def test_a_trace_without_steps_has_no_times_of_steps():
     read = trace(mm(100, 200, 4, 5, 6), mm(500, 200, 4, 5, 6))
     assert [row.step_times_s for row in analyze(run_of_trace("t.json", read), None, read).operators] == [None]
+
+
+def test_work_of_a_device_belongs_to_the_step_that_launched_it():
+    read = trace(
+        span("ProfilerStep#0", 0, 1000),
+        mm(100, 50, 4, 5, 6),
+        launch(110, 5, 1),
+        kernel("gemm", 900, 300, 1),
+        span("ProfilerStep#1", 1000, 1000),
+        mm(1100, 50, 4, 5, 6),
+        launch(1110, 5, 2),
+        kernel("gemm", 1300, 200, 2),
+        launch(1500, 5, 3),
+        kernel("own", 1600, 40, 3),
+    )
+    found = analyze(run_of_trace("t.json", read), None, read)
+    (row,) = found.operators
+    assert row.step_times_s == (300e-6, 200e-6)
+    (own,) = found.coverage.unmodelled
+    assert own.step_times_s == (0.0, 40e-6)
