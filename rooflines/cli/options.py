@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args, get_or
 import typer
 
 from rooflines.errors import UsageError
-from rooflines.profiler.options import OUTPUT, Options
+from rooflines.profiler.options import OUTPUT, Compile, Options
 from rooflines.reports.formats import FORMATS, check_formats
 
 FORMATS_HELP = f"Reports to write, separated by commas, of {', '.join(FORMATS)}."
@@ -24,7 +24,7 @@ _RANKS = "Several ranks"
 
 F = TypeVar("F", bound=Callable[..., Any])
 # What an option has on the command line only: its type, its help, or another name.
-_TYPES = {"device": str, "output": Path | None, "formats": str}
+_TYPES: dict[str, Any] = {"device": str, "output": Path | None, "formats": str, "compile": Compile}
 _FLAGS = {"output": ("--output", "-o")}
 
 
@@ -51,7 +51,8 @@ def _parameter(name: str, default: Any, hint: Any) -> inspect.Parameter:
     """The field ``name`` as Typer reads it."""
     kind, declared = get_args(hint)
     kind = _TYPES.get(name, kind)
-    flags = _FLAGS.get(name, (f"--{name.replace('_', '-')}",))
+    flag = f"--{name.replace('_', '-')}"
+    flags = _FLAGS.get(name, (f"{flag}/--no-{flag[2:]}" if default is True else flag,))
     text = FORMATS_HELP if name == "formats" else declared.help
     option = typer.Option(*flags, help=text, rich_help_panel=declared.group, show_default=declared.unset or True)
     shown = ",".join(default) if isinstance(default, tuple) else default

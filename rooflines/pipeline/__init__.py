@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rooflines.pipeline.recording import profile, profile_script, record
     from rooflines.pipeline.reporting import ANALYSIS_FILE, report_on, write_reports
     from rooflines.pipeline.several import RANKS_FILE, analyze_ranks
+    from rooflines.pipeline.training import train
 
 _HOMES = {
     "ANALYSIS_FILE": "reporting",
@@ -43,6 +44,7 @@ _HOMES = {
     "report": "any_source",
     "report_monitored": "monitoring",
     "report_on": "reporting",
+    "train": "training",
     "update_baseline": "comparing",
     "write_reports": "reporting",
 }
@@ -70,6 +72,7 @@ __all__ = [
     "report",
     "report_monitored",
     "report_on",
+    "train",
     "update_baseline",
     "write_reports",
 ]

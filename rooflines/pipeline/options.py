@@ -18,7 +18,10 @@ from rooflines.reports.formats import FORMATS as ALL_FORMATS
 FORMATS = ("html", "pdf", "json", "csv", "tensorboard")
 CEILINGS_HELP = "Ceilings to use: `measured`, `spec`, a device name or a JSON file."
 # What a script sets itself. Batch size and precision only label its run.
-NOT_FOR_SCRIPTS = ("mode", "image_size", "sequence_length", "channels_last", "compile", "seed")
+NOT_FOR_SCRIPTS = (
+    "mode", "image_size", "sequence_length", "channels_last", "compile", "optimizer", "checkpointing", "cuda_graphs", "parallel",
+    "seed", "data", "data_dir", "data_workers", "pin_memory", "trace",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +34,7 @@ class ProfileOptions(Options):
     to_end: Annotated[bool, Option("Run the script to its end instead of stopping after enough steps.", HOW)] = False
     steps: Annotated[int | None, Option("Number of timed steps.", MEASURE, "about 5 s, 5 to 100 steps")] = None
     warmup: Annotated[int | None, Option("Number of warm-up steps.", MEASURE, "until step times settle")] = None
+    trace: Annotated[bool, Option("Trace the operators of some steps after the timed ones.", MEASURE)] = True
     ceilings: Annotated[str, Option(CEILINGS_HELP, MEASURE)] = "measured"
     remeasure: Annotated[bool, Option("Measure the ceilings again instead of using the cached ones.", MEASURE)] = False
     output: Annotated[Path | str | None, Option("Run directory to create.", OUTPUT, "runs/NAME-MODE-TIME")] = None

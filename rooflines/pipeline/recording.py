@@ -21,13 +21,16 @@ import msgspec
 
 from rooflines.errors import Interrupted, RooflinesError, UsageError, WorkloadError
 from rooflines.pipeline.ceilings import GivenCeilings, given_ceilings, measured_ceilings
+from rooflines.pipeline.failed_loss import with_cause
 from rooflines.pipeline.options import FORMATS, NOT_FOR_SCRIPTS, ProfileOptions
+from rooflines.pipeline.output_check import FirstResult, floats, output_error, reference_options
 from rooflines.pipeline.reading import default_command
 from rooflines.pipeline.reporting import report
 from rooflines.profiler.directory import check_directory, default_directory, directory_of_rank
 from rooflines.profiler.options import Mode, Options, Precision, find_device
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.recording.collect import Recording, collect, quiet_profiler
+from rooflines.profiler.recording.passes import TRACED_STEPS
 from rooflines.profiler.records import Run, Settings, Workload
 from rooflines.profiler.run import save
 from rooflines.profiler.workloads.memory_shortage import memory_shortage
@@ -95,12 +98,38 @@ def profile(model: torch.nn.Module | Callable[[], object] | str, inputs: Any, op
     progress.stage("building the model", None)
     with _generators_kept(options):
         prepared = _prepare(model, inputs, options, name)
+        plain = reference_options(options) if prepared.facts.source == "model" and options.trace else None
+        step = FirstResult(prepared.step) if plain is not None else prepared.step
         with prepared.flags():
-            run = collect(prepared.step, directory, prepared.facts, prepared.device, settings=_settings(options), progress=progress)
+            run = collect(
+                step, directory, prepared.facts, prepared.device, settings=_settings(options), progress=progress, notes=prepared.notes,
+                traced_steps=TRACED_STEPS if options.trace else 0,
+            )  # fmt: skip
     # What the workload holds on the device is given back before the device's ceilings are measured.
     del prepared
     gc.collect()
+    if plain is not None and isinstance(step, FirstResult):
+        found, step = step.tensors, lambda: None
+        progress.stage("running one step in fp32 for comparison", None)
+        run = _with_output_error(run, found, model, inputs, plain, name)
+    if run.facts.loss_finite is False:
+        with _generators_kept(options):
+            run = with_cause(run, lambda plain: _prepare(model, inputs, plain, name), options, progress)
     return _finish(run, given, options)
+
+
+def _with_output_error(run: Run, found: list[Any] | None, model: Any, inputs: Any, plain: Options, name: str) -> Run:
+    """``run`` with the difference of its first result, ``found``, from that of a step with the options ``plain``."""
+    error, notes = None, run.facts.notes
+    try:
+        with _generators_kept(plain):
+            reference = _prepare(model, inputs, plain, name)
+            with reference.flags():
+                error = output_error(found or [], floats(reference.step()))
+    except (RooflinesError, RuntimeError, MemoryError) as problem:
+        notes = (*notes, f"the result could not be compared with that in fp32: {str(problem).partition(chr(10))[0]}")
+    facts = msgspec.structs.replace(run.facts, output_error=error, notes=notes)
+    return msgspec.structs.replace(save(run.directory, facts), samples=run.samples)
 
 
 def _checked(options: ProfileOptions, name: str, kind: str, *, as_rank: bool = False) -> tuple[Path, GivenCeilings]:
@@ -223,7 +252,8 @@ def _finish(run: Run, given: GivenCeilings, options: ProfileOptions) -> Run:
     """What follows a recording: the ceilings of its device, the analysis, the reports."""
     progress = options.progress or Silent()
     try:
-        run = add_ceilings(run, given, remeasure=options.remeasure, progress=progress)
+        if options.trace:
+            run = add_ceilings(run, given, remeasure=options.remeasure, progress=progress)
         run, analysis = _settle_ceilings(run, progress)
         report(run, options.formats, analysis=analysis, progress=progress)
     except KeyboardInterrupt:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, get_args
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, TypeVar, get_args
 
 from rooflines.arguments import arg
 from rooflines.errors import DeviceError, WorkloadError
@@ -17,8 +17,13 @@ else:
 
 Mode = Literal["inference", "training"]
 Precision = Literal["fp32", "tf32", "bf16", "fp16", "amp-bf16", "amp-fp16"]
+Compile = Literal["off", "on", "reduce-overhead", "max-autotune"]
+Optimizer = Literal["sgd", "sgd,fused", "sgd,foreach", "adam", "adam,fused", "adam,foreach", "adamw", "adamw,fused", "adamw,foreach"]
+Parallel = Literal["none", "dp"]
+# Where the inputs of a step come from: random ones that stay in memory, or a data set through a loader.
+Data = Literal["resident", "cifar10", "tiny-imagenet", "mnist", "folder", "digits"]
 # Groups of options.
-WHAT, HOW, MEASURE, OUTPUT = "Workload", "Execution", "Measurement", "Output"
+WHAT, HOW, DATA, MEASURE, OUTPUT = "Workload", "Execution", "Data", "Measurement", "Output"
 _DEVICE_NAME = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
 
 
@@ -34,7 +39,7 @@ class Option(NamedTuple):
 class Options:
     """Options of a workload."""
 
-    mode: Annotated[Mode, Option("Inference or training (with SGD).", WHAT)] = "inference"
+    mode: Annotated[Mode, Option("Inference or training.", WHAT)] = "inference"
     batch_size: Annotated[int | None, Option("Samples per step.", WHAT, "1")] = None
     image_size: Annotated[int | None, Option("Image height and width in pixels.", WHAT, "size of the published weights")] = None
     sequence_length: Annotated[int, Option("Tokens per sequence (language models).", WHAT)] = 128
@@ -42,25 +47,66 @@ class Options:
     device: Annotated[Device | str, Option("Device: auto, cpu, cuda, cuda:N or mps.", HOW)] = "auto"
     threads: Annotated[int | None, Option("Number of CPU threads.", HOW, "torch's choice")] = None
     channels_last: Annotated[bool, Option("Use channels-last memory format (NHWC).", HOW)] = False
-    compile: Annotated[bool, Option("Run with torch.compile.", HOW)] = False
+    compile: Annotated[Compile | bool, Option("Run with torch.compile: off, on, reduce-overhead or max-autotune.", HOW)] = "off"
+    optimizer: Annotated[Optimizer, Option("Optimizer for training; ,fused or ,foreach selects its implementation.", HOW)] = "sgd"
+    checkpointing: Annotated[bool, Option("Recompute the activations of repeated blocks in the backward pass.", HOW)] = False
+    cuda_graphs: Annotated[bool, Option("Capture the step as a CUDA graph and replay it.", HOW)] = False
+    parallel: Annotated[Parallel, Option("Divide each batch among all GPUs: dp is torch's DataParallel.", HOW)] = "none"
     seed: Annotated[int, Option("Random seed for weights and inputs.", HOW)] = 0
+    data: Annotated[Data, Option(f"Inputs: {', '.join(get_args(Data))}.", DATA)] = "resident"
+    data_dir: Annotated[str | None, Option("Folder that contains the data set.", DATA, "synthetic images of its size")] = None
+    data_workers: Annotated[int, Option("Worker processes of the data loader.", DATA)] = 0
+    pin_memory: Annotated[bool, Option("Load batches into pinned memory (CUDA).", DATA)] = False
+
+    def __post_init__(self) -> None:
+        """Take True and False for ``compile``, as torch's own options do."""
+        if isinstance(self.compile, bool):
+            object.__setattr__(self, "compile", "on" if self.compile else "off")
 
     def check(self) -> None:
         """Raise WorkloadError or DeviceError for a value that no machine accepts; needs no torch."""
         for name, example in (("batch_size", 8), ("image_size", 224), ("sequence_length", 128), ("threads", 2)):
-            value = getattr(self, name)
+            value: int | None = getattr(self, name)
             if value is not None and value < 1:
                 raise WorkloadError(f"{arg(name)} must be at least 1, got {value}.", hint=f"For example: {arg(name, example)}")
+        if self.data_workers < 0:
+            raise WorkloadError(f"{arg('data_workers')} must be at least 0, got {self.data_workers}.")
+        for name in ("data_dir", "data_workers", "pin_memory"):
+            if self.data == "resident" and getattr(self, name) != getattr(Options, name):
+                raise WorkloadError(f"{arg(name)} requires a data set.", hint=f"For example: {arg('data', 'cifar10')}")
         if not 0 <= self.seed < 2**63:
             raise WorkloadError(
                 f"{arg('seed')} must be between 0 and 2**63 - 1, got {self.seed}.", hint=f"For example: {arg('seed', 0)}"
             )
-        if self.mode not in get_args(Mode):
-            raise WorkloadError(f"unknown mode {self.mode!r}.", hint="Choose inference or training.")
-        if self.precision not in get_args(Precision):
-            raise WorkloadError(f"unknown precision {self.precision!r}.", hint=f"Choose one of {', '.join(get_args(Precision))}.")
+        for name, known in _CHOICES.items():
+            if getattr(self, name) not in get_args(known):
+                raise WorkloadError(f"unknown {_CALLED.get(name, name)} {getattr(self, name)!r}.", hint=_choose(get_args(known)))
+        for name in ("optimizer", "checkpointing"):
+            if self.mode == "inference" and getattr(self, name) != getattr(Options, name):
+                raise WorkloadError(f"{arg(name)} applies to training only.", hint=f"Add {arg('mode', 'training')}.")
         if not _DEVICE_NAME.fullmatch(str(self.device)):
             raise DeviceError(f"unknown device {str(self.device)!r}.", hint="Choose auto, cpu, cuda, cuda:N or mps.")
+
+
+OptionsT = TypeVar("OptionsT", bound=Options)
+
+
+def eager(options: OptionsT) -> OptionsT:
+    """Return ``options`` without what hides the operators of a step: compilation, CUDA graphs, threads of DataParallel."""
+    return replace(options, compile="off", cuda_graphs=False, parallel="none")
+
+
+_CHOICES = {
+    "mode": Mode, "precision": Precision, "compile": Compile, "optimizer": Optimizer,
+    "parallel": Parallel, "data": Data,
+}  # fmt: skip
+_CALLED = {"compile": "mode of torch.compile", "parallel": "kind of parallelism"}
+
+
+def _choose(names: tuple[str, ...]) -> str:
+    if len(names) == 2:
+        return f"Choose {names[0]} or {names[1]}."
+    return f"Choose one of {('; ' if any(',' in name for name in names) else ', ').join(names)}."
 
 
 def find_device(device: torch.device | str) -> torch.device:

@@ -28,6 +28,7 @@ Status = Literal["running", "complete", "interrupted", "failed"]
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
     """The workload of a run. ``batch_size`` counts ``unit`` per step; it is absent when the workload does not say.
 
+    ``compile_mode`` is that of ``torch.compile`` if it is not the default, ``data`` says what images a loader feeds the steps with.
     ``source`` says who owns the code that runs: a ``model`` by name or module is ours to convert and compile; of the user's own
     ``step``, ``loop`` or ``script`` the mode, batch size and precision are only what the user called them, and of a foreign ``trace``
     what can be told from it; a precision that cannot is empty.
@@ -41,7 +42,12 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     image_size: int | None = None
     channels_last: bool = False
     compiled: bool = False
+    compile_mode: str | None = None
     optimizer: str | None = None
+    checkpointing: bool = False
+    cuda_graph: bool = False
+    parallel: str | None = None
+    data: str | None = None
     source: Literal["model", "step", "loop", "script", "trace"] = "model"
 
 
@@ -133,6 +139,17 @@ class MemoryAtPeak(msgspec.Struct, frozen=True, kw_only=True):
     overhead: int = 0
 
 
+class OutputError(msgspec.Struct, frozen=True, kw_only=True):
+    """The difference of the first step's result from that of the same step in fp32, eager, on the same device.
+
+    ``relative`` is ``|y - y32| / |y32|`` (Euclidean norms) over all floating-point tensors of the result, in training of the loss.
+    ``same_class`` is the share of samples whose highest score is that of the same class, where the result are scores [N, classes].
+    """
+
+    relative: float
+    same_class: float | None = None
+
+
 class StepMemory(msgspec.Struct, frozen=True, kw_only=True):
     """The most memory that the tensors of a step hold on ``device``, what they are, and the operator whose results made it the most.
 
@@ -193,6 +210,9 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True):
     out the long lists that optimizers work on. ``noted_calls`` are the calls of one step whose arguments traces leave out, in order.
     ``step_memory`` is what the tensors of a step hold at their peak, followed on fake tensors of a workload that is ours.
     ``compiled_code`` is the file that says what ``torch.compile`` made while the run was recorded, absent where nothing was compiled.
+    ``output_error`` is how far the result is from that of fp32, absent for fp32 in eager mode. ``compile_s`` is the time that
+    ``torch.compile`` took, which is part of the first step. ``loss_finite`` says whether the losses of the first and last step
+    of a training that is ours were finite.
     ``tf32`` says whether float32 ``matmul`` and ``convolution`` were allowed TF32 (CUDA).
     ``counters`` say how well each field of the device samples can be read, ``fields`` what those are that other packages' samplers
     declare. ``loading`` is how the program was fed with data,
@@ -214,6 +234,9 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True):
     noted_calls: tuple[StoredCall, ...] = ()
     step_memory: StepMemory | None = None
     compiled_code: str | None = None
+    output_error: OutputError | None = None
+    loss_finite: bool | None = None
+    compile_s: float | None = None
     tf32: dict[str, bool] | None = None
     counters: tuple[Counter, ...] = ()
     fields: dict[str, Field] = msgspec.field(default_factory=dict)

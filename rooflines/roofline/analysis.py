@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from rooflines.device_specs.records import Ceiling
-from rooflines.profiler.records import Environment, MemoryAtPeak, Workload
+from rooflines.profiler.records import Environment, MemoryAtPeak, OutputError, Workload
 from rooflines.profiler.samplers.fields import Field
 from rooflines.shown import Shown
 
@@ -46,7 +46,8 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
     """Step times of the timed pass, profiler off.
 
     ``ci95_s`` is the 95 % interval of the median: by bootstrap, of two to five steps by Student's t, of one step absent.
-    ``profiler_dilation`` is traced median / timed median: what the profiler cost, 1.08 is 8 % slower.
+    ``profiler_dilation`` is traced median / timed median: what the profiler cost, 1.08 is 8 % slower. ``first_s`` is the first step,
+    in which libraries load, memory is allocated and code is compiled; ``compile_s`` is the part of it that ``torch.compile`` took.
     """
 
     count: int
@@ -57,6 +58,8 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
     samples_per_s: float | None = None
     profiler_dilation: float | None = None
     warmup_count: int = 0
+    first_s: float | None = None
+    compile_s: float | None = None
     settled: bool | None = None
     rule: str = ""
     clock: str = ""
@@ -506,7 +509,7 @@ class Analysis(Shown, frozen=True, kw_only=True):
     without the profiler, the idle time is what the timed step leaves. ``trace_timeline`` is the trace as recorded, from the first to
     the last device event. ``step_breakdown`` is the mean of ``traced_steps``, or of the whole trace if it has no steps.
     ``synchronisations`` and ``host_work`` explain part of the idle time of a device, ``collectives`` are its collectives by size.
-    ``compiled`` says that code of ``torch.compile`` ran.
+    ``compiled`` says that code of ``torch.compile`` ran, ``output_error`` how far the result is from that in fp32.
     """
 
     schema: str = ANALYSIS_SCHEMA
@@ -536,6 +539,7 @@ class Analysis(Shown, frozen=True, kw_only=True):
     recomputation: Recomputation | None = None
     collectives: tuple[CollectiveRow, ...] = ()
     compiled: bool = False
+    output_error: OutputError | None = None
     other_programs: OtherPrograms | None = None
     page_faults: PageFaults | None = None
     coverage: Coverage | None = None

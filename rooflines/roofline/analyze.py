@@ -45,7 +45,7 @@ def analyze(run: Run, ceilings: Ceilings | None = None, trace: Trace | None = No
     facts = run.facts
     ceilings = ceilings or facts.ceilings
     others = other_programs(run)
-    steps = summarize_steps(facts.steps, facts.workload) if facts.steps else None
+    steps = summarize_steps(facts.steps, facts.workload, facts.compile_s) if facts.steps else None
     notes = [*_notes(facts), *shared_machine(others), *_doubtful(ceilings)]
     parts: dict[str, Any] = {
         "ceilings": ceilings.ceilings if ceilings else (),
@@ -76,6 +76,7 @@ def analyze(run: Run, ceilings: Ceilings | None = None, trace: Trace | None = No
         memory=_memory(facts),
         other_programs=others,
         page_faults=page_faults(facts),
+        output_error=facts.output_error,
         usage=used,
         notes=tuple(notes),
         **parts,

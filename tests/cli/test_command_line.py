@@ -143,7 +143,7 @@ REFUSED = [
     (["models.py:mlpp"], "has no function 'mlpp'", "Did you mean mlp?"),
     (["models.py:mlp", "--channels-last"], "does not apply to models.py:mlp", "Remove --channels-last"),
     (["models.py:slow", "--channels-last"], "--channels-last does not apply to the step function", "(module, inputs)"),
-    (["models.py:slow", "--compile"], "--compile does not apply to the step function", "(module, inputs)"),
+    (["models.py:slow", "--compile", "on"], "--compile does not apply to the step function", "(module, inputs)"),
     (["model.py:mlp"], "no such file: 'model.py'", "path/to/file.py:factory"),
     (["model.py"], "no such script: 'model.py'", "Did you mean models.py?"),
     (["models.py:mlp", "extra"], "unexpected argument 'extra'", "after --"),

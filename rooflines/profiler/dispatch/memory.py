@@ -186,7 +186,7 @@ class _Storages(Watcher):
 
     # --- what happens ---
 
-    def called(self, func: Any, inputs: tuple[Any, ...], result: Any, phase: int, module: int) -> None:
+    def called(self, func: Any, inputs: tuple[Any, ...], result: Any, phase: int, module: int, before: Any) -> None:
         """Note what the operator was given and what it has allocated."""
         if not self._watching:
             return

@@ -117,10 +117,14 @@ def record_lossy_calls(step: Callable[[], object]) -> tuple[StoredCall, ...]:
 class Watcher:
     """Shown every operator call of a recording; the base class ignores them."""
 
-    def called(self, func: Any, inputs: tuple[Any, ...], result: Any, phase: int, module: int) -> None:
+    def calling(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """``func`` is about to be called; what this returns is given to ``called`` as ``before``."""
+
+    def called(self, func: Any, inputs: tuple[Any, ...], result: Any, phase: int, module: int, before: Any) -> None:
         """``func`` was called with ``inputs`` (positional and keyword values) and returned ``result``; ``module`` as in ``Call``.
 
-        The tensors in ``inputs`` are those of the caller: real ones, too, in a recording on fake tensors.
+        The tensors in ``inputs`` are those of the caller: real ones, too, in a recording on fake tensors. Autograd may call this on
+        several threads (one for each device).
         """
 
 
@@ -168,6 +172,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             kwargs = {name: self._as_fake(value) for name, value in kwargs.items()}
         phase, module = self._place()
         signature = operator.signature(args, kwargs)  # before the call, which may change shapes in place
+        before = self._watcher.calling(func, *given) if self._watcher is not None else None
         result = func(*args, **kwargs) if self._values is None else self._values.call(func, args, kwargs, RULES.get(operator.name))
         if self._depth and func.is_view and operator.name != "aten::detach" and torch.is_inference_mode_enabled():
             _keep_requires_grad(given[0], result)
@@ -175,7 +180,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             signature = self._as_without_a_mode(signature)
         self._note(signature, result, module, phase)
         if self._watcher is not None:
-            self._watcher.called(func, (*given[0], *given[1].values()), result, phase, module)
+            self._watcher.called(func, (*given[0], *given[1].values()), result, phase, module, before)
         return result
 
     def _as_without_a_mode(self, signature: Signature) -> Signature:
@@ -233,10 +238,11 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _higher_order(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """An operator that takes functions is one call: nothing below it is seen."""
         phase, module = self._place()
+        before = self._watcher.calling(func, args, kwargs) if self._watcher is not None else None
         result = func(*args, **kwargs)
         self._note(Signature(f"higher_order::{func.name()}", tuple(argument_of(value) for value in args)), result, module, phase)
         if self._watcher is not None:
-            self._watcher.called(func, (*args, *kwargs.values()), result, phase, module)
+            self._watcher.called(func, (*args, *kwargs.values()), result, phase, module, before)
         return result
 
 

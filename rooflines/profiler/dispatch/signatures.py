@@ -138,3 +138,24 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
     elif isinstance(value, (list, tuple)):
         for item in value:
             yield from tensors_in(item)
+
+
+def written_tensors(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """The tensors that a call writes to, by its schema: those that it changes in place, and those given as ``out``."""
+    changed: list[torch.Tensor] = []
+    out: list[torch.Tensor] = []
+    for position, name, is_out in _written_arguments(func):
+        value = args[position] if position < len(args) else kwargs.get(name)
+        (out if is_out else changed).extend(tensors_in(value))
+    return changed, out
+
+
+@cache
+def _written_arguments(func: Any) -> tuple[tuple[int, str, bool], ...]:
+    if not isinstance(func, torch._ops.OpOverload):
+        return ()
+    return tuple(
+        (position, argument.name, argument.is_out)
+        for position, argument in enumerate(func._schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    )

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rooflines.errors import Interrupted, OutputError, RooflinesError, UsageError, WorkloadError
+from rooflines.profiler.compiled.compile_time import compile_seconds
 from rooflines.profiler.compiled.inductor import InductorWatch
 from rooflines.profiler.compiled.records import write_compiled
 from rooflines.profiler.directory import JOURNAL_FILE, create_directory, file_stem
@@ -72,6 +73,8 @@ class Recording:
         self.run: Run | None = None
         self.workload = workload
         self.notes = list(notes)
+        # Whether the losses of the first and the last step were finite, where the step is ours and returns one.
+        self.loss_finite: bool | None = None
         # Makes the writer of modules into a trace; a script has its own hooks for that.
         self.ranges: Callable[[], ModuleRanges] | None = None
         self._device = device
@@ -83,6 +86,7 @@ class Recording:
         self._step_memory: StepMemory | None = None
         self._passes: Passes | None = None
         self._owner = os.getpid()
+        self._compiled_s = 0.0
         self.loading = DataLoading(device, self._progress, self.notes)
 
     @property
@@ -115,7 +119,8 @@ class Recording:
         Recording._active = self
         try:
             self._inductor.__enter__()
-            if self.workload.source != "model":  # what we run ourselves has its data already
+            self._compiled_s = compile_seconds()
+            if self.workload.source != "model" or self.workload.data is not None:  # others have their data already
                 self.loading.__enter__()
             self._facts = RunFile(
                 created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -182,6 +187,7 @@ class Recording:
                 noted_calls=self._noted_calls,
                 step_memory=self._step_memory,
                 compiled_code=self._write_compiled(),
+                compile_s=(compile_seconds() - self._compiled_s) or None,
                 counters=passes.counters,
                 fields=passes.fields,
                 error=None if error is None else str(error) or type(error).__name__,
@@ -207,6 +213,7 @@ class Recording:
             parameter_elements=passes.parameter_elements,
             tf32=passes.tf32,
             loading=self.loading.seen if self.loading.seen.loader else None,
+            loss_finite=self.loss_finite,
             notes=tuple(self.notes),
         )
 
@@ -325,27 +332,36 @@ def collect(
     device: torch.device,
     *,
     settings: Settings | None = None,
+    traced_steps: int = TRACED_STEPS,
     progress: Progress | None = None,
     notes: tuple[str, ...] = (),
 ) -> Run:
-    """Run ``step`` as often as a recording needs and return the run.
+    """Run ``step`` as often as a recording needs and return the run; without ``traced_steps`` it is timed only.
 
     Raises WorkloadError when ``step`` raises (with its exception as ``__cause__``), OutOfMemoryError when the device or the host ran
     out of memory (what was asked, what was free) and Interrupted on Ctrl-C. In all three the partial run is on disk.
     """
-    recording = Recording(directory, workload, device, settings=settings, progress=progress, notes=notes)
-    stepping = False
+    recording = Recording(directory, workload, device, settings=settings, traced_steps=traced_steps, progress=progress, notes=notes)
+    stepping, trains = False, workload.source == "model" and workload.mode == "training"
     try:
         with recording:
+            first: Any = None
+            loss: Any = None
             while not recording.done:
                 stepping = True
-                step()
+                loss = step()
+                if not trains:
+                    loss = None  # an output that is kept would take memory in the next step
+                first = loss if first is None else first
                 stepping = False
                 recording.step()
-            if workload.source == "model" and not workload.compiled:
+            if trains:
+                recording.loss_finite = all(bool(one.isfinite().all()) for one in (first, loss))
+            if workload.source == "model" and not workload.compiled and not workload.cuda_graph and workload.data is None:
                 recording.note_arguments(step)
-                recording.follow_memory(step)
-            if workload.source == "step":
+                if traced_steps:
+                    recording.follow_memory(step)
+            if workload.source == "step" or workload.data is not None:
                 _measure_input(recording, step)
     except KeyboardInterrupt:
         raise interrupted(directory) from None

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Task:
-    """A network with its inputs and the loss it trains with. ``loss`` maps the network's output to a scalar."""
+    """A network with its inputs and the loss it trains with. ``loss`` maps the network's output to a scalar.
+
+    ``classifies`` says that its output are the scores of classes, so that it can be trained on labelled images.
+    """
 
     network: torch.nn.Module
     inputs: tuple[Any, ...]
@@ -35,15 +38,19 @@ class Task:
     image_size: int | None = None
     train_inputs: tuple[Any, ...] | None = None
     batch_size: int | None = None
+    classifies: bool = False
 
 
-def find_network(name: str, options: Options) -> Task:
-    """The network called ``name``: torchvision's, ``timm:NAME`` or ``hf:NAME``; WorkloadError names the nearest when there is none."""
+def find_network(name: str, options: Options, classes: int | None = None) -> Task:
+    """The network called ``name``: torchvision's, ``timm:NAME`` or ``hf:NAME``; WorkloadError names the nearest when there is none.
+
+    ``classes`` is the number of classes that an image classifier tells apart; None is that of the published weights.
+    """
     prefix, colon, rest = name.partition(":")
     if not colon:
-        return _torchvision(name, options)
+        return _torchvision(name, options, classes)
     if prefix == "timm":
-        return _timm(rest, options)
+        return _timm(rest, options, classes)
     if prefix == "hf":
         return _transformers(rest, options)
     raise WorkloadError(f"unknown kind of model {name!r}.", hint="Use NAME, timm:NAME, hf:NAME or path/to/file.py:factory.")
@@ -82,7 +89,7 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
 # --- torchvision -------------------------------------------------------------------------------------------------------------------
 
 
-def _torchvision(name: str, options: Options) -> Task:
+def _torchvision(name: str, options: Options, classes: int | None) -> Task:
     import torchvision
 
     known = torchvision.models.list_models()
@@ -95,7 +102,7 @@ def _torchvision(name: str, options: Options) -> Task:
     weights = torchvision.models.get_model_weights(name).DEFAULT
     size = options.image_size or _published_size(weights, family)
     batch = options.batch_size or 1
-    keywords: dict[str, Any] = {"weights": None}
+    keywords: dict[str, Any] = {"weights": None} | ({"num_classes": classes} if classes else {})
     if family in ("detection", "segmentation"):
         keywords["weights_backbone"] = None
     if family == "quantization" and options.mode == "inference":
@@ -162,19 +169,29 @@ class _OnDevice:
 
 def _classification(network: Any, batch: int, size: int) -> Task:
     import torch
-    from torch.nn import functional
 
     labels = _OnDevice(torch.zeros(batch, dtype=torch.long))
 
     def loss(output: Any) -> torch.Tensor:
-        # Inception and GoogLeNet return auxiliary logits in training, weighted as their papers do.
-        outputs = output if isinstance(output, tuple) else (output,)
-        weights = (1.0, *(0.4 if len(outputs) == 2 else 0.3 for _ in outputs[1:]))
-        on_device = labels(outputs[0].device)
-        losses = [w * functional.cross_entropy(o, on_device) for w, o in zip(weights, outputs, strict=True) if o is not None]
-        return torch.stack(losses).sum() if len(losses) > 1 else losses[0]
+        first = output[0] if isinstance(output, tuple) else output
+        return classification_loss(output, labels(first.device))
 
-    return Task(network, (torch.randn(batch, 3, size, size),), {}, loss, "images", size, batch_size=batch)
+    images = torch.randn(batch, 3, size, size)
+    return Task(network, (images,), {}, loss, "images", size, batch_size=batch, classifies=True)
+
+
+def classification_loss(output: Any, labels: torch.Tensor) -> torch.Tensor:
+    """Return the cross-entropy of ``output``, scores [N, classes], with ``labels`` [N].
+
+    Inception and GoogLeNet return auxiliary scores in training as well, weighted as in their papers.
+    """
+    import torch
+    from torch.nn import functional
+
+    outputs = output if isinstance(output, tuple) else (getattr(output, "logits", output),)
+    weights = (1.0, *(0.4 if len(outputs) == 2 else 0.3 for _ in outputs[1:]))
+    losses = [w * functional.cross_entropy(o, labels) for w, o in zip(weights, outputs, strict=True) if o is not None]
+    return torch.stack(losses).sum() if len(losses) > 1 else losses[0]
 
 
 def _segmentation(network: Any, batch: int, size: int) -> Task:
@@ -236,17 +253,18 @@ def _optical_flow(network: Any, batch: int, size: int) -> Task:
 # --- other people's collections ----------------------------------------------------------------------------------------------------
 
 
-def _timm(name: str, options: Options) -> Task:
+def _timm(name: str, options: Options, classes: int | None) -> Task:
     timm = _import("timm", f"timm:{name}")
     if not timm.is_model(name):
         close = difflib.get_close_matches(name, timm.list_models(), n=3, cutoff=0.5)
         raise WorkloadError(f"unknown model 'timm:{name}'.", hint=f"Did you mean timm:{' or timm:'.join(close)}?" if close else "")
     sized = {"img_size": options.image_size} if options.image_size else {}
+    headed = {"num_classes": classes} if classes else {}
     with _construction(f"timm:{name}", options):
         try:
-            network = timm.create_model(name, pretrained=False, **sized)
+            network = timm.create_model(name, pretrained=False, **headed, **sized)
         except TypeError:  # a convolutional network takes any size and has no such argument
-            network = timm.create_model(name, pretrained=False)
+            network = timm.create_model(name, pretrained=False, **headed)
     size = options.image_size or network.default_cfg.get("input_size", (3, 224, 224))[-1]
     return _classification(network, options.batch_size or 1, size)
 

@@ -7,25 +7,31 @@ the size that its published weights expect, and in training a loss of its kind a
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rooflines.arguments import arg
 from rooflines.errors import RooflinesError, WorkloadError
 from rooflines.profiler.options import Options, find_device
 from rooflines.profiler.records import Workload
+from rooflines.profiler.workloads.checkpointing import checkpoint_blocks
+from rooflines.profiler.workloads.cuda_graph import captured, check_cuda_graph
+from rooflines.profiler.workloads.datasets import DataSet, find_dataset
 from rooflines.profiler.workloads.factory import call_factory
+from rooflines.profiler.workloads.feed import Feed
 from rooflines.profiler.workloads.memory_shortage import memory_shortage
-from rooflines.profiler.workloads.networks import Task, find_network, sum_of_outputs, tensors_in
+from rooflines.profiler.workloads.networks import Task, classification_loss, find_network, sum_of_outputs, tensors_in
+from rooflines.profiler.workloads.optimizers import shown_name
+from rooflines.profiler.workloads.steps import Batch, inference_step, make_autocast, training_step
 from rooflines.profiler.workloads.tf32 import tf32
 
 if TYPE_CHECKING:
     import torch
 
-LEARNING_RATE, MOMENTUM = 0.01, 0.9
 _HALF = re.compile(r"Half|BFloat16|b?float16|[Ll]ow precision")  # how torch names them where an operator lacks them
 
 
@@ -33,7 +39,8 @@ _HALF = re.compile(r"Half|BFloat16|b?float16|[Ll]ow precision")  # how torch nam
 class Prepared:
     """A workload ready to run: its facts, its step, the device it runs on, and the flags that must hold while it runs.
 
-    ``restore`` gives a module that the caller owns back as it was; it does nothing for one that was made here.
+    ``restore`` gives a module that the caller owns back as it was; it does nothing for one that was made here. ``notes`` say what was
+    changed in the network.
     """
 
     facts: Workload
@@ -41,6 +48,7 @@ class Prepared:
     device: torch.device
     options: Options
     restore: Callable[[], None] = lambda: None
+    notes: tuple[str, ...] = ()
 
     @contextlib.contextmanager
     def flags(self) -> Iterator[None]:
@@ -77,6 +85,7 @@ def prepare(name: str, options: Options) -> Prepared:
     device = _checked_device(options)
     import torch
 
+    images = dataset_of(options)
     torch.manual_seed(options.seed)
     path, colon, factory = name.rpartition(":")
     if colon and path.endswith(".py"):
@@ -85,7 +94,17 @@ def prepare(name: str, options: Options) -> Prepared:
         if isinstance(made, tuple):
             return from_module(made[0], made[1], options, name=label)
         return from_step(made, options, name=label)
-    return _from_task(find_network(name, options), options, device, name)
+    if images is None:
+        return _from_task(find_network(name, options), options, device, name)
+    sized = replace(options, image_size=images.size)
+    return _from_task(find_network(name, sized, images.classes), options, device, name, images)
+
+
+def dataset_of(options: Options) -> DataSet | None:
+    """The data set that ``options`` name; None for inputs that stay in memory."""
+    if options.data == "resident":
+        return None
+    return find_dataset(options.data, options.data_dir, image_size=options.image_size, seed=options.seed)
 
 
 def module_and_inputs(name: str, options: Options) -> tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]:
@@ -118,10 +137,10 @@ def from_module(network: torch.nn.Module, inputs: Any, options: Options, *, name
     if inputs is None:
         raise WorkloadError(f"the module {name} requires inputs.", hint="Give a tensor, a tuple, or a dict of keyword arguments.")
     positional, keywords = _as_arguments(inputs)
-    task = Task(network, positional, keywords, sum_of_outputs, "samples", batch_size=_leading_size(inputs))
+    task = Task(network, positional, keywords, sum_of_outputs, "samples", batch_size=_leading_size(inputs), classifies=True)
     kept = _Kept(network, trained=options.mode == "training")
     try:
-        prepared = _from_task(task, options, device, name)
+        prepared = _from_task(task, options, device, name, dataset_of(options))
     except BaseException:
         kept.restore()
         raise
@@ -134,8 +153,8 @@ def from_step(step: Callable[[], object], options: Options, *, name: str) -> Pre
     Raises WorkloadError for options that would have to change what the function does.
     """
     device = _checked_device(options)
-    for option in ("channels_last", "compile"):
-        if getattr(options, option):
+    for option in ("channels_last", "compile", "optimizer", "checkpointing", "cuda_graphs", "parallel", "data"):
+        if getattr(options, option) != getattr(Options, option):
             raise WorkloadError(
                 f"{arg(option)} does not apply to the step function of {name}.",
                 hint="Apply it inside the step function, or return (module, inputs).",
@@ -151,38 +170,109 @@ def _checked_device(options: Options) -> torch.device:
         raise WorkloadError(
             f"{arg('precision', 'tf32')} is available on NVIDIA GPUs only; the device is {device}.", hint="Use fp32 or bf16."
         )
+    if options.cuda_graphs:
+        check_cuda_graph(options, device)
+    if options.parallel == "dp":
+        check_data_parallel(device)
+    if options.pin_memory and device.type != "cuda":
+        raise WorkloadError(f"{arg('pin_memory')} requires an NVIDIA GPU; the device is {device}.", hint=f"Remove {arg('pin_memory')}.")
     return device
 
 
-def _from_task(task: Task, options: Options, device: torch.device, name: str) -> Prepared:
-    import torch
-
+def _from_task(task: Task, options: Options, device: torch.device, name: str, images: DataSet | None = None) -> Prepared:
     training = options.mode == "training"
-    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(options.precision)
-    network = _converted(task.network, device, dtype).train(training)
     given = task.train_inputs if training and task.train_inputs is not None else task.inputs
-    if options.channels_last:
-        _store_channels_last(network, (given, task.keywords), name)
-    inputs = _to_device(given, device, dtype, options.channels_last)
-    keywords = _to_device(task.keywords, device, dtype, options.channels_last)
-    called: Any = _compiled(network) if options.compile else network
-    autocast = _autocast(options.precision, device)
-    if training:
-        step = _training_step(network, called, inputs, keywords, task.loss, autocast, options.precision, device)
+    placed = place(task.network, (given, task.keywords), options, device, name)
+    batch_size = options.batch_size or task.batch_size
+    if images is None:
+        resident = Batch(placed.move(given), placed.move(task.keywords), task.loss)
+        batches: Callable[[], Batch] = lambda: resident  # noqa: E731
     else:
-        step = _inference_step(called, inputs, keywords, autocast)
+        batches = _fed(task, images, options, batch_size or 1, placed, name)
+    autocast = make_autocast(options, device)
+    if training:
+        step = training_step(placed.network, placed.called, batches, autocast, options, device)
+    else:
+        step = inference_step(placed.called, batches, autocast)
+    if options.cuda_graphs:
+        step = captured(step)
     facts = Workload(
         name=name,
         mode=options.mode,
-        batch_size=options.batch_size or task.batch_size,
+        batch_size=batch_size,
         precision=options.precision,
-        unit=task.unit,
-        image_size=task.image_size,
+        unit="images" if images is not None else task.unit,
+        image_size=images.size if images is not None else task.image_size,
         channels_last=options.channels_last,
-        compiled=options.compile,
-        optimizer="SGD" if training else None,
+        compiled=options.compile != "off",
+        compile_mode=str(options.compile) if options.compile not in ("off", "on") else None,
+        optimizer=shown_name(options.optimizer) if training else None,
+        checkpointing=options.checkpointing,
+        cuda_graph=options.cuda_graphs,
+        parallel=options.parallel if options.parallel != "none" else None,
+        data=images.label if images is not None else None,
     )
-    return Prepared(facts=facts, step=_explained(step, facts, device, options.image_size), device=device, options=options)
+    explained = _explained(step, facts, device, options.image_size)
+    return Prepared(facts=facts, step=explained, device=device, options=options, notes=placed.notes)
+
+
+def _fed(task: Task, images: DataSet, options: Options, batch_size: int, placed: Placed, name: str) -> Callable[[], Batch]:
+    """Batches of ``images`` as the network takes them."""
+    if not task.classifies:
+        raise WorkloadError(f"{arg('data', options.data)} does not apply to {name}: it is not an image classifier.")
+    if options.cuda_graphs:
+        raise WorkloadError(
+            f"{arg('cuda_graphs')} cannot be combined with {arg('data', options.data)}: a graph reads the same inputs in every step."
+        )
+    feed = Feed(
+        images.train, batch_size, placed.device, placed.move, workers=options.data_workers, pin_memory=options.pin_memory,
+        seed=options.seed,
+    )  # fmt: skip
+
+    def batch() -> Batch:
+        pixels, labels = feed()
+        return Batch((pixels,), {}, functools.partial(classification_loss, labels=labels))
+
+    return batch
+
+
+class Placed(NamedTuple):
+    """A network as a step uses it. ``called`` is what a step calls, ``move`` takes inputs to its device, precision and layout."""
+
+    network: torch.nn.Module
+    called: Any
+    device: torch.device
+    move: Callable[[Any], Any]
+    notes: tuple[str, ...] = ()
+
+
+def place(network: torch.nn.Module, inputs: Any, options: Options, device: torch.device, name: str) -> Placed:
+    """Return ``network``, which is called with ``inputs``, on ``device`` as ``options`` ask: converted, checkpointed, compiled."""
+    import torch
+
+    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(options.precision)
+    network = _converted(network, device, dtype).train(options.mode == "training")
+    notes = []
+    if options.channels_last:
+        _store_channels_last(network, inputs, name)
+    if options.checkpointing:
+        notes.append(checkpoint_blocks(network, name))
+    called: Any = _compiled(network, str(options.compile)) if options.compile != "off" else network
+    if options.parallel == "dp":
+        called = torch.nn.DataParallel(called)
+    move = functools.partial(_to_device, device=device, dtype=dtype, channels_last=options.channels_last)
+    return Placed(network, called, device, move, tuple(notes))
+
+
+def check_data_parallel(device: torch.device) -> None:
+    """Raise WorkloadError where a batch cannot be divided among GPUs."""
+    import torch
+
+    count = torch.cuda.device_count() if device.type == "cuda" else 0
+    if count < 2:
+        raise WorkloadError(
+            f"{arg('parallel', 'dp')} requires two or more GPUs; this machine has {count}.", hint=f"Remove {arg('parallel')}."
+        )
 
 
 def _converted(network: torch.nn.Module, device: torch.device, dtype: torch.dtype | None) -> torch.nn.Module:
@@ -205,7 +295,7 @@ def _converted(network: torch.nn.Module, device: torch.device, dtype: torch.dtyp
     return network
 
 
-def _compiled(network: torch.nn.Module) -> Any:
+def _compiled(network: torch.nn.Module, mode: str) -> Any:
     """``network`` compiled again for the sizes it will be called with, so that the run records the compilation.
 
     Code that this process compiled before is forgotten, or it would be used again, or make torch compile for varying sizes. What of
@@ -214,7 +304,7 @@ def _compiled(network: torch.nn.Module) -> Any:
     import torch
 
     torch.compiler.reset()
-    return torch.compile(network, dynamic=False)
+    return torch.compile(network, dynamic=False, mode=None if mode == "on" else mode)
 
 
 class _Kept:
@@ -246,54 +336,7 @@ class _Kept:
             tensor.grad = gradient
 
 
-# --- steps -------------------------------------------------------------------------------------------------------------------------
-
-
-def _inference_step(called: Any, inputs: Any, keywords: Any, autocast: Callable[[], Any]) -> Callable[[], object]:
-    import torch
-
-    def step() -> object:
-        with torch.inference_mode(), autocast():
-            return called(*inputs, **keywords)
-
-    return step
-
-
-def _training_step(
-    network: torch.nn.Module,
-    called: Any,
-    inputs: Any,
-    keywords: Any,
-    loss_of: Callable[[Any], torch.Tensor],
-    autocast: Callable[[], Any],
-    precision: str,
-    device: torch.device,
-) -> Callable[[], object]:
-    import torch
-    from torch.nn.parameter import is_lazy
-
-    parameters = [p for p in network.parameters() if p.requires_grad]
-    if not parameters:
-        raise WorkloadError("the model has no parameters to train.", hint=f"Use {arg('mode', 'inference')}.")
-    optimizer = torch.optim.SGD(parameters, lr=LEARNING_RATE, momentum=MOMENTUM)
-    for parameter in parameters:
-        if not is_lazy(parameter):
-            # With a momentum of zero the first step gives what it would give without one, and computes what all later steps do.
-            optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
-    scaler = torch.amp.GradScaler(device.type, enabled=precision == "amp-fp16" and device.type == "cuda")
-
-    def step() -> object:
-        with torch.enable_grad():
-            optimizer.zero_grad(set_to_none=True)
-            with autocast():
-                loss = loss_of(called(*inputs, **keywords))
-            scaled: Any = scaler.scale(loss)
-            scaled.backward()
-            scaler.step(optimizer)
-            scaler.update()
-            return loss.detach()
-
-    return step
+# --- what is run -------------------------------------------------------------------------------------------------------------------
 
 
 def _explained(step: Callable[[], object], facts: Workload, device: torch.device, image_size: int | None) -> Callable[[], object]:
@@ -359,20 +402,12 @@ def _store_channels_last(network: torch.nn.Module, inputs: Any, name: str) -> No
 _CHANNELS_LAST = {4: "channels_last", 5: "channels_last_3d"}
 
 
-def _autocast(precision: str, device: torch.device) -> Callable[[], Any]:
-    import torch
-
-    if not precision.startswith("amp-"):
-        return contextlib.nullcontext
-    dtype = torch.bfloat16 if precision == "amp-bf16" else torch.float16
-    return lambda: torch.autocast(device.type, dtype=dtype)
-
-
 def _to_device(value: Any, device: torch.device, dtype: torch.dtype | None, channels_last: bool) -> Any:
     import torch
 
     if isinstance(value, torch.Tensor):
-        moved = value.to(device=device, dtype=dtype if value.is_floating_point() else None)
+        to = dtype if value.is_floating_point() else None
+        moved = value.to(device=device, dtype=to, non_blocking=value.is_pinned() if device.type == "cuda" else False)
         if channels_last and moved.dim() in _CHANNELS_LAST:
             return moved.contiguous(memory_format=getattr(torch, _CHANNELS_LAST[moved.dim()]))
         return moved

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rooflines.reports.charts.kinds import Beams, Curves
+from rooflines.reports.charts.kinds import Beams, Choice, Choices, Curves
 from rooflines.reports.charts.palette import INK, Ink, Theme, category_colour, category_mark
 from rooflines.reports.charts.paper import POINTS_PER_INCH, SANS, SMALL, TEXT, axes_at, paper, pushed_apart
 from rooflines.units import scale
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Picture
 
-_CURVES_IN = 2.5
+_CURVES_IN, _CHOICES_IN = 2.5, 3.2
 _BAR_IN, _BARS_MARGIN_IN = 0.3, 0.55
 _LEFT_IN, _RIGHT_IN, _TOP_IN, _BOTTOM_IN = 0.55, 1.75, 0.3, 0.4
 _LABEL_IN = 1.35
@@ -41,40 +41,83 @@ def curves_figure(curves: Curves, *, width_in: float, dark: bool = False) -> Pic
 
     theme: Theme = "dark" if dark else "light"
     ink = INK[theme]
-    longest = max((len(one.backend) + (7 if one.paper is not None else 0) for one in curves.series), default=0)
+    longest = max((len(one.backend) + (7 if one.paper is not None or one.paper_points else 0) for one in curves.series), default=0)
     right = _LABEL_GAP_IN + _CHARACTER_IN * longest
     picture, axes = _axes(width_in, _CURVES_IN, theme, left=_LEFT_IN, right=right, top=_TOP_IN, bottom=_BOTTOM_IN)
-    values = [value for one in curves.series for value in (*one.y, *([one.paper] if one.paper is not None else [])) if value > 0]
+    values = [
+        value
+        for one in curves.series
+        for value in (*one.y, *([one.paper] if one.paper is not None else []), *(y for _, y in one.paper_points))
+        if value > 0
+    ]
     if not values:
         axes.set_axis_off()
         axes.text(0.5, 0.5, "nothing was measured", transform=axes.transAxes, ha="center", color=ink.muted, size=TEXT, family=SANS)
         return picture
     factor, prefix = (0.01, "") if curves.fraction else scale(max(values))
     low, high = _limits(axes, values, curves.fraction)
-    xs = [x for one in curves.series for x in one.x]
+    xs = [x for one in curves.series for x in (*one.x, *(x for x, _ in one.paper_points))]
     first, last = min(xs), max(xs)
     room = 0.5 if first == last else (last - first) * 0.02
     if curves.log_x:
         axes.set_xscale("log")
         axes.set_xlim(first / 1.15, last * 1.15)
+        _mark_powers(axes, xs)
     else:
         axes.set_xlim(first - room, last + room)
         axes.xaxis.set_major_locator(MaxNLocator(nbins=10, integer=True, min_n_ticks=1))
     _number_axis(axes, low, high, factor, ink)
     ends = []
     for one in curves.series:
-        colour, mark = category_colour(one.backend, theme), category_mark(one.backend)
+        named = one.colour or one.backend
+        colour, mark = category_colour(named, theme), category_mark(named)
         every = max(1, len(one.x) // _MOST_MARKS)
+        if one.low and one.high:
+            axes.vlines(
+                one.x,
+                [max(value, low) for value in one.low],
+                [min(value, high) for value in one.high],
+                color=colour,
+                linewidth=1.0,
+                alpha=0.7,
+                zorder=2.5,
+            )
         axes.plot(one.x, one.y, color=colour, linewidth=1.3, marker=mark, markersize=4, markevery=every, markeredgewidth=0, zorder=3)
         ends.append((one.y[-1], one.backend, colour))
         if one.paper is not None:
             axes.plot(axes.get_xlim(), [one.paper] * 2, color=colour, linewidth=0.9, linestyle=_PAPER_DASH, zorder=2)
             ends.append((one.paper, f"{one.backend}, paper", colour))
+        if one.paper_points:
+            paper_x, paper_y = zip(*one.paper_points, strict=True)
+            axes.plot(
+                paper_x,
+                paper_y,
+                color=colour,
+                linewidth=0.9,
+                linestyle=_PAPER_DASH,
+                marker=mark,
+                markersize=4,
+                markerfacecolor=ink.page,
+                zorder=2,
+            )
+            ends.append((paper_y[-1], f"{one.backend}, paper", colour))
     _end_labels(axes, ends, low, high, ink)
     unit = curves.y_title if curves.fraction or not prefix else curves.y_title.replace(", ", f", {prefix}", 1)
     axes.text(0, 1.04, unit, transform=axes.transAxes, size=SMALL, color=ink.muted, family=SANS, ha="left", va="bottom")
     axes.text(1, -0.13, curves.x_title, transform=axes.transAxes, size=SMALL, color=ink.muted, family=SANS, ha="right", va="top")
     return picture
+
+
+def _mark_powers(axes: Axes, xs: Sequence[float]) -> None:
+    """The values themselves on a logarithmic axis, where they are few."""
+    from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
+
+    marks = sorted(set(xs))
+    if len(marks) <= _MOST_MARKS:
+        axes.xaxis.set_major_locator(FixedLocator(marks))
+        axes.set_xticklabels([f"{mark:g}" for mark in marks])
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_minor_formatter(NullFormatter())
 
 
 def _limits(axes: Axes, values: Sequence[float], fraction: bool) -> tuple[float, float]:
@@ -128,6 +171,83 @@ def _end_labels(axes: Axes, ends: Sequence[tuple[float, str, str]], low: float, 
         )  # fmt: skip
 
 
+def choices_figure(chart: Choices, *, width_in: float, dark: bool = False) -> Picture:
+    """Points with their names where there is room, and the Pareto front as a line."""
+    theme: Theme = "dark" if dark else "light"
+    ink = INK[theme]
+    picture, axes = _axes(width_in, _CHOICES_IN, theme, left=_LEFT_IN, right=0.3, top=_TOP_IN, bottom=_BOTTOM_IN)
+    xs, ys = [one.x for one in chart.choices], [one.y for one in chart.choices if one.y > 0]
+    if not xs or not ys:
+        axes.set_axis_off()
+        axes.text(0.5, 0.5, "nothing was measured", transform=axes.transAxes, ha="center", color=ink.muted, size=TEXT, family=SANS)
+        return picture
+    factor, prefix = (0.01, "") if chart.fraction else scale(max(ys))
+    x_factor, x_prefix = scale(max(xs))
+    low, high = _limits(axes, ys, chart.fraction)
+    if chart.log_x:
+        axes.set_xscale("log")
+        axes.set_xlim(min(xs) / 1.4, max(xs) * 1.4)
+    else:
+        axes.set_xlim(0, max(xs) * 1.12)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value / x_factor:g}")
+    _number_axis(axes, low, high, factor, ink)
+    front = sorted((one for one in chart.choices if one.front), key=lambda one: one.x)
+    axes.plot([one.x for one in front], [one.y for one in front], color=ink.faint_roof, linewidth=1.0, zorder=2)
+    for one in chart.choices:
+        axes.plot(
+            one.x,
+            one.y,
+            category_mark(one.colour),
+            color=category_colour(one.colour, theme),
+            markersize=6 if one.front else 4,
+            alpha=1.0 if one.front else 0.6,
+            markeredgewidth=0,
+            zorder=3,
+        )
+    _point_labels(axes, front, ink)
+    for text, place in ((f"{chart.y_title.replace(', ', f', {prefix}', 1)}", (0, 1.04)),):
+        axes.text(*place, text, transform=axes.transAxes, size=SMALL, color=ink.muted, family=SANS, ha="left", va="bottom")
+    axes.text(
+        1,
+        -0.13,
+        chart.x_title.replace(", ", f", {x_prefix}", 1),
+        transform=axes.transAxes,
+        size=SMALL,
+        color=ink.muted,
+        family=SANS,
+        ha="right",
+        va="top",
+    )
+    return picture
+
+
+def _point_labels(axes: Axes, points: Sequence[Choice], ink: Ink) -> None:
+    """Names beside their points, on the side with more room; a name that would cover another is left out."""
+    width = axes.get_window_extent().width / axes.figure.get_dpi() * 72
+    taken: list[tuple[float, float, float]] = []
+    for one in points:
+        x, y = (value * 72 / axes.figure.get_dpi() for value in axes.transData.transform((one.x, one.y)))
+        length = len(one.label) * _CHARACTER_IN * 72
+        start = x - axes.get_window_extent().x0 / axes.figure.get_dpi() * 72
+        to_right = start + length + 8 < width
+        first = x + 6 if to_right else x - 6 - length
+        if any(abs(y - other) < _LINE_POINTS and first < end and begin < first + length for begin, end, other in taken):
+            continue
+        taken.append((first, first + length, y))
+        axes.annotate(
+            one.label,
+            (one.x, one.y),
+            xytext=(6 if to_right else -6, 0),
+            textcoords="offset points",
+            size=SMALL,
+            color=ink.text,
+            family=SANS,
+            va="center",
+            ha="left" if to_right else "right",
+            parse_math=False,
+        )
+
+
 def beams_figure(bars: Beams, *, width_in: float, dark: bool = False) -> Picture:
     """Bars with their values at their ends, and what a paper printed below them in outline."""
     theme: Theme = "dark" if dark else "light"
@@ -147,7 +267,7 @@ def beams_figure(bars: Beams, *, width_in: float, dark: bool = False) -> Picture
 
     beside = largest * 0.012
     for index, bar in enumerate(bars.beams):
-        colour = category_colour(bar.backend, theme)
+        colour = category_colour(bar.colour or bar.backend, theme)
         text(-0.015, index, bar.label, ha="right", transform=axes.get_yaxis_transform())
         if bar.value > 0:
             axes.barh(index - 0.12, bar.value, height=0.44, color=colour, linewidth=0, zorder=2)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from rooflines.reports.charts.ceilings import ceilings_figure
-from rooflines.reports.charts.curves import beams_figure, curves_figure
+from rooflines.reports.charts.curves import beams_figure, choices_figure, curves_figure
 from rooflines.reports.charts.figure import roofline_figure, steps_figure
-from rooflines.reports.charts.kinds import Beams, CeilingMarks, Curves, Rooflines, StepTimes
+from rooflines.reports.charts.kinds import Beams, CeilingMarks, Choices, Curves, Rooflines, StepTimes
 from rooflines.reports.charts.paper import SANS
 from rooflines.reports.charts.usage import Timeline
 from rooflines.reports.charts.usage_figure import timeline_figure
@@ -27,13 +27,17 @@ def draw(drawing: msgspec.Struct, *, width_in: float = WIDTH_IN, dark: bool = Fa
     match drawing:
         case Rooflines():
             height_in = min(_ROOFLINE_SHAPE * width_in, _TALLEST_ROOFLINE_IN)
-            return roofline_figure(drawing.analysis, width_in=width_in, height_in=height_in, dark=dark, family=family)
+            return roofline_figure(
+                drawing.analysis, width_in=width_in, height_in=height_in, dark=dark, family=family, paths=drawing.paths
+            )
         case StepTimes():
             return steps_figure(drawing.analysis, width_in=width_in, height_in=_STEPS_SHAPE * width_in, dark=dark, family=family)
         case Timeline():
             return timeline_figure(drawing, width_in=width_in, dark=dark, family=family)
         case Curves():
             return curves_figure(drawing, width_in=width_in, dark=dark)
+        case Choices():
+            return choices_figure(drawing, width_in=width_in, dark=dark)
         case Beams():
             return beams_figure(drawing, width_in=width_in, dark=dark)
         case CeilingMarks():

@@ -15,7 +15,7 @@ import msgspec
 
 from rooflines.reports.charts.axes import Limits
 from rooflines.reports.charts.labels import Box, place_labels
-from rooflines.reports.charts.palette import INK, Ink, Theme, category_colour, category_mark
+from rooflines.reports.charts.palette import INK, SERIES, Ink, Theme, category_colour, category_mark
 from rooflines.reports.charts.paper import POINTS_PER_INCH, SANS, SERIF, SMALL, TEXT, axes_at, paper
 from rooflines.reports.charts.roofline import Chart, Roof, marker_diameter, roofline_chart
 from rooflines.reports.words.sentences import missing_ceilings, missing_operators, steps_sentences
@@ -74,10 +74,11 @@ class _Plot(NamedTuple):
 
 
 def roofline_figure(
-    analysis: Analysis, *, width_in: float = 7, height_in: float = 4.5, dark: bool = False, family: str = SANS
+    analysis: Analysis, *, width_in: float = 7, height_in: float = 4.5, dark: bool = False, family: str = SANS, paths: bool = False
 ) -> Figure:
     """The roofline of ``analysis``: roofs with their sources, operators by time and category, the ten with the most headroom named.
 
+    ``paths`` connects the operators of a category in the order of their rows.
     An analysis without roofs or without operators gives a figure that says so in their place.
     """
     theme: Theme = "dark" if dark else "light"
@@ -88,6 +89,8 @@ def roofline_figure(
     plot = _Plot(axes, chart.limits, width, height, family, INK[theme])
     _scales(plot, chart)
     _band(plot, chart)
+    if paths:
+        _paths(plot, chart, theme)
     taken = _points(plot, chart, theme)
     taken += _names(plot, chart, taken)
     taken += _ring(plot, chart, taken)
@@ -95,7 +98,8 @@ def roofline_figure(
         taken += _roof(plot, chart, roof, taken)
     _ridges(plot, chart, taken)
     _band_name(plot, chart, taken)
-    _key(plot, chart, theme)
+    if not any(point.category in SERIES for point in chart.points):  # their points have names
+        _key(plot, chart, theme)
     missing = missing_ceilings(analysis) or (None if chart.points else missing_operators(analysis))
     if missing:
         plot.write(width, height + 8, missing, ha="right", size=SMALL, color=plot.ink.warning)
@@ -227,6 +231,16 @@ def _band_name(plot: _Plot, chart: Chart, taken: list[Box]) -> None:
         if _free(plot, chart, _along(x, edge - 6, length, 0.0), taken):
             plot.write(x, edge - 6, text, size=SMALL, color=plot.ink.muted, zorder=6)
             return
+
+
+def _paths(plot: _Plot, chart: Chart, theme: Theme) -> None:
+    """A line through the operators of each category."""
+    for category in {point.category for point in chart.points}:
+        path = sorted((point for point in chart.points if point.category == category), key=lambda point: point.row)
+        plot.axes.plot(
+            [point.intensity for point in path], [point.flop_per_s for point in path], color=category_colour(category, theme),
+            linewidth=1.2, alpha=0.7, zorder=2.8,
+        )  # fmt: skip
 
 
 def _points(plot: _Plot, chart: Chart, theme: Theme) -> list[Box]:

@@ -10,16 +10,24 @@ from rooflines.roofline.analysis import Analysis
 
 
 class Series(msgspec.Struct, frozen=True, kw_only=True):
-    """A curve of a backend through ``x`` and ``y``; ``paper`` is a level that a paper printed for it."""
+    """A curve of a backend through ``x`` and ``y``, with the ends of the interval of each ``y``.
+
+    ``paper`` is a level that a paper printed for it, ``paper_points`` are (x, y) that it printed. ``colour`` is the name of its colour
+    if that is not the backend.
+    """
 
     backend: str
     x: tuple[float, ...]
     y: tuple[float, ...]
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
     paper: float | None = None
+    paper_points: tuple[tuple[float, float], ...] = ()
+    colour: str = ""
 
 
 class Curves(msgspec.Struct, frozen=True, kw_only=True):
-    """Curves over epochs or iterations. ``fraction`` says that y is a share, shown in percent."""
+    """Curves over epochs, iterations or an option. ``fraction`` says that y is a share, shown in percent."""
 
     x_title: str
     y_title: str
@@ -37,6 +45,7 @@ class Beam(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     paper: float | None = None
     paper_text: str = ""
+    colour: str = ""
 
 
 class Beams(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,10 +56,34 @@ class Beams(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rooflines(msgspec.Struct, frozen=True, kw_only=True):
-    """The operators of an analysis on its roofs. ``interactive`` ones can be explored where a page runs scripts."""
+    """The operators of an analysis on its roofs. ``interactive`` ones can be explored where a page runs scripts.
+
+    ``paths`` connects the operators of a category in their order.
+    """
 
     analysis: Analysis
     interactive: bool = False
+    paths: bool = False
+
+
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """A point of a scatter chart; those on the ``front`` are not worse than any other in both directions."""
+
+    label: str
+    x: float
+    y: float
+    colour: str = ""
+    front: bool = False
+
+
+class Choices(msgspec.Struct, frozen=True, kw_only=True):
+    """A scatter chart of what can be chosen between two quantities, with its Pareto front as a line."""
+
+    x_title: str
+    y_title: str
+    choices: tuple[Choice, ...]
+    log_x: bool = False
+    fraction: bool = False
 
 
 class StepTimes(msgspec.Struct, frozen=True, kw_only=True):

@@ -61,6 +61,12 @@ _BACKEND_MARKS = {
 }  # fmt: skip
 
 
+# Series without a colour of their own, models of a sweep for example, take these in turn.
+SERIES = ("series-1", "series-2", "series-3", "series-4", "series-5", "series-6", "series-7", "series-8")
+for _theme, _names in (("light", _BACKEND["light"]), ("dark", _BACKEND["dark"])):
+    _names |= dict(zip(SERIES, dict.fromkeys(_names.values()), strict=False))
+_BACKEND_MARKS |= dict(zip(SERIES, ("o", "s", "D", "^", "v", "P", "X", "h"), strict=True))
+
 # Everything with its own colour.
 COLOURED = frozenset((*_CATEGORY["light"], *_BACKEND["light"]))
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from rooflines.device_specs.records import Ceiling, Ceilings, Conditions
-from rooflines.profiler.records import RunFile
+from rooflines.profiler.records import OutputError, RunFile
+from rooflines.profiler.training.records import Training
 from rooflines.reports.words.rows import TableRow, flagged, module_text, table_rows
 from rooflines.reports.words.summary import CategorySummary, PeakMemory, share_of_saving
 from rooflines.reports.words.text import INFERRED_MARK, is_kernel, operator_name
@@ -23,7 +24,7 @@ _AHEAD = 0.2
 _WORTH_SAYING = 0.01
 
 
-def subject(analysis: Analysis | RunFile) -> str:
+def subject(analysis: Analysis | RunFile | Training) -> str:
     """The workload in one line: ``resnet50 · training · batch 4 · fp32 · SGD · 2-core AMD EPYC (Zen 5)``."""
     workload, environment = analysis.workload, analysis.environment
     device = environment.device_name + (" (inferred)" if environment.device_inferred else "")
@@ -32,7 +33,8 @@ def subject(analysis: Analysis | RunFile) -> str:
     parts = [workload.name, workload.mode]
     if workload.batch_size is not None:
         parts.append(f"batch {workload.batch_size}")
-    parts += [workload.precision, "compiled" if workload.compiled else "", "channels last" if workload.channels_last else "", device]
+    compiled = f"compiled ({workload.compile_mode})" if workload.compile_mode else "compiled" if workload.compiled else ""
+    parts += [workload.precision, compiled, "channels last" if workload.channels_last else "", device]
     return " · ".join(part for part in parts if part)
 
 
@@ -157,6 +159,11 @@ def steps_sentences(analysis: Analysis) -> list[str]:
         # A rule that tells the count itself is not told it again.
         counted = "Warm-up" if "warm-up" in steps.rule else f"{steps.warmup_count} warm-up steps"
         texts.append(f"{counted}: {steps.rule}." if steps.rule else f"{counted} before them.")
+    if steps.first_s is not None:
+        compiling = f", {seconds(steps.compile_s)} of it compiling" if steps.compile_s is not None else ""
+        texts.append(f"The first step took {seconds(steps.first_s)}{compiling}; it is in no other figure.")
+    if analysis.output_error is not None:
+        texts.append(error_sentence(analysis.output_error, analysis.workload.mode))
     if steps.profiler_dilation is not None:
         slower = steps.profiler_dilation - 1
         pace = f"{percent(abs(slower))} {'slower' if slower >= 0 else 'faster'} than" if abs(slower) >= 0.005 else "as fast as"
@@ -164,6 +171,13 @@ def steps_sentences(analysis: Analysis) -> list[str]:
         doubt = ": something slowed the timed steps, such as other programs or memory returned to the system" if slower < -0.1 else ""
         texts.append(f"Under the profiler steps ran {pace} the timed ones{doubt}. The traced steps only divide the time.")
     return texts
+
+
+def error_sentence(error: OutputError, mode: str) -> str:
+    """How far the result of a step is from that in fp32."""
+    what = "loss of the first step" if mode == "training" else "output"
+    text = f"Relative difference of the {what} from fp32: {error.relative:.2g}"
+    return text + (f"; the same class for {percent(error.same_class)} of the samples." if error.same_class is not None else ".")
 
 
 # Why a device runs nothing, by the class of that time: the words are those of the bar and of the table of parts.

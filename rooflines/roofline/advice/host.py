@@ -181,7 +181,7 @@ def between_operators(case: Case) -> Advice | None:
         title="Keep the device busy",
         saves_s=idle_s,
         evidence=f"for {case.share(idle_s)} ({seconds(idle_s)}) no operator runs: Python and the framework are at work",
-        suggestion=larger_batch(analysis) if analysis.compiled else setting(analysis, "compile", True),
+        suggestion=larger_batch(analysis) if analysis.compiled else setting(analysis, "compile", "on"),
         of={("idle", "host_bound"): idle_s},
     )
 

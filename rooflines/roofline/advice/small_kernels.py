@@ -41,7 +41,7 @@ def fewer_launches(case: Case, found: list[Ran]) -> Setting | str:
     analysis = case.analysis
     if analysis.compiled:
         return COMPILED_GRAPH if case.on_device and not has_graph(analysis) else larger_batch(analysis)
-    return setting(analysis, "compile", True) if _fusable(found) else larger_batch(analysis)
+    return setting(analysis, "compile", "on") if _fusable(found) else larger_batch(analysis)
 
 
 def _fusable(found: list[Ran]) -> bool:

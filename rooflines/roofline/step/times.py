@@ -21,8 +21,8 @@ def per_step(total: int, steps: int) -> int | float:
     return whole if rest == 0 else total / steps
 
 
-def summarize_steps(times: StepTimes, workload: Workload) -> Steps | None:
-    """The timed steps in seconds; None where no step was timed."""
+def summarize_steps(times: StepTimes, workload: Workload, compile_s: float | None = None) -> Steps | None:
+    """The timed steps in seconds, with the time that compiling took; None where no step was timed."""
     if not times.timed_ns:
         return None
     timed = np.array(times.timed_ns) / 1e9
@@ -36,6 +36,8 @@ def summarize_steps(times: StepTimes, workload: Workload) -> Steps | None:
         samples_per_s=workload.batch_size / median if workload.batch_size else None,
         profiler_dilation=float(np.median(times.traced_ns)) / 1e9 / median if times.traced_ns and times.traced != "program" else None,
         warmup_count=len(times.warmup_ns),
+        first_s=times.warmup_ns[0] / 1e9 if times.warmup_ns and times.traced != "program" else None,
+        compile_s=compile_s,
         settled=times.settled,
         rule=times.rule,
         clock=times.clock,

@@ -9,10 +9,10 @@ from rooflines.roofline.analysis import Finding
 
 
 @pytest.mark.parametrize(("command", "option", "value", "expected"), [
-    ("rooflines profile --model resnet50 -o OUT", "compile", True, "rooflines profile --model resnet50 --compile"),
+    ("rooflines profile --model resnet50 -o OUT", "compile", "on", "rooflines profile --model resnet50 --compile on"),
     ("rooflines profile --model m --batch-size 4 -q", "batch_size", 8, "rooflines profile --model m --batch-size 8"),
     ("rooflines profile --model=m --precision=fp32 --formats pdf", "precision", "bf16", "rooflines profile --model=m --precision bf16"),
-    ("rooflines profile train.py -- -o x --compile", "compile", True, "rooflines profile train.py --compile -- -o x --compile"),
+    ("rooflines profile train.py -- -o x --compile", "compile", "on", "rooflines profile train.py --compile on -- -o x --compile"),
     ("my_training.py", "channels_last", True, "what it says itself"),
     ("rooflines profile --model m", None, None, "what it says itself"),
 ])  # fmt: skip

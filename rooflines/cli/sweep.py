@@ -1,0 +1,124 @@
+# ruff: noqa: T201 (a command line prints)
+"""``rooflines sweep``: profile or train every combination of options."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, get_type_hints
+
+import typer
+
+from rooflines.cli.app import app
+from rooflines.cli.options import FORMATS_HELP
+from rooflines.cli.options import formats as parse_formats
+from rooflines.cli.output import print_page, progress_bar
+from rooflines.errors import UsageError
+from rooflines.pipeline.options import ProfileOptions
+from rooflines.profiler.options import OUTPUT, WHAT
+from rooflines.profiler.training.options import TrainOptions
+
+F = TypeVar("F", bound=Callable[..., Any])
+WHERE = "Where it runs"
+_LISTS = "Options of profile or train (one value, or several separated by commas)"
+_TRAIN_ONLY = ("train_samples", "test_samples", "epochs", "seeds", "learning_rate", "weight_decay", "lr_steps", "weights", "variants")
+_NOT_SWEPT = ("output", "formats", "progress", "to_end", "trace", "remeasure")
+
+
+def lists_of_options(command: F) -> F:
+    """Give a command every option of ``profile`` and ``train`` as text, instead of its ``**lists``."""
+    hints = get_type_hints(TrainOptions, include_extras=True) | get_type_hints(ProfileOptions, include_extras=True)
+    signature = inspect.signature(command, eval_str=True)
+    own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+    found = []
+    for name, hint in hints.items():
+        if name in _NOT_SWEPT or not hasattr(hint, "__metadata__"):
+            continue
+        words = f"{hint.__metadata__[0].help}{' (--train)' if name in _TRAIN_ONLY else ''}"
+        option = typer.Option(
+            f"--{name.replace('_', '-')}", help=words, metavar="VALUE,...", rich_help_panel=_LISTS, show_default=False
+        )
+        found.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, option]))
+    command.__signature__ = signature.replace(parameters=[*own, *found])  # type: ignore[attr-defined]
+    return command
+
+
+@app.command()
+@lists_of_options
+def sweep(
+    file: Annotated[Path | None, typer.Argument(help="TOML file with the points.", show_default=False)] = None,
+    *,
+    model: Annotated[
+        str | None, typer.Option(help="Models, separated by commas.", metavar="NAME,...", rich_help_panel=WHAT, show_default=False)
+    ] = None,
+    train: Annotated[
+        bool, typer.Option("--train", help="Train to accuracy instead of profiling steps.", rich_help_panel=WHAT)
+    ] = False,
+    repeats: Annotated[
+        int | None, typer.Option(help="Number of rounds.", min=1, rich_help_panel=WHAT, show_default="3")
+    ] = None,
+    dask: Annotated[
+        str | None, typer.Option("--dask", help="Run on the workers of a Dask scheduler.", metavar="ADDRESS", rich_help_panel=WHERE)
+    ] = None,
+    slurm: Annotated[
+        str | None,
+        typer.Option(
+            help="Run as a SLURM job array with these parameters of submitit, such as slurm_partition=gpu,timeout_min=30.",
+            metavar="KEY=VALUE,...", rich_help_panel=WHERE,
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="Directory of the sweep; an unfinished one is continued.", rich_help_panel=OUTPUT,
+            show_default="runs/NAME-sweep-TIME",
+        ),
+    ] = None,
+    formats: Annotated[str, typer.Option(help=FORMATS_HELP, rich_help_panel=OUTPUT)] = "html,tensorboard",
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the path of the report.", rich_help_panel=OUTPUT)] = False,
+    **lists: str | None,
+) -> None:  # fmt: skip
+    """Profile or train every combination of options, each in its own process, and compare them.
+
+    [bold]rooflines sweep --model resnet18,mobilenet_v2 --batch-size 8,16,32 --precision fp32,amp-bf16[/bold]
+
+    [bold]rooflines sweep points.toml -o runs/points[/bold]
+
+    A sweep that was interrupted continues with the same command and --output.
+    """
+    from rooflines.reports.formats import file_of
+    from rooflines.sweeps.points import SweepFile, make_points, parse, read_file, settings_of
+    from rooflines.sweeps.run import here, run_sweep
+    from rooflines.sweeps.write import write_sweep
+
+    if file is None and model is None:
+        raise UsageError("no model and no file was given.", hint="For example: rooflines sweep --model resnet18 --batch-size 1,8")
+    if dask is not None and slurm is not None:
+        raise UsageError("--dask cannot be combined with --slurm.", hint="Give one of them.")
+    chosen = parse_formats(formats)
+    plan = read_file(file) if file is not None else SweepFile(kind="train" if train else "profile")
+    kind = "train" if train else plan.kind
+    given: dict[str, Any] = {"model": [part.strip() for part in model.split(",")]} if model is not None else {}
+    given |= {name: parse(name, text, kind) for name, text in lists.items() if text is not None}
+    points = make_points(settings_of(plan, given))
+    name = plan.name or (file.stem if file is not None else "-".join(given["model"]))
+    place = here
+    if dask is not None:
+        from rooflines.sweeps.dask import on_dask
+
+        place = on_dask(dask)
+    if slurm is not None:
+        from rooflines.sweeps.slurm import on_slurm, parameters
+
+        place = on_slurm((output or Path("runs")) / "slurm", parameters(slurm))
+    with progress_bar(quiet) as progress:
+        done, directory = run_sweep(name, points, repeats=repeats or plan.repeats or 3, output=output, place=place, progress=progress)
+        page, _ = write_sweep(done, directory, chosen, progress=progress)
+    shown = directory / (file_of(chosen[0]) if chosen else "results.csv")
+    if quiet:
+        print(shown)
+    else:
+        print_page(page)
+        print(f"\nreport    {shown}")
+        print(f"table     {directory / 'results.csv'}")

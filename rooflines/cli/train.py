@@ -1,0 +1,73 @@
+# ruff: noqa: T201 (a command line prints)
+"""``rooflines train``: train a network to accuracy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rooflines.cli.app import app
+from rooflines.cli.options import FORMATS_HELP, options_of
+from rooflines.cli.options import formats as parse_formats
+from rooflines.cli.output import print_page, progress_bar
+from rooflines.errors import RooflinesError, UsageError
+from rooflines.profiler.options import OUTPUT, WHAT
+from rooflines.profiler.training.options import TrainOptions
+
+_NAMES = (
+    "batch_size", "image_size", "precision", "device", "threads", "channels_last", "compile", "optimizer", "checkpointing", "parallel",
+    "seed", "data", "data_dir", "data_workers", "pin_memory", "train_samples", "test_samples", "epochs", "seeds", "learning_rate",
+    "weight_decay", "lr_steps", "weights", "variants",
+)  # fmt: skip
+
+
+@app.command()
+@options_of(TrainOptions, *_NAMES)
+def train(
+    target: Annotated[str | None, typer.Argument(help="Same as --model.", show_default=False)] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="Torchvision model (resnet18), timm:NAME or path/to/file.py:factory.", rich_help_panel=WHAT, show_default=False
+        ),
+    ] = None,
+    *,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="Directory of the training; an unfinished one is continued.", rich_help_panel=OUTPUT,
+            show_default="runs/NAME-train-TIME",
+        ),
+    ] = None,
+    formats: Annotated[str, typer.Option(help=FORMATS_HELP, rich_help_panel=OUTPUT)] = "html",
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the path of the report.", rich_help_panel=OUTPUT)] = False,
+    **options: Any,
+) -> None:  # fmt: skip
+    """Train an image classifier and report accuracy, time per epoch, memory, and why a training failed.
+
+    [bold]rooflines train --model resnet18 --data cifar10 --data-dir ~/data --epochs 5 --seeds 3[/bold]
+
+    [bold]rooflines train --model resnet18 --data digits --variants bf16,compile[/bold]
+    """
+    from rooflines import pipeline
+    from rooflines.reports.formats import file_of
+    from rooflines.reports.views.training import page
+
+    if (model is None) == (target is None):
+        raise UsageError("exactly one model is required.", hint="For example: rooflines train --model resnet18")
+    chosen = parse_formats(formats)
+    with progress_bar(quiet) as progress:
+        training, directory = pipeline.train(model or target or "", TrainOptions(**options), output=output, progress=progress)
+    made = page(training)
+    pipeline.write_reports(made, chosen, directory)
+    shown = directory / (file_of(chosen[0]) if chosen else "training.json")
+    if quiet:
+        print(shown)
+    else:
+        print_page(made)
+        print(f"\nreport    {shown}")
+    failures = [one.failure for one in training.results if one.failure is not None]
+    if failures:
+        raise RooflinesError(f"{failures[0].what}.", hint=failures[0].suggestion)

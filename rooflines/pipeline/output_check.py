@@ -1,0 +1,59 @@
+"""How far the result of a run's first step is from that of the same step in fp32."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from rooflines.profiler.options import Options
+from rooflines.profiler.records import OutputError
+from rooflines.profiler.workloads.networks import tensors_in
+
+if TYPE_CHECKING:
+    import torch
+
+# What a reference leaves out: all that may change the result.
+_PLAIN = ("precision", "compile", "channels_last", "cuda_graphs", "checkpointing", "parallel")
+
+
+class FirstResult:
+    """A step that keeps the result of its first call on the host, in fp32."""
+
+    def __init__(self, step: Callable[[], object]) -> None:
+        self._step = step
+        self.tensors: list[torch.Tensor] | None = None
+
+    def __call__(self) -> object:
+        result = self._step()
+        if self.tensors is None:
+            self.tensors = floats(result)
+        return result
+
+
+def reference_options(options: Options) -> Options | None:
+    """Return the options of the reference in fp32 for a run with ``options``; None if that is what it is."""
+    plain = dataclasses.replace(options, **{name: getattr(Options, name) for name in _PLAIN})
+    return None if plain == options else plain
+
+
+def floats(result: object) -> list[torch.Tensor]:
+    """Return the floating-point tensors in ``result`` as copies on the host in fp32."""
+    import torch
+
+    return [t.detach().to("cpu", torch.float32, copy=True) for t in tensors_in(result) if t.is_floating_point()]
+
+
+def output_error(found: list[Any], reference: list[Any]) -> OutputError | None:
+    """Compare the tensors of two results; None where they do not correspond, are not finite, or the reference is zero."""
+    if [one.shape for one in found] != [one.shape for one in reference]:
+        return None
+    norm = math.sqrt(sum(float(one.double().square().sum()) for one in reference))
+    distance = math.sqrt(sum(float((a.double() - b.double()).square().sum()) for a, b in zip(found, reference, strict=True)))
+    if not norm > 0 or not math.isfinite(distance):
+        return None
+    same = None
+    if len(found) == 1 and found[0].dim() == 2 and found[0].shape[1] > 1:
+        same = float((found[0].argmax(1) == reference[0].argmax(1)).double().mean())
+    return OutputError(relative=distance / norm, same_class=same)

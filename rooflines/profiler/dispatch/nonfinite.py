@@ -1,0 +1,330 @@
+"""The first operator of a step that makes an infinity or a NaN out of finite numbers.
+
+Every result is checked as it is made: forward, backward and in the optimizer, in-place operators and lists of tensors included.
+Infinities are often meant: an attention mask is filled with ``-inf``, and the softmax turns it into zeros. Every non-finite number is
+therefore followed from its source on, and a source counts only if it reaches a result of the step, a gradient or a parameter.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, Literal, NamedTuple
+from weakref import WeakKeyDictionary
+
+import msgspec
+import torch
+from torch.nn.parameter import is_lazy
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from rooflines.profiler.dispatch.recorder import StepCalls, Watcher, record
+from rooflines.profiler.dispatch.signatures import tensor_arg, tensors_in, written_tensors
+from rooflines.profiler.dispatch.wider_call import repeated_in, wider_than
+from rooflines.profiler.trace.calls import BACKWARD, OPTIMIZER, PHASES
+
+# What a non-finite number reaches: what the step returns (its loss), a gradient, or a parameter or the optimizer's state.
+Reached = Literal["result", "gradients", "parameters"]
+_ORDER: Final[tuple[Reached, ...]] = ("result", "gradients", "parameters")
+
+# Memory that nothing was written to yet holds any number.
+_UNWRITTEN: Final = frozenset(
+    f"aten::{name}" for name in ("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided", "resize_")
+)
+_LIFTS: Final = frozenset({"aten::lift", "aten::lift_fresh", "aten::lift_fresh_copy"})  # torch.tensor(-inf)
+_READ: Final = "aten::_local_scalar_dense"
+_SCALER: Final = "aten::_amp_foreach_non_finite_check_and_unscale_"
+_ACCUMULATE: Final = "torch::autograd::AccumulateGrad"
+_FINITE, _INF, _NAN = range(3)
+
+
+class NonFinite(msgspec.Struct, frozen=True, kw_only=True):
+    """An operator whose result is not finite, and what it was given.
+
+    ``operator`` is its name (``aten::mm``), ``module`` the path of its module, ``module_type`` the class (both empty outside of
+    modules). ``phase`` is ``forward`` (also between backward and optimizer), ``backward`` or ``optimizer``; ``node`` is the autograd
+    function that it ran in (``SqrtBackward0``). ``step`` is the number of the step. ``what`` is ``nan`` if any element is NaN.
+    ``share`` is the share of non-finite elements in the first tensor that has any, with its ``dtype`` and ``shape``.
+
+    ``inputs`` is the worst of what the inputs held (``finite``, ``inf``, ``nan``), ``input_magnitude`` the largest magnitude of their
+    finite elements. ``given`` says what was not finite before the step: the name of a parameter or buffer (``parameter`` if it is
+    not one of the network's), or ``input``; empty otherwise. ``filled`` says that a non-finite number was an argument of the call
+    (``masked_fill(mask, -inf)``).
+
+    ``wider`` is the type in which the same call was repeated on the same inputs (``float32`` for 8 and 16 bits, else ``float64``),
+    ``wider_finite`` says whether that result was finite, ``wider_magnitude`` is its largest magnitude if it was. All are None if the
+    call cannot be repeated. ``reaches`` lists what became non-finite: ``result``, ``gradients``, ``parameters``. A gradient scaler
+    skips a step whose gradients are not finite: then it is ``gradients`` alone.
+    """
+
+    operator: str
+    module: str = ""
+    module_type: str = ""
+    phase: str
+    node: str = ""
+    step: int
+    what: Literal["inf", "nan"]
+    dtype: str
+    shape: tuple[int, ...]
+    share: float
+    inputs: Literal["finite", "inf", "nan"]
+    input_magnitude: float | None = None
+    given: str = ""
+    filled: bool = False
+    wider: str | None = None
+    wider_finite: bool | None = None
+    wider_magnitude: float | None = None
+    reaches: tuple[Reached, ...] = ()
+
+
+def first_nonfinite(
+    step: Callable[[], object], network: torch.nn.Module | None = None, *, steps: int = 1, first: int = 1
+) -> NonFinite | None:
+    """Run ``step`` up to ``steps`` times and return the first operator whose result is not finite though its inputs are.
+
+    Infinities that reach neither what the step returns nor a gradient or parameter are ignored (attention masks), and so is memory that
+    was not written to. The step should return its loss or outputs. It runs as it does in training: parameters change. Every result is
+    read once more, and what is changed in place is copied before. ``network`` names the parameters and buffers that were not finite
+    before the step; ``first`` is the number of the first step. What the step raises passes through.
+
+    A step that a gradient scaler skips is no failure while later ones are fine: it is returned only if no step fails otherwise.
+
+    Start it where the numbers are still finite. Otherwise the result is the first operator that uses what was not, named in ``given``.
+    """
+    skipped: NonFinite | None = None
+    for number in range(first, first + steps):
+        sources = _Sources(network, number)
+
+        def watched(sources: _Sources = sources) -> None:
+            sources.returned(step())
+
+        found = sources.first(record(watched, None, sources, restore=False))
+        if found is not None and not (sources.scaled and found.reaches == ("gradients",)):
+            return found
+        skipped = skipped or found
+    return skipped
+
+
+class _Before(NamedTuple):
+    """A call's arguments as they were before it, and the tensors that it writes to: changed ones, and those given as ``out``."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    changed: list[torch.Tensor]
+    out: list[torch.Tensor]
+
+
+class _Source:
+    """A call that made a non-finite number, or was the first to be given one. ``meant``: an infinity that may well be a mask."""
+
+    __slots__ = ("found", "meant", "module", "reached")
+
+    def __init__(self, found: NonFinite, module: int, meant: bool) -> None:
+        self.found, self.module, self.meant = found, module, meant
+        self.reached: set[Reached] = set()
+
+
+class _Sources(Watcher):
+    """Checks every result of a step, and follows non-finite numbers from their source on."""
+
+    def __init__(self, network: torch.nn.Module | None, step: int) -> None:
+        self._step = step
+        self._sources: list[_Source] = []  # in the order in which they were found
+        self._of: WeakKeyDictionary[torch.UntypedStorage, _Source] = WeakKeyDictionary()
+        self._unwritten: WeakKeyDictionary[torch.UntypedStorage, None] = WeakKeyDictionary()
+        self._names: WeakKeyDictionary[torch.UntypedStorage, str] = WeakKeyDictionary()
+        self.scaled = False  # whether a gradient scaler checked the gradients
+        self._read: _Source | None = None  # of the non-finite number last read by the host
+        if network is not None:
+            for name, tensor in (*network.named_parameters(), *network.named_buffers()):
+                for value in _values(tensor):
+                    self._names.setdefault(value.untyped_storage(), name)
+
+    def calling(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Before:
+        """Copy what the call changes in place."""
+        changed, out = written_tensors(func, args, kwargs)
+        copies = {id(tensor): tensor.clone() for tensor in changed}
+        if copies:
+            args, kwargs = tree_map_only(torch.Tensor, lambda tensor: copies.get(id(tensor), tensor), (args, kwargs))
+        return _Before(args, kwargs, changed, out)
+
+    def called(self, func: Any, inputs: tuple[Any, ...], result: Any, phase: int, module: int, before: _Before) -> None:
+        """Check what the call returned and wrote; find the source of what is not finite."""
+        name, node = _name(func), _node()
+        if name == _READ:
+            if isinstance(result, float) and not math.isfinite(result):
+                self._read = self._source_of(inputs)
+            return
+        self.scaled = self.scaled or name == _SCALER
+        written = [*before.changed, *before.out]
+        made = list(_values((result, written)))
+        if name in _UNWRITTEN:
+            self._unwritten.update((value.untyped_storage(), None) for value in made)
+            return
+        if not _is_view(func):
+            for value in _values(written):
+                self._unwritten.pop(value.untyped_storage(), None)
+        made = [value for value in made if value.untyped_storage() not in self._unwritten and _state(value)]
+        if not made:
+            return
+        source = self._source_of(made) if _is_view(func) else self._source(func, inputs, before, made, phase, module)
+        if source is None:
+            return  # a view of what was not finite before the step: the operator that computes with it counts
+        for value in made:
+            self._of[value.untyped_storage()] = source
+        if phase == OPTIMIZER and before.changed:
+            source.reached.add("parameters")
+        elif phase == BACKWARD and node == _ACCUMULATE:
+            source.reached.add("gradients")
+
+    def returned(self, result: object) -> None:
+        """The step has returned ``result``."""
+        leaves = tree_leaves(result)
+        source = self._source_of([leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])
+        if any(isinstance(leaf, float) and not math.isfinite(leaf) for leaf in leaves):
+            source = source or self._read
+        if source is not None:
+            source.reached.add("result")
+
+    def first(self, calls: StepCalls) -> NonFinite | None:
+        """The first source that has reached something."""
+        for source in self._sources:
+            if source.reached:
+                reaches = tuple(one for one in _ORDER if one in source.reached)
+                found = msgspec.structs.replace(source.found, reaches=reaches)
+                if source.module < 0:
+                    return found
+                module = calls.modules[source.module]
+                return msgspec.structs.replace(found, module=module.path, module_type=module.type)
+        return None
+
+    def _named(self, tensor: torch.Tensor) -> str:
+        """What was not finite before the step: a parameter or buffer of the network, a parameter of anything, or an input."""
+        name = self._names.get(tensor.untyped_storage())
+        if name is not None:
+            return name
+        return "parameter" if isinstance(tensor if tensor._base is None else tensor._base, torch.nn.Parameter) else "input"
+
+    def _source_of(self, tensors: Iterable[Any]) -> _Source | None:
+        """The source of the first of ``tensors`` that is not finite."""
+        for value in _values(tuple(tensors)):
+            if _state(value):
+                return self._of.get(value.untyped_storage())
+        return None
+
+    def _source(
+        self, func: Any, inputs: tuple[Any, ...], before: _Before, made: list[torch.Tensor], phase: int, module: int
+    ) -> _Source:
+        """The source of ``made``, which is not finite: that of an input, or else this call."""
+        worst, largest = _FINITE, None
+        known: list[_Source] = []
+        outside = ""
+        out = set(map(id, before.out))
+        for tensor, value in zip(_values(inputs), _values((*before.args, *before.kwargs.values())), strict=True):
+            storage = tensor.untyped_storage()
+            if id(tensor) in out or storage in self._unwritten:
+                continue
+            state, magnitude = _state(value), _magnitude(value)
+            worst, largest = max(worst, state), magnitude if largest is None else max(largest, magnitude)
+            if state and storage in self._of:
+                known.append(self._of[storage])
+            elif state:
+                outside = outside or self._named(tensor)
+        state = max(map(_state, made))
+        failed = next((one for one in known if not one.meant), None)
+        if failed is not None:
+            return failed
+        if known and state <= worst:
+            return known[0]
+        name, bad = _name(func), made[0]
+        filled = name in _LIFTS or any(_is_nonfinite(leaf) for leaf in tree_leaves((before.args, before.kwargs)))
+        found = NonFinite(
+            operator=name,
+            phase=PHASES[phase],
+            node=_node(),
+            step=self._step,
+            what="nan" if state == _NAN else "inf",
+            dtype=tensor_arg(bad).dtype,
+            shape=tuple(bad.shape),
+            share=float((~bad.isfinite()).double().mean()),
+            inputs=("finite", "inf", "nan")[worst],
+            input_magnitude=largest,
+            given=outside or (known[0].found.given if known else ""),
+            filled=filled,
+            **_wider(func, before, bad.dtype),
+        )
+        # An infinity that was given to the step may be a mask; a NaN is not.
+        source = _Source(found, module, meant=filled or (bool(outside) and state == worst == _INF))
+        self._sources.append(source)
+        return source
+
+
+def _wider(func: Any, before: _Before, narrow: torch.dtype) -> dict[str, Any]:
+    """The fields of the same call in a wider type; none where it cannot be repeated."""
+    results = repeated_in(wider_than(narrow), func, before.args, before.kwargs)
+    values = list(_values(results))
+    if not values:
+        return {}
+    finite = not any(map(_state, values))
+    return {
+        "wider": tensor_arg(values[0]).dtype,
+        "wider_finite": finite,
+        "wider_magnitude": max(map(_magnitude, values)) if finite else None,
+    }
+
+
+def _name(func: Any) -> str:
+    return str(func._schema.name) if isinstance(func, torch._ops.OpOverload) else f"higher_order::{func.name()}"
+
+
+def _node() -> str:
+    """The autograd function that is running, empty outside of a backward pass."""
+    node: Any = torch._C._current_autograd_node()
+    return "" if node is None else str(node.name())
+
+
+def _is_view(func: Any) -> bool:
+    return isinstance(func, torch._ops.OpOverload) and func.is_view
+
+
+def _is_nonfinite(value: Any) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
+
+
+def _values(value: Any) -> Iterator[torch.Tensor]:
+    """The floating-point numbers of the tensors in ``value``, as plain tensors that have elements and a storage."""
+    tensor: Any
+    for tensor in tensors_in(value):
+        if is_lazy(tensor) or tensor.is_nested or is_traceable_wrapper_subclass(tensor) or tensor.is_meta:
+            continue
+        if tensor.is_complex():
+            tensor = torch.view_as_real(tensor.resolve_conj())
+        if not tensor.is_floating_point() or not tensor.numel():
+            continue
+        if tensor.layout is torch.strided:
+            yield tensor
+        elif tensor.layout is torch.sparse_coo:
+            yield tensor._values()
+        elif tensor.layout in (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc):
+            yield tensor.values()
+
+
+def _state(values: torch.Tensor) -> int:
+    """Whether all are finite, some are infinite, or some are NaN: read once, without a temporary of their size."""
+    low, high = _extremes(values)
+    return _NAN if math.isnan(low) else _INF if math.isinf(low) or math.isinf(high) else _FINITE
+
+
+def _extremes(values: torch.Tensor) -> tuple[float, float]:
+    """The smallest and the largest, both NaN if any is."""
+    values = values.float() if values.dtype.itemsize == 1 else values
+    low, high = torch.stack(torch.aminmax(values)).tolist()
+    return low, high
+
+
+def _magnitude(values: torch.Tensor) -> float:
+    """The largest magnitude of the finite ones."""
+    low, high = _extremes(values)
+    if not (math.isfinite(low) and math.isfinite(high)):
+        low, high = _extremes(values.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0))
+    return max(-low, high)

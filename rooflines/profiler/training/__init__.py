@@ -1,0 +1,1 @@
+"""Training to accuracy: epochs, seeds, checkpoints."""

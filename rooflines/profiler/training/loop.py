@@ -1,0 +1,244 @@
+"""Training one network on labelled images, epoch by epoch, from a checkpoint where there is one."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rooflines.arguments import arg
+from rooflines.errors import RooflinesError, WorkloadError
+from rooflines.profiler.options import Options
+from rooflines.profiler.progress import Progress
+from rooflines.profiler.recording.peak_memory import PeakMemory
+from rooflines.profiler.recording.step_clock import synchronise
+from rooflines.profiler.training.options import TrainOptions
+from rooflines.profiler.training.records import Epoch, Failure
+from rooflines.profiler.workloads.datasets import DataSet
+from rooflines.profiler.workloads.feed import make_loader
+from rooflines.profiler.workloads.networks import classification_loss
+from rooflines.profiler.workloads.optimizers import make_optimizer
+from rooflines.profiler.workloads.prepare import Placed
+from rooflines.profiler.workloads.steps import make_autocast, make_scaler, trainable
+
+if TYPE_CHECKING:
+    import torch
+
+# A loss on a GPU is read after so many steps: reading waits for the device.
+_READ_EVERY = 20
+_FACTOR = 0.1  # of the learning rate after each milestone
+
+
+class NotFiniteError(RooflinesError):
+    """A loss that is not finite, at ``step`` (from 1) of ``epoch``."""
+
+    def __init__(self, epoch: int, step: int, losses: list[float]) -> None:
+        super().__init__(f"the loss is not finite at step {step} of epoch {epoch}.")
+        self.epoch, self.step, self.losses = epoch, step, losses
+
+
+class Trainer:
+    """A network in training: its optimizer, scaler and schedule; what follows is determined by its state and the seed.
+
+    The order of the images and their random transforms in an epoch depend on the seed and the number of the epoch only, so an epoch can
+    be repeated from the state that it began with.
+    """
+
+    def __init__(self, placed: Placed, images: DataSet, options: TrainOptions, seed: int, batch_size: int) -> None:
+        if len(images.train) < batch_size:
+            raise WorkloadError(
+                f"the data has {len(images.train)} training images, fewer than a batch of {batch_size}.",
+                hint=f"Use a smaller {arg('batch_size')}.",
+            )
+        self.placed, self.images, self.options, self.seed, self.batch_size = placed, images, options, seed, batch_size
+        self.device = placed.device
+        self.losses: list[float] = []
+        parameters = trainable(placed.network)
+        self.optimizer = make_optimizer(
+            options.optimizer, parameters, learning_rate=options.learning_rate, weight_decay=options.weight_decay
+        )
+        self._rate = self.optimizer.param_groups[0]["lr"]
+        self.scaler = make_scaler(options.precision, self.device)
+        self._autocast = make_autocast(options, self.device)
+        self._peak = PeakMemory(self.device)
+        self._ran = False
+
+    @property
+    def steps(self) -> int:
+        """The number of steps in an epoch."""
+        return len(self.images.train) // self.batch_size
+
+    def state(self) -> dict[str, Any]:
+        """Return what must be stored to go on from here."""
+        return {
+            "network": self.placed.network.state_dict(), "optimizer": self.optimizer.state_dict(), "scaler": self.scaler.state_dict(),
+        }  # fmt: skip
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go back to a stored state."""
+        self.placed.network.load_state_dict(state["network"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        if state["scaler"]:
+            self.scaler.load_state_dict(state["scaler"])
+
+    def epoch(self, number: int, progress: Progress) -> Epoch:
+        """Train for epoch ``number`` (from 1), then test. Raises NotFiniteError at a loss that is not finite."""
+        rate = self._begin(number)
+        self._peak.start()
+        self.losses = []
+        pending: list[torch.Tensor] = []
+        first_s, skipped, input_s = None, 0, 0.0
+        scale = self.scaler.get_scale()
+        began = last = time.perf_counter()
+        for step, batch in enumerate(self._batches(number), 1):
+            input_s += time.perf_counter() - last
+            pending.append(self.step(batch))
+            if not self._ran:
+                synchronise(self.device)
+                first_s, self._ran = time.perf_counter() - last, True
+            if self.scaler.is_enabled():
+                skipped += self.scaler.get_scale() < scale
+                scale = self.scaler.get_scale()
+            if len(pending) >= (1 if self.device.type == "cpu" else _READ_EVERY) or step == self.steps:
+                self._read(pending, number)
+            progress.advance()
+            last = time.perf_counter()
+        synchronise(self.device)
+        epoch_s = time.perf_counter() - began
+        test_loss, accuracy, test_s = self.test()
+        return Epoch(
+            epoch=number, epoch_s=epoch_s, input_s=input_s, test_s=test_s, samples_per_s=self.steps * self.batch_size / epoch_s,
+            train_loss=sum(self.losses) / len(self.losses), test_loss=test_loss, test_accuracy=accuracy, learning_rate=rate,
+            peak_memory_bytes=self._peak.bytes(), first_step_s=first_s, skipped_steps=skipped,
+        )  # fmt: skip
+
+    def _begin(self, number: int) -> float:
+        """Seed the epoch and set its learning rate, which is returned."""
+        import torch
+
+        torch.manual_seed(_seed(self.seed, number))
+        rate = float(self._rate * _FACTOR ** sum(number > milestone for milestone in self.options.milestones))
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.placed.network.train()
+        return rate
+
+    def _batches(self, number: int) -> Iterator[Any]:
+        return iter(
+            make_loader(
+                self.images.train, self.batch_size, workers=self.options.data_workers, pin_memory=self.options.pin_memory,
+                seed=_seed(self.seed, number), training=True,
+            )
+        )  # fmt: skip
+
+    def _read(self, pending: list[torch.Tensor], number: int) -> None:
+        import torch
+
+        for loss in torch.stack(pending).tolist():
+            self.losses.append(loss)
+            if not math.isfinite(loss):
+                raise NotFiniteError(number, len(self.losses), self.losses)
+        pending.clear()
+
+    def step(self, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        """Train on one batch; returns the loss."""
+        self.optimizer.zero_grad(set_to_none=True)
+        images, labels = self._moved(batch)
+        with self._autocast():
+            loss = classification_loss(self.placed.called(images), labels)
+        scaled: Any = self.scaler.scale(loss)
+        scaled.backward()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        return loss.detach().float()
+
+    def _moved(self, batch: tuple[torch.Tensor, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.placed.move(batch[0]), batch[1].to(self.device, non_blocking=True)
+
+    def steps_from(self, epoch: int, step: int, progress: Progress) -> Callable[[], torch.Tensor]:
+        """Repeat ``epoch`` up to before ``step`` (from 1); returns a function that makes the next step with every call.
+
+        The state must be the one that the epoch began with. After the last step of the epoch its batch is used again.
+        """
+        self._begin(epoch)
+        batches = self._batches(epoch)
+        for _ in range(step - 1):
+            self.step(next(batches))
+            progress.advance()
+        batch = next(batches)
+        upcoming = itertools.chain([batch], batches)
+
+        def following() -> torch.Tensor:
+            nonlocal batch
+            batch = next(upcoming, batch)
+            return self.step(batch)
+
+        return following
+
+    def test(self) -> tuple[float | None, float, float]:
+        """Return the loss (None if it is not finite) and the accuracy on the test images, and how long that took in seconds."""
+        began = time.perf_counter()
+        found = test_network(self.placed, self.images, self.options, self.batch_size)
+        loss = float(classification_loss(found.scores, found.labels))
+        return loss if math.isfinite(loss) else None, found.accuracy, time.perf_counter() - began
+
+
+class Tested(NamedTuple):
+    """The scores [N, classes] of the test images in fp32, their labels [N], and the time of the network without its input."""
+
+    scores: torch.Tensor
+    labels: torch.Tensor
+    compute_s: float
+
+    @property
+    def accuracy(self) -> float:
+        """The share of images whose highest score is that of their class."""
+        return float((self.scores.argmax(1) == self.labels).double().mean())
+
+
+def test_network(placed: Placed, images: DataSet, options: Options, batch_size: int) -> Tested:
+    """Run the network on all test images."""
+    import torch
+
+    placed.network.eval()
+    autocast = make_autocast(options, placed.device)
+    loader = make_loader(images.test, batch_size, workers=options.data_workers, pin_memory=options.pin_memory, seed=0, training=False)
+    scores, labels, seconds = [], [], 0.0
+    for pixels, ours in loader:
+        began = time.perf_counter()
+        with torch.no_grad(), autocast():
+            output = placed.called(placed.move(pixels))
+        scores.append(getattr(output, "logits", output).float().cpu())
+        seconds += time.perf_counter() - began
+        labels.append(ours)
+    return Tested(torch.cat(scores), torch.cat(labels), seconds)
+
+
+def _seed(seed: int, epoch: int) -> int:
+    """A different seed for every epoch of every seed."""
+    return seed * 1_000_003 + epoch
+
+
+def not_finite(error: NotFiniteError) -> Failure:
+    """The failure of a loss that is not finite, before its cause is known."""
+    what = "NaN" if math.isnan(error.losses[-1]) else "infinite"
+    return Failure(epoch=error.epoch, step=error.step, what=f"the loss is {what} at step {error.step} of epoch {error.epoch}")
+
+
+def read_checkpoint(path: Path) -> dict[str, Any] | None:
+    """Return the stored state at ``path``; None where there is none."""
+    import torch
+
+    return torch.load(path, map_location="cpu", weights_only=True) if path.is_file() else None
+
+
+def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
+    """Write ``state`` to ``path`` so that a reader sees the old file or the whole new one."""
+    import torch
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    torch.save(state, path.with_suffix(".tmp"))
+    path.with_suffix(".tmp").replace(path)

@@ -1,0 +1,124 @@
+"""What training a network gave, as ``training.json`` stores it: units in the field names, absent where not measured."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Literal
+
+import msgspec
+
+from rooflines.profiler.records import Environment, OutputError, Workload
+
+TRAINING_SCHEMA = "rooflines.training/1"
+TRAINING_FILE = "training.json"
+
+
+class DataFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The images of a training. ``real`` says whether their labels mean something, and so accuracy does."""
+
+    name: str
+    label: str
+    real: bool
+    classes: int
+    train_samples: int
+    test_samples: int
+
+
+class Epoch(msgspec.Struct, frozen=True, kw_only=True):
+    """One epoch. ``epoch_s`` is all of it but the test; for ``input_s`` of that the step waited for its batch.
+
+    ``first_step_s`` is the first step of the process, in which libraries load and code is compiled; it is part of the first epoch's
+    ``epoch_s`` only. ``skipped_steps`` are those that a gradient scaler left out. ``test_loss`` is absent if it is not finite.
+    """
+
+    epoch: int
+    epoch_s: float
+    input_s: float
+    test_s: float
+    samples_per_s: float
+    train_loss: float
+    test_accuracy: float
+    learning_rate: float
+    test_loss: float | None = None
+    peak_memory_bytes: int | None = None
+    first_step_s: float | None = None
+    skipped_steps: int = 0
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a training failed: the step (from 1, of the epoch), the operator and its module where one was found, and the likely cause."""
+
+    epoch: int
+    step: int
+    what: str
+    operator: str = ""
+    module: str = ""
+    phase: str = ""
+    cause: str = ""
+    evidence: str = ""
+    suggestion: str = ""
+
+
+class SeedResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The epochs of one seed, and its failure if it failed."""
+
+    seed: int
+    epochs: tuple[Epoch, ...] = ()
+    failure: Failure | None = None
+
+    @property
+    def accuracy(self) -> float | None:
+        """The accuracy after the last epoch, 0 to 1."""
+        return self.epochs[-1].test_accuracy if self.epochs else None
+
+
+class VariantResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The trained network tested in another precision. ``sample_s`` is the time per image of the fastest of three passes.
+
+    It leaves out the data loader. ``error`` compares the scores with those in fp32. ``reason`` says why it could not be tested.
+    """
+
+    name: str
+    accuracy: float | None = None
+    sample_s: float | None = None
+    error: OutputError | None = None
+    notes: tuple[str, ...] = ()
+    reason: str = ""
+
+
+class Training(msgspec.Struct, frozen=True, kw_only=True):
+    """A training. ``options`` are those that determine its result; ``results`` are one per seed."""
+
+    schema: str = TRAINING_SCHEMA
+    status: Literal["running", "complete", "interrupted"] = "running"
+    created: str = ""
+    command: str = ""
+    workload: Workload
+    environment: Environment
+    data: DataFacts
+    options: dict[str, str | int | float | bool] = msgspec.field(default_factory=dict)
+    results: tuple[SeedResult, ...] = ()
+    variants: tuple[VariantResult, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def accuracies(self) -> tuple[float, ...]:
+        """The accuracy of each seed that did not fail."""
+        return tuple(one.accuracy for one in self.results if one.accuracy is not None and one.failure is None)
+
+    @property
+    def accuracy(self) -> float | None:
+        """The median accuracy of the seeds, 0 to 1."""
+        return statistics.median(self.accuracies) if self.accuracies else None
+
+    @property
+    def epoch_s(self) -> float | None:
+        """The median time of an epoch without the first of each seed, which includes start-up, unless there is no other."""
+        later = [epoch.epoch_s for one in self.results for epoch in one.epochs[1:]]
+        return statistics.median(later or [epoch.epoch_s for one in self.results for epoch in one.epochs] or [0.0]) or None
+
+    @property
+    def peak_memory_bytes(self) -> int | None:
+        """The largest peak of any epoch."""
+        found = [epoch.peak_memory_bytes for one in self.results for epoch in one.epochs if epoch.peak_memory_bytes is not None]
+        return max(found, default=None)

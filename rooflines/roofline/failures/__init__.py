@@ -1,0 +1,1 @@
+"""Why a training failed: its loss became infinite or NaN, grew, or stayed at chance."""

@@ -1,0 +1,283 @@
+"""The page of a sweep: its points as a table, curves, rooflines with the path of each series, and Pareto fronts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from rooflines._version import __version__
+from rooflines.device_specs.records import Ceilings
+from rooflines.errors import RooflinesError
+from rooflines.profiler.records import Environment, Workload
+from rooflines.profiler.run import load
+from rooflines.reports.charts.kinds import Choice, Choices, Curves, Rooflines, Series
+from rooflines.reports.charts.palette import SERIES
+from rooflines.reports.document import Block, Cell, Column, Facts, Figure, Page, Paragraph, Row, Section, Table
+from rooflines.roofline.analysis import Analysis, OperatorRow
+from rooflines.sweeps.records import Row as Line
+from rooflines.sweeps.records import Sweep
+from rooflines.sweeps.summary import KNEE, Curve, axis_of, curves, fit, knee, pareto
+from rooflines.units import percent, significant
+
+# A value of a row as a column and as a curve: its name, its header, unit, and the format of the column.
+_COLUMNS = (
+    ("samples_per_s", "throughput", "1/s", "figures"), ("sample_s", "time per sample", "s", "scaled"),
+    ("epoch_s", "epoch", "s", "figures"), ("accuracy", "accuracy", "%", "share"), ("peak_memory_bytes", "peak memory", "B", "scaled"),
+    ("energy_per_sample_j", "energy per sample", "J", "scaled"), ("input_fraction", "waiting for data", "%", "share"),
+    ("output_error", "error", "", "given"), ("compile_s", "compiling", "s", "figures"),
+    ("efficiency", "of its bound", "%", "efficiency"),
+)  # fmt: skip
+_CURVES = (
+    ("samples_per_s", "throughput", "throughput, samples/s", False), ("sample_s", "latency", "time per sample, s", False),
+    ("peak_memory_bytes", "memory", "peak memory, B", False), ("energy_per_sample_j", "energy", "energy per sample, J", False),
+    ("accuracy", "accuracy", "correct, % of the test set", True),
+)  # fmt: skip
+# What throughput is weighed against, and whether more of it is better.
+_AGAINST = (
+    ("peak_memory_bytes", "memory", "peak memory, B", False), ("energy_per_sample_j", "energy", "energy per sample, J", False),
+    ("accuracy", "accuracy", "correct, % of the test set", True),
+)  # fmt: skip
+_LABELS = {"batch_size": "batch size", "threads": "threads", "data_workers": "loader workers", "image_size": "image size, pixels"}
+# The values of a metric that a paper printed, by series: (x, y).
+Paper = Mapping[str, Mapping[str, Sequence[tuple[float, float]]]]
+
+
+def page(sweep: Sweep, rows: Sequence[Line], paper: Paper | None = None) -> Page:
+    """Return the page of ``sweep``; ``paper`` holds curves to draw beside those of the same name."""
+    verdict, *said = sentences(rows)
+    missing = [row for row in rows if row.reason == "not run yet"]
+    sections = (
+        Section(name="points", title="Points", blocks=(points_table(rows),)),
+        curves_section(rows, paper or {}),
+        paths_section(rows),
+        choices_section(rows),
+        _method(sweep, rows),
+    )
+    return Page(
+        kind="sweep",
+        name=sweep.name,
+        title=f"{sweep.name} · {len(rows)} points · {_machine(rows)}",
+        created=sweep.created,
+        rooflines=__version__,
+        verdict=verdict,
+        said=tuple(said),
+        status=("interrupted", f"{len(missing)} points have not run: the report covers the others.") if missing else None,
+        sections=tuple(section for section in sections if section.blocks),
+    )
+
+
+def _machine(rows: Sequence[Line]) -> str:
+    return ", ".join(dict.fromkeys(row.facts["device_name"] for row in rows if row.facts.get("device_name"))) or "nothing ran"
+
+
+def sentences(rows: Sequence[Line]) -> list[str]:
+    """The fastest point, where each curve levels off, what fits and what failed."""
+    ran = [row for row in rows if row.value("samples_per_s") is not None]
+    if not ran:
+        failed = next((row.reason for row in rows if row.reason), "nothing was run")
+        return [f"No point has a result: {failed}"]
+    texts = [fastest_sentence(ran)]
+    axis = axis_of(rows)
+    found = curves(rows, axis) if axis is not None else ()
+    for curve in found:
+        bend = knee(curve, str(axis))
+        if bend is not None and axis == "batch_size":
+            reached = f"{percent(bend.samples_per_s / bend.best)} of the highest throughput"
+            texts.append(f"{curve.name}: batch {bend.value:g} reaches {reached} ({significant(bend.best)} samples/s).")
+    if axis == "batch_size":
+        fits = [one for curve in found if (one := fit(curve)) is not None and one.too_large is not None]
+        texts += [f"{one.curve}: batch {one.largest} fits, batch {one.too_large} does not." for one in fits]
+    failed_rows = [row for row in rows if row.reason and row.reason != "not run yet"]
+    if failed_rows:
+        texts.append(f"{len(failed_rows)} of {len(rows)} points failed; the table gives the reasons.")
+    return texts
+
+
+def fastest_sentence(ran: Sequence[Line]) -> str:
+    """The point with the highest throughput, beside the first one."""
+    best = max(ran, key=lambda row: row.value("samples_per_s") or 0.0)
+    rate = best.estimates["samples_per_s"]
+    text = f"Highest throughput: {best.point.label} with {significant(rate.value)} samples/s{interval_text(best, 'samples_per_s')}"
+    first = ran[0]
+    base = first.estimates["samples_per_s"]
+    if first is best or not base.value:
+        return f"{text}."
+    apart = rate.low is not None and base.high is not None and rate.low > base.high
+    sure = "" if apart else ", within the noise" if rate.low is not None else ""
+    return f"{text}, {significant(rate.value / base.value)} × that of {first.point.label}{sure}."
+
+
+def interval_text(row: Line, name: str) -> str:
+    """The interval of a value in parentheses; empty without one."""
+    one = row.estimates[name]
+    if one.low is None or one.high is None:
+        return ""
+    return f" ({significant(one.low)} to {significant(one.high)})"
+
+
+def points_table(rows: Sequence[Line]) -> Table:
+    """Every point: its values, those of failed ones absent, with the reason."""
+    shown = [one for one in _COLUMNS if any(row.value(one[0]) is not None for row in rows)]
+    columns = [Column("point", format="text", least=24)]
+    for name, label, unit, form in shown:
+        columns.append(Column(label, unit, form, key=name, priority=_COLUMNS.index((name, label, unit, form)) // 2))  # type: ignore[arg-type]
+    columns.append(Column("remark", format="text", priority=0 if any(row.reason for row in rows) else 4, least=20))
+    best = max((row.value("samples_per_s") or 0.0 for row in rows), default=0.0)
+    lines = []
+    for row in rows:
+        cells: list[Cell | str | float | None] = [row.point.label]
+        for name, _, _, form in shown:
+            value = row.value(name)
+            hover = interval_text(row, name).strip(" ()") if value is not None else ""
+            bar = value / best if name == "samples_per_s" and value is not None and best else None
+            text = f"{value:.1e}" if form == "given" and value is not None else ""
+            cells.append(Cell(value=value, text=text, hover=f"95 % interval: {hover}" if hover else "", bar=bar))
+        cells.append(row.reason.partition(". ")[0] if row.reason else row.facts.get("limited_by", ""))
+        lines.append(Row(tuple(cells), muted=row.reason is not None))
+    note = "Medians over the rounds; results.csv has their intervals. Remark: what limits most of the step, or why a point failed."
+    return Table(name="points", columns=tuple(columns), rows=tuple(lines), note=note, brief=20, show="always")
+
+
+def curves_section(rows: Sequence[Line], paper: Paper) -> Section:
+    """A figure for each value along the option that varies."""
+    axis = axis_of(rows)
+    if axis is None:
+        return Section(name="curves", title="Curves")
+    found = curves(rows, axis)
+    blocks: list[Block] = []
+    for name, figure, y_title, fraction in _CURVES:
+        series = [one for curve, colour in zip(found, colours(found), strict=True) if (one := _series(curve, axis, name, colour))]
+        theirs = paper.get(name, {})
+        series = [_with_paper(one, theirs) for one in series]
+        if series and any(len(one.x) > 1 for one in series):
+            drawing = Curves(
+                x_title=_LABELS.get(axis, axis.replace("_", " ")), y_title=y_title, series=tuple(series), fraction=fraction, log_x=True
+            )
+            caption = f"{y_title.partition(',')[0].capitalize()} by {_LABELS.get(axis, axis)}, with 95 % intervals."
+            blocks.append(Figure(name=figure, caption=caption, drawing=drawing))
+    bends = [bend for curve in found if (bend := knee(curve, axis)) is not None]
+    fits = {largest.curve: largest for curve in found if axis == "batch_size" and (largest := fit(curve)) is not None}
+    if bends and axis == "batch_size":
+        facts = []
+        for bend in bends:
+            most = fits.get(bend.curve)
+            size = "" if most is None else f"largest batch that fits: {most.largest}" + ("" if most.too_large else " or more")
+            facts.append((bend.curve, f"{percent(KNEE)} of the highest throughput from batch {bend.value:g} on; {size}".rstrip("; ")))
+        blocks.append(Facts(rows=tuple(facts), kind="definitions"))
+    return Section(name="curves", title=f"By {_LABELS.get(axis, axis)}", blocks=tuple(blocks))
+
+
+def colours(found: Sequence[Curve]) -> list[str]:
+    """Return a colour for each curve, in turn."""
+    return [SERIES[index % len(SERIES)] for index in range(len(found))]
+
+
+def _series(curve: Curve, axis: str, name: str, colour: str) -> Series | None:
+    placed = [(float(row.point.options[axis]), one) for row in curve.rows if (one := row.estimates.get(name)) is not None]
+    if not placed:
+        return None
+    return Series(
+        backend=curve.name, colour=colour, x=tuple(x for x, _ in placed), y=tuple(one.value for _, one in placed),
+        low=tuple(one.value if one.low is None else one.low for _, one in placed),
+        high=tuple(one.value if one.high is None else one.high for _, one in placed),
+    )  # fmt: skip
+
+
+def _with_paper(series: Series, theirs: Mapping[str, Sequence[tuple[float, float]]]) -> Series:
+    from msgspec.structs import replace
+
+    return replace(series, paper_points=tuple(theirs[series.backend])) if series.backend in theirs else series
+
+
+def paths_section(rows: Sequence[Line]) -> Section:
+    """A roofline for each device, with the path of each series along the option that varies."""
+    axis = axis_of(rows)
+    found = curves(rows, axis) if axis is not None else tuple(Curve(row.point.label, (row,)) for row in rows)
+    blocks: list[Block] = []
+    for device in dict.fromkeys(row.facts["device_name"] for row in rows if row.facts.get("device_name")):
+        ours = [Curve(one.name, tuple(row for row in one.rows if row.facts.get("device_name") == device)) for one in found]
+        drawn = roofline(ours, device, axis)
+        if drawn is not None:
+            along = f", along the {_LABELS.get(axis, axis)}" if axis is not None else ""
+            caption = f"Each point is a whole step{along}; the roofs are those of {device}."
+            blocks.append(Figure(name=f"roofline-{len(blocks) + 1}", caption=caption, drawing=drawn))
+    return Section(name="roofline", title="Roofline", blocks=tuple(blocks))
+
+
+def roofline(found: Sequence[Curve], device: str, axis: str | None) -> Rooflines | None:
+    """Whole steps on the roofs of ``device``; None where nothing was counted or no ceilings are known."""
+    placed = [
+        _as_row(row, colour, f"{curve.name} {row.point.options[axis]}" if axis is not None else curve.name)
+        for curve, colour in zip(found, colours(found), strict=True)
+        for row in curve.rows
+        if row.value("flop_per_s") and row.value("intensity_flop_per_byte")
+    ]
+    ceilings = ceilings_of(row for curve in found for row in curve.rows)
+    if not placed or ceilings is None:
+        return None
+    analysis = Analysis(
+        workload=Workload(name="sweep", mode="inference"),
+        environment=Environment(rooflines=__version__, device=ceilings.kind, device_name=device),
+        ceilings=ceilings.ceilings, operators=tuple(placed),
+    )  # fmt: skip
+    return Rooflines(analysis=analysis, paths=axis is not None)
+
+
+def ceilings_of(rows: Iterable[Line]) -> Ceilings | None:
+    """Return the ceilings stored with the first run that has any."""
+    for row in rows:
+        try:
+            ceilings = load(Path(row.run)).facts.ceilings if row.run is not None else None
+        except RooflinesError:
+            continue
+        if ceilings is not None:
+            return ceilings
+    return None
+
+
+def _as_row(row: Line, colour: str, label: str) -> OperatorRow:
+    """A whole step as the roofline chart draws an operator."""
+    value = {name: one.value for name, one in row.estimates.items()}
+    bound = value.get("lower_bound_s")
+    return OperatorRow(
+        name=label, module="", phase="", shapes="", precision=str(row.point.options.get("precision", "fp32")), category=colour, calls=1,
+        time_s=value["step_s"], flops=value["flops"], matrix_flops=value["matrix_flops"], bytes=value["bytes"],
+        intensity_flop_per_byte=value["intensity_flop_per_byte"], flop_per_s=value["flop_per_s"], lower_bound_s=bound,
+        efficiency=value.get("efficiency"), headroom_s=None if bound is None else max(0.0, value["step_s"] - bound), engine="matrix",
+    )  # fmt: skip
+
+
+def choices_section(rows: Sequence[Line]) -> Section:
+    """Throughput against memory, energy and accuracy, with the points that no other beats."""
+    axis = axis_of(rows)
+    found = curves(rows, axis) if axis is not None else tuple(Curve(row.point.label, (row,)) for row in rows)
+    colour_of = {row.point.id: colour for curve, colour in zip(found, colours(found), strict=True) for row in curve.rows}
+    blocks: list[Block] = []
+    for name, short, x_title, more in _AGAINST:
+        placed = [row for row in rows if row.value("samples_per_s") is not None and row.value(name) is not None]
+        if len(placed) < 3:
+            continue
+        front = {row.point.id for row in pareto(placed, "samples_per_s", name, more_cost_is_better=more)}
+        choices = tuple(
+            Choice(
+                label=row.point.label, x=row.value(name) or 0.0, y=row.value("samples_per_s") or 0.0, colour=colour_of[row.point.id],
+                front=row.point.id in front,
+            )
+            for row in placed
+        )  # fmt: skip
+        spread = max(one.x for one in choices) / max(min(one.x for one in choices), 1e-30)
+        caption = f"Throughput and {x_title.partition(',')[0]}. No point beats those on the line in both."
+        drawing = Choices(x_title=x_title, y_title="throughput, samples/s", choices=choices, log_x=not more and spread > 5)
+        blocks.append(Figure(name=f"pareto-{short}", caption=caption, drawing=drawing))
+    return Section(name="pareto", title="Pareto front", blocks=tuple(blocks))
+
+
+def _method(sweep: Sweep, rows: Sequence[Line]) -> Section:
+    rounds = f"{sweep.repeats} rounds, every other one in the opposite order" if sweep.repeats > 1 else "one round"
+    texts = [
+        f"Each point runs in its own process: {rounds}. A value is the median of the rounds, its 95 % interval is Student's t of their "
+        "logarithms; with one round it is the interval of the median step. Operators are traced in the first round.",
+        *dict.fromkeys(row.facts["data"][0].upper() + row.facts["data"][1:] + "." for row in rows if row.facts.get("data")),
+        *dict.fromkeys(note[0].upper() + note[1:] + "." for row in rows for note in row.notes if note.startswith("other programs")),
+    ]
+    return Section(name="method", title="Method", blocks=(*map(Paragraph, texts[:4]), Paragraph(sweep.command, "code")))

@@ -1,0 +1,176 @@
+"""The points of a sweep: every combination of lists of options, from the command line or a TOML file."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import itertools
+import types
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from rooflines.arguments import arg
+from rooflines.errors import DataError, UsageError
+from rooflines.pipeline.options import ProfileOptions
+from rooflines.profiler.directory import file_stem
+from rooflines.profiler.options import Options
+from rooflines.profiler.training.options import TrainOptions
+from rooflines.sweeps.records import Kind, Point, Value
+
+RECORDS: dict[Kind, type[Options]] = {"profile": ProfileOptions, "train": TrainOptions}
+# Options of one run that are those of the whole sweep here.
+NOT_SWEPT = ("output", "formats", "progress", "to_end", "trace")
+_YES, _NO = ("on", "true", "yes", "1"), ("off", "false", "no", "0")
+
+
+def swept(kind: Kind) -> dict[str, Any]:
+    """Return the options that a sweep may vary, with their types."""
+    return _swept(kind)
+
+
+@cache
+def _swept(kind: Kind) -> dict[str, Any]:
+    hints = get_type_hints(RECORDS[kind])
+    return {field.name: hints[field.name] for field in dataclasses.fields(RECORDS[kind]) if field.name not in NOT_SWEPT}
+
+
+def parse(name: str, text: str, kind: Kind = "profile") -> list[Value]:
+    """Return the values of option ``name`` in ``text``, separated by commas; raises UsageError for one of another type.
+
+    A value that contains a comma itself (``adamw,fused``) is recognized where the option has a list of choices.
+    """
+    hint = swept(kind)[name]
+    choices = _choices(hint)
+    parts = [part.strip() for part in text.split(",")]
+    values: list[Value] = []
+    while parts:
+        length = next((n for n in range(len(parts), 0, -1) if ",".join(parts[:n]) in choices), 1)
+        values.append(_value(name, ",".join(parts[:length]), hint, choices))
+        parts = parts[length:]
+    return values
+
+
+def _choices(hint: Any) -> tuple[str, ...]:
+    return tuple(
+        choice for one in (hint, *get_args(hint)) if get_origin(one) is Literal for choice in get_args(one) if isinstance(choice, str)
+    )
+
+
+def _kinds(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+
+
+def _value(name: str, text: str, hint: Any, choices: tuple[str, ...]) -> Value:
+    kinds = _kinds(hint)
+    if choices:
+        if text in choices:
+            return text
+        raise UsageError(f"{arg(name, text)} is not a choice.", hint=f"Choose from {'; '.join(choices)}.")
+    if bool in kinds:
+        if text.lower() in (*_YES, *_NO):
+            return text.lower() in _YES
+        raise UsageError(f"{arg(name, text)} is not on or off.", hint=f"For example: {arg(name, 'off,on')}")
+    for kind in (int, float):
+        if kind in kinds:
+            try:
+                return kind(text)
+            except ValueError:
+                what = "an integer" if kind is int else "a number"
+                raise UsageError(f"{arg(name, text)} is not {what}.", hint=f"For example: {arg(name, '1,2,4')}") from None
+    return text
+
+
+def grid(options: Mapping[str, Value | Sequence[Value]], kind: Kind = "profile") -> list[dict[str, Value]]:
+    """Return every combination of the values in ``options``: lists are crossed, in their order, the last one fastest."""
+    known = {"model", *swept(kind)}
+    for name in options:
+        if name not in known:
+            raise UsageError(f"unknown option {name!r} of {kind}.", hint=f"Choose from {', '.join(sorted(known))}.")
+    lists = [value if isinstance(value, list | tuple) else [value] for value in options.values()]
+    return [dict(zip(options, values, strict=True)) for values in itertools.product(*lists)]
+
+
+def make_points(settings: Iterable[tuple[Kind, dict[str, Value]]]) -> tuple[Point, ...]:
+    """Return the points of ``settings``, each once, labelled by what differs between them.
+
+    Raises UsageError for a setting that no machine can run.
+    """
+    unique: dict[str, tuple[Kind, dict[str, Value]]] = {}
+    for kind, options in settings:
+        if "model" not in options:
+            raise UsageError("a sweep requires a model.", hint=f"For example: {arg('model', 'resnet18,mobilenet_v2')}")
+        record = RECORDS[kind](**{name: value for name, value in options.items() if name != "model"})  # type: ignore[arg-type]
+        record.check()
+        unique.setdefault(_hash(kind, options), (kind, options))
+    found = list(unique.items())
+    varying = [name for name in _names(found) if len({repr(options.get(name)) for _, (_, options) in found}) > 1]
+    several_kinds = len({kind for _, (kind, _) in found}) > 1
+    points = []
+    for hashed, (kind, options) in found:
+        parts = [shown_option(name, options.get(name)) for name in varying]
+        label = " · ".join(part for part in (*parts, kind if several_kinds else "") if part) or str(options["model"])
+        points.append(
+            Point(id=f"{file_stem(label.replace(' · ', '_').replace(' ', '-'))[:60]}-{hashed}", label=label, kind=kind, options=options)
+        )
+    return tuple(points)
+
+
+def _names(found: list[tuple[str, tuple[Kind, dict[str, Value]]]]) -> list[str]:
+    return list(dict.fromkeys(name for _, (_, options) in found for name in options))
+
+
+_WORDS = {"batch_size": "batch", "image_size": "pixels", "data_workers": "workers", "sequence_length": "tokens"}
+_PLAIN = ("precision", "mode", "optimizer", "quantize", "device", "data")
+
+
+def shown_option(name: str, value: Value | None) -> str:
+    """``batch 8``, ``bf16``, ``compiled``; empty for an option that is off or not given."""
+    if name == "model":
+        return str(value).rpartition("/")[2]
+    if value is None or value is False or (name == "compile" and value == "off") or value == "none":
+        return ""
+    if name == "compile":
+        return "compiled" if value in ("on", True) else f"compiled ({value})"
+    if value is True or name in _PLAIN:
+        return name.replace("_", " ") if value is True else str(value)
+    if name == "threads":
+        return f"{value} thread{'' if value == 1 else 's'}"
+    return f"{_WORDS.get(name, name.replace('_', ' '))} {value}"
+
+
+def _hash(kind: Kind, options: Mapping[str, Value]) -> str:
+    return hashlib.sha256(msgspec.json.encode([kind, sorted(options.items())])).hexdigest()[:8]
+
+
+class SweepFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A sweep as a TOML file: ``options`` for all points, and ``points``, each a table whose lists are crossed."""
+
+    name: str = ""
+    kind: Kind = "profile"
+    repeats: int | None = None
+    options: dict[str, Any] = {}
+    points: list[dict[str, Any]] = []
+
+
+def read_file(path: Path) -> SweepFile:
+    """Return the sweep in the TOML file at ``path``; raises DataError where it is none."""
+    try:
+        return msgspec.toml.decode(path.read_bytes(), type=SweepFile)
+    except OSError as error:
+        raise DataError(f"cannot read {str(path)!r}: {error.strerror or error}.") from None
+    except (msgspec.DecodeError, ImportError) as error:
+        raise DataError(f"{str(path)!r} is not a sweep: {error}.", hint="See docs/sweeps.md.") from None
+
+
+def settings_of(file: SweepFile, given: Mapping[str, list[Value]]) -> list[tuple[Kind, dict[str, Value]]]:
+    """Return the settings of ``file`` with the options ``given`` on the command line, which replace those of the file."""
+    settings: list[tuple[Kind, dict[str, Value]]] = []
+    for table in file.points or [{}]:
+        kind: Kind = table.get("kind", file.kind)
+        own = {name: value for name, value in table.items() if name != "kind"}
+        settings += [(kind, options) for options in grid({**file.options, **own, **given}, kind)]
+    return settings

@@ -1,0 +1,107 @@
+"""Run a job in its own process and receive its result."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from rooflines.errors import RooflinesError
+from rooflines.profiler.progress import Progress
+from rooflines.sweeps.records import Job
+from rooflines.sweeps.worker import Failed, Found, Message, Stage
+
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+_END_S = 5.0
+
+
+class JobError(RooflinesError):
+    """A job that could not be done."""
+
+
+def run_job(job: Job, progress: Progress, *, found: Callable[[bytes], None] | None = None, log: Path | None = None) -> bytes:
+    """Run ``job`` and return its result as JSON; ``found`` is called with every result so far.
+
+    What the process prints goes to the file ``log``. Raises JobError with the reason, also for a process that dies.
+    """
+    result: bytes | None = None
+    for message in messages(job, log):
+        if isinstance(message, Stage):
+            progress.stage(message.text, message.total)
+        elif isinstance(message, Found):
+            result = bytes(message.result)
+            if found is not None:
+                found(result)
+        elif isinstance(message, Failed):
+            raise JobError(message.reason, hint=message.hint)
+        else:
+            progress.advance()
+    if result is None:
+        raise JobError("its process ended without a result.")
+    return result
+
+
+def messages(job: Job, log: Path | None = None) -> Iterator[Message]:
+    """What a process says while it does ``job``. One that dies is a ``Failed`` with its last words, and so is an invalid message.
+
+    The process runs in its own session, so that Ctrl-C reaches only this one; leaving the loop ends it.
+    """
+    with log.open("w+b") if log is not None else tempfile.TemporaryFile() as printed:
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "rooflines.sweeps.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=printed,
+            start_new_session=True, env=environment(job.threads), cwd=job.folder if os.path.isdir(job.folder) else None,
+        )  # fmt: skip
+        assert worker.stdin is not None
+        assert worker.stdout is not None
+        try:
+            with contextlib.suppress(BrokenPipeError):
+                worker.stdin.write(msgspec.json.encode(job) + b"\n")
+                worker.stdin.flush()
+            for line in worker.stdout:
+                try:
+                    message = msgspec.json.decode(line, type=Message)
+                except msgspec.DecodeError as error:
+                    yield Failed(f"its process sent an invalid message ({error}).")
+                    return
+                yield message
+            if worker.wait() != 0:
+                printed.seek(0)
+                yield Failed(_last_words(printed.read().decode(errors="replace"), worker.returncode))
+        finally:
+            worker.stdout.close()
+            end(worker)
+            with contextlib.suppress(BrokenPipeError):
+                worker.stdin.close()
+
+
+def environment(threads: int | None) -> dict[str, str]:
+    """Return this process's environment, with the variables that bound the threads of every library where a number is given."""
+    return {**os.environ, **(dict.fromkeys(_THREAD_VARIABLES, str(threads)) if threads else {})}
+
+
+def end(worker: subprocess.Popen[bytes]) -> None:
+    """End ``worker`` if it still runs: ask first, then kill."""
+    if worker.poll() is not None:
+        return
+    worker.terminate()
+    try:
+        worker.wait(_END_S)
+    except subprocess.TimeoutExpired:
+        worker.kill()
+        worker.wait()
+
+
+def _last_words(text: str, code: int) -> str:
+    """The end of what a process printed, on one line."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+    words = lines[-1] if lines else ""
+    if code == -9:
+        words = "often the system's response to a lack of memory"
+    return f"its process ended ({how}){': ' if words else ''}{words[:300]}"

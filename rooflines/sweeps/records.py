@@ -1,0 +1,92 @@
+"""A sweep as its directory stores it: the points, the result of every round, and the estimates of a point from its rounds."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+SWEEP_SCHEMA = "rooflines.sweep/1"
+SWEEP_FILE = "sweep.json"
+RESULT_FILE = "result.json"
+Value: TypeAlias = bool | int | float | str
+Kind = Literal["profile", "train"]
+
+
+class Point(msgspec.Struct, frozen=True, kw_only=True):
+    """One setting. ``options`` are those of ``profile`` or ``train`` and the ``model``; ``label`` names what differs between points.
+
+    ``function`` (``package.module:name``) is what runs it, ``part`` the part of a study that it belongs to.
+    """
+
+    id: str
+    label: str
+    part: str = ""
+    kind: Kind = "profile"
+    function: str = "rooflines.sweeps.point:run_point"
+    options: dict[str, Value]
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """What one round of a point gave: ``values`` with the unit in their name, or the ``reason`` why it has none.
+
+    ``facts`` are words: the device, what limits the step. ``run`` is the directory of the run, relative to that of the result.
+    """
+
+    point: str
+    round: int
+    values: dict[str, float] = msgspec.field(default_factory=dict)
+    facts: dict[str, str] = msgspec.field(default_factory=dict)
+    run: str | None = None
+    reason: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+class Sweep(msgspec.Struct, frozen=True, kw_only=True):
+    """The plan of a sweep."""
+
+    schema: str = SWEEP_SCHEMA
+    name: str
+    created: str = ""
+    command: str = ""
+    machine: str = ""
+    repeats: int
+    points: tuple[Point, ...]
+
+
+class Estimate(msgspec.Struct, frozen=True, kw_only=True):
+    """The median of a value over the rounds of a point, and its 95 % interval; absent for a single round."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """A point with its estimates, or the reason why it has none."""
+
+    point: Point
+    rounds: int
+    estimates: dict[str, Estimate] = msgspec.field(default_factory=dict)
+    facts: dict[str, str] = msgspec.field(default_factory=dict)
+    run: str | None = None
+    reason: str | None = None
+    notes: tuple[str, ...] = ()
+
+    def value(self, name: str) -> float | None:
+        """Return the estimate of ``name``; None where it was not measured."""
+        found = self.estimates.get(name)
+        return None if found is None else found.value
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """What a process is asked to do: call ``function`` (``package.module:name``) with ``options`` and a directory.
+
+    It runs in ``folder``, if that exists there, so that relative paths in the options mean what they mean here.
+    """
+
+    function: str
+    options: dict[str, object]
+    directory: str = ""
+    folder: str = ""
+    threads: int | None = None

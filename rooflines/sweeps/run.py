@@ -1,0 +1,175 @@
+"""Run the points of a sweep in rounds, in a directory that a later call continues."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from rooflines.arguments import arg
+from rooflines.errors import Interrupted, OutputError, RunError, UsageError, writing
+from rooflines.pipeline.reading import default_command
+from rooflines.profiler.directory import check_directory, create_directory, default_directory, read_facts
+from rooflines.profiler.progress import Progress, Silent
+from rooflines.serial import write_json
+from rooflines.sweeps.process import JobError, run_job
+from rooflines.sweeps.records import RESULT_FILE, SWEEP_FILE, SWEEP_SCHEMA, Job, Point, Result, Sweep
+from rooflines.sweeps.results import read_results, round_directory
+
+LOG_FILE = "log.txt"
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """One round of one point, whose files go to ``directory`` and whose relative paths start from ``folder``."""
+
+    point: Point
+    round: int
+    directory: str
+    folder: str = ""
+
+    def job(self, directory: Path | None = None) -> Job:
+        """Return what its process is asked to do, in its own or another ``directory``."""
+        threads = self.point.options.get("threads")
+        return Job(
+            function=self.point.function,
+            options={"point": msgspec.to_builtins(self.point), "round": self.round},
+            directory=str((directory or Path(self.directory)).absolute()),
+            folder=self.folder,
+            threads=threads if isinstance(threads, int) else None,
+        )
+
+    @property
+    def title(self) -> str:
+        """What a progress bar says of it."""
+        return f"{self.point.label}, round {self.round + 1}"
+
+
+class Place(Protocol):
+    """Where tasks run: yields the result of each as it ends, in any order."""
+
+    def __call__(self, tasks: Sequence[Task], progress: Progress) -> Iterator[tuple[Task, Result]]:
+        """Run ``tasks``."""
+
+
+def run_sweep(
+    name: str,
+    points: tuple[Point, ...],
+    *,
+    repeats: int = 3,
+    output: Path | None = None,
+    place: Place | None = None,
+    progress: Progress | None = None,
+) -> tuple[Sweep, Path]:
+    """Run every point ``repeats`` times, in rounds, and store each result; returns the plan and the directory.
+
+    A directory that holds an earlier sweep keeps its results and gets what is missing. Points that cannot be run are rows with their
+    reason. Raises Interrupted on Ctrl-C; what has ended is kept.
+    """
+    if repeats < 1:
+        raise UsageError(f"{arg('repeats')} must be at least 1, got {repeats}.")
+    if not points:
+        raise UsageError("the sweep has no points.")
+    directory = output if output is not None else default_directory(name, "sweep")
+    sweep = _plan(directory, Sweep(
+        name=name, created=datetime.now(timezone.utc).isoformat(timespec="seconds"), command=default_command(), repeats=repeats,
+        points=points,
+    ))  # fmt: skip
+    done = read_results(directory, sweep)
+    failed = {one.point for one in done.values() if one.reason is not None}
+    tasks = [task for task in in_rounds(sweep, directory) if (task.point.id, task.round) not in done and task.point.id not in failed]
+    for task in tasks:  # what a killed process left of a round is of no use
+        shutil.rmtree(task.directory, ignore_errors=True)
+    try:
+        with contextlib.closing((place or here)(tasks, progress or Silent())) as results:  # type: ignore[type-var]
+            for task, result in results:
+                store(task, result)
+    except KeyboardInterrupt:
+        raise Interrupted(
+            f"interrupted; the results so far are in {str(directory)!r}.", hint="The same command with this output continues it."
+        ) from None
+    return sweep, directory
+
+
+def in_rounds(sweep: Sweep, directory: Path) -> Iterator[Task]:
+    """Every task in its order: all points once, then all again in the opposite order, so that a drift favors none."""
+    for number in range(sweep.repeats):
+        for point in sweep.points if number % 2 == 0 else reversed(sweep.points):
+            # A training has its own seeds and is repeated by them.
+            if number == 0 or point.kind == "profile":
+                where = str(round_directory(directory, point, number))
+                yield Task(point=point, round=number, directory=where, folder=str(Path.cwd()))
+
+
+def here(tasks: Sequence[Task], progress: Progress) -> Iterator[tuple[Task, Result]]:
+    """Run ``tasks`` one after the other on this machine."""
+    failed: set[str] = set()
+    for number, task in enumerate(tasks, 1):
+        if task.point.id not in failed:  # what cannot run once is not tried again
+            result = run_task(task, Titled(progress, f"{number}/{len(tasks)} {task.title}"))
+            if result.reason is not None:
+                failed.add(task.point.id)
+            yield task, result
+
+
+def run_task(task: Task, progress: Progress, directory: Path | None = None) -> Result:
+    """Run ``task`` in its own process; a process that dies is a result with the reason."""
+    place = directory or Path(task.directory)
+    place.mkdir(parents=True, exist_ok=True)
+    try:
+        return msgspec.json.decode(run_job(task.job(place), progress, log=place / LOG_FILE), type=Result)
+    except JobError as error:
+        return Result(point=task.point.id, round=task.round, reason=f"{error.message} {error.hint}".strip())
+
+
+def store(task: Task, result: Result) -> None:
+    """Write the result of ``task`` where a later call finds it."""
+    with writing(f"write {RESULT_FILE} in {task.directory!r}", "Check that the disk is not full."):
+        Path(task.directory).mkdir(parents=True, exist_ok=True)
+        write_json(Path(task.directory) / RESULT_FILE, result)
+
+
+class Titled:
+    """A progress whose stages begin with a title."""
+
+    def __init__(self, progress: Progress, title: str) -> None:
+        self._progress, self._title = progress, title
+
+    def stage(self, name: str, total: int | None) -> None:
+        """Begin a stage of ``total`` steps."""
+        self._progress.stage(f"{self._title}: {name}", total)
+
+    def advance(self) -> None:
+        """Count one step."""
+        self._progress.advance()
+
+
+def load_sweep(directory: Path) -> Sweep:
+    """Return the plan of the sweep in ``directory``; raises RunError where there is none."""
+    path = directory / SWEEP_FILE
+    if not path.is_file():
+        raise RunError(f"{str(directory)!r} holds no {SWEEP_FILE}.", hint="Give the directory of 'rooflines sweep'.")
+    return read_facts(path, Sweep, SWEEP_SCHEMA, what=f"the sweep in {str(directory)!r}", again="run the sweep again")
+
+
+def _plan(directory: Path, new: Sweep) -> Sweep:
+    """Write the plan ``new`` into ``directory``, after the points of a sweep that it holds already."""
+    if not (directory / SWEEP_FILE).is_file():
+        check_directory(directory)
+        create_directory(directory)
+    else:
+        old = load_sweep(directory)
+        ours = {point.id for point in new.points}
+        if not ours & {point.id for point in old.points}:
+            raise OutputError(f"{str(directory)!r} holds a sweep with other points.", hint=f"Choose another {arg('output')}.")
+        new = msgspec.structs.replace(
+            new, created=old.created, repeats=max(old.repeats, new.repeats),
+            points=(*new.points, *(point for point in old.points if point.id not in ours)),
+        )  # fmt: skip
+    with writing(f"write {SWEEP_FILE} in {str(directory)!r}", "Check that the disk is not full."):
+        write_json(directory / SWEEP_FILE, new)
+    return new

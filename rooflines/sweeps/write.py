@@ -1,0 +1,56 @@
+"""The files of a sweep: its table, its page, and a TensorBoard run with hyperparameters for each point."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rooflines.errors import writing
+from rooflines.pipeline.reporting import write_reports
+from rooflines.profiler.progress import Progress
+from rooflines.reports.document import Measured, Page
+from rooflines.reports.render import tensorboard
+from rooflines.serial import write_text
+from rooflines.sweeps.page import Paper
+from rooflines.sweeps.page import page as sweep_page
+from rooflines.sweeps.records import Row, Sweep
+from rooflines.sweeps.results import frame, rows
+
+CSV_FILE, PARQUET_FILE, TENSORBOARD = "results.csv", "results.parquet", "tensorboard"
+
+
+def write_sweep(
+    sweep: Sweep, directory: Path, formats: Sequence[str], *, paper: Paper | None = None, progress: Progress | None = None
+) -> tuple[Page, dict[str, Path]]:
+    """Write the table and the page of the sweep in ``directory``; returns the page and what was written, by format."""
+    found = rows(directory, sweep)
+    made = sweep_page(sweep, found, paper)
+    with writing(f"write the results in {str(directory)!r}", "Check that the disk is not full."):
+        write_table(found, directory)
+
+    def hyperparameters(path: Path) -> Path:
+        return write_hyperparameters(made, found, path.parent / TENSORBOARD)
+
+    written = write_reports(made, formats, directory, own={"tensorboard": hyperparameters}, progress=progress)
+    return made, written
+
+
+def write_table(found: Sequence[Row], directory: Path) -> None:
+    """Write the rows as CSV and Parquet."""
+    table = frame(found)
+    write_text(directory / CSV_FILE, table.to_csv(index=False))
+    mixed = [name for name in table.columns if table[name].map(type).nunique() > 1 and table[name].dtype == object]
+    table.astype(dict.fromkeys(mixed, "string")).to_parquet(directory / PARQUET_FILE, index=False)
+
+
+def write_hyperparameters(page: Page, found: Sequence[Row], directory: Path) -> Path:
+    """Write an event file for each point, with its options as hyperparameters, and one for the page; returns its directory."""
+    tensorboard.write(page, directory / "report" / "events")
+    for row in found:
+        if row.estimates:
+            point = Page(kind="point", name=row.point.label, title=row.point.label, verdict=row.facts.get("verdict", row.point.label))
+            measured = Measured(
+                summary={name: one.value for name, one in row.estimates.items()}, settings=row.point.options, pictures=False
+            )
+            tensorboard.write(point, directory / row.point.id / "events", measured)
+    return directory

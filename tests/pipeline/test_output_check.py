@@ -1,0 +1,49 @@
+"""The result of a variant beside that of fp32."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import rooflines
+from rooflines.pipeline.options import ProfileOptions
+from rooflines.pipeline.output_check import output_error, reference_options
+from tests.commands import write_ceilings
+
+
+def test_the_error_is_the_norm_of_the_difference_over_that_of_the_reference():
+    reference, found = torch.tensor([[3.0, 4.0], [0.0, 12.0]]), torch.tensor([[3.0, 4.0], [5.0, 0.0]])
+    error = output_error([found], [reference])
+    assert error.relative == pytest.approx(13 / 13)
+    assert error.same_class == 0.5
+    assert output_error([reference], [reference]).relative == 0
+    assert output_error([found], [reference[:1]]) is None
+    assert output_error([found], [torch.zeros(2, 2)]) is None
+    assert output_error([found * torch.inf], [reference]) is None
+    assert output_error([torch.tensor(2.0)], [torch.tensor(1.0)]).same_class is None
+
+
+def test_fp32_in_eager_mode_is_the_reference_itself():
+    assert reference_options(ProfileOptions(batch_size=4, threads=1)) is None
+    assert reference_options(ProfileOptions(precision="bf16", compile="on")) == ProfileOptions()
+
+
+def test_a_run_in_bf16_says_how_far_its_output_is_from_fp32(tmp_path):
+    torch.manual_seed(0)
+    network, x = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10)), torch.randn(16, 64)
+    with torch.no_grad():
+        expected = network(x)
+        found = copy.deepcopy(network).bfloat16()(x.bfloat16()).float()
+    norm = float((found - expected).norm() / expected.norm())
+    common = {"precision": "bf16", "device": "cpu", "steps": 2, "warmup": 1, "formats": (), "ceilings": str(write_ceilings(tmp_path))}
+    run = rooflines.profile(network, x, output=tmp_path / "run", **common)
+    assert run.facts.output_error.relative == pytest.approx(norm, rel=0.2)
+    analysis = rooflines.analyze(run)
+    assert analysis.output_error == run.facts.output_error
+    assert analysis.steps.first_s == run.facts.steps.warmup_ns[0] / 1e9
+    timed = rooflines.profile(network, x, output=tmp_path / "timed", trace=False, **common)
+    assert (timed.facts.trace, timed.facts.ceilings, timed.facts.output_error) == (None, None, None)
+    assert len(timed.facts.steps.timed_ns) == 2

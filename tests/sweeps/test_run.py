@@ -1,0 +1,192 @@
+"""Running a sweep: orders, processes, failures, restarts, and the places where it runs."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from rooflines.errors import Interrupted, OutputError, RunError, UsageError
+from rooflines.sweeps.process import JobError, run_job
+from rooflines.sweeps.records import Estimate, Job, Point, Result, Sweep
+from rooflines.sweeps.results import estimate, frame, read_results, row_of, rows
+from rooflines.sweeps.run import in_rounds, load_sweep, run_sweep
+from rooflines.sweeps.slurm import parameters
+from tests.processes import wait_until
+
+ROOT = Path(__file__).parents[2]
+JOB = "tests.sweeps.jobs:measure"
+
+
+@pytest.fixture(autouse=True)
+def _jobs_can_be_imported(monkeypatch):
+    monkeypatch.chdir(ROOT)
+
+
+def points(*models, sizes=(1, 2)):
+    return tuple(
+        Point(id=f"{model}-{size}", label=f"{model} {size}", function=JOB, options={"model": model, "batch_size": size})
+        for model in models
+        for size in sizes
+    )
+
+
+def test_points_run_in_rounds_in_opposite_orders():
+    sweep = Sweep(name="s", repeats=3, points=points("plain"))
+    assert [(task.point.id, task.round) for task in in_rounds(sweep, Path())] == [
+        ("plain-1", 0), ("plain-2", 0), ("plain-2", 1), ("plain-1", 1), ("plain-1", 2), ("plain-2", 2)
+    ]  # fmt: skip
+
+
+def test_each_round_is_a_process_and_a_failure_is_a_row(tmp_path):
+    sweep, directory = run_sweep("s", points("plain", "refused", "killed", "raises", sizes=(2,)), repeats=2, output=tmp_path / "s")
+    plain, refused, killed, raises = rows(directory, sweep)
+    assert (plain.rounds, plain.value("samples_per_s"), plain.reason) == (2, 20.0, None)
+    results = read_results(directory, sweep)
+    pids = {results["plain-2", number].facts["pid"] for number in (0, 1)}
+    assert len(pids) == 2
+    assert str(os.getpid()) not in pids
+    assert refused.reason == "out of memory in refused. Use less."
+    assert "killed by signal 9" in killed.reason
+    assert "KeyError" in raises.reason
+    assert (refused.rounds, killed.rounds) == (1, 1)  # what failed is not tried again
+    assert "printed by the job" in (directory / "points" / "plain-2" / "round-0" / "log.txt").read_text()
+    table = frame((plain, refused))
+    assert list(table["reason"].fillna("")) == ["", refused.reason]
+
+
+def test_a_sweep_that_was_killed_does_only_what_is_missing(tmp_path):
+    program = f"""
+from pathlib import Path
+from rooflines.sweeps.run import run_sweep
+from tests.sweeps.test_run import points
+run_sweep("s", points("waits", sizes=(1, 2, 3, 4)), repeats=1, output=Path({str(tmp_path / "s")!r}))
+"""
+    process = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT)
+    done = tmp_path / "s" / "points" / "waits-1" / "round-0" / "result.json"
+    begun = tmp_path / "s" / "points" / "waits-2" / "round-0" / "seen"
+    wait_until(lambda: done.is_file() and begun.is_file())
+    children = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    wait_until(lambda: not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children))
+    before = done.read_bytes()
+    sweep, directory = run_sweep("s", points("waits", sizes=(1, 2, 3, 4)), repeats=1, output=tmp_path / "s")
+    assert done.read_bytes() == before
+    assert [row.value("samples_per_s") for row in rows(directory, sweep)] == [10.0, 20.0, 30.0, 40.0]
+
+
+def test_more_points_and_rounds_are_added_and_other_sweeps_refused(tmp_path):
+    first, directory = run_sweep("s", points("plain", sizes=(1,)), repeats=1, output=tmp_path / "s")
+    pid = read_results(directory, first)["plain-1", 0].facts["pid"]
+    both, _ = run_sweep("s", points("plain"), repeats=2, output=tmp_path / "s")
+    found = read_results(directory, both)
+    assert len(found) == 4
+    assert found["plain-1", 0].facts["pid"] == pid
+    assert load_sweep(directory) == both
+    with pytest.raises(OutputError, match="holds a sweep with other points"):
+        run_sweep("s", points("waits"), repeats=1, output=tmp_path / "s")
+    with pytest.raises(RunError, match=r"holds no sweep\.json"):
+        load_sweep(tmp_path)
+    with pytest.raises(UsageError, match="has no points"):
+        run_sweep("s", (), output=tmp_path / "none")
+
+
+def test_ctrl_c_keeps_what_has_ended_and_ends_the_process(tmp_path):
+    class Stops:
+        def stage(self, name, total):
+            if name.startswith("2/"):
+                raise KeyboardInterrupt
+
+        def advance(self):
+            pass
+
+    with pytest.raises(Interrupted, match="continues it"):
+        run_sweep("s", points("plain"), repeats=1, output=tmp_path / "s", progress=Stops())
+    sweep = load_sweep(tmp_path / "s")
+    assert [row.reason for row in rows(tmp_path / "s", sweep)] == [None, "not run yet"]
+
+
+def test_a_job_without_an_answer_says_how_it_ended():
+    class Silent:
+        def stage(self, name, total): ...
+        def advance(self): ...
+
+    with pytest.raises(JobError, match="No module named 'nowhere'"):
+        run_job(Job(function="nowhere:nothing", options={}), Silent())
+
+
+# --- the arithmetic ----------------------------------------------------------------------------------------------------------------
+
+
+def test_the_interval_of_three_rounds_is_student_s_t_of_their_logarithms():
+    values = [1.0, math.e, math.e**2]
+    found = estimate(values)
+    half = 4.303 * 1.0 / math.sqrt(3)  # the logarithms 0, 1 and 2 have a standard deviation of 1
+    assert found.value == math.e
+    assert (math.log(found.low), math.log(found.high)) == (pytest.approx(1 - half), pytest.approx(1 + half))
+    assert estimate([1.0, 2.0]) == Estimate(value=1.5)
+
+
+def test_throughput_agrees_with_the_step_and_two_rounds_take_the_widest_interval_of_their_own():
+    point = points("plain", sizes=(4,))[0]
+    results = [
+        Result(point=point.id, round=number, values={
+            "step_s": step, "samples_per_s": 4 / step, "sample_s": step / 4, "step_low_s": step - 0.01, "step_high_s": step + 0.02,
+        })
+        for number, step in enumerate((0.1, 0.2))
+    ]  # fmt: skip
+    row = row_of(point, results)
+    step, rate = row.estimates["step_s"], row.estimates["samples_per_s"]
+    assert (step.low, step.high) == (pytest.approx(0.09), pytest.approx(0.22))
+    assert rate.value == pytest.approx(4 / step.value)
+    assert (rate.low, rate.high) == (pytest.approx(4 / 0.22), pytest.approx(4 / 0.09))
+    assert "step_low_s" not in row.estimates
+
+
+# --- other places ------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_dask_cluster_gives_the_same_table(tmp_path):
+    distributed = pytest.importorskip("distributed")
+    from rooflines.sweeps.dask import on_dask
+
+    with contextlib.closing(
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None)
+    ) as cluster:
+        address = cluster.scheduler_address
+        sweep, there = run_sweep("s", points("plain", "refused"), repeats=1, output=tmp_path / "there", place=on_dask(address))
+    same, here = run_sweep("s", points("plain", "refused"), repeats=1, output=tmp_path / "here")
+    columns = ["point", "batch_size", "samples_per_s", "step_s", "reason"]
+    remote, local = frame(rows(there, sweep))[columns], frame(rows(here, same))[columns]
+    assert remote.equals(local)
+    assert (there / "points" / "plain-1" / "round-0" / "seen").is_file()
+
+
+def test_jobs_of_submitit_give_the_same_results(tmp_path):
+    pytest.importorskip("submitit")
+    from rooflines.sweeps.slurm import on_slurm
+
+    place = on_slurm(tmp_path / "jobs", {}, cluster="local")
+    sweep, directory = run_sweep("s", points("plain", "killed", sizes=(2,)), repeats=1, output=tmp_path / "s", place=place)
+    plain, killed = rows(directory, sweep)
+    assert plain.value("samples_per_s") == 20.0
+    assert "killed by signal 9" in killed.reason
+
+
+def test_slurm_is_asked_for_with_its_own_parameters(tmp_path):
+    assert parameters("slurm_partition=gpu,timeout_min=30") == {"slurm_partition": "gpu", "timeout_min": 30}
+    with pytest.raises(UsageError, match="'gpu' is not a parameter"):
+        parameters("gpu")
+    pytest.importorskip("submitit")
+    from rooflines.sweeps.slurm import on_slurm
+
+    with pytest.raises(UsageError, match="jobs cannot be submitted"):
+        run_sweep("s", points("plain"), repeats=1, output=tmp_path / "s", place=on_slurm(tmp_path / "jobs", {}))
