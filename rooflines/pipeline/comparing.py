@@ -135,6 +135,10 @@ def _baseline_file(workload: Workload, directory: Path) -> Path:
         workload.precision,
         "channels-last" if workload.channels_last else "",
         "compiled" if workload.compiled else "",
+        workload.compile_mode or "",
+        "checkpointing" if workload.checkpointing else "",
+        "cuda-graph" if workload.cuda_graph else "",
+        workload.parallel or "",
         workload.optimizer or "",
     )
     return directory / f"{file_stem('-'.join(filter(None, conditions)))}.json"

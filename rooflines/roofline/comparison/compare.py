@@ -173,9 +173,8 @@ def _apart(pace: Pace, before: Analysis, after: Analysis) -> Pace:
     if min(len(ours), len(theirs)) < FEWEST_STEPS:
         return pace
     (low, high), (their_low, their_high) = (np.quantile(times, (0.1, 0.9)) for times in (ours, theirs))
-    return msgspec.structs.replace(
-        pace, ci95=None, exceeds_noise=bool(their_low > MOST_SCATTER * high or low > MOST_SCATTER * their_high)
-    )
+    apart = bool(their_low > MOST_SCATTER * high or low > MOST_SCATTER * their_high)
+    return msgspec.structs.replace(pace, ci95=None, exceeds_noise=apart)
 
 
 def _with_noise(pace: Pace, before: Analysis, after: Analysis, calibration: Calibration | None) -> Pace:
@@ -357,6 +356,11 @@ def _facts(analysis: Analysis) -> dict[str, str | None]:
         "precision": workload.precision or None,
         "compiled": None if traced else _yes(workload.compiled),
         "channels last": None if traced else _yes(workload.channels_last),
+        "compile mode": workload.compile_mode,
+        "checkpointing": None if traced else _yes(workload.checkpointing),
+        "CUDA graph": None if traced else _yes(workload.cuda_graph),
+        "parallel": workload.parallel,
+        "data": workload.data,
         "optimizer": workload.optimizer,
         "torch": environment.torch,
         "driver": environment.driver,
