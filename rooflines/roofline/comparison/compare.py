@@ -183,7 +183,9 @@ def _with_noise(pace: Pace, before: Analysis, after: Analysis, calibration: Cali
     steps = Series(ours, theirs)
     if calibration is None or calibration.drift is None or not is_known(steps):
         return pace
-    (noise,) = judge([steps], calibration, STEP_LEVEL)
+    timelines = [side.timeline for side in (before, after) if side.timeline is not None and side.timeline.span_s > 0]
+    idle = max((timeline.idle_s / timeline.span_s for timeline in timelines), default=0.0)
+    (noise,) = judge([steps], calibration, STEP_LEVEL, idle)
     same_way = (pace.ratio > 1) == (noise.ratio > 1)
     return msgspec.structs.replace(pace, noise=noise, exceeds_noise=noise.significant and same_way)
 

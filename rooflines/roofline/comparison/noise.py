@@ -24,8 +24,9 @@ FEWEST_ROWS = 5
 MOST_SCATTER = 1.5
 # False discoveries among the rows that are called slower or faster.
 LEVEL = 0.05
-# The step has the host's own time in it, which drifts differently.
 STEP_LEVEL = 0.01
+# Idle time drifts by this much more or less than the operators do (standard deviation, measured by benchmarks/compare_noise.py).
+_IDLE_DRIFT = 0.1
 # The rows judged are the longest ones, which together take this much of the time.
 _JUDGED_SHARE = 0.9
 # A row is called slower or faster if that changes the step by this much.
@@ -109,13 +110,16 @@ def calibrate(rows: Sequence[Series], *, alike: bool) -> Calibration | None:
     return Calibration(drift, prior, least, step_s)
 
 
-def judge(rows: Sequence[Series], calibration: Calibration, level: float = LEVEL) -> list[Noise]:
-    """The noise of each of ``rows``, which must be known; ``level`` is the share of false discoveries among the significant ones."""
+def judge(rows: Sequence[Series], calibration: Calibration, level: float = LEVEL, idle: float = 0.0) -> list[Noise]:
+    """The noise of each of ``rows``, which must be known; ``level`` is the share of false discoveries among the significant ones.
+
+    ``idle`` is the share of idle time in the rows, which the drift of the operators does not tell.
+    """
     if not rows:
         return []
     change, variance, times = _changes(rows)
     own = change - calibration.common
-    error = np.sqrt(_moderated(variance, calibration.prior, rows) * calibration.inflation)
+    error = np.sqrt(_moderated(variance, calibration.prior, rows) * calibration.inflation + (idle * _IDLE_DRIFT) ** 2)
     long = (times[0] >= calibration.least_s[0]) | (times[1] >= calibration.least_s[1])
     chance = np.ones(len(rows))
     freedom = _freedom(rows)
