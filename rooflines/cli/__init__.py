@@ -4,7 +4,20 @@ from __future__ import annotations
 
 # Importing a command registers it.
 from rooflines.cli import (  # noqa: F401
-    advise, analyze, ceilings, check, compare, count, devices, doctor, monitor, profile, report, study, sweep, train,
+    advise,
+    analyze,
+    ceilings,
+    check,
+    compare,
+    count,
+    devices,
+    doctor,
+    monitor,
+    profile,
+    report,
+    study,
+    sweep,
+    train,
 )  # fmt: skip
 from rooflines.cli.app import app, main
 
