@@ -24,7 +24,10 @@ def predict(change: Change, step: Step) -> Prediction | None:
     if step.on_device:
         saved_s, how = sum(conversion_s(row) for row in step.rows), "the kernels that convert them"
     else:
-        saved_s, how = sum(reorders(row, step).activations_s for row in step.rows), "reading and writing each at the rate of memory"
+        saved_s, how = (
+            sum(reorders(row, step).activations_s for row in step.rows),
+            "reading and writing each at the rate that the element-wise operators reach",
+        )
     if not saved_s:
         return None
     return Prediction(
@@ -37,7 +40,8 @@ def predict(change: Change, step: Step) -> Prediction | None:
 def reorders(row: OperatorRow, step: Step) -> Reorders:
     """Return the conversions in ``row``: on a CPU, oneDNN reads and writes every tensor of a convolution once more to convert it.
 
-    Channels-last activations stay as they are; weights are converted in either case. Compiled code is not known to convert.
+    It moves them at the rate that the element-wise operators of the run reach. Channels-last activations stay as they are; weights are
+    converted in either case. Compiled code is not known to convert.
     """
     analysis = step.analysis
     if row.category != "convolution" or not analysis.environment.device.startswith("cpu") or analysis.compiled:
@@ -50,4 +54,4 @@ def reorders(row: OperatorRow, step: Step) -> Reorders:
 
 
 def _moved_s(size: float, step: Step) -> float:
-    return memory_seconds(round(size), round(size), step.ceilings)[0] if size else 0.0
+    return memory_seconds(round(size), round(size), step.ceilings)[0] / step.traffic_efficiency if size else 0.0

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from rooflines.device_specs.records import Ceilings
 from rooflines.roofline.advice.case import Case
+from rooflines.roofline.advice.small_kernels import FUSABLE
 from rooflines.roofline.analysis import Analysis, OperatorRow
 from rooflines.roofline.bounds.model import place
 from rooflines.roofline.formulas import Work
@@ -22,7 +23,8 @@ _WEIGHT = {"aten::addmm": 2, "aten::convolution_backward": 2, "aten::linear_back
 class Step:
     """The median timed step of ``analysis``: ``whole_s`` is its time, ``wait_s`` the part in which it waits for data.
 
-    ``scale`` converts seconds of a traced step into seconds of a timed one.
+    ``scale`` converts seconds of a traced step into seconds of a timed one. ``traffic_efficiency`` is the share of the rate of memory
+    that the step's element-wise operators, normalizations, reductions and copies reach; 1 where it has none.
     """
 
     def __init__(self, analysis: Analysis) -> None:
@@ -38,6 +40,11 @@ class Step:
         self.on_device = case.on_device
         self.rows = analysis.operators
         self.calls = sum(row.calls for row in self.rows)
+        moving = [
+            row for row in self.rows if row.category in FUSABLE and "memory" in (row.bound, row.nearest_roof) and row.lower_bound_s
+        ]
+        time_s = sum(row.time_s for row in moving)
+        self.traffic_efficiency = min(1.0, sum(row.lower_bound_s or 0.0 for row in moving) / time_s) if time_s else 1.0
 
     @property
     def load_s(self) -> float | None:

@@ -111,6 +111,11 @@ def test_channels_last_saves_the_conversions():
     small = row("aten::conv2d", "convolution", flops=10**9, size=450_000_000, shapes="4x64x99x99, 8x64x3x3")
     found = predict(change("channels-last", channels_last=True), case(small))
     assert found.speedup == pytest.approx(0.1 / (0.1 - 2 * 450_000_000 / 45e9), rel=0.05)
+    # An element-wise operator that reaches half of the rate of memory says how fast bytes are moved here.
+    half = case(msgspec.structs.replace(small, time_s=0.06), row("aten::relu", time_s=0.04))
+    assert predict(change("channels-last", channels_last=True), half).speedup == pytest.approx(
+        0.1 / (0.1 - 2 * 2 * 450_000_000 / 45e9), rel=0.1
+    )
     kernels = (Kernel(name="nchwToNhwcKernel", calls=1, time_s=0.02), Kernel(name="gemm", calls=1, time_s=0.08))
     device = case(msgspec.structs.replace(small, kernels=kernels), idle_breakdown={"host_bound_s": 0.0})
     assert predict(change("channels-last", channels_last=True), device).speedup == pytest.approx(1.25)
