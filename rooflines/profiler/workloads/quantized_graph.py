@@ -1,0 +1,226 @@
+"""A network exported as one graph whose convolutions and linear layers compute with int8 on an x86 CPU.
+
+torchao's PT2E flow: export, insert observers or fake quantization, convert. What ``torch.compile`` does with the converted graph,
+``lowered`` does for eager mode: it replaces the layers by oneDNN's int8 operators.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rooflines.profiler.dispatch.fakes import fake_tensors
+
+if TYPE_CHECKING:
+    import torch
+
+# Their functions are fused into the layer before them, but only in the form that inductor decomposes them to.
+_FUSED = ("hardtanh", "hardswish", "silu", "gelu", "clamp")
+_LAYERS = {
+    "conv1d": "default", "conv2d": "default", "conv3d": "default", "conv_transpose1d": "default", "conv_transpose2d": "input",
+    "conv_transpose3d": "input", "linear": "default",
+}  # fmt: skip
+
+
+class Layers(NamedTuple):
+    """The convolutions and linear layers of a network: how many are quantized, and their share of all matrix FLOPs."""
+
+    quantized: int
+    total: int
+    flops_share: float
+
+
+def static_graph(
+    network: torch.nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any], calibration: Iterable[tuple[Any, ...]]
+) -> tuple[torch.fx.GraphModule, Layers]:
+    """Return the graph of ``network`` with int8 between its layers, and what was quantized.
+
+    The ranges of the activations are those of ``inputs`` and of the inputs in ``calibration``. Layers still compute in fp32, between
+    operators that dequantize and quantize.
+    """
+    import torch
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+
+    with torch.no_grad():
+        exported = _exported(network, inputs, keywords)
+        products = _matrix_flops(exported)
+        prepared = prepare_pt2e(exported, _quantizer(training=False))
+        for batch in (inputs, *calibration):
+            prepared(*batch, **keywords)
+        layers = _layers(prepared, products)
+        return convert_pt2e(prepared), layers
+
+
+def training_graph(
+    network: torch.nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any]
+) -> tuple[torch.fx.GraphModule, Layers]:
+    """Return the graph of ``network`` with fake quantization, which shares its parameters, and what is quantized."""
+    from torchao.quantization.pt2e import allow_exported_model_train_eval
+    from torchao.quantization.pt2e.quantize_pt2e import prepare_qat_pt2e
+
+    exported = _exported(network, inputs, keywords)
+    products = _matrix_flops(exported)
+    prepared = prepare_qat_pt2e(exported, _quantizer(training=True))
+    allow_exported_model_train_eval(prepared)
+    prepared.train()
+    return prepared, _layers(prepared, products)
+
+
+def after_training(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """Return a copy of what ``training_graph`` made as ``static_graph`` makes it, with the ranges seen in training."""
+    import torch
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e
+
+    trained = copy.deepcopy(graph)
+    trained.eval()
+    with torch.no_grad():
+        return convert_pt2e(trained)
+
+
+def lowered(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """Return a converted ``graph`` with oneDNN's int8 operators in place of its layers.
+
+    As torchao's ``lower_pt2e_quantized_to_x86``, which in version 0.18 leaves layers of three-dimensional inputs and ReLU6 as they
+    are, and lets a layer write its result into another tensor that is still used.
+    """
+    import torch
+    from torch._inductor.constant_folding import constant_fold
+    from torch._inductor.decomposition import select_decomp_table
+    from torch._inductor.fx_passes.freezing_patterns import freezing_passes
+
+    aten = torch.ops.aten
+    examples = [
+        torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device).zero_()
+        for value in _example_inputs(graph)
+    ]
+    inputs, keywords = torch.utils._pytree.tree_unflatten(examples, graph.graph._codegen.pytree_info.in_spec)
+    decompositions: dict[Any, Any] = {
+        operator: rule
+        for operator, rule in torch.export.default_decompositions().items()
+        if torch._export.utils._is_cia_op(operator)
+    }
+    rules = select_decomp_table()
+    for name in _FUSED:
+        operator = getattr(aten, name).default
+        decompositions[operator] = rules[operator]
+    with torch.no_grad():
+        exported = torch.export.export(graph, inputs, keywords, strict=True).run_decompositions(decompositions)
+        result = exported.module()
+        for node in result.graph.nodes:  # as inductor's patterns have them
+            if node.target is aten.t.default:
+                node.target, node.args = aten.permute.default, (node.args[0], [1, 0])
+            elif node.target is aten.view.default:
+                node.target = aten.reshape.default
+        result.recompile()
+        freezing_passes(result, examples)
+        constant_fold(result)
+    _keep_operands(result)
+    return result
+
+
+def _keep_operands(graph: torch.fx.GraphModule) -> None:
+    """Copy each tensor that a fused addition takes as its second operand.
+
+    The operator writes its result into that tensor, whatever else is a view of it, and reads it as if it were contiguous
+    (channels-last for convolutions).
+    """
+    import torch
+
+    onednn = torch.ops.onednn
+    formats = {
+        onednn.qlinear_pointwise.binary: torch.contiguous_format,
+        onednn.qlinear_pointwise.binary_tensor: torch.contiguous_format,
+        onednn.qconv2d_pointwise.binary: torch.channels_last,
+    }
+    for node in graph.graph.nodes:
+        if node.target in formats:
+            operand = node.args[6]
+            with graph.graph.inserting_before(node):
+                copied = graph.graph.call_function(
+                    torch.ops.aten.clone.default, (operand,), {"memory_format": formats[node.target]}
+                )
+            node.replace_input_with(operand, copied)
+    graph.recompile()
+
+
+def _exported(network: torch.nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> torch.fx.GraphModule:
+    """The graph of ``network`` for these shapes. Without the fused operators of attention, which hide its linear layers."""
+    import torch
+
+    fast_path = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        # The quantizer recognizes layers by what only the strict mode records.
+        return torch.export.export(network, inputs, keywords, strict=True).module()
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast_path)
+
+
+def _quantizer(*, training: bool) -> Any:
+    import torch
+    from torchao.quantization.pt2e.quantizer.x86_inductor_quantizer import (
+        X86InductorQuantizer,
+        get_default_x86_inductor_quantization_config,
+    )
+    from torchao.utils import should_reduce_range
+
+    settings = get_default_x86_inductor_quantization_config(
+        is_qat=training, reduce_range=should_reduce_range(torch.device("cpu"))
+    )
+    return X86InductorQuantizer().set_global(settings)
+
+
+def _example_inputs(graph: torch.fx.GraphModule) -> list[Any]:
+    """Fake tensors of the shapes that ``graph`` was exported for."""
+    return [node.meta["val"] for node in graph.graph.nodes if node.op == "placeholder"]
+
+
+def _is_layer(node: torch.fx.Node) -> bool:
+    import torch
+
+    return any(node.target is getattr(getattr(torch.ops.aten, name), overload) for name, overload in _LAYERS.items())
+
+
+def _matrix_flops(exported: torch.fx.GraphModule) -> dict[str, int]:
+    """Matrix FLOPs by the name of the weight; those of operators without a weight (attention) under an empty name."""
+    import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.utils.flop_counter import FlopCounterMode
+
+    found: dict[str, int] = {}
+
+    class Counted(torch.fx.Interpreter):
+        def run_node(self, node: torch.fx.Node) -> Any:
+            with FlopCounterMode(display=False) as counter:
+                result = super().run_node(node)
+            weight = str(node.args[1].target) if _is_layer(node) else ""  # type: ignore[union-attr]
+            found[weight] = found.get(weight, 0) + counter.get_total_flops()
+            return result
+
+    values = _example_inputs(exported)
+    counted = Counted(copy.deepcopy(exported))  # batch norm counts its batches
+    mode = fake_tensors()
+    # torch's counter has no formula for the fused attention of CPUs.
+    with mode, sdpa_kernel(SDPBackend.MATH), torch.no_grad():
+        counted.run(*(torch.empty_like(value) for value in values), enable_io_processing=False)
+    return found
+
+
+def _layers(prepared: torch.fx.GraphModule, products: dict[str, int]) -> Layers:
+    """What ``prepared`` quantizes: the layers whose weight passes through an observer or a fake quantization."""
+    layers = [node for node in prepared.graph.nodes if _is_layer(node)]
+    quantized = [node for node in layers if node.args[1].op == "call_module"]
+    flops = sum(products[name] for name in {_weight(node, products) for node in quantized})
+    return Layers(len(quantized), len(layers), flops / (sum(products.values()) or 1))
+
+
+def _weight(layer: torch.fx.Node, known: dict[str, int]) -> str:
+    """The name of a layer's weight, which the scale of a batch norm may have been multiplied with."""
+    waiting = [layer.args[1]]
+    while waiting:
+        node: Any = waiting.pop()
+        if node.op == "get_attr" and node.target in known:
+            return str(node.target)
+        waiting += node.all_input_nodes
+    raise LookupError(layer.name)
