@@ -7,6 +7,7 @@ torchao's PT2E flow: export, insert observers or fake quantization, convert. Wha
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,6 +22,8 @@ _LAYERS = {
     "conv1d": "default", "conv2d": "default", "conv3d": "default", "conv_transpose1d": "default", "conv_transpose2d": "input",
     "conv_transpose3d": "input", "linear": "default",
 }  # fmt: skip
+# Arguments of aten::batch_norm.
+_RUNNING_MEAN, _TRAINING, _MOMENTUM, _CUDNN = 3, 5, 6, 8
 
 
 class Layers(NamedTuple):
@@ -56,15 +59,47 @@ def training_graph(
     network: torch.nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any]
 ) -> tuple[torch.fx.GraphModule, Layers]:
     """Return the graph of ``network`` with fake quantization, which shares its parameters, and what is quantized."""
-    from torchao.quantization.pt2e import allow_exported_model_train_eval
     from torchao.quantization.pt2e.quantize_pt2e import prepare_qat_pt2e
 
     exported = _exported(network, inputs, keywords)
     products = _matrix_flops(exported)
+    # torchao 0.18 gives batch norms after convolutions torch's default momentum and epsilon.
+    constants = {node.args[_RUNNING_MEAN].target: node.args[_MOMENTUM:_CUDNN] for node in _batch_norms(exported)}
     prepared = prepare_qat_pt2e(exported, _quantizer(training=True))
-    allow_exported_model_train_eval(prepared)
-    prepared.train()
+    for node in _batch_norms(prepared):
+        node.args = (*node.args[:_MOMENTUM], *constants[node.args[_RUNNING_MEAN].target], *node.args[_CUDNN:])
+    prepared.recompile()
+    prepared.train = functools.partial(_set_mode, prepared)  # type: ignore[method-assign]
+    prepared.eval = functools.partial(_set_mode, prepared, False)  # type: ignore[method-assign]
     return prepared, _layers(prepared, products)
+
+
+def _batch_norms(graph: torch.fx.GraphModule) -> list[Any]:
+    import torch
+
+    return list(graph.graph.find_nodes(op="call_function", target=torch.ops.aten.batch_norm.default))
+
+
+def _set_mode(graph: torch.fx.GraphModule, training: bool = True) -> torch.fx.GraphModule:
+    """Do what ``train()`` and ``eval()`` do for a module: dropout, batch norm, and whether ranges are observed.
+
+    torchao's own (``allow_exported_model_train_eval``) gives every dropout a probability of 0.5 and leaves out batch norms with another
+    epsilon than torch's default.
+    """
+    import torch
+    from torchao.quantization.pt2e import disable_observer, enable_observer
+
+    switches = {torch.ops.aten.batch_norm.default: _TRAINING}
+    for name in ("dropout", "dropout_", "alpha_dropout", "feature_dropout"):
+        switches[getattr(torch.ops.aten, name).default] = 2
+    for node in graph.graph.nodes:
+        if node.target in switches:
+            node.update_arg(switches[node.target], training)
+    graph.recompile()
+    graph.apply(enable_observer if training else disable_observer)
+    for module in graph.modules():
+        module.training = training
+    return graph
 
 
 def after_training(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
@@ -72,10 +107,8 @@ def after_training(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
     import torch
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e
 
-    trained = copy.deepcopy(graph)
-    trained.eval()
     with torch.no_grad():
-        return convert_pt2e(trained)
+        return convert_pt2e(_set_mode(copy.deepcopy(graph), False))
 
 
 def lowered(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
