@@ -52,7 +52,7 @@ def static_graph(
         for batch in (inputs, *calibration):
             prepared(*batch, **keywords)
         layers = _layers(prepared, products)
-        return convert_pt2e(prepared), layers
+        return _for_inference(convert_pt2e(prepared)), layers
 
 
 def training_graph(
@@ -69,9 +69,24 @@ def training_graph(
     for node in _batch_norms(prepared):
         node.args = (*node.args[:_MOMENTUM], *constants[node.args[_RUNNING_MEAN].target], *node.args[_CUDNN:])
     prepared.recompile()
+    _start_ranges(prepared, network, inputs, keywords)
     prepared.train = functools.partial(_set_mode, prepared)  # type: ignore[method-assign]
     prepared.eval = functools.partial(_set_mode, prepared, False)  # type: ignore[method-assign]
     return prepared, _layers(prepared, products)
+
+
+def _start_ranges(
+    prepared: torch.fx.GraphModule, network: torch.nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any]
+) -> None:
+    """Observe one call, which gives the ranges their first values and their shapes; compiled code is for fixed shapes."""
+    import torch
+
+    kept = [(buffer, buffer.clone()) for buffer in network.buffers()]
+    devices = {parameter.device for parameter in network.parameters() if parameter.is_cuda}
+    with torch.no_grad(), torch.random.fork_rng(devices):
+        prepared(*inputs, **keywords)
+        for buffer, value in kept:
+            buffer.copy_(value)
 
 
 def _batch_norms(graph: torch.fx.GraphModule) -> list[Any]:
@@ -108,7 +123,7 @@ def after_training(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e
 
     with torch.no_grad():
-        return convert_pt2e(_set_mode(copy.deepcopy(graph), False))
+        return _for_inference(convert_pt2e(_set_mode(copy.deepcopy(graph), False)))
 
 
 def lowered(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
@@ -149,7 +164,17 @@ def lowered(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
         freezing_passes(result, examples)
         constant_fold(result)
     _keep_operands(result)
-    return result
+    return _for_inference(result)
+
+
+def _for_inference(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """``graph``, for which ``train()`` and ``eval()`` do nothing; torch's raise an error."""
+
+    def unchanged(training: bool = False) -> torch.fx.GraphModule:
+        return graph
+
+    graph.train = graph.eval = unchanged  # type: ignore[method-assign]
+    return graph
 
 
 def _keep_operands(graph: torch.fx.GraphModule) -> None:
