@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import logging
+import platform
 import warnings
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -51,7 +52,9 @@ def check(quantize: Quantization, *, mode: str, precision: str, device: torch.de
     if quantize == "static-int8" and not _has_onednn():
         raise WorkloadError(f"{asked} requires an x86 CPU and torch built with oneDNN.", hint=f"Use {arg('quantize', 'dynamic-int8')}.")
     if quantize in _EXPORTED and precision not in ("fp32", "tf32"):
-        raise WorkloadError(f"{asked} quantizes an fp32 network, got {arg('precision', precision)}.", hint=f"Remove {arg('precision')}.")
+        raise WorkloadError(
+            f"{asked} quantizes an fp32 network, got {arg('precision', precision)}.", hint=f"Remove {arg('precision')}."
+        )
     if quantize == "int4-weight" and precision != "bf16":
         # Other precisions run on a CPU too, in a loop that is a hundred times slower.
         raise WorkloadError(f"{asked} requires activations in bf16, got {precision}.", hint=f"Add {arg('precision', 'bf16')}.")
@@ -60,7 +63,7 @@ def check(quantize: Quantization, *, mode: str, precision: str, device: torch.de
 def _has_onednn() -> bool:
     import torch
 
-    return "onednn" in torch.backends.quantized.supported_engines and torch.backends.mkldnn.is_available()
+    return platform.machine().lower() in ("x86_64", "amd64") and "onednn" in torch.backends.quantized.supported_engines
 
 
 def quantize(

@@ -23,7 +23,7 @@ _LAYERS = {
     "conv_transpose3d": "input", "linear": "default",
 }  # fmt: skip
 # Arguments of aten::batch_norm.
-_RUNNING_MEAN, _TRAINING, _MOMENTUM, _CUDNN = 3, 5, 6, 8
+_RUNNING_VAR, _TRAINING, _MOMENTUM, _CUDNN = 4, 5, 6, 8
 
 
 class Layers(NamedTuple):
@@ -55,29 +55,36 @@ def static_graph(
         return _for_inference(convert_pt2e(prepared)), layers
 
 
-def training_graph(
-    network: torch.nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any]
-) -> tuple[torch.fx.GraphModule, Layers]:
+def training_graph(network: torch.nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[torch.fx.GraphModule, Layers]:
     """Return the graph of ``network`` with fake quantization, which shares its parameters, and what is quantized."""
     from torchao.quantization.pt2e.quantize_pt2e import prepare_qat_pt2e
 
     exported = _exported(network, inputs, keywords)
     products = _matrix_flops(exported)
-    # torchao 0.18 gives batch norms after convolutions torch's default momentum and epsilon.
-    constants = {node.args[_RUNNING_MEAN].target: node.args[_MOMENTUM:_CUDNN] for node in _batch_norms(exported)}
+    constants = {node.args[_RUNNING_VAR].target: node.args[_MOMENTUM:_CUDNN] for node in _batch_norms(exported)}
     prepared = prepare_qat_pt2e(exported, _quantizer(training=True))
-    for node in _batch_norms(prepared):
-        node.args = (*node.args[:_MOMENTUM], *constants[node.args[_RUNNING_MEAN].target], *node.args[_CUDNN:])
-    prepared.recompile()
+    _restore_constants(prepared, constants)
     _start_ranges(prepared, network, inputs, keywords)
-    prepared.train = functools.partial(_set_mode, prepared)  # type: ignore[method-assign]
-    prepared.eval = functools.partial(_set_mode, prepared, False)  # type: ignore[method-assign]
+    prepared.train = functools.partial(_set_mode, prepared)
+    prepared.eval = functools.partial(_set_mode, prepared, False)
     return prepared, _layers(prepared, products)
 
 
-def _start_ranges(
-    prepared: torch.fx.GraphModule, network: torch.nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any]
-) -> None:
+def _restore_constants(prepared: torch.fx.GraphModule, constants: dict[Any, tuple[float, float]]) -> None:
+    """Set momentum and epsilon of batch norms, by the name of their variance: torchao 0.18 gives torch's defaults to those after
+    convolutions, also where it scales the weights by the deviation."""
+    import torch
+
+    for node in _batch_norms(prepared):
+        node.args = (*node.args[:_MOMENTUM], *constants[node.args[_RUNNING_VAR].target], *node.args[_CUDNN:])
+    for node in prepared.graph.find_nodes(op="call_function", target=torch.ops.aten.add.Tensor):
+        variance: Any = node.args[0]
+        if variance.op == "get_attr" and variance.target in constants:
+            node.update_arg(1, constants[variance.target][1])
+    prepared.recompile()
+
+
+def _start_ranges(prepared: torch.fx.GraphModule, network: torch.nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> None:
     """Observe one call, which gives the ranges their first values and their shapes; compiled code is for fixed shapes."""
     import torch
 
@@ -142,12 +149,10 @@ def lowered(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
         torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device).zero_()
         for value in _example_inputs(graph)
     ]
-    inputs, keywords = torch.utils._pytree.tree_unflatten(examples, graph.graph._codegen.pytree_info.in_spec)
-    decompositions: dict[Any, Any] = {
-        operator: rule
-        for operator, rule in torch.export.default_decompositions().items()
-        if torch._export.utils._is_cia_op(operator)
-    }
+    codegen: Any = graph.graph._codegen
+    inputs, keywords = torch.utils._pytree.tree_unflatten(examples, codegen.pytree_info.in_spec)
+    known: Any = torch.export.default_decompositions()
+    decompositions = {operator: rule for operator, rule in known.items() if torch._export.utils._is_cia_op(operator)}
     rules = select_decomp_table()
     for name in _FUSED:
         operator = getattr(aten, name).default
@@ -170,10 +175,9 @@ def lowered(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
 def _for_inference(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """``graph``, for which ``train()`` and ``eval()`` do nothing; torch's raise an error."""
 
-    def unchanged(training: bool = False) -> torch.fx.GraphModule:
-        return graph
-
-    graph.train = graph.eval = unchanged  # type: ignore[method-assign]
+    methods: Any = graph
+    methods.train = lambda training=False: graph
+    methods.eval = lambda: graph
     return graph
 
 
@@ -195,9 +199,7 @@ def _keep_operands(graph: torch.fx.GraphModule) -> None:
         if node.target in formats:
             operand = node.args[6]
             with graph.graph.inserting_before(node):
-                copied = graph.graph.call_function(
-                    torch.ops.aten.clone.default, (operand,), {"memory_format": formats[node.target]}
-                )
+                copied = graph.graph.call_function(torch.ops.aten.clone.default, (operand,), {"memory_format": formats[node.target]})
             node.replace_input_with(operand, copied)
     graph.recompile()
 
@@ -223,9 +225,7 @@ def _quantizer(*, training: bool) -> Any:
     )
     from torchao.utils import should_reduce_range
 
-    settings = get_default_x86_inductor_quantization_config(
-        is_qat=training, reduce_range=should_reduce_range(torch.device("cpu"))
-    )
+    settings = get_default_x86_inductor_quantization_config(is_qat=training, reduce_range=should_reduce_range(torch.device("cpu")))
     return X86InductorQuantizer().set_global(settings)
 
 
