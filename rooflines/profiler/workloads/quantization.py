@@ -145,7 +145,7 @@ def _quantize_linears(
     """Give the linear layers of ``network`` integer weights.
 
     torch's own ``quantize_dynamic`` has one fused operator where torchao's dynamic layers call several around ``torch._int_mm``, and is
-    faster for small layers in eager mode. It is deprecated, fails in ``nn.TransformerEncoderLayer``, breaks compiled graphs and has no
+    faster in eager mode. It is deprecated, fails in ``nn.TransformerEncoderLayer``, breaks compiled graphs and has no
     GPU kernels; torchao's layers compute with int8 in all of these.
     """
     from torchao.quantization import quantize_
