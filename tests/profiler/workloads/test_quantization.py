@@ -13,8 +13,11 @@ from torchvision.models.vision_transformer import VisionTransformer
 import rooflines
 from rooflines.errors import WorkloadError
 from rooflines.profiler.dispatch.fakes import fake_tensors, needs_data
+from rooflines.profiler.trace.signature import from_kineto
 from rooflines.profiler.workloads.quantization import check, converted, inductor_settings, quantize
 from rooflines.profiler.workloads.quantized_graph import lowered, static_graph
+from rooflines.roofline.formulas import count
+from tests.roofline.formulas.traces import operator_events
 
 pytest.importorskip("torchao")
 CPU = torch.device("cpu")
@@ -145,10 +148,10 @@ def test_the_stated_share_of_the_work_is_done_by_int8_kernels(name, kind):
     network, x = made(name)
     plain = rooflines.count(network, x)
     found = quantize(network, (x,), {}, kind, CPU)
-    count = rooflines.count(found.network, x)
-    assert count.coverage == 1
-    assert count.matrix_flops == plain.matrix_flops
-    int8 = sum(row.matrix_flops for row in count.operators if row.precision == "int8")
+    quantized = rooflines.count(found.network, x)
+    assert quantized.coverage == 1
+    assert quantized.matrix_flops == plain.matrix_flops
+    int8 = sum(row.matrix_flops for row in quantized.operators if row.precision == "int8")
     # only a weight: its elements are widened, and the product is that of the activations
     assert int8 == (0 if kind == "int8-weight" else pytest.approx(found.layers.flops_share * plain.matrix_flops))
 
@@ -315,5 +318,21 @@ def test_training_changes_the_parameters_of_the_network_and_is_converted(name):
         assert distance(int8(x), exact) < 2 * distance(graph.eval()(x), exact)  # rounded to as many steps
         graph.train()
     assert any("dropout" in str(node.target) and node.args[1:] == (0.1, True) for node in graph.graph.nodes)
-    count = rooflines.count(int8, x)
-    assert {row.precision for row in count.operators if row.matrix_flops} == {"int8"}
+    counted = rooflines.count(int8, x)
+    assert {row.precision for row in counted.operators if row.matrix_flops} == {"int8"}
+
+
+# --- traces ------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", INT8)
+def test_every_operator_of_a_trace_has_a_formula(kind, tmp_path):
+    network, x = made("convolutions")
+    flops = rooflines.count(network, x).matrix_flops
+    found = quantize(network, (x,), {}, kind, CPU)
+    with torch.inference_mode():
+        events = operator_events(lambda: found.network(x), tmp_path / "trace.json")
+    counts = [count(from_kineto(event["name"], event["args"])) for event in events if event["cat"] == "cpu_op"]
+    assert {one.kind for one in counts} <= {"counted", "composite"}
+    int8 = sum(one.work.matrix_flops for one in counts if one.work and one.work.precision == "int8")
+    assert int8 == (0 if kind == "int8-weight" else pytest.approx(found.layers.flops_share * flops))
