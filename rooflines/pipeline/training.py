@@ -115,7 +115,7 @@ def _record(model: str, options: TrainOptions, images: DataSet, device: torch.de
     workload = Workload(
         name=Path(model).name, mode="training", precision=options.precision, batch_size=options.batch_size or BATCH_SIZE, unit="images",
         image_size=images.size, channels_last=options.channels_last, compiled=options.compile != "off",
-        optimizer=shown_name(options.optimizer), checkpointing=options.checkpointing, data=images.label,
+        optimizer=shown_name(options.optimizer), checkpointing=options.checkpointing or None, data=images.label,
     )  # fmt: skip
     return Training(
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
