@@ -8,11 +8,10 @@ import logging
 import platform
 import warnings
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeGuard
 
 from rooflines.arguments import arg
 from rooflines.errors import RooflinesError, WorkloadError
-from rooflines.profiler.dispatch.fakes import fake_mode_of, fake_tensors
 from rooflines.profiler.workloads.quantized_graph import Layers, after_training, lowered, static_graph, training_graph
 from rooflines.units import percent
 
@@ -34,7 +33,7 @@ class Quantized(NamedTuple):
     layers: Layers
 
 
-def check(quantize: Quantization, *, mode: str, precision: str, device: torch.device, compiled: bool) -> None:
+def check(quantize: Quantization, *, mode: str, precision: str, device: torch.device) -> None:
     """Raise WorkloadError for what ``quantize`` cannot be combined with, or if torchao is missing; needs no network."""
     if quantize == "none":
         return
@@ -89,7 +88,7 @@ def quantize(
     with _quiet():
         if kind not in _EXPORTED:
             layers = _quantize_linears(network, inputs, keywords, kind, device)
-            made, notes = network, [_left_out(network, kind), _how_linears_run(network, kind, compiled=compiled)]
+            made, notes = network, [_left_out(network, kind, device), _how_linears_run(network, kind, compiled=compiled)]
         else:
             _refuse_fakes(network, kind)
             with _explained(name, kind):
@@ -104,7 +103,7 @@ def quantize(
                         notes.append(_not_lowered(made, layers))
     if not layers.quantized:
         raise WorkloadError(
-            f"{arg('quantize', kind)} does not apply to {name}: {_left_out(network, kind) or 'it has no layers to quantize'}.",
+            f"{arg('quantize', kind)} does not apply to {name}: {_left_out(network, kind, device) or 'it has no layers to quantize'}.",
             hint=f"Use {arg('quantize', 'static-int8')}." if kind not in _EXPORTED else f"Remove {arg('quantize')}.",
         )
     share = percent(layers.flops_share, 0 if layers.flops_share >= 0.1 else 2)
@@ -174,17 +173,21 @@ def _config(kind: Quantization, device: torch.device) -> Any:
 
 
 def _fits(module: torch.nn.Module, kind: Quantization, device: torch.device) -> bool:
-    """Whether ``module`` is a linear layer that is called and has a kernel."""
-    from torch import nn
-
-    # The output projection of attention is not called: attention takes its weight.
-    if not isinstance(module, nn.Linear) or isinstance(module, nn.modules.linear.NonDynamicallyQuantizableLinear):
+    """Whether ``module`` is a linear layer of a size that has a kernel."""
+    if not _is_linear(module):
         return False
     if kind == "int4-weight":
         return module.in_features % _GROUP == 0 and (device.type == "cuda" or module.out_features % 16 == 0)
     if kind == "dynamic-int8" and device.type == "cuda":  # cuBLAS; torchao would multiply other sizes on the host
         return module.in_features % 8 == 0 and module.out_features % 8 == 0
     return True
+
+
+def _is_linear(module: torch.nn.Module) -> TypeGuard[torch.nn.Linear]:
+    """Whether ``module`` is a linear layer that is called; attention takes the weight of its output projection instead."""
+    from torch import nn
+
+    return isinstance(module, nn.Linear) and not isinstance(module, nn.modules.linear.NonDynamicallyQuantizableLinear)
 
 
 def _layers_in(module: torch.nn.Module) -> int:
@@ -200,6 +203,8 @@ def _flops_by_module(network: torch.nn.Module, inputs: tuple[Any, ...], keywords
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.utils._pytree import tree_map_only
     from torch.utils.flop_counter import FlopCounterMode
+
+    from rooflines.profiler.dispatch.fakes import fake_mode_of, fake_tensors
 
     mode = fake_mode_of(network, inputs, keywords) or fake_tensors()
     arguments, named = tree_map_only(torch.Tensor, mode.from_tensor, (inputs, keywords))
@@ -218,7 +223,7 @@ def _flops_by_module(network: torch.nn.Module, inputs: tuple[Any, ...], keywords
 # --- notes -------------------------------------------------------------------------------------------------------------------------
 
 
-def _left_out(network: torch.nn.Module, kind: Quantization) -> str:
+def _left_out(network: torch.nn.Module, kind: Quantization, device: torch.device) -> str:
     """What stays as it is, by its kind of module."""
     from torch import nn
 
@@ -228,8 +233,9 @@ def _left_out(network: torch.nn.Module, kind: Quantization) -> str:
         kept.append("convolutions")
     if any(isinstance(module, nn.MultiheadAttention) for module in modules):
         kept.append("the projections of attention")
-    if kind == "int4-weight":
-        kept.append(f"linear layers whose inputs are no multiple of {_GROUP} or outputs of 16")
+    if kind not in _EXPORTED and any(_is_linear(module) and not _fits(module, kind, device) for module in modules):
+        sizes = f"inputs are no multiple of {_GROUP} or outputs of 16" if kind == "int4-weight" else "sizes are no multiples of 8"
+        kept.append(f"linear layers whose {sizes}")
     return f"{kind} has no kernels for {', '.join(kept)}" if kept else ""
 
 
@@ -259,6 +265,8 @@ def _not_lowered(graph: torch.fx.GraphModule, layers: Layers) -> str:
 def _refuse_fakes(network: torch.nn.Module, kind: Quantization) -> None:
     """Raise torch's error for fake tensors, after which ``count`` takes real ones: ranges are data."""
     from torch._subclasses.fake_tensor import UnsupportedFakeTensorException
+
+    from rooflines.profiler.dispatch.fakes import fake_mode_of
 
     if fake_mode_of(network) is not None:
         raise UnsupportedFakeTensorException(f"{kind} needs the values of weights")

@@ -11,8 +11,6 @@ import functools
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rooflines.profiler.dispatch.fakes import fake_tensors
-
 if TYPE_CHECKING:
     import torch
 
@@ -245,6 +243,8 @@ def _matrix_flops(exported: torch.fx.GraphModule) -> dict[str, int]:
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.utils.flop_counter import FlopCounterMode
+
+    from rooflines.profiler.dispatch.fakes import fake_tensors
 
     found: dict[str, int] = {}
 

@@ -97,22 +97,22 @@ def distance(found, reference):
 )  # fmt: skip
 def test_a_combination_that_cannot_run_is_refused(kind, settings, message):
     with pytest.raises(WorkloadError) as error:
-        check(kind, **{"mode": "inference", "precision": "fp32", "device": CPU, "compiled": False} | settings)
+        check(kind, **{"mode": "inference", "precision": "fp32", "device": CPU} | settings)
     assert message in str(error.value)
 
 
 def test_what_can_run_is_not_refused():
     for kind in ("none", *INT8):
-        check(kind, mode="inference", precision="fp32", device=CPU, compiled=False)
-    check("qat", mode="training", precision="fp32", device=CPU, compiled=True)
-    check("int4-weight", mode="inference", precision="bf16", device=CPU, compiled=True)
+        check(kind, mode="inference", precision="fp32", device=CPU)
+    check("qat", mode="training", precision="fp32", device=CPU)
+    check("int4-weight", mode="inference", precision="bf16", device=CPU)
 
 
 def test_without_torchao_the_package_is_named(monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torchao" else find(name))
     with pytest.raises(WorkloadError, match=r"requires torchao, which is not installed\. pip install 'rooflines\[quantization\]'"):
-        check("dynamic-int8", mode="inference", precision="fp32", device=CPU, compiled=False)
+        check("dynamic-int8", mode="inference", precision="fp32", device=CPU)
 
 
 def test_a_network_without_such_layers_is_refused():
