@@ -192,7 +192,7 @@ def test_a_compiled_model_in_a_script(profile):
             optimizer.step()
     """)
     assert answer.code == 0, answer
-    assert len(recorded.facts.steps.traced_ns) == TRACED_STEPS
+    assert len(recorded.facts.steps.traced_ns) >= TRACED_STEPS
     assert recorded.facts.workload.mode == "training"
     assert "global hooks" not in answer.err
 
