@@ -46,7 +46,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
 class Trials(msgspec.Struct, frozen=True, kw_only=True):
     """All changes of a run that were tried in ``rounds`` rounds, and the best ``combination`` of those that helped.
 
-    ``directory`` holds the runs. ``complete`` is false after an interruption.
+    ``directory`` holds the runs. ``complete`` is false after an interruption. ``notes`` say what disturbed the measurement.
     """
 
     schema: str = TRIALS_SCHEMA
@@ -58,6 +58,7 @@ class Trials(msgspec.Struct, frozen=True, kw_only=True):
     complete: bool = True
     trials: tuple[Trial, ...] = ()
     combination: Trial | None = None
+    notes: tuple[str, ...] = ()
 
 
 def outcome(trial: Trial) -> Outcome:

@@ -180,6 +180,7 @@ def try_changes(
     made = Trials(
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"), command=default_command(), directory=str(directory),
         machine=run.facts.environment.device_name, rounds=rounds, complete=interrupted is None, trials=trials, combination=combination,
+        notes=_notes(directory),
     )  # fmt: skip
     with writing(f"write {TRIALS_FILE} in {str(run.directory)!r}", "Check that the disk is not full."):
         write_json(run.directory / TRIALS_FILE, made)
@@ -189,6 +190,15 @@ def try_changes(
             hint=f"Continue: rooflines advise {run.directory} --try --output {directory}",
         ) from None
     return made
+
+
+def _notes(directory: Path) -> tuple[str, ...]:
+    """What disturbed the runs of the first round, which are analyzed."""
+    first = [one for (_, number), one in read_results(directory, load_sweep(directory)).items() if number == 0 and one.values]
+    shared = sum(any(note.startswith("other programs kept") for note in one.notes) for one in first)
+    if not shared:
+        return ()
+    return (f"Shared machine: other programs kept processors busy during {shared} of {len(first)} runs of the first round.",)
 
 
 def combine(trials: Sequence[Trial]) -> Predicted | None:

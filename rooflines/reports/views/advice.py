@@ -79,6 +79,7 @@ def trials_section(trials: Trials) -> Section:
     if not trials.complete:
         blocks.insert(0, Paragraph("Interrupted: not every round was measured.", "alert", "always"))
     remark = counted(trials.rounds, "round") + (", every other one in the opposite order" if trials.rounds > 1 else "")
+    blocks += [Paragraph(note, "alert", "always") for note in trials.notes]
     return Section(name="trials", title="Advice tried", remark=remark, blocks=tuple(blocks))
 
 
