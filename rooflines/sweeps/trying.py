@@ -158,7 +158,7 @@ def try_changes(
     check_repeatable(run)
     if not chosen:
         raise UsageError(
-            "there is nothing to try: no change is predicted to help.", hint="Name kinds to try them anyway: --only compile"
+            "there is nothing to try: no change is predicted to help.", hint=f"Name kinds to try them anyway: {arg('only', 'compile')}"
         )
     progress = progress or Silent()
     directory = output or default_directory(run.facts.workload.name, "advise")
@@ -187,7 +187,7 @@ def try_changes(
     if interrupted is not None:
         raise Interrupted(
             f"interrupted; what was measured is in {str(run.directory / TRIALS_FILE)!r}.",
-            hint=f"Continue: rooflines advise {run.directory} --try --output {directory}",
+            hint=f"The same command with {arg('output', str(directory))} continues it.",
         ) from None
     return made
 
