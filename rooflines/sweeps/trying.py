@@ -9,6 +9,7 @@ from ctypes.util import find_library
 from datetime import datetime, timezone
 from pathlib import Path
 
+from rooflines.arguments import arg
 from rooflines.errors import Interrupted, UsageError, writing
 from rooflines.kernels.micro.page_fault import page_s
 from rooflines.pipeline.reading import default_command
