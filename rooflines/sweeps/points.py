@@ -43,7 +43,7 @@ def parse(name: str, text: str, kind: Kind = "profile") -> list[Value]:
 
     A value that contains a comma itself (``adamw,fused``) is recognized where the option has a list of choices.
     """
-    hint = swept(kind)[name]
+    hint = _hint(name, kind)
     choices = _choices(hint)
     parts = [part.strip() for part in text.split(",")]
     values: list[Value] = []
@@ -52,6 +52,25 @@ def parse(name: str, text: str, kind: Kind = "profile") -> list[Value]:
         values.append(_value(name, ",".join(parts[:length]), hint, choices))
         parts = parts[length:]
     return values
+
+
+def parse_range(name: str, text: str, kind: Kind = "profile") -> tuple[float, float] | None:
+    """Return the ends of ``low..high`` for the numeric option ``name``; None where ``text`` is no range or the option not a number."""
+    kinds = _kinds(_hint(name, kind))
+    if ".." not in text or bool in kinds or not {int, float} & set(kinds):
+        return None
+    low, high = (_value(name, end.strip(), _hint(name, kind), ()) for end in text.split("..", 1))
+    assert isinstance(low, int | float)
+    assert isinstance(high, int | float)
+    if not low < high:
+        raise UsageError(f"{arg(name, text)} is not a range: {low} is not less than {high}.")
+    return low, high
+
+
+def _hint(name: str, kind: Kind) -> Any:
+    if name not in swept(kind):
+        raise UsageError(f"{arg(name)} is not an option of {kind}.", hint=f"Choose from {', '.join(sorted(swept(kind)))}.")
+    return swept(kind)[name]
 
 
 def _choices(hint: Any) -> tuple[str, ...]:
@@ -105,7 +124,7 @@ def make_points(settings: Iterable[tuple[Kind, dict[str, Value]]]) -> tuple[Poin
             raise UsageError("a sweep requires a model.", hint=f"For example: {arg('model', 'resnet18,mobilenet_v2')}")
         record = RECORDS[kind](**{name: value for name, value in options.items() if name != "model"})  # type: ignore[arg-type]
         record.check()
-        unique.setdefault(_hash(kind, options), (kind, options))
+        unique.setdefault(option_hash(kind, options), (kind, options))
     found = list(unique.items())
     varying = [name for name in _names(found) if len({repr(options.get(name)) for _, (_, options) in found}) > 1]
     several_kinds = len({kind for _, (kind, _) in found}) > 1
@@ -142,7 +161,8 @@ def shown_option(name: str, value: Value | None) -> str:
     return f"{_WORDS.get(name, name.replace('_', ' '))} {value}"
 
 
-def _hash(kind: Kind, options: Mapping[str, Value]) -> str:
+def option_hash(kind: Kind, options: Mapping[str, Value]) -> str:
+    """Return what identifies a setting: eight characters that depend on the kind of run and its options."""
     return hashlib.sha256(msgspec.json.encode([kind, sorted(options.items())])).hexdigest()[:8]
 
 
