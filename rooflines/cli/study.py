@@ -35,9 +35,7 @@ def _root(context: typer.Context) -> None:
         print(context.get_help())
 
 
-Quick = Annotated[
-    bool, typer.Option("--quick", help="Use fewer samples and epochs; takes less than two minutes.", rich_help_panel=WHAT)
-]
+Quick = Annotated[bool, typer.Option("--quick", help="Use fewer samples, steps and epochs; takes minutes.", rich_help_panel=WHAT)]
 DataDir = Annotated[
     str | None,
     typer.Option(
@@ -160,6 +158,97 @@ def from_scratch(
     with progress_bar(quiet) as progress:
         done, directory = job.run(options, progress)
     _finish(page(done), directory, formats, quiet)
+
+
+Device = Annotated[
+    str | None,
+    typer.Option(help="Run on one device only: cpu, cuda or mps.", rich_help_panel=HOW, show_default="all that the study names"),
+]
+Repeats = Annotated[
+    int | None, typer.Option(help="Rounds of every point.", min=1, rich_help_panel=MEASURE, show_default="3; 1 with --quick")
+]
+Parts = Annotated[
+    str | None, typer.Option(help="Parts of the study to run, comma-separated.", rich_help_panel=WHAT, show_default="all")
+]
+Merge = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--merge",
+        help="Combine the results in these directories, of several machines, instead of running (repeatable).",
+        rich_help_panel=WHAT,
+        show_default=False,
+    ),
+]
+AnyData = Annotated[
+    str | None,
+    typer.Option(
+        help="Folder with the data set of the paper.", rich_help_panel=WHAT, metavar="FOLDER",
+        show_default="synthetic images of its size; scikit-learn's digits for accuracy",
+    ),
+]  # fmt: skip
+
+
+def _run(
+    name: str, *, quick: bool, data_dir: str | None, device: str | None, threads: int | None, seed: int, ceilings: str,
+    repeats: int | None, parts: str | None, merge: list[Path] | None, output: Path | None, formats: str, quiet: bool,
+) -> None:  # fmt: skip
+    """Run the study ``name``, or merge its results, and write its page."""
+    from rooflines.pipeline.reporting import write_reports
+    from rooflines.profiler.directory import create_directory, default_directory
+    from rooflines.studies import study as job
+
+    folder = job.find_study(name)
+    chosen = parse_formats(formats)
+    if merge:
+        found, directory = job.merge_studies(folder, merge), output or default_directory(name, "merged")
+        create_directory(directory)
+    else:
+        options = job.StudyOptions(
+            quick=quick, data_dir=data_dir, device=device, threads=threads, seed=seed, ceilings=ceilings, repeats=repeats,
+            parts=None if parts is None else tuple(part.strip() for part in parts.split(",")),
+        )  # fmt: skip
+        with progress_bar(quiet) as progress:
+            found, directory = job.run_study(folder, options, output=output, progress=progress)
+    made = job.page(found, folder)
+    write_reports(made, chosen, directory)
+    _finish(made, directory, formats, quiet)
+
+
+def _add(name: str, text: str) -> None:
+    """Add the command of a study that is a sweep."""
+
+    @study.command(name, help=f"{text}\n\n[bold]rooflines study {name} --quick[/bold]")
+    def command(
+        quick: Quick = False, data_dir: AnyData = None, device: Device = None, threads: Threads = None, seed: Seed = 0,
+        ceilings: Ceilings = "measured", repeats: Repeats = None, parts: Parts = None, merge: Merge = None, output: Output = None,
+        formats: Formats = "html", quiet: Quiet = False,
+    ) -> None:  # fmt: skip
+        _run(
+            name, quick=quick, data_dir=data_dir, device=device, threads=threads, seed=seed, ceilings=ceilings, repeats=repeats,
+            parts=parts, merge=merge, output=output, formats=formats, quiet=quiet,
+        )  # fmt: skip
+
+
+@study.command("run")
+def run(
+    folder: Annotated[Path, typer.Argument(help="Folder with study.toml and page.py.", show_default=False)],
+    quick: Quick = False, data_dir: AnyData = None, device: Device = None, threads: Threads = None, seed: Seed = 0,
+    ceilings: Ceilings = "measured", repeats: Repeats = None, parts: Parts = None, merge: Merge = None, output: Output = None,
+    formats: Formats = "html", quiet: Quiet = False,
+) -> None:  # fmt: skip
+    """Run a study of your own: a folder with its points and its page.
+
+    [bold]rooflines study run path/to/folder[/bold]
+    """
+    _run(
+        str(folder), quick=quick, data_dir=data_dir, device=device, threads=threads, seed=seed, ceilings=ceilings, repeats=repeats,
+        parts=parts, merge=merge, output=output, formats=formats, quiet=quiet,
+    )  # fmt: skip
+
+
+_add("environments", "Compare four networks on Tiny-ImageNet by device: throughput, intensity and rooflines.")
+_add("optimizations", "Compare default, low-precision, compiled and tuned CNNs: accuracy, epoch time, latency and memory.")
+_add("training-profile", "Profile the training of DenseNet-121: operators, steps, utilization, several GPUs and accuracy.")
 
 
 def _finish(page: Page, directory: Path, formats: str, quiet: bool) -> None:

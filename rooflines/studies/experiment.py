@@ -17,27 +17,35 @@ from rooflines.errors import DeviceError, RooflinesError
 from rooflines.profiler.directory import check_directory, create_directory, default_directory
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.serial import write_json, write_text
-from rooflines.studies import data, networks, processes
+from rooflines.studies import data, networks
 from rooflines.studies.operator_bounds import bounded
 from rooflines.studies.records import (
-    Advance,
     BackendsStudy,
     Ended,
-    Failed,
     FromScratchStudy,
     Job,
+    LoaderJob,
     Message,
     Missing,
     OperatorsDone,
-    Stage,
+    PerceptronJob,
+    TrainJob,
 )
 from rooflines.studies.records import Result as AnyResult
+from rooflines.sweeps import process
+from rooflines.sweeps import records as run
 from rooflines.units import counted
 
 if TYPE_CHECKING:
     from rooflines.reports.document import Page
 
 STUDY_FILE = "study.json"
+# What does each kind of job.
+FUNCTIONS = {
+    TrainJob: "rooflines.studies.network_jobs:train",
+    LoaderJob: "rooflines.studies.network_jobs:train_through_loader",
+    PerceptronJob: "rooflines.studies.network_jobs:train_perceptron",
+}
 _OPERATOR_HEADER = (
     "backend", "name", "layer", "phase", "time_s", "flops", "executed_flops", "bytes", "flop_per_s", "byte_per_s", "lower_bound_s",
     "efficiency", "bound", "memory_level",
@@ -130,8 +138,7 @@ class Experiment(Generic[Result, Study]):
             for name in able:
                 results[name] = self.empty(name, networks.device_of(name))
                 for job in self.jobs(name, on_mnist):
-                    for message in processes.messages(job, options.threads):
-                        results[name] = self._grown(results[name], job, message, progress)
+                    self._do(job, results, name, progress)
                     if results[name].stopped:
                         break
                 results[name] = self.finish(results[name], directory, progress)
@@ -179,17 +186,23 @@ class Experiment(Generic[Result, Study]):
         write_figures(page, directory / DIRECTORY)
         write_reports(page, self.options.formats, directory)
 
-    def _grown(self, result: Result, job: Job, message: Message, progress: Progress) -> Result:
-        if isinstance(message, Stage):
-            progress.stage(message.text, message.total)
-        elif isinstance(message, Advance):
-            progress.advance()
-        elif isinstance(message, OperatorsDone):
+    def _do(self, job: Job, results: dict[str, Result], name: str, progress: Progress) -> None:
+        """Add what ``job`` finds to the result of ``name`` as it comes, so that an interruption has what there is."""
+
+        def found(message: bytes) -> None:
+            results[name] = self._grown(results[name], job, msgspec.json.decode(message, type=Message))
+
+        asked = run.Job(function=FUNCTIONS[type(job)], options=msgspec.to_builtins(job), threads=self.options.threads)
+        try:
+            process.run_job(asked, progress, found=found)
+        except process.JobError as error:
+            results[name] = msgspec.structs.replace(results[name], stopped=f"{error.message} {error.hint}".strip())
+
+    def _grown(self, result: Result, job: Job, message: Message) -> Result:
+        if isinstance(message, OperatorsDone):
             return msgspec.structs.replace(result, operators=message.operators, operators_batch=message.batch)
-        elif isinstance(message, Ended):
+        if isinstance(message, Ended):
             return msgspec.structs.replace(result, device=message.device, threads=message.threads, versions=message.versions)
-        elif isinstance(message, Failed):
-            return msgspec.structs.replace(result, stopped=f"{message.reason} {message.hint}".strip())
         return self.add(result, job, message)
 
 

@@ -14,7 +14,7 @@ import msgspec
 from rooflines.arguments import arg
 from rooflines.errors import UsageError
 from rooflines.profiler.progress import Progress
-from rooflines.studies import data, networks, processes
+from rooflines.studies import data, networks
 from rooflines.studies.experiment import Experiment, StudyOptions, write_csv
 from rooflines.studies.from_scratch_findings import findings
 from rooflines.studies.from_scratch_page import page
@@ -28,6 +28,7 @@ from rooflines.studies.records import (
     PerceptronJob,
     SizeDone,
 )
+from rooflines.sweeps import process
 
 WIDTHS = (784, 10, 10)
 SAMPLES = 59_000
@@ -168,7 +169,7 @@ def _with_memory(found: LibraryResult, options: FromScratchOptions, progress: Pr
         done = subprocess.run(
             [sys.executable, "-m", "rooflines.kernels.networks.perceptron_memory", *arguments],
             capture_output=True, text=True, timeout=_MEMORY_TIMEOUT_S, stdin=subprocess.DEVNULL,
-            env=processes.environment(options.threads),
+            env=process.environment(options.threads),
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return msgspec.structs.replace(found, memory_missing=f"measuring it took longer than {_MEMORY_TIMEOUT_S} s")

@@ -241,7 +241,7 @@ class FromScratchStudy(Study, frozen=True, kw_only=True):
     results: tuple[LibraryResult, ...]
 
 
-# --- what is asked of a worker, and what it answers ----------------------------------------------------------------------------------
+# --- what is asked of a process, and what it answers ---------------------------------------------------------------------------------
 
 
 class TrainJob(msgspec.Struct, frozen=True, kw_only=True, tag="train"):
@@ -293,17 +293,6 @@ class PerceptronJob(msgspec.Struct, frozen=True, kw_only=True, tag="perceptron")
 Job: TypeAlias = TrainJob | LoaderJob | PerceptronJob
 
 
-class Stage(msgspec.Struct, frozen=True, tag="stage"):
-    """A worker begins something of ``total`` steps."""
-
-    text: str
-    total: int | None = None
-
-
-class Advance(msgspec.Struct, frozen=True, tag="advance"):
-    """One of the steps is done."""
-
-
 class EpochDone(msgspec.Struct, frozen=True, tag="epoch"):
     """An epoch, as soon as it has ended: what an interruption keeps."""
 
@@ -346,15 +335,8 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
     """The job is done; the facts of the process that did it."""
 
     device: str
-    threads: int | None
-    versions: dict[str, str]
+    threads: int | None = None
+    versions: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class Failed(msgspec.Struct, frozen=True, tag="failed"):
-    """The job could not be done."""
-
-    reason: str
-    hint: str = ""
-
-
-Message: TypeAlias = Stage | Advance | EpochDone | OperatorsDone | LoaderDone | IterationsDone | SizeDone | Ended | Failed
+Message: TypeAlias = EpochDone | OperatorsDone | LoaderDone | IterationsDone | SizeDone | Ended

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import importlib.util
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import ModuleType
@@ -40,7 +40,8 @@ class StudyFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """The file of a study.
 
     ``points`` are tables whose lists are crossed; each has a ``part``, by which the page finds its rows, and may have ``quick``, the
-    options that replace its own in a quick study (``skip = true`` leaves it out). ``options`` are those of all points.
+    options that replace its own in a quick study (``skip = true`` leaves it out). ``options`` are those of all points, with those of
+    ``quick`` in a quick study, where a table does not say otherwise.
     """
 
     name: str
@@ -142,7 +143,7 @@ def study_points(file: StudyFile, options: StudyOptions) -> tuple[tuple[Point, .
         if options.quick and quick.get("skip"):
             missing.append(Missing(what=part, reason="skipped in a quick study"))
             continue
-        asked = {**file.options, **own, **({**file.quick, **quick} if options.quick else {})}
+        asked = {**file.options, **(file.quick if options.quick else {}), **own, **(quick if options.quick else {})}
         asked, without = _on_this_machine(asked, kind, options)
         missing += [Missing(what=f"{part} on a GPU", reason=reason) for reason in without]
         if asked["device"]:
@@ -220,7 +221,8 @@ def _study(
     ceilings: dict[str, Ceilings] = {}
     for directory in directories:
         found = rows_in(directory, load_sweep(directory))
-        names = {name: _other_name(name, ceilings) for name in {device_of(row) for row in found}}
+        taken = {device_of(row) for row in rows}
+        names = {name: _other_name(name, taken) for name in {device_of(row) for row in found}}
         ours = [msgspec.structs.replace(row, facts={**row.facts, "device_name": names[device_of(row)]}) for row in found]
         for name in filter(None, names.values()):
             roofs = ceilings_of(row for row in ours if device_of(row) == name)
@@ -235,7 +237,7 @@ def _study(
     return msgspec.structs.replace(study, findings=tuple(page_module(folder).findings(study)))
 
 
-def _other_name(name: str, taken: Mapping[str, object]) -> str:
+def _other_name(name: str, taken: set[str]) -> str:
     """``name``, or with a number behind it where another machine has a device of that name."""
     number, found = 1, name
     while found and found in taken:

@@ -22,8 +22,8 @@ def measure(options, directory, progress):
         os.kill(os.getpid(), signal.SIGKILL)
     if model == "raises":
         raise KeyError("lost")
-    if model == "waits":
-        time.sleep(0.5)
+    if model.startswith("waits"):
+        time.sleep(0.5 if model == "waits" else 600)
     print("printed by the job")
     progress.advance()
     return {

@@ -10,7 +10,7 @@ from rooflines.reports.render.html import render
 from rooflines.sweeps.page import page
 from rooflines.sweeps.records import Estimate, Point, Row, Sweep
 from rooflines.sweeps.summary import Curve, axis_of, curves, fit, knee, pareto
-from rooflines.sweeps.write import write_table
+from rooflines.sweeps.write import write_hyperparameters, write_table
 
 
 def row(model, size, rate=None, memory=None, reason=None, **options):
@@ -80,6 +80,17 @@ def test_the_page_has_every_point_with_its_value_or_its_reason(tmp_path):
     write_table(ROWS, tmp_path)
     assert (tmp_path / "results.csv").read_text().splitlines()[0].startswith("point,kind,model,batch_size,rounds,samples_per_s")
     assert (tmp_path / "results.parquet").is_file()
+
+
+def test_every_point_is_a_run_of_tensorboard_with_its_options(tmp_path):
+    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+
+    made = page(Sweep(name="two", repeats=3, points=tuple(one.point for one in ROWS)), ROWS)
+    folder = write_hyperparameters(made, ROWS, tmp_path / "tensorboard")
+    assert {path.name for path in folder.iterdir()} == {"report", *(one.point.id for one in ROWS if one.estimates)}
+    (events,) = (folder / "a-4").iterdir()
+    tags = {value.tag for event in EventFileLoader(str(events)).Load() for value in event.summary.value}
+    assert tags >= {"_hparams_/session_start_info", "summary/samples_per_s", "summary/peak_memory_bytes"}
 
 
 def test_a_sweep_of_failures_has_a_page():

@@ -15,7 +15,7 @@ import msgspec
 
 from rooflines.reports.charts.axes import Limits
 from rooflines.reports.charts.labels import Box, place_labels
-from rooflines.reports.charts.palette import INK, Ink, Theme, category_colour, category_mark
+from rooflines.reports.charts.palette import INK, SERIES, Ink, Theme, category_colour, category_mark
 from rooflines.reports.charts.paper import POINTS_PER_INCH, SANS, SERIF, SMALL, TEXT, axes_at, paper
 from rooflines.reports.charts.roofline import Chart, Roof, marker_diameter, roofline_chart
 from rooflines.reports.words.sentences import missing_ceilings, missing_operators, steps_sentences
@@ -98,7 +98,7 @@ def roofline_figure(
         taken += _roof(plot, chart, roof, taken)
     _ridges(plot, chart, taken)
     _band_name(plot, chart, taken)
-    if not paths:  # their points have names
+    if not any(point.category in SERIES for point in chart.points):  # their points have names
         _key(plot, chart, theme)
     missing = missing_ceilings(analysis) or (None if chart.points else missing_operators(analysis))
     if missing:

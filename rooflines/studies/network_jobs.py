@@ -1,17 +1,16 @@
-"""The process that a backend runs in: reads one job from standard input, writes what it finds to standard output, line by line.
+"""The jobs of the studies of networks written for each backend: a training, one behind the paper's loader, the perceptron.
 
-One process a backend keeps thread pools, allocators and the memory that is measured apart. ``processes`` is the other side.
+Each runs in its own process (``sweeps/worker.py``) and says what it found as it goes, in the messages of ``records.py``.
 """
 
 from __future__ import annotations
 
 import math
-import os
 import statistics
-import sys
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import psutil
@@ -19,24 +18,19 @@ import psutil
 from rooflines.errors import RooflinesError
 from rooflines.studies.other_programs import OtherProgramsMeter
 from rooflines.studies.records import (
-    Advance,
     DataFacts,
     DataName,
     Ended,
     Epoch,
     EpochDone,
-    Failed,
     Iterations,
     IterationsDone,
-    Job,
     LoaderDone,
     LoaderJob,
-    Message,
     OperatorsDone,
     PerceptronJob,
     SizeDone,
     SizePoint,
-    Stage,
     ThroughLoader,
     TimedOperator,
     TrainJob,
@@ -47,6 +41,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rooflines.kernels.networks.base import OperatorTime
+    from rooflines.sweeps.worker import Channel
 
 _OPERATOR_ROUNDS = 15
 # An iteration of the perceptron's sweep is repeated until this much time has gone by, and at least so often.
@@ -58,49 +53,21 @@ _CHECKS = 50  # times that the perceptron's accuracy is looked at
 _TEST_BATCH = 512
 
 
-class Channel:
-    """Where messages go: standard output as it was, while what anybody else prints goes to standard error."""
-
-    def __init__(self) -> None:
-        self._file: BinaryIO = os.fdopen(os.dup(1), "wb", buffering=0)
-        os.dup2(2, 1)
-
-    def send(self, message: Message) -> None:
-        self._file.write(msgspec.json.encode(message) + b"\n")
-
-
-def main() -> int:
-    """Do the job; 0 unless something unforeseen happened."""
-    channel = Channel()
-    job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
-    try:
-        if isinstance(job, TrainJob):
-            train(job, channel)
-        elif isinstance(job, LoaderJob):
-            train_through_loader(job, channel)
-        else:
-            train_perceptron(job, channel)
-    except RooflinesError as error:
-        channel.send(Failed(error.message, error.hint))
-    except MemoryError:
-        channel.send(Failed("there was not enough memory.", "Use smaller batches or fewer samples."))
-    return 0
-
-
-def train(job: TrainJob, channel: Channel) -> None:
+def train(options: dict[str, Any], directory: Path, channel: Channel) -> Ended:
     """Epoch after epoch on data that lies where the backend computes, each followed by a test."""
     import numpy as np
 
     from rooflines.studies import data, networks
 
-    channel.send(Stage(f"{job.backend}: preparing the data"))
+    job = msgspec.convert(options, TrainJob)
+    channel.stage(f"{job.backend}: preparing the data")
     images = data.load(job.data, job.data_dir, seed=job.seed, train_samples=job.train_samples, test_samples=job.test_samples)
     order = np.random.default_rng(job.seed).permutation(len(images.train_images))
     order = order[data.padded(len(order), job.batch_size)]
     inputs, classes = data.normalised(images.train_images)[order], images.train_classes[order]
     test_inputs, test_classes, facts = data.normalised(images.test_images), images.test_classes, images.facts
     del images
-    channel.send(Stage(f"{job.backend}: compiling and warming up"))
+    channel.stage(f"{job.backend}: compiling and warming up")
     begun = time.perf_counter()
     if not networks.is_compiled(job.backend):
         # Kernels that Numba compiles serve every network of the process; a throw-away one compiles the optimizer's, too.
@@ -114,7 +81,7 @@ def train(job: TrainJob, channel: Channel) -> None:
     network.synchronise()
     setup_s = time.perf_counter() - begun
     batches = len(inputs) // job.batch_size
-    channel.send(Stage(f"{job.backend}: {job.epochs} epochs on {job.data}", job.epochs))
+    channel.stage(f"{job.backend}: {job.epochs} epochs on {job.data}", job.epochs)
     fastest_s, others, training_begun = math.inf, OtherProgramsMeter(), time.monotonic()
     for number in range(1, job.epochs + 1):
         starts = np.random.default_rng((job.seed, number)).permutation(batches) * job.batch_size
@@ -147,16 +114,16 @@ def train(job: TrainJob, channel: Channel) -> None:
             input_s=input_s,
         )
         fastest_s = min(fastest_s, *steps)
-        channel.send(EpochDone(epoch, facts, setup_s, fastest_s, others.cores()))
-        channel.send(Advance())
+        channel.found(EpochDone(epoch, facts, setup_s, fastest_s, others.cores()))
+        channel.advance()
         if job.budget_s is not None and time.monotonic() - training_begun > job.budget_s:
             break
     if job.operators:
-        channel.send(Stage(f"{job.backend}: timing its operators"))
+        channel.stage(f"{job.backend}: timing its operators")
         timed = network.operators(x[: job.batch_size], y[: job.batch_size], rounds=_OPERATOR_ROUNDS)
-        channel.send(OperatorsDone(job.batch_size, tuple(_plain(one) for one in timed)))
+        channel.found(OperatorsDone(job.batch_size, tuple(_plain(one) for one in timed)))
     network.close()
-    _end(job.backend, channel)
+    return _end(job.backend)
 
 
 def check_losses(losses: Sequence[float], before: int) -> None:
@@ -166,21 +133,22 @@ def check_losses(losses: Sequence[float], before: int) -> None:
             raise RooflinesError(f"the loss is not finite (step {number}).")
 
 
-def train_through_loader(job: LoaderJob, channel: Channel) -> None:
+def train_through_loader(options: dict[str, Any], directory: Path, channel: Channel) -> Ended:
     """The loader alone, then the training behind it: how long each batch is waited for."""
     from rooflines.studies import networks
     from rooflines.studies.loader import papers_loader
 
-    channel.send(Stage(f"{job.backend}: the paper's loader alone", job.batches))
+    job = msgspec.convert(options, LoaderJob)
+    channel.stage(f"{job.backend}: the paper's loader alone", job.batches)
     loader, facts = papers_loader(job.data, job.data_dir, job.batch_size, job.batches, job.seed)
     begun = time.perf_counter()
     alone = 0
     for x, _ in loader:
         alone += len(x)
-        channel.send(Advance())
+        channel.advance()
     alone_s = time.perf_counter() - begun
     network = networks.network(job.backend, 0.01, 0.9, job.seed)
-    channel.send(Stage(f"{job.backend}: training with the paper's loader", job.batches))
+    channel.stage(f"{job.backend}: training with the paper's loader", job.batches)
     samples, input_s = 0, 0.0
     for x, y in loader:
         network.step(network.resident(x.numpy()), network.resident(y.numpy()))
@@ -190,18 +158,18 @@ def train_through_loader(job: LoaderJob, channel: Channel) -> None:
         input_s += time.perf_counter() - last
         network.step(network.resident(x.numpy()), network.resident(y.numpy()))
         samples += len(x)
-        channel.send(Advance())
+        channel.advance()
         last = time.perf_counter()
     seconds = last - begun
     network.close()
     through = ThroughLoader(
         data=facts, batch_size=job.batch_size, samples=samples, seconds=seconds, input_s=input_s, alone_samples_per_s=alone / alone_s
     )
-    channel.send(LoaderDone(through))
-    _end(job.backend, channel)
+    channel.found(LoaderDone(through))
+    return _end(job.backend)
 
 
-def train_perceptron(job: PerceptronJob, channel: Channel) -> None:
+def train_perceptron(options: dict[str, Any], directory: Path, channel: Channel) -> Ended:
     """The perceptron: its training for speed and for accuracy, its operators, then other sizes."""
     import numpy as np
 
@@ -209,6 +177,7 @@ def train_perceptron(job: PerceptronJob, channel: Channel) -> None:
     from rooflines.kernels.networks.perceptron_library import library
     from rooflines.studies import data
 
+    job = msgspec.convert(options, PerceptronJob)
     loaded = library(job.backend)
 
     def made(name: DataName, samples: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any], DataFacts]:
@@ -231,7 +200,7 @@ def train_perceptron(job: PerceptronJob, channel: Channel) -> None:
     if job.accuracy_data is not None:
         purposes.append(("accuracy", job.accuracy_data, job.accuracy_iterations))
     for purpose, name, iterations in purposes:
-        channel.send(Stage(f"{job.backend}: preparing the data"))
+        channel.stage(f"{job.backend}: preparing the data")
         inputs, classes, tests, test_classes, facts = made(name, job.samples)
         widths = job.widths
         if name == "digits" and widths == perceptron.WIDTHS:
@@ -240,7 +209,7 @@ def train_perceptron(job: PerceptronJob, channel: Channel) -> None:
         x, y, test_x = network.resident(inputs), network.resident(classes), network.resident(tests)
         del inputs, tests
         network.gradients(x, y)
-        channel.send(Stage(f"{job.backend}: {iterations} iterations on {name}", iterations))
+        channel.stage(f"{job.backend}: {iterations} iterations on {name}", iterations)
         losses, steps, checked, accuracies = [], [], [], []
         every, others = max(1, iterations // _CHECKS), OtherProgramsMeter()
         for number in range(1, iterations + 1):
@@ -251,22 +220,22 @@ def train_perceptron(job: PerceptronJob, channel: Channel) -> None:
             if number % every == 0 or number == iterations:
                 checked.append(number)
                 accuracies.append(float(np.mean(network.predict(test_x) == test_classes)))
-            channel.send(Advance())
+            channel.advance()
         found = Iterations(
             data=facts, widths=widths, losses=tuple(losses), checked_at=tuple(checked), accuracies=tuple(accuracies),
             total_s=sum(steps), iteration_s=statistics.median(steps), fastest_s=min(steps), others_cores=others.cores(),
         )  # fmt: skip
-        channel.send(IterationsDone(purpose, found, _resident_bytes(), network.device_memory_bytes()))
+        channel.found(IterationsDone(purpose, found, _resident_bytes(), network.device_memory_bytes()))
         if purpose == "speed":
-            channel.send(Stage(f"{job.backend}: timing its operators"))
+            channel.stage(f"{job.backend}: timing its operators")
             timed = network.operators(x, y, rounds=_OPERATOR_ROUNDS)
-            channel.send(OperatorsDone(len(classes), tuple(_plain(one) for one in timed)))
+            channel.found(OperatorsDone(len(classes), tuple(_plain(one) for one in timed)))
         network.close()
-    channel.send(Stage(f"{job.backend}: other sizes", len(job.sizes)))
+    channel.stage(f"{job.backend}: other sizes", len(job.sizes))
     for widths, samples in job.sizes:
-        channel.send(SizeDone(_size(job, widths, samples)))
-        channel.send(Advance())
-    _end(job.backend, channel)
+        channel.found(SizeDone(_size(job, widths, samples)))
+        channel.advance()
+    return _end(job.backend)
 
 
 def _size(job: PerceptronJob, widths: tuple[int, ...], samples: int) -> SizePoint:
@@ -314,11 +283,12 @@ def _plain(timed: OperatorTime) -> TimedOperator:
     )  # fmt: skip
 
 
-def _end(backend: str, channel: Channel) -> None:
+def _end(backend: str) -> Ended:
+    """The facts of this process."""
     from rooflines.studies import networks
 
     device = networks.device_of(backend)
-    channel.send(Ended(device, _threads(backend) if device == "cpu" else None, networks.versions_of(backend)))
+    return Ended(device, _threads(backend) if device == "cpu" else None, networks.versions_of(backend))
 
 
 def _threads(backend: str) -> int | None:
@@ -337,7 +307,3 @@ def _threads(backend: str) -> int | None:
 
 def _resident_bytes() -> int:
     return int(psutil.Process().memory_info().rss)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

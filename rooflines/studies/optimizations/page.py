@@ -1,0 +1,214 @@
+"""The page of the study of optimizations: the paper's four bar charts, the variants' accuracy, the sweep over batch sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from rooflines.errors import RooflinesError
+from rooflines.pipeline.training import load_training
+from rooflines.profiler.training.records import VariantResult
+from rooflines.reports.charts.kinds import Beam, Beams
+from rooflines.reports.charts.palette import SERIES
+from rooflines.reports.document import ABSENT, Block, Column, Figure, Row, Section, Table
+from rooflines.studies.study import Study, device_of, model_of
+from rooflines.sweeps.page import curves_section
+from rooflines.sweeps.records import Row as Line
+from rooflines.units import binary_bytes, percent, seconds, significant
+
+_WAITS = 0.1  # waiting for less of an epoch is not worth a sentence
+
+
+def configuration(row: Line) -> str:
+    """``default``, ``bf16``, ``compiled``: what is special about a row."""
+    options = row.point.options
+    parts = [str(options.get(name, "")) for name in ("precision", "quantize") if options.get(name, "fp32") not in ("fp32", "none")]
+    parts += ["compiled"] if options.get("compile", "off") != "off" else []
+    return " · ".join(part for part in parts if part) or "default"
+
+
+def findings(study: Study) -> Iterator[str]:
+    """What each optimization gave, beside the default on the same device."""
+    yield from _gains(study.part("latency"), "sample_s", "time per image in inference", study)
+    yield from _gains(study.part("train"), "epoch_s", "time per epoch of training", study)
+    for row in study.part("train"):
+        if row.reason:
+            yield f"{row.point.label}: {row.reason}"
+    for model, variants in _variants(study):
+        base = next((one for one in variants if one.name == "fp32"), None)
+        for one in variants:
+            if one.name != "fp32" and one.accuracy is not None and base is not None and base.accuracy is not None:
+                yield (
+                    f"{model} as {one.name}: {percent(one.accuracy, 1)} of the digits are right, {percent(base.accuracy, 1)} in fp32"
+                    f"{f'; scores differ by {one.error.relative:.1e}' if one.error is not None else ''}."
+                )
+    for row in study.part("train"):
+        waits = row.value("input_fraction") or 0.0
+        if waits >= _WAITS:
+            yield f"{row.point.label} on {device_of(row)} waits for the data loader for {percent(waits)} of an epoch."
+
+
+def _gains(rows: Sequence[Line], name: str, what: str, study: Study) -> Iterator[str]:
+    """The variants of each network and device over its default."""
+    for device in study.devices:
+        for model in dict.fromkeys(map(model_of, rows)):
+            ours = {configuration(row): row for row in rows if device_of(row) == device and model_of(row) == model and row.value(name)}
+            base = ours.pop("default", None)
+            if base is None or not ours:
+                continue
+            value = base.value(name) or 1.0
+            parts = [
+                f"{label} {significant(value / (row.value(name) or 1.0))} ×{_sure(base, row, name)}" for label, row in ours.items()
+            ]
+            yield f"{model} on {device}, speed-up of the {what} over the default ({seconds(value)}): {', '.join(parts)}."
+
+
+def _sure(base: Line, row: Line, name: str) -> str:
+    """A remark where the intervals overlap."""
+    a, b = base.estimates[name], row.estimates[name]
+    if a.low is None or a.high is None or b.low is None or b.high is None:
+        return ""
+    return "" if a.high < b.low or b.high < a.low else " (within the noise)"
+
+
+def sections(study: Study) -> tuple[Section, ...]:
+    """The paper's figures and the tables behind them."""
+    return (
+        Section(name="summary", title="All configurations", blocks=(_table(study),)),
+        Section(name="figures", title="The paper's four figures", blocks=tuple(_figures(study))),
+        Section(name="variants", title="Accuracy of the variants on real labels", blocks=_variant_blocks(study)),
+        curves_section(study.part("sweep"), {}),
+    )
+
+
+def _table(study: Study) -> Table:
+    latency = {(model_of(row), device_of(row), configuration(row)): row for row in study.part("latency")}
+    trained = {(model_of(row), device_of(row), configuration(row)): row for row in study.part("train")}
+    rows = []
+    for key in sorted(dict.fromkeys((*trained, *latency)), key=lambda key: key[:2]):
+        model, device, name = key
+        if not device:
+            continue
+        one, other = trained.get(key), latency.get(key)
+        rows.append(
+            Row(
+                (
+                    model, name, device, _share(one, "accuracy", one is not None and not one.facts["data"].startswith("synthetic")),
+                    _text(one, "epoch_s"), _milli(other, "sample_s"), _memory(one), _memory(other), _error(other),
+                )
+            )
+        )  # fmt: skip
+    columns = (
+        Column("network", format="text"), Column("configuration", format="text"), Column("device", format="text", priority=1),
+        Column("accuracy", "%"), Column("epoch", "s"), Column("latency", "ms/image"), Column("training memory", priority=1),
+        Column("inference memory", priority=2), Column("error", help="relative difference of the output from fp32", priority=2),
+    )  # fmt: skip
+    note = (
+        "Accuracy after the last epoch, median of the seeds; absent on synthetic images. Memory: the allocator's peak on a GPU, the "
+        "process's on a CPU. The tables of the paper are not public, so no values of it stand beside these."
+    )
+    return Table(name="configurations", columns=columns, rows=tuple(rows), note=note, show="always")
+
+
+def _figures(study: Study) -> Iterator[Block]:
+    trained = [row for row in study.part("train") if device_of(row)]
+    timed = [row for row in study.part("latency") if device_of(row)]
+    real = [row for row in trained if not row.facts["data"].startswith("synthetic")] or [
+        row for row in study.part("accuracy") if device_of(row)
+    ]
+    for name, rows, value, x_title, caption in (
+        ("epoch-time", trained, "epoch_s", "time per epoch", "Time per epoch of training."),
+        ("accuracy", real, "accuracy", "share of the test images that are right", "Accuracy after training."),
+        ("peak-memory", trained, "peak_memory_bytes", "peak memory", "Peak memory of training."),
+        ("latency", timed, "sample_s", "time per image", "Time per image of inference, batch 1."),
+    ):
+        beams = tuple(
+            Beam(
+                backend=configuration(row), colour=_colour(study, row), label=f"{model_of(row)} {configuration(row)}",
+                value=row.value(value) or 0.0, text=_shown(value, row.value(value) or 0.0) + _where(study, row),
+            )
+            for row in sorted(rows, key=lambda row: (study.devices.index(device_of(row)), model_of(row)))
+            if row.value(value)
+        )  # fmt: skip
+        if beams:
+            data = dict.fromkeys(row.facts["data"] for row in rows if row.facts.get("data"))
+            text = f"{caption}{f' Data: {chr(59).join(data)}.' if data else ''}"
+            yield Figure(name=name, caption=text, drawing=Beams(x_title=x_title, beams=beams))
+
+
+def _where(study: Study, row: Line) -> str:
+    return f", {device_of(row)}" if len(study.devices) > 1 else ""
+
+
+def _colour(study: Study, row: Line) -> str:
+    return SERIES[study.devices.index(device_of(row)) % len(SERIES)]
+
+
+def _shown(name: str, value: float) -> str:
+    if name == "accuracy":
+        return percent(value, 1)
+    return binary_bytes(value) if name.endswith("_bytes") else seconds(value)
+
+
+def _variants(study: Study) -> Iterator[tuple[str, tuple[VariantResult, ...]]]:
+    """The variants that the trainings tested, by network."""
+    for row in (*study.part("accuracy"), *study.part("train")):
+        if row.run is None:
+            continue
+        try:
+            training = load_training(Path(row.run))
+        except RooflinesError:
+            continue
+        if training.variants and training.data.real:
+            yield model_of(row), training.variants
+
+
+def _variant_blocks(study: Study) -> tuple[Block, ...]:
+    rows = []
+    for model, variants in _variants(study):
+        for one in variants:
+            error, same = (one.error.relative, one.error.same_class) if one.error is not None else (None, None)
+            rows.append(
+                Row(
+                    (
+                        model, one.name, ABSENT if one.accuracy is None else f"{100 * one.accuracy:.1f}",
+                        ABSENT if same is None else f"{100 * same:.1f}", ABSENT if error is None else f"{error:.1e}",
+                        ABSENT if one.sample_s is None else significant(one.sample_s * 1e6), one.reason or "; ".join(one.notes),
+                    )
+                )
+            )  # fmt: skip
+    columns = (
+        Column("network", format="text"), Column("variant", format="text"), Column("accuracy", "%"),
+        Column("same class", "%", priority=1), Column("error"), Column("time per image", "µs", priority=1),
+        Column("remark", format="text", priority=2),
+    )  # fmt: skip
+    note = (
+        "The trained network in other precisions, on scikit-learn's digits or the images of --data-dir. "
+        "Error: |y - y32| / |y32| of the scores."
+    )
+    return (Table(name="variants", columns=columns, rows=tuple(rows), note=note, show="always"),) if rows else ()
+
+
+def _text(row: Line | None, name: str) -> str:
+    value = row.value(name) if row is not None else None
+    return ABSENT if value is None else significant(value)
+
+
+def _milli(row: Line | None, name: str) -> str:
+    value = row.value(name) if row is not None else None
+    return ABSENT if value is None else significant(value * 1e3)
+
+
+def _share(row: Line | None, name: str, wanted: bool) -> str:
+    value = row.value(name) if row is not None and wanted else None
+    return ABSENT if value is None else f"{100 * value:.1f}"
+
+
+def _memory(row: Line | None) -> str:
+    value = row.value("peak_memory_bytes") if row is not None else None
+    return ABSENT if value is None else binary_bytes(value)
+
+
+def _error(row: Line | None) -> str:
+    value = row.value("output_error") if row is not None else None
+    return ABSENT if value is None else f"{value:.1e}"

@@ -1,0 +1,233 @@
+"""The page of the study of a training's profile: operators, steps, utilization, one and two GPUs, inference and accuracy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+from rooflines.pipeline.reporting import ANALYSIS_FILE
+from rooflines.reports.charts.usage import timeline_caption, usage_timeline
+from rooflines.reports.document import ABSENT, Block, Column, Figure, Paragraph, Row, Section, Table
+from rooflines.reports.views.operators import operator_table
+from rooflines.reports.views.run import division_table, steps_table
+from rooflines.reports.views.usage import usage_table
+from rooflines.roofline.analysis import Analysis
+from rooflines.serial import read_json
+from rooflines.studies.study import Study, device_of, number, paper_rows
+from rooflines.sweeps.records import Row as Line
+from rooflines.units import binary_bytes, percent, seconds, significant
+
+_FOLDER = Path(__file__).parent
+TRAIN_IMAGES, EPOCHS = 8_000, 20
+_COLUMNS = ("gpu_batch_64", "gpu_batch_128", "cpu")
+# Waiting for data for this share of a step is what sets its pace.
+_WAITS = 0.3
+
+
+@cache
+def paper() -> Mapping[str, Mapping[str, float | None]]:
+    """Return the paper's table: by quantity (with its unit), then by column."""
+    rows = paper_rows(_FOLDER / "training_profile_densenet121.csv")
+    return {f"{row['quantity']}, {row['unit']}": {name: number(row[name]) for name in _COLUMNS} for row in rows}
+
+
+def analysis_of(row: Line) -> Analysis | None:
+    """Return the analysis of the run of a row; None where it has none."""
+    path = Path(row.run) / ANALYSIS_FILE if row.run is not None else None
+    return read_json(path, Analysis) if path is not None and path.is_file() else None
+
+
+def findings(study: Study) -> Iterator[str]:
+    """What the numbers say, the most important first."""
+    traced = _traced(study)
+    if traced:
+        row, analysis = traced[-1]
+        yield _verdict(row, analysis)
+        yield from _first_step(row, analysis)
+        yield from _copies(analysis)
+        yield from _input(row)
+    yield from _several_gpus(study)
+    for row in study.part("inference"):
+        if row.value("sample_s"):
+            yield f"Inference on {device_of(row)}: {seconds(row.value('sample_s') or 0.0)} per image at batch 1."
+    for row in study.part("accuracy"):
+        if row.reason:
+            yield f"Learning rate {row.point.options.get('learning_rate')} on {row.facts.get('device', 'this machine')}: {row.reason}"
+
+
+def _traced(study: Study) -> list[tuple[Line, Analysis]]:
+    """The training runs with their analyses, the largest batch of the first device last."""
+    found = [(row, one) for row in study.part("training") if (one := analysis_of(row)) is not None and one.operators]
+    first = device_of(found[0][0]) if found else ""
+    return sorted(found, key=lambda pair: (device_of(pair[0]) == first, int(pair[0].point.options["batch_size"])))
+
+
+def by_name(analysis: Analysis) -> dict[str, float]:
+    """Return the time of the operators of each name, in seconds per step, longest first."""
+    times: dict[str, float] = {}
+    for row in analysis.operators:
+        times[row.name] = times.get(row.name, 0.0) + row.time_s
+    return dict(sorted(times.items(), key=lambda item: -item[1]))
+
+
+def _verdict(row: Line, analysis: Analysis) -> str:
+    rate = row.value("samples_per_s") or 0.0
+    hours = TRAIN_IMAGES * EPOCHS / rate / 3600 if rate else 0.0
+    shares = analysis.category_breakdown or {}
+    whole = sum(shares.values())
+    most = max(shares, key=lambda name: shares[name]) if shares else ""
+    share = f"; {most} takes {percent(shares[most] / whole)} of the busy time" if most and whole else ""
+    return (
+        f"Training DenseNet-121 at batch {row.point.options['batch_size']} on {device_of(row)}: {significant(rate)} images/s, "
+        f"{hours:.1f} h for {EPOCHS} epochs of {TRAIN_IMAGES:,} images (projected){share}."
+    )
+
+
+def _first_step(row: Line, analysis: Analysis) -> Iterator[str]:
+    first, step = row.value("first_step_s"), row.value("step_s")
+    if first is not None and step:
+        yield (
+            f"The first step takes {seconds(first)}, {significant(first / step)} × a later one ({seconds(step)}): libraries load and "
+            "memory is allocated. It is in no operator's time here; the paper's list includes it, which is why aten::to leads it."
+        )
+
+
+def _copies(analysis: Analysis) -> Iterator[str]:
+    """Where copies and conversions stand without the start-up."""
+    names = ("aten::to", "aten::_to_copy", "aten::copy_")
+    times = by_name(analysis)
+    total = sum(times.values())
+    if total:
+        copies, (top, most) = sum(times.get(name, 0.0) for name in names), next(iter(times.items()))
+        yield (
+            f"Copies and conversions (aten::to, copy_) take {percent(copies / total, 1)} of the operators' time; the operator with the "
+            f"most is {top} with {percent(most / total, 1)}."
+        )
+
+
+def _input(row: Line) -> Iterator[str]:
+    waits = row.value("input_fraction")
+    if waits is not None:
+        what = "the input pipeline sets the pace" if waits >= _WAITS else "the input pipeline keeps up"
+        yield f"A step waits for its data for {percent(waits)} of its time: {what}."
+
+
+def _several_gpus(study: Study) -> Iterator[str]:
+    alone = {row.point.options["batch_size"]: row.value("samples_per_s") for row in study.part("training")}
+    for row in study.part("two GPUs"):
+        one, two = alone.get(row.point.options["batch_size"]), row.value("samples_per_s")
+        if one and two:
+            yield (
+                f"DataParallel at batch {row.point.options['batch_size']}: {significant(two)} images/s, {significant(two / one)} × one "
+                "GPU. It copies the parameters to every GPU and gathers outputs and gradients on the first one in each step, so that "
+                "one works and holds more than the others."
+            )
+    if not any(row.value("samples_per_s") for row in study.part("two GPUs")):
+        found = paper()["gpu0_utilization, percent"], paper()["gpu1_utilization, percent"]
+        held = paper()["gpu0_memory_used, GB"], paper()["gpu1_memory_used, GB"]
+        yield (
+            f"In the paper GPU 0 was busy for {found[0]['gpu_batch_128']:g} % and GPU 1 for {found[1]['gpu_batch_128']:g} %, with "
+            f"{held[0]['gpu_batch_128']:g} and {held[1]['gpu_batch_128']:g} GB. That is what DataParallel does: scatter, copies of the "
+            "parameters, loss and gradients are all on GPU 0. Distributed data parallelism divides them evenly."
+        )
+
+
+def sections(study: Study) -> tuple[Section, ...]:
+    """The paper's tables with this machine, and the operators, steps and utilization of one run in detail."""
+    traced = _traced(study)
+    detail = traced[-1][1] if traced else None
+    return (
+        Section(name="summary", title="The paper's table, with this machine", blocks=(_summary(study), _paper_table())),
+        *(_details(detail, traced[-1][0]) if detail is not None else ()),
+        Section(name="accuracy", title="Accuracy", blocks=_accuracy(study)),
+    )
+
+
+def _summary(study: Study) -> Table:
+    rows = []
+    for part in ("training", "two GPUs", "inference"):
+        for row in study.part(part):
+            if not row.value("step_s"):
+                continue
+            rate = row.value("samples_per_s") or 0.0
+            hours = TRAIN_IMAGES * EPOCHS / rate / 3600 if rate and part != "inference" else None
+            device, host = row.value("device_gpu_utilization"), row.value("host_cpu_utilization")
+            rows.append(
+                Row(
+                    (
+                        part, int(row.point.options["batch_size"]), device_of(row), significant(rate),
+                        ABSENT if hours is None else f"{hours:.1f}", seconds(row.value("step_s") or 0.0),
+                        _seconds(row.value("first_step_s")), binary_bytes(row.value("peak_memory_bytes") or 0.0), _percent(device),
+                        _percent(host), _plain(row.value("device_power_w")), _plain(row.value("device_gpu_temperature_c")),
+                        _percent(row.value("input_fraction")),
+                    )
+                )
+            )  # fmt: skip
+    columns = (
+        Column("run", format="text"), Column("batch", format="count"), Column("device", format="text", priority=2),
+        Column("rate", "images/s"),
+        Column("20 epochs", "h", priority=1), Column("step"), Column("first step"), Column("peak memory", priority=1),
+        Column("GPU", "%", priority=2), Column("CPU", "%", priority=2), Column("power", "W", priority=2),
+        Column("temperature", "°C", priority=3), Column("waiting", "%", priority=1),
+    )  # fmt: skip
+    note = f"20 epochs of {TRAIN_IMAGES:,} images are projected from the rate. A dash: not measured on this machine."
+    return Table(name="summary", columns=columns, rows=tuple(rows), note=note, show="always")
+
+
+def _paper_table() -> Table:
+    rows = tuple(
+        Row((name, *(ABSENT if values[column] is None else f"{values[column]:g}" for column in _COLUMNS)), muted=True)
+        for name, values in paper().items()
+    )
+    columns = (Column("the paper", format="text"), Column("GPU, batch 64"), Column("GPU, batch 128"), Column("CPU"))
+    return Table(name="paper", columns=columns, rows=rows)
+
+
+def _details(analysis: Analysis, row: Line) -> tuple[Section, ...]:
+    """Operators, steps and utilization of one run."""
+    of = f"batch {row.point.options['batch_size']} on {device_of(row)}"
+    division, steps, operators = division_table(analysis), steps_table(analysis), operator_table(analysis)
+    table, timeline = usage_table(analysis), usage_timeline(analysis)
+    usage: list[Block] = [table] if table is not None else []
+    if timeline is not None:
+        usage.append(Figure(name="timeline", drawing=timeline, caption=timeline_caption(timeline)))
+    return (
+        Section(name="steps", title=f"Time per step, {of}", blocks=tuple(one for one in (division, steps) if one is not None)),
+        Section(name="operators", title=f"Operators, {of}", blocks=(operators,) if operators is not None else ()),
+        Section(name="usage", title=f"Utilization during the timed steps, {of}", blocks=tuple(usage)),
+    )
+
+
+def _accuracy(study: Study) -> tuple[Block, ...]:
+    rows = []
+    for row in study.part("accuracy"):
+        synthetic = row.facts.get("data", "").startswith("synthetic")
+        accuracy = row.value("accuracy")
+        rows.append(
+            Row(
+                (
+                    str(row.point.options.get("learning_rate", "")), device_of(row), _plain(row.value("epoch_s")),
+                    ABSENT if accuracy is None or synthetic else f"{100 * accuracy:.1f}", row.reason or row.facts.get("data", ""),
+                )
+            )
+        )  # fmt: skip
+    if not rows:
+        return (Paragraph("Accuracy was not measured.", "note"),)
+    columns = (
+        Column("learning rate"), Column("device", format="text"), Column("epoch", "s"), Column("accuracy", "%"),
+        Column("data", format="text", priority=1),
+    )  # fmt: skip
+    return (Table(name="accuracy", columns=columns, rows=tuple(rows), show="always"),)
+
+
+def _plain(value: float | None) -> str:
+    return ABSENT if value is None else significant(value)
+
+
+def _percent(value: float | None) -> str:
+    return ABSENT if value is None else f"{100 * value:.0f}"
+
+
+def _seconds(value: float | None) -> str:
+    return ABSENT if value is None else seconds(value)

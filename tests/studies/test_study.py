@@ -1,0 +1,167 @@
+"""Studies as folders: their points on this machine, their pages from results, results of several machines, a study of one's own."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+import torch
+
+from rooflines.errors import DataError, DeviceError, UsageError
+from rooflines.reports.charts.draw import draw
+from rooflines.reports.render.html import render
+from rooflines.serial import write_json
+from rooflines.studies import study as studies
+from rooflines.studies.study import StudyOptions, find_study, merge_studies, page, page_module, read_study, run_study, study_points
+from rooflines.sweeps.records import Result, Sweep
+from rooflines.sweeps.results import round_directory
+from tests.commands import call
+
+NAMES = ("environments", "optimizations", "training-profile")
+WITHOUT_GPU = pytest.mark.skipif(torch.cuda.is_available() or torch.backends.mps.is_available(), reason="a GPU is here")
+
+
+@WITHOUT_GPU
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("quick", [False, True])
+def test_every_point_of_a_study_could_run_and_those_for_a_gpu_are_named(name, quick):
+    points, missing = study_points(read_study(find_study(name)), StudyOptions(quick=quick, seed=3))
+    assert points
+    assert len({point.id for point in points}) == len(points)
+    assert {point.options["device"] for point in points} == {"cpu"}
+    assert {point.options["seed"] for point in points} == {3}
+    assert any(one.reason == studies.NO_GPU for one in missing)
+
+
+def test_a_gpu_gets_its_points(monkeypatch):
+    monkeypatch.setattr(studies, "gpu_here", lambda: "cuda")
+    file = read_study(find_study("training-profile"))
+    points, missing = study_points(file, StudyOptions())
+    assert missing == ()
+    assert {point.options["device"] for point in points if point.part == "training"} == {"cpu", "cuda"}
+    assert {point.options["parallel"] for point in points if point.part == "two GPUs"} == {"dp"}
+    only, _ = study_points(file, StudyOptions(device="cuda"))
+    assert {point.options["device"] for point in only} == {"cuda"}
+
+
+def test_parts_and_quick_options():
+    file = read_study(find_study("environments"))
+    full, _ = study_points(file, StudyOptions(parts=("batch sweep",), device="cpu"))
+    quick, _ = study_points(file, StudyOptions(parts=("batch sweep",), device="cpu", quick=True))
+    assert [point.options["batch_size"] for point in full] == [32, 64, 128]
+    assert [point.options["batch_size"] for point in quick] == [16, 32, 64]
+    assert {point.part for point in quick} == {"batch sweep"}
+    with pytest.raises(UsageError, match="has no part 'sweeps'"):
+        study_points(file, StudyOptions(parts=("sweeps",)))
+
+
+def results_of(points, directory, device, factor):
+    """Plausible results of every point as a machine called ``device`` would leave them."""
+    sweep = Sweep(name="s", repeats=1, points=tuple(points))
+    directory.mkdir()
+    write_json(directory / "sweep.json", sweep)
+    for number, point in enumerate(points, 1):
+        values = {
+            "samples_per_s": 10.0 * number * factor, "step_s": 0.1 / factor, "sample_s": 0.01 / factor, "peak_memory_bytes": 1e9,
+            "flops": 1e9, "matrix_flops": 1e9, "bytes": 1e8, "intensity_flop_per_byte": 10.0, "flop_per_s": 1e10 * factor,
+            "efficiency": 0.5, "lower_bound_s": 0.05, "first_step_s": 1.0, "input_fraction": 0.4, "epoch_s": 2.0, "accuracy": 0.9,
+        }  # fmt: skip
+        folder = round_directory(directory, point, 0)
+        folder.mkdir(parents=True)
+        facts = {"device": "cpu", "device_name": device, "limited_by": "input", "data": "CIFAR-10"}
+        write_json(folder / "result.json", Result(point=point.id, round=0, values=values, facts=facts))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_page_of_a_study_has_its_sections_and_merges_machines(name, tmp_path):
+    folder = find_study(name)
+    points, _ = study_points(read_study(folder), StudyOptions(device="cpu"))
+    for machine, factor in (("slow", 1.0), ("fast", 2.0)):
+        results_of(points, tmp_path / machine, machine, factor)
+    alone, both = merge_studies(folder, [tmp_path / "slow"]), merge_studies(folder, [tmp_path / "slow", tmp_path / "fast"])
+    assert (alone.devices, both.devices) == (("slow",), ("slow", "fast"))
+    assert len(both.rows) == 2 * len(points)
+    for found in (alone, both):
+        made = page(found, folder)
+        assert made.verdict == found.findings[0]
+        assert [section.name for section in made.sections][-2:] == ["missing", "method"]
+        for figure in made.figures():
+            draw(figure.drawing)
+        assert "fast" in render(made) or found is alone
+    assert msgspec.json.decode(msgspec.json.encode(both), type=studies.Study) == both
+
+
+def test_the_same_machine_twice_keeps_two_names(tmp_path):
+    folder = find_study("environments")
+    points, _ = study_points(read_study(folder), StudyOptions(device="cpu", parts=("training",)))
+    for number in (1, 2):
+        results_of(points, tmp_path / str(number), "same", 1.0)
+    both = merge_studies(folder, [tmp_path / "1", tmp_path / "2"])
+    assert both.devices == ("same", "same (2)")
+    assert len(both.rows) == 2 * len(points)
+
+
+def test_the_unit_of_the_paper_s_intensity_is_put_right():
+    from rooflines.studies.environments import paper
+
+    for one in paper.complexity().values():
+        assert one.proxy == pytest.approx(one.flops / 1e9 / (one.model_bytes / 1e6) * 1e3)
+        assert one.proxy / 1e3 == pytest.approx(one.intensity_as_printed, rel=0.02)
+    assert paper.complexity()["resnet18"].proxy == pytest.approx(1.824e9 / 44.67e6)
+    images = {round(row.train_per_s * row.train_epoch_s, -2) for row in paper.throughput()}
+    assert images == {6400, 3200}
+
+
+OWN = {
+    "study.toml": """
+name = "own"
+title = "A study of one's own"
+repeats = 1
+[[points]]
+part = "steps"
+device = ["cpu", "gpu"]
+model = "MODEL"
+batch_size = [2, 4]
+steps = 2
+warmup = 1
+""",
+    "page.py": """
+from rooflines.reports.document import Section
+from rooflines.sweeps.page import points_table
+
+def findings(study):
+    best = max(study.part("steps"), key=lambda row: row.value("samples_per_s") or 0)
+    yield f"Batch {best.point.options['batch_size']} is the fastest."
+
+def sections(study):
+    return (Section(name="points", title="Points", blocks=(points_table(study.part("steps")),)),)
+""",
+    "model.py": """
+import torch
+
+def small(batch_size):
+    return torch.nn.Linear(8, 8), torch.randn(batch_size, 8)
+""",
+}
+
+
+def test_a_study_of_one_s_own_is_a_folder(tmp_path, capsys, monkeypatch):
+    folder = tmp_path / "own"
+    folder.mkdir()
+    for name, text in OWN.items():
+        (folder / name).write_text(text.replace("MODEL", f"{folder / 'model.py'}:small"))
+    monkeypatch.chdir(tmp_path)
+    answer = call(capsys, monkeypatch, "study", "run", folder, "--ceilings", "spec", "--device", "cpu", "-o", "out")
+    assert answer.code == 0, answer
+    assert "is the fastest." in answer.out
+    assert (tmp_path / "out" / "report.html").is_file()
+    assert (tmp_path / "out" / "results.csv").is_file()
+    with pytest.raises(DeviceError, match="nothing of own can run here"):
+        run_study(folder, StudyOptions(device="cuda"), output=tmp_path / "none")
+    (folder / "page.py").unlink()
+    with pytest.raises(DataError, match=r"has no page\.py"):
+        page_module(folder)
+    (folder / "study.toml").write_text("name = 3")
+    with pytest.raises(DataError, match="is not a study"):
+        read_study(folder)
+    with pytest.raises(UsageError, match="'nothing' is no study"):
+        find_study("nothing")
