@@ -101,7 +101,8 @@ def _of_training(training: Training, point: Point, number: int) -> Result:
     later = [epoch for one in training.results for epoch in one.epochs[1:]] or epochs
     total = sum(epoch.epoch_s for epoch in later)
     values: dict[str, float | None] = {
-        "epochs": len(epochs), "accuracy": training.accuracy, "epoch_s": training.epoch_s, "peak_memory_bytes": training.peak_memory_bytes,
+        "epochs": len(epochs), "accuracy": training.accuracy, "epoch_s": training.epoch_s,
+        "peak_memory_bytes": training.peak_memory_bytes,
     }  # fmt: skip
     if later:
         values |= {

@@ -113,9 +113,7 @@ def here(tasks: Sequence[Task], progress: Progress) -> Iterator[tuple[Task, Resu
             yield task, result
 
 
-def run_task(
-    task: Task, progress: Progress, directory: Path | None = None, *, found: Callable[[Result], None] | None = None
-) -> Result:
+def run_task(task: Task, progress: Progress, directory: Path | None = None, *, found: Callable[[Result], None] | None = None) -> Result:
     """Run ``task`` in its own process; a process that dies is a result with the reason.
 
     ``found`` is called with every result so far, and may end the task with an exception.

@@ -86,9 +86,9 @@ def pareto(rows: Sequence[Row], values: Mapping[str, bool]) -> list[Row]:
     """Return the rows that no other beats: as good in all ``values`` and better in one. True says that more of a value is better."""
     placed = []
     for row in rows:
-        found = [row.value(name) for name in values]
-        if None not in found:
-            placed.append((row, tuple(one if more else -one for one, more in zip(found, values.values(), strict=True) if one is not None)))
+        found = [value if more else -value for name, more in values.items() if (value := row.value(name)) is not None]
+        if len(found) == len(values):
+            placed.append((row, tuple(found)))
     return [row for row, ours in placed if not any(_beats(theirs, ours) for _, theirs in placed)]
 
 
