@@ -269,12 +269,12 @@ def _with_trials(tuning: Tuning, study: Study) -> Tuning:
 
 def _importance(tuning: Tuning, study: Study) -> dict[str, dict[str, float]]:
     """The share of each option in each objective (PED-ANOVA); empty for too few trials or a single option."""
-    from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
-
     complete = [one for one in _live(study) if one.state.name == "COMPLETE"]
     names = [one.name for one in tuning.space.dimensions if any(one.name in trial.params for trial in complete)]
     if len(complete) < _FEWEST_TRIALS or len(names) < 2:
         return {}
+    from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
+
     found = {}
     for index, goal in enumerate(tuning.goals):
         sign = -1 if goal.more else 1  # the evaluator looks for low values

@@ -143,7 +143,7 @@ def start(output, storage=None, model="waits", budget=6):
     return subprocess.Popen([sys.executable, "-c", program], cwd=ROOT)
 
 
-@pytest.mark.parametrize("shared", ["output", "storage"])
+@pytest.mark.parametrize("shared", ["output", pytest.param("storage", marks=pytest.mark.slow)])
 def test_two_processes_make_the_trials_together_none_lost_and_none_twice(tmp_path, shared):
     url = f"sqlite:///{tmp_path / 'study.db'}" if shared == "storage" else None
     outputs = [tmp_path / name for name in (("a", "a") if shared == "output" else ("a", "b"))]
@@ -266,3 +266,33 @@ def test_the_command_of_a_setting_has_its_options(kind, options):
     command = typer.main.get_command(app).commands[kind]
     parsed = command.make_context(kind, words[2:]).params
     assert {name: getattr(parsed[name], "value", parsed[name]) for name in options} == options
+
+
+# --- everything for real -----------------------------------------------------------------------------------------------------------
+
+NETWORK = """
+import torch
+
+def linear():
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 32 * 32, 10)), torch.zeros(2, 3, 32, 32)
+"""
+
+
+@pytest.mark.slow
+def test_a_real_search_of_a_training_prints_the_command_of_the_best_point(tmp_path, capsys, monkeypatch):
+    pytest.importorskip("sklearn")
+    (tmp_path / "net.py").write_text(NETWORK)
+    monkeypatch.chdir(tmp_path)
+    answer = call(
+        capsys, monkeypatch, "tune", "--model", "net.py:linear", "--train", "--data", "digits", "--device", "cpu", "--threads", 1,
+        "--train-samples", 256, "--test-samples", 64, "--epochs", 1, "--batch-size", "8,16", "--learning-rate", 0.002, "--objective", "accuracy,throughput",
+        "--repeats", 3, "-o", "s",
+    )  # fmt: skip
+    assert answer.code == 0, answer.err
+    found = load_tuning(tmp_path / "s")
+    assert [one.state for one in found.trials] == ["complete"] * 3  # the default batch of 64, and two smaller ones
+    assert found.best.value("accuracy") > 0.3
+    assert len(found.compared[0].pairs) == 3
+    command = " ".join(answer.out.split()).partition("Command: ")[2]
+    assert command.startswith("rooflines train --model net.py:linear --data digits --device cpu --threads 1")
+    assert (tmp_path / "s" / "report.html").is_file()
