@@ -250,6 +250,20 @@ def test_the_command_says_what_is_wrong(tmp_path, capsys, monkeypatch, arguments
     assert not list(tmp_path.iterdir())
 
 
+def test_the_command_writes_the_report_of_an_interrupted_search(tmp_path, capsys, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tune, "run_task", interrupted)
+    answer = call(capsys, monkeypatch, "tune", "--model", "resnet18", "--batch-size", "1,2", "-o", "s", "-q")
+    assert answer.code == Interrupted.exit_code == 130
+    assert "the trials so far are in 's'" in answer.complaint[0]
+    assert "The same command with this output continues the search." in answer.complaint[1]
+    assert (tmp_path / "s" / "report.html").is_file()
+    assert load_tuning(tmp_path / "s").trials == ()
+
+
 # --- the command of a setting ------------------------------------------------------------------------------------------------------
 
 
@@ -285,14 +299,13 @@ def test_a_real_search_of_a_training_prints_the_command_of_the_best_point(tmp_pa
     monkeypatch.chdir(tmp_path)
     answer = call(
         capsys, monkeypatch, "tune", "--model", "net.py:linear", "--train", "--data", "digits", "--device", "cpu", "--threads", 1,
-        "--train-samples", 256, "--test-samples", 64, "--epochs", 1, "--batch-size", "8,16", "--learning-rate", 0.002, "--objective", "accuracy,throughput",
-        "--repeats", 3, "-o", "s",
+        "--train-samples", 256, "--test-samples", 64, "--epochs", 1, "--batch-size", "8,16", "--learning-rate", 0.002,
+        "--objective", "accuracy,throughput", "--repeats", 3, "-o", "s",
     )  # fmt: skip
     assert answer.code == 0, answer.err
     found = load_tuning(tmp_path / "s")
     assert [one.state for one in found.trials] == ["complete"] * 3  # the default batch of 64, and two smaller ones
     assert found.best.value("accuracy") > 0.3
     assert len(found.compared[0].pairs) == 3
-    command = " ".join(answer.out.split()).partition("Command: ")[2]
-    assert command.startswith("rooflines train --model net.py:linear --data digits --device cpu --threads 1")
+    assert f"Command: {command_of('train', found.best.point.options)}" in " ".join(answer.out.split())
     assert (tmp_path / "s" / "report.html").is_file()
