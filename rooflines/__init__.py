@@ -10,6 +10,8 @@ Public names load on first use: importing ``rooflines`` imports neither torch no
 ``load``              a run directory from disk
 ``analyze``           a run or trace -> ``Analysis``; a list of traces -> the analysis of the ranks
 ``report``            the reports of a run, a trace, several ranks or a monitored program
+``train``             train an image classifier to accuracy; returns the ``Training`` and its directory
+``sweep``             profile or train every combination of options -> a table of pandas
 ``compare``           two runs, traces or analyses -> ``Comparison``: slower, faster, new and gone operators, and the noise
 ``count``             FLOPs and bytes of a function or module per operator, on fake tensors; returns a ``Count``
 ``measure_ceilings``  the peak rates of this device, measured or from the cache; returns ``Ceilings``
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from rooflines.device_specs.records import Ceilings
     from rooflines.device_specs.search import search as devices
     from rooflines.errors import RooflinesError
-    from rooflines.pipeline import ProfileOptions, analyze, compare, monitor, profile, record, report
+    from rooflines.pipeline import ProfileOptions, analyze, compare, monitor, profile, record, report, train
     from rooflines.profiler.records import Run
     from rooflines.profiler.run import load
     from rooflines.profiler.work_ranges import work
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from rooflines.roofline.comparison.records import Comparison
     from rooflines.roofline.counting.count import Count, count
     from rooflines.roofline.formulas import NotCounted, Work, formula
+    from rooflines.sweeps.sweep import sweep
 
 __all__ = [
     "Analysis",
@@ -63,6 +66,8 @@ __all__ = [
     "profile",
     "record",
     "report",
+    "sweep",
+    "train",
     "work",
 ]
 
@@ -87,6 +92,8 @@ _HOMES = {
     "profile": ("rooflines.pipeline", "profile"),
     "record": ("rooflines.pipeline", "record"),
     "report": ("rooflines.pipeline", "report"),
+    "sweep": ("rooflines.sweeps.sweep", "sweep"),
+    "train": ("rooflines.pipeline", "train"),
     "work": ("rooflines.profiler.work_ranges", "work"),
 }
 

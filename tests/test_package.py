@@ -41,7 +41,7 @@ def test_public_names():
     assert rooflines.__all__ == [
         "Analysis", "Ceilings", "Comparison", "Count", "NotCounted", "ProfileOptions", "RooflinesError", "Run", "Work", "__version__",
         "analyze", "compare", "count", "devices", "formula", "load", "measure_ceilings", "monitor", "profile", "record", "report",
-        "work",
+        "sweep", "train", "work",
     ]  # fmt: skip
     for name in rooflines.__all__:
         assert getattr(rooflines, name) is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 # Importing a command registers it.
-from rooflines.cli import analyze, ceilings, compare, count, devices, doctor, monitor, profile, report, study, sweep, train, tune  # noqa: F401
+from rooflines.cli import analyze, ceilings, check, compare, count, devices, doctor, monitor, profile, report, study, sweep, train, tune  # noqa: F401
 from rooflines.cli.app import app, main
 
 __all__ = ["app", "main"]

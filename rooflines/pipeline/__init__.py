@@ -1,8 +1,8 @@
 """The jobs that the command line and the Python API are two ways of asking for, a file a job.
 
 ``recording`` runs a workload, ``monitoring`` monitors any program, ``reading`` analyzes a run or trace, ``reporting`` writes its
-reports, ``several`` analyzes the ranks of a job, ``any_source`` chooses among these, and ``comparing`` compares analyses. Names load on
-first use: reading a trace needs nothing that recording imports.
+reports, ``several`` analyzes the ranks of a job, ``any_source`` chooses among these, and ``comparing`` compares analyses, also with
+stored baselines. Names load on first use: reading a trace needs nothing that recording imports.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rooflines.pipeline.any_source import analyze, find_source, report
-    from rooflines.pipeline.comparing import compare, compare_all
+    from rooflines.pipeline.comparing import check, compare, compare_all, update_baseline
     from rooflines.pipeline.monitoring import analyze_monitored, attach, monitor, report_monitored
     from rooflines.pipeline.options import FORMATS, ProfileOptions
     from rooflines.pipeline.reading import analyze_trace, default_command, is_directory
@@ -31,6 +31,7 @@ _HOMES = {
     "analyze_ranks": "several",
     "analyze_trace": "reading",
     "attach": "monitoring",
+    "check": "comparing",
     "compare": "comparing",
     "compare_all": "comparing",
     "default_command": "reading",
@@ -44,6 +45,7 @@ _HOMES = {
     "report_monitored": "monitoring",
     "report_on": "reporting",
     "train": "training",
+    "update_baseline": "comparing",
     "write_reports": "reporting",
 }
 
@@ -57,6 +59,7 @@ __all__ = [
     "analyze_ranks",
     "analyze_trace",
     "attach",
+    "check",
     "compare",
     "compare_all",
     "default_command",
@@ -70,6 +73,7 @@ __all__ = [
     "report_monitored",
     "report_on",
     "train",
+    "update_baseline",
     "write_reports",
 ]
 

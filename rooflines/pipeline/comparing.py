@@ -1,21 +1,25 @@
-"""Compare runs, traces and stored analyses with the first of them."""
+"""Compare runs, traces and stored analyses with the first of them, or with the baseline that a repository keeps."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
+
 from rooflines.arguments import arg
 from rooflines.device_specs.records import Ceilings
-from rooflines.errors import UsageError
+from rooflines.errors import UsageError, writing
 from rooflines.pipeline.reading import read_analysis
+from rooflines.profiler.directory import file_stem
 from rooflines.profiler.progress import Progress
-from rooflines.profiler.records import Run
+from rooflines.profiler.records import Run, Workload
 from rooflines.profiler.trace.columns import MEMORY_LIMIT_BYTES
 from rooflines.profiler.trace.url import shown
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.comparison.compare import compare as _compare
 from rooflines.roofline.comparison.records import Comparison
+from rooflines.serial import write_json
 
 
 def compare(
@@ -55,16 +59,102 @@ def compare_all(
             side = source, "B" if baseline else "A"
         else:
             found = read_analysis(source, ceilings=ceilings, partial=partial, memory_limit_bytes=memory_limit_bytes, progress=progress)
-            side = found, shown(source.directory if isinstance(source, Run) else source)
+            side = found, _name(source)
         if baseline is None:
             baseline = side
             continue
-        comparison = _compare(baseline[0], side[0], (baseline[1], side[1]))
-        if comparison.unlike and not anyway:
-            facts = ", ".join(f"{fact.name} {fact.before!r} and {fact.after!r}" for fact in comparison.unlike)
-            raise UsageError(
-                f"{baseline[1]!r} and {side[1]!r} ran under different conditions: {facts}.",
-                hint=f"Use {arg('anyway', True)} to compare them anyway.",
-            )
-        comparisons.append(comparison)
+        comparisons.append(_compared(baseline, side, anyway=anyway))
     return comparisons
+
+
+def check(
+    source: Run | Path | str,
+    baseline: Path | str,
+    *,
+    anyway: bool = False,
+    partial: bool = False,
+    memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
+    progress: Progress | None = None,
+) -> Comparison:
+    """Compare ``source`` with the analysis of the same workload in the directory ``baseline``; the parameters are those of ``compare``.
+
+    Raises UsageError where the directory has no such analysis, or where its run is unlike this one.
+    """
+    found = read_analysis(source, partial=partial, memory_limit_bytes=memory_limit_bytes, progress=progress)
+    stored = _baseline_file(found.workload, Path(baseline))
+    if not stored.is_file():
+        others = ", ".join(sorted(path.stem for path in Path(baseline).glob("*.json")))
+        raise UsageError(
+            f"no baseline of {stored.stem!r} in {str(baseline)!r}{f', which has {others}' if others else ''}.",
+            hint=f"Use {arg('update', True)} to store this run as its baseline.",
+        )
+    return _compared((read_analysis(stored), str(stored)), (found, _name(source)), anyway=anyway)
+
+
+def update_baseline(
+    source: Run | Path | str,
+    baseline: Path | str,
+    *,
+    partial: bool = False,
+    memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
+    progress: Progress | None = None,
+) -> Path:
+    """Store what a comparison needs of ``source`` as the baseline of its workload in the directory ``baseline``; returns the file.
+
+    Raises UsageError for a run that is not complete.
+    """
+    found = read_analysis(source, partial=partial, memory_limit_bytes=memory_limit_bytes, progress=progress)
+    if found.status != "complete":
+        raise UsageError(f"{_name(source)!r} is not stored as a baseline: its run is {found.status}.", hint="Give a complete run.")
+    stored = _baseline_file(found.workload, Path(baseline))
+    needed = msgspec.structs.replace(
+        found,
+        command="",
+        environment=msgspec.structs.replace(found.environment, host=None),
+        operators=tuple(msgspec.structs.replace(row, kernels=()) for row in found.operators),
+        usage=None,
+        findings=(),
+        synchronisations=(),
+        host_work=(),
+        collectives=(),
+        notes=(),
+    )
+    with writing(f"write {str(stored)!r}", "Choose another directory."):
+        stored.parent.mkdir(parents=True, exist_ok=True)
+        write_json(stored, needed)
+    return stored
+
+
+def _baseline_file(workload: Workload, directory: Path) -> Path:
+    """The file of a workload under its conditions: ``resnet18-inference-batch8-fp32-compiled.json``."""
+    conditions = (
+        workload.name,
+        workload.mode,
+        f"batch{workload.batch_size}" if workload.batch_size else "",
+        f"{workload.image_size}px" if workload.image_size else "",
+        workload.precision,
+        "channels-last" if workload.channels_last else "",
+        "compiled" if workload.compiled else "",
+        workload.compile_mode or "",
+        "checkpointing" if workload.checkpointing else "",
+        "cuda-graph" if workload.cuda_graph else "",
+        workload.parallel or "",
+        workload.optimizer or "",
+    )
+    return directory / f"{file_stem('-'.join(filter(None, conditions)))}.json"
+
+
+def _compared(before: tuple[Analysis, str], after: tuple[Analysis, str], *, anyway: bool) -> Comparison:
+    """The comparison of two analyses with their names, refused where the conditions are unlike."""
+    comparison = _compare(before[0], after[0], (before[1], after[1]))
+    if comparison.unlike and not anyway:
+        facts = ", ".join(f"{fact.name} {fact.before!r} and {fact.after!r}" for fact in comparison.unlike)
+        raise UsageError(
+            f"{before[1]!r} and {after[1]!r} ran under different conditions: {facts}.",
+            hint=f"Use {arg('anyway', True)} to compare them anyway.",
+        )
+    return comparison
+
+
+def _name(source: Run | Path | str) -> str:
+    return shown(source.directory if isinstance(source, Run) else source)

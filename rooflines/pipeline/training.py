@@ -58,16 +58,24 @@ _NOT_COMPARED = ("data_workers", "pin_memory", "threads", "data_dir", "variants"
 
 
 def train(
-    model: str, options: TrainOptions, *, output: Path | str | None = None, progress: Progress | None = None,
+    model: str,
+    options: TrainOptions | None = None,
+    *,
+    output: Path | str | None = None,
+    progress: Progress | None = None,
     each: Callable[[Training], None] | None = None,
-) -> tuple[Training, Path]:  # fmt: skip
+    **keywords: Any,
+) -> tuple[Training, Path]:
     """Train ``model`` on labelled images and test it after every epoch; returns the record and its directory.
+
+    ``keywords`` are the fields of ``TrainOptions``, instead of ``options``.
 
     ``model`` is a torchvision model, ``timm:NAME``, or ``path/to/file.py:factory`` that returns (module, inputs). With an ``output``
     that holds an earlier, unfinished training with the same options, that one is continued after its last whole epoch. A loss that is
     not finite ends its seed with a ``Failure``. ``each`` is called after every epoch. Raises UsageError,
     DataError, and Interrupted on Ctrl-C after what there is was written.
     """
+    options = options or TrainOptions(**keywords)
     options.check()
     progress = progress or Silent()
     device = find_device(options.device)
@@ -109,7 +117,7 @@ def _record(model: str, options: TrainOptions, images: DataSet, device: torch.de
     workload = Workload(
         name=Path(model).name, mode="training", precision=options.precision, batch_size=options.batch_size or BATCH_SIZE, unit="images",
         image_size=images.size, channels_last=options.channels_last, compiled=options.compile != "off",
-        optimizer=shown_name(options.optimizer), checkpointing=options.checkpointing, data=images.label,
+        optimizer=shown_name(options.optimizer), checkpointing=options.checkpointing or None, data=images.label,
     )  # fmt: skip
     return Training(
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),

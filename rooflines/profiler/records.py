@@ -44,8 +44,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     compiled: bool = False
     compile_mode: str | None = None
     optimizer: str | None = None
-    checkpointing: bool = False
-    cuda_graph: bool = False
+    checkpointing: bool | None = None
+    cuda_graph: bool | None = None
     parallel: str | None = None
     data: str | None = None
     source: Literal["model", "step", "loop", "script", "trace"] = "model"

@@ -288,6 +288,7 @@ class Unmodelled(msgspec.Struct, frozen=True, kw_only=True):
     module: str = ""
     phase: Phase = ""
     shapes: str = ""
+    step_times_s: tuple[float, ...] | None = None
     exposed_s: float | None = None
     kernels: tuple[Kernel, ...] = ()
 
@@ -309,6 +310,7 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
 class OperatorRow(msgspec.Struct, frozen=True, kw_only=True):
     """All calls of one signature in one module and phase.
 
+    ``time_s`` is the mean of ``step_times_s``, the time in each traced step; absent with fewer than two steps.
     ``engine`` is the unit whose roof judges it, ``memory_level`` the level its bytes are judged against, ``flag`` why an efficiency
     above 1 is not plausible. ``inferred`` says what was inferred from other calls in the trace. ``nearest_roof`` is the roof
     that a row far from any roof is closest to, and ``exposed_s`` the part of a copy's or a collective's time that no computation hides.
@@ -340,6 +342,7 @@ class OperatorRow(msgspec.Struct, frozen=True, kw_only=True):
     engine: str | None = None
     flag: str | None = None
     inferred: str | None = None
+    step_times_s: tuple[float, ...] | None = None
     kernels: tuple[Kernel, ...] = ()
 
 

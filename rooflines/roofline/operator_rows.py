@@ -30,6 +30,7 @@ def operator_row(row: Row, calls: Calls, ceilings: Ceilings | None, steps: int, 
         category="optimizer" if phase == "optimizer" else row.count.category,
         calls=per_step(row.calls, steps),
         time_s=time_s / steps,
+        step_times_s=_seconds(row.step_ns),
         flops=per_step(flops * row.calls, steps),
         matrix_flops=per_step(matrix * row.calls, steps),
         bytes=per_step(size * row.calls, steps),
@@ -100,6 +101,7 @@ def unmodelled_row(gap: Gap, calls: Calls, steps: int) -> Unmodelled:
         name=gap.name,
         calls=per_step(gap.calls, steps),
         time_s=gap.time_ns / 1e9 / steps,
+        step_times_s=_seconds(gap.step_ns),
         reason=gap.reason,
         module=calls.modules[gap.module].path if gap.module >= 0 else "",
         phase=PHASES[gap.phase] if gap.signature is not None else "",  # type: ignore[arg-type]
@@ -107,6 +109,10 @@ def unmodelled_row(gap: Gap, calls: Calls, steps: int) -> Unmodelled:
         exposed_s=None if gap.exposed_ns is None else gap.exposed_ns / 1e9 / steps,
         kernels=_kernels(gap.kernels, steps),
     )
+
+
+def _seconds(step_ns: Sequence[int]) -> tuple[float, ...] | None:
+    return tuple(time_ns / 1e9 for time_ns in step_ns) or None
 
 
 def _kernels(ran: tuple[LaunchedKernel, ...], steps: int) -> tuple[Kernel, ...]:

@@ -80,9 +80,13 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """What a process is asked to do: call ``function`` (``package.module:name``) with ``options`` and a directory."""
+    """What a process is asked to do: call ``function`` (``package.module:name``) with ``options`` and a directory.
+
+    It runs in ``folder``, if that exists there, so that relative paths in the options mean what they mean here.
+    """
 
     function: str
     options: dict[str, object]
     directory: str = ""
+    folder: str = ""
     threads: int | None = None

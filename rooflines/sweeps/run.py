@@ -25,11 +25,12 @@ LOG_FILE = "log.txt"
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """One round of one point, to be run in ``directory``."""
+    """One round of one point, whose files go to ``directory`` and whose relative paths start from ``folder``."""
 
     point: Point
     round: int
     directory: str
+    folder: str = ""
 
     def job(self, directory: Path | None = None) -> Job:
         """Return what its process is asked to do, in its own or another ``directory``."""
@@ -38,6 +39,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
             function=self.point.function,
             options={"point": msgspec.to_builtins(self.point), "round": self.round},
             directory=str((directory or Path(self.directory)).absolute()),
+            folder=self.folder,
             threads=threads if isinstance(threads, int) else None,
         )
 
@@ -99,7 +101,8 @@ def in_rounds(sweep: Sweep, directory: Path) -> Iterator[Task]:
         for point in sweep.points if number % 2 == 0 else reversed(sweep.points):
             # A training has its own seeds and is repeated by them.
             if number == 0 or point.kind == "profile":
-                yield Task(point=point, round=number, directory=str(round_directory(directory, point, number)))
+                where = str(round_directory(directory, point, number))
+                yield Task(point=point, round=number, directory=where, folder=str(Path.cwd()))
 
 
 def here(tasks: Sequence[Task], progress: Progress) -> Iterator[tuple[Task, Result]]:

@@ -32,7 +32,7 @@ def on_slurm(folder: Path, parameters: Mapping[str, str | int], cluster: str | N
             executor = submitit.AutoExecutor(folder=folder, cluster=cluster or "slurm")
             executor.update_parameters(**{**DEFAULTS, **parameters})
         except (RuntimeError, ValueError, TypeError, NameError) as problem:
-            raise UsageError(f"the jobs cannot be submitted: {problem}.", hint="Check the options after --slurm.") from None
+            raise UsageError(f"the jobs cannot be submitted: {problem}.", hint="Check the parameters of the jobs.") from None
         jobs = executor.map_array(run_in_job, [msgspec.json.encode(task) for task in tasks]) if tasks else []
         of = dict(zip(map(id, jobs), tasks, strict=True))
         progress.stage("waiting for the jobs", len(jobs))

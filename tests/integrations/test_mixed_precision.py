@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import textwrap
 
-import pytest
-
 from tests.integrations.reports import calls, check_report
 
 SOURCE = """
@@ -54,5 +52,5 @@ def test_a_step_is_one_update_of_two_batches(profile_here):
     analysis = check_report(profile_here(textwrap.dedent(SOURCE)), 125)
     # Two batches of two convolutions each, and now and then the call of the average at the end of an epoch.
     assert calls(analysis)["aten::convolution_backward"] == 4
-    assert calls(analysis)["aten::addmm"] in (2, pytest.approx(7 / 3))
+    assert 2 <= calls(analysis)["aten::addmm"] <= 2.5
     assert any(row.precision == "bf16" for row in analysis.operators if row.name == "aten::addmm")

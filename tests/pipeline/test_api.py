@@ -13,6 +13,7 @@ from torch import nn
 import rooflines
 from rooflines.errors import OutOfMemoryError, OutputError, UsageError, WorkloadError
 from rooflines.pipeline import default_command
+from rooflines.profiler.recording.passes import TRACED_STEPS
 from tests.commands import environment, write_ceilings
 
 
@@ -106,7 +107,7 @@ def train(recording, steps):
 def test_record_a_loop(asked):
     with rooflines.record(name="mine", batch_size=4, **asked, **FEW) as r:
         assert r.run is None
-        train(r, 7)
+        train(r, 4 + TRACED_STEPS)
         assert r.done
     assert r.run.facts.status == "complete"
     assert r.run.facts.workload.name == "mine"

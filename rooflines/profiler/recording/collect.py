@@ -175,7 +175,7 @@ class Recording:
             if nothing and (isinstance(error, WorkloadError) or self.workload.source == "script"):
                 self._forget()
                 return
-            if early:
+            if early and not passes.traced_enough:
                 self.notes.append(self._ended_early())
             interrupt = self._at_end_of_loop() if status == "complete" and self.workload.source == "loop" else None
             self.loading.finish()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import statistics
 import time
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -48,8 +49,10 @@ TIMED_MIN_STEPS, TIMED_MAX_STEPS = 5, 100
 TIMED_LEAST_STEPS = 3  # if five steps take longer than the limit of the warm-up
 # Of a program that may end at any step, so that it still reaches the traced pass.
 PROGRAM_WARMUP_STEPS, PROGRAM_TIMED_STEPS = 20, 50
-# The traced pass: this many steps, fewer when their trace would be larger than the limit (uncompressed JSON).
-TRACED_STEPS = 3
+# The traced pass: this many steps, from which a comparison knows the noise of an operator (benchmarks/compare_noise.py). Fewer where
+# they would take longer than this, and fewer still when their trace would be larger than the limit (uncompressed JSON).
+TRACED_STEPS, TRACED_MIN_STEPS = 20, 3
+TRACED_S = 2.0
 TRACE_LIMIT_BYTES = 200_000_000
 # While steps are timed, what was measured so far is saved at most this often, between two steps.
 _SAVE_PERIOD_S = 2.0
@@ -137,6 +140,11 @@ class Passes:
     def has_begun_timing(self) -> bool:
         """Whether the timed pass or what follows it has begun."""
         return self.stage in ("timed", "traced", "done")
+
+    @property
+    def traced_enough(self) -> bool:
+        """Whether the trace holds as many steps as any traced pass has at least."""
+        return self._traced == "steps" and len(self.traced_ns) >= TRACED_MIN_STEPS
 
     def begin(self) -> None:
         """The first step begins."""
@@ -446,6 +454,8 @@ class Passes:
 
     def _affordable_steps(self) -> int:
         planned = self._traced_steps
+        if self.timed_ns and planned > TRACED_MIN_STEPS:
+            planned = min(planned, max(TRACED_MIN_STEPS, round(TRACED_S / (statistics.median(self.timed_ns) / 1e9))))
         steps = max(1, min(planned, TRACE_LIMIT_BYTES // max(self._trace_bytes, 1)))
         if steps < planned:
             self._notes.append(

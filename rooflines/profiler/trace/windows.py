@@ -94,8 +94,7 @@ def lasting(steps: Intervals, trace: Trace, launch: Int64s, belongs: Mask, befor
     The first begins when earlier work has ended, unless that outlasts all that the step launched.
     """
     device = trace.device
-    began = np.where(launch >= 0, at_launch(trace.host.start_ns, launch), device.start_ns)
-    number = np.searchsorted(steps[:, 0], began, side="right") - 1
+    number = step_number(launched_ns(trace, launch), steps)
     of_step = belongs & (number >= 0)
     ends = steps[:, 1].copy()
     np.maximum.at(ends, number[of_step], device.end_ns[of_step])
@@ -105,6 +104,16 @@ def lasting(steps: Intervals, trace: Trace, launch: Int64s, belongs: Mask, befor
     first = int(device.end_ns[of_step & (number == 0)].max(initial=ends[0]))
     starts = np.maximum(steps[:, 0], np.concatenate(([free if free < first else steps[0, 0]], ends[:-1])))
     return np.stack((np.minimum(starts, ends), ends), axis=1)
+
+
+def launched_ns(trace: Trace, launch: Int64s) -> Int64s:
+    """When each device event was launched; its own begin where the launch is not in the trace."""
+    return np.where(launch >= 0, at_launch(trace.host.start_ns, launch), trace.device.start_ns)
+
+
+def step_number(times_ns: Int64s, steps: Intervals) -> Int64s:
+    """The number of the last step that has begun at each time; -1 before the first one, and everywhere without steps."""
+    return np.searchsorted(steps[:, 0], times_ns, side="right") - 1
 
 
 def at_launch(host_column: npt.NDArray[Any], launch: Int64s) -> npt.NDArray[Any]:

@@ -207,8 +207,8 @@ def _from_task(task: Task, options: Options, device: torch.device, name: str, im
         compiled=options.compile != "off",
         compile_mode=str(options.compile) if options.compile not in ("off", "on") else None,
         optimizer=shown_name(options.optimizer) if training else None,
-        checkpointing=options.checkpointing,
-        cuda_graph=options.cuda_graphs,
+        checkpointing=options.checkpointing or None,
+        cuda_graph=options.cuda_graphs or None,
         parallel=options.parallel if options.parallel != "none" else None,
         data=images.label if images is not None else None,
     )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 By = Literal["operator", "module"]
 # In the order of the page.
-_GROUPS = {"slower": "Slower", "faster": "Faster", "new": "New", "gone": "Gone"}
+_GROUPS = {"slower": "Slower", "faster": "Faster", "new": "New", "gone": "Gone", "unknown": "Noise unknown"}
 _MOST_DECIMALS = 4
 
 
@@ -53,10 +53,13 @@ def _sections(comparison: Comparison, by: By, top: int, suffix: str) -> list[Sec
     changed: list[Block] = []
     if rows:
         changed.append(changes_table(rows, by, top))
-        same = sum(row.direction == "same" for row in rows)
-        if same:
-            text = f"{same} {by}{'s take' if same > 1 else ' takes'} exactly the same time"
-            changed.append(Paragraph(text, "note", "always"))
+        same = [row for row in rows if row.direction == "same"]
+        exactly = sum(row.difference_s == 0 for row in same)
+        for count, what in ((len(same) - exactly, "not differ beyond the noise"), (exactly, "take exactly the same time")):
+            if count:
+                words = what.replace("not differ", "do not differ" if count > 1 else "does not differ")
+                words = words if count > 1 else words.replace("take ", "takes ", 1)
+                changed.append(Paragraph(f"{count} {by}{'s' if count > 1 else ''} {words}", "note", "always"))
     elif comparison.rows:
         text = "The traces contain no modules." if by == "module" else "The traces contain no operators."
         changed.append(Paragraph(text, "absent", "always"))
@@ -148,6 +151,9 @@ def _detail(row: Change) -> str:
     """Why, how well before and after, and which shapes."""
     before, after = row.before, row.after
     parts = [row.cause]
+    if row.noise is not None and row.direction in ("slower", "faster"):
+        low, high = (significant(value) for value in row.noise.ci95)
+        parts.append(f"ratio {significant(row.noise.ratio)}, 95 % interval {low} to {high}")
     if before is not None and after is not None and before.efficiency is not None and after.efficiency is not None:
         parts.append(f"efficiency {percent(before.efficiency)} → {percent(after.efficiency)}")
     one = _side(row)
@@ -162,8 +168,10 @@ def _detail(row: Change) -> str:
 def _sum(comparison: Comparison) -> Table:
     """The differences of all rows, which sum to that of the spans."""
     rows = []
-    for name, title in _GROUPS.items():
-        group = [row for row in comparison.rows if row.kind in ("operator", "unmodelled") and row.direction == name]
+    for name, title in {**_GROUPS, "same": "Within the noise"}.items():
+        group = [
+            row for row in comparison.rows if row.difference_s and row.kind in ("operator", "unmodelled") and row.direction == name
+        ]
         if group:
             rows.append((f"{title.lower()} ({len(group)})", sum(row.difference_s for row in group), ""))
     rows += [

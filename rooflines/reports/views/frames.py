@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # The columns that hold words; every other column holds a number.
 _WORDS = {
     "name", "module", "phase", "shapes", "precision", "category", "bound", "memory_level", "engine", "flag", "inferred", "path", "type",
-    "nearest_roof", "kernels",
+    "nearest_roof", "kernels", "step_times_s",
 }  # fmt: skip
 
 
@@ -34,7 +34,7 @@ def operators_frame(analysis: Analysis) -> pd.DataFrame:
     """One row an operator in the analysis's order, a column for every field of ``OperatorRow`` and ``time_share`` in front.
 
     The columns and their types do not depend on what was measured: words are strings, numbers are floats, absent is missing.
-    ``kernels`` are their names, longest first, with semicolons between.
+    ``kernels`` are their names, longest first, and ``step_times_s`` the times in order, each with semicolons between.
     """
     frame = _frame(analysis.operators, OperatorRow)
     whole = step_time(analysis)
@@ -88,5 +88,7 @@ def _frame(rows: Sequence[OperatorRow] | Sequence[ModuleRow], kind: type[Operato
         values = [getattr(row, field) for row in rows]
         if field == "kernels":
             values = ["; ".join(kernel.name for kernel in ran) for ran in values]
+        elif field == "step_times_s":
+            values = [None if times is None else "; ".join(map(str, times)) for times in values]
         columns[field] = pd.Series(values, dtype="string" if field in _WORDS else "float64")
     return pd.DataFrame(columns)

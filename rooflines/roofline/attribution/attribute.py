@@ -18,7 +18,7 @@ from rooflines.profiler.trace.launches import launching
 from rooflines.profiler.trace.nesting import Mask
 from rooflines.profiler.trace.records import Int64s, Trace
 from rooflines.profiler.trace.stored_call import StoredCall
-from rooflines.profiler.trace.windows import belonging, earlier, lasting, step_window, whole_window
+from rooflines.profiler.trace.windows import belonging, earlier, lasting, launched_ns, step_number, step_window, whole_window
 from rooflines.profiler.trace.windows import inside as in_windows
 from rooflines.roofline.attribution.device import attribute_device
 from rooflines.roofline.attribution.host import attribute_host
@@ -95,6 +95,7 @@ def attribute(
     window = whole_window(trace, calls) if steps is None else steps
     inside = np.ones(len(trace.host), bool) if steps is None else in_windows(trace.host.start_ns, steps)
     launch, doubtful = launching(trace)
+    count = 0 if steps is None else len(calls.steps)
     windows, earlier_ns, notes = window if steps is None else calls.steps, 0, (*calls.notes, *_ambiguous(doubtful))
     if len(trace.device):
         trace = launched_by_collectives(trace, calls, launch)
@@ -103,15 +104,17 @@ def attribute(
         if steps is not None:
             windows = lasting(windows, trace, launch, belongs, before)
         window = intervals.union(windows[:, 0], windows[:, 1])
-        divided = attribute_device(trace, calls, counts, ownership, inside, launch, belongs, window)
+        step = step_number(launched_ns(trace, launch), calls.steps)
+        divided = attribute_device(trace, calls, counts, ownership, inside, launch, belongs, window, step, count)
         earlier_ns = intervals.length(intervals.union(trace.device.start_ns[before], trace.device.end_ns[before]))
         notes += (*_earlier_work(int(before.sum()), earlier_ns), *_left_out(trace, before, window))
     else:
-        divided = attribute_host(trace, calls, window, counts, ownership, inside)
+        step = step_number(trace.host.start_ns, calls.steps)
+        divided = attribute_host(trace, calls, window, counts, ownership, inside, step, count)
     return Attribution(
         trace=trace,
         windows=windows,
-        steps=0 if steps is None else len(calls.steps),
+        steps=count,
         span_ns=intervals.length(window),
         launch=launch,
         earlier_ns=earlier_ns,

@@ -29,8 +29,11 @@ def attribute_device(
     launch: Int64s,
     belongs: Mask,
     window: Intervals,
+    step: Int64s,
+    steps: int,
 ) -> DividedTime:
-    """Divide the time of the device events that belong to the window; ``launch`` is the host event that launched each."""
+    """Divide the time of the device events that belong to the window; ``launch`` is the host event that launched each, ``step`` the
+    number of its step."""
     host, device, owner = trace.host, trace.device, ownership.owner
     known = launch >= 0
     owning = np.where(known, at_launch(owner, launch), -1)
@@ -48,6 +51,7 @@ def attribute_device(
     group_of = group[position]
     busy_ns = intervals.lengths_by_group(group_of, device.start_ns[owned], device.end_ns[owned], len(keys))
     numbers = np.bincount(group, minlength=len(keys))
+    each = _by_step(trace, owned, group_of, len(keys), step, steps)
     ran, hidden = _kernels(trace, owned, group_of, len(keys)), _sums(exposed[owned], group_of, len(keys))
     rows = tuple(
         Row(
@@ -58,14 +62,15 @@ def attribute_device(
             number,
             time_ns,
             counts.variants[variant].inferred,
+            step_ns,
             kernels,
             exposed_ns,
         )
-        for (variant, module, phase), number, time_ns, kernels, exposed_ns in zip(
-            keys.tolist(), numbers.tolist(), busy_ns.tolist(), ran, hidden, strict=True
+        for (variant, module, phase), number, time_ns, step_ns, kernels, exposed_ns in zip(
+            keys.tolist(), numbers.tolist(), busy_ns.tolist(), each, ran, hidden, strict=True
         )
     )
-    gaps = _device_gaps(trace, calls, counts, np.flatnonzero(belongs & (owning < 0)), innermost, known, exposed)
+    gaps = _device_gaps(trace, calls, counts, np.flatnonzero(belongs & (owning < 0)), innermost, known, exposed, step, steps)
     graphs = belongs & known & at_launch(_is_graph(trace), launch)
     graphs_ns = intervals.length(intervals.union(device.start_ns[graphs], device.end_ns[graphs]))
 
@@ -77,6 +82,17 @@ def attribute_device(
     gaps += _other_gaps(trace, event[others], starts[others], ends[others])
     busy = intervals.union(starts, ends)
     return DividedTime(rows, gaps, Pieces(event, starts, ends, row_of[event]), busy, int((belongs & ~known).sum()), graphs_ns)
+
+
+def _by_step(trace: Trace, events: Int64s, group: Int64s, groups: int, step: Int64s, steps: int) -> list[tuple[int, ...]]:
+    """The time of each group in each step: the union of the intervals of the device events that the step launched."""
+    if steps < 2:
+        return [()] * groups
+    device = trace.device
+    times = intervals.lengths_by_group(
+        group * steps + np.maximum(step[events], 0), device.start_ns[events], device.end_ns[events], groups * steps
+    )
+    return [tuple(each) for each in times.reshape(groups, steps).tolist()]
 
 
 def _exposed(trace: Trace) -> Int64s:
@@ -127,7 +143,15 @@ def _kernels(trace: Trace, events: Int64s, group: Int64s, groups: int) -> list[t
 
 
 def _device_gaps(
-    trace: Trace, calls: Calls, counts: Counts, events: Int64s, innermost: Int64s, known: Mask, exposed: Int64s
+    trace: Trace,
+    calls: Calls,
+    counts: Counts,
+    events: Int64s,
+    innermost: Int64s,
+    known: Mask,
+    exposed: Int64s,
+    step: Int64s,
+    steps: int,
 ) -> tuple[Gap, ...]:
     """The device events that no counted operator owns, by the operator around their launch, or by kernel where there is none."""
     if not len(events):
@@ -146,6 +170,7 @@ def _device_gaps(
     # A call is one of the operator; where there is none, one of the kernel.
     callers = np.unique(np.stack((group, np.where(inside, operator, -1 - events)), axis=1), axis=0)
     numbers = np.bincount(callers[:, 0], minlength=len(keys))
+    each = _by_step(trace, events, group, len(keys), step, steps)
     ran, hidden = _kernels(trace, events, group, len(keys)), _sums(exposed[events], group, len(keys))
     gaps = []
     for place, (code, which, at, during) in enumerate(keys.tolist()):
@@ -153,7 +178,18 @@ def _device_gaps(
         if which >= 0:
             signature, reason = counts.variants[which].signature, counts.variants[which].count.reason or "no formula"
         gaps.append(
-            Gap(trace.names[code], reason, int(numbers[place]), int(busy_ns[place]), at, during, signature, ran[place], hidden[place])
+            Gap(
+                trace.names[code],
+                reason,
+                int(numbers[place]),
+                int(busy_ns[place]),
+                at,
+                during,
+                signature,
+                each[place],
+                ran[place],
+                hidden[place],
+            )
         )
     return tuple(gaps)
 

@@ -14,8 +14,10 @@ from rooflines.roofline.attribution.rows import DividedTime, Gap, Pieces, Row, g
 from rooflines.roofline.resolvers.counts import Counts
 
 
-def attribute_host(trace: Trace, calls: Calls, window: Intervals, counts: Counts, ownership: Ownership, inside: Mask) -> DividedTime:
-    """Divide the time of the operators that begin ``inside`` the window."""
+def attribute_host(
+    trace: Trace, calls: Calls, window: Intervals, counts: Counts, ownership: Ownership, inside: Mask, step: Int64s, steps: int
+) -> DividedTime:
+    """Divide the time of the operators that begin ``inside`` the window; ``step`` is the number of each host event's step."""
     host, owner = trace.host, ownership.owner
     until = _window_end(host.start_ns, window)
     duration = np.minimum(calls.end_ns, until) - host.start_ns
@@ -34,7 +36,7 @@ def attribute_host(trace: Trace, calls: Calls, window: Intervals, counts: Counts
     events = np.concatenate((owner[owned], saved, passed_through))
     time = np.concatenate((duration[owned], duration[saved], own[passed_through]))
     np.subtract.at(time, np.searchsorted(owned, saved, side="right") - 1, duration[saved])
-    rows, gaps, row = _rows_and_gaps(trace, calls, counts, events, time)
+    rows, gaps, row = _rows_and_gaps(calls, counts, events, time, step, steps)
     counted = np.concatenate((owned, passed_through))
     busy = intervals.union(host.start_ns[counted], host.start_ns[counted] + duration[counted])
     # A wrapper's time is that of the operator in it.
@@ -55,23 +57,21 @@ def _window_end(times_ns: Int64s, window: Intervals) -> Int64s:
 
 
 def _rows_and_gaps(
-    trace: Trace, calls: Calls, counts: Counts, events: Int64s, time_ns: Int64s
+    calls: Calls, counts: Counts, events: Int64s, time_ns: Int64s, step: Int64s, steps: int
 ) -> tuple[tuple[Row, ...], tuple[Gap, ...], Int64s]:
     """The rows and gaps of these events, and the row of each event (-1: a gap)."""
     keys, group = grouped(calls, counts.of_event, events)
-    times = np.zeros(len(keys), np.int64)
-    np.add.at(times, group, time_ns)
+    times = np.zeros((len(keys), max(steps, 1)), np.int64)
+    np.add.at(times, (group, np.maximum(step[events], 0)), time_ns)
     numbers = np.bincount(group, minlength=len(keys)) if len(group) else np.empty(0, np.int64)
     rows: list[Row] = []
     gaps: list[Gap] = []
     row_of_key = np.full(len(keys), -1, np.int64)
-    for place, ((variant, module, phase), total, number) in enumerate(
-        zip(keys.tolist(), times.tolist(), numbers.tolist(), strict=True)
-    ):
-        call = counts.variants[variant]
+    for place, ((variant, module, phase), each, number) in enumerate(zip(keys.tolist(), times.tolist(), numbers.tolist(), strict=True)):
+        call, total, step_ns = counts.variants[variant], sum(each), tuple(each) if steps > 1 else ()
         if call.count.kind == "unknown":
-            gaps.append(Gap(call.signature.name, call.count.reason, number, total, module, phase, call.signature))
+            gaps.append(Gap(call.signature.name, call.count.reason, number, total, module, phase, call.signature, step_ns))
         else:
             row_of_key[place] = len(rows)
-            rows.append(Row(call.signature, call.count, module, phase, number, total, call.inferred))
+            rows.append(Row(call.signature, call.count, module, phase, number, total, call.inferred, step_ns))
     return tuple(rows), tuple(gaps), row_of_key[group]

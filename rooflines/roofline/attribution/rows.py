@@ -32,7 +32,8 @@ class LaunchedKernel:
 class Row:
     """All calls of one counted (or composite) signature in one module and phase: nanoseconds and calls over the window.
 
-    ``inferred`` says what was inferred from other calls in the trace, None where nothing. ``exposed_ns`` is the time of its copies and
+    ``step_ns`` is the time in each profiler step, empty of a trace with fewer than two. ``inferred`` says what was inferred from other
+    calls in the trace, None where nothing. ``exposed_ns`` is the time of its copies and
     collectives that nothing of a higher priority hides, None where it has none (``partition.py`` on the priority).
     """
 
@@ -43,6 +44,7 @@ class Row:
     calls: int
     time_ns: int
     inferred: str | None = None
+    step_ns: tuple[int, ...] = ()
     kernels: tuple[LaunchedKernel, ...] = ()
     exposed_ns: int | None = None
 
@@ -61,6 +63,7 @@ class Gap:
     module: int = -1
     phase: int = FORWARD
     signature: Signature | None = None
+    step_ns: tuple[int, ...] = ()
     kernels: tuple[LaunchedKernel, ...] = ()
     exposed_ns: int | None = None
 

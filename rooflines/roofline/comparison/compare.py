@@ -11,13 +11,25 @@ import numpy as np
 from rooflines.errors import UsageError
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.bootstrap import interval95, resampled_medians
-from rooflines.roofline.comparison.records import Change, Comparison, Direction, Fact, Figures, Kind, Match, Pace, Subject
+from rooflines.roofline.comparison.noise import (
+    FEWEST_ROWS,
+    MOST_SCATTER,
+    STEP_LEVEL,
+    Calibration,
+    Series,
+    calibrate,
+    is_disturbed,
+    is_known,
+    judge,
+)  # fmt: skip
+from rooflines.roofline.comparison.noise import FEWEST_STEPS as FEWEST_TRACED
+from rooflines.roofline.comparison.records import Change, Comparison, Direction, Drift, Fact, Figures, Kind, Match, Noise, Pace, Subject
 from rooflines.roofline.comparison.row_matching import Pair, match_modules, match_operators
 from rooflines.units import percent, seconds, significant
 
 # Of fewer steps not even the shortest and the longest enclose the median with a probability of 95 %: 1 - 2 * 0.5^6 = 97 %.
 FEWEST_STEPS = 6
-# A time that differs by less is called the same; an operator's own noise is not known.
+# A ratio that differs from 1 by less needs no word.
 NOTABLE = 0.02
 # A difference of the profiler's cost on the two sides, as a share of a step, from which on it is said.
 NOTABLE_DILATION = 0.05
@@ -45,26 +57,32 @@ def compare(before: Analysis, after: Analysis, sources: tuple[str, str] = ("A", 
         )
     # Where one trace has no modules at all, the operators of the other would all be new.
     by_module = not timelines or _has_modules(before) == _has_modules(after)
+    differs = differing_facts(before, after)
     pairs = match_operators(before, after, by_module=by_module) if timelines else []
-    rows = [_change(pair) for pair in pairs]
+    found = [(_change(pair), _series(pair)) for pair in pairs]
+    disturbed = [name for name, side in (("A", before), ("B", after)) if _is_disturbed(side)]
+    calibration = calibrate([series for _, series in found if series is not None], alike=not differs) if not disturbed else None
     if before.timeline is not None and after.timeline is not None:
         spans = before.timeline.span_s, after.timeline.span_s
-        rows += [_idle(before, after), *_overlap(before.timeline.overlap_s, after.timeline.overlap_s)]
+        # The host's own time does not drift as the operators do: of these rows the noise is not known.
+        rest = (_idle(before, after), *_overlap(before.timeline.overlap_s, after.timeline.overlap_s))
+        found += [(row, None) for row in rest]
     else:
         spans = None
-    modules = [_change(pair) for pair in match_modules(before, after, pairs)] if timelines and by_module else []
+    in_modules = match_modules(before, after, pairs) if timelines and by_module else []
     comparison = Comparison(
         a=_subject(before, sources[0]),
         b=_subject(after, sources[1]),
         basis=before.basis.per if timelines else "step",
-        differs=differing_facts(before, after),
-        pace=pace,
+        differs=differs,
+        pace=_apart(pace, before, after) if disturbed else _with_noise(pace, before, after, calibration),
+        drift=calibration.drift if calibration is not None else None,
         span_before_s=spans[0] if spans else None,
         span_after_s=spans[1] if spans else None,
         span_difference_s=spans[1] - spans[0] if spans else None,
-        rows=_sorted(rows),
-        modules=_sorted(modules),
-        notes=_notes(before, after, by_module=by_module),
+        rows=_sorted(_judged(found, calibration)),
+        modules=_sorted(_judged([(_change(pair), _series(pair)) for pair in in_modules], calibration)),
+        notes=_notes(before, after, disturbed, calibration.drift if calibration is not None else None, by_module=by_module),
     )
     return msgspec.structs.replace(comparison, verdict=_verdict(comparison))
 
@@ -146,6 +164,32 @@ def _ratio_of_medians(
     )
 
 
+def _apart(pace: Pace, before: Analysis, after: Analysis) -> Pace:
+    """The pace of disturbed runs, which differ only if nearly all steps of one side are much longer than nearly all of the other."""
+    ours, theirs = (
+        side.steps.durations_s if side.steps is not None else [step.duration_s for step in side.traced_steps]
+        for side in (before, after)
+    )
+    if min(len(ours), len(theirs)) < FEWEST_STEPS:
+        return pace
+    (low, high), (their_low, their_high) = (np.quantile(times, (0.1, 0.9)) for times in (ours, theirs))
+    apart = bool(their_low > MOST_SCATTER * high or low > MOST_SCATTER * their_high)
+    return msgspec.structs.replace(pace, ci95=None, exceeds_noise=apart)
+
+
+def _with_noise(pace: Pace, before: Analysis, after: Analysis, calibration: Calibration | None) -> Pace:
+    """The pace judged by the traced steps, in which the drift of the machine is known."""
+    ours, theirs = ([step.duration_s for step in side.traced_steps] for side in (before, after))
+    steps = Series(ours, theirs)
+    if calibration is None or calibration.drift is None or not is_known(steps):
+        return pace
+    timelines = [side.timeline for side in (before, after) if side.timeline is not None and side.timeline.span_s > 0]
+    idle = max((timeline.idle_s / timeline.span_s for timeline in timelines), default=0.0)
+    (noise,) = judge([steps], calibration, STEP_LEVEL, idle)
+    same_way = (pace.ratio > 1) == (noise.ratio > 1)
+    return msgspec.structs.replace(pace, noise=noise, exceeds_noise=noise.significant and same_way)
+
+
 # --- rows --------------------------------------------------------------------------------------------------------------------------
 
 
@@ -161,9 +205,35 @@ def _change(pair: Pair) -> Change:
     return _row("operator" if counted else one.kind, one.name, pair.match, before, after, cause)
 
 
+def _series(pair: Pair) -> Series | None:
+    """The pair's times in the traced steps; None where its noise is not known."""
+    before, after = pair.before, pair.after
+    if before is None or after is None or before.step_times_s is None or after.step_times_s is None:
+        return None
+    ours, theirs = before.figures, after.figures
+    same = pair.match == "same" and (ours.calls, ours.flops, ours.bytes) == (theirs.calls, theirs.flops, theirs.bytes)
+    series = Series(before.step_times_s, after.step_times_s, same)
+    return series if is_known(series) else None
+
+
+def _judged(rows: Sequence[tuple[Change, Series | None]], calibration: Calibration | None) -> list[Change]:
+    """The rows with their noise, where it is known, and with the direction that follows from it."""
+    if calibration is None:
+        return [row for row, _ in rows]
+    noises = iter(judge([series for _, series in rows if series is not None], calibration))
+    return [row if series is None else _with_direction(row, next(noises)) for row, series in rows]
+
+
+def _with_direction(row: Change, noise: Noise) -> Change:
+    direction = row.direction
+    if direction == "unknown":
+        direction = "same" if not noise.significant else "slower" if noise.ratio > 1 else "faster"
+    return msgspec.structs.replace(row, noise=noise, direction=direction)
+
+
 def _row(kind: Kind, name: str, match: Match, before: Figures | None, after: Figures | None, cause: str) -> Change:
     difference_s = (after.time_s if after is not None else 0.0) - (before.time_s if before is not None else 0.0)
-    direction: Direction = "slower" if difference_s > 0 else "faster" if difference_s < 0 else "same"
+    direction: Direction = "unknown" if difference_s else "same"
     if before is None or after is None:
         direction = "new" if before is None else "gone"
     return Change(
@@ -288,6 +358,11 @@ def _facts(analysis: Analysis) -> dict[str, str | None]:
         "precision": workload.precision or None,
         "compiled": None if traced else _yes(workload.compiled),
         "channels last": None if traced else _yes(workload.channels_last),
+        "compile mode": workload.compile_mode,
+        "checkpointing": None if traced else _yes(bool(workload.checkpointing)),
+        "CUDA graph": None if traced else _yes(bool(workload.cuda_graph)),
+        "parallel": workload.parallel,
+        "data": workload.data,
         "optimizer": workload.optimizer,
         "torch": environment.torch,
         "driver": environment.driver,
@@ -306,7 +381,31 @@ def _yes(value: bool) -> str:
     return "yes" if value else "no"
 
 
-def _notes(before: Analysis, after: Analysis, *, by_module: bool) -> tuple[str, ...]:
+def _is_disturbed(analysis: Analysis) -> bool:
+    durations = [step.duration_s for step in analysis.traced_steps]
+    return len(durations) >= FEWEST_TRACED and is_disturbed(durations)
+
+
+def _noise_notes(before: Analysis, after: Analysis, disturbed: Sequence[str], drift: Drift | None) -> list[str]:
+    """What is known of the noise of the rows."""
+    if before.timeline is None or after.timeline is None:
+        return []
+    fewest = min(len(before.traced_steps), len(after.traced_steps))
+    if fewest < FEWEST_TRACED:
+        return [f"fewer than {FEWEST_TRACED} traced steps on one side: the noise of single operators is not known"]
+    if disturbed:
+        return [f"the traced steps of {' and '.join(disturbed)} scatter too much to judge operators: repeat the run on an idle machine"]
+    if drift is None:
+        return [f"fewer than {FEWEST_ROWS} long operators do the same work on both sides: the drift between the runs is not known"]
+    if abs(drift.factor - 1) <= NOTABLE:
+        return []
+    moved = f"all operators together take {_more_or_less(drift.factor)} in A"
+    if drift.by_machine:
+        return [f"{moved}: this is taken for drift of the machine and not for a change of any operator"]
+    return [f"{moved}: drift of the machine and the differences above cannot be told apart"]
+
+
+def _notes(before: Analysis, after: Analysis, disturbed: Sequence[str], drift: Drift | None, *, by_module: bool) -> tuple[str, ...]:
     """What limits the comparison."""
     notes = []
     sides = {"A": before, "B": after}
@@ -326,6 +425,7 @@ def _notes(before: Analysis, after: Analysis, *, by_module: bool) -> tuple[str, 
     if len(dilations) == 2 and abs(dilations[0] - dilations[1]) > NOTABLE_DILATION:
         longer = [f"{significant(dilation)} ({name})" for name, dilation in zip(sides, dilations, strict=True)]
         notes.append(f"the traced steps took {' and '.join(longer)} times as long as the timed ones; rows have traced times")
+    notes += _noise_notes(before, after, disturbed, drift)
     # The shortest kernel differs between traces and says little about the device.
     ours, theirs = (
         {(one.name, one.variant, one.value) for one in side.ceilings if one.source.kind != "trace"} for side in (before, after)
@@ -352,16 +452,22 @@ def _verdict(comparison: Comparison) -> str:
     times = f"{seconds(pace.after_s)} {unit} instead of {seconds(pace.before_s)}"
     if pace.ratio == 1:
         return f"B takes as long as A: {seconds(pace.after_s)} {unit}."
+    changed = [row for row in comparison.rows if row.direction not in ("same", "unknown") and row.kind != "overlap"]
     if pace.exceeds_noise is False:
-        return f"No difference beyond the noise: {times} ({_interval(pace)})."
-    sure = _interval(pace) if pace.ci95 else f"{_what(pace)}; noise unknown"
-    sentences = [f"B takes {_more_or_less(pace.ratio)} A: {times} ({sure})."]
+        sentences = [f"No difference beyond the noise: {times} ({_interval(pace)})."]
+        if sure := [row for row in changed if row.direction in ("slower", "faster")]:
+            others = f", and {len(sure) - 1} more" if len(sure) > 1 else ""
+            sentences.append(f"Single operators differ beyond the noise: {_part(sure[0])}{others}.")
+        return " ".join(sentences)
+    sure_of_it = f"{_what(pace)}; noise unknown" if pace.exceeds_noise is None else _interval(pace)
+    sentences = [f"B takes {_more_or_less(pace.ratio)} A: {times} ({sure_of_it})."]
     moved = comparison.span_difference_s or 0.0
     if moved and (moved > 0) == (pace.ratio > 1):
-        most = max(comparison.rows, key=lambda row: row.difference_s if moved > 0 else -row.difference_s, default=None)
-        if most is not None and most.difference_s * moved > 0:
-            why = {"new": "new", "gone": "gone"}.get(most.direction, most.cause)
-            sentences.append(f"Largest part: {place_of(most)}, {signed_seconds(most.difference_s)}{f' ({why})' if why else ''}.")
+        parts = [row for row in changed or comparison.rows if row.direction != "same" and row.difference_s * moved > 0]
+        if parts:
+            sentences.append(f"Largest part: {_part(parts[0])}.")
+        elif pace.noise is not None:
+            sentences.append("No single operator differs beyond the noise.")
     elif moved:
         sentences.append(f"The traced steps, used for the rows, show the opposite: {signed_seconds(moved)}.")
     for direction, words in (("new", ("is new", "are new")), ("gone", ("is gone", "are gone"))):
@@ -372,14 +478,23 @@ def _verdict(comparison: Comparison) -> str:
     return " ".join(sentences)
 
 
+def _part(row: Change) -> str:
+    why = {"new": "new", "gone": "gone"}.get(row.direction, row.cause)
+    return f"{place_of(row)}, {signed_seconds(row.difference_s)}{f' ({why})' if why else ''}"
+
+
 def _what(pace: Pace) -> str:
     return "spans of the traces" if pace.of == "span" else f"medians of {pace.before_count} and {pace.after_count} {pace.of}"
 
 
 def _interval(pace: Pace) -> str:
-    assert pace.ci95 is not None
-    low, high = (significant(value) for value in pace.ci95)
-    return f"{_what(pace)}; ratio {significant(pace.ratio)}, 95 % interval {low} to {high}"
+    found, without = pace.ci95, ""
+    if pace.noise is not None:
+        found, without = pace.noise.ci95, f"; without the drift of the machine {significant(pace.noise.ratio)}"
+    if found is None:
+        return f"{_what(pace)}; ratio {significant(pace.ratio)}, the steps scatter too much for an interval"
+    low, high = (significant(value) for value in found)
+    return f"{_what(pace)}; ratio {significant(pace.ratio)}{without}, 95 % interval {low} to {high}"
 
 
 def _more_or_less(ratio: float) -> str:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 COMPARISON_SCHEMA = "rooflines.comparison/1"
 Kind = Literal["operator", "unmodelled", "idle", "overlap", "module"]
 Match = Literal["same", "precision", "batch", "shapes", "module", "name", "none"]
-Direction = Literal["slower", "faster", "same", "new", "gone"]
+Direction = Literal["slower", "faster", "same", "unknown", "new", "gone"]
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,11 +43,43 @@ class Fact(msgspec.Struct, frozen=True, kw_only=True):
     unlike: bool = False
 
 
+class Drift(msgspec.Struct, frozen=True, kw_only=True):
+    """What the ``operators`` that do the same work on both sides tell about the machine between the two runs.
+
+    ``factor`` is the median of their ratios: by how much everything was slower. ``by_machine`` says that both ran under the same
+    conditions: then the factor is the machine's, and is divided out of the ratios that are judged. ``inflation`` is how many times
+    larger the variance between the two runs is than the steps of one run suggest, at least 1.
+    """
+
+    factor: float
+    inflation: float
+    operators: int
+    by_machine: bool
+
+
+class Noise(msgspec.Struct, frozen=True, kw_only=True):
+    """How sure the change of a row is, from its times in ``before_steps`` and ``after_steps`` traced steps.
+
+    ``ratio`` is that of the lower quartiles, without the drift of the machine, ``ci95`` its interval. ``p_value`` is the probability of
+    such a change by chance, adjusted for the number of rows; absent for a row too short to be judged. ``significant`` says that it is
+    at most 5 %, that the change is larger than the drift, and that it changes the step by 0.5 % or more.
+    """
+
+    ratio: float
+    ci95: tuple[float, float]
+    p_value: float | None = None
+    significant: bool = False
+    before_steps: int
+    after_steps: int
+
+
 class Pace(msgspec.Struct, frozen=True, kw_only=True):
     """The whole of both sides: the medians of ``timed steps`` or of ``traced steps``, or the two ``span``s of the traces.
 
-    ``ci95`` is the bootstrap interval of the ratio, from the durations of the single steps; it and ``exceeds_noise`` are absent where
-    either side has too few of them. It holds the noise from step to step, not that from one run to another.
+    ``ci95`` is the bootstrap interval of the ratio, from the durations of the single steps; absent where either side has too few of
+    them. It holds the noise from step to step, not that from one run to another. ``noise`` holds both: it judges the traced steps, and
+    is absent where too few steps or operators were traced. ``exceeds_noise`` is decided by ``noise``, else by the interval; without
+    either it is absent.
     """
 
     of: Literal["timed steps", "traced steps", "span"]
@@ -55,6 +87,7 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     after_s: float
     ratio: float
     ci95: tuple[float, float] | None = None
+    noise: Noise | None = None
     exceeds_noise: bool | None = None
     before_count: int = 1
     after_count: int = 1
@@ -82,7 +115,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
     ``match`` names the facts that matched the two sides: ``same`` is all of module, phase, name, shapes and precision, else all except
     the ``precision``, the ``batch`` (the first dimension of every shape), the ``shapes``, the ``module``; ``name`` the name alone.
-    The time of the row ``overlap`` is negative: work that overlaps with other work and is in two rows.
+    The time of the row ``overlap`` is negative: work that overlaps with other work and is in two rows. ``direction`` is ``slower`` or
+    ``faster`` only where the change is significant, else ``same``; ``unknown`` where the noise is not known.
     """
 
     kind: Kind
@@ -92,8 +126,16 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     difference_s: float
     ratio: float | None = None
     cause: str = ""
+    noise: Noise | None = None
     before: Figures | None = None
     after: Figures | None = None
+
+
+def _sure_s(row: Change) -> float:
+    """The seconds of a change that exceeds the noise; 0 for any other."""
+    if row.direction in ("slower", "faster") and row.noise is not None and row.before is not None:
+        return row.before.time_s * (row.noise.ratio - 1)
+    return row.difference_s if row.direction in ("new", "gone") else 0.0
 
 
 class Comparison(Shown, frozen=True, kw_only=True):
@@ -110,6 +152,7 @@ class Comparison(Shown, frozen=True, kw_only=True):
     basis: Literal["step", "trace"] = "step"
     differs: tuple[Fact, ...] = ()
     pace: Pace | None = None
+    drift: Drift | None = None
     span_before_s: float | None = None
     span_after_s: float | None = None
     span_difference_s: float | None = None
@@ -122,9 +165,22 @@ class Comparison(Shown, frozen=True, kw_only=True):
         """The facts for which the times of the two sides are not comparable."""
         return tuple(fact for fact in self.differs if fact.unlike)
 
+    @property
+    def slowdown(self) -> float:
+        """By which share of A's step B takes longer, without the drift of the machine; 0 where that does not exceed the noise.
+
+        Where the step as a whole does not exceed its noise, this is what the operators add that exceed theirs.
+        """
+        pace = self.pace
+        if pace is None or pace.ratio <= 1:
+            return 0.0
+        if pace.exceeds_noise is not False:
+            return max(0.0, (min(pace.ratio, pace.noise.ratio) if pace.noise is not None else pace.ratio) - 1)
+        return max(0.0, sum(map(_sure_s, self.rows)) / self.span_before_s) if self.span_before_s else 0.0
+
     def slower_than(self, fraction: float) -> bool:
         """Whether B takes longer than A by more than ``fraction`` and, where the noise is known, by more than the noise."""
-        return self.pace is not None and self.pace.ratio > 1 + fraction and self.pace.exceeds_noise is not False
+        return self.slowdown > fraction
 
     def to_dataframe(self, rows: Literal["operators", "modules"] = "operators") -> pd.DataFrame:
         """Return the changes of operators (with idle time and the rest) or of modules: ``before_`` and ``after_`` figures of each."""

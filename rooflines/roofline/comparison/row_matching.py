@@ -12,17 +12,19 @@ from typing import NamedTuple
 
 from rooflines.roofline.analysis import Analysis, ModuleRow, OperatorRow, Unmodelled
 from rooflines.roofline.comparison.records import Figures, Kind, Match
+from rooflines.roofline.module_rows import with_ancestors
 
 _FIRST_DIMENSION = re.compile(r"(?:^|(?<=, ))[0-9]+(?=x)")
 _NUMBERS = re.compile(r"([0-9]+)")
 
 
 class SideRow(NamedTuple):
-    """A row of one side."""
+    """A row of one side, with its time in each traced step where that is known."""
 
     kind: Kind
     name: str
     figures: Figures
+    step_times_s: tuple[float, ...] | None = None
 
 
 class Pair(NamedTuple):
@@ -52,7 +54,7 @@ def match_operators(before: Analysis, after: Analysis, *, by_module: bool = True
 
 def match_modules(before: Analysis, after: Analysis, operators: Iterable[Pair]) -> list[Pair]:
     """The modules of both sides; one with another path belongs to the one that most of its operators were matched with."""
-    ours, theirs = {row.path: _module(row) for row in before.modules}, {row.path: _module(row) for row in after.modules}
+    ours, theirs = _modules(before), _modules(after)
     pairs = [Pair("same", ours.pop(path), theirs.pop(path)) for path in [path for path in ours if path in theirs]]
     votes: Counter[tuple[str, str]] = Counter()
     for pair in operators:
@@ -88,7 +90,7 @@ def _operators(rows: Sequence[OperatorRow], by_module: bool) -> list[SideRow]:
             time_s=row.time_s, flops=row.flops, bytes=row.bytes, lower_bound_s=row.lower_bound_s,
             efficiency=_efficiency(row.lower_bound_s, row.time_s), bound=row.bound,
         )  # fmt: skip
-        found = SideRow("operator", row.name, figures)
+        found = SideRow("operator", row.name, figures, row.step_times_s)
         same[_OPERATOR_KEYS[0][1](found)].append(found)
     return [fold(group) for group in same.values()]
 
@@ -98,8 +100,18 @@ def _unmodelled(analysis: Analysis) -> list[SideRow]:
     same: dict[Hashable, list[SideRow]] = defaultdict(list)
     for row in rows:
         figures = Figures(calls=row.calls, time_s=row.time_s, reason=row.reason)
-        same[row.name, row.reason].append(SideRow("unmodelled", row.name, figures))
+        same[row.name, row.reason].append(SideRow("unmodelled", row.name, figures, row.step_times_s))
     return [fold(group) for group in same.values()]
+
+
+def _modules(analysis: Analysis) -> dict[str, SideRow]:
+    """The modules by their path; the time of a step is that of all operators below."""
+    below: dict[str, list[tuple[float, ...] | None]] = defaultdict(list)
+    for row in _rows_of(analysis):
+        if row.module:
+            for path in with_ancestors(row.module):
+                below[path].append(row.step_times_s)
+    return {row.path: _module(row)._replace(step_times_s=_summed(below[row.path])) for row in analysis.modules}
 
 
 def _module(row: ModuleRow) -> SideRow:
@@ -132,7 +144,18 @@ def fold(rows: Sequence[SideRow]) -> SideRow:
         bound=_agreed([side.bound for side in sides]),
         reason=_agreed([side.reason for side in sides]),
     )
-    return SideRow(rows[0].kind, rows[0].name, folded)
+    return SideRow(rows[0].kind, rows[0].name, folded, _summed([row.step_times_s for row in rows]))
+
+
+def _rows_of(analysis: Analysis) -> tuple[OperatorRow | Unmodelled, ...]:
+    """All rows that have time: operators with a count and without one."""
+    return (*analysis.operators, *(analysis.coverage.unmodelled if analysis.coverage else ()))
+
+
+def _summed(series: Sequence[tuple[float, ...] | None]) -> tuple[float, ...] | None:
+    """The sum of all in each step; None where the steps of any are not known."""
+    known = [one for one in series if one is not None]
+    return tuple(map(sum, zip(*known, strict=True))) if known and len(known) == len(series) else None
 
 
 def _agreed(values: Sequence[str | None]) -> str | None:

@@ -51,7 +51,7 @@ class Recordings:
         self._analyses: dict[tuple[str, str], Analysis] = {}
 
     def run(self, name: str, mode: str) -> Run:
-        """The run of this network, with three traced steps."""
+        """The run of this network, with its traced steps."""
         directory = self.folder / f"{name}-{mode}"
         with FileLock(f"{directory}.lock"):
             if not directory.exists():

@@ -18,6 +18,7 @@ from rooflines.errors import UsageError, WorkloadError
 from rooflines.profiler.module_hooks import ModuleRanges
 from rooflines.profiler.recording import passes
 from rooflines.profiler.recording.collect import Recording, collect
+from rooflines.profiler.recording.passes import TRACED_STEPS
 from rooflines.profiler.records import Settings, Workload
 from rooflines.profiler.run import load
 
@@ -96,13 +97,13 @@ def observed(tmp_path_factory):
 def test_warm_up_and_timed_steps_run_with_the_profiler_and_all_hooks_off(observed):
     _, seen = observed
     followed = [(False, True)]  # once more on fake tensors, when everything is measured
-    assert [(profiler, hook) for profiler, hook, _ in seen] == [(False, False)] * 6 + [(True, True)] * 4 + followed
+    assert [(profiler, hook) for profiler, hook, _ in seen] == [(False, False)] * 6 + [(True, True)] * (1 + TRACED_STEPS) + followed
     assert len({threads for _, _, threads in seen[:6]}) == 1, "a thread of ours ran beside the timed steps"
 
 
 def test_the_numbers_of_steps_are_those_asked_for(observed):
     steps = observed[0].facts.steps
-    assert [len(steps.warmup_ns), len(steps.timed_ns), len(steps.traced_ns)] == [2, 4, 3]
+    assert [len(steps.warmup_ns), len(steps.timed_ns), len(steps.traced_ns)] == [2, 4, TRACED_STEPS]
     assert min(*steps.warmup_ns, *steps.timed_ns, *steps.traced_ns) > 0
     assert steps.rule == "2 warm-up steps, as requested"
     assert steps.settled is None
@@ -120,22 +121,22 @@ def test_a_step_of_the_users_own_is_not_called_again(tmp_path):
     seen = []
     workload = msgspec.structs.replace(WORKLOAD, source="step")
     run = collect(lambda: seen.append(0), tmp_path / "run", workload, CPU, settings=Settings(steps=4, warmup=2))
-    assert len(seen) == 2 + 4 + 4
+    assert len(seen) == 2 + 4 + 1 + TRACED_STEPS
     assert run.facts.step_memory is None
 
 
 def test_the_trace_is_chrome_json_with_a_range_per_step(observed):
     run, _ = observed
     assert run.trace_path.name == "net.pt.trace.json.gz"
-    assert sorted(ranges(run, "ProfilerStep#")) == [f"ProfilerStep#{i}" for i in range(3)]
+    assert sorted(ranges(run, "ProfilerStep#")) == sorted(f"ProfilerStep#{i}" for i in range(TRACED_STEPS))
     linears = [event for event in events(run) if event["name"] == "aten::linear"]
-    assert len(linears) == 3 * 4
+    assert len(linears) == TRACED_STEPS * 4
     assert all(event["args"]["Input Dims"][0] == [2, 8] for event in linears)
 
 
 def test_module_names_reach_the_trace(observed):
     one_step = ranges(observed[0], "nn.Module: ")
-    counted = {name: one_step.count(name) // 3 for name in one_step}
+    counted = {name: one_step.count(name) // TRACED_STEPS for name in one_step}
     assert counted == {
         "nn.Module:  (Network)": 1,
         "nn.Module: inner (Inner)": 2,
@@ -183,17 +184,24 @@ def test_without_numbers_the_step_times_decide(tmp_path):
 # --- the size of the trace ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("steps_that_fit", "traced"), [(0.1, 1), (2.5, 2), (100, 3)])
+@pytest.mark.parametrize(("steps_that_fit", "traced"), [(0.1, 1), (2.5, 2), (100, TRACED_STEPS)])
 def test_a_trace_that_would_be_too_large_gets_fewer_steps_and_a_note(tmp_path, monkeypatch, steps_that_fit, traced):
     first = collect(forward, tmp_path / "first", WORKLOAD, CPU, settings=Settings(steps=1, warmup=1))
     with gzip.open(first.trace_path) as file:
-        size = len(file.read()) / 3
+        size = len(file.read()) / TRACED_STEPS
     monkeypatch.setattr(passes, "TRACE_LIMIT_BYTES", int(size * steps_that_fit * 1.1))
     run = collect(forward, tmp_path / "run", WORKLOAD, CPU, settings=Settings(steps=1, warmup=1))
     assert len(run.facts.steps.traced_ns) == traced
     assert len(ranges(run, "ProfilerStep#")) == traced
-    expected = [] if traced == 3 else [f"traced {traced} step{'s' * (traced > 1)} instead of 3: one step takes"]
+    expected = [f"traced {traced} step{'s' * (traced > 1)} instead of {TRACED_STEPS}: one step"] if traced < TRACED_STEPS else []
     assert [note[: len(text)] for note, text in zip(run.facts.notes, expected, strict=True)] == expected
+
+
+def test_long_steps_are_traced_less_often(tmp_path, monkeypatch):
+    monkeypatch.setattr(passes, "TRACED_S", 0.0)
+    run = collect(forward, tmp_path / "run", WORKLOAD, CPU, settings=Settings(steps=1, warmup=1))
+    assert len(run.facts.steps.traced_ns) == passes.TRACED_MIN_STEPS
+    assert run.facts.notes == ()
 
 
 # --- ends that nobody planned ------------------------------------------------------------------------------------------------------
@@ -241,7 +249,7 @@ def loop(directory, taken, workload=LOOP, **settings):
         ),
         (6, 1, 2, 2, "steps", "the program ended early (1 warm-up step, 2 timed, 2 traced): operators are those of fewer steps"),
         (7, 1, 2, 3, "steps", ""),
-        (20, 1, 2, 3, "steps", ""),
+        (40, 1, 2, TRACED_STEPS, "steps", ""),
     ],
 )
 def test_after_any_number_of_steps_there_is_the_best_report_that_they_allow(tmp_path, taken, warmup, timed, traced, kind, note):
@@ -250,7 +258,7 @@ def test_after_any_number_of_steps_there_is_the_best_report_that_they_allow(tmp_
     steps = facts.steps
     assert facts.status == "complete"
     assert (len(steps.warmup_ns), len(steps.timed_ns), len(steps.traced_ns)) == (warmup, timed, traced)
-    assert [text.startswith(note) for text in facts.notes] == [True] * bool(note)
+    assert [bool(note) and text.startswith(note) for text in facts.notes] == [True] * bool(note)
     assert (run.trace_path is not None) == (traced > 0)
     if traced:
         assert steps.traced == kind
@@ -287,7 +295,7 @@ def test_when_warm_up_is_over_another_step_is_traced_and_the_one_behind_it_is_no
 
 def test_a_loop_without_warm_up_is_timed_from_its_first_step_on(tmp_path):
     steps = loop(tmp_path / "run", 7, warmup=0).facts.steps
-    assert (len(steps.warmup_ns), len(steps.timed_ns), len(steps.traced_ns), steps.traced) == (0, 2, 3, "steps")
+    assert (len(steps.warmup_ns), len(steps.timed_ns), len(steps.traced_ns), steps.traced) == (0, 2, 4, "steps")
 
 
 def test_what_lies_between_a_pause_and_the_resumption_is_in_no_step(tmp_path):

@@ -13,6 +13,7 @@ from rooflines.reports.render.terminal import print_page
 from rooflines.reports.views.comparison import comparison_csv, page
 from rooflines.roofline.analysis import Unmodelled
 from rooflines.roofline.comparison.compare import compare
+from tests.roofline.comparison.steps import with_steps
 from tests.samples import analysis as sample
 
 
@@ -53,15 +54,14 @@ def test_a_console_too_narrow_for_the_table_still_prints():
 
 
 def test_what_got_slower_faster_new_and_gone_in_this_order():
-    text = shown(compare(sample(), changed()))
-    places = [
-        text.index(title) for title in ("B takes", "Slower: 1 operator", "Faster: 1 operator", "New: 1 operator", "Gone: 1 operator")
-    ]
+    text = shown(compare(with_steps(sample(), 1), with_steps(changed(), 2)))
+    titles = ("B takes", "Slower: 1 operator", "Faster: 1 operator", "New: 1 operator", "Gone: 1 operator")
+    places = [text.index(title) for title in titles]
     assert places == sorted(places)
     lines = text.splitlines()
     slower = next(index for index, line in enumerate(lines) if line.startswith("  Slower"))
     assert lines[slower + 1].split() == ["conv2d", "layer1.0.conv2", "12.1", "24.2", "+12.1", "2.00"]
-    assert lines[slower + 2].strip().startswith("2.00 × the time for the same work; efficiency 50 % → 25 %; 4x64x56x56")
+    assert lines[slower + 2].strip().startswith("2.00 × the time for the same work; ratio 2.00, 95 %")
     assert "fp32 → bf16, 0.500 × the time for the same work" in text
     new = next(index for index, line in enumerate(lines) if line.startswith("  New"))
     assert lines[new + 1].split() == ["roll", "(no", "count)", "–", "4.0", "+4.0", "–"]
@@ -70,7 +70,7 @@ def test_what_got_slower_faster_new_and_gone_in_this_order():
 
 
 def test_the_last_table_adds_up():
-    compared = compare(sample(), changed())
+    compared = compare(with_steps(sample(), 1), with_steps(changed(), 2))
     part = shown(compared).partition("Composition of the difference")[2]
     cells = [line.split() for line in part.splitlines() if line[:2] == "  "][1:]
     factor = {"s": 1, "ms": 1e-3, "µs": 1e-6}
@@ -89,15 +89,32 @@ def test_no_more_rows_of_a_kind_than_asked_for():
         sample(), operators=tuple(msgspec.structs.replace(row, time_s=row.time_s / 2) for row in sample().operators)
     )
     text = shown(compare(sample(), faster), top=3)
-    assert "Faster: 12 operators" in text
+    assert "Noise unknown: 12 operators" in text
     assert "and 9 more (--top 12 shows all)" in text
+    assert "the noise of single operators is not known" in " ".join(text.split())
     assert "Slower" not in text
+    assert "Faster" not in text
+
+
+def test_what_does_not_exceed_the_noise_is_one_sentence():
+    first, *rest = sample().operators
+    barely = msgspec.structs.replace(sample(), operators=(msgspec.structs.replace(first, time_s=first.time_s * 1.004), *rest))
+    text = shown(compare(with_steps(sample(), 1), with_steps(barely, 2)))
+    assert "Slower" not in text
+    assert "1 operator does not differ beyond the noise" in text
+    assert "within the noise (1)" in text
 
 
 def test_modules_are_not_summed():
-    text = shown(compare(sample(), changed()), by="module")
-    assert "Slower: 1 module, with all that runs below it" in text
-    assert "fc" in text
+    whole = sample()
+    first, *rest = whole.operators
+    modules = tuple(
+        msgspec.structs.replace(row, time_s=row.time_s + first.time_s * first.module.startswith(row.path)) for row in whole.modules
+    )
+    slower = msgspec.structs.replace(whole, operators=(msgspec.structs.replace(first, time_s=first.time_s * 2), *rest), modules=modules)
+    text = shown(compare(with_steps(whole, 1), with_steps(slower, 2)), by="module")
+    assert "Slower: 3 modules, with all that runs below them" in text
+    assert "layer1.0" in text
     assert "Composition of the difference" not in text
 
 

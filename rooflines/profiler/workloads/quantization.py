@@ -1,0 +1,303 @@
+"""Networks whose weights, or weights and activations, are 8- or 4-bit integers, through torchao."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import logging
+import platform
+import warnings
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeGuard
+
+from rooflines.arguments import arg
+from rooflines.errors import RooflinesError, WorkloadError
+from rooflines.profiler.workloads.quantized_graph import Layers, after_training, lowered, static_graph, training_graph
+from rooflines.units import percent
+
+if TYPE_CHECKING:
+    import torch
+
+Quantization = Literal["none", "dynamic-int8", "static-int8", "int8-weight", "int4-weight", "qat"]
+
+# Weights that share a scale in int4; the smallest that kernels take, so that it divides most layers.
+_GROUP = 32
+_EXPORTED = ("static-int8", "qat")
+
+
+class Quantized(NamedTuple):
+    """A network to be called, and what of it is quantized: layers, and their share of the matrix FLOPs (0 to 1)."""
+
+    network: torch.nn.Module
+    notes: tuple[str, ...]
+    layers: Layers
+
+
+def check(quantize: Quantization, *, mode: str, precision: str, device: torch.device) -> None:
+    """Raise WorkloadError for what ``quantize`` cannot be combined with, or if torchao is missing; needs no network."""
+    if quantize == "none":
+        return
+    asked = arg("quantize", quantize)
+    training = quantize == "qat"
+    if (mode == "training") != training:
+        if training:
+            raise WorkloadError(f"{asked} applies to training only.", hint=f"Add {arg('mode', 'training')}.")
+        raise WorkloadError(f"{asked} applies to inference only.", hint=f"Use {arg('quantize', 'qat')} in training.")
+    if importlib.util.find_spec("torchao") is None:
+        raise WorkloadError(f"{asked} requires torchao, which is not installed.", hint="pip install 'rooflines[quantization]'")
+    if device.type not in ("cpu", "cuda") or (device.type == "cuda" and quantize == "static-int8"):
+        where = "x86 CPUs" if quantize == "static-int8" else "CPUs and NVIDIA GPUs"
+        raise WorkloadError(f"{asked} has kernels for {where}; the device is {device}.", hint=f"Use {arg('device', 'cpu')}.")
+    if quantize == "static-int8" and not _has_onednn():
+        raise WorkloadError(f"{asked} requires an x86 CPU and torch built with oneDNN.", hint=f"Use {arg('quantize', 'dynamic-int8')}.")
+    if quantize in _EXPORTED and precision not in ("fp32", "tf32"):
+        raise WorkloadError(
+            f"{asked} quantizes an fp32 network, got {arg('precision', precision)}.", hint=f"Remove {arg('precision')}."
+        )
+    if quantize == "int4-weight" and precision != "bf16":
+        # Other precisions run on a CPU too, in a loop that is a hundred times slower.
+        raise WorkloadError(f"{asked} requires activations in bf16, got {precision}.", hint=f"Add {arg('precision', 'bf16')}.")
+
+
+def _has_onednn() -> bool:
+    import torch
+
+    return platform.machine().lower() in ("x86_64", "amd64") and "onednn" in torch.backends.quantized.supported_engines
+
+
+def quantize(
+    network: torch.nn.Module,
+    inputs: tuple[Any, ...],
+    keywords: dict[str, Any],
+    kind: Quantization,
+    device: torch.device,
+    *,
+    compiled: bool = False,
+    calibration: Iterable[tuple[Any, ...]] = (),
+) -> Quantized:
+    """Return ``network``, which is on ``device`` in its mode and precision, quantized for calls with inputs of these shapes.
+
+    ``kind`` is any but ``none``. ``inputs`` and ``keywords`` are those of a call; ``static-int8`` takes the ranges of activations from
+    them and from further inputs in ``calibration``. ``compiled`` says that ``torch.compile`` follows; it must compile within
+    ``inductor_settings``. Linear layers are replaced in place, except by ``static-int8`` and ``qat``, which export a graph. That of
+    ``qat`` shares the parameters of ``network`` and is the one to train.
+
+    Raises WorkloadError if nothing in the network can be quantized or it cannot be exported.
+    """
+    name = type(network).__name__
+    with _quiet():
+        if kind not in _EXPORTED:
+            layers = _quantize_linears(network, inputs, keywords, kind, device)
+            made, notes = network, [_left_out(network, kind, device), _how_linears_run(network, kind, compiled=compiled)]
+        else:
+            _refuse_fakes(network, kind)
+            with _explained(name, kind):
+                if kind == "qat":
+                    made, layers = training_graph(network, inputs, keywords)
+                    notes = ["trained with weights and activations rounded to int8; computed in fp32"]
+                else:
+                    made, layers = static_graph(network, inputs, keywords, calibration)
+                    notes = ["exported as one graph for inputs of these shapes; its operators belong to no module"]
+                    if not compiled:
+                        made = lowered(made)
+                        notes.append(_not_lowered(made, layers))
+    if not layers.quantized:
+        raise WorkloadError(
+            f"{arg('quantize', kind)} does not apply to {name}: {_left_out(network, kind, device) or 'it has no layers to quantize'}.",
+            hint=f"Use {arg('quantize', 'static-int8')}." if kind not in _EXPORTED else f"Remove {arg('quantize')}.",
+        )
+    share = percent(layers.flops_share, 0 if layers.flops_share >= 0.1 else 2)
+    first = f"{kind}: {layers.quantized} of {layers.total} layers ({share} of the matrix FLOPs)"
+    return Quantized(made, (first, *filter(None, notes)), layers)
+
+
+def converted(network: torch.fx.GraphModule, *, compiled: bool = False) -> torch.nn.Module:
+    """Return what ``quantize`` made for ``qat`` as ``static-int8`` runs it, after training; ``network`` stays as it is.
+
+    It takes inputs of the same shapes, on the CPU.
+    """
+    with _quiet(), _explained(type(network).__name__, "qat"):
+        graph = after_training(network)
+        return graph if compiled else lowered(graph)
+
+
+@contextlib.contextmanager
+def inductor_settings(kind: Quantization) -> Iterator[None]:
+    """The settings in which ``torch.compile`` must compile a network of this ``kind``: int8 kernels require constant weights."""
+    if kind == "none":
+        yield
+        return
+    import torch._inductor.config
+
+    with torch._inductor.config.patch(freezing=kind == "static-int8"), warnings.catch_warnings():
+        for text in ("Int.* does not implement _stable_hash_for_caching", "To copy construct from a tensor"):
+            warnings.filterwarnings("ignore", text, UserWarning)
+        yield
+
+
+# --- linear layers -----------------------------------------------------------------------------------------------------------------
+
+
+def _quantize_linears(
+    network: torch.nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any], kind: Quantization, device: torch.device
+) -> Layers:
+    """Give the linear layers of ``network`` integer weights.
+
+    torch's own ``quantize_dynamic`` has one fused operator where torchao's dynamic layers call several around ``torch._int_mm``, and is
+    faster in eager mode. It is deprecated, fails in ``nn.TransformerEncoderLayer``, breaks compiled graphs and has no
+    GPU kernels; torchao's layers compute with int8 in all of these.
+    """
+    from torchao.quantization import quantize_
+
+    products = _flops_by_module(network, inputs, keywords)
+    chosen = {name: module for name, module in network.named_modules() if _fits(module, kind, device)}
+    quantize_(network, _config(kind, device), filter_fn=lambda _, name: name in chosen)
+    for module in chosen.values():
+        vars(module).pop("extra_repr", None)  # torchao's own, which would outlive the quantized weight
+    flops = sum(products.get(name, 0) for name in chosen)
+    return Layers(len(chosen), sum(map(_layers_in, network.modules())), flops / (products["Global"] or 1))
+
+
+def _config(kind: Quantization, device: torch.device) -> Any:
+    import torchao.quantization as ao
+
+    if kind == "dynamic-int8":
+        return ao.Int8DynamicActivationInt8WeightConfig(set_inductor_config=False)
+    if kind == "int8-weight":
+        return ao.Int8WeightOnlyConfig(set_inductor_config=False)
+    if device.type == "cuda":
+        return ao.Int4WeightOnlyConfig(group_size=_GROUP, int4_packing_format="tile_packed_to_4d", set_inductor_config=False)
+    from torchao.prototype.quantization.int4 import PrototypeInt4WeightOnlyConfig  # the only one for CPUs
+
+    return PrototypeInt4WeightOnlyConfig(group_size=_GROUP, set_inductor_config=False)
+
+
+def _fits(module: torch.nn.Module, kind: Quantization, device: torch.device) -> bool:
+    """Whether ``module`` is a linear layer of a size that has a kernel."""
+    if not _is_linear(module):
+        return False
+    if kind == "int4-weight":
+        return module.in_features % _GROUP == 0 and (device.type == "cuda" or module.out_features % 16 == 0)
+    if kind == "dynamic-int8" and device.type == "cuda":  # cuBLAS; torchao would multiply other sizes on the host
+        return module.in_features % 8 == 0 and module.out_features % 8 == 0
+    return True
+
+
+def _is_linear(module: torch.nn.Module) -> TypeGuard[torch.nn.Linear]:
+    """Whether ``module`` is a linear layer that is called; attention takes the weight of its output projection instead."""
+    from torch import nn
+
+    return isinstance(module, nn.Linear) and not isinstance(module, nn.modules.linear.NonDynamicallyQuantizableLinear)
+
+
+def _layers_in(module: torch.nn.Module) -> int:
+    """Layers that ``module`` itself is: the input projection of attention is a parameter, not a module."""
+    from torch import nn
+
+    return int(isinstance(module, (nn.Linear, nn.modules.conv._ConvNd, nn.MultiheadAttention)))
+
+
+def _flops_by_module(network: torch.nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, int]:
+    """Matrix FLOPs of each module of ``network`` by its name, and of all as ``Global``, by torch's counter on fake tensors."""
+    import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.utils._pytree import tree_map_only
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from rooflines.profiler.dispatch.fakes import fake_mode_of, fake_tensors
+
+    mode = fake_mode_of(network, inputs, keywords) or fake_tensors()
+    arguments, named = tree_map_only(torch.Tensor, mode.from_tensor, (inputs, keywords))
+    fast_path = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        # torch's counter has no formula for the fused attention of CPUs.
+        with mode, FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.no_grad():
+            network(*arguments, **named)
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast_path)
+    root = f"{type(network).__name__}."
+    return {name.removeprefix(root): sum(flops.values()) for name, flops in counter.get_flop_counts().items()}
+
+
+# --- notes -------------------------------------------------------------------------------------------------------------------------
+
+
+def _left_out(network: torch.nn.Module, kind: Quantization, device: torch.device) -> str:
+    """What stays as it is, by its kind of module."""
+    from torch import nn
+
+    modules = list(network.modules())
+    kept = []
+    if kind not in _EXPORTED and any(isinstance(module, nn.modules.conv._ConvNd) for module in modules):
+        kept.append("convolutions")
+    if any(isinstance(module, nn.MultiheadAttention) for module in modules):
+        kept.append("the projections of attention")
+    if kind not in _EXPORTED and any(_is_linear(module) and not _fits(module, kind, device) for module in modules):
+        sizes = f"inputs are no multiple of {_GROUP} or outputs of 16" if kind == "int4-weight" else "sizes are no multiples of 8"
+        kept.append(f"linear layers whose {sizes}")
+    return f"{kind} has no kernels for {', '.join(kept)}" if kept else ""
+
+
+def _how_linears_run(network: torch.nn.Module, kind: Quantization, *, compiled: bool) -> str:
+    import torch
+
+    if kind == "dynamic-int8" and not compiled:
+        return "activations are quantized by separate operators; torch.compile fuses them"
+    if kind == "int8-weight":
+        dtype = next((p.dtype for p in network.parameters() if p.is_floating_point()), torch.float32)
+        if not compiled:
+            return "weights are widened before every product; torch.compile has a kernel for it in bf16"
+        if dtype is not torch.bfloat16:
+            return "products are computed in the precision of the activations; only bf16 has a kernel for int8 weights"
+    return ""
+
+
+def _not_lowered(graph: torch.fx.GraphModule, layers: Layers) -> str:
+    """The layers that still compute in fp32 between operators that dequantize and quantize."""
+    int8 = sum(str(node.target).startswith("onednn.q") for node in graph.graph.nodes if node.op == "call_function")
+    return f"{layers.quantized - int8} quantized layers have no int8 kernel and compute in fp32" if int8 < layers.quantized else ""
+
+
+# --- torchao -----------------------------------------------------------------------------------------------------------------------
+
+
+def _refuse_fakes(network: torch.nn.Module, kind: Quantization) -> None:
+    """Raise torch's error for fake tensors, after which ``count`` takes real ones: ranges are data."""
+    from torch._subclasses.fake_tensor import UnsupportedFakeTensorException
+
+    from rooflines.profiler.dispatch.fakes import fake_mode_of
+
+    if fake_mode_of(network) is not None:
+        raise UnsupportedFakeTensorException(f"{kind} needs the values of weights")
+
+
+@contextlib.contextmanager
+def _explained(name: str, kind: str) -> Iterator[None]:
+    """Turn what torch.export or torchao raise into a WorkloadError with their reason."""
+    try:
+        yield
+    except RooflinesError:
+        raise
+    except Exception as error:
+        reason = next(iter(str(error).strip().splitlines()), "").rstrip(".") or type(error).__name__
+        raise WorkloadError(
+            f"{arg('quantize', kind)} cannot export {name}: {reason}.",
+            hint=f"Use {arg('quantize', 'dynamic-int8')}, which needs no graph." if kind != "qat" else f"Remove {arg('quantize')}.",
+        ) from error
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what torchao and torch.export warn of in their own code."""
+    loggers = [logging.getLogger(name) for name in ("torch.utils._pytree", "torchao")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

@@ -1,0 +1,284 @@
+"""A network exported as one graph whose convolutions and linear layers compute with int8 on an x86 CPU.
+
+torchao's PT2E flow: export, insert observers or fake quantization, convert. What ``torch.compile`` does with the converted graph,
+``lowered`` does for eager mode: it replaces the layers by oneDNN's int8 operators.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import torch
+
+# Their functions are fused into the layer before them, but only in the form that inductor decomposes them to.
+_FUSED = ("hardtanh", "hardswish", "silu", "gelu", "clamp")
+_LAYERS = {
+    "conv1d": "default", "conv2d": "default", "conv3d": "default", "conv_transpose1d": "default", "conv_transpose2d": "input",
+    "conv_transpose3d": "input", "linear": "default",
+}  # fmt: skip
+# Arguments of aten::batch_norm.
+_RUNNING_VAR, _TRAINING, _MOMENTUM, _CUDNN = 4, 5, 6, 8
+
+
+class Layers(NamedTuple):
+    """The convolutions and linear layers of a network: how many are quantized, and their share of all matrix FLOPs."""
+
+    quantized: int
+    total: int
+    flops_share: float
+
+
+def static_graph(
+    network: torch.nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any], calibration: Iterable[tuple[Any, ...]]
+) -> tuple[torch.fx.GraphModule, Layers]:
+    """Return the graph of ``network`` with int8 between its layers, and what was quantized.
+
+    The ranges of the activations are those of ``inputs`` and of the inputs in ``calibration``. Layers still compute in fp32, between
+    operators that dequantize and quantize.
+    """
+    import torch
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+
+    with torch.no_grad():
+        exported = _exported(network, inputs, keywords)
+        products = _matrix_flops(exported)
+        prepared = prepare_pt2e(exported, _quantizer(training=False))
+        for batch in (inputs, *calibration):
+            prepared(*batch, **keywords)
+        layers = _layers(prepared, products)
+        return _for_inference(convert_pt2e(prepared)), layers
+
+
+def training_graph(network: torch.nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[torch.fx.GraphModule, Layers]:
+    """Return the graph of ``network`` with fake quantization, which shares its parameters, and what is quantized."""
+    from torchao.quantization.pt2e.quantize_pt2e import prepare_qat_pt2e
+
+    exported = _exported(network, inputs, keywords)
+    products = _matrix_flops(exported)
+    constants = {node.args[_RUNNING_VAR].target: node.args[_MOMENTUM:_CUDNN] for node in _batch_norms(exported)}
+    prepared = prepare_qat_pt2e(exported, _quantizer(training=True))
+    _restore_constants(prepared, constants)
+    _start_ranges(prepared, network, inputs, keywords)
+    prepared.train = functools.partial(_set_mode, prepared)
+    prepared.eval = functools.partial(_set_mode, prepared, False)
+    return prepared, _layers(prepared, products)
+
+
+def _restore_constants(prepared: torch.fx.GraphModule, constants: dict[Any, tuple[float, float]]) -> None:
+    """Set momentum and epsilon of batch norms, by the name of their variance: torchao 0.18 gives torch's defaults to those after
+    convolutions, also where it scales the weights by the deviation."""
+    import torch
+
+    for node in _batch_norms(prepared):
+        node.args = (*node.args[:_MOMENTUM], *constants[node.args[_RUNNING_VAR].target], *node.args[_CUDNN:])
+    for node in prepared.graph.find_nodes(op="call_function", target=torch.ops.aten.add.Tensor):
+        variance: Any = node.args[0]
+        if variance.op == "get_attr" and variance.target in constants:
+            node.update_arg(1, constants[variance.target][1])
+    prepared.recompile()
+
+
+def _start_ranges(prepared: torch.fx.GraphModule, network: torch.nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+    """Observe one call, which gives the ranges their first values and their shapes; compiled code is for fixed shapes."""
+    import torch
+
+    kept = [(buffer, buffer.clone()) for buffer in network.buffers()]
+    devices = {parameter.device for parameter in network.parameters() if parameter.is_cuda}
+    with torch.no_grad(), torch.random.fork_rng(devices):
+        prepared(*inputs, **keywords)
+        for buffer, value in kept:
+            buffer.copy_(value)
+
+
+def _batch_norms(graph: torch.fx.GraphModule) -> list[Any]:
+    import torch
+
+    return list(graph.graph.find_nodes(op="call_function", target=torch.ops.aten.batch_norm.default))
+
+
+def _set_mode(graph: torch.fx.GraphModule, training: bool = True) -> torch.fx.GraphModule:
+    """Do what ``train()`` and ``eval()`` do for a module: dropout, batch norm, and whether ranges are observed.
+
+    torchao's own (``allow_exported_model_train_eval``) gives every dropout a probability of 0.5 and leaves out batch norms with another
+    epsilon than torch's default.
+    """
+    import torch
+    from torchao.quantization.pt2e import disable_observer, enable_observer
+
+    switches = {torch.ops.aten.batch_norm.default: _TRAINING}
+    for name in ("dropout", "dropout_", "alpha_dropout", "feature_dropout"):
+        switches[getattr(torch.ops.aten, name).default] = 2
+    for node in graph.graph.nodes:
+        if node.target in switches:
+            node.update_arg(switches[node.target], training)
+    graph.recompile()
+    graph.apply(enable_observer if training else disable_observer)
+    for module in graph.modules():
+        module.training = training
+    return graph
+
+
+def after_training(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """Return a copy of what ``training_graph`` made as ``static_graph`` makes it, with the ranges seen in training."""
+    import torch
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e
+
+    with torch.no_grad():
+        return _for_inference(convert_pt2e(_set_mode(copy.deepcopy(graph), False)))
+
+
+def lowered(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """Return a converted ``graph`` with oneDNN's int8 operators in place of its layers.
+
+    As torchao's ``lower_pt2e_quantized_to_x86``, which in version 0.18 leaves layers of three-dimensional inputs and ReLU6 as they
+    are, and lets a layer write its result into another tensor that is still used.
+    """
+    import torch
+    from torch._inductor.constant_folding import constant_fold
+    from torch._inductor.decomposition import select_decomp_table
+    from torch._inductor.fx_passes.freezing_patterns import freezing_passes
+
+    aten = torch.ops.aten
+    examples = [
+        torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device).zero_()
+        for value in _example_inputs(graph)
+    ]
+    codegen: Any = graph.graph._codegen
+    inputs, keywords = torch.utils._pytree.tree_unflatten(examples, codegen.pytree_info.in_spec)
+    known: Any = torch.export.default_decompositions()
+    decompositions = {operator: rule for operator, rule in known.items() if torch._export.utils._is_cia_op(operator)}
+    rules = select_decomp_table()
+    for name in _FUSED:
+        operator = getattr(aten, name).default
+        decompositions[operator] = rules[operator]
+    with torch.no_grad():
+        exported = torch.export.export(graph, inputs, keywords, strict=True).run_decompositions(decompositions)
+        result = exported.module()
+        for node in result.graph.nodes:  # as inductor's patterns have them
+            if node.target is aten.t.default:
+                node.target, node.args = aten.permute.default, (node.args[0], [1, 0])
+            elif node.target is aten.view.default:
+                node.target = aten.reshape.default
+        result.recompile()
+        freezing_passes(result, examples)
+        constant_fold(result)
+    _keep_operands(result)
+    return _for_inference(result)
+
+
+def _for_inference(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """``graph``, for which ``train()`` and ``eval()`` do nothing; torch's raise an error."""
+
+    methods: Any = graph
+    methods.train = lambda training=False: graph
+    methods.eval = lambda: graph
+    return graph
+
+
+def _keep_operands(graph: torch.fx.GraphModule) -> None:
+    """Copy each tensor that a fused addition takes as its second operand.
+
+    The operator writes its result into that tensor, whatever else is a view of it, and reads it as if it were contiguous
+    (channels-last for convolutions).
+    """
+    import torch
+
+    onednn = torch.ops.onednn
+    formats = {
+        onednn.qlinear_pointwise.binary: torch.contiguous_format,
+        onednn.qlinear_pointwise.binary_tensor: torch.contiguous_format,
+        onednn.qconv2d_pointwise.binary: torch.channels_last,
+    }
+    for node in graph.graph.nodes:
+        if node.target in formats:
+            operand = node.args[6]
+            with graph.graph.inserting_before(node):
+                copied = graph.graph.call_function(torch.ops.aten.clone.default, (operand,), {"memory_format": formats[node.target]})
+            node.replace_input_with(operand, copied)
+    graph.recompile()
+
+
+def _exported(network: torch.nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> torch.fx.GraphModule:
+    """The graph of ``network`` for these shapes. Without the fused operators of attention, which hide its linear layers."""
+    import torch
+
+    fast_path = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        # The quantizer recognizes layers by what only the strict mode records.
+        return torch.export.export(network, inputs, keywords, strict=True).module()
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast_path)
+
+
+def _quantizer(*, training: bool) -> Any:
+    import torch
+    from torchao.quantization.pt2e.quantizer.x86_inductor_quantizer import (
+        X86InductorQuantizer,
+        get_default_x86_inductor_quantization_config,
+    )
+    from torchao.utils import should_reduce_range
+
+    settings = get_default_x86_inductor_quantization_config(is_qat=training, reduce_range=should_reduce_range(torch.device("cpu")))
+    return X86InductorQuantizer().set_global(settings)
+
+
+def _example_inputs(graph: torch.fx.GraphModule) -> list[Any]:
+    """Fake tensors of the shapes that ``graph`` was exported for."""
+    return [node.meta["val"] for node in graph.graph.nodes if node.op == "placeholder"]
+
+
+def _is_layer(node: torch.fx.Node) -> bool:
+    import torch
+
+    return any(node.target is getattr(getattr(torch.ops.aten, name), overload) for name, overload in _LAYERS.items())
+
+
+def _matrix_flops(exported: torch.fx.GraphModule) -> dict[str, int]:
+    """Matrix FLOPs by the name of the weight; those of operators without a weight (attention) under an empty name."""
+    import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from rooflines.profiler.dispatch.fakes import fake_tensors
+
+    found: dict[str, int] = {}
+
+    class Counted(torch.fx.Interpreter):
+        def run_node(self, node: torch.fx.Node) -> Any:
+            with FlopCounterMode(display=False) as counter:
+                result = super().run_node(node)
+            weight = str(node.args[1].target) if _is_layer(node) else ""  # type: ignore[union-attr]
+            found[weight] = found.get(weight, 0) + counter.get_total_flops()
+            return result
+
+    values = _example_inputs(exported)
+    counted = Counted(copy.deepcopy(exported))  # batch norm counts its batches
+    mode = fake_tensors()
+    # torch's counter has no formula for the fused attention of CPUs.
+    with mode, sdpa_kernel(SDPBackend.MATH), torch.no_grad():
+        counted.run(*(torch.empty_like(value) for value in values), enable_io_processing=False)
+    return found
+
+
+def _layers(prepared: torch.fx.GraphModule, products: dict[str, int]) -> Layers:
+    """What ``prepared`` quantizes: the layers whose weight passes through an observer or a fake quantization."""
+    layers = [node for node in prepared.graph.nodes if _is_layer(node)]
+    quantized = [node for node in layers if node.args[1].op == "call_module"]
+    flops = sum(products[name] for name in {_weight(node, products) for node in quantized})
+    return Layers(len(quantized), len(layers), flops / (sum(products.values()) or 1))
+
+
+def _weight(layer: torch.fx.Node, known: dict[str, int]) -> str:
+    """The name of a layer's weight, which the scale of a batch norm may have been multiplied with."""
+    waiting = [layer.args[1]]
+    while waiting:
+        node: Any = waiting.pop()
+        if node.op == "get_attr" and node.target in known:
+            return str(node.target)
+        waiting += node.all_input_nodes
+    raise LookupError(layer.name)

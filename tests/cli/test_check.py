@@ -1,0 +1,119 @@
+"""``rooflines check``: the baselines that a repository keeps, and what a build is told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree as xml
+
+import msgspec
+import pytest
+
+from rooflines.roofline.analysis import Analysis
+from rooflines.serial import read_json, write_json
+from tests.cli.test_compare import slower_sample
+from tests.commands import call, quick
+from tests.roofline.comparison.steps import with_steps
+from tests.samples import analysis as sample
+
+NAME = "resnet50-training-batch4-224px-fp32-SGD"
+
+
+@pytest.fixture
+def check(tmp_path, capsys, monkeypatch):
+    """The command in a folder with a.json, slower.json (1.5 times), and a baseline of the first in ``perf``."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    write_json(tmp_path / "a.json", sample())
+    write_json(tmp_path / "slower.json", slower_sample(1.5))
+
+    def ask(*arguments):
+        return call(capsys, monkeypatch, "check", *arguments)
+
+    answer = ask("--baseline", "perf", "--update", "a.json")
+    assert answer.code == 0
+    (path,) = Path("perf").iterdir()
+    assert answer.out == f"baseline  {path}\n"
+    assert path.stem == NAME
+    return ask
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [(["a.json"], 0), (["slower.json"], 1), (["slower.json", "--fail-above", "40"], 1), (["slower.json", "--fail-above", "60"], 0)],
+)
+def test_the_exit_code(check, arguments, code):
+    answer = check("--baseline", "perf", *arguments)
+    assert answer.code == code
+    assert "B takes" in answer.out
+    if code:
+        assert answer.complaint[0].startswith(f"rooflines: slower than 'perf/{NAME}")
+        assert answer.complaint[0].endswith("'slower.json' by 50.0 %.")
+
+
+def test_another_workload_has_no_baseline(check, tmp_path):
+    other = msgspec.structs.replace(sample(), workload=msgspec.structs.replace(sample().workload, batch_size=8))
+    write_json(tmp_path / "other.json", other)
+    answer = check("--baseline", "perf", "other.json")
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.complaint[0].startswith("rooflines: no baseline of 'resnet50-training-batch8-224px-fp32-SGD'")
+    assert f"in 'perf', which has {NAME}" in answer.complaint[0]
+    assert "--update" in answer.complaint[1]
+    assert check("--baseline", "perf", "--update", "other.json").code == 0
+    assert check("--baseline", "perf", "other.json").code == 0
+    assert len(list(Path("perf").iterdir())) == 2
+
+
+def test_a_baseline_of_another_device_is_refused(check, tmp_path):
+    moved = msgspec.structs.replace(sample(), environment=msgspec.structs.replace(sample().environment, device_name="NVIDIA H200"))
+    write_json(tmp_path / "moved.json", moved)
+    answer = check("--baseline", "perf", "moved.json")
+    assert (answer.code, answer.out) == (2, "")
+    assert "ran under different conditions: device name" in answer.complaint[0]
+    assert check("--baseline", "perf", "moved.json", "--anyway").code == 0
+
+
+def test_the_baseline_holds_what_a_comparison_needs_and_no_more(check, tmp_path):
+    whole = with_steps(sample(), 1)
+    write_json(tmp_path / "whole.json", whole)
+    assert check("--baseline", "perf", "--update", "whole.json").code == 0
+    (path,) = Path("perf").iterdir()
+    stored = read_json(path, Analysis)
+    assert (stored.usage, stored.findings, stored.environment.host, stored.command) == (None, (), None, "")
+    assert [row.step_times_s for row in stored.operators] == [row.step_times_s for row in whole.operators]
+    answer = check("--baseline", "perf", "whole.json", "--format", "json")
+    assert json.loads(answer.out)["pace"]["ratio"] == 1.0
+
+
+def test_an_interrupted_run_is_no_baseline(check, tmp_path):
+    write_json(tmp_path / "half.json", msgspec.structs.replace(sample(), status="interrupted"))
+    answer = check("--baseline", "perf", "--update", "half.json")
+    assert answer.code == 2
+    assert "its run is interrupted" in answer.complaint[0]
+
+
+def test_markdown_and_junit(check, tmp_path):
+    answer = check("--baseline", "perf", "slower.json", "--format", "markdown")
+    assert answer.code == 1
+    assert answer.out.startswith("# Comparison\n")
+    assert check("--baseline", "perf", "slower.json", "-o", "junit.xml").code == 1
+    (suite,) = xml.parse(tmp_path / "junit.xml").getroot()
+    assert suite.get("failures") == "1"
+    assert check("--baseline", "perf", "a.json", "-o", "summary.md").code == 0
+    assert (tmp_path / "summary.md").read_text().startswith("# Comparison\n")
+
+
+def test_a_workload_is_profiled_and_checked(check, tmp_path):
+    (tmp_path / "models.py").write_text(
+        "import torch\ndef mlp(batch_size):\n    return torch.nn.Linear(8, 8), torch.randn(batch_size, 8)\n"
+    )
+    command = ["--", "--model", "models.py:mlp", *quick(tmp_path)]
+    answer = check("--baseline", "new", "--update", *command)
+    assert answer.code == 0
+    assert answer.out.startswith("baseline  new/"), "the output of the profile goes to standard error"
+    answer = check("--baseline", "new", "--fail-above", "1000000", *command)
+    assert answer.code == 0
+    assert "What was compared" in answer.out
+    answer = check("--baseline", "new", "--", "--model", "models.py:mlp", "--output", "mine")
+    assert (answer.code, answer.out) == (2, "")
+    assert "check chooses the directory" in answer.complaint[0]

@@ -1,0 +1,23 @@
+"""Analyses with times of their traced steps that scatter: the same for the same seed."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from rooflines.roofline.analysis import Analysis, TracedStep
+
+
+def with_steps(whole: Analysis, seed: int = 0, *, steps: int = 20, scatter: float = 0.02) -> Analysis:
+    """``whole`` with ``steps`` traced steps, in which the times of the rows and the idle time scatter log-normally."""
+    noise = np.random.default_rng(seed)
+
+    def times(time_s):
+        return tuple((time_s * np.exp(scatter * noise.standard_normal(steps))).tolist())
+
+    operators = tuple(msgspec.structs.replace(row, step_times_s=times(row.time_s)) for row in whole.operators)
+    unmodelled = tuple(msgspec.structs.replace(row, step_times_s=times(row.time_s)) for row in whole.coverage.unmodelled)
+    each = zip(*(row.step_times_s for row in (*operators, *unmodelled)), times(whole.timeline.idle_s), strict=True)
+    traced = tuple(TracedStep(name=f"ProfilerStep#{number}", duration_s=sum(parts), breakdown={}) for number, parts in enumerate(each))
+    coverage = msgspec.structs.replace(whole.coverage, unmodelled=unmodelled)
+    return msgspec.structs.replace(whole, operators=operators, coverage=coverage, traced_steps=traced)

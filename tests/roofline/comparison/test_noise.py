@@ -1,0 +1,227 @@
+"""The noise of single rows: what is the same is not called slower, and what became slower is."""
+
+from __future__ import annotations
+
+import math
+import statistics
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rooflines.profiler.external_trace import run_of_trace
+from rooflines.profiler.records import Environment
+from rooflines.roofline.analysis import TracedStep
+from rooflines.roofline.analyze import analyze
+from rooflines.roofline.comparison import noise
+from rooflines.roofline.comparison.compare import compare
+from rooflines.roofline.comparison.noise import FEWEST_ROWS, Series, calibrate, is_known, judge
+from tests.roofline.comparison.steps import with_steps
+from tests.roofline.comparison.test_compare import made, operator
+from tests.traces import add, kernel, launch, mm, span, trace
+
+
+def run(seed, *, rows=40, steps=20, slower=None, by=1.2, drift=0.0):
+    """A run of a network of ``rows`` layers with the noise that was measured: steps scatter by 5 %, rows from run to run by 2 %, and
+    the whole machine by ``drift``."""
+    random = np.random.default_rng(seed)
+    whole = math.exp(drift * random.standard_normal())
+    operators = []
+    for number in range(rows):
+        own = whole * math.exp(0.02 * random.standard_normal()) * (by if number == slower else 1.0)
+        scatter = np.exp(0.05 * np.abs(random.standard_normal(steps)))
+        times = tuple((0.001 * (1 + number % 5) * own * scatter).tolist())
+        row = operator(time_s=statistics.mean(times), module=f"layer{number}", shapes="4x4")
+        operators.append(msgspec.structs.replace(row, step_times_s=times))
+    each = zip(*(row.step_times_s for row in operators), strict=True)
+    traced = tuple(TracedStep(name=f"#{number}", duration_s=sum(times), breakdown={}) for number, times in enumerate(each))
+    return made(*operators, traced_steps=traced)
+
+
+def named(before, after):
+    return [(row.direction, row.after.module) for row in compare(before, after).rows if row.direction not in ("same", "unknown")]
+
+
+@pytest.mark.parametrize("steps", [3, 10, 20])
+@pytest.mark.parametrize("drift", [0.0, 0.05])
+def test_two_runs_of_the_same_differ_in_at_most_5_of_100_tries(steps, drift):
+    assert sum(bool(named(run(2 * n, steps=steps, drift=drift), run(2 * n + 1, steps=steps, drift=drift))) for n in range(100)) <= 5
+
+
+def test_a_layer_that_takes_20_percent_longer_is_named_and_no_other():
+    tries = [named(run(2 * n, slower=4), run(2 * n + 1, slower=4, by=1.44, drift=0.02)) for n in range(100)]
+    assert sum(found == [("slower", "layer4")] for found in tries) >= 75
+    tries = [named(run(2 * n, slower=4, by=1.44), run(2 * n + 1, slower=4)) for n in range(100)]
+    assert sum(found == [("faster", "layer4")] for found in tries) >= 75
+
+
+def test_one_noisy_call_is_not_slower():
+    before, after = run(1), run(2)
+    times = list(after.operators[3].step_times_s)
+    times[5] *= 22 * len(times)
+    noisy = msgspec.structs.replace(after.operators[3], step_times_s=tuple(times), time_s=statistics.mean(times))
+    compared = compare(before, msgspec.structs.replace(after, operators=(*after.operators[:3], noisy, *after.operators[4:])))
+    row = compared.rows[0]
+    assert row.ratio > 20
+    assert row.direction == "same"
+    assert named(before, after) == []
+
+
+def test_what_all_rows_do_is_the_machine_unless_the_conditions_differ():
+    before, after = run(1), run(2)
+    slow = msgspec.structs.replace(
+        after,
+        operators=tuple(
+            msgspec.structs.replace(row, time_s=1.5 * row.time_s, step_times_s=tuple(1.5 * one for one in row.step_times_s))
+            for row in after.operators
+        ),
+    )
+    compared = compare(before, slow)
+    assert compared.drift.by_machine
+    assert compared.drift.factor == pytest.approx(1.5, rel=0.03)
+    assert {row.direction for row in compared.rows if row.kind == "operator"} == {"same"}
+    assert any("taken for drift of the machine" in note for note in compared.notes)
+    other = msgspec.structs.replace(slow, environment=Environment(rooflines="0", device="cpu", device_name="a CPU", torch="3"))
+    known = msgspec.structs.replace(before, environment=Environment(rooflines="0", device="cpu", device_name="a CPU", torch="2"))
+    compared = compare(known, other)
+    assert not compared.drift.by_machine
+    assert {row.direction for row in compared.rows if row.kind == "operator" and row.noise.p_value is not None} == {"slower"}
+    assert any("cannot be told apart" in note for note in compared.notes)
+
+
+def test_of_few_steps_or_rows_the_noise_is_not_known():
+    compared = compare(run(1, steps=2), run(2))
+    assert {row.direction for row in compared.rows if row.kind == "operator"} == {"unknown"}
+    assert {row.noise for row in compared.rows} == {None}
+    compared = compare(run(1, rows=FEWEST_ROWS - 1), run(2, rows=FEWEST_ROWS - 1))
+    assert compared.drift is None
+    assert any("the drift between the runs is not known" in note for note in compared.notes)
+    assert not is_known(Series((1.0, 0.0, 1.0), (1.0, 1.0, 1.0))), "a row that does not run in every step"
+    assert calibrate([], alike=True) is None
+
+
+def test_of_a_disturbed_run_nothing_is_said():
+    before, after = run(1), run(2)
+    steps = [
+        msgspec.structs.replace(one, duration_s=one.duration_s * (1 + number % 2)) for number, one in enumerate(after.traced_steps)
+    ]
+    compared = compare(before, msgspec.structs.replace(after, traced_steps=tuple(steps)))
+    assert {row.noise for row in compared.rows} == {None}
+    assert any("the traced steps of B scatter too much" in note for note in compared.notes)
+
+
+def test_the_step_is_judged_without_the_drift():
+    def steps(seed, factor):
+        found = with_steps(run(seed), seed)
+        traced = tuple(msgspec.structs.replace(step, duration_s=factor * step.duration_s) for step in found.traced_steps)
+        rows = tuple(
+            msgspec.structs.replace(row, step_times_s=tuple(factor * one for one in row.step_times_s)) for row in found.operators
+        )
+        return msgspec.structs.replace(found, traced_steps=traced, operators=rows)
+
+    drifted = compare(steps(1, 1.0), steps(2, 1.25))
+    assert drifted.pace.ratio > 1.2
+    assert drifted.pace.noise.ratio == pytest.approx(1, abs=0.05)
+    assert drifted.pace.exceeds_noise is False
+    assert drifted.verdict.startswith("No difference beyond the noise")
+    assert not drifted.slower_than(0.0)
+
+
+# --- the statistics --------------------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 60))
+def test_the_weights_are_those_of_a_bootstrap_sample(count):
+    weights = noise._weights(count)
+    assert weights.sum() == pytest.approx(1)
+    assert weights.min() > -1e-12
+
+
+def test_the_lower_quartile_and_its_variance_are_those_of_many_bootstrap_samples():
+    random = np.random.default_rng(0)
+    times = np.exp(random.standard_normal(10))
+    samples = np.sort(np.log(random.choice(times, (200_000, 10))), axis=1)[:, 2]  # the third of ten
+    middle, variance = noise._typical(times.tolist())
+    assert middle == pytest.approx(samples.mean(), abs=0.01)
+    assert variance == pytest.approx(samples.var(), rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("freedom", "t", "chance"),
+    [
+        (4, 0.0, 1.0),
+        (4, 2.7764, 0.05),
+        (4, 8.6103, 0.001),
+        (6, 2.4469, 0.05),
+        (6, 5.9588, 0.001),
+        (8, 2.3060, 0.05),
+        (8, 5.0413, 0.001),
+    ],
+)
+def test_students_t_as_in_a_table(freedom, t, chance):
+    assert noise._two_sided(np.array([t, -t]), freedom) == pytest.approx([chance, chance], rel=1e-3)
+
+
+def test_the_adjusted_probabilities_of_the_paper():
+    """The fifteen of Benjamini and Hochberg 1995, section 4: at 5 % the first four are discoveries."""
+    found = [0.0001, 0.0004, 0.0019, 0.0095, 0.0201, 0.0278, 0.0298, 0.0344, 0.0459, 0.3240, 0.4262, 0.5719, 0.6528, 0.7590, 1.0]
+    adjusted = noise._adjusted(np.array(found[::-1]))[::-1]
+    assert (adjusted <= 0.05).sum() == 4
+    assert adjusted.tolist() == sorted(adjusted.tolist())
+    assert adjusted[-1] == 1.0
+
+
+series = st.lists(st.floats(1e-6, 1.0), min_size=3, max_size=12)
+
+
+@given(st.lists(st.tuples(series, series, st.booleans()), min_size=1, max_size=12))
+def test_exchanging_the_sides_exchanges_slower_and_faster(rows):
+    there, back = [Series(*row) for row in rows], [Series(after, before, same) for before, after, same in rows]
+    ours, theirs = judge(there, calibrate(there, alike=True)), judge(back, calibrate(back, alike=True))
+    for one, other in zip(ours, theirs, strict=True):
+        assert one.ratio == pytest.approx(1 / other.ratio)
+        assert one.p_value == pytest.approx(other.p_value)
+        assert one.ci95[0] <= one.ratio <= one.ci95[1]
+
+
+# --- the times of the steps, from a trace -----------------------------------------------------------------------------------------
+
+
+def test_the_time_of_a_row_is_the_mean_of_those_in_the_steps():
+    events = [
+        event
+        for number, lasting in enumerate((200, 260, 230))
+        for event in (span(f"ProfilerStep#{number}", 1000 * number, 1000), mm(1000 * number + 100, lasting, 4, 5, 6))
+    ]
+    read = trace(*events, add(2900, 50))
+    found = {row.name: row for row in analyze(run_of_trace("t.json", read), None, read).operators}
+    assert found["aten::mm"].step_times_s == (200e-6, 260e-6, 230e-6)
+    assert found["aten::mm"].time_s == pytest.approx(230e-6)
+    assert found["aten::add"].step_times_s == (0.0, 0.0, 50e-6)
+
+
+def test_a_trace_without_steps_has_no_times_of_steps():
+    read = trace(mm(100, 200, 4, 5, 6), mm(500, 200, 4, 5, 6))
+    assert [row.step_times_s for row in analyze(run_of_trace("t.json", read), None, read).operators] == [None]
+
+
+def test_work_of_a_device_belongs_to_the_step_that_launched_it():
+    read = trace(
+        span("ProfilerStep#0", 0, 1000),
+        mm(100, 50, 4, 5, 6),
+        launch(110, 5, 1),
+        kernel("gemm", 900, 300, 1),
+        span("ProfilerStep#1", 1000, 1000),
+        mm(1100, 50, 4, 5, 6),
+        launch(1110, 5, 2),
+        kernel("gemm", 1300, 200, 2),
+        launch(1500, 5, 3),
+        kernel("own", 1600, 40, 3),
+    )
+    found = analyze(run_of_trace("t.json", read), None, read)
+    (row,) = found.operators
+    assert row.step_times_s == (300e-6, 200e-6)
+    (own,) = found.coverage.unmodelled
+    assert own.step_times_s == (0.0, 40e-6)
