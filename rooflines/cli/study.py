@@ -247,7 +247,7 @@ def run(
 
 
 _add("environments", "Compare four networks on Tiny-ImageNet by device: throughput, intensity and rooflines.")
-_add("optimizations", "Compare default, low-precision, compiled and tuned CNNs: accuracy, epoch time, latency and memory.")
+_add("optimizations", "Compare default, low-precision, int8 and compiled CNNs: accuracy, epoch time, latency and memory.")
 _add("training-profile", "Profile the training of DenseNet-121: operators, steps, utilization, several GPUs and accuracy.")
 
 

@@ -19,8 +19,8 @@ FORMATS = ("html", "pdf", "json", "csv", "tensorboard")
 CEILINGS_HELP = "Ceilings to use: `measured`, `spec`, a device name or a JSON file."
 # What a script sets itself. Batch size and precision only label its run.
 NOT_FOR_SCRIPTS = (
-    "mode", "image_size", "sequence_length", "channels_last", "compile", "optimizer", "checkpointing", "cuda_graphs", "parallel",
-    "seed", "data", "data_dir", "data_workers", "pin_memory", "trace",
+    "mode", "image_size", "sequence_length", "channels_last", "compile", "quantize", "optimizer", "checkpointing", "cuda_graphs",
+    "parallel", "seed", "data", "data_dir", "data_workers", "pin_memory", "trace",
 )  # fmt: skip
 
 

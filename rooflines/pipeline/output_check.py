@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import torch
 
 # What a reference leaves out: all that may change the result.
-_PLAIN = ("precision", "compile", "channels_last", "cuda_graphs", "checkpointing", "parallel")
+_PLAIN = ("precision", "quantize", "compile", "channels_last", "cuda_graphs", "checkpointing", "parallel")
 
 
 class FirstResult:

@@ -41,6 +41,7 @@ from rooflines.profiler.training.records import (
 from rooflines.profiler.training.weights import classes_in, classifier_of, load_weights, read_weights
 from rooflines.profiler.workloads.datasets import DataSet, find_dataset
 from rooflines.profiler.workloads.factory import call_factory
+from rooflines.profiler.workloads.feed import make_loader
 from rooflines.profiler.workloads.networks import find_network
 from rooflines.profiler.workloads.optimizers import shown_name
 from rooflines.profiler.workloads.prepare import Placed, place, thread_count
@@ -243,10 +244,14 @@ def build(model: str, options: TrainOptions, images: DataSet, device: torch.devi
 
 
 def placed(network: torch.nn.Module, images: DataSet, options: TrainOptions, device: torch.device, name: str) -> Placed:
-    """Return ``network`` on its device, as ``options`` ask."""
+    """Return ``network`` on its device, as ``options`` ask, for whole batches; ranges of activations are those of a training batch."""
     import torch
 
-    return place(network, (torch.zeros(1, images.channels, images.size, images.size),), options, device, name)
+    batch_size = options.batch_size or BATCH_SIZE
+    pixels = torch.zeros(1, images.channels, images.size, images.size)
+    if options.quantize != "none":
+        pixels, _ = next(iter(make_loader(images.train, batch_size, workers=0, pin_memory=False, seed=options.seed, training=True)))
+    return place(network, ((pixels,), {}), options, device, name)
 
 
 def _test_variants(

@@ -18,6 +18,7 @@ else:
 Mode = Literal["inference", "training"]
 Precision = Literal["fp32", "tf32", "bf16", "fp16", "amp-bf16", "amp-fp16"]
 Compile = Literal["off", "on", "reduce-overhead", "max-autotune"]
+Quantization = Literal["none", "dynamic-int8", "static-int8", "int8-weight", "int4-weight", "qat"]
 Optimizer = Literal["sgd", "sgd,fused", "sgd,foreach", "adam", "adam,fused", "adam,foreach", "adamw", "adamw,fused", "adamw,foreach"]
 Parallel = Literal["none", "dp"]
 # Where the inputs of a step come from: random ones that stay in memory, or a data set through a loader.
@@ -48,6 +49,9 @@ class Options:
     threads: Annotated[int | None, Option("Number of CPU threads.", HOW, "torch's choice")] = None
     channels_last: Annotated[bool, Option("Use channels-last memory format (NHWC).", HOW)] = False
     compile: Annotated[Compile | bool, Option("Run with torch.compile: off, on, reduce-overhead or max-autotune.", HOW)] = "off"
+    quantize: Annotated[Quantization, Option(f"Quantize the network with torchao: {', '.join(get_args(Quantization)[1:])}.", HOW)] = (
+        "none"
+    )
     optimizer: Annotated[Optimizer, Option("Optimizer for training; ,fused or ,foreach selects its implementation.", HOW)] = "sgd"
     checkpointing: Annotated[bool, Option("Recompute the activations of repeated blocks in the backward pass.", HOW)] = False
     cuda_graphs: Annotated[bool, Option("Capture the step as a CUDA graph and replay it.", HOW)] = False
@@ -97,10 +101,10 @@ def eager(options: OptionsT) -> OptionsT:
 
 
 _CHOICES = {
-    "mode": Mode, "precision": Precision, "compile": Compile, "optimizer": Optimizer,
+    "mode": Mode, "precision": Precision, "compile": Compile, "quantize": Quantization, "optimizer": Optimizer,
     "parallel": Parallel, "data": Data,
 }  # fmt: skip
-_CALLED = {"compile": "mode of torch.compile", "parallel": "kind of parallelism"}
+_CALLED = {"compile": "mode of torch.compile", "quantize": "quantization", "parallel": "kind of parallelism"}
 
 
 def _choose(names: tuple[str, ...]) -> str:

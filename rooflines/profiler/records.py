@@ -28,7 +28,8 @@ Status = Literal["running", "complete", "interrupted", "failed"]
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
     """The workload of a run. ``batch_size`` counts ``unit`` per step; it is absent when the workload does not say.
 
-    ``compile_mode`` is that of ``torch.compile`` if it is not the default, ``data`` says what images a loader feeds the steps with.
+    ``compile_mode`` is that of ``torch.compile`` if it is not the default, ``quantized`` how the network was quantized, ``data`` says
+    what images a loader feeds the steps with.
     ``source`` says who owns the code that runs: a ``model`` by name or module is ours to convert and compile; of the user's own
     ``step``, ``loop`` or ``script`` the mode, batch size and precision are only what the user called them, and of a foreign ``trace``
     what can be told from it; a precision that cannot is empty.
@@ -43,6 +44,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     channels_last: bool = False
     compiled: bool = False
     compile_mode: str | None = None
+    quantized: str | None = None
     optimizer: str | None = None
     checkpointing: bool | None = None
     cuda_graph: bool | None = None

@@ -200,8 +200,9 @@ class Tested(NamedTuple):
 
 
 def test_network(placed: Placed, images: DataSet, options: Options, batch_size: int) -> Tested:
-    """Run the network on all test images."""
+    """Run the network on all test images, in batches of ``batch_size``."""
     import torch
+    from torch.nn import functional
 
     placed.network.eval()
     autocast = make_autocast(options, placed.device)
@@ -209,9 +210,11 @@ def test_network(placed: Placed, images: DataSet, options: Options, batch_size: 
     scores, labels, seconds = [], [], 0.0
     for pixels, ours in loader:
         began = time.perf_counter()
+        # Graphs and compiled code are made for one shape.
+        whole = functional.pad(pixels, (0, 0) * 3 + (0, batch_size - len(pixels)))
         with torch.no_grad(), autocast():
-            output = placed.called(placed.move(pixels))
-        scores.append(getattr(output, "logits", output).float().cpu())
+            output = placed.called(placed.move(whole))
+        scores.append(getattr(output, "logits", output)[: len(ours)].float().cpu())
         seconds += time.perf_counter() - began
         labels.append(ours)
     return Tested(torch.cat(scores), torch.cat(labels), seconds)

@@ -12,6 +12,10 @@ from rooflines.profiler.options import Data, Mode, Option, Options
 TRAINING = "Training"
 # What a trained network can be tested in, and the options of each.
 VARIANTS: dict[str, dict[str, str]] = {
+    "dynamic-int8": {"quantize": "dynamic-int8"},
+    "static-int8": {"quantize": "static-int8"},
+    "int8-weight": {"quantize": "int8-weight"},
+    "int4-weight": {"quantize": "int4-weight", "precision": "bf16"},
     "bf16": {"precision": "bf16"},
     "fp16": {"precision": "fp16"},
     "amp-bf16": {"precision": "amp-bf16"},

@@ -18,6 +18,7 @@ from rooflines.arguments import arg
 from rooflines.errors import RooflinesError, WorkloadError
 from rooflines.profiler.options import Options, find_device
 from rooflines.profiler.records import Workload
+from rooflines.profiler.workloads import quantization
 from rooflines.profiler.workloads.checkpointing import checkpoint_blocks
 from rooflines.profiler.workloads.cuda_graph import captured, check_cuda_graph
 from rooflines.profiler.workloads.datasets import DataSet, find_dataset
@@ -57,6 +58,7 @@ class Prepared:
         with contextlib.ExitStack() as stack:
             stack.callback(self.restore)
             stack.enter_context(thread_count(self.options.threads))
+            stack.enter_context(quantization.inductor_settings(self.options.quantize))
             if ours:
                 stack.enter_context(tf32(self.options.precision == "tf32"))
             yield
@@ -153,7 +155,7 @@ def from_step(step: Callable[[], object], options: Options, *, name: str) -> Pre
     Raises WorkloadError for options that would have to change what the function does.
     """
     device = _checked_device(options)
-    for option in ("channels_last", "compile", "optimizer", "checkpointing", "cuda_graphs", "parallel", "data"):
+    for option in ("channels_last", "compile", "quantize", "optimizer", "checkpointing", "cuda_graphs", "parallel", "data"):
         if getattr(options, option) != getattr(Options, option):
             raise WorkloadError(
                 f"{arg(option)} does not apply to the step function of {name}.",
@@ -169,6 +171,12 @@ def _checked_device(options: Options) -> torch.device:
     if options.precision == "tf32" and device.type != "cuda":
         raise WorkloadError(
             f"{arg('precision', 'tf32')} is available on NVIDIA GPUs only; the device is {device}.", hint="Use fp32 or bf16."
+        )
+    quantization.check(options.quantize, mode=options.mode, precision=options.precision, device=device)
+    if options.quantize == "qat" and options.checkpointing:
+        raise WorkloadError(
+            f"{arg('checkpointing')} cannot be combined with {arg('quantize', 'qat')}: the network becomes one graph without blocks.",
+            hint=f"Remove {arg('checkpointing')}.",
         )
     if options.cuda_graphs:
         check_cuda_graph(options, device)
@@ -205,6 +213,7 @@ def _from_task(task: Task, options: Options, device: torch.device, name: str, im
         image_size=images.size if images is not None else task.image_size,
         channels_last=options.channels_last,
         compiled=options.compile != "off",
+        quantized=options.quantize if options.quantize != "none" else None,
         compile_mode=str(options.compile) if options.compile not in ("off", "on") else None,
         optimizer=shown_name(options.optimizer) if training else None,
         checkpointing=options.checkpointing or None,
@@ -247,7 +256,7 @@ class Placed(NamedTuple):
 
 
 def place(network: torch.nn.Module, inputs: Any, options: Options, device: torch.device, name: str) -> Placed:
-    """Return ``network``, which is called with ``inputs``, on ``device`` as ``options`` ask: converted, checkpointed, compiled."""
+    """Return ``network``, called with ``inputs`` (positional, keywords), as ``options`` ask: converted, quantized, compiled."""
     import torch
 
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(options.precision)
@@ -257,10 +266,15 @@ def place(network: torch.nn.Module, inputs: Any, options: Options, device: torch
         _store_channels_last(network, inputs, name)
     if options.checkpointing:
         notes.append(checkpoint_blocks(network, name))
+    move = functools.partial(_to_device, device=device, dtype=dtype, channels_last=options.channels_last)
+    if options.quantize != "none":
+        positional, keywords = (move(part) for part in inputs)
+        quantized = quantization.quantize(network, positional, keywords, options.quantize, device, compiled=options.compile != "off")
+        network = quantized.network
+        notes += quantized.notes
     called: Any = _compiled(network, str(options.compile)) if options.compile != "off" else network
     if options.parallel == "dp":
         called = torch.nn.DataParallel(called)
-    move = functools.partial(_to_device, device=device, dtype=dtype, channels_last=options.channels_last)
     return Placed(network, called, device, move, tuple(notes))
 
 

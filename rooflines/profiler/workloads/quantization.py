@@ -8,17 +8,16 @@ import logging
 import platform
 import warnings
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeGuard
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 from rooflines.arguments import arg
 from rooflines.errors import RooflinesError, WorkloadError
+from rooflines.profiler.options import Quantization
 from rooflines.profiler.workloads.quantized_graph import Layers, after_training, lowered, static_graph, training_graph
 from rooflines.units import percent
 
 if TYPE_CHECKING:
     import torch
-
-Quantization = Literal["none", "dynamic-int8", "static-int8", "int8-weight", "int4-weight", "qat"]
 
 # Weights that share a scale in int4; the smallest that kernels take, so that it divides most layers.
 _GROUP = 32

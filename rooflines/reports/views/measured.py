@@ -118,6 +118,7 @@ def _settings(analysis: Analysis) -> dict[str, Any]:
         "optimizer": workload.optimizer,
         "image_size": workload.image_size,
         "channels_last": _yes(workload.channels_last),
+        "quantized": workload.quantized,
         "compiled": workload.compile_mode or _yes(workload.compiled),
         "checkpointing": _yes(bool(workload.checkpointing)),
         "cuda_graph": _yes(bool(workload.cuda_graph)),

@@ -350,6 +350,7 @@ def _device(analysis: Analysis) -> Section:
         ("memory format", "channels last" if workload.channels_last else None),
         ("compiled", f"torch.compile{f', {workload.compile_mode}' if workload.compile_mode else ''}" if workload.compiled else None),
         ("optimizer", workload.optimizer),
+        ("quantized", workload.quantized),
         ("activations", "checkpointed" if workload.checkpointing else None),
         ("CUDA graph", "one per step" if workload.cuda_graph else None),
         ("several GPUs", "DataParallel" if workload.parallel == "dp" else None),

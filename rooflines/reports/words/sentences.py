@@ -34,7 +34,7 @@ def subject(analysis: Analysis | RunFile | Training) -> str:
     if workload.batch_size is not None:
         parts.append(f"batch {workload.batch_size}")
     compiled = f"compiled ({workload.compile_mode})" if workload.compile_mode else "compiled" if workload.compiled else ""
-    parts += [workload.precision, compiled, "channels last" if workload.channels_last else "", device]
+    parts += [workload.precision, workload.quantized or "", compiled, "channels last" if workload.channels_last else "", device]
     return " · ".join(part for part in parts if part)
 
 

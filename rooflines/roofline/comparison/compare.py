@@ -358,6 +358,7 @@ def _facts(analysis: Analysis) -> dict[str, str | None]:
         "precision": workload.precision or None,
         "compiled": None if traced else _yes(workload.compiled),
         "channels last": None if traced else _yes(workload.channels_last),
+        "quantized": workload.quantized,
         "compile mode": workload.compile_mode,
         "checkpointing": None if traced else _yes(bool(workload.checkpointing)),
         "CUDA graph": None if traced else _yes(bool(workload.cuda_graph)),
