@@ -138,23 +138,23 @@ tune.run_tuning(search(LARGE, {model!r}, budget={budget}), Path({output!r}), sto
 """
 
 
-def start(output, storage=None, model="waits", budget=6):
+def start(output, storage=None, model="waits", *, budget):
     program = PROGRAM.format(model=model, budget=budget, output=str(output), storage=storage)
     return subprocess.Popen([sys.executable, "-c", program], cwd=ROOT)
 
 
-@pytest.mark.parametrize("shared", ["output", pytest.param("storage", marks=pytest.mark.slow)])
-def test_two_processes_make_the_trials_together_none_lost_and_none_twice(tmp_path, shared):
+@pytest.mark.parametrize(("shared", "budget"), [("output", 6), pytest.param("storage", 16, marks=pytest.mark.slow)])
+def test_two_processes_make_the_trials_together_none_lost_and_none_twice(tmp_path, shared, budget):
     url = f"sqlite:///{tmp_path / 'study.db'}" if shared == "storage" else None
     outputs = [tmp_path / name for name in (("a", "a") if shared == "output" else ("a", "b"))]
     if url is not None:  # two that create the tables of one database at once would be in each other's way
         tune._open(search(LARGE, "waits"), tmp_path, url)
-    processes = [start(output, url) for output in outputs]
+    processes = [start(output, url, budget=budget) for output in outputs]
     assert [process.wait() for process in processes] == [0, 0]
     ran = [name for output in set(outputs) for name, times in seen(output).items() for _ in range(times)]
-    assert len(ran) == len(set(ran)) == 6
+    assert len(ran) == len(set(ran)) == budget
     found = [load_tuning(output) for output in outputs]
-    assert len(found[0].trials) == 6
+    assert len(found[0].trials) == budget
     assert found[0].trials == found[1].trials
     assert all(one.state == "complete" for one in found[0].trials)
     assert all(len(one.compared[0].pairs) == 3 for one in found)
@@ -222,8 +222,9 @@ def test_what_cannot_be_searched_is_refused_before_anything_runs(tmp_path, monke
     (tmp_path / "full" / "mine").write_text("mine")
     with pytest.raises(OutputError, match="not empty"):
         run_tuning(search(SMALL), tmp_path / "full")
-    with pytest.raises(DataError, match=r"cannot open the storage 'nothing://\*\*\*@host/x'|cannot open the storage"):
+    with pytest.raises(DataError, match="cannot open the storage 'nothing://") as unknown:
         run_tuning(search(SMALL), tmp_path / "t", storage="nothing://me:secret@host/x")
+    assert "secret" not in str(unknown.value)
     with pytest.raises(UsageError, match="'energy' was not measured on this machine"):
         run_tuning(search(SMALL, objectives=("energy",)), tmp_path / "u")
     monkeypatch.setitem(sys.modules, "optuna", None)
