@@ -10,7 +10,7 @@ from typing import Annotated
 
 from rooflines.arguments import arg
 from rooflines.errors import UsageError
-from rooflines.profiler.options import HOW, MEASURE, OUTPUT, Option, Options
+from rooflines.profiler.options import HOW, MEASURE, OUTPUT, Option, Options, Value
 from rooflines.profiler.progress import Progress
 from rooflines.reports.formats import FORMATS as ALL_FORMATS
 
@@ -22,6 +22,8 @@ NOT_FOR_SCRIPTS = (
     "mode", "image_size", "sequence_length", "channels_last", "compile", "quantize", "optimizer", "checkpointing", "cuda_graphs",
     "parallel", "seed", "data", "data_dir", "data_workers", "pin_memory", "trace",
 )  # fmt: skip
+# What a repeated run does not take over.
+_NOT_REPEATED = ("to_end", "trace", "remeasure", "output", "formats", "progress")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +50,12 @@ class ProfileOptions(Options):
             value = getattr(self, name)
             if value is not None and value < least:
                 raise UsageError(f"{arg(name)} must be at least {least}, got {value}.", hint="Omit it to choose from the step times.")
+
+    def changed(self) -> dict[str, Value]:
+        """Return the options that are not their defaults, without those of what is written and shown."""
+        found = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name not in _NOT_REPEATED}
+        defaults = {field.name: field.default for field in dataclasses.fields(self)}
+        return {name: value if isinstance(value, Value) else str(value) for name, value in found.items() if value != defaults[name]}
 
     def refuse(self, names: Sequence[str], what: str, hint: str) -> None:
         """Raise UsageError for an option in ``names`` that is not its default: it does not apply to ``what``."""

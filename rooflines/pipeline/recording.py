@@ -27,7 +27,7 @@ from rooflines.pipeline.output_check import FirstResult, floats, output_error, r
 from rooflines.pipeline.reading import default_command
 from rooflines.pipeline.reporting import report
 from rooflines.profiler.directory import check_directory, default_directory, directory_of_rank
-from rooflines.profiler.options import Mode, Options, Precision, find_device
+from rooflines.profiler.options import Mode, Options, Precision, Value, find_device
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.recording.collect import Recording, collect, quiet_profiler
 from rooflines.profiler.recording.passes import TRACED_STEPS
@@ -102,8 +102,8 @@ def profile(model: torch.nn.Module | Callable[[], object] | str, inputs: Any, op
         step = FirstResult(prepared.step) if plain is not None else prepared.step
         with prepared.flags():
             run = collect(
-                step, directory, prepared.facts, prepared.device, settings=_settings(options), progress=progress, notes=prepared.notes,
-                traced_steps=TRACED_STEPS if options.trace else 0,
+                step, directory, prepared.facts, prepared.device, settings=_settings(options, model), progress=progress,
+                notes=prepared.notes, traced_steps=TRACED_STEPS if options.trace else 0,
             )  # fmt: skip
     # What the workload holds on the device is given back before the device's ceilings are measured.
     del prepared
@@ -144,8 +144,12 @@ def _checked(options: ProfileOptions, name: str, kind: str, *, as_rank: bool = F
     return directory, given
 
 
-def _settings(options: ProfileOptions) -> Settings:
-    return Settings(command=default_command(), steps=options.steps, warmup=options.warmup, seed=options.seed, ceilings=options.ceilings)
+def _settings(options: ProfileOptions, model: object = None) -> Settings:
+    given: dict[str, Value] = {"model": model, **options.changed()} if isinstance(model, str) else {}
+    return Settings(
+        command=default_command(), steps=options.steps, warmup=options.warmup, seed=options.seed, ceilings=options.ceilings,
+        options=given,
+    )  # fmt: skip
 
 
 def _prepare(model: Any, inputs: Any, options: Options, name: str) -> Prepared:

@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import msgspec
-
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import writing
 from rooflines.pipeline.options import FORMATS
@@ -20,6 +18,7 @@ from rooflines.profiler.trace.columns import MEMORY_LIMIT_BYTES
 from rooflines.reports.formats import check_formats, file_of, write
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.analyze import analyze as _analyze
+from rooflines.roofline.trials import read_trials
 from rooflines.serial import write_json
 
 if TYPE_CHECKING:
@@ -56,9 +55,14 @@ def write_reports(
 
 
 def report(
-    run: Run, formats: Sequence[str] = FORMATS, *, analysis: Analysis | None = None, progress: Progress | None = None
+    run: Run,
+    formats: Sequence[str] = FORMATS,
+    *,
+    analysis: Analysis | None = None,
+    output: Path | None = None,
+    progress: Progress | None = None,
 ) -> dict[str, Path]:
-    """Write the reports of ``run`` into its directory; returns what was written, by format, and the analysis."""
+    """Write the reports of ``run`` into its directory or ``output``; returns what was written, by format, and the analysis."""
     from rooflines.reports.render import tensorboard
     from rooflines.reports.views import frames, measured, usage
     from rooflines.reports.views import run as view
@@ -67,7 +71,7 @@ def report(
     if analysis is None:
         (progress or Silent()).stage("analyzing", None)
         analysis = _analyze(run)
-    found, page = analysis, view.page(analysis)
+    found, page, directory = analysis, view.page(analysis, read_trials(run.directory)), output or run.directory
 
     def csv(path: Path) -> Path:
         if run.samples:
@@ -78,9 +82,9 @@ def report(
         "csv": csv,
         "tensorboard": lambda path: tensorboard.write(page, path, measured.of_run(found, run.samples)),
     }
-    written = write_reports(page, chosen, run.directory, record=(ANALYSIS_FILE, found), own=own, progress=progress)
+    written = write_reports(page, chosen, directory, record=(ANALYSIS_FILE, found), own=own, progress=progress)
     if found.operators:
-        frames.write_parquet(found, run.directory / "operators.parquet")
+        frames.write_parquet(found, directory / "operators.parquet")
     return written
 
 
@@ -110,4 +114,4 @@ def report_on(
         )
         output = output or default_directory(run.facts.workload.name.partition(".")[0], "trace")
     create_directory(output)
-    return report(msgspec.structs.replace(run, directory=output), chosen, analysis=analysis, progress=progress)
+    return report(run, chosen, analysis=analysis, output=output, progress=progress)

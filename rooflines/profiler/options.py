@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 
 from rooflines.arguments import arg
 from rooflines.errors import DeviceError, WorkloadError
@@ -23,6 +23,8 @@ Optimizer = Literal["sgd", "sgd,fused", "sgd,foreach", "adam", "adam,fused", "ad
 Parallel = Literal["none", "dp"]
 # Where the inputs of a step come from: random ones that stay in memory, or a data set through a loader.
 Data = Literal["resident", "cifar10", "tiny-imagenet", "mnist", "folder", "digits"]
+# The value of an option as it is stored.
+Value: TypeAlias = bool | int | float | str
 # Groups of options.
 WHAT, HOW, DATA, MEASURE, OUTPUT = "Workload", "Execution", "Data", "Measurement", "Output"
 _DEVICE_NAME = re.compile(r"auto|cpu|mps|cuda(:\d+)?")

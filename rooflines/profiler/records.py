@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from rooflines.device_specs.records import Ceilings
-from rooflines.profiler.options import Mode
+from rooflines.profiler.options import Mode, Value
 from rooflines.profiler.samplers.fields import Counter, DeviceSample, Field
 from rooflines.profiler.trace.stored_call import StoredCall
 from rooflines.serial import from_plain, to_plain
@@ -120,13 +120,17 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of a run, enough to repeat it. ``command`` is its shell command."""
+    """The options of a run, enough to repeat it. ``command`` is its shell command.
+
+    Of a model by name, ``options`` are the keyword arguments of ``profile`` that differ from their defaults, and the ``model``.
+    """
 
     command: str = ""
     steps: int | None = None
     warmup: int | None = None
     seed: int = 0
     ceilings: str = "measured"
+    options: dict[str, Value] = {}
 
 
 class MemoryAtPeak(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,12 +17,13 @@ from rooflines._version import __version__
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import DataError, DeviceError, Interrupted, UsageError
 from rooflines.pipeline.reading import default_command
+from rooflines.profiler.options import Value
 from rooflines.profiler.progress import Progress
 from rooflines.reports.document import ABSENT, Facts, Page, Paragraph, Section
 from rooflines.serial import write_json
 from rooflines.sweeps.page import ceilings_of
 from rooflines.sweeps.points import RECORDS, grid, make_points
-from rooflines.sweeps.records import Kind, Point, Row, Value
+from rooflines.sweeps.records import Kind, Point, Row
 from rooflines.sweeps.results import rows as rows_in
 from rooflines.sweeps.run import Place, load_sweep, run_sweep
 from rooflines.sweeps.write import write_table

@@ -17,9 +17,9 @@ from rooflines.arguments import arg
 from rooflines.errors import DataError, UsageError
 from rooflines.pipeline.options import ProfileOptions
 from rooflines.profiler.directory import file_stem
-from rooflines.profiler.options import Options
+from rooflines.profiler.options import Options, Value
 from rooflines.profiler.training.options import TrainOptions
-from rooflines.sweeps.records import Kind, Point, Value
+from rooflines.sweeps.records import Kind, Point
 
 RECORDS: dict[Kind, type[Options]] = {"profile": ProfileOptions, "train": TrainOptions}
 # Options of one run that are those of the whole sweep here.
@@ -124,7 +124,7 @@ def make_points(settings: Iterable[tuple[Kind, dict[str, Value]]]) -> tuple[Poin
             raise UsageError("a sweep requires a model.", hint=f"For example: {arg('model', 'resnet18,mobilenet_v2')}")
         record = RECORDS[kind](**{name: value for name, value in options.items() if name != "model"})  # type: ignore[arg-type]
         record.check()
-        unique.setdefault(option_hash(kind, options), (kind, options))
+        unique.setdefault(hash_of([kind, sorted(options.items())]), (kind, options))
     found = list(unique.items())
     varying = [name for name in _names(found) if len({repr(options.get(name)) for _, (_, options) in found}) > 1]
     several_kinds = len({kind for _, (kind, _) in found}) > 1
@@ -132,9 +132,7 @@ def make_points(settings: Iterable[tuple[Kind, dict[str, Value]]]) -> tuple[Poin
     for hashed, (kind, options) in found:
         parts = [shown_option(name, options.get(name)) for name in varying]
         label = " · ".join(part for part in (*parts, kind if several_kinds else "") if part) or str(options["model"])
-        points.append(
-            Point(id=f"{file_stem(label.replace(' · ', '_').replace(' ', '-'))[:60]}-{hashed}", label=label, kind=kind, options=options)
-        )
+        points.append(Point(id=point_id(label, hashed), label=label, kind=kind, options=options))
     return tuple(points)
 
 
@@ -161,9 +159,14 @@ def shown_option(name: str, value: Value | None) -> str:
     return f"{_WORDS.get(name, name.replace('_', ' '))} {value}"
 
 
-def option_hash(kind: Kind, options: Mapping[str, Value]) -> str:
-    """Return what identifies a setting: eight characters that depend on the kind of run and its options."""
-    return hashlib.sha256(msgspec.json.encode([kind, sorted(options.items())])).hexdigest()[:8]
+def point_id(label: str, hashed: str) -> str:
+    """Return the name of the folder of a point: its label, and a hash that no other setting has."""
+    return f"{file_stem(label.replace(' · ', '_').replace(' ', '-'))[:60]}-{hashed}"
+
+
+def hash_of(plain: object) -> str:
+    """Return eight digits that stand for ``plain``."""
+    return hashlib.sha256(msgspec.json.encode(plain)).hexdigest()[:8]
 
 
 class SweepFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -57,7 +57,8 @@ def messages(job: Job, log: Path | None = None) -> Iterator[Message]:
     with log.open("w+b") if log is not None else tempfile.TemporaryFile() as printed:
         worker = subprocess.Popen(
             [sys.executable, "-m", "rooflines.sweeps.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=printed,
-            start_new_session=True, env=environment(job.threads), cwd=job.folder if os.path.isdir(job.folder) else None,
+            start_new_session=True, env={**environment(job.threads), **job.environment},
+            cwd=job.folder if os.path.isdir(job.folder) else None,
         )  # fmt: skip
         assert worker.stdin is not None
         assert worker.stdout is not None

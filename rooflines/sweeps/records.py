@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Literal
 
 import msgspec
+
+from rooflines.profiler.options import Value
 
 SWEEP_SCHEMA = "rooflines.sweep/1"
 SWEEP_FILE = "sweep.json"
 RESULT_FILE = "result.json"
-Value: TypeAlias = bool | int | float | str
 Kind = Literal["profile", "train"]
+RUN_POINT = "rooflines.sweeps.point:run_point"
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
     """One setting. ``options`` are those of ``profile`` or ``train`` and the ``model``; ``label`` names what differs between points.
 
-    ``function`` (``package.module:name``) is what runs it, ``part`` the part of a study that it belongs to.
+    ``function`` (``package.module:name``) is what runs it, ``part`` the part of a study that it belongs to, ``environment`` the
+    variables that its process has in addition.
     """
 
     id: str
     label: str
     part: str = ""
     kind: Kind = "profile"
-    function: str = "rooflines.sweeps.point:run_point"
+    function: str = RUN_POINT
     options: dict[str, Value]
+    environment: dict[str, str] = {}
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +86,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     """What a process is asked to do: call ``function`` (``package.module:name``) with ``options`` and a directory.
 
-    It runs in ``folder``, if that exists there, so that relative paths in the options mean what they mean here.
+    It runs in ``folder``, if that exists there, so that relative paths in the options mean what they mean here. ``environment`` are
+    variables that it has in addition to those of this process.
     """
 
     function: str
@@ -90,3 +95,4 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     directory: str = ""
     folder: str = ""
     threads: int | None = None
+    environment: dict[str, str] = {}

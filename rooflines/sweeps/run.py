@@ -41,6 +41,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
             directory=str((directory or Path(self.directory)).absolute()),
             folder=self.folder,
             threads=threads if isinstance(threads, int) else None,
+            environment=self.point.environment,
         )
 
     @property

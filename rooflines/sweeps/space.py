@@ -10,8 +10,9 @@ import msgspec
 
 from rooflines.arguments import arg
 from rooflines.errors import UsageError
+from rooflines.profiler.options import Value
 from rooflines.sweeps.points import RECORDS, parse, parse_range
-from rooflines.sweeps.records import Kind, Value
+from rooflines.sweeps.records import Kind
 from rooflines.units import significant
 
 # From this ratio of its ends on, a range is searched on a logarithmic scale.

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rooflines.profiler.options import Value
 from rooflines.profiler.progress import Progress
 from rooflines.sweeps.points import grid, make_points
-from rooflines.sweeps.records import Kind, Value
+from rooflines.sweeps.records import Kind
 from rooflines.sweeps.results import frame, rows
 from rooflines.sweeps.run import Place, here, run_sweep
 from rooflines.sweeps.write import write_sweep

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -16,13 +15,14 @@ import msgspec
 from rooflines.arguments import arg
 from rooflines.errors import DataError, Interrupted, OutputError, RooflinesError, UsageError, writing
 from rooflines.profiler.directory import create_directory, file_stem, read_facts
+from rooflines.profiler.options import Value
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.trace.url import shown
 from rooflines.serial import write_json
 from rooflines.sweeps.objectives import OBJECTIVES, Objective
 from rooflines.sweeps.pairs import Compared, compare, run_in_turn
-from rooflines.sweeps.points import RECORDS, option_hash, shown_option
-from rooflines.sweeps.records import Point, Result, Row, Value
+from rooflines.sweeps.points import RECORDS, hash_of, shown_option
+from rooflines.sweeps.records import Point, Result, Row
 from rooflines.sweeps.results import FEWEST, row_of
 from rooflines.sweeps.run import Task, Titled, run_task, store
 from rooflines.sweeps.space import Space
@@ -82,8 +82,7 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @property
     def study(self) -> str:
         """The name of the study in its storage; the same search has the same one on every machine."""
-        what = msgspec.json.encode([self.space, self.objectives, self.function])
-        return f"{file_stem(self.name)}-{hashlib.sha256(what).hexdigest()[:8]}"
+        return f"{file_stem(self.name)}-{hash_of([self.space, self.objectives, self.function])}"
 
     @property
     def goals(self) -> tuple[Objective, ...]:
@@ -94,11 +93,10 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Return the point of a setting of the space."""
         options = self.space.options(setting)
         default = self.space.options({})
-        label = " · ".join(part for name, value in setting.items() if (part := shown_option(name, value)))
-        return Point(
-            id=option_hash(self.space.kind, options), label=DEFAULT_LABEL if options == default else label or str(options["model"]),
-            kind=self.space.kind, function=self.function, options=options,
-        )  # fmt: skip
+        parts = [part for name, value in setting.items() if (part := shown_option(name, value))]
+        label = DEFAULT_LABEL if options == default else " · ".join(parts) or str(options["model"])
+        identity = hash_of([self.space.kind, sorted(options.items())])
+        return Point(id=identity, label=label, kind=self.space.kind, function=self.function, options=options)
 
     @cached_property
     def default(self) -> Point:

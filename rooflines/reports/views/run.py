@@ -16,8 +16,6 @@ from rooflines.reports.document import (
     Column,
     Facts,
     Figure,
-    Finding,
-    Findings,
     Page,
     Paragraph,
     Part,
@@ -27,16 +25,17 @@ from rooflines.reports.document import (
     Table,
 )
 from rooflines.reports.views import modules, operators
+from rooflines.reports.views.advice import findings_section, trials_section
 from rooflines.reports.views.division import division_rows, division_title, input_sentences
 from rooflines.reports.views.usage import usage_table
 from rooflines.reports.words import sentences
-from rooflines.reports.words.command import suggested
 from rooflines.reports.words.rows import module_text, table_rows
-from rooflines.reports.words.summary import bound_times, operators_summary, peak_memory, share_of_saving, share_of_step, step_time
+from rooflines.reports.words.summary import bound_times, operators_summary, peak_memory, share_of_step, step_time
 from rooflines.reports.words.text import is_kernel, size_text
 from rooflines.reports.words.usage_sentences import missing_usage, usage_remarks, usage_title
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.kernel_names import short_kernel
+from rooflines.roofline.trials import Trials
 from rooflines.units import binary_bytes, counted, percent, seconds, si
 
 _UNMODELLED_PRINTED = 12
@@ -57,8 +56,8 @@ _METHOD = (
 )  # fmt: skip
 
 
-def page(analysis: Analysis) -> Page:
-    """Return the page. Each missing part of the analysis is named in its place."""
+def page(analysis: Analysis, trials: Trials | None = None) -> Page:
+    """Return the page, with the ``trials`` of its advice if there are any. Each missing part of the analysis is named in its place."""
     status = sentences.status_sentence(analysis)
     return Page(
         kind="run",
@@ -70,7 +69,8 @@ def page(analysis: Analysis) -> Page:
         status=(analysis.status, status) if status else None,
         sections=(
             _where(analysis),
-            _findings(analysis),
+            findings_section(analysis),
+            *([trials_section(trials)] if trials is not None else []),
             _roofline(analysis),
             operators.section(analysis),
             modules.section(analysis),
@@ -185,18 +185,6 @@ def division_table(analysis: Analysis) -> Table | None:
         kind="parts",
         show="always",
     )
-
-
-def _findings(analysis: Analysis) -> Section:
-    items = tuple(
-        Finding(
-            title=one.title, saves=sentences.saving(one.saves_s, analysis), share=share_of_saving(one.saves_s, analysis),
-            evidence=one.evidence, suggestion=suggested(one, analysis.command),
-        )
-        for one in analysis.findings
-    )  # fmt: skip
-    block: Block = Findings(items=items) if items else Paragraph(sentences.missing_findings(analysis), "absent", "always")
-    return Section(name="findings", title="Recommendations", blocks=(block,))
 
 
 def _roofline(analysis: Analysis) -> Section:

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import re
 
-from rooflines.roofline.advice.case import Advice, Case
+from rooflines.roofline.advice.case import Advice, Case, Ran
 from rooflines.roofline.advice.setting import setting
+from rooflines.roofline.analysis import OperatorRow
 from rooflines.roofline.kernel_names import short_kernel
 from rooflines.units import seconds
 
 _CONVERTS = re.compile(r"nchwToNhwc|nhwcToNchw|nchw2nhwc|nhwc2nchw|batched_transpose|SubTensorOp|transpose_NHWC|transpose_NCHW", re.I)
 
 
+def conversion_s(row: Ran | OperatorRow) -> float:
+    """Return the time of the kernels of ``row`` that only change the layout."""
+    return sum(kernel.time_s for kernel in row.kernels if _CONVERTS.search(kernel.name))
+
+
 def conversions(case: Case) -> Advice | None:
     """Conversions between channels-first and channels-last that a library runs around its convolutions."""
     found = {
-        one.key: (one, min(one.left_s, sum(kernel.time_s for kernel in one.kernels if _CONVERTS.search(kernel.name))))
+        one.key: (one, min(one.left_s, conversion_s(one)))
         for one in case.ran()
         if any(_CONVERTS.search(kernel.name) for kernel in one.kernels)
     }

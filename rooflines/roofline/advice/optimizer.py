@@ -33,7 +33,7 @@ def zeroed_gradients(case: Case) -> Advice | None:
 
 def loop(case: Case) -> Advice | None:
     """An update with one small operator after another for each parameter."""
-    found = case.ran(_in_loop)
+    found = case.ran(in_loop)
     calls = sum(_launches(one) for one in found)
     if calls < MANY_CALLS:
         return None
@@ -51,7 +51,7 @@ def loop(case: Case) -> Advice | None:
     )
 
 
-def _in_loop(one: Ran) -> bool:
+def in_loop(one: Ran) -> bool:
     names = (one.row.name, *(kernel.name for kernel in one.kernels))
     return one.row.phase == "optimizer" and not one.communicates and not any(_AT_ONCE.search(name) for name in names)
 

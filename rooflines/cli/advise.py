@@ -1,0 +1,96 @@
+# ruff: noqa: T201 (a command line prints)
+"""``rooflines advise``: the recommendations of a run with their predicted gain, and what they gain when they are tried."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rooflines.cli.app import app
+from rooflines.cli.options import FORMATS_HELP
+from rooflines.cli.options import formats as parse_formats
+from rooflines.cli.output import print_page, print_written, progress_bar
+from rooflines.errors import Interrupted, UsageError
+from rooflines.profiler.options import OUTPUT
+
+_TRY = "With --try"
+
+
+@app.command()
+def advise(
+    run: Annotated[Path, typer.Argument(help="Run directory.", metavar="RUN")],
+    trying: Annotated[
+        bool, typer.Option("--try", help="Measure each change in turn with the run as it was, then the best combination.")
+    ] = False,
+    rounds: Annotated[
+        int, typer.Option(help="Number of rounds; an interval takes at least three.", min=1, rich_help_panel=_TRY)
+    ] = 4,
+    only: Annotated[
+        str | None,
+        typer.Option(
+            help="Kinds of changes, separated by commas; also those that are predicted not to help.", metavar="KIND,...",
+            rich_help_panel=_TRY, show_default="all that are predicted to help",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="Directory of the measurements; an unfinished one is continued.", rich_help_panel=OUTPUT,
+            show_default="runs/NAME-advise-TIME",
+        ),
+    ] = None,
+    formats: Annotated[str, typer.Option(help=f"With --try: {FORMATS_HELP}", rich_help_panel=OUTPUT)] = "html",
+) -> None:  # fmt: skip
+    """Print what to change in a run and what that would gain; with --try, measure it.
+
+    [bold]rooflines advise runs/resnet50-inference-20261120-105500[/bold]
+
+    [bold]rooflines advise RUN --try --only precision,compile --rounds 6[/bold]
+    """
+    from rooflines import pipeline
+    from rooflines.pipeline.reporting import report
+    from rooflines.profiler.run import load
+    from rooflines.reports.views import advice
+    from rooflines.roofline.trials import read_trials
+    from rooflines.sweeps.trying import check_repeatable, predicted_changes, try_changes, worth_trying
+
+    chosen, recorded = parse_formats(formats), load(run)
+    kinds = _kinds(only)
+    if trying:
+        check_repeatable(recorded)
+    analysis = pipeline.analyze(recorded)
+    with progress_bar(False) as progress:
+        if progress is not None:
+            progress.stage("predicting", None)
+        predicted = predicted_changes(recorded, analysis) if recorded.facts.settings.options else ()
+    if not trying:
+        print_page(advice.page(analysis, [one for one in predicted if not kinds or one[0].kind in kinds]))
+        return
+    interrupted: Interrupted | None = None
+    with progress_bar(False) as progress:
+        try:
+            try_changes(recorded, worth_trying(predicted, kinds), rounds=rounds, output=output, progress=progress)
+        except Interrupted as error:
+            interrupted = error
+        written = report(recorded, chosen, analysis=analysis, progress=progress)
+    print_page(advice.page(analysis, trials=read_trials(run)))
+    print()
+    print_written(written)
+    if interrupted is not None:
+        raise interrupted
+
+
+def _kinds(text: str | None) -> tuple[str, ...]:
+    """Return the kinds in ``text``; raises UsageError for an unknown one."""
+    from typing import get_args
+
+    from rooflines.roofline.prediction.records import Kind
+
+    known = [one for one in get_args(Kind) if one != "combination"]
+    kinds = tuple(part.strip() for part in (text or "").split(",") if part.strip())
+    for kind in kinds:
+        if kind not in known:
+            raise UsageError(f"unknown kind of change {kind!r}.", hint=f"Choose from {', '.join(known)}.")
+    return kinds

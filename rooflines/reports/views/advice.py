@@ -1,0 +1,112 @@
+"""Recommendations of a run, the gain predicted for each change of its options, and what was measured when they were tried."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rooflines.reports.document import Block, Cell, Column, Finding, Findings, Page, Paragraph, Row, Section, Table
+from rooflines.reports.words import sentences
+from rooflines.reports.words.command import suggested
+from rooflines.reports.words.summary import share_of_saving
+from rooflines.roofline.analysis import Analysis
+from rooflines.roofline.prediction.records import Change, Prediction
+from rooflines.roofline.trials import Speedup, Trial, Trials, helped, outcome
+from rooflines.units import counted, percent, significant
+
+_PREDICTED = Column("predicted", "×", "figures", help="throughput as a multiple of the run's")
+
+
+def page(analysis: Analysis, predicted: Sequence[tuple[Change, Prediction | None]] = (), trials: Trials | None = None) -> Page:
+    """Return the page of ``rooflines advise``: the recommendations, and what was predicted or tried."""
+    sections = (findings_section(analysis), trials_section(trials) if trials is not None else predictions_section(predicted))
+    return Page(
+        kind="advice",
+        name=f"Advice for {analysis.workload.name}",
+        title=sentences.subject(analysis),
+        created=trials.created if trials is not None else analysis.created,
+        rooflines=analysis.environment.rooflines or "",
+        verdict=sentences.headline(analysis),
+        sections=tuple(section for section in sections if section.blocks),
+    )
+
+
+def findings_section(analysis: Analysis) -> Section:
+    """The recommendations with what each could save at most."""
+    items = tuple(
+        Finding(
+            title=one.title, saves=sentences.saving(one.saves_s, analysis), share=share_of_saving(one.saves_s, analysis),
+            evidence=one.evidence, suggestion=suggested(one, analysis.command),
+        )
+        for one in analysis.findings
+    )  # fmt: skip
+    block: Block = Findings(items=items) if items else Paragraph(sentences.missing_findings(analysis), "absent", "always")
+    return Section(name="findings", title="Recommendations", blocks=(block,))
+
+
+def predictions_section(predicted: Sequence[tuple[Change, Prediction | None]]) -> Section:
+    """The changes of the run's options that can be tried, each with its prediction and the reason."""
+    rows = tuple(
+        Row((change.label, change.kind, one.speedup if one is not None else None, one.reason if one is not None else "no prediction"))
+        for change, one in predicted
+    )
+    columns = (
+        Column("change", format="text", least=18), Column("kind", format="text", priority=2), _PREDICTED,
+        Column("reason", format="text", least=40, quiet=True),
+    )  # fmt: skip
+    note = "Predicted throughput as a multiple of this run's. rooflines advise RUN --try measures it."
+    table = Table(name="predictions", caption="Changes of the options and their predicted gain", columns=columns, rows=rows, note=note,
+                  show="always")  # fmt: skip
+    return Section(name="predictions", title="Changes that can be tried", blocks=(table,) if rows else ())
+
+
+def trials_section(trials: Trials) -> Section:
+    """What was tried: predicted beside measured throughput, the error of the outputs, and the best combination."""
+    every = (*trials.trials, *([trials.combination] if trials.combination is not None else []))
+    columns = (
+        Column("change", format="text", least=18), _PREDICTED,
+        Column("measured", "×", "figures", help="median of the rounds"), Column("95 % interval", format="given"),
+        Column("result", format="text", least=13), Column("error", help="difference of the outputs from fp32", key="output_error"),
+        Column("reason", format="text", least=40, quiet=True, show="full"),
+    )  # fmt: skip
+    table = Table(
+        name="trials", caption="Changes of the options: predicted and measured throughput", columns=columns,
+        rows=tuple(map(_row, every)), show="always",
+        note="Throughput as a multiple of the run as it was. Result: as predicted is a measured gain between half and twice the "
+        "predicted one, in logarithms; unclear is an interval that contains both no gain and the predicted one, or fewer than three "
+        "rounds.",
+    )  # fmt: skip
+    blocks: list[Block] = [Paragraph(_best(trials), show="always"), table]
+    if not trials.complete:
+        blocks.insert(0, Paragraph("Interrupted: not every round was measured.", "alert", "always"))
+    remark = counted(trials.rounds, "round") + (", every other one in the opposite order" if trials.rounds > 1 else "")
+    blocks += [Paragraph(note, "alert", "always") for note in trials.notes]
+    return Section(name="trials", title="Advice tried", remark=remark, blocks=tuple(blocks))
+
+
+def _row(trial: Trial) -> Row:
+    predicted, found, error = trial.prediction, trial.speedup, trial.output_error
+    same = f", same class {percent(error.same_class)}" if error is not None and error.same_class is not None else ""
+    reason = trial.reason or (predicted.reason if predicted is not None else "")
+    return Row(
+        (
+            trial.change.label, predicted.speedup if predicted is not None else None, found.value if found is not None else None,
+            _interval(found), Cell(value=outcome(trial), hover=reason),
+            Cell(value=error.relative, text=f"{error.relative:.1e}{same}") if error is not None else None, reason,
+        ),
+        muted=not helped(trial), detail=(Paragraph(trial.reason, "note", "always"),) if trial.reason is not None else (),
+    )  # fmt: skip
+
+
+def _interval(found: Speedup | None) -> str | None:
+    if found is None or found.low is None or found.high is None:
+        return None
+    return f"{significant(found.low)} to {significant(found.high)}"
+
+
+def _best(trials: Trials) -> str:
+    """The best combination, or the best single change where it was not beaten."""
+    tried = [trial for trial in (*trials.trials, *([trials.combination] if trials.combination is not None else [])) if helped(trial)]
+    best = max(tried, key=lambda trial: trial.speedup.value if trial.speedup is not None else 0.0, default=None)
+    if best is None or best.speedup is None:
+        return "No change helped: no interval of a measured gain lies above 1."
+    return f"Best: {best.change.label}, {significant(best.speedup.value)} × ({_interval(best.speedup)}) the throughput of the run."

@@ -1,0 +1,105 @@
+"""Changes of a run's options that were tried: predicted and measured gain, and the error of the outputs."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from rooflines.profiler.directory import read_facts
+from rooflines.profiler.records import OutputError
+from rooflines.roofline.prediction.records import Change, Prediction
+
+TRIALS_SCHEMA = "rooflines.advice/1"
+TRIALS_FILE = "advice.json"
+# A prediction is confirmed by a measured gain between half of it and twice of it, in logarithms.
+FACTOR = 2.0
+# A predicted change of throughput below this is none.
+WORTH = 0.02
+
+Outcome = Literal["as predicted", "more", "less", "none", "worse", "faster", "unclear", "failed", "not measured"]
+
+
+class Speedup(msgspec.Struct, frozen=True, kw_only=True):
+    """The throughput as a multiple of the run's: the median of the rounds and its 95 % interval, absent for less than three rounds."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+class Trial(msgspec.Struct, frozen=True, kw_only=True):
+    """A change with its predicted and measured gain. ``reason`` is why it could not be measured.
+
+    ``output_error`` is the difference of the result from that in fp32, absent where the change does not alter the computation.
+    """
+
+    change: Change
+    prediction: Prediction | None = None
+    speedup: Speedup | None = None
+    output_error: OutputError | None = None
+    reason: str | None = None
+
+
+class Trials(msgspec.Struct, frozen=True, kw_only=True):
+    """All changes of a run that were tried in ``rounds`` rounds, and the best ``combination`` of those that helped.
+
+    ``directory`` holds the runs. ``complete`` is false after an interruption. ``notes`` say what disturbed the measurement.
+    """
+
+    schema: str = TRIALS_SCHEMA
+    created: str = ""
+    command: str = ""
+    machine: str = ""
+    directory: str = ""
+    rounds: int
+    complete: bool = True
+    trials: tuple[Trial, ...] = ()
+    combination: Trial | None = None
+    notes: tuple[str, ...] = ()
+
+
+def outcome(trial: Trial) -> Outcome:
+    """Return how the measured gain compares with the predicted one.
+
+    ``none`` is an interval that contains no gain and excludes the predicted one, ``unclear`` one that contains both.
+    """
+    found, predicted = trial.speedup, trial.prediction
+    if trial.reason is not None:
+        return "failed"
+    if found is None:
+        return "not measured"
+    if found.low is None or found.high is None:
+        return "unclear"
+    expected = math.log(predicted.speedup) if predicted is not None else None
+    if found.low <= 1 <= found.high:
+        if expected is None:
+            return "none"
+        if abs(expected) < WORTH:
+            return "as predicted"
+        return "unclear" if math.log(found.low) <= expected <= math.log(found.high) else "none"
+    measured = math.log(found.value)
+    if expected is None:
+        return "faster" if measured > 0 else "worse"
+    if measured * expected <= 0:
+        return "more" if measured > 0 else "worse"
+    if abs(measured) > FACTOR * abs(expected):
+        return "more" if measured > 0 else "worse"
+    return "as predicted" if abs(measured) >= abs(expected) / FACTOR else "less" if measured > 0 else "more"
+
+
+def helped(trial: Trial) -> bool:
+    """Whether the whole interval of the measured gain lies above one."""
+    return trial.speedup is not None and trial.speedup.low is not None and trial.speedup.low > 1
+
+
+def read_trials(directory: Path) -> Trials | None:
+    """Return the trials of the run in ``directory``; None where there are none. Raises RunError for a corrupt file."""
+    path = directory / TRIALS_FILE
+    if not path.is_file():
+        return None
+    return read_facts(
+        path, Trials, TRIALS_SCHEMA, what=f"the advice tried in {str(directory)!r}", again="run 'rooflines advise --try' again"
+    )

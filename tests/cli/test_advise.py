@@ -1,0 +1,84 @@
+"""``rooflines advise``: what it prints, tries and refuses."""
+
+from __future__ import annotations
+
+import pytest
+
+from rooflines.roofline.trials import outcome, read_trials
+from tests.commands import call, quick
+
+MODELS = """
+import torch
+
+def mlp():
+    return torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 8)), torch.randn(4, 64)
+"""
+SCRIPT = """
+import torch
+
+model = torch.nn.Linear(8, 8)
+with torch.no_grad():
+    for _ in range(20):
+        model(torch.randn(2, 8))
+"""
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    (tmp_path / "models.py").write_text(MODELS)
+    (tmp_path / "script.py").write_text(SCRIPT)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_advice_is_predicted_tried_and_reported(place, capsys, monkeypatch):
+    def ask(*arguments):
+        return call(capsys, monkeypatch, *arguments)
+
+    assert ask("profile", "--model", "models.py:mlp", *quick(place), "-o", "run").code == 0
+    told = ask("advise", "run")
+    assert told.code == 0
+    assert "Recommendations" in told.out
+    assert "Changes that can be tried" in told.out
+    tried = ask("advise", "run", "--try", "--only", "precision", "--rounds", "1", "-o", "tried", "--formats", "json")
+    assert tried.code == 0, tried.err
+    assert "Advice tried" in tried.out
+    made = read_trials(place / "run")
+    assert sorted(one.change.label for one in made.trials) == ["amp-bf16", "bf16"]
+    for one in made.trials:
+        assert one.speedup.value > 0
+        assert 0 < one.output_error.relative < 0.1
+        assert outcome(one) == "unclear"  # one round has no interval
+    # The report has it, and so has one in another directory.
+    assert ask("report", "run", "--formats", "html", "-o", "elsewhere").code == 0
+    assert "Advice tried" in (place / "elsewhere" / "report.html").read_text()
+
+
+def test_a_script_is_refused_and_its_advice_is_printed(place, capsys, monkeypatch):
+    assert call(capsys, monkeypatch, "profile", "script.py", *quick(place), "-o", "run").code == 0
+    answer = call(capsys, monkeypatch, "advise", "run", "--try")
+    assert answer.code == 2
+    assert answer.complaint == [
+        "rooflines: the advice for 'run' cannot be tried: it is a run of a script, which rooflines cannot repeat.",
+        "  Only runs of a named model or a factory can be repeated: rooflines profile --model NAME",
+    ]
+    told = call(capsys, monkeypatch, "advise", "run")
+    assert told.code == 0
+    assert "Recommendations" in told.out
+    assert "Changes that can be tried" not in told.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere"], "no such run: 'nowhere'."),
+        (["run", "--only", "speed"], "unknown kind of change 'speed'."),
+        (["run", "--try", "--formats", "papyrus"], "unknown report format"),
+    ],
+)
+def test_what_cannot_be_advised(place, capsys, monkeypatch, arguments, message):
+    call(capsys, monkeypatch, "profile", "script.py", *quick(place), "-o", "run")
+    answer = call(capsys, monkeypatch, "advise", *arguments)
+    assert answer.code == 2
+    assert message in answer.complaint[0]
