@@ -18,6 +18,7 @@ from rooflines.cli import (  # noqa: F401
     study,
     sweep,
     train,
+    tune,
 )  # fmt: skip
 from rooflines.cli.app import app, main
 

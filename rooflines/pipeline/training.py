@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,6 +64,7 @@ def train(
     *,
     output: Path | str | None = None,
     progress: Progress | None = None,
+    each: Callable[[Training], None] | None = None,
     **keywords: Any,
 ) -> tuple[Training, Path]:
     """Train ``model`` on labelled images and test it after every epoch; returns the record and its directory.
@@ -71,8 +73,8 @@ def train(
 
     ``model`` is a torchvision model, ``timm:NAME``, or ``path/to/file.py:factory`` that returns (module, inputs). With an ``output``
     that holds an earlier, unfinished training with the same options, that one is continued after its last whole epoch. A loss that is
-    not finite ends its seed with a ``Failure``. Raises UsageError, DataError, and Interrupted on Ctrl-C after what there is was
-    written.
+    not finite ends its seed with a ``Failure``. ``each`` is called after every epoch. Raises UsageError,
+    DataError, and Interrupted on Ctrl-C after what there is was written.
     """
     options = options or TrainOptions(**keywords)
     options.check()
@@ -90,7 +92,7 @@ def train(
     try:
         with thread_count(options.threads):
             for seed in range(options.seed, options.seed + options.seeds):
-                training = _train_seed(training, directory, model, options, images, device, seed, progress)
+                training = _train_seed(training, directory, model, options, images, device, seed, progress, each)
             if options.variant_names and training.accuracies:
                 training = _test_variants(training, directory, model, options, images, device, progress)
     except KeyboardInterrupt:
@@ -162,7 +164,7 @@ def _with_result(training: Training, result: SeedResult) -> Training:
 
 def _train_seed(
     training: Training, directory: Path, model: str, options: TrainOptions, images: DataSet, device: torch.device, seed: int,
-    progress: Progress,
+    progress: Progress, each: Callable[[Training], None] | None,
 ) -> Training:  # fmt: skip
     """Train with one seed, from its checkpoint where there is one."""
     result = next((one for one in training.results if one.seed == seed), SeedResult(seed=seed))
@@ -195,6 +197,8 @@ def _train_seed(
         training = _with_result(training, result)
         write_checkpoint(path, {**trainer.state(), "epochs": number})
         _write(directory, training)
+        if each is not None:
+            each(training)
     if lost is None:
         failure = stuck_failure(trainer, result.epochs[-1], progress)
     else:

@@ -257,7 +257,7 @@ def choices_section(rows: Sequence[Line]) -> Section:
         placed = [row for row in rows if row.value("samples_per_s") is not None and row.value(name) is not None]
         if len(placed) < 3:
             continue
-        front = {row.point.id for row in pareto(placed, "samples_per_s", name, more_cost_is_better=more)}
+        front = {row.point.id for row in pareto(placed, {"samples_per_s": True, name: more})}
         choices = tuple(
             Choice(
                 label=row.point.label, x=row.value(name) or 0.0, y=row.value("samples_per_s") or 0.0, colour=colour_of[row.point.id],

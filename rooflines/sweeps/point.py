@@ -10,19 +10,20 @@ import msgspec
 
 from rooflines.errors import RooflinesError
 from rooflines.pipeline import ANALYSIS_FILE
-from rooflines.profiler.progress import Progress
 from rooflines.profiler.training.records import Training
 from rooflines.roofline.analysis import Analysis
 from rooflines.serial import read_json
 from rooflines.sweeps.records import Point, Result
+from rooflines.sweeps.worker import Channel
 
 RUN = "run"
 
 
-def run_point(options: dict[str, Any], directory: Path, progress: Progress) -> Result:
+def run_point(options: dict[str, Any], directory: Path, channel: Channel) -> Result:
     """Run one round of a point in ``directory``: ``options`` are the ``point`` and the number of its ``round``.
 
-    The first round traces the operators, later ones time the steps only. An error of rooflines is the reason of the result.
+    The first round traces the operators, later ones time the steps only. A training sends its result so far after every epoch. An error
+    of rooflines is the reason of the result.
     """
     point, number = msgspec.convert(options["point"], Point), int(options["round"])
     given: dict[str, Any] = {name: value for name, value in point.options.items() if name != "model"}
@@ -32,11 +33,14 @@ def run_point(options: dict[str, Any], directory: Path, progress: Progress) -> R
             from rooflines.pipeline.training import train
             from rooflines.profiler.training.options import TrainOptions
 
-            training, _ = train(model, TrainOptions(**given), output=directory / RUN, progress=progress)
+            def each(training: Training) -> None:
+                channel.found(_of_training(training, point, number))
+
+            training, _ = train(model, TrainOptions(**given), output=directory / RUN, progress=channel, each=each)
             return _of_training(training, point, number)
         from rooflines.pipeline.recording import profile
 
-        profile(model, **given, output=directory / RUN, trace=number == 0, formats=(), progress=progress)
+        profile(model, **given, output=directory / RUN, trace=number == 0, formats=(), progress=channel)
     except RooflinesError as error:
         return Result(point=point.id, round=number, reason=f"{error.message} {error.hint}".strip())
     return _of_run(read_json(directory / RUN / ANALYSIS_FILE, Analysis), point, number)
@@ -97,7 +101,8 @@ def _of_training(training: Training, point: Point, number: int) -> Result:
     later = [epoch for one in training.results for epoch in one.epochs[1:]] or epochs
     total = sum(epoch.epoch_s for epoch in later)
     values: dict[str, float | None] = {
-        "accuracy": training.accuracy, "epoch_s": training.epoch_s, "peak_memory_bytes": training.peak_memory_bytes,
+        "epochs": len(epochs), "accuracy": training.accuracy, "epoch_s": training.epoch_s,
+        "peak_memory_bytes": training.peak_memory_bytes,
     }  # fmt: skip
     if later:
         values |= {

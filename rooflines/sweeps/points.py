@@ -43,7 +43,7 @@ def parse(name: str, text: str, kind: Kind = "profile") -> list[Value]:
 
     A value that contains a comma itself (``adamw,fused``) is recognized where the option has a list of choices.
     """
-    hint = swept(kind)[name]
+    hint = _hint(name, kind)
     choices = _choices(hint)
     parts = [part.strip() for part in text.split(",")]
     values: list[Value] = []
@@ -52,6 +52,25 @@ def parse(name: str, text: str, kind: Kind = "profile") -> list[Value]:
         values.append(_value(name, ",".join(parts[:length]), hint, choices))
         parts = parts[length:]
     return values
+
+
+def parse_range(name: str, text: str, kind: Kind = "profile") -> tuple[float, float] | None:
+    """Return the ends of ``low..high`` for the numeric option ``name``; None where ``text`` is no range or the option not a number."""
+    kinds = _kinds(_hint(name, kind))
+    if ".." not in text or bool in kinds or not {int, float} & set(kinds):
+        return None
+    low, high = (_value(name, end.strip(), _hint(name, kind), ()) for end in text.split("..", 1))
+    assert isinstance(low, int | float)
+    assert isinstance(high, int | float)
+    if not low < high:
+        raise UsageError(f"{arg(name, text)} is not a range: {low} is not less than {high}.")
+    return low, high
+
+
+def _hint(name: str, kind: Kind) -> Any:
+    if name not in swept(kind):
+        raise UsageError(f"{arg(name)} is not an option of {kind}.", hint=f"Choose from {', '.join(sorted(swept(kind)))}.")
+    return swept(kind)[name]
 
 
 def _choices(hint: Any) -> tuple[str, ...]:

@@ -28,20 +28,22 @@ class JobError(RooflinesError):
 def run_job(job: Job, progress: Progress, *, found: Callable[[bytes], None] | None = None, log: Path | None = None) -> bytes:
     """Run ``job`` and return its result as JSON; ``found`` is called with every result so far.
 
-    What the process prints goes to the file ``log``. Raises JobError with the reason, also for a process that dies.
+    What the process prints goes to the file ``log``. Raises JobError with the reason, also for a process that dies. An exception of
+    ``found`` ends the process.
     """
     result: bytes | None = None
-    for message in messages(job, log):
-        if isinstance(message, Stage):
-            progress.stage(message.text, message.total)
-        elif isinstance(message, Found):
-            result = bytes(message.result)
-            if found is not None:
-                found(result)
-        elif isinstance(message, Failed):
-            raise JobError(message.reason, hint=message.hint)
-        else:
-            progress.advance()
+    with contextlib.closing(messages(job, log)) as said:  # type: ignore[type-var]
+        for message in said:
+            if isinstance(message, Stage):
+                progress.stage(message.text, message.total)
+            elif isinstance(message, Found):
+                result = bytes(message.result)
+                if found is not None:
+                    found(result)
+            elif isinstance(message, Failed):
+                raise JobError(message.reason, hint=message.hint)
+            else:
+                progress.advance()
     if result is None:
         raise JobError("its process ended without a result.")
     return result

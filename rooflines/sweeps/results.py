@@ -68,9 +68,14 @@ def estimate(values: Sequence[float]) -> Estimate:
     middle = statistics.median(values)
     if len(values) < FEWEST or min(values) <= 0:
         return Estimate(value=middle)
-    quantile = _STUDENT[len(values) - FEWEST] if len(values) - FEWEST < len(_STUDENT) else _NORMAL
-    factor = math.exp(quantile * statistics.stdev(map(math.log, values)) / math.sqrt(len(values)))
+    factor = math.exp(half_width([math.log(value) for value in values]))
     return Estimate(value=middle, low=middle / factor, high=middle * factor)
+
+
+def half_width(values: Sequence[float]) -> float:
+    """Return half the 95 % interval (Student's t) of the mean of three or more ``values``."""
+    quantile = _STUDENT[len(values) - FEWEST] if len(values) - FEWEST < len(_STUDENT) else _NORMAL
+    return quantile * statistics.stdev(values) / math.sqrt(len(values))
 
 
 def _of_step(step: Estimate, results: Sequence[Result]) -> dict[str, Estimate]:

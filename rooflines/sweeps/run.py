@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Protocol
@@ -117,12 +117,20 @@ def here(tasks: Sequence[Task], progress: Progress) -> Iterator[tuple[Task, Resu
             yield task, result
 
 
-def run_task(task: Task, progress: Progress, directory: Path | None = None) -> Result:
-    """Run ``task`` in its own process; a process that dies is a result with the reason."""
+def run_task(task: Task, progress: Progress, directory: Path | None = None, *, found: Callable[[Result], None] | None = None) -> Result:
+    """Run ``task`` in its own process; a process that dies is a result with the reason.
+
+    ``found`` is called with every result so far, and may end the task with an exception.
+    """
     place = directory or Path(task.directory)
     place.mkdir(parents=True, exist_ok=True)
+
+    def so_far(encoded: bytes) -> None:
+        if found is not None:
+            found(msgspec.json.decode(encoded, type=Result))
+
     try:
-        return msgspec.json.decode(run_job(task.job(place), progress, log=place / LOG_FILE), type=Result)
+        return msgspec.json.decode(run_job(task.job(place), progress, found=so_far, log=place / LOG_FILE), type=Result)
     except JobError as error:
         return Result(point=task.point.id, round=task.round, reason=f"{error.message} {error.hint}".strip())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from rooflines.sweeps.points import shown_option
@@ -82,12 +82,15 @@ def fit(curve: Curve) -> Fit | None:
     return Fit(curve.name, max(ran), min((size for size in failed if size > max(ran)), default=None))
 
 
-def pareto(rows: Sequence[Row], gain: str, cost: str, *, more_cost_is_better: bool = False) -> list[Row]:
-    """Return the rows that no other beats: as high in ``gain`` and as low in ``cost`` (or as high), and better in one of them."""
-    sign = -1.0 if more_cost_is_better else 1.0
-    placed = [(row, a, sign * b) for row in rows if (a := row.value(gain)) is not None and (b := row.value(cost)) is not None]
-    return [
-        row
-        for row, a, b in placed
-        if not any(other_a >= a and other_b <= b and (other_a > a or other_b < b) for _, other_a, other_b in placed)
-    ]
+def pareto(rows: Sequence[Row], values: Mapping[str, bool]) -> list[Row]:
+    """Return the rows that no other beats: as good in all ``values`` and better in one. True says that more of a value is better."""
+    placed = []
+    for row in rows:
+        found = [value if more else -value for name, more in values.items() if (value := row.value(name)) is not None]
+        if len(found) == len(values):
+            placed.append((row, tuple(found)))
+    return [row for row, ours in placed if not any(_beats(theirs, ours) for _, theirs in placed)]
+
+
+def _beats(theirs: tuple[float, ...], ours: tuple[float, ...]) -> bool:
+    return theirs != ours and all(a >= b for a, b in zip(theirs, ours, strict=True))

@@ -1,9 +1,11 @@
-"""The files of a sweep: its table, its page, and a TensorBoard run with hyperparameters for each point."""
+"""The files of a sweep or a search: its table, its page, and a TensorBoard run with hyperparameters for each point."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from rooflines.errors import writing
 from rooflines.pipeline.reporting import write_reports
@@ -13,8 +15,11 @@ from rooflines.reports.render import tensorboard
 from rooflines.serial import write_text
 from rooflines.sweeps.page import Paper
 from rooflines.sweeps.page import page as sweep_page
+from rooflines.sweeps.point import RUN
 from rooflines.sweeps.records import Row, Sweep
-from rooflines.sweeps.results import frame, rows
+from rooflines.sweeps.results import frame, row_of, rows
+from rooflines.sweeps.tune import Tuning
+from rooflines.sweeps.tune_page import page as tune_page
 
 CSV_FILE, PARQUET_FILE, TENSORBOARD = "results.csv", "results.parquet", "tensorboard"
 
@@ -33,6 +38,31 @@ def write_sweep(
 
     written = write_reports(made, formats, directory, own={"tensorboard": hyperparameters}, progress=progress)
     return made, written
+
+
+def write_tuning(
+    tuning: Tuning, directory: Path, formats: Sequence[str], progress: Progress | None = None
+) -> tuple[Page, dict[str, Path]]:
+    """Write the table of trials and the page of a search in ``directory``; returns the page and what was written, by format."""
+    made = tune_page(tuning)
+    with writing(f"write the results in {str(directory)!r}", "Check that the disk is not full."):
+        write_table(trial_rows(tuning, directory), directory)
+
+    def hyperparameters(path: Path) -> Path:
+        return write_hyperparameters(made, tuning.rows, path.parent / TENSORBOARD)
+
+    return made, write_reports(made, formats, directory, own={"tensorboard": hyperparameters}, progress=progress)
+
+
+def trial_rows(tuning: Tuning, directory: Path) -> tuple[Row, ...]:
+    """Return a row for each trial, with its number and state among its facts, and the directory of its run if it is here."""
+    rows = []
+    for trial in tuning.trials:
+        row = row_of(trial.point, [trial.result] if trial.result is not None else [])
+        folder = directory / "trials" / f"{trial.number:04}" / RUN
+        facts = {"trial": str(trial.number + 1), "state": trial.state, **row.facts}
+        rows.append(replace(row, facts=facts, reason=trial.reason, run=str(folder) if folder.is_dir() else None))
+    return tuple(rows)
 
 
 def write_table(found: Sequence[Row], directory: Path) -> None:

@@ -73,7 +73,11 @@ def losses(training):
 
 def test_a_network_learns_and_the_record_says_on_what(networks, tmp_path):
     pytest.importorskip("sklearn")
-    training, directory = train(f"{networks}:small", options(epochs=6, seeds=2, variants="bf16"), output=tmp_path / "run")
+    each = []
+    training, directory = train(
+        f"{networks}:small", options(epochs=6, seeds=2, variants="bf16"), output=tmp_path / "run", each=each.append
+    )
+    assert [len(losses(one)) for one in each] == list(range(1, 13))
     assert training.status == "complete"
     assert [one.seed for one in training.results] == [0, 1]
     assert training.accuracy > 0.5

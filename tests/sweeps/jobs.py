@@ -32,6 +32,39 @@ def measure(options, directory, progress):
     }  # fmt: skip
 
 
+def speed(options, directory, channel):
+    """A throughput that grows with the batch and twofold with channels-last; the batch of 64 does not fit. Needs no time."""
+    point = options["point"]
+    asked = point["options"]
+    channel.stage("measuring", 1)
+    with (directory / "seen").open("a") as file:
+        file.write(f"{os.getpid()}\n")
+    size = asked.get("batch_size", 1)
+    if size == 64:
+        raise WorkloadError("out of memory at 64.", hint="Use less.")
+    if asked["model"] == "waits":
+        time.sleep(0.1)
+    if asked["model"] == "hangs" and not any((parent / "go").exists() for parent in directory.parents):
+        time.sleep(600)
+    rate = 10.0 * size * (2 if asked.get("channels_last") else 1)
+    values = {"samples_per_s": rate, "step_s": size / rate, "peak_memory_bytes": 1000.0 * size}
+    return {"point": point["id"], "round": options["round"], "facts": {"device_name": "test"}, "values": values}
+
+
+def learn(options, directory, channel):
+    """An accuracy that is the learning rate from the first epoch on, told after every epoch; of seed 0 only it is 0.05 higher."""
+    point = options["point"]
+    asked = point["options"]
+    accuracy = asked.get("learning_rate", 0.5) + (0.0 if asked.get("seed") else 0.05)
+    result = {"point": point["id"], "round": options["round"], "facts": {"device_name": "test"}}
+    for epoch in range(1, asked["epochs"] + 1):
+        result["values"] = {"accuracy": accuracy, "epochs": epoch, "samples_per_s": 1.0 / accuracy}
+        channel.found(result)
+        time.sleep(0.02)
+        (directory / "epochs").write_text(str(epoch))
+    return result
+
+
 def change(options, directory, progress):
     """Ten steps a second, twice as many in bf16, three times with an allocator that keeps its memory; compiling is refused."""
     point, number = options["point"], options["round"]

@@ -49,7 +49,7 @@ def test_the_largest_batch_that_fits_and_the_smallest_that_does_not():
 
 
 def test_no_point_beats_those_on_the_pareto_front_in_both():
-    front = pareto(ROWS, "samples_per_s", "peak_memory_bytes")
+    front = pareto(ROWS, {"samples_per_s": True, "peak_memory_bytes": False})
     assert [one.point.id for one in front] == ["a-1", "a-2", "b-1", "b-4"]
     for one in ROWS:
         if one.estimates and one not in front:
@@ -58,7 +58,7 @@ def test_no_point_beats_those_on_the_pareto_front_in_both():
                 and other.value("peak_memory_bytes") <= one.value("peak_memory_bytes")
                 for other in front
             )
-    accurate = pareto(ROWS, "samples_per_s", "peak_memory_bytes", more_cost_is_better=True)
+    accurate = pareto(ROWS, {"samples_per_s": True, "peak_memory_bytes": True})
     assert [one.point.id for one in accurate] == ["b-4"]
 
 

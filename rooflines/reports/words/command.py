@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 
 from rooflines.arguments import arg, as_options
 from rooflines.roofline.analysis import Finding
@@ -34,3 +35,9 @@ def suggested(finding: Finding, command: str) -> str:
         else:
             kept.append(word)
     return shlex.join([*kept, flag, *given, *words[own:]])
+
+
+def command_of(kind: str, options: Mapping[str, bool | int | float | str]) -> str:
+    """Return the shell command of ``rooflines profile`` or ``train`` (``kind``) with ``options``; one that is off is left out."""
+    words = [as_options(arg(name, value)) for name, value in options.items() if value is not False]
+    return " ".join(["rooflines", kind, *words])

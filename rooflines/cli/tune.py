@@ -1,0 +1,112 @@
+# ruff: noqa: T201 (a command line prints)
+"""``rooflines tune``: search options for the best throughput, latency, memory, energy or accuracy."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rooflines.cli.app import app
+from rooflines.cli.lists import lists_of_options
+from rooflines.cli.options import FORMATS_HELP
+from rooflines.cli.options import formats as parse_formats
+from rooflines.cli.output import print_page, progress_bar
+from rooflines.errors import Interrupted, UsageError
+from rooflines.profiler.options import MEASURE, OUTPUT, WHAT
+
+if TYPE_CHECKING:
+    from rooflines.sweeps.records import Kind
+    from rooflines.sweeps.tune import Tuning
+
+
+@app.command()
+@lists_of_options
+def tune(
+    *,
+    model: Annotated[str | None, typer.Option(help="Model, or several separated by commas.", metavar="NAME,...",
+                                              rich_help_panel=WHAT, show_default=False)] = None,
+    train: Annotated[bool, typer.Option("--train", help="Train to accuracy instead of profiling steps.", rich_help_panel=WHAT)] = False,
+    objective: Annotated[
+        str | None,
+        typer.Option(
+            help="What to improve, comma-separated: throughput, latency, memory, energy, accuracy (--train).", metavar="NAME,...",
+            rich_help_panel=MEASURE, show_default="throughput; accuracy with --train",
+        ),
+    ] = None,
+    trials: Annotated[int, typer.Option(help="Number of trials, those of earlier calls included.", rich_help_panel=MEASURE)] = 20,
+    repeats: Annotated[
+        int, typer.Option(help="Number of runs of the best and of the default setting at the end, in turn.", rich_help_panel=MEASURE)
+    ] = 5,
+    storage: Annotated[
+        str | None,
+        typer.Option(
+            help="Database of the study, shared by several processes or machines (sqlite:///FILE, postgresql://...).", metavar="URL",
+            rich_help_panel=OUTPUT, show_default="study.db in the output directory",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="Directory of the search; an unfinished one is continued.", rich_help_panel=OUTPUT,
+            show_default="runs/NAME-tune-TIME",
+        ),
+    ] = None,
+    formats: Annotated[str, typer.Option(help=FORMATS_HELP, rich_help_panel=OUTPUT)] = "html,tensorboard",
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the path of the report.", rich_help_panel=OUTPUT)] = False,
+    **lists: str | None,
+) -> None:  # fmt: skip
+    """Search options of profile or train for the best throughput, latency, memory, energy or accuracy.
+
+    [bold]rooflines tune --model resnet18 --batch-size 8..128 --precision fp32,amp-bf16 --channels-last off,on[/bold]
+
+    [bold]rooflines tune --model resnet18 --train --data digits --learning-rate 1e-4..1e-1 --batch-size 16,32,64[/bold]
+
+    An option takes one value, several separated by commas, or a range LOW..HIGH. The report names the best setting and compares it
+    with the default one. A search that was interrupted continues with the same command and --output or --storage.
+    """
+    from rooflines.pipeline.reading import default_command
+    from rooflines.profiler.directory import default_directory
+    from rooflines.sweeps.objectives import read_objectives
+    from rooflines.sweeps.space import read_space
+    from rooflines.sweeps.tune import TUNE_FILE, Tuning, load_tuning, run_tuning
+
+    if model is None:
+        raise UsageError("no model was given.", hint="For example: rooflines tune --model resnet18 --batch-size 8..128")
+    chosen = parse_formats(formats)
+    kind: Kind = "train" if train else "profile"
+    models = [part.strip() for part in model.split(",")]
+    space = read_space(models, {name: text for name, text in lists.items() if text is not None}, kind)
+    objectives = read_objectives(objective or ("accuracy" if train else "throughput"), kind)
+    name = "-".join(Path(one).name for one in models)
+    directory = output or default_directory(name, "tune")
+    tuning = Tuning(
+        name=name, created=datetime.now(timezone.utc).isoformat(timespec="seconds"), command=default_command(), space=space,
+        objectives=tuple(one.name for one in objectives), budget=trials, repeats=repeats,
+    )  # fmt: skip
+    try:
+        with progress_bar(quiet) as progress:
+            tuning = run_tuning(tuning, directory, storage=storage, progress=progress)
+    except Interrupted:
+        if (directory / TUNE_FILE).is_file():
+            _finish(load_tuning(directory), directory, chosen, quiet)
+        raise
+    _finish(tuning, directory, chosen, quiet)
+
+
+def _finish(tuning: Tuning, directory: Path, formats: tuple[str, ...], quiet: bool) -> None:
+    """Write the reports and print the short form."""
+    from rooflines.reports.formats import file_of
+    from rooflines.sweeps.write import write_tuning
+
+    with progress_bar(quiet) as progress:
+        page, _ = write_tuning(tuning, directory, formats, progress)
+    shown = directory / (file_of(formats[0]) if formats else "results.csv")
+    if quiet:
+        print(shown)
+        return
+    print_page(page)
+    print(f"\nreport    {shown}")
+    print(f"table     {directory / 'results.csv'}")

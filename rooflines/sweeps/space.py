@@ -1,0 +1,160 @@
+"""The space that a search goes through: the options that vary, each a list of values or a range."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from rooflines.arguments import arg
+from rooflines.errors import UsageError
+from rooflines.profiler.options import Value
+from rooflines.sweeps.points import RECORDS, parse, parse_range
+from rooflines.sweeps.records import Kind
+from rooflines.units import significant
+
+# From this ratio of its ends on, a range is searched on a logarithmic scale.
+_WIDE = 10
+
+
+class Dimension(msgspec.Struct, frozen=True, kw_only=True):
+    """An option that varies: over ``values``, or from ``low`` to ``high``, whole numbers where both are.
+
+    As a parameter of Optuna a list of numbers is the index into it, so that its order counts.
+    """
+
+    name: str
+    values: tuple[Value, ...] = ()
+    low: int | float = 0
+    high: int | float = 0
+
+    @property
+    def _ordered(self) -> bool:
+        return all(type(value) in (int, float) for value in self.values)
+
+    @property
+    def _whole(self) -> bool:
+        return isinstance(self.low, int) and isinstance(self.high, int)
+
+    @property
+    def log(self) -> bool:
+        """Whether a range is searched on a logarithmic scale."""
+        return self.low > 0 and self.high / self.low >= _WIDE
+
+    @property
+    def text(self) -> str:
+        """``8, 16, 32`` or ``0.0001 to 0.1, logarithmic``."""
+        if self.values:
+            return ", ".join(("off", "on")[value] if isinstance(value, bool) else str(value) for value in self.values)
+        return f"{self.low:g} to {self.high:g}{', logarithmic' if self.log else ''}"
+
+    def every(self) -> Sequence[Value] | None:
+        """Return all values; None for a range of real numbers."""
+        if self.values:
+            return self.values
+        return range(int(self.low), int(self.high) + 1) if self._whole else None
+
+    def suggest(self, trial: Any) -> Value:
+        """Return the value that ``trial`` of Optuna takes. Real numbers have three significant figures."""
+        value: Value
+        if self.values:
+            value = (
+                self.values[trial.suggest_int(self.name, 0, len(self.values) - 1)]
+                if self._ordered
+                else trial.suggest_categorical(self.name, self.values)
+            )
+        elif self._whole:
+            value = trial.suggest_int(self.name, int(self.low), int(self.high), log=self.log)
+        else:
+            found = float(significant(trial.suggest_float(self.name, float(self.low), float(self.high), log=self.log)))
+            value = min(max(found, self.low), self.high)
+        return value
+
+    def parameter(self, value: Value | None) -> Value | None:
+        """Return the parameter of Optuna for ``value``; None where ``value`` is not in the dimension."""
+        if value is None:
+            return None
+        if self.values:
+            return (self.values.index(value) if self._ordered else value) if value in self.values else None
+        return value if not isinstance(value, str) and self.low <= value <= self.high else None
+
+
+class Space(msgspec.Struct, frozen=True, kw_only=True):
+    """What a search varies, and the options that have one value."""
+
+    kind: Kind
+    fixed: dict[str, Value]
+    dimensions: tuple[Dimension, ...]
+
+    def default(self, name: str) -> Value | None:
+        """Return the default of option ``name``; for the model it is the first of several."""
+        if name == "model":
+            return next(one.values[0] for one in self.dimensions if one.name == name)
+        found: Value | None = getattr(RECORDS[self.kind], name)
+        return found
+
+    def options(self, setting: Mapping[str, Value]) -> dict[str, Value]:
+        """Return the options of a run with the dimensions of ``setting``, without those that are the default anyway."""
+        models = {"model": self.default("model")} if "model" not in self.fixed else {}
+        chosen = {name: value for name, value in setting.items() if name == "model" or value != self.default(name)}
+        return {**models, **self.fixed, **chosen}  # type: ignore[dict-item]
+
+    def default_setting(self) -> dict[str, Value]:
+        """Return the default of every dimension that contains it."""
+        found = {one.name: self.default(one.name) for one in self.dimensions if one.parameter(self.default(one.name)) is not None}
+        return {name: value for name, value in found.items() if value is not None}
+
+    def settings(self, most: int) -> tuple[dict[str, Value], ...] | None:
+        """Return every setting of the space; None where there are more than ``most``."""
+        lists = [one.every() for one in self.dimensions]
+        size = 1
+        for values in lists:
+            if values is None or (size := size * len(values)) > most:
+                return None
+        return tuple(self._crossed([values for values in lists if values is not None]))
+
+    def _crossed(self, lists: Sequence[Sequence[Value]]) -> Iterator[dict[str, Value]]:
+        for values in itertools.product(*lists):
+            yield {one.name: value for one, value in zip(self.dimensions, values, strict=True)}
+
+    def parameters(self, setting: Mapping[str, Value]) -> dict[str, Value]:
+        """Return ``setting`` as parameters of Optuna."""
+        found = {one.name: one.parameter(setting[one.name]) for one in self.dimensions if one.name in setting}
+        return {name: value for name, value in found.items() if value is not None}
+
+
+def read_space(models: Sequence[str], lists: Mapping[str, str], kind: Kind) -> Space:
+    """Return the space of ``models`` and of the options in ``lists``: one value, several separated by commas, or ``low..high``.
+
+    A range of batch sizes has the powers of two in it. Raises UsageError where nothing varies.
+    """
+    fixed: dict[str, Value] = {}
+    dimensions = []
+    found: dict[str, Sequence[Value]] = {"model": models}
+    for name, text in lists.items():
+        ends = parse_range(name, text, kind)
+        if ends is None:
+            found[name] = parse(name, text, kind)
+        elif name == "batch_size" and len(powers := _powers_of_two(*ends)) > 1:
+            found[name] = powers
+        else:
+            dimensions.append(Dimension(name=name, low=ends[0], high=ends[1]))
+    for name, values in found.items():
+        unique = tuple(dict.fromkeys(values))
+        if len(unique) == 1:
+            fixed[name] = unique[0]
+        else:
+            dimensions.append(Dimension(name=name, values=tuple(sorted(unique)) if _numbers(unique) else unique))
+    if not dimensions:
+        raise UsageError("nothing to tune: every option has one value.", hint=f"For example: {arg('batch_size', '8..128')}")
+    return Space(kind=kind, fixed=fixed, dimensions=tuple(sorted(dimensions, key=lambda one: ["model", *lists].index(one.name))))
+
+
+def _powers_of_two(low: float, high: float) -> tuple[int, ...]:
+    return tuple(2**power for power in range(31) if low <= 2**power <= high)
+
+
+def _numbers(values: Sequence[Value]) -> bool:
+    return all(type(value) in (int, float) for value in values)

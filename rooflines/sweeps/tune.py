@@ -1,0 +1,416 @@
+"""Search options for the best values of one or several objectives with Optuna; each trial runs in its own process."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from rooflines.arguments import arg
+from rooflines.errors import DataError, Interrupted, OutputError, RooflinesError, UsageError, writing
+from rooflines.profiler.directory import create_directory, file_stem, read_facts
+from rooflines.profiler.options import Value
+from rooflines.profiler.progress import Progress, Silent
+from rooflines.profiler.trace.url import shown
+from rooflines.serial import write_json
+from rooflines.sweeps.objectives import OBJECTIVES, Objective
+from rooflines.sweeps.pairs import Compared, compare, run_in_turn
+from rooflines.sweeps.points import RECORDS, hash_of, shown_option
+from rooflines.sweeps.records import Point, Result, Row
+from rooflines.sweeps.results import FEWEST, row_of
+from rooflines.sweeps.run import Task, Titled, run_task, store
+from rooflines.sweeps.space import Space
+from rooflines.sweeps.summary import pareto
+from rooflines.units import counted
+
+if TYPE_CHECKING:
+    from optuna import Study
+
+TUNE_SCHEMA = "rooflines.tune/1"
+TUNE_FILE, STUDY_FILE, _LOCK_FILE = "tune.json", "study.db", ".lock"
+DEFAULT_LABEL = "default setting"
+# A process that has not reported to the storage for twice this time is taken for dead.
+HEARTBEAT_S = 10
+# Fewer completed trials say too little about the importance of options.
+_FEWEST_TRIALS = 10
+# The importance of an option is how much its values in this share of the trials, the best ones, differ from those in all. In simulated
+# searches of 20 and 40 trials, half of them ranked options right far more often than a tenth or a quarter.
+_BEST_SHARE = 0.5
+# A first epoch says little about the last one, and a median needs a few trainings.
+_FIRST_PRUNED_EPOCH, _FIRST_PRUNED_TRIAL = 2, 5
+
+State = Literal["complete", "failed", "pruned", "running"]
+
+
+class Trial(msgspec.Struct, frozen=True, kw_only=True):
+    """A trial: its setting, its result, and the reason if it failed."""
+
+    number: int
+    point: Point
+    state: State
+    result: Result | None = None
+    reason: str | None = None
+
+
+class Tuning(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """A search: what it was asked, its trials, and the comparison of the best setting with the default one.
+
+    ``budget`` is the number of trials asked for, ``repeats`` the number of pairs. ``importance`` is the share of each option in each
+    objective. ``function`` is what runs a trial, like that of a ``Point``.
+    """
+
+    schema: str = TUNE_SCHEMA
+    name: str
+    created: str = ""
+    command: str = ""
+    space: Space
+    objectives: tuple[str, ...]
+    budget: int = 20
+    repeats: int = 5
+    function: str = "rooflines.sweeps.point:run_point"
+    status: Literal["running", "complete", "interrupted"] = "running"
+    trials: tuple[Trial, ...] = ()
+    importance: dict[str, dict[str, float]] = msgspec.field(default_factory=dict)
+    compared: tuple[Compared, ...] = ()
+
+    @property
+    def study(self) -> str:
+        """The name of the study in its storage; the same search has the same one on every machine."""
+        return f"{file_stem(self.name)}-{hash_of([self.space, self.objectives, self.function])}"
+
+    @property
+    def goals(self) -> tuple[Objective, ...]:
+        """The objectives."""
+        return tuple(OBJECTIVES[name] for name in self.objectives)
+
+    def point(self, setting: dict[str, Value]) -> Point:
+        """Return the point of a setting of the space."""
+        options = self.space.options(setting)
+        default = self.space.options({})
+        parts = [part for name, value in setting.items() if (part := shown_option(name, value))]
+        label = DEFAULT_LABEL if options == default else " · ".join(parts) or str(options["model"])
+        identity = hash_of([self.space.kind, sorted(options.items())])
+        return Point(id=identity, label=label, kind=self.space.kind, function=self.function, options=options)
+
+    @cached_property
+    def default(self) -> Point:
+        """The point without the options that vary."""
+        return self.point({})
+
+    @cached_property
+    def rows(self) -> tuple[Row, ...]:
+        """A row for each setting: trials of the same one are its rounds."""
+        results: dict[str, tuple[Point, list[Result]]] = {}
+        for trial in self.trials:
+            if trial.state in ("complete", "failed"):
+                result = trial.result or Result(point=trial.point.id, round=0, reason=trial.reason)
+                results.setdefault(trial.point.id, (trial.point, []))[1].append(result)
+        return tuple(row_of(point, found) for point, found in results.values())
+
+    @property
+    def front(self) -> list[Row]:
+        """The settings that no other beats in all objectives, the best in the first objective first."""
+        goals = self.goals
+        found = pareto([row for row in self.rows if row.reason is None], {goal.value: goal.more for goal in goals})
+        return sorted(found, key=lambda row: row.value(goals[0].value) or 0.0, reverse=goals[0].more)
+
+    @property
+    def best(self) -> Row | None:
+        """The best setting in the first objective; None if no trial has completed."""
+        return next(iter(self.front), None)
+
+
+def run_tuning(tuning: Tuning, directory: Path, *, storage: str | None = None, progress: Progress | None = None) -> Tuning:
+    """Search, then run the best and the default setting in turn; returns the record, which is also in ``directory``.
+
+    The study is in ``directory``, or in ``storage`` (a URL for SQLAlchemy). A study that is there already is continued, and processes
+    that share it make ``budget`` trials together. Raises UsageError, and Interrupted on Ctrl-C after what there is was written.
+    """
+    _check(tuning)
+    progress = progress or Silent()
+    tuning = _begun(tuning, directory)
+    study = _open(tuning, directory, storage)
+    try:
+        _search(study, tuning, directory, progress)
+        tuning = _with_trials(tuning, study)
+        best, default = tuning.best, tuning.default
+        if best is not None and best.point.id != default.id:
+            with _locked(directory, "repeats"):
+                pairs = run_in_turn(best.point, default, tuning.repeats, directory / "repeats", progress)
+            tuning = msgspec.structs.replace(tuning, compared=tuple(compare(goal, pairs) for goal in tuning.goals))
+    except KeyboardInterrupt:
+        _write(msgspec.structs.replace(_with_trials(tuning, study), status="interrupted"), directory)
+        raise Interrupted(
+            f"interrupted; the trials so far are in {str(directory)!r}.", hint="The same command with this output continues the search."
+        ) from None
+    tuning = msgspec.structs.replace(tuning, status="complete")
+    _write(tuning, directory)
+    return tuning
+
+
+def load_tuning(directory: Path) -> Tuning:
+    """Return the search in ``directory``; raises RunError where there is none that can be read."""
+    what = f"the search in {str(directory)!r}"
+    return read_facts(directory / TUNE_FILE, Tuning, TUNE_SCHEMA, what=what, again="tune again")
+
+
+def _check(tuning: Tuning) -> None:
+    for name, least in (("trials", 1), ("repeats", FEWEST)):
+        value = tuning.budget if name == "trials" else tuning.repeats
+        if value < least:
+            raise UsageError(f"{arg(name)} must be at least {least}, got {value}.")
+    options = tuning.default.options
+    _record(options, tuning).check()
+    if "accuracy" in tuning.objectives:
+        record = _record(options, tuning)
+        if record.data != "digits" and record.data_dir is None:
+            raise UsageError(
+                f"the accuracy on synthetic images of {record.data} means nothing.",
+                hint=f"Use {arg('data', 'digits')}, or give the folder of the data set with {arg('data_dir')}.",
+            )
+
+
+def _record(options: dict[str, Value], tuning: Tuning) -> Any:
+    return RECORDS[tuning.space.kind](**{name: value for name, value in options.items() if name != "model"})  # type: ignore[arg-type]
+
+
+# --- the study and its storage ----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _locked(directory: Path, name: str = "") -> Iterator[None]:
+    """Keep other processes with the same output out."""
+    import filelock
+
+    with filelock.FileLock(directory / f"{_LOCK_FILE}{name}"):
+        yield
+
+
+def _begun(tuning: Tuning, directory: Path) -> Tuning:
+    """``tuning``, stored in ``directory``; raises OutputError if that holds another search."""
+    try:
+        create_directory(directory)
+    except OutputError:
+        if not any((directory / name).exists() for name in (_LOCK_FILE, TUNE_FILE)):
+            raise
+    with _locked(directory):
+        if (directory / TUNE_FILE).is_file():
+            old = load_tuning(directory)
+            if old.study != tuning.study:
+                raise OutputError(f"{str(directory)!r} holds another search.", hint=f"Choose another {arg('output')}.")
+            tuning = msgspec.structs.replace(tuning, created=old.created)
+        _write(tuning, directory)
+    return tuning
+
+
+def _write(tuning: Tuning, directory: Path) -> None:
+    with writing(f"write {TUNE_FILE} in {str(directory)!r}", "Check that the disk is not full."):
+        write_json(directory / TUNE_FILE, tuning)
+
+
+def _open(tuning: Tuning, directory: Path, url: str | None) -> Study:
+    """The study of ``tuning``, new or continued."""
+    try:
+        import optuna
+    except ImportError:
+        raise UsageError("tuning requires the package 'optuna'.", hint="pip install 'rooflines[tune]'") from None
+    from sqlalchemy import URL
+    from sqlalchemy.exc import SQLAlchemyError
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    url = url or str(URL.create("sqlite", database=str((directory / STUDY_FILE).absolute())))
+    # Processes that write to SQLite at once wait for each other for so many seconds.
+    engine = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {}
+    try:
+        with _locked(directory), warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            storage = optuna.storages.RDBStorage(url, engine_kwargs=engine, heartbeat_interval=HEARTBEAT_S)
+            study: Study = optuna.create_study(
+                storage=storage, study_name=tuning.study, load_if_exists=True,
+                directions=["maximize" if goal.more else "minimize" for goal in tuning.goals],
+                pruner=optuna.pruners.MedianPruner(n_startup_trials=_FIRST_PRUNED_TRIAL, n_warmup_steps=_FIRST_PRUNED_EPOCH),
+            )  # fmt: skip
+    except (SQLAlchemyError, ImportError, ValueError, RuntimeError, optuna.exceptions.OptunaError) as error:
+        reason = str(error).partition("\n")[0].rstrip(".")
+        raise DataError(f"cannot open the storage {shown(url)!r}: {reason}.", hint="For example: sqlite:////shared/study.db") from None
+    return study
+
+
+def _abandoned(trial: Any) -> bool:
+    """Whether a trial does not count: its process died or was interrupted, or it was one too many. One that failed has a reason."""
+    return trial.state.name == "FAIL" and "reason" not in trial.user_attrs
+
+
+def _live(study: Study) -> list[Any]:
+    return [trial for trial in study.get_trials(deepcopy=False) if not _abandoned(trial)]
+
+
+def _with_trials(tuning: Tuning, study: Study) -> Tuning:
+    """``tuning`` with the trials that the storage holds, of all processes."""
+    states: dict[str, State] = {"COMPLETE": "complete", "FAIL": "failed", "PRUNED": "pruned", "RUNNING": "running"}
+    trials = []
+    for one in _live(study):
+        if one.state.name in states and "setting" in one.user_attrs:
+            result = msgspec.json.decode(one.user_attrs["result"], type=Result) if "result" in one.user_attrs else None
+            trials.append(Trial(
+                number=one.number, point=tuning.point(one.user_attrs["setting"]), state=states[one.state.name], result=result,
+                reason=one.user_attrs.get("reason"),
+            ))  # fmt: skip
+    return msgspec.structs.replace(tuning, trials=tuple(trials), importance=_importance(tuning, study))
+
+
+def _importance(tuning: Tuning, study: Study) -> dict[str, dict[str, float]]:
+    """The share of each option in each objective (PED-ANOVA); empty for too few trials or a single option."""
+    complete = [one for one in _live(study) if one.state.name == "COMPLETE"]
+    names = [one.name for one in tuning.space.dimensions if any(one.name in trial.params for trial in complete)]
+    if len(complete) < _FEWEST_TRIALS or len(names) < 2:
+        return {}
+    from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
+
+    found = {}
+    for index, goal in enumerate(tuning.goals):
+        sign = -1 if goal.more else 1  # the evaluator looks for low values
+
+        def target(trial: Any, index: int = index, sign: int = sign) -> float:
+            return float(sign * trial.values[index])
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            evaluator = PedAnovaImportanceEvaluator(target_quantile=_BEST_SHARE)
+            shares = get_param_importances(study, evaluator=evaluator, params=names, target=target, normalize=False)
+        total = sum(shares.values())
+        if total > 0:
+            found[goal.name] = {name: float(share / total) for name, share in shares.items()}
+    return found
+
+
+# --- the search -------------------------------------------------------------------------------------------------------------------
+
+
+class _Surplus(Exception):
+    """A trial that another process made unnecessary."""
+
+
+class _Failed(Exception):
+    """A trial with a reason."""
+
+
+def _search(study: Study, tuning: Tuning, directory: Path, progress: Progress) -> None:
+    """Make trials until there are enough, those of other processes included, and all have ended."""
+    import optuna
+
+    wanted = _wanted(tuning)
+    seed = int(tuning.default.options.get("seed", 0))
+    while True:
+        with _locked(directory):
+            _enqueue(study, tuning, wanted)
+        live = _live(study)
+        begun = [trial for trial in live if trial.state.name != "WAITING"]
+        running = sum(trial.state.name == "RUNNING" for trial in begun)
+        budget = len(live) if len(wanted) > 1 else tuning.budget
+        if len(begun) < budget:
+            # Seeded by the number of trials, so that neither another process nor a later call draws the same settings again.
+            study.sampler = optuna.samplers.TPESampler(seed=(seed + 1) * 1_000_003 + len(live))
+
+            def objective(trial: Any, budget: int = budget) -> tuple[float, ...]:
+                return _objective(trial, study, tuning, budget, directory, progress)
+
+            study.optimize(objective, n_trials=1, catch=(_Surplus, _Failed))
+        elif running:
+            progress.stage(f"waiting for {counted(running, 'trial')} of other processes", None)
+            time.sleep(HEARTBEAT_S / 10)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+                optuna.storages.fail_stale_trials(study)
+        else:
+            return
+
+
+def _wanted(tuning: Tuning) -> list[dict[str, Value]]:
+    """The settings that are tried in any case, the default first: all of a space that has no more than there are trials."""
+    space = tuning.space
+    default = space.default_setting()
+    others = [one for one in space.settings(tuning.budget) or () if tuning.point(one).id != tuning.default.id]
+    return [default, *others] if len(others) < tuning.budget else [default]
+
+
+def _enqueue(study: Study, tuning: Tuning, wanted: list[dict[str, Value]]) -> None:
+    there = {trial.user_attrs.get("point") for trial in _live(study)}
+    for setting in wanted:
+        point = tuning.point(setting)
+        if point.id not in there:
+            study.enqueue_trial(tuning.space.parameters(setting), user_attrs={"point": point.id, "setting": setting})
+
+
+def _objective(trial: Any, study: Study, tuning: Tuning, budget: int, directory: Path, progress: Progress) -> tuple[float, ...]:
+    """Run a trial in its own process; returns the values of the objectives."""
+    others = _live(study)
+    if sum(one.number < trial.number for one in others) >= budget:
+        raise _Surplus
+    given = trial.user_attrs.get("setting")
+    setting = {one.name: one.suggest(trial) for one in tuning.space.dimensions if given is None or one.name in given}
+    point = tuning.point(setting)
+    trial.set_user_attr("setting", setting)
+    trial.set_user_attr("point", point.id)
+    result = _known(others, point) or _refused(point, tuning)
+    if result is None:
+        task = Task(point=point, round=1, directory=str(directory / "trials" / f"{trial.number:04}"))
+        titled = Titled(progress, f"trial {sum(one.number <= trial.number for one in others)} of {budget}, {point.label}")
+        result = run_task(task, titled, found=_pruning(trial, task, tuning))
+        store(task, result)
+    trial.set_user_attr("result", msgspec.json.encode(result).decode())
+    if result.reason is not None:
+        trial.set_user_attr("reason", result.reason)
+        raise _Failed
+    values = {goal.name: result.values.get(goal.value) for goal in tuning.goals}
+    missing = [name for name, value in values.items() if value is None]
+    if missing:
+        raise UsageError(f"the objective {missing[0]!r} was not measured on this machine.", hint="Choose another objective.")
+    return tuple(value for value in values.values() if value is not None)
+
+
+def _known(trials: list[Any], point: Point) -> Result | None:
+    """The result of an earlier trial of the same setting that a repetition would not change: a failure, or a training."""
+    for one in trials:
+        if one.user_attrs.get("point") == point.id and "result" in one.user_attrs and one.state.name in ("COMPLETE", "FAIL"):
+            result: Result = msgspec.json.decode(one.user_attrs["result"], type=Result)
+            if result.reason is not None or point.kind == "train":
+                return result
+    return None
+
+
+def _refused(point: Point, tuning: Tuning) -> Result | None:
+    """The result of a combination of options that no machine accepts."""
+    try:
+        _record(point.options, tuning).check()
+    except RooflinesError as error:
+        return Result(point=point.id, round=1, reason=f"{error.message} {error.hint}".strip())
+    return None
+
+
+def _pruning(trial: Any, task: Task, tuning: Tuning) -> Callable[[Result], None]:
+    """What ends a training whose accuracy is below the median of others after the same epoch. Optuna prunes for one objective only."""
+    reported = 0
+
+    def found(result: Result) -> None:
+        nonlocal reported
+        accuracy, epochs = result.values.get("accuracy"), int(result.values.get("epochs", 0))
+        if tuning.objectives != ("accuracy",) or accuracy is None or epochs <= reported:
+            return
+        reported = epochs
+        trial.report(accuracy, epochs)
+        record = _record(task.point.options, tuning)
+        if epochs < record.epochs * record.seeds and trial.should_prune():
+            from optuna import TrialPruned
+
+            store(task, result)
+            trial.set_user_attr("result", msgspec.json.encode(result).decode())
+            raise TrialPruned
+
+    return found

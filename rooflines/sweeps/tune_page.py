@@ -1,0 +1,257 @@
+"""The page of a search: the verdict, the best settings, how sure they are, what matters, and every trial."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+
+from rooflines._version import __version__
+from rooflines.reports.charts.kinds import Beam, Beams, Choice, Choices, Curves, Series
+from rooflines.reports.charts.palette import SERIES
+from rooflines.reports.document import Block, Cell, Column, Facts, Figure, Page, Paragraph, Section, Table
+from rooflines.reports.document import Row as Line
+from rooflines.reports.words.command import command_of
+from rooflines.sweeps.objectives import OBJECTIVES, Objective
+from rooflines.sweeps.pairs import Compared
+from rooflines.sweeps.records import Estimate, Row
+from rooflines.sweeps.summary import pareto
+from rooflines.sweeps.tune import DEFAULT_LABEL, Trial, Tuning
+from rooflines.units import counted, percent, quantity, significant
+
+
+def page(tuning: Tuning) -> Page:
+    """Return the page of ``tuning``."""
+    machines = ", ".join(dict.fromkeys(one.result.facts["device_name"] for one in tuning.trials if _on(one)))  # type: ignore[union-attr]
+    sections = (
+        _best(tuning), _pairs(tuning), _history(tuning), _importance(tuning), _fronts(tuning),
+        Section(name="trials", title="Trials", blocks=(trials_table(tuning),)), _method(tuning),
+    )  # fmt: skip
+    verdict, *said = sentences(tuning)
+    missing = "the search was interrupted; the report covers the trials that ended."
+    return Page(
+        kind="tune",
+        name=tuning.name,
+        title=f"{tuning.name} · {counted(len(tuning.trials), 'trial')} · {machines or 'nothing ran'}",
+        created=tuning.created,
+        rooflines=__version__,
+        verdict=verdict,
+        said=tuple(said),
+        status=("interrupted", missing) if tuning.status == "interrupted" else None,
+        sections=tuple(section for section in sections if section.blocks),
+    )
+
+
+def _on(trial: Trial) -> bool:
+    return trial.result is not None and bool(trial.result.facts.get("device_name"))
+
+
+# --- sentences --------------------------------------------------------------------------------------------------------------------
+
+
+def sentences(tuning: Tuning) -> list[str]:
+    """Whether the best setting beats the default one and by how much, its command, and how many trials there were."""
+    best = tuning.best
+    if best is None:
+        reason = next((one.reason for one in tuning.trials if one.reason), "no trial has ended")
+        return [f"No trial has a result: {reason}"]
+    texts = [_verdict(tuning, best)]
+    texts += [f"{one.objective.capitalize()}: {change_text(one)}." for one in tuning.compared[1:]]
+    texts.append(f"Command: {command_of(best.point.kind, best.point.options)}")
+    states = [one.state for one in tuning.trials]
+    ended = [f"{states.count(name)} {name}" for name in ("failed", "pruned") if name in states]
+    texts.append(f"{counted(len(states), 'trial')} of {counted(len(tuning.rows), 'setting')}{''.join(f', {one}' for one in ended)}.")
+    return texts
+
+
+def _verdict(tuning: Tuning, best: Row) -> str:
+    goal = tuning.goals[0]
+    value = value_text(goal, best.value(goal.value) or 0.0)
+    if best.point.id == tuning.default.id:
+        return f"No setting beats the default one: it has the best {goal.name} of all trials ({value})."
+    if not tuning.compared or tuning.compared[0].beats is None:
+        default = next((row for row in tuning.rows if row.point.id == tuning.default.id), None)
+        why = "it was not compared with the default setting"
+        if default is not None and default.reason is not None:
+            why = f"the default setting failed: {default.reason}"
+        return f"Best {goal.name}: {best.point.label} with {value}; {why.rstrip('.')}."
+    first = tuning.compared[0]
+    if first.beats:
+        return f"{best.point.label} beats the default setting: {goal.name} {change_text(first)}."
+    return f"No setting is sure to beat the default one. The best of the trials, {best.point.label}: {goal.name} {change_text(first)}."
+
+
+def change_text(one: Compared) -> str:
+    """``3.21 × that of the default (95 % interval 3.05 to 3.38, 5 pairs)``."""
+    pairs = counted(len(one.pairs), "pair")
+    if one.ratio is not None:
+        return f"{significant(one.ratio.value)} × that of the default ({_interval(one.ratio, 1.0)}, {pairs})"
+    if one.difference is not None:
+        change = one.difference.value * 100
+        return f"{change:+.1f} percentage points from the default ({_interval(one.difference, 100.0)}, {pairs})"
+    return f"too few pairs to compare ({len(one.pairs)})"
+
+
+def _interval(one: Estimate, factor: float) -> str:
+    low, high = (f"{end * factor:.1f}" if factor > 1 else significant(end) for end in (one.low or 0.0, one.high or 0.0))
+    return f"95 % interval {low} to {high}"
+
+
+def value_text(goal: Objective, value: float) -> str:
+    """A value of an objective with its unit."""
+    if goal.fraction:
+        return percent(value, 1)
+    return f"{significant(value)} samples/s" if goal.unit == "1/s" else quantity(value, goal.unit)
+
+
+# --- sections ---------------------------------------------------------------------------------------------------------------------
+
+
+def _columns(goals: Sequence[Objective]) -> list[Column]:
+    return [Column(goal.name, goal.unit, goal.format, key=goal.value) for goal in goals]
+
+
+def _best(tuning: Tuning) -> Section:
+    """The best settings, and the command of each."""
+    front = tuning.front
+    if not front:
+        return Section(name="best", title="Best settings")
+    several = len(tuning.goals) > 1
+    shown = front if several else sorted(
+        (row for row in tuning.rows if row.reason is None and row.estimates),
+        key=lambda row: row.value(tuning.goals[0].value) or 0.0, reverse=tuning.goals[0].more,
+    )[:5]  # fmt: skip
+    lines = []
+    for row in shown:
+        values = (row.value(goal.value) for goal in tuning.goals)
+        lines.append(Line((row.point.label, *values, row.rounds, command_of(row.point.kind, row.point.options))))
+    columns = (Column("setting", format="text", least=20), *_columns(tuning.goals), Column("trials", format="count", priority=2),
+               Column("command", format="text", priority=1, least=30))  # fmt: skip
+    note = "No setting beats these in all objectives." if several else "The five best settings. Values are medians of their trials."
+    table = Table(name="best", columns=columns, rows=tuple(lines), note=note, show="always", brief=5)
+    return Section(name="best", title="Pareto front" if several else "Best settings", blocks=(table,))
+
+
+def _pairs(tuning: Tuning) -> Section:
+    """Every pair of the best and the default setting."""
+    best = tuning.best
+    if not tuning.compared or best is None:
+        return Section(name="pairs", title="Comparison with the default")
+    columns: list[Column] = [Column("pair", format="count")]
+    for one in tuning.compared:
+        goal = OBJECTIVES[one.objective]
+        columns += [Column(f"{goal.name}, {which}", goal.unit, goal.format, group=goal.name) for which in ("tuned", "default")]
+    most = max(len(one.pairs) for one in tuning.compared)
+    lines = []
+    for index in range(most):
+        cells: list[float | None] = [index + 1]
+        for one in tuning.compared:
+            cells += one.pairs[index] if index < len(one.pairs) else (None, None)
+        lines.append(Line(tuple(cells)))
+    result = Facts(rows=tuple((one.objective, change_text(one)) for one in tuning.compared), kind="definitions")
+    other = " Each pair has another seed." if tuning.space.kind == "train" else ""
+    note = f"Tuned is {best.point.label}. The two ran in turn, every other pair in the opposite order.{other}"
+    table = Table(name="pairs", columns=tuple(columns), rows=tuple(lines), note=note)
+    return Section(name="pairs", title="Comparison with the default", blocks=(result, table))
+
+
+def _history(tuning: Tuning) -> Section:
+    """Each objective by trial, and the best so far."""
+    blocks: list[Block] = []
+    for goal in tuning.goals:
+        points = [
+            (trial.number + 1, trial.result.values[goal.value])
+            for trial in tuning.trials
+            if trial.state == "complete" and trial.result is not None and goal.value in trial.result.values
+        ]
+        if len(points) < 2:
+            continue
+        xs, ys = zip(*points, strict=True)
+        choose = max if goal.more else min
+        best = tuple(choose(ys[: index + 1]) for index in range(len(ys)))
+        series = (
+            Series(backend="each trial", colour=SERIES[1], x=xs, y=ys), Series(backend="best so far", colour=SERIES[0], x=xs, y=best)
+        )  # fmt: skip
+        drawing = Curves(x_title="trial", y_title=goal.title, series=series, fraction=goal.fraction)
+        blocks.append(Figure(name=f"history-{goal.name}", caption=f"{goal.name.capitalize()} by trial.", drawing=drawing))
+    return Section(name="history", title="History", blocks=tuple(blocks))
+
+
+def _importance(tuning: Tuning) -> Section:
+    """The share of each option in each objective."""
+    blocks: list[Block] = []
+    for name, shares in tuning.importance.items():
+        beams = tuple(
+            Beam(backend=option, label=option.replace("_", " "), value=share, text=percent(share), colour=SERIES[0])
+            for option, share in sorted(shares.items(), key=lambda one: -one[1])
+        )
+        caption = f"Importance of the options for {name}: how much their values differ between the better half of the trials and all."
+        blocks.append(Figure(name=f"importance-{name}", caption=caption, drawing=Beams(x_title="share of importance", beams=beams)))
+    if blocks:
+        few = "From few trials it is rough: it ranks options and does not measure their effect."
+        blocks.append(Paragraph(f"Computed by Optuna with PED-ANOVA. {few}", "note"))
+    return Section(name="importance", title="Importance of options", blocks=tuple(blocks))
+
+
+def _fronts(tuning: Tuning) -> Section:
+    """Every two objectives against each other."""
+    blocks = []
+    placed = [row for row in tuning.rows if row.reason is None]
+    for one, other in combinations(tuning.goals, 2):
+        y, x = (other, one) if other.fraction else (one, other)
+        ids = {row.point.id for row in pareto(placed, {x.value: x.more, y.value: y.more})}
+        choices = tuple(_choices(placed, x, y, ids, tuning.default.id))
+        if len(choices) < 2:
+            continue
+        spread = max(one.x for one in choices) / max(min(one.x for one in choices), 1e-30)
+        caption = f"{y.name.capitalize()} and {x.name} of each setting. No setting beats those on the line in both."
+        drawing = Choices(x_title=x.title, y_title=y.title, choices=choices, log_x=spread > 5, fraction=y.fraction)
+        blocks.append(Figure(name=f"pareto-{y.name}-{x.name}", caption=caption, drawing=drawing))
+    return Section(name="pareto", title="Objectives against each other", blocks=tuple(blocks))
+
+
+def _choices(rows: Sequence[Row], x: Objective, y: Objective, front: set[str], default: str) -> Iterator[Choice]:
+    for row in rows:
+        across, up = row.value(x.value), row.value(y.value)
+        if across is not None and up is not None:
+            colour = SERIES[1] if row.point.id == default else SERIES[0]
+            yield Choice(label=row.point.label, x=across, y=up, colour=colour, front=row.point.id in front)
+
+
+def trials_table(tuning: Tuning) -> Table:
+    """Every trial with its values, or the reason why it has none."""
+    columns = (Column("trial", format="count"), Column("setting", format="text", least=24), *_columns(tuning.goals),
+               Column("remark", format="text", least=20))  # fmt: skip
+    lines = []
+    for trial in tuning.trials:
+        values = trial.result.values if trial.result is not None and trial.state == "complete" else {}
+        remark = (trial.reason or "").partition(". ")[0] or ("" if trial.state == "complete" else trial.state)
+        if trial.state == "pruned" and trial.result is not None:
+            remark = f"pruned after {counted(int(trial.result.values['epochs']), 'epoch')}"
+        cells: list[Cell | str | float | None] = [trial.number + 1, trial.point.label]
+        lines.append(Line((*cells, *(values.get(goal.value) for goal in tuning.goals), remark), muted=trial.state != "complete"))
+    note = "Numbers are those of the study; a number that is missing belongs to a trial that was interrupted."
+    return Table(name="trials", columns=columns, rows=tuple(lines), note=note, brief=0)
+
+
+def _method(tuning: Tuning) -> Section:
+    space = tuning.space
+    rows = [(one.name.replace("_", " "), one.text) for one in space.dimensions]
+    pruned = tuning.objectives == ("accuracy",)
+    runs = "training" if space.kind == "train" else "profile"
+    texts = [
+        f"Each trial is a {runs} in its own process. Optuna's TPE sampler chooses the settings; the first trial is the {DEFAULT_LABEL} "
+        f"({command_of(tuning.default.kind, tuning.default.options)})."
+    ]
+    if pruned:
+        texts.append("A training whose accuracy is below the median of the others after the same epoch is stopped (pruned).")
+    statistic = "differences" if tuning.goals[0].fraction else "logarithms of the ratios"
+    texts.append(
+        "The trials choose the best setting; the comparison with the default uses other runs, so that luck in a trial does not count. "
+        f"Intervals are Student's t of the {statistic} of the pairs."
+    )
+    data = [one.result.facts["data"] for one in tuning.trials if one.result is not None and one.result.facts.get("data")]
+    texts += [f"{one[0].upper()}{one[1:]}." for one in dict.fromkeys(data)]
+    blocks: list[Block] = [Facts(rows=tuple(rows), kind="definitions"), *map(Paragraph, texts)]
+    if tuning.command:
+        blocks.append(Paragraph(tuning.command, "code"))
+    return Section(name="method", title="Method", blocks=tuple(blocks))
