@@ -147,7 +147,9 @@ def test_rehearsal_measures_every_figure(full, sustained, kernels):
             assert one["accumulate"] == {"int8": "int32"}.get(one["precision"], one["accumulate"])
             assert one["accumulate"]
     held = {key[:2] for key in keys if key[2] == "sustained"}
-    assert held == ({key[:2] for key in keys if key[0] in ("compute", "memory")} if sustained else set())
+    # caches are not held; whether one is kept at all depends here on what the CPU happens to do
+    main = {(one["kind"], one["name"]) for one in ceilings if one["kind"] in ("compute", "memory") and not one.get("capacity_bytes")}
+    assert held == (main if sustained else set())
 
 
 @pytest.fixture

@@ -137,8 +137,9 @@ def test_the_peak_and_the_line_that_held_it(place):
     assert memory["peak_bytes"] * 0.9 < memory["sites_at_bytes"] <= memory["peak_bytes"]
     first = memory["sites"][0]
     assert (first["file"], first["line"]) == ("script.py", 2)
-    assert 64 << 20 <= first["bytes"] < 65 << 20
-    assert first["blocks"] >= 64
+    # the lines may be those of a reading up to a tenth below the peak
+    assert memory["sites_at_bytes"] - (8 << 20) < first["bytes"] < 65 << 20
+    assert first["blocks"] >= first["bytes"] >> 20
     assert memory["reading_s"] > 0
     assert memory["tracemalloc_bytes"] > 0
 
