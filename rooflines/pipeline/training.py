@@ -39,6 +39,7 @@ from rooflines.profiler.training.records import (
     VariantResult,
 )
 from rooflines.profiler.training.weights import classes_in, classifier_of, load_weights, read_weights
+from rooflines.profiler.workloads import quantization
 from rooflines.profiler.workloads.datasets import DataSet, find_dataset
 from rooflines.profiler.workloads.factory import call_factory
 from rooflines.profiler.workloads.feed import make_loader
@@ -274,7 +275,10 @@ def _test_variants(
         progress.stage(f"testing the trained network as {name}", _PASSES)
         asked = dataclasses.replace(plain, **VARIANTS.get(name, {}))  # type: ignore[arg-type]
         try:
-            ready = placed(copy.deepcopy(network), images, asked, device, model)
+            if name == "qat":
+                ready = _trained_for_int8(copy.deepcopy(network), images, asked, device, model, progress)
+            else:
+                ready = placed(copy.deepcopy(network), images, asked, device, model)
             tests = []
             for _ in range(_PASSES):
                 tests.append(test_network(ready, images, asked, options.batch_size or BATCH_SIZE))
@@ -291,6 +295,21 @@ def _test_variants(
             )
         )  # fmt: skip
     return msgspec.structs.replace(training, variants=tuple(results))
+
+
+def _trained_for_int8(
+    network: torch.nn.Module, images: DataSet, options: TrainOptions, device: torch.device, model: str, progress: Progress
+) -> Placed:
+    """Return ``network`` as int8 after one more epoch, in which weights and activations are rounded to int8."""
+    quantization.check("static-int8", mode="inference", precision="fp32", device=device)  # which it becomes
+    options = dataclasses.replace(options, mode="training")
+    ready = placed(network, images, options, device, model)
+    trainer = Trainer(ready, images, options, options.seed, options.batch_size or BATCH_SIZE)
+    progress.stage("training for int8, one epoch", trainer.steps)
+    trainer.epoch(options.epochs + 1, progress)
+    progress.stage("testing the trained network as qat", _PASSES)
+    graph = quantization.converted(ready.network)  # type: ignore[arg-type]
+    return ready._replace(network=graph, called=graph, notes=(ready.notes[0], "int8 after one more epoch, trained with rounding"))
 
 
 def failed(training: Training) -> tuple[Failure, ...]:

@@ -26,6 +26,7 @@ from rooflines.sweeps.points import RECORDS, grid, make_points
 from rooflines.sweeps.records import Kind, Point, Row
 from rooflines.sweeps.results import rows as rows_in
 from rooflines.sweeps.run import Place, load_sweep, run_sweep
+from rooflines.sweeps.search_point import search_points
 from rooflines.sweeps.write import write_table
 
 STUDY_FILE = "study.toml"
@@ -41,8 +42,9 @@ class StudyFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """The file of a study.
 
     ``points`` are tables whose lists are crossed; each has a ``part``, by which the page finds its rows, and may have ``quick``, the
-    options that replace its own in a quick study (``skip = true`` leaves it out). ``options`` are those of all points, with those of
-    ``quick`` in a quick study, where a table does not say otherwise.
+    options that replace its own in a quick study (``skip = true`` leaves it out). ``search`` makes each point a search over the options
+    in it, which it gives as text, with its ``objective``, ``trials`` and ``repeats``. ``options`` are those of all points, with those
+    of ``quick`` in a quick study, where a table does not say otherwise.
     """
 
     name: str
@@ -145,10 +147,12 @@ def study_points(file: StudyFile, options: StudyOptions) -> tuple[tuple[Point, .
             missing.append(Missing(what=part, reason="skipped in a quick study"))
             continue
         asked = {**file.options, **(file.quick if options.quick else {}), **own, **(quick if options.quick else {})}
+        search = asked.pop("search", None)
         asked, without = _on_this_machine(asked, kind, options)
         missing += [Missing(what=f"{part} on a GPU", reason=reason) for reason in without]
         if asked["device"]:
-            made = make_points((kind, setting) for setting in grid(asked, kind))
+            settings = grid(asked, kind)
+            made = search_points(settings, search, kind) if search else make_points((kind, setting) for setting in settings)
             points += [msgspec.structs.replace(point, part=part, id=f"{part}-{point.id}") for point in made]
     return tuple(points), tuple(dict.fromkeys(missing))
 

@@ -18,9 +18,10 @@ from rooflines.profiler.options import Value
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.records import OutputError, Run
 from rooflines.roofline.analysis import Analysis
-from rooflines.roofline.prediction.allocator import HUGE_PAGES, PageCosts
+from rooflines.roofline.prediction.allocator import HUGE_PAGES
+from rooflines.roofline.prediction.loading import best_split
 from rooflines.roofline.prediction.predict import predict
-from rooflines.roofline.prediction.records import Change, Prediction
+from rooflines.roofline.prediction.records import Change, PageCosts, Prediction
 from rooflines.roofline.prediction.step import Step
 from rooflines.roofline.trials import TRIALS_FILE, WORTH, Speedup, Trial, Trials, helped
 from rooflines.serial import write_json
@@ -28,12 +29,15 @@ from rooflines.sweeps.points import hash_of, point_id
 from rooflines.sweeps.records import RUN_POINT, Point, Result, Sweep
 from rooflines.sweeps.results import estimate, read_results
 from rooflines.sweeps.run import load_sweep, run_sweep
+from rooflines.units import counted
 
 ROUNDS = 4
 COMBINATION = "combination"
 _CEILINGS = "ceilings.json"
 # Memory that the C library returns to the system only when 8 GB of it are free.
 _KEPT = {"MALLOC_TRIM_THRESHOLD_": "8000000000", "MALLOC_MMAP_THRESHOLD_": "8000000000"}
+# The kinds whose prediction asks what new memory costs.
+_WITH_PAGES = ("allocator", "precision")
 _ALLOCATORS = ("jemalloc", "tcmalloc", "tcmalloc_minimal")
 
 Predicted = tuple[Change, Prediction | None]
@@ -94,14 +98,13 @@ def changes_of(run: Run, analysis: Analysis) -> tuple[Change, ...]:
 
 
 def _of_loader(given: Mapping[str, Value], analysis: Analysis, cuda: bool) -> list[Change]:
-    """As many workers as deliver the batches as fast as the step takes them, at most one for each processor; and pinned memory."""
-    step, now, most = Step(analysis), int(given.get("data_workers", 0)), analysis.environment.cpu_threads or 1
-    load_s = (step.load_s or step.wait_s) * max(1, now)
-    number = min(most, max(now + 1, math.ceil(load_s / step.compute_s) if step.compute_s > 0 else now + 1))
+    """As many workers as deliver the batches as fast as the step takes them, and processors left for them; and pinned memory."""
+    now, (workers, threads) = int(given.get("data_workers", 0)), best_split(Step(analysis))
     found = []
-    if number != now:
-        label = f"{number} loader worker{'' if number == 1 else 's'}"
-        found.append(Change(kind="data-workers", label=label, options={"data_workers": number}))
+    if (workers, threads) != (now, analysis.environment.threads) and (threads is not None or workers != now):
+        options: dict[str, Value] = {"data_workers": workers, **({"threads": threads} if threads is not None else {})}
+        labels = [counted(workers, "loader worker"), *([counted(threads, "thread")] if threads is not None else [])]
+        found.append(Change(kind="data-workers", label=" · ".join(labels), options=options))
     if cuda and not given.get("pin_memory"):
         found.append(Change(kind="pin-memory", label="pinned memory", options={"pin_memory": True}))
     return found
@@ -130,7 +133,7 @@ def page_costs() -> PageCosts | None:
 def predicted_changes(run: Run, analysis: Analysis) -> tuple[Predicted, ...]:
     """Return the changes of ``run`` with their predictions, best first; those without a prediction last."""
     changes = changes_of(run, analysis)
-    costs = page_costs() if any(one.kind == "allocator" for one in changes) and analysis.page_faults is not None else None
+    costs = page_costs() if any(one.kind in _WITH_PAGES for one in changes) and analysis.page_faults is not None else None
     found = [(change, predict(change, analysis, costs)) for change in changes]
     return tuple(sorted(found, key=lambda one: -one[1].speedup if one[1] is not None else 0.0))
 

@@ -132,7 +132,7 @@ def run_tuning(tuning: Tuning, directory: Path, *, storage: str | None = None, p
     The study is in ``directory``, or in ``storage`` (a URL for SQLAlchemy). A study that is there already is continued, and processes
     that share it make ``budget`` trials together. Raises UsageError, and Interrupted on Ctrl-C after what there is was written.
     """
-    _check(tuning)
+    check(tuning)
     progress = progress or Silent()
     tuning = _begun(tuning, directory)
     study = _open(tuning, directory, storage)
@@ -160,7 +160,8 @@ def load_tuning(directory: Path) -> Tuning:
     return read_facts(directory / TUNE_FILE, Tuning, TUNE_SCHEMA, what=what, again="tune again")
 
 
-def _check(tuning: Tuning) -> None:
+def check(tuning: Tuning) -> None:
+    """Raise UsageError for a search that no machine can make, WorkloadError or DeviceError for its default setting."""
     for name, least in (("trials", 1), ("repeats", FEWEST)):
         value = tuning.budget if name == "trials" else tuning.repeats
         if value < least:

@@ -97,6 +97,19 @@ def test_a_network_learns_and_the_record_says_on_what(networks, tmp_path):
     assert [section.name for section in shown.sections] == ["epochs", "variants", "method"]
 
 
+def test_int8_after_an_epoch_with_rounding(networks, tmp_path):
+    pytest.importorskip("sklearn")
+    pytest.importorskip("torchao")
+    training, _ = train(f"{networks}:small", options(epochs=4, variants="static-int8,qat"), output=tmp_path / "run")
+    fp32, static, trained = training.variants
+    assert not trained.reason
+    assert trained.accuracy > 0.5
+    # the weights of the further epoch are others, so it differs more from fp32 than rounding alone
+    assert 0 < static.error.relative < trained.error.relative
+    assert "one more epoch" in trained.notes[1]
+    assert fp32.accuracy == training.accuracy
+
+
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_training_that_was_interrupted_continues_as_if_it_had_not_been(networks, tmp_path, workers):
     name = f"{networks}:small"

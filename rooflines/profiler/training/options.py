@@ -14,6 +14,7 @@ TRAINING = "Training"
 VARIANTS: dict[str, dict[str, str]] = {
     "dynamic-int8": {"quantize": "dynamic-int8"},
     "static-int8": {"quantize": "static-int8"},
+    "qat": {"quantize": "qat"},
     "int8-weight": {"quantize": "int8-weight"},
     "int4-weight": {"quantize": "int4-weight", "precision": "bf16"},
     "bf16": {"precision": "bf16"},

@@ -15,7 +15,11 @@ _CAST = 1.5
 
 
 def predict(change: Change, step: Step) -> Prediction | None:
-    """Every operator at its present efficiency under the roofs of the new precision, with half the bytes, and the casts."""
+    """Operators near their bound keep their efficiency under the roofs of the new precision, with half the bytes; and the casts.
+
+    On a CPU, operators far from every roof keep their time, because something else limits them, except what moves bytes only in them:
+    conversions of layouts and new pages from the system, which halve.
+    """
     precision = str(change.options["precision"])
     low = precision.removeprefix("amp-")
     roof = step.ceilings.compute(low, "matrix")
@@ -31,15 +35,18 @@ def predict(change: Change, step: Step) -> Prediction | None:
     return Prediction(
         speedup=step.saved(saved_s - cast_s),
         reason=f"matrix operators ({percent(share)} of the operators' time) under the {low} "
-        f"roof and other operators with half the bytes, each at its present efficiency{casts}",
+        f"roof and other operators with half the bytes, as far as a roof limits them{casts}",
     )
 
 
 def _low_s(row: OperatorRow, step: Step, low: str) -> float:
-    """The time of ``row`` in the precision ``low``; converting layouts is traffic, which halves."""
-    converts_s = sum(reorders(row, step))
-    then_s = new_time_s(row, step.ceilings, size=lambda size: size / 2, precision=low)
-    return converts_s / 2 + (1 - converts_s / row.time_s) * then_s if row.time_s else 0.0
+    """The time of ``row`` in the precision ``low``."""
+    if not row.time_s:
+        return 0.0
+    moves_s = min(row.time_s, sum(reorders(row, step)) + step.faults_s_of(row))
+    follows = step.on_device or row.bound in ("compute", "memory")
+    rest_s = new_time_s(row, step.ceilings, size=lambda size: size / 2, precision=low) if follows else row.time_s
+    return moves_s / 2 + (1 - moves_s / row.time_s) * rest_s
 
 
 def _kept(row: OperatorRow, step: Step) -> bool:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.prediction import allocator, batch, fusion, launches, layout, loading, optimizer, precision, threads
-from rooflines.roofline.prediction.allocator import PageCosts
-from rooflines.roofline.prediction.records import Change, Prediction
+from rooflines.roofline.prediction.records import Change, PageCosts, Prediction
 from rooflines.roofline.prediction.step import Step
 
 _RULES = {
+    "allocator": allocator.predict,
     "precision": precision.predict,
     "channels-last": layout.predict,
     "compile": fusion.predict,
@@ -22,11 +22,12 @@ _RULES = {
 
 
 def predict(change: Change, analysis: Analysis, costs: PageCosts | None = None) -> Prediction | None:
-    """Return the gain of ``change`` for the run of ``analysis``; None where nothing in the analysis gives one."""
-    step = Step(analysis)
+    """Return the gain of ``change`` for the run of ``analysis``; None where nothing in the analysis gives one.
+
+    ``costs`` are those of new memory on this machine; without them page faults take no time.
+    """
+    step = Step(analysis, costs)
     if not step.whole_s:
         return None
-    if change.kind == "allocator":
-        return allocator.predict(change, step, costs)
     rule = _RULES.get(change.kind)
     return rule(change, step) if rule is not None else None

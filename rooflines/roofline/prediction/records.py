@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -28,3 +28,10 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
 
     speedup: float
     reason: str
+
+
+class PageCosts(NamedTuple):
+    """What 4 KiB of new memory cost on this machine: in a page of their own, and as part of a huge page (None where there are none)."""
+
+    page_s: float
+    in_huge_page_s: float | None = None

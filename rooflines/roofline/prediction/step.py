@@ -12,6 +12,8 @@ from rooflines.roofline.advice.small_kernels import FUSABLE
 from rooflines.roofline.analysis import Analysis, OperatorRow
 from rooflines.roofline.bounds.model import place
 from rooflines.roofline.formulas import Work
+from rooflines.roofline.prediction.records import PageCosts
+from rooflines.roofline.usage.device_usage import HOST
 
 _SHAPE = re.compile(r"\d+(?:x\d+)*")
 _ITEM_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
@@ -24,10 +26,11 @@ class Step:
     """The median timed step of ``analysis``: ``whole_s`` is its time, ``wait_s`` the part in which it waits for data.
 
     ``scale`` converts seconds of a traced step into seconds of a timed one. ``traffic_efficiency`` is the share of the rate of memory
-    that the step's element-wise operators, normalizations, reductions and copies reach; 1 where it has none.
+    that the step's element-wise operators, normalizations, reductions and copies reach; 1 where it has none. ``busy_cores`` are the
+    processors that the process kept busy during the timed steps, on average; None where they were not sampled.
     """
 
-    def __init__(self, analysis: Analysis) -> None:
+    def __init__(self, analysis: Analysis, costs: PageCosts | None = None) -> None:
         case = Case(analysis)
         found = analysis.input
         self.analysis = analysis
@@ -40,6 +43,10 @@ class Step:
         self.on_device = case.on_device
         self.rows = analysis.operators
         self.calls = sum(row.calls for row in self.rows)
+        self.costs = costs
+        host = analysis.usage.of(HOST) if analysis.usage is not None and analysis.usage.window == "timed pass" else None
+        gauge = host.gauges.get("process_cpu_utilization") if host is not None else None
+        self.busy_cores = gauge.mean if gauge is not None else None
         moving = [
             row for row in self.rows if row.category in FUSABLE and "memory" in (row.bound, row.nearest_roof) and row.lower_bound_s
         ]
@@ -70,6 +77,21 @@ class Step:
     def saved(self, traced_s: float) -> float:
         """The speedup if a traced step took ``traced_s`` less."""
         return self.speedup(max(self.compute_s - traced_s * self.scale, 0.01 * self.compute_s))
+
+    def faults_s(self, left_s: float = 0.0) -> float:
+        """The time of a timed step in which it takes new pages from the system, beyond ``left_s`` for each; 0 where it is not known.
+
+        The busy threads share it.
+        """
+        faults = self.analysis.page_faults
+        if faults is None or self.costs is None:
+            return 0.0
+        return faults.timed * max(0.0, self.costs.page_s - left_s) / max(1.0, self.busy_cores or 1.0)
+
+    def faults_s_of(self, row: OperatorRow) -> float:
+        """The part of ``faults_s`` that falls to ``row`` by its bytes, in seconds of a traced step."""
+        size = sum(one.bytes for one in self.rows)
+        return self.faults_s() / self.scale * row.bytes / size if size else 0.0
 
     def host_s(self, calls: float) -> float:
         """The time of a traced step that the host needs between ``calls`` operators, at its mean time between two."""

@@ -14,6 +14,8 @@ from rooflines.reports.document import ABSENT, Block, Column, Figure, Row, Secti
 from rooflines.studies.study import Study, device_of, model_of
 from rooflines.sweeps.page import curves_section
 from rooflines.sweeps.records import Row as Line
+from rooflines.sweeps.tune import load_tuning
+from rooflines.sweeps.tune_page import change_text
 from rooflines.units import binary_bytes, percent, seconds, significant
 
 _WAITS = 0.1  # waiting for less of an epoch is not worth a sentence
@@ -42,6 +44,9 @@ def findings(study: Study) -> Iterator[str]:
                     f"{model} as {one.name}: {percent(one.accuracy, 1)} of the digits are right, {percent(base.accuracy, 1)} in fp32"
                     f"{f'; scores differ by {one.error.relative:.1e}' if one.error is not None else ''}."
                 )
+    for row in study.part("tune"):
+        if "verdict" in row.facts:
+            yield f"{model_of(row)} on {device_of(row)}, tuned: {row.facts['verdict']}"
     for row in study.part("train"):
         waits = row.value("input_fraction") or 0.0
         if waits >= _WAITS:
@@ -78,6 +83,7 @@ def sections(study: Study) -> tuple[Section, ...]:
         Section(name="figures", title="The paper's four figures", blocks=tuple(_figures(study))),
         Section(name="variants", title="Accuracy of the variants on real labels", blocks=_variant_blocks(study)),
         curves_section(study.part("sweep"), {}),
+        Section(name="tuned", title="Batch size and learning rate, tuned", blocks=tuple(_searches(study))),
     )
 
 
@@ -187,6 +193,34 @@ def _variant_blocks(study: Study) -> tuple[Block, ...]:
         "Error: |y - y32| / |y32| of the scores."
     )
     return (Table(name="variants", columns=columns, rows=tuple(rows), note=note, show="always"),) if rows else ()
+
+
+def _searches(study: Study) -> Iterator[Block]:
+    """The best setting of each search, and how it compares with the default one."""
+    rows = []
+    for row in study.part("tune"):
+        if row.run is None or row.reason is not None:
+            continue
+        tuning = load_tuning(Path(row.run))
+        changes = {one.objective: change_text(one) for one in tuning.compared}
+        default = "the default setting" if tuning.best and tuning.best.point.id == tuning.default.id else ABSENT
+        rows.append(
+            Row(
+                (
+                    model_of(row), device_of(row), row.facts["best"], _share(row, "accuracy", wanted=True), _text(row, "samples_per_s"),
+                    changes.get("accuracy", default), changes.get("throughput", default), len(tuning.trials),
+                )
+            )
+        )  # fmt: skip
+    if rows:
+        columns = (
+            Column("network", format="text"), Column("device", format="text", priority=2), Column("best setting", format="text"),
+            Column("accuracy", "%"), Column("throughput", "images/s"), Column("accuracy over default", format="text", priority=1),
+            Column("throughput over default", format="text", priority=1), Column("trials", format="count", priority=1),
+        )  # fmt: skip
+        data = dict.fromkeys(row.facts["data"] for row in study.part("tune") if row.facts.get("data"))
+        note = f"The best setting is the one with the best accuracy of all trials. Data: {'; '.join(data)}."
+        yield Table(name="tuned", columns=columns, rows=tuple(rows), note=note, show="always")
 
 
 def _text(row: Line | None, name: str) -> str:

@@ -8,10 +8,11 @@ import pytest
 from rooflines.device_specs.records import Ceiling
 from rooflines.profiler.records import MemoryAtPeak
 from rooflines.roofline.analysis import DeviceUsage, Gauge, Input, Kernel, Memory, PageFaults, Rate, StepDivision, Timeline, Usage
-from rooflines.roofline.prediction.allocator import HUGE_PAGES, PageCosts
+from rooflines.roofline.prediction.allocator import HUGE_PAGES
 from rooflines.roofline.prediction.layout import reorders
+from rooflines.roofline.prediction.loading import best_split
 from rooflines.roofline.prediction.predict import predict
-from rooflines.roofline.prediction.records import Change
+from rooflines.roofline.prediction.records import Change, PageCosts
 from rooflines.roofline.prediction.step import Step
 from tests import samples
 
@@ -68,6 +69,14 @@ BF16 = change("precision", precision="bf16")
 def test_a_product_keeps_its_efficiency_under_the_roof_of_the_new_precision():
     # 460 and 900 GFLOP/s: 46 GFLOP in 0.1 s are half of the first, and take 0.1 * 460 / 900 s at half of the second.
     assert predict(BF16, case(product())).speedup == pytest.approx(900 / 460)
+
+
+def test_new_pages_do_not_follow_the_roof_of_the_new_precision():
+    # 10,000 pages at 4 us are 0.04 s, which halve with the bytes; the other 0.06 s follow the roof.
+    analysis = case(product(), page_faults=PageFaults(timed=10_000.0))
+    assert predict(BF16, analysis, PageCosts(4e-6)).speedup == pytest.approx(0.1 / (0.02 + 0.06 * 460 / 900))
+    # at most the whole time of the operators
+    assert predict(BF16, analysis, PageCosts(1.0)).speedup == pytest.approx(2.0)
 
 
 def test_an_operator_bound_by_memory_moves_half_the_bytes():
@@ -160,19 +169,43 @@ def test_amdahl_from_the_cores_that_were_busy():
     assert predict(change("threads", threads=1), case(product())) is None
 
 
+def on_processors(analysis, processors, **facts):
+    environment = msgspec.structs.replace(analysis.environment, cpu_threads=processors, **facts)
+    return msgspec.structs.replace(analysis, environment=environment)
+
+
 @pytest.mark.parametrize(
-    ("load_s", "cores", "after_s"),
+    ("load_s", "cores", "options", "after_s"),
     [
-        (0.02, 1.0, 0.05),  # the step alone
-        (0.16, 0.8, 0.08),  # two workers
-        (0.05, 1.6, 0.08),  # the processors: 0.16 s of two
+        (0.02, 1.0, {"data_workers": 2}, 0.05),  # the step alone
+        (0.16, 0.8, {"data_workers": 2}, 0.08),  # two workers
+        (0.05, 1.5, {"data_workers": 1, "threads": 1}, 0.10),  # what two threads did in 0.05 s
     ],
 )
-def test_workers_leave_the_slowest_of_step_loader_and_processors(load_s, cores, after_s):
-    analysis = case(product(time_s=0.05), input=fed(0.05, load_s=load_s), usage=busy(cores))
-    environment = msgspec.structs.replace(analysis.environment, cpu_threads=2)
-    found = predict(change("data-workers", data_workers=2), msgspec.structs.replace(analysis, environment=environment))
-    assert found.speedup == pytest.approx(0.1 / after_s)
+def test_workers_leave_the_slowest_of_step_and_loader(load_s, cores, options, after_s):
+    analysis = on_processors(case(product(time_s=0.05), input=fed(0.05, load_s=load_s), usage=busy(cores)), 4)
+    assert predict(change("data-workers", **options), analysis).speedup == pytest.approx(0.1 / after_s)
+
+
+def test_threads_and_workers_that_share_processors_have_no_prediction():
+    analysis = case(product(time_s=0.05), input=fed(0.05), usage=busy(1.5))
+    both, split = change("data-workers", data_workers=1), change("data-workers", data_workers=1, threads=1)
+    assert predict(both, on_processors(analysis, 2)) is None
+    assert predict(split, on_processors(analysis, 2)) is not None
+    assert predict(both, on_processors(analysis, 3)) is not None
+
+
+@pytest.mark.parametrize(
+    ("processors", "threads", "split"),
+    [
+        (2, 2, (1, 1)),
+        (16, 16, (2, 14)),  # 0.05 * 16 / 14 s; one worker needs 0.1 s
+        (32, 16, (2, None)),  # enough for all
+    ],
+)
+def test_workers_get_processors_of_their_own(processors, threads, split):
+    analysis = case(product(time_s=0.05), input=fed(0.05, load_s=0.1), usage=busy((threads * 0.05 + 0.05) / 0.1))
+    assert best_split(Step(on_processors(analysis, processors, threads=threads, cpu_cores=processors))) == split
 
 
 def test_a_faster_step_still_waits_for_its_loader():
