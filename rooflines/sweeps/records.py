@@ -19,7 +19,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     """One setting. ``options`` are those of ``profile`` or ``train`` and the ``model``; ``label`` names what differs between points.
 
     ``function`` (``package.module:name``) is what runs it, ``part`` the part of a study that it belongs to, ``environment`` the
-    variables that its process has in addition.
+    variables that its process has in addition. With ``once`` it runs in the first round only.
     """
 
     id: str
@@ -29,6 +29,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     function: str = RUN_POINT
     options: dict[str, Value]
     environment: dict[str, str] = {}
+    once: bool = False
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):

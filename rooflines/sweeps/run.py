@@ -101,7 +101,7 @@ def in_rounds(sweep: Sweep, directory: Path) -> Iterator[Task]:
     for number in range(sweep.repeats):
         for point in sweep.points if number % 2 == 0 else reversed(sweep.points):
             # A training has its own seeds and is repeated by them.
-            if number == 0 or point.kind == "profile":
+            if number == 0 or (point.kind == "profile" and not point.once):
                 where = str(round_directory(directory, point, number))
                 yield Task(point=point, round=number, directory=where, folder=str(Path.cwd()))
 

@@ -34,7 +34,7 @@ def search_points(settings: Iterable[Mapping[str, Value]], search: Mapping[str, 
         options = {**setting, **search}
         label = f"search for {setting['model']} on {setting['device']}"
         identity = point_id(label, hash_of([kind, sorted(options.items())]))
-        point = Point(id=identity, label=label, kind=kind, function=RUN_SEARCH, options=options)
+        point = Point(id=identity, label=label, kind=kind, function=RUN_SEARCH, options=options, once=True)
         check(tuning_of(point))
         points.append(point)
     return tuple(points)

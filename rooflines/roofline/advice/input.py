@@ -60,6 +60,8 @@ def _remedy(analysis: Analysis, found: Input, slower: bool | None) -> str:
         advice = "load ahead of the step, in workers of a torch DataLoader or in a thread; or keep the decoded data in memory"
     elif found.workers == 0:
         advice = _ahead(analysis, _needed(found, 1))
+    elif slower is False and (left := _left(analysis, found.workers)) is not None:
+        advice = f"the loader alone keeps up, but its workers and the step compete for the processors: torch.set_num_threads({left})"
     elif slower is False:
         advice = (
             "the loader alone keeps up: workers and step compete for the processors, or every epoch begins with empty queues: "
@@ -88,10 +90,23 @@ def _more(analysis: Analysis, found: Input) -> str:
 def _ahead(analysis: Analysis, workers: int) -> str:
     threads = _threads(analysis)
     workers = min(workers, threads) if threads else workers
+    left, fewer = _left(analysis, workers), ""
+    if left is not None and threads is not None:
+        workers = min(workers, threads - 1)
+        fewer = f"; torch.set_num_threads({left}) leaves the workers processors; threads that share one with a worker delay all others"
     return (
-        f"DataLoader(num_workers={workers}, persistent_workers=True): the next batches load while the step runs; "
+        f"DataLoader(num_workers={workers}, persistent_workers=True): the next batches load while the step runs{fewer}; "
         "or keep the decoded data in memory"
     )
+
+
+def _left(analysis: Analysis, workers: int) -> int | None:
+    """How many threads leave a processor for each worker of a step on a CPU; None where there are enough for all."""
+    processors, threads = _threads(analysis), analysis.environment.threads
+    if not analysis.environment.device.startswith("cpu") or not processors or not threads or processors < 2:
+        return None
+    left = max(1, processors - workers)
+    return left if threads + workers > processors and left < threads else None
 
 
 def _needed(found: Input, workers: int) -> int:
