@@ -13,9 +13,9 @@ from rooflines.reports.charts.palette import SERIES
 from rooflines.reports.document import ABSENT, Block, Column, Figure, Row, Section, Table
 from rooflines.studies.study import Study, device_of, model_of
 from rooflines.sweeps.page import curves_section
+from rooflines.sweeps.pairs import Compared
 from rooflines.sweeps.records import Row as Line
 from rooflines.sweeps.tune import load_tuning
-from rooflines.sweeps.tune_page import change_text
 from rooflines.units import binary_bytes, percent, seconds, significant
 
 _WAITS = 0.1  # waiting for less of an epoch is not worth a sentence
@@ -37,13 +37,9 @@ def findings(study: Study) -> Iterator[str]:
         if row.reason:
             yield f"{row.point.label}: {row.reason}"
     for model, variants in _variants(study):
-        base = next((one for one in variants if one.name == "fp32"), None)
-        for one in variants:
-            if one.name != "fp32" and one.accuracy is not None and base is not None and base.accuracy is not None:
-                yield (
-                    f"{model} as {one.name}: {percent(one.accuracy, 1)} of the digits are right, {percent(base.accuracy, 1)} in fp32"
-                    f"{f'; scores differ by {one.error.relative:.1e}' if one.error is not None else ''}."
-                )
+        shares = [(one.name, percent(one.accuracy, 1)) for one in variants if one.accuracy is not None]
+        if shares:
+            yield f"{model}, correct on real labels: {', '.join(f'{share} {_shown_variant(name)}' for name, share in shares)}."
     for row in study.part("tune"):
         if "verdict" in row.facts:
             yield f"{model_of(row)} on {device_of(row)}, tuned: {row.facts['verdict']}"
@@ -51,6 +47,11 @@ def findings(study: Study) -> Iterator[str]:
         waits = row.value("input_fraction") or 0.0
         if waits >= _WAITS:
             yield f"{row.point.label} on {device_of(row)} waits for the data loader for {percent(waits)} of an epoch."
+
+
+def _shown_variant(name: str) -> str:
+    """``as bf16``; what else differs from the network in fp32."""
+    return {"fp32": "in fp32", "qat": "as int8 after one more epoch with rounding", "compile": "compiled"}.get(name, f"as {name}")
 
 
 def _gains(rows: Sequence[Line], name: str, what: str, study: Study) -> Iterator[str]:
@@ -202,25 +203,36 @@ def _searches(study: Study) -> Iterator[Block]:
         if row.run is None or row.reason is not None:
             continue
         tuning = load_tuning(Path(row.run))
-        changes = {one.objective: change_text(one) for one in tuning.compared}
-        default = "the default setting" if tuning.best and tuning.best.point.id == tuning.default.id else ABSENT
+        changes = {one.objective: _change(one) for one in tuning.compared}
         rows.append(
             Row(
                 (
                     model_of(row), device_of(row), row.facts["best"], _share(row, "accuracy", wanted=True), _text(row, "samples_per_s"),
-                    changes.get("accuracy", default), changes.get("throughput", default), len(tuning.trials),
+                    changes.get("accuracy", ABSENT), changes.get("throughput", ABSENT), len(tuning.trials),
                 )
             )
         )  # fmt: skip
     if rows:
         columns = (
             Column("network", format="text"), Column("device", format="text", priority=2), Column("best setting", format="text"),
-            Column("accuracy", "%"), Column("throughput", "images/s"), Column("accuracy over default", format="text", priority=1),
-            Column("throughput over default", format="text", priority=1), Column("trials", format="count", priority=1),
+            Column("accuracy", "%"), Column("throughput", "images/s"), Column("accuracy over default", "points", priority=1),
+            Column("throughput over default", "×", priority=1), Column("trials", format="count", priority=2),
         )  # fmt: skip
         data = dict.fromkeys(row.facts["data"] for row in study.part("tune") if row.facts.get("data"))
-        note = f"The best setting is the one with the best accuracy of all trials. Data: {'; '.join(data)}."
+        note = (
+            "The best setting is the one with the best accuracy of all trials. Over default: mean of the pairs and its 95 % interval. "
+            f"Data: {'; '.join(data)}."
+        )
         yield Table(name="tuned", columns=columns, rows=tuple(rows), note=note, show="always")
+
+
+def _change(one: Compared) -> str:
+    """``1.05 (0.98 to 1.12)``: a ratio, or percentage points."""
+    found, factor = (one.ratio, 1.0) if one.ratio is not None else (one.difference, 100.0)
+    if found is None:
+        return ABSENT
+    value, low, high = (significant(number * factor) for number in (found.value, found.low or 0.0, found.high or 0.0))
+    return f"{value} ({low} to {high})"
 
 
 def _text(row: Line | None, name: str) -> str:
