@@ -248,12 +248,22 @@ def _point_labels(axes: Axes, points: Sequence[Choice], ink: Ink) -> None:
         )
 
 
+def _label_in(bars: Beams) -> float:
+    """The width in inches that the labels of ``bars`` need."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import TextPath
+
+    font = FontProperties(family=SANS, size=TEXT)
+    widths = [TextPath((0, 0), bar.label, prop=font).get_extents().width for bar in bars.beams if bar.label]
+    return max(_LABEL_IN, max(widths, default=0.0) / POINTS_PER_INCH + 0.15)
+
+
 def beams_figure(bars: Beams, *, width_in: float, dark: bool = False) -> Picture:
     """Bars with their values at their ends, and what a paper printed below them in outline."""
     theme: Theme = "dark" if dark else "light"
     ink = INK[theme]
     height = _BARS_MARGIN_IN + _BAR_IN * max(1, len(bars.beams))
-    picture, axes = _axes(width_in, height, theme, left=_LABEL_IN, right=_RIGHT_IN, top=0.3, bottom=0.25)
+    picture, axes = _axes(width_in, height, theme, left=_label_in(bars), right=_RIGHT_IN, top=0.3, bottom=0.25)
     largest = max([value for bar in bars.beams for value in (bar.value, bar.paper or 0.0)], default=1.0) or 1.0
     axes.set_xlim(0, largest)
     axes.set_ylim(len(bars.beams) - 0.5, -0.5)

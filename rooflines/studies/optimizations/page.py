@@ -112,7 +112,8 @@ def _table(study: Study) -> Table:
     )  # fmt: skip
     note = (
         "Accuracy after the last epoch, median of the seeds; absent on synthetic images. Memory: the allocator's peak on a GPU, the "
-        "process's on a CPU. The tables of the paper are not public, so no values of it stand beside these."
+        "process's on a CPU. Error: with the random weights of the networks that are timed; the next table has trained ones. The "
+        "tables of the paper are not public, so no values of it stand beside these."
     )
     return Table(name="configurations", columns=columns, rows=tuple(rows), note=note, show="always")
 
