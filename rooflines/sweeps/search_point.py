@@ -48,7 +48,7 @@ def tuning_of(point: Point) -> Tuning:
     space = read_space([model], {name: str(value) for name, value in options.items()}, point.kind)
     goals = read_objectives(str(objective) or "throughput", point.kind)
     return Tuning(
-        name=point.label, space=space, objectives=tuple(one.name for one in goals), budget=int(trials), repeats=int(repeats)
+        name=point.label, space=space, objectives=tuple(one.name for one in goals), budget=int(str(trials)), repeats=int(str(repeats))
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from rooflines.sweeps.records import Result
 from rooflines.sweeps.run import run_sweep
 from rooflines.sweeps.search_point import search_points, tuning_of
 from rooflines.sweeps.tune import load_tuning
+from tests.commands import write_ceilings
 
 MODEL = """
 import torch
@@ -39,8 +40,13 @@ def test_each_setting_is_a_search_of_its_own():
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [({"trials": 0}, "trials"), ({"objective": "beauty"}, "beauty"), ({"batch_size": "8,none"}, "not an integer"), ({"depth": "1,2"}, "depth")],
-)  # fmt: skip
+    [
+        ({"trials": 0}, "trials"),
+        ({"objective": "beauty"}, "beauty"),
+        ({"batch_size": "8,none"}, "not an integer"),
+        ({"depth": "1,2"}, "depth"),
+    ],
+)
 def test_a_search_that_cannot_be_made_is_refused_before_anything_runs(change, message):
     with pytest.raises(UsageError, match=message):
         search_points(settings(), {**SEARCH, **change}, "train")
@@ -49,7 +55,8 @@ def test_a_search_that_cannot_be_made_is_refused_before_anything_runs(change, me
 @pytest.mark.slow
 def test_a_search_in_a_sweep_leaves_its_record_and_its_verdict(tmp_path):
     (tmp_path / "model.py").write_text(MODEL)
-    fixed = {"model": f"{tmp_path / 'model.py'}:small", "device": "cpu", "ceilings": "spec", "steps": 3, "warmup": 1}
+    ceilings = str(write_ceilings(tmp_path))
+    fixed = {"model": f"{tmp_path / 'model.py'}:small", "device": "cpu", "ceilings": ceilings, "steps": 3, "warmup": 1}
     points = search_points([fixed], {"batch_size": "2,64", "trials": 3, "repeats": 3}, "profile")
     sweep, directory = run_sweep("one", points, repeats=3, output=tmp_path / "out")
     (found,) = [Path(path) for path in directory.rglob("result.json") if path.parent.parent.name == points[0].id]

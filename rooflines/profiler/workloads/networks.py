@@ -18,6 +18,7 @@ from rooflines.errors import WorkloadError
 from rooflines.profiler.options import Options, find_device
 from rooflines.profiler.records import Workload
 from rooflines.profiler.workloads.memory_shortage import memory_shortage
+from rooflines.profiler.workloads.torchao_log import quiet_torchao
 
 if TYPE_CHECKING:
     import torch
@@ -52,7 +53,8 @@ def find_network(name: str, options: Options, classes: int | None = None) -> Tas
     if prefix == "timm":
         return _timm(rest, options, classes)
     if prefix == "hf":
-        return _transformers(rest, options)
+        with quiet_torchao():
+            return _transformers(rest, options)
     raise WorkloadError(f"unknown kind of model {name!r}.", hint="Use NAME, timm:NAME, hf:NAME or path/to/file.py:factory.")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import logging
 import platform
 import warnings
 from collections.abc import Iterable, Iterator
@@ -14,6 +13,7 @@ from rooflines.arguments import arg
 from rooflines.errors import RooflinesError, WorkloadError
 from rooflines.profiler.options import Quantization
 from rooflines.profiler.workloads.quantized_graph import Layers, after_training, lowered, static_graph, training_graph
+from rooflines.profiler.workloads.torchao_log import quiet_torchao
 from rooflines.units import percent
 
 if TYPE_CHECKING:
@@ -289,14 +289,6 @@ def _explained(name: str, kind: str) -> Iterator[None]:
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Without what torchao and torch.export warn of in their own code."""
-    loggers = [logging.getLogger(name) for name in ("torch.utils._pytree", "torchao")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+    with quiet_torchao(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

@@ -137,7 +137,10 @@ def test_the_host_sets_the_pace_where_it_takes_the_most():
 @pytest.mark.parametrize(
     ("more", "advice"),
     [
-        ({"workers": 0}, "num_workers=1, persistent_workers=True): the next batches load while the step runs; torch.set_num_threads(1)"),
+        (
+            {"workers": 0},
+            "num_workers=1, persistent_workers=True): the next batches load while the step runs; torch.set_num_threads(1)",
+        ),
         ({"workers": 2, "workers_busy_fraction": 0.1}, "num_workers=4, prefetch_factor=4): the workers wait for storage"),
         ({"workers": 2, "workers_busy_fraction": 0.95}, "decode and resize the data once"),
         ({"workers": 1, "workers_busy_fraction": 0.95}, "num_workers=2)"),
@@ -157,7 +160,10 @@ def test_advice_fits_the_loader(more, advice):
 
 @pytest.mark.parametrize(
     ("processors", "workers", "advice"),
-    [(16, 0, "num_workers=2, persistent_workers=True): the next batches load while the step runs; or"), (3, 2, "torch.set_num_threads(1)")],
+    [
+        (16, 0, "num_workers=2, persistent_workers=True): the next batches load while the step runs; or"),
+        (3, 2, "torch.set_num_threads(1)"),
+    ],
 )
 def test_threads_leave_processors_to_the_workers(processors, workers, advice):
     analysis = fed(0.5, 100 if workers == 0 else 300, 200, workers=workers)
