@@ -68,7 +68,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """A point with its estimates, or the reason why it has none."""
+    """A point with its estimates from the rounds that did not fail, or the reason why it has none."""
 
     point: Point
     rounds: int
