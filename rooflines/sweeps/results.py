@@ -57,7 +57,8 @@ def row_of(point: Point, results: Sequence[Result], directory: Path | None = Non
     reason = next((one.reason for one in results if one.reason), None)
     run = next((one for one in results if one.run), None)
     return Row(
-        point=point, rounds=sum(one.reason is None for one in results), estimates=estimates, facts=next((one.facts for one in results if one.facts), {}),
+        point=point, rounds=sum(one.reason is None for one in results), estimates=estimates,
+        facts=next((one.facts for one in results if one.facts), {}),
         run=str(round_directory(directory, point, run.round) / str(run.run)) if run is not None and directory is not None else None,
         reason=reason or (None if results else "not run yet"), notes=next((one.notes for one in results if one.notes), ()),
     )  # fmt: skip
