@@ -60,6 +60,9 @@ def file_stem(name: str) -> str:
 def check_directory(directory: Path) -> None:
     """Raise OutputError unless ``directory`` can be made, or is empty, and can be written. Nothing is left behind."""
     with writing(f"write the output directory {str(directory)!r}", f"Choose another {arg('output')}."):
+        # In this order, because another process may make the directory meanwhile.
+        if directory.exists() and not directory.is_dir():
+            raise OutputError(f"the output {str(directory)!r} is a file, not a directory.", hint=f"Choose another {arg('output')}.")
         if directory.is_dir():
             entries = len(list(directory.iterdir()))
             if entries:
@@ -67,8 +70,6 @@ def check_directory(directory: Path) -> None:
                     f"the output directory {str(directory)!r} is not empty ({entries} {'entry' if entries == 1 else 'entries'}).",
                     hint=f"Choose another {arg('output')} or empty the directory. Runs are never overwritten.",
                 )
-        elif directory.exists():
-            raise OutputError(f"the output {str(directory)!r} is a file, not a directory.", hint=f"Choose another {arg('output')}.")
         nearest = directory
         while not nearest.exists():
             nearest = nearest.parent
