@@ -29,7 +29,11 @@ _WAITS = 0.3
 def paper() -> Mapping[str, Mapping[str, float | None]]:
     """Return the paper's table: by quantity (with its unit), then by column."""
     rows = paper_rows(_FOLDER / "training_profile_densenet121.csv")
-    return {f"{row['quantity']}, {row['unit']}": {name: number(row[name]) for name in _COLUMNS} for row in rows}
+    units = {"percent": "%", "C": "°C"}
+    return {
+        f"{row['quantity'].replace('_', ' ')}, {units.get(row['unit'], row['unit'])}": {name: number(row[name]) for name in _COLUMNS}
+        for row in rows
+    }
 
 
 def analysis_of(row: Line) -> Analysis | None:
@@ -124,8 +128,8 @@ def _several_gpus(study: Study) -> Iterator[str]:
                 "one works and holds more than the others."
             )
     if not any(row.value("samples_per_s") for row in study.part("two GPUs")):
-        found = paper()["gpu0_utilization, percent"], paper()["gpu1_utilization, percent"]
-        held = paper()["gpu0_memory_used, GB"], paper()["gpu1_memory_used, GB"]
+        found = paper()["gpu0 utilization, %"], paper()["gpu1 utilization, %"]
+        held = paper()["gpu0 memory used, GB"], paper()["gpu1 memory used, GB"]
         yield (
             f"In the paper GPU 0 was busy for {found[0]['gpu_batch_128']:g} % and GPU 1 for {found[1]['gpu_batch_128']:g} %, with "
             f"{held[0]['gpu_batch_128']:g} and {held[1]['gpu_batch_128']:g} GB. That is what DataParallel does: scatter, copies of the "
