@@ -1,18 +1,20 @@
 # ruff: noqa: T201 (a command line prints)
-"""``rooflines study``: reproduce published comparisons of one network in several implementations."""
+"""``rooflines study``: reproduce published comparisons."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rooflines.arguments import arg
 from rooflines.cli.app import app
 from rooflines.cli.options import FORMATS_HELP
 from rooflines.cli.options import formats as parse_formats
 from rooflines.cli.output import print_page, progress_bar
-from rooflines.errors import Interrupted
+from rooflines.errors import Interrupted, UsageError
 from rooflines.pipeline.options import CEILINGS_HELP
 from rooflines.profiler.options import HOW, MEASURE, OUTPUT, WHAT
 
@@ -36,13 +38,6 @@ def _root(context: typer.Context) -> None:
 
 
 Quick = Annotated[bool, typer.Option("--quick", help="Use fewer samples, steps and epochs; takes minutes.", rich_help_panel=WHAT)]
-DataDir = Annotated[
-    str | None,
-    typer.Option(
-        help="Folder with MNIST from torchvision (FOLDER/MNIST/raw).", rich_help_panel=WHAT, metavar="FOLDER",
-        show_default="synthetic images for times, scikit-learn's digits for accuracy",
-    ),
-]  # fmt: skip
 Output = Annotated[
     Path | None,
     typer.Option("--output", "-o", help="Output directory.", rich_help_panel=OUTPUT, show_default="runs/STUDY-study-TIME"),
@@ -50,114 +45,11 @@ Output = Annotated[
 Ceilings = Annotated[str, typer.Option(help=CEILINGS_HELP, rich_help_panel=MEASURE)]
 Threads = Annotated[
     int | None,
-    typer.Option(help="Number of CPU threads per backend.", min=1, rich_help_panel=HOW, show_default="the library's choice"),
+    typer.Option(help="Number of CPU threads per process.", min=1, rich_help_panel=HOW, show_default="the library's choice"),
 ]
 Seed = Annotated[int, typer.Option(help="Random seed for parameters, sample order and synthetic data.", min=0, rich_help_panel=HOW)]
 Formats = Annotated[str, typer.Option(help=FORMATS_HELP, rich_help_panel=OUTPUT)]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the path of the report.", rich_help_panel=OUTPUT)]
-
-
-@study.command("backends")
-def backends(
-    quick: Quick = False,
-    backends: Annotated[
-        str | None,
-        typer.Option(
-            help="Backends, comma-separated: numba-cpu, numba-cuda, torch-cpu, torch-cuda, torch-mps, torch-cpu-compile,"
-            " torch-cuda-compile.",
-            rich_help_panel=WHAT, show_default="all available",
-        ),
-    ] = None,
-    epochs: Annotated[
-        int | None,
-        typer.Option(help="Number of timed training epochs.", min=1, rich_help_panel=WHAT, show_default="10; 3 with --quick"),
-    ] = None,
-    batch_size: Annotated[int, typer.Option(help="Samples per step.", min=1, rich_help_panel=WHAT)] = 512,
-    samples: Annotated[
-        int | None,
-        typer.Option(
-            help="Maximum number of training samples.", min=1, rich_help_panel=WHAT,
-            show_default="60000; 20480 with --quick on synthetic images",
-        ),
-    ] = None,
-    data_dir: DataDir = None,
-    threads: Threads = None,
-    seed: Seed = 0,
-    ceilings: Ceilings = "measured",
-    output: Output = None,
-    formats: Formats = "html",
-    quiet: Quiet = False,
-) -> None:  # fmt: skip
-    """Compare a small CNN on MNIST in Numba and PyTorch: epoch time, accuracy, memory, operators and input pipeline.
-
-    [bold]rooflines study backends --quick[/bold]
-
-    [bold]rooflines study backends --data-dir ~/data --backends numba-cpu,torch-cpu --epochs 10[/bold]
-    """
-    from rooflines import pipeline
-    from rooflines.studies import backends as job
-    from rooflines.studies.backends_page import page
-
-    options = job.BackendsOptions(
-        quick=quick, backends=backends, epochs=epochs, batch_size=batch_size, samples=samples, data_dir=data_dir, output=output,
-        ceilings=ceilings, threads=threads, seed=seed, command=pipeline.default_command(), formats=parse_formats(formats),
-    )  # fmt: skip
-    with progress_bar(quiet) as progress:
-        done, directory = job.run(options, progress)
-    _finish(page(done), directory, formats, quiet)
-
-
-@study.command("from-scratch")
-def from_scratch(
-    quick: Quick = False,
-    backends: Annotated[
-        str | None,
-        typer.Option(
-            help="Backends, comma-separated: numpy, cupy, torch-cpu, torch-cuda, torch-mps.", rich_help_panel=WHAT,
-            show_default="all available",
-        ),
-    ] = None,
-    widths: Annotated[str, typer.Option(help="Layer widths: inputs, hidden layers, classes.", rich_help_panel=WHAT)] = "784-10-10",
-    samples: Annotated[int, typer.Option(help="Number of training samples.", min=10, rich_help_panel=WHAT)] = 59_000,
-    iterations: Annotated[
-        int | None,
-        typer.Option(
-            help="Iterations of gradient descent over all samples.", min=1, rich_help_panel=WHAT, show_default="500; 60 with --quick"
-        ),
-    ] = None,
-    sizes: Annotated[
-        str | None,
-        typer.Option(
-            help="Additional networks to time, comma-separated, as WIDTHS@SAMPLES (784-128-10@10000).", rich_help_panel=WHAT,
-            show_default="seven variants of 784-10-10; four with --quick",
-        ),
-    ] = None,
-    data_dir: DataDir = None,
-    threads: Threads = None,
-    seed: Seed = 0,
-    ceilings: Ceilings = "measured",
-    output: Output = None,
-    formats: Formats = "html",
-    quiet: Quiet = False,
-) -> None:  # fmt: skip
-    """Compare a perceptron in NumPy, CuPy and PyTorch: time per operation, memory per component, convergence and other sizes.
-
-    [bold]rooflines study from-scratch --quick[/bold]
-
-    [bold]rooflines study from-scratch --backends numpy,cupy --sizes 784-10-10@59000,784-512-10@59000[/bold]
-    """
-    from rooflines import pipeline
-    from rooflines.studies import from_scratch as job
-    from rooflines.studies.from_scratch_page import page
-
-    options = job.FromScratchOptions(
-        quick=quick, backends=backends, widths=job.parse_widths(widths), samples=samples, iterations=iterations,
-        sizes=None if sizes is None else job.parse_sizes(sizes), data_dir=data_dir, output=output, ceilings=ceilings, threads=threads,
-        seed=seed, command=pipeline.default_command(), formats=parse_formats(formats),
-    )  # fmt: skip
-    with progress_bar(quiet) as progress:
-        done, directory = job.run(options, progress)
-    _finish(page(done), directory, formats, quiet)
 
 
 Device = Annotated[
@@ -165,10 +57,21 @@ Device = Annotated[
     typer.Option(help="Run on one device only: cpu, cuda or mps.", rich_help_panel=HOW, show_default="all that the study names"),
 ]
 Repeats = Annotated[
-    int | None, typer.Option(help="Rounds of every point.", min=1, rich_help_panel=MEASURE, show_default="3; 1 with --quick")
+    int | None,
+    typer.Option(help="Rounds of every point.", min=1, rich_help_panel=MEASURE, show_default="those of the study; 1 with --quick"),
 ]
 Parts = Annotated[
     str | None, typer.Option(help="Parts of the study to run, comma-separated.", rich_help_panel=WHAT, show_default="all")
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="Replace an option of the points, in all parts or in one (repeatable): epochs=5, speed.epochs=5, backend=numpy,cupy.",
+        metavar="[PART.]NAME=VALUE",
+        rich_help_panel=WHAT,
+        show_default=False,
+    ),
 ]
 Merge = Annotated[
     list[Path] | None,
@@ -179,7 +82,7 @@ Merge = Annotated[
         show_default=False,
     ),
 ]
-AnyData = Annotated[
+DataDir = Annotated[
     str | None,
     typer.Option(
         help="Folder with the data set of the paper.", rich_help_panel=WHAT, metavar="FOLDER",
@@ -190,7 +93,8 @@ AnyData = Annotated[
 
 def _run(
     name: str, *, quick: bool, data_dir: str | None, device: str | None, threads: int | None, seed: int, ceilings: str,
-    repeats: int | None, parts: str | None, merge: list[Path] | None, output: Path | None, formats: str, quiet: bool,
+    repeats: int | None, parts: str | None, settings: list[str] | None, merge: list[Path] | None, output: Path | None, formats: str,
+    quiet: bool,
 ) -> None:  # fmt: skip
     """Run the study ``name``, or merge its results, and write its page."""
     from rooflines.pipeline.reporting import write_reports
@@ -205,7 +109,7 @@ def _run(
     else:
         options = job.StudyOptions(
             quick=quick, data_dir=data_dir, device=device, threads=threads, seed=seed, ceilings=ceilings, repeats=repeats,
-            parts=None if parts is None else tuple(part.strip() for part in parts.split(",")),
+            parts=None if parts is None else tuple(part.strip() for part in parts.split(",")), settings=_pairs(settings or ()),
         )  # fmt: skip
         with progress_bar(quiet) as progress:
             found, directory = job.run_study(folder, options, output=output, progress=progress)
@@ -214,27 +118,38 @@ def _run(
     _finish(made, directory, formats, quiet)
 
 
+def _pairs(settings: Sequence[str]) -> dict[str, str]:
+    """The values in ``name=value`` by name."""
+    found = {}
+    for text in settings:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise UsageError(f"{arg('set', text)} has no value.", hint=f"For example: {arg('set', 'batch_size=8,16')}")
+        found[name.strip()] = value.strip()
+    return found
+
+
 def _add(name: str, text: str) -> None:
-    """Add the command of a study that is a sweep."""
+    """Add the command of a study."""
 
     @study.command(name, help=f"{text}\n\n[bold]rooflines study {name} --quick[/bold]")
     def command(
-        quick: Quick = False, data_dir: AnyData = None, device: Device = None, threads: Threads = None, seed: Seed = 0,
-        ceilings: Ceilings = "measured", repeats: Repeats = None, parts: Parts = None, merge: Merge = None, output: Output = None,
-        formats: Formats = "html", quiet: Quiet = False,
+        quick: Quick = False, data_dir: DataDir = None, device: Device = None, threads: Threads = None, seed: Seed = 0,
+        ceilings: Ceilings = "measured", repeats: Repeats = None, parts: Parts = None, settings: Settings = None, merge: Merge = None,
+        output: Output = None, formats: Formats = "html", quiet: Quiet = False,
     ) -> None:  # fmt: skip
         _run(
             name, quick=quick, data_dir=data_dir, device=device, threads=threads, seed=seed, ceilings=ceilings, repeats=repeats,
-            parts=parts, merge=merge, output=output, formats=formats, quiet=quiet,
+            parts=parts, settings=settings, merge=merge, output=output, formats=formats, quiet=quiet,
         )  # fmt: skip
 
 
 @study.command("run")
 def run(
     folder: Annotated[Path, typer.Argument(help="Folder with study.toml and page.py.", show_default=False)],
-    quick: Quick = False, data_dir: AnyData = None, device: Device = None, threads: Threads = None, seed: Seed = 0,
-    ceilings: Ceilings = "measured", repeats: Repeats = None, parts: Parts = None, merge: Merge = None, output: Output = None,
-    formats: Formats = "html", quiet: Quiet = False,
+    quick: Quick = False, data_dir: DataDir = None, device: Device = None, threads: Threads = None, seed: Seed = 0,
+    ceilings: Ceilings = "measured", repeats: Repeats = None, parts: Parts = None, settings: Settings = None, merge: Merge = None,
+    output: Output = None, formats: Formats = "html", quiet: Quiet = False,
 ) -> None:  # fmt: skip
     """Run a study of your own: a folder with its points and its page.
 
@@ -242,10 +157,14 @@ def run(
     """
     _run(
         str(folder), quick=quick, data_dir=data_dir, device=device, threads=threads, seed=seed, ceilings=ceilings, repeats=repeats,
-        parts=parts, merge=merge, output=output, formats=formats, quiet=quiet,
+        parts=parts, settings=settings, merge=merge, output=output, formats=formats, quiet=quiet,
     )  # fmt: skip
 
 
+_add("backends", "Compare a small CNN on MNIST in Numba and PyTorch: epoch time, accuracy, memory, operators and input pipeline.")
+_add(
+    "from-scratch", "Compare a perceptron in NumPy, CuPy and PyTorch: time per operation, memory per component, convergence and sizes."
+)
 _add("environments", "Compare four networks on Tiny-ImageNet by device: throughput, intensity and rooflines.")
 _add("optimizations", "Compare default, low-precision, int8 and compiled CNNs: accuracy, epoch time, latency and memory.")
 _add("training-profile", "Profile the training of DenseNet-121: operators, steps, utilization, several GPUs and accuracy.")
@@ -263,4 +182,5 @@ def _finish(page: Page, directory: Path, formats: str, quiet: bool) -> None:
         print_page(page)
         print(f"\nreport    {shown}")
     if page.status is not None:
-        raise Interrupted("interrupted; the report contains the results so far.", hint=f"See {str(directory)!r}.")
+        hint = f"The same command with {arg('output', str(directory))} continues it."
+        raise Interrupted("interrupted; the report contains the results so far.", hint=hint)

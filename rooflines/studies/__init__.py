@@ -1,1 +1,1 @@
-"""Studies: the same network run in several ways on this machine, compared with each other and with a published paper."""
+"""Studies: published comparisons, each a folder of points and a page, run as a sweep and compared with the paper."""

@@ -71,6 +71,11 @@ def load(
     )  # fmt: skip
 
 
+def or_synthetic(name: DataName, data_dir: str | None) -> DataName:
+    """Return ``name``, or the synthetic images that replace MNIST where there is no folder with it."""
+    return "synthetic" if name == "mnist" and data_dir is None else name
+
+
 def normalised(images: NDArray[np.uint8]) -> NDArray[np.float32]:
     """Bytes [N, 28, 28] as the network's input [N, 1, 28, 28]: (pixel / 255 - mean) / standard deviation, MNIST's constants."""
     scaled = images.astype(np.float32)[:, None]

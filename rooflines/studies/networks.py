@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, TypeVar
 
-from rooflines.arguments import arg
+import msgspec
+
 from rooflines.errors import DeviceError, UsageError
+from rooflines.studies import data
+from rooflines.studies.study import Missing, StudyOptions
+from rooflines.sweeps.records import Point
 
 if TYPE_CHECKING:
     from rooflines.kernels.networks.base import Network
 
+T = TypeVar("T")
+Positive: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
 # In the order of reports: written by hand first, then PyTorch's.
 BACKENDS: Final = (
     "numba-cpu", "numba-cuda", "torch-cpu", "torch-cpu-compile", "torch-cuda", "torch-cuda-compile", "torch-mps",
@@ -19,17 +26,37 @@ LIBRARIES: Final = ("numpy", "cupy", "torch-cpu", "torch-cuda", "torch-mps")
 _DEVICES: Final = {"cuda": "cuda:0", "mps": "mps", "cupy": "cuda:0"}
 
 
-def chosen(names: str | None, known: tuple[str, ...]) -> tuple[str, ...]:
-    """The backends in a comma-separated list, in the order of ``known``; all without one. Raises UsageError for an unknown name."""
-    if names is None:
-        return known
-    asked = [name.strip() for name in names.split(",") if name.strip()]
-    for name in asked:
-        if name not in known:
-            raise UsageError(f"unknown backend {name!r} for this study.", hint=f"Choose from {', '.join(known)}.")
-    if not asked:
-        raise UsageError(f"{arg('backends')} is empty.", hint=f"Choose from {', '.join(known)}.")
-    return tuple(name for name in known if name in asked)
+def read_options(given: Mapping[str, Any], kind: type[T]) -> T:
+    """Return the options of a point as ``kind``; raises UsageError for a value that it does not allow."""
+    try:
+        return msgspec.convert(given, kind)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"an option of the study is not valid: {error}.") from None
+
+
+def available(
+    points: Iterable[Point], known: tuple[str, ...], kinds: Mapping[str, type[Any]], options: StudyOptions
+) -> Iterator[Point | Missing]:
+    """Yield the points whose backend can run on this machine, and the reason for each of the others.
+
+    ``kinds`` are the records of the options by part. Raises UsageError for a backend that is not ``known``, for invalid options and for
+    several values of one, DataError where ``data_dir`` has no MNIST that can be read.
+    """
+    seen = set()
+    if options.data_dir is not None:
+        data.load("mnist", options.data_dir)
+    for point in points:
+        backend = str(point.options["backend"])
+        if backend not in known:
+            raise UsageError(f"unknown backend {backend!r} for this study.", hint=f"Choose from {', '.join(known)}.")
+        read_options(point.options, kinds[point.part])
+        setting = point.part, backend, point.options.get("size")
+        if setting in seen:
+            raise UsageError(f"the study compares backends in one setting, got another one: {point.label}.")
+        seen.add(setting)
+        if options.device is None or options.device.partition(":")[0] == device_of(backend).partition(":")[0]:
+            reason = why_not(backend)
+            yield point if reason is None else Missing(what=backend, reason=reason)
 
 
 def device_of(backend: str) -> str:

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
 import importlib
 import importlib.util
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from rooflines._version import __version__
+from rooflines.arguments import arg
 from rooflines.device_specs.records import Ceilings
-from rooflines.errors import DataError, DeviceError, Interrupted, UsageError
+from rooflines.errors import DataError, DeviceError, Interrupted, RooflinesError, UsageError
+from rooflines.pipeline.ceilings import file_or_device
 from rooflines.pipeline.reading import default_command
+from rooflines.profiler.directory import default_directory
 from rooflines.profiler.options import Value
 from rooflines.profiler.progress import Progress
 from rooflines.reports.document import ABSENT, Facts, Page, Paragraph, Section
-from rooflines.serial import write_json
+from rooflines.serial import write_json, write_text
 from rooflines.sweeps.page import ceilings_of
-from rooflines.sweeps.points import RECORDS, grid, make_points
-from rooflines.sweeps.records import Kind, Point, Row
+from rooflines.sweeps.points import crossed, grid, make_points, parse, swept
+from rooflines.sweeps.records import RUN_POINT, Point, Row
 from rooflines.sweeps.results import rows as rows_in
 from rooflines.sweeps.run import Place, load_sweep, run_sweep
 from rooflines.sweeps.search_point import search_points
@@ -43,8 +46,8 @@ class StudyFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     ``points`` are tables whose lists are crossed; each has a ``part``, by which the page finds its rows, and may have ``quick``, the
     options that replace its own in a quick study (``skip = true`` leaves it out). ``search`` makes each point a search over the options
-    in it, which it gives as text, with its ``objective``, ``trials`` and ``repeats``. ``options`` are those of all points, with those
-    of ``quick`` in a quick study, where a table does not say otherwise.
+    in it, which it gives as text, with its ``objective``, ``trials`` and ``repeats``; ``function`` runs what is neither a profile nor a
+    training. ``options`` are those of all points, with those of ``quick`` in a quick study, where a table does not say otherwise.
     """
 
     name: str
@@ -77,7 +80,7 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
     ceilings: dict[str, Ceilings] = msgspec.field(default_factory=dict)
     missing: tuple[Missing, ...] = ()
     findings: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    data: str = ""
 
     def part(self, name: str) -> tuple[Row, ...]:
         """Return the rows of a part."""
@@ -89,8 +92,11 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(dict.fromkeys(name for row in self.rows if (name := device_of(row))))
 
 
-class StudyOptions(NamedTuple):
-    """How a study is run. ``parts`` are the parts to run, None all; ``settings`` replace options of all points."""
+class StudyOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a study is run. ``parts`` are the parts to run, None all.
+
+    ``settings`` replace options of the points: a name, with the part and a dot before it for one part only, and values as text.
+    """
 
     quick: bool = False
     data_dir: str | None = None
@@ -100,6 +106,7 @@ class StudyOptions(NamedTuple):
     ceilings: str = "measured"
     repeats: int | None = None
     parts: tuple[str, ...] | None = None
+    settings: dict[str, str] = {}
 
 
 def device_of(row: Row) -> str:
@@ -130,10 +137,15 @@ def read_study(folder: Path) -> StudyFile:
         raise DataError(f"{str(folder / STUDY_FILE)!r} is not a study: {error}.", hint="See docs/studies.md.") from None
 
 
-def study_points(file: StudyFile, options: StudyOptions) -> tuple[tuple[Point, ...], tuple[Missing, ...]]:
-    """Return the points of a study on this machine, and what it cannot run here."""
+def study_points(folder: Path, options: StudyOptions) -> tuple[tuple[Point, ...], tuple[Missing, ...]]:
+    """Return the points of the study in ``folder`` on this machine, and what it cannot run here.
+
+    Raises UsageError for parts and options that the study does not have.
+    """
+    file = read_study(folder)
     points: list[Point] = []
     missing: list[Missing] = []
+    used: set[str] = set()
     parts = [table.get("part", "") for table in file.points]
     for name in options.parts or ():
         if name not in parts:
@@ -141,6 +153,8 @@ def study_points(file: StudyFile, options: StudyOptions) -> tuple[tuple[Point, .
     for table in file.points:
         own = dict(table)
         part, kind, quick = own.pop("part", ""), own.pop("kind", "profile"), own.pop("quick", {})
+        function = own.pop("function", RUN_POINT)
+        known = swept(kind) if function == RUN_POINT else {}
         if options.parts is not None and part not in options.parts:
             continue
         if options.quick and quick.get("skip"):
@@ -148,31 +162,60 @@ def study_points(file: StudyFile, options: StudyOptions) -> tuple[tuple[Point, .
             continue
         asked = {**file.options, **(file.quick if options.quick else {}), **own, **(quick if options.quick else {})}
         search = asked.pop("search", None)
-        asked, without = _on_this_machine(asked, kind, options)
+        for name, text in options.settings.items():
+            key = name.removeprefix(f"{part}.")
+            if key in asked or key in known:
+                asked[key] = parse(key, text, kind) if key in known else [_value(one.strip()) for one in text.split(",")]
+                used.add(name)
+        for name, value in _common(options, asked).items():
+            if name in known or function != RUN_POINT:
+                asked.setdefault(name, value)
+        if function == RUN_POINT:
+            asked.setdefault("device", "cpu")
+        asked, without = _on_this_machine(asked, options)
         missing += [Missing(what=f"{part} on a GPU", reason=reason) for reason in without]
-        if asked["device"]:
-            settings = grid(asked, kind)
-            made = search_points(settings, search, kind) if search else make_points((kind, setting) for setting in settings)
-            points += [msgspec.structs.replace(point, part=part, id=f"{part}-{point.id}") for point in made]
-    return tuple(points), tuple(dict.fromkeys(missing))
+        settings = grid(asked, kind) if function == RUN_POINT else crossed(asked)
+        made = search_points(settings, search, kind) if search else make_points(((kind, one) for one in settings), function)
+        points += [msgspec.structs.replace(point, part=part, id=f"{part}-{point.id}") for point in made]
+    for name, text in options.settings.items():
+        if name not in used:
+            raise UsageError(f"{arg('set', f'{name}={text}')}: the study has no option {name!r}.")
+    choose = getattr(page_module(folder), "choose", None)
+    if choose is not None:
+        chosen: list[Point | Missing] = list(choose(points, options))
+        points = [one for one in chosen if isinstance(one, Point)]
+        missing += [one for one in chosen if isinstance(one, Missing)]
+    return tuple({point.id: point for point in points}.values()), tuple(dict.fromkeys(missing))
 
 
-def _on_this_machine(asked: dict[str, Any], kind: Kind, options: StudyOptions) -> tuple[dict[str, Any], list[str]]:
+def _value(text: str) -> Value:
+    """The number or truth value in ``text``, or else the text."""
+    try:
+        return msgspec.json.decode(text, type=bool | int | float)
+    except msgspec.DecodeError:
+        return text
+
+
+def _common(options: StudyOptions, asked: Mapping[str, Any]) -> dict[str, Value]:
+    """What the options of the study give to a table."""
+    given: dict[str, Value | None] = {
+        "data_dir": options.data_dir if asked.get("data") != "digits" else None, "threads": options.threads, "seed": options.seed,
+        "ceilings": options.ceilings,
+    }  # fmt: skip
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _on_this_machine(asked: dict[str, Any], options: StudyOptions) -> tuple[dict[str, Any], list[str]]:
     """The options of a table with the devices that are here, and the reasons for those that are not."""
-    listed = asked.get("device", "cpu")
-    wanted = listed if isinstance(listed, list) else [listed]
+    if "device" not in asked:
+        return asked, []
+    wanted = asked["device"] if isinstance(asked["device"], list) else [asked["device"]]
     gpu = gpu_here()
     found = [device for name in wanted if (device := gpu if name == GPU else str(name)) is not None]
     if options.device is not None:
         found = [name for name in found if name.partition(":")[0] == options.device.partition(":")[0]]
     without = [NO_GPU] if GPU in wanted and gpu is None and options.device in (None, "cuda", "mps") else []
-    known = {field.name for field in dataclasses.fields(RECORDS[kind])}
-    given: dict[str, Value | None] = {
-        "data_dir": options.data_dir if asked.get("data") != "digits" else None, "threads": options.threads, "seed": options.seed,
-        "ceilings": options.ceilings,
-    }  # fmt: skip
-    chosen = {name: value for name, value in given.items() if value is not None and name in known and name not in asked}
-    return {**asked, **chosen, "device": found}, without
+    return {**asked, "device": found}, without
 
 
 def gpu_here() -> str | None:
@@ -192,25 +235,29 @@ def run_study(
 ) -> tuple[Study, Path]:
     """Run the study in ``folder``; returns its results and their directory. A directory with part of them is completed.
 
-    Raises DeviceError where no point can run here, and Interrupted after the results so far were written.
+    Ctrl-C ends it early: the points that have not ended are rows that say so. Raises DeviceError where no point can run here, and
+    RooflinesError where none has a result.
     """
+    import pandas as pd
+
     file = read_study(folder)
-    points, missing = study_points(file, options)
+    points, missing = study_points(folder, options)
+    if options.ceilings not in ("measured", "spec"):
+        file_or_device(options.ceilings)
     if not points:
         raise DeviceError(f"nothing of {file.name} can run here: {missing[0].reason if missing else 'no points'}.")
-    interrupted: Interrupted | None = None
+    directory = output if output is not None else default_directory(file.name, "study")
     repeats = options.repeats or (1 if options.quick else file.repeats)
-    try:
-        _, directory = run_sweep(file.name, points, repeats=repeats, output=output, place=place, progress=progress)
-    except Interrupted as error:
-        if output is None:
-            raise
-        interrupted, directory = error, output
+    with contextlib.suppress(Interrupted):
+        run_sweep(file.name, points, repeats=repeats, output=directory, place=place, progress=progress)
     study = _study(file, folder, [directory], quick=options.quick, missing=missing)
+    if not any(row.estimates or row.unfinished for row in study.rows):
+        reasons = dict.fromkeys(f"{one.what}: {one.reason.rstrip('.')}" for one in study.missing)
+        raise RooflinesError(f"nothing was measured ({'; '.join(reasons)}).")
     write_json(directory / RECORD_FILE, study)
     write_table(study.rows, directory)
-    if interrupted is not None:
-        raise interrupted
+    for name, rows in getattr(page_module(folder), "tables", lambda _: {})(study).items():
+        write_text(directory / f"{name}.csv", pd.DataFrame(rows).to_csv(index=False))
     return study, directory
 
 
@@ -237,7 +284,7 @@ def _study(
     failed = tuple(Missing(what=f"{row.point.part}: {row.point.label}", reason=row.reason) for row in rows if row.reason is not None)
     study = Study(
         name=file.name, title=file.title, created=f"{datetime.now():%Y-%m-%d %H:%M}", command=default_command(), quick=quick,
-        rows=tuple(rows), ceilings=ceilings, missing=(*missing, *failed), notes=_notes(rows),
+        rows=tuple(rows), ceilings=ceilings, missing=(*missing, *failed), data=_data(rows),
     )  # fmt: skip
     return msgspec.structs.replace(study, findings=tuple(page_module(folder).findings(study)))
 
@@ -251,13 +298,21 @@ def _other_name(name: str, taken: set[str]) -> str:
     return found
 
 
-def _notes(rows: Iterable[Row]) -> tuple[str, ...]:
-    data = dict.fromkeys(row.facts["data"] for row in rows if row.facts.get("data"))
-    return tuple(f"Data: {label}." for label in data)
+def _data(rows: Iterable[Row]) -> str:
+    """What data each part was measured on."""
+    parts: dict[str, dict[str, None]] = {}
+    for row in rows:
+        if row.facts.get("data"):
+            parts.setdefault(row.facts["data"], {})[row.point.part] = None
+    return " ".join(f"{', '.join(names).capitalize()}: {label}." for label, names in parts.items())
 
 
 def page_module(folder: Path) -> ModuleType:
-    """Return the module ``page.py`` of a study: its functions ``findings(study)`` and ``sections(study)``."""
+    """Return the module ``page.py`` of a study: its functions ``findings(study)`` and ``sections(study)``.
+
+    It may also have ``choose(points, options)``, which yields the points to run and a ``Missing`` for what cannot run, and
+    ``tables(study)``, the rows of further CSV files by name.
+    """
     if folder.parent == HERE:
         return importlib.import_module(f"rooflines.studies.{folder.name}.page")
     path = folder / "page.py"
@@ -273,9 +328,9 @@ def page(study: Study, folder: Path) -> Page:
     """Return the page of ``study``, with the sections of its folder."""
     verdict, *said = study.findings or ("Nothing was measured.",)
     sections: Sequence[Section] = page_module(folder).sections(study)
-    unfinished = any(row.reason == "not run yet" for row in study.rows)
+    unfinished = any(row.unfinished for row in study.rows)
     missing = Facts(rows=tuple((one.what, one.reason) for one in study.missing), kind="definitions", show="always")
-    method = [*study.notes, f"Each point runs in its own process.{' A quick study: fewer steps, images and epochs.' * study.quick}"]
+    method = f"Each point runs in its own process.{' A quick study: fewer steps, images and epochs.' * study.quick}"
     return Page(
         kind="study",
         name=study.title,
@@ -283,6 +338,7 @@ def page(study: Study, folder: Path) -> Page:
         created=study.created,
         rooflines=study.rooflines,
         verdict=verdict,
+        label=study.data,
         said=tuple(said),
         status=("interrupted", "Interrupted: the report contains the results so far.") if unfinished else None,
         sections=(
@@ -291,7 +347,7 @@ def page(study: Study, folder: Path) -> Page:
                 name="missing", title="Not run or incomplete",
                 blocks=(missing if study.missing else Paragraph("Everything that was asked for ran."),),
             ),
-            Section(name="method", title="Method", blocks=(*map(Paragraph, method), Paragraph(study.command, "code"))),
+            Section(name="method", title="Method", blocks=(Paragraph(method), Paragraph(study.command, "code"))),
         ),
     )  # fmt: skip
 

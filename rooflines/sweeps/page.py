@@ -45,7 +45,7 @@ Paper = Mapping[str, Mapping[str, Sequence[tuple[float, float]]]]
 def page(sweep: Sweep, rows: Sequence[Line], paper: Paper | None = None) -> Page:
     """Return the page of ``sweep``; ``paper`` holds curves to draw beside those of the same name."""
     verdict, *said = sentences(rows)
-    missing = [row for row in rows if row.reason == "not run yet"]
+    missing = [row for row in rows if row.unfinished]
     sections = (
         Section(name="points", title="Points", blocks=(points_table(rows),)),
         curves_section(rows, paper or {}),
@@ -61,7 +61,7 @@ def page(sweep: Sweep, rows: Sequence[Line], paper: Paper | None = None) -> Page
         rooflines=__version__,
         verdict=verdict,
         said=tuple(said),
-        status=("interrupted", f"{len(missing)} points have not run: the report covers the others.") if missing else None,
+        status=("interrupted", f"{len(missing)} points have not ended: the report covers the others.") if missing else None,
         sections=tuple(section for section in sections if section.blocks),
     )
 
@@ -87,7 +87,7 @@ def sentences(rows: Sequence[Line]) -> list[str]:
     if axis == "batch_size":
         fits = [one for curve in found if (one := fit(curve)) is not None and one.too_large is not None]
         texts += [f"{one.curve}: batch {one.largest} fits, batch {one.too_large} does not." for one in fits]
-    failed_rows = [row for row in rows if row.reason and row.reason != "not run yet"]
+    failed_rows = [row for row in rows if row.reason and not row.unfinished]
     if failed_rows:
         texts.append(f"{len(failed_rows)} of {len(rows)} points failed; the table gives the reasons.")
     return texts

@@ -19,7 +19,7 @@ from rooflines.pipeline.options import ProfileOptions
 from rooflines.profiler.directory import file_stem
 from rooflines.profiler.options import Options, Value
 from rooflines.profiler.training.options import TrainOptions
-from rooflines.sweeps.records import Kind, Point
+from rooflines.sweeps.records import RUN_POINT, Kind, Point
 
 RECORDS: dict[Kind, type[Options]] = {"profile": ProfileOptions, "train": TrainOptions}
 # Options of one run that are those of the whole sweep here.
@@ -109,21 +109,27 @@ def grid(options: Mapping[str, Value | Sequence[Value]], kind: Kind = "profile")
     for name in options:
         if name not in known:
             raise UsageError(f"unknown option {name!r} of {kind}.", hint=f"Choose from {', '.join(sorted(known))}.")
+    return crossed(options)
+
+
+def crossed(options: Mapping[str, Value | Sequence[Value]]) -> list[dict[str, Value]]:
+    """Return every combination of the values in ``options``, whose names are not checked."""
     lists = [value if isinstance(value, list | tuple) else [value] for value in options.values()]
     return [dict(zip(options, values, strict=True)) for values in itertools.product(*lists)]
 
 
-def make_points(settings: Iterable[tuple[Kind, dict[str, Value]]]) -> tuple[Point, ...]:
+def make_points(settings: Iterable[tuple[Kind, dict[str, Value]]], function: str = RUN_POINT) -> tuple[Point, ...]:
     """Return the points of ``settings``, each once, labelled by what differs between them.
 
-    Raises UsageError for a setting that no machine can run.
+    Raises UsageError for a setting that no machine can run; another ``function`` checks its options itself.
     """
     unique: dict[str, tuple[Kind, dict[str, Value]]] = {}
     for kind, options in settings:
-        if "model" not in options:
-            raise UsageError("a sweep requires a model.", hint=f"For example: {arg('model', 'resnet18,mobilenet_v2')}")
-        record = RECORDS[kind](**{name: value for name, value in options.items() if name != "model"})  # type: ignore[arg-type]
-        record.check()
+        if function == RUN_POINT:
+            if "model" not in options:
+                raise UsageError("a sweep requires a model.", hint=f"For example: {arg('model', 'resnet18,mobilenet_v2')}")
+            record = RECORDS[kind](**{name: value for name, value in options.items() if name != "model"})  # type: ignore[arg-type]
+            record.check()
         unique.setdefault(hash_of([kind, sorted(options.items())]), (kind, options))
     found = list(unique.items())
     varying = [name for name in _names(found) if len({repr(options.get(name)) for _, (_, options) in found}) > 1]
@@ -131,8 +137,10 @@ def make_points(settings: Iterable[tuple[Kind, dict[str, Value]]]) -> tuple[Poin
     points = []
     for hashed, (kind, options) in found:
         parts = [shown_option(name, options.get(name)) for name in varying]
-        label = " · ".join(part for part in (*parts, kind if several_kinds else "") if part) or str(options["model"])
-        points.append(Point(id=point_id(label, hashed), label=label, kind=kind, options=options))
+        label = " · ".join(part for part in (*parts, kind if several_kinds else "") if part) or str(
+            options.get("model") or next(iter(options.values()))
+        )
+        points.append(Point(id=point_id(label, hashed), label=label, kind=kind, function=function, options=options))
     return tuple(points)
 
 
@@ -141,7 +149,7 @@ def _names(found: list[tuple[str, tuple[Kind, dict[str, Value]]]]) -> list[str]:
 
 
 _WORDS = {"batch_size": "batch", "image_size": "pixels", "data_workers": "workers", "sequence_length": "tokens"}
-_PLAIN = ("precision", "mode", "optimizer", "quantize", "device", "data")
+_PLAIN = ("precision", "mode", "optimizer", "quantize", "device", "data", "backend")
 
 
 def shown_option(name: str, value: Value | None) -> str:

@@ -13,6 +13,7 @@ SWEEP_FILE = "sweep.json"
 RESULT_FILE = "result.json"
 Kind = Literal["profile", "train"]
 RUN_POINT = "rooflines.sweeps.point:run_point"
+NOT_RUN, INTERRUPTED = "not run yet", "interrupted"
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +83,11 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         """Return the estimate of ``name``; None where it was not measured."""
         found = self.estimates.get(name)
         return None if found is None else found.value
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether a later call runs it."""
+        return self.reason in (NOT_RUN, INTERRUPTED)
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):

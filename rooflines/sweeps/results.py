@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rooflines.serial import read_json
-from rooflines.sweeps.records import RESULT_FILE, Estimate, Point, Result, Row, Sweep
+from rooflines.sweeps.records import NOT_RUN, RESULT_FILE, Estimate, Point, Result, Row, Sweep
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,7 +60,7 @@ def row_of(point: Point, results: Sequence[Result], directory: Path | None = Non
         point=point, rounds=sum(one.reason is None for one in results), estimates=estimates,
         facts=next((one.facts for one in results if one.facts), {}),
         run=str(round_directory(directory, point, run.round) / str(run.run)) if run is not None and directory is not None else None,
-        reason=reason or (None if results else "not run yet"), notes=next((one.notes for one in results if one.notes), ()),
+        reason=reason or (None if results else NOT_RUN), notes=next((one.notes for one in results if one.notes), ()),
     )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from rooflines.profiler.directory import check_directory, create_directory, defa
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.serial import write_json
 from rooflines.sweeps.process import JobError, run_job
-from rooflines.sweeps.records import RESULT_FILE, SWEEP_FILE, SWEEP_SCHEMA, Job, Point, Result, Sweep
+from rooflines.sweeps.records import INTERRUPTED, RESULT_FILE, SWEEP_FILE, SWEEP_SCHEMA, Job, Point, Result, Sweep
 from rooflines.sweeps.results import read_results, round_directory
 
 LOG_FILE = "log.txt"
@@ -80,7 +80,7 @@ def run_sweep(
         name=name, created=datetime.now(timezone.utc).isoformat(timespec="seconds"), command=default_command(), repeats=repeats,
         points=points,
     ))  # fmt: skip
-    done = read_results(directory, sweep)
+    done = {key: one for key, one in read_results(directory, sweep).items() if one.reason != INTERRUPTED}
     failed = {one.point for one in done.values() if one.reason is not None}
     tasks = [task for task in in_rounds(sweep, directory) if (task.point.id, task.round) not in done and task.point.id not in failed]
     for task in tasks:  # what a killed process left of a round is of no use
@@ -118,21 +118,29 @@ def here(tasks: Sequence[Task], progress: Progress) -> Iterator[tuple[Task, Resu
 
 
 def run_task(task: Task, progress: Progress, directory: Path | None = None, *, found: Callable[[Result], None] | None = None) -> Result:
-    """Run ``task`` in its own process; a process that dies is a result with the reason.
+    """Run ``task`` in its own process; one that dies or is interrupted by Ctrl-C has what it had found, and the reason.
 
     ``found`` is called with every result so far, and may end the task with an exception.
     """
     place = directory or Path(task.directory)
     place.mkdir(parents=True, exist_ok=True)
+    last = Result(point=task.point.id, round=task.round)
 
     def so_far(encoded: bytes) -> None:
+        nonlocal last
+        last = msgspec.json.decode(encoded, type=Result)
         if found is not None:
-            found(msgspec.json.decode(encoded, type=Result))
+            found(last)
 
     try:
-        return msgspec.json.decode(run_job(task.job(place), progress, found=so_far, log=place / LOG_FILE), type=Result)
+        run_job(task.job(place), progress, found=so_far, log=place / LOG_FILE)
     except JobError as error:
-        return Result(point=task.point.id, round=task.round, reason=f"{error.message} {error.hint}".strip())
+        return msgspec.structs.replace(last, reason=f"{error.message} {error.hint}".strip())
+    except KeyboardInterrupt:
+        if last.values:
+            store(task, msgspec.structs.replace(last, reason=INTERRUPTED))
+        raise
+    return last
 
 
 def store(task: Task, result: Result) -> None:

@@ -13,9 +13,10 @@ from tests.commands import call, run, start, write_ceilings
 from tests.studies.test_data import write_mnist
 
 EPOCH_COLUMNS = [
-    "backend", "epoch", "epoch_s", "samples_per_s", "test_accuracy", "train_loss", "process_memory_bytes", "device_memory_bytes",
-    "input_s", "data",
+    "backend", "data", "epoch", "epoch_s", "samples_per_s", "test_accuracy", "train_loss", "process_memory_bytes",
+    "device_memory_bytes", "input_s",
 ]  # fmt: skip
+SMALL = ("--set", "samples=64", "--set", "batch_size=32", "--parts", "speed")
 
 
 def rows(path):
@@ -23,64 +24,84 @@ def rows(path):
         return list(csv.DictReader(file))
 
 
+def results(out, part):
+    """The rows of a part as ``study.json`` has them."""
+    return [row for row in json.loads((out / "study.json").read_text())["rows"] if row["point"]["part"] == part]
+
+
+def details(row, out):
+    return json.loads((out.parent / row["run"] / "measured.json").read_text())
+
+
 def test_backends_on_mnist_from_a_folder(tmp_path):
     """The whole command on two backends and 90 images: the same data, order and losses in both, and every file."""
     write_mnist(tmp_path / "data", train=90, test=20)
     answer = run(
-        "study", "backends", "--backends", "torch-cpu,numba-cpu,torch-mps", "--data-dir", "data", "--epochs", "2", "--batch-size", "32",
-        "--threads", "1", "--ceilings", write_ceilings(tmp_path), "--output", "out", cwd=tmp_path,
+        "study", "backends", "--set", "backend=numba-cpu,torch-cpu,torch-mps", "--data-dir", "data", "--set", "epochs=2", "--set",
+        "batch_size=32", "--threads", "1", "--ceilings", write_ceilings(tmp_path), "--output", "out", "--formats", "json",
+        cwd=tmp_path,
     )  # fmt: skip
     assert answer.code == 0, answer.err
     out = tmp_path / "out"
-    losses = {}
-    for backend in ("numba-cpu", "torch-cpu"):
-        epochs = rows(out / "epochs" / f"{backend}.csv")
-        assert list(epochs[0]) == EPOCH_COLUMNS
-        assert [(row["epoch"], row["data"]) for row in epochs] == [("1", "mnist"), ("2", "mnist")]
-        for row in epochs:
-            # 96 samples: three whole batches
-            assert float(row["samples_per_s"]) * float(row["epoch_s"]) == pytest.approx(96)
-            assert 0 <= float(row["input_s"]) < float(row["epoch_s"])
-            assert int(row["process_memory_bytes"]) > 1e7
-            assert row["device_memory_bytes"] == ""
-        losses[backend] = [float(row["train_loss"]) for row in epochs]
-    assert losses["numba-cpu"] == pytest.approx(losses["torch-cpu"], rel=1e-4)
-    study = json.loads((out / "study.json").read_text())
-    assert [one["backend"] for one in study["results"]] == ["numba-cpu", "torch-cpu"]
-    assert study["results"][1]["loader"]["samples"] == 90
-    assert all(one["operators"] and one["speed"]["data"]["label"] == "MNIST" for one in study["results"])
+    epochs = rows(out / "epochs.csv")
+    assert list(epochs[0]) == EPOCH_COLUMNS
+    assert [(row["backend"], row["epoch"], row["data"]) for row in epochs] == [
+        (backend, number, "mnist") for backend in ("numba-cpu", "torch-cpu") for number in ("1", "2")
+    ]
+    for row in epochs:
+        # 96 samples: three whole batches
+        assert float(row["samples_per_s"]) * float(row["epoch_s"]) == pytest.approx(96)
+        assert 0 <= float(row["input_s"]) < float(row["epoch_s"])
+        assert int(row["process_memory_bytes"]) > 1e7
+        assert row["device_memory_bytes"] == ""
+    losses = [float(row["train_loss"]) for row in epochs]
+    assert losses[:2] == pytest.approx(losses[2:], rel=1e-4)
+    speeds = results(out, "speed")
+    assert [row["point"]["options"]["backend"] for row in speeds] == ["numba-cpu", "torch-cpu"]
+    assert all(row["facts"]["data"] == "MNIST, 90 samples for training" for row in speeds)
+    (loader,) = results(out, "loader")
+    assert loader["estimates"]["timed_samples"]["value"] == 90
+    assert results(out, "accuracy") == []
     assert {row["backend"] for row in rows(out / "operators.csv")} == {"numba-cpu", "torch-cpu"}
-    assert len(rows(out / "backends.csv")) == 5
-    assert {path.name for path in (out / "figures").glob("*.svg")} == {
-        "epoch-time.svg", "throughput.svg", "accuracy.svg", "mean-throughput.svg", "roofline-cpu.svg",
-    }  # fmt: skip
-    assert "The paper contradicts itself" in (out / "report.html").read_text()
-    assert "torch-mps: no Apple GPU" in answer.out or "torch-mps" in answer.out
-    assert "report    out/report.html" in answer.out
+    page = (out / "report.json").read_text()
+    assert "The paper contradicts itself" in page
+    assert "no Apple GPU" in page
+    assert "report    out/report.json" in answer.out
 
 
-def test_from_scratch_on_synthetic_images(tmp_path):
+def test_from_scratch_on_synthetic_images_is_continued_with_another_library(tmp_path):
+    given = (
+        "--set", "samples=300", "--set", "iterations=4", "--threads", "1", "--ceilings", write_ceilings(tmp_path), "--output", "out",
+    )  # fmt: skip
     answer = run(
-        "study", "from-scratch", "--backends", "numpy", "--samples", "300", "--iterations", "4", "--sizes", "784-10-10@100,20-5-10@50",
-        "--threads", "1", "--ceilings", write_ceilings(tmp_path), "--output", "out", cwd=tmp_path,
+        "study", "from-scratch", "--set", "backend=numpy", *given, "--set", "size=784-10-10@100,20-5-10@50", "--parts",
+        "speed,memory,sizes", "--formats", "markdown", cwd=tmp_path,
     )  # fmt: skip
     assert answer.code == 0, answer.err
     out = tmp_path / "out"
-    (found,) = json.loads((out / "study.json").read_text())["results"]
-    memory = found["memory"]
-    parts = sum(memory[name] for name in ("parameters", "input", "activations", "gradients", "overhead"))
-    assert parts == pytest.approx(memory["total"], rel=0.05)
-    assert len(found["speed"]["losses"]) == 4
-    assert [(row["widths"], row["samples"]) for row in rows(out / "sizes.csv")] == [("784-10-10", "100"), ("20-5-10", "50")]
-    assert {row["iteration"] for row in rows(out / "iterations" / "numpy.csv") if row["data"] == "synthetic"} == {"1", "2", "3", "4"}
+    (memory,) = (row["estimates"] for row in results(out, "memory"))
+    parts = sum(memory[f"{name}_bytes"]["value"] for name in ("parameters", "input", "activations", "gradients", "overhead"))
+    assert parts == pytest.approx(memory["total_bytes"]["value"], rel=0.05)
+    (speed,) = results(out, "speed")
+    assert len(details(speed, out)["losses"]) == 4
+    assert [row["point"]["options"]["size"] for row in results(out, "sizes")] == ["784-10-10@100", "20-5-10@50"]
+    assert [row["iteration"] for row in rows(out / "iterations.csv")] == ["1", "2", "3", "4"]
     assert "synthetic images of MNIST's size" in answer.out
-    assert (out / "figures" / "roofline-cpu.png").stat().st_size > 1000
+    assert (out / "figures" / "roofline-1.png").stat().st_size > 1000
+    before = {path: path.read_bytes() for path in out.glob("points/*/round-0/result.json")}
+    answer = run(
+        "study", "from-scratch", "--set", "backend=numpy,torch-cpu", *given, "--parts", "speed", "--formats", "json", cwd=tmp_path
+    )
+    assert answer.code == 0, answer.err
+    assert {path: path.read_bytes() for path in before} == before
+    assert [row["point"]["options"]["backend"] for row in results(out, "speed")] == ["numpy", "torch-cpu"]
+    assert len(results(out, "sizes")) == 2
 
 
 def test_ctrl_c_keeps_the_epochs_that_ended(tmp_path):
     process = start(
-        "study", "backends", "--backends", "numba-cpu", "--samples", "64", "--batch-size", "32", "--epochs", "100000", "--threads", "1",
-        "--ceilings", write_ceilings(tmp_path), "--output", "out", cwd=tmp_path,
+        "study", "backends", "--set", "backend=numba-cpu", *SMALL, "--set", "epochs=100000", "--threads", "1", "--ceilings",
+        write_ceilings(tmp_path), "--output", "out", cwd=tmp_path,
     )  # fmt: skip
     try:
         assert process.stderr is not None
@@ -94,56 +115,49 @@ def test_ctrl_c_keeps_the_epochs_that_ended(tmp_path):
         process.kill()
     assert process.returncode == 130, err
     assert "interrupted; the report contains the results so far" in err
-    study = json.loads((tmp_path / "out" / "study.json").read_text())
-    assert study["status"] == "interrupted"
-    epochs = study["results"][0]["speed"]["epochs"]
-    assert len(rows(tmp_path / "out" / "epochs" / "numba-cpu.csv")) == len(epochs) >= 1
+    (row,) = results(tmp_path / "out", "speed")
+    assert row["reason"] == "interrupted"
+    assert len(rows(tmp_path / "out" / "epochs.csv")) == len(details(row, tmp_path / "out")["epochs"]) >= 1
     assert "Interrupted" in out
 
 
-def test_a_library_that_fails_half_way_is_said(tmp_path):
-    """A petabyte of samples fits nowhere; what was measured before stays."""
+def test_a_size_that_fails_is_a_row_with_its_reason(tmp_path):
+    """A petabyte of samples fits nowhere; the other points stay."""
     answer = run(
-        "study", "from-scratch", "--backends", "numpy", "--samples", "100", "--iterations", "2", "--sizes", f"784-10-10@{10**13}",
-        "--threads", "1", "--ceilings", write_ceilings(tmp_path), "--output", "out", cwd=tmp_path,
+        "study", "from-scratch", "--set", "backend=numpy", "--set", "samples=100", "--set", "iterations=2", "--set",
+        f"size=784-10-10@{10**13}", "--parts", "speed,sizes", "--threads", "1", "--ceilings", write_ceilings(tmp_path), "--output",
+        "out", cwd=tmp_path,
     )  # fmt: skip
     assert answer.code == 0, answer.err
-    study = json.loads((tmp_path / "out" / "study.json").read_text())
-    assert len(study["results"][0]["speed"]["losses"]) == 2
-    ((backend, reason),) = [(one["backend"], one["reason"]) for one in study["missing"]]
-    assert backend == "numpy"
-    assert "there was not enough memory" in reason
+    (speed,), (size,) = results(tmp_path / "out", "speed"), results(tmp_path / "out", "sizes")
+    assert "reason" not in speed
+    assert "there was not enough memory" in size["reason"]
     assert "not enough memory" in answer.out
     assert "Everything that was asked for ran" not in (tmp_path / "out" / "report.html").read_text()
 
 
-@pytest.mark.parametrize(
-    ("study", "arguments"),
-    [
-        ("from-scratch", ("--backends", "numpy", "--samples", 10**13, "--iterations", "2", "--sizes", f"784-10-10@{10**13}")),
-        ("backends", ("--backends", "torch-cpu", "--samples", 10**13, "--epochs", "1")),
-    ],
-)
-def test_a_study_in_which_nothing_was_measured_is_an_error(tmp_path, study, arguments):
-    answer = run("study", study, *arguments, "--threads", "1", "--ceilings", write_ceilings(tmp_path), "--output", "out", cwd=tmp_path)
+@pytest.mark.parametrize(("study", "backend"), [("from-scratch", "numpy"), ("backends", "torch-cpu")])
+def test_a_study_in_which_nothing_was_measured_is_an_error(tmp_path, study, backend):
+    answer = run(
+        "study", study, "--set", f"backend={backend}", "--set", f"samples={10**13}", "--parts", "speed", "--threads", "1", "--ceilings",
+        write_ceilings(tmp_path), "--output", "out", cwd=tmp_path,
+    )  # fmt: skip
     assert answer.code == 1
     assert "nothing was measured" in answer.complaint[0]
     assert "there was not enough memory" in " ".join(answer.complaint)
-    assert not list((tmp_path / "out").iterdir())
+    assert not (tmp_path / "out" / "report.html").exists()
 
 
 @pytest.mark.parametrize(
-    ("study", "arguments"),
+    ("study", "settings"),
     [
-        pytest.param(
-            "backends", ("--backends", "torch-cpu", "--samples", "64", "--batch-size", "32", "--epochs", "1"), marks=pytest.mark.slow
-        ),
-        ("from-scratch", ("--backends", "numpy", "--samples", "100", "--iterations", "2", "--sizes", "784-10-10@100")),
+        pytest.param("backends", ("--set", "backend=torch-cpu", "--set", "epochs=1", *SMALL), marks=pytest.mark.slow),
+        ("from-scratch", ("--set", "backend=numpy", "--set", "samples=100", "--set", "iterations=2", "--parts", "speed")),
     ],
 )
-def test_ctrl_c_while_ceilings_are_measured_keeps_the_study(tmp_path, monkeypatch, study, arguments):
+def test_ctrl_c_while_ceilings_are_measured_keeps_the_study(tmp_path, monkeypatch, study, settings):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    process = start("study", study, *arguments, "--threads", "1", "--output", "out", cwd=tmp_path)
+    process = start("study", study, *settings, "--threads", "1", "--output", "out", cwd=tmp_path)
     try:
         assert process.stderr is not None
         for line in process.stderr:
@@ -154,10 +168,10 @@ def test_ctrl_c_while_ceilings_are_measured_keeps_the_study(tmp_path, monkeypatc
     finally:
         process.kill()
     assert process.returncode == 130, err
-    found = json.loads((tmp_path / "out" / "study.json").read_text())
-    assert found["status"] == "interrupted"
-    assert not found.get("ceilings")
-    assert found["results"][0]["speed"]
+    (row,) = results(tmp_path / "out", "speed")
+    found = details(row, tmp_path / "out")
+    assert found["operators"]
+    assert "ceilings" not in found
     assert (tmp_path / "out" / "report.html").is_file()
     assert "Interrupted" in out
 
@@ -165,14 +179,15 @@ def test_ctrl_c_while_ceilings_are_measured_keeps_the_study(tmp_path, monkeypatc
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("backends", "--backends", "jax"), "unknown backend 'jax' for this study"),
-        (("backends", "--backends", ","), "--backends is empty"),
+        (("backends", "--set", "backend=jax"), "unknown backend 'jax' for this study"),
+        (("backends", "--set", "backend"), "--set backend has no value"),
+        (("backends", "--set", "epoch=1"), "--set epoch=1: the study has no option 'epoch'"),
         (("backends", "--data-dir", "absent"), "--data-dir absent is not a directory"),
         (("backends", "--ceilings", "absent.json"), "--ceilings absent.json: file not found"),
-        (("from-scratch", "--widths", "784"), "has too few layers"),
-        (("from-scratch", "--widths", "784-10-3"), "the last width must be 10"),
-        (("from-scratch", "--sizes", "784-10-10"), "must be a positive integer"),
-        (("from-scratch", "--backends", "torch-mps", "--output", "new"), "none of torch-mps can run here: no Apple GPU"),
+        (("from-scratch", "--set", "widths=784-x"), "a width must be a positive integer"),
+        (("from-scratch", "--set", "widths=784-10-3"), "the last width must be 10"),
+        (("from-scratch", "--set", "size=784-10-10"), "must be a positive integer"),
+        (("from-scratch", "--set", "backend=torch-mps", "--output", "new"), "nothing of from-scratch can run here: no Apple GPU"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(capsys, monkeypatch, tmp_path, arguments, message):

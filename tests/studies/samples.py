@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from rooflines.device_specs.records import Ceiling, Ceilings, Source
-from rooflines.studies.records import (
-    BackendResult,
-    BackendsStudy,
-    DataFacts,
-    Epoch,
-    FromScratchStudy,
-    Iterations,
-    LibraryResult,
-    MemoryParts,
-    Missing,
-    SizePoint,
-    ThroughLoader,
-    TimedOperator,
-    Training,
-)
+from rooflines.serial import write_json
+from rooflines.studies.backends.records import BackendResult, Epoch, ThroughLoader, Training
+from rooflines.studies.from_scratch.records import Iterations, LibraryResult, MemoryParts, SizePoint
+from rooflines.studies.records import DETAIL_FILE, DataFacts, TimedOperator
+from rooflines.studies.study import Missing, Study, find_study, page, page_module
+from rooflines.sweeps.records import Estimate, Point, Row
 
 SYNTHETIC = DataFacts(name="synthetic", label="synthetic images of MNIST's size", train_samples=60_000, test_samples=10_000)
 DIGITS = DataFacts(name="digits", label="scikit-learn's 8x8 digits", train_samples=1_437, test_samples=360)
@@ -42,68 +35,94 @@ def operator(name="convolution", layer="conv1", *, time_s=1e-3, flops=50_000_000
     )  # fmt: skip
 
 
-def training(backend="numba-cpu", *, epoch_s=2.0, epochs=3, input_s=0.1, data=SYNTHETIC, accuracy=0.98, step_s=0.016, samples=60_416):
+def training(*, epoch_s=2.0, epochs=3, input_s=0.1, data=SYNTHETIC, accuracy=0.98, step_s=0.016, samples=60_416, device="cpu", **more):
     return Training(
-        data=data, batch_size=512, learning_rate=0.01, momentum=0.9, setup_s=1.5, step_s=step_s,
+        device=device, threads=2, versions={"torch": "2.14"}, others_cores=0.0, data=data, batch_size=512, learning_rate=0.01,
+        momentum=0.9, setup_s=1.5, step_s=step_s, ceilings=CEILINGS,
         epochs=tuple(
             Epoch(
-                backend=backend, data=data.name, epoch=number + 1, epoch_s=epoch_s, samples_per_s=samples / epoch_s,
-                test_accuracy=accuracy - 0.01 * (epochs - 1 - number), train_loss=1 / (number + 1), process_memory_bytes=500_000_000,
-                input_s=input_s,
+                epoch=number + 1, epoch_s=epoch_s, samples_per_s=samples / epoch_s, input_s=input_s, train_loss=1 / (number + 1),
+                test_accuracy=accuracy - 0.01 * (epochs - 1 - number), process_memory_bytes=500_000_000,
             )
             for number in range(epochs)
         ),
+        **more,
     )  # fmt: skip
 
 
-def result(backend="numba-cpu", *, operators=(), loader=None, device="cpu", **options):
+def result(backend="numba-cpu", *, operators=(), loader=None, **options):
+    speed = training(operators=tuple(operators), **options)
     return BackendResult(
-        backend=backend, device=device, threads=2, versions={"torch": "2.14"}, speed=training(backend, **options),
-        accuracy=training(backend, data=DIGITS, epochs=4), operators=tuple(operators), operators_batch=512, loader=loader,
+        name=backend, backend=backend, device_name="test CPU", speed=speed, accuracy=training(data=DIGITS, epochs=4), loader=loader,
+        epoch_s=speed.epochs[0].epoch_s, samples_per_s=speed.epochs[0].samples_per_s,
     )  # fmt: skip
 
 
-def through_loader(seconds=1.0, input_s=0.8, samples=5_000, alone=7_000.0):
-    return ThroughLoader(
-        data=SYNTHETIC, batch_size=512, samples=samples, seconds=seconds, input_s=input_s, alone_samples_per_s=alone
-    )  # fmt: skip
+def through_loader(samples_per_s=5_000.0, input_fraction=0.8, alone=7_000.0):
+    return ThroughLoader(samples_per_s=samples_per_s, input_fraction=input_fraction, alone_samples_per_s=alone)
 
 
-def study(*results, **options):
-    return BackendsStudy(
-        created="2026-11-22 09:00", command="rooflines study backends", rooflines="0.3", machine="test CPU, 2 CPUs", status="complete",
-        quick=True, results=results, missing=(Missing(backend="torch-mps", reason="no Apple GPU"),),
-        ceilings={"cpu": CEILINGS}, **options,
+def iterations(data, widths, losses, checked_at, accuracies, iteration_s, operators=()):
+    return Iterations(
+        device="cpu", others_cores=0.0, data=data, widths=widths, losses=losses, checked_at=checked_at, accuracies=accuracies,
+        total_s=len(losses) * iteration_s, iteration_s=iteration_s, fastest_s=iteration_s, process_memory_bytes=300_000_000,
+        operators=tuple(operators), ceilings=CEILINGS,
     )  # fmt: skip
 
 
 def library_result(backend="numpy", *, iteration_s=0.04, operators=(), sizes=(), memory=None, losses=(2.3, 1.2, 0.6)):
-    learned = Iterations(
-        data=DIGITS,
-        widths=(784, 128, 10),
-        losses=losses,
-        checked_at=(1, 3),
-        accuracies=(0.2, 0.8),
-        total_s=0.01,
-        iteration_s=0.003,
-        fastest_s=0.003,
-    )
+    images = msgspec.structs.replace(SYNTHETIC, train_samples=59_000)
     return LibraryResult(
-        backend=backend, device="cpu", widths=(784, 10, 10), operators=tuple(operators), sizes=tuple(sizes), memory=memory,
-        memory_missing=None if memory else "nobody looked", accuracy=learned, process_memory_bytes=300_000_000,
-        speed=Iterations(
-            data=SYNTHETIC, widths=(784, 10, 10), losses=losses, checked_at=(3,), accuracies=(0.9,), total_s=3 * iteration_s,
-            iteration_s=iteration_s, fastest_s=iteration_s,
-        ),
+        name=backend, backend=backend, device_name="test CPU", sizes=tuple(sizes), memory=memory, iteration_s=iteration_s,
+        speed=iterations(images, (784, 10, 10), losses, (3,), (0.9,), iteration_s, operators),
+        accuracy=iterations(DIGITS, (784, 128, 10), losses, (1, 3), (0.2, 0.8), 0.003),
     )  # fmt: skip
 
 
-def from_scratch(*results):
-    return FromScratchStudy(
-        created="2026-11-22 09:00", command="rooflines study from-scratch", rooflines="0.3", machine="test CPU, 2 CPUs",
-        status="complete", quick=True, widths=(784, 10, 10), samples=59_000, iterations=3, results=results,
-        missing=(Missing(backend="cupy", reason="CuPy cannot be imported"),), ceilings={"cpu": CEILINGS},
+def rows(one, directory):
+    """The rows of the points that measured ``one``, with their details in ``directory``."""
+
+    def row(part, values, detail=None, facts=None, **options):
+        number = len(list(directory.iterdir()))
+        data = {} if detail is None else {"data": detail.data.label}
+        run = directory / str(number)
+        run.mkdir()
+        if detail is not None:
+            write_json(run / DETAIL_FILE, detail)
+        return Row(
+            point=Point(id=str(number), label=one.name, part=part, options={"backend": one.backend, **options}), rounds=1,
+            estimates={name: Estimate(value=value) for name, value in values.items()}, run=str(run) if detail is not None else None,
+            facts={"device_name": one.device_name, "remark": one.remark, **data, **(facts or {})},
+        )  # fmt: skip
+
+    backend = isinstance(one, BackendResult)
+    times = {"epoch_s": one.epoch_s, "samples_per_s": one.samples_per_s} if backend else {"iteration_s": one.iteration_s}
+    yield row("speed", times, one.speed)
+    if one.accuracy is not None:
+        yield row("accuracy", {"accuracy": 0.9}, one.accuracy)
+    if backend and one.loader is not None:
+        yield row("loader", msgspec.to_builtins(one.loader))
+    if not backend and one.memory is not None:
+        parts = msgspec.to_builtins(one.memory)
+        how = parts.pop("how")
+        yield row("memory", {f"{name}_bytes": value for name, value in parts.items()}, facts={"how": how})
+    for size in () if backend else one.sizes:
+        text = f"{'-'.join(map(str, size.widths))}@{size.samples}"
+        yield row("sizes", {name: getattr(size, name) for name in ("iteration_s", "flops", "bytes")}, size=text)
+
+
+MISSING = Missing(what="torch-mps", reason="no Apple GPU")
+
+
+def study(directory, *results, name="backends", missing=(MISSING,)):
+    """The study ``name`` with ``results``, and its page."""
+    folder = find_study(name)
+    made = Study(
+        name=name, title="A study", created="2026-11-22 09:00", command=f"rooflines study {name}", missing=missing,
+        rows=tuple(row for one in results for row in rows(one, directory)), data="Speed: synthetic images of MNIST's size.",
     )  # fmt: skip
+    made = msgspec.structs.replace(made, findings=tuple(page_module(folder).findings(made)))
+    return made, page(made, folder)
 
 
 MEMORY = MemoryParts(

@@ -6,26 +6,27 @@ import msgspec
 import pytest
 
 from rooflines.device_specs.records import Ceiling
-from rooflines.studies import papers
-from rooflines.studies.backends_findings import contradiction, convolution_efficiency, findings, pace, rate, unlearned_share
+from rooflines.studies.backends import paper as backends_paper
+from rooflines.studies.backends.findings import contradiction, convolution_efficiency, pace, sentences, unlearned_share
+from rooflines.studies.from_scratch import paper as from_scratch_paper
 from rooflines.studies.operator_bounds import bounded
 from rooflines.studies.other_programs import OtherProgramsMeter, shared_machine
-from tests.studies.samples import CEILINGS, SOURCE, operator, result, study, through_loader
+from tests.studies.samples import CEILINGS, SOURCE, operator, result, through_loader
 
 
 def test_the_papers_numbers_are_as_printed():
-    paper = papers.backends()
+    paper = backends_paper.backends()
     assert set(paper) == {"numba-cpu", "numba-cuda", "torch-cpu", "torch-cuda", "torch-mps"}
     assert paper["numba-cuda"].samples_per_s == 71_758
     assert paper["torch-cuda"].device_memory_bytes == pytest.approx(16.87e6)
     assert paper["numba-cuda"].device_memory_bytes is None  # printed as 0, not measured
-    scratch = papers.from_scratch()
+    scratch = from_scratch_paper.libraries()
     assert scratch["numpy"]["time_per_iteration"] == pytest.approx(84.6e-3)
     assert scratch["cupy"]["memory_framework_overhead"] == pytest.approx(158.6e6)
 
 
 def test_the_papers_contradiction_is_resolved_by_its_own_numbers():
-    (said,) = contradiction(papers.backends())
+    (said,) = contradiction(backends_paper.backends())
     assert "10.3 times slower" in said  # 71,758 / 6,948
     assert "5,340 to 6,948 samples/s" in said
     assert "144 µs each" in said  # 1 / 6,948
@@ -34,7 +35,7 @@ def test_the_papers_contradiction_is_resolved_by_its_own_numbers():
 
 
 def test_rates_that_differ_by_device_are_no_loaders():
-    paper = dict(papers.backends())
+    paper = dict(backends_paper.backends())
     paper["torch-cuda"] = msgspec.structs.replace(paper["torch-cuda"], samples_per_s=300_000.0)
     assert list(contradiction(paper)) == []
 
@@ -72,8 +73,8 @@ def test_what_the_paper_left_out_is_the_gradients_of_the_convolutions():
 def test_findings_name_the_fastest_and_why():
     slow = result("torch-cpu", epoch_s=6.0, loader=through_loader())
     fast = result(operators=bounded((operator(time_s=15e-3),), CEILINGS), input_s=0.0)
-    said = findings(study(slow, fast))
-    assert rate(fast) == pytest.approx(30_208)
+    said = list(sentences([slow, fast]))
+    assert fast.samples_per_s == pytest.approx(30_208)
     assert said[0].startswith("numba-cpu is the fastest with 30,208 samples/s, 3.00 × torch-cpu.")
     assert "94 % of its step is bound by arithmetic (at 3 % of that roof)" in said[0]  # 15 of 16 ms; 0.5 of 15 ms
     loader = next(one for one in said if one.startswith("The loader limits this machine as well"))
@@ -85,7 +86,7 @@ def test_findings_name_the_fastest_and_why():
 
 
 def test_nothing_measured_says_nothing():
-    assert findings(study()) == ()
+    assert list(sentences([])) == []
 
 
 def test_a_shared_machine_is_named():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rooflines.errors import DataError
-from rooflines.studies import data, experiment
+from rooflines.studies import data
 
 needs_digits = pytest.mark.skipif(importlib.util.find_spec("sklearn") is None, reason="scikit-learn is not installed")
 
@@ -49,7 +49,7 @@ def test_a_folder_without_mnist_says_how_to_get_it(tmp_path):
 def test_a_file_that_is_missing_is_named(tmp_path, name):
     (write_mnist(tmp_path) / "MNIST" / "raw" / name).unlink()
     with pytest.raises(DataError, match=f"lacks {name}"):
-        experiment.check_data(str(tmp_path))
+        data.load("mnist", str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_a_corrupt_file_is_an_error_that_names_the_folder(tmp_path, name, conten
     (write_mnist(tmp_path) / "MNIST" / "raw" / name).write_bytes(content)
     what = "training" if name.startswith("train") else "test"
     with pytest.raises(DataError, match=f"no MNIST {what} set can be read in .*{tmp_path.name}"):
-        experiment.check_data(str(tmp_path))
+        data.load("mnist", str(tmp_path))
 
 
 def test_images_and_labels_that_do_not_fit_are_refused(tmp_path):
@@ -69,10 +69,10 @@ def test_images_and_labels_that_do_not_fit_are_refused(tmp_path):
     whole = labels.read_bytes()
     labels.write_bytes(whole[:4] + np.array([11], ">i4").tobytes() + whole[8:-1])
     with pytest.raises(DataError, match="12 images and 11 labels"):
-        experiment.check_data(str(tmp_path))
+        data.load("mnist", str(tmp_path))
     labels.write_bytes(whole[:-1] + b"\x0a")
     with pytest.raises(DataError, match="label 10 is not one of 10 classes"):
-        experiment.check_data(str(tmp_path))
+        data.load("mnist", str(tmp_path))
 
 
 def test_a_truncated_mnist_is_an_error_of_data(tmp_path):

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from rooflines.errors import UsageError
-from rooflines.studies.from_scratch import parse_sizes, parse_widths
-from rooflines.studies.from_scratch_findings import GRADIENTS, MATRIX, RELU, SOFTMAX, UPDATE, findings, grouped, paper_bytes
+from rooflines.studies.from_scratch.findings import GRADIENTS, MATRIX, RELU, SOFTMAX, UPDATE, grouped, paper_bytes, sentences
+from rooflines.studies.from_scratch.widths import parse_size, parse_widths
 from rooflines.studies.operator_bounds import bounded
-from tests.studies.samples import CEILINGS, MEMORY, SIZES, from_scratch, library_result, operator
+from tests.studies.samples import CEILINGS, MEMORY, SIZES, library_result, operator
 
 OPERATORS = bounded(
     (
@@ -40,11 +40,10 @@ def test_the_papers_bytes_are_those_of_five_products():
 
 
 def test_findings():
-    said = findings(
-        from_scratch(library_result(operators=OPERATORS, memory=MEMORY, sizes=SIZES), library_result("torch-cpu", iteration_s=0.08))
-    )
+    numpy = library_result(operators=OPERATORS, memory=MEMORY, sizes=SIZES)
+    said = list(sentences([numpy, library_result("torch-cpu", iteration_s=0.08)]))
     assert said[0].startswith(
-        "numpy takes 40.0 ms per iteration of 60,000 samples, torch-cpu 2 times as long. Matrix products take 70 % of its time"
+        "numpy takes 40.0 ms per iteration of 59,000 samples, torch-cpu 2 times as long. Matrix products take 70 % of its time"
     )
     text = "\n".join(said)
     assert "numpy, time per iteration: matrix multiplication 70 %" in text
@@ -59,7 +58,7 @@ def test_findings():
 
 def test_memory_that_does_not_add_up_is_said():
     wrong = msgspec.structs.replace(MEMORY, total=400_000_000)
-    text = "\n".join(findings(from_scratch(library_result(memory=wrong))))
+    text = "\n".join(sentences([library_result(memory=wrong)]))
     assert "do not add up to the total growth of 400 MB" in text
 
 
@@ -69,13 +68,13 @@ def test_memory_that_does_not_add_up_is_said():
 def test_curves_tell_whether_libraries_compute_the_same(factor, said):
     losses = (2.3, 1.2, 0.6)
     other = library_result("torch-cpu", losses=tuple(factor * loss for loss in losses))
-    (sentence,) = [one for one in findings(from_scratch(library_result(losses=losses), other)) if "loss curves" in one]
+    (sentence,) = [one for one in sentences([library_result(losses=losses), other]) if "loss curves" in one]
     assert f"at most {abs(factor - 1):.1e}, {said}." in sentence
 
 
 def test_curves_of_different_data_are_not_compared():
     other = msgspec.structs.replace(library_result("torch-cpu", losses=(9.0, 9.0, 9.0)), accuracy=None)
-    text = "\n".join(findings(from_scratch(library_result(), other)))
+    text = "\n".join(sentences([library_result(), other]))
     assert "After 3 iterations on scikit-learn's 8x8 digits by 784-128-10: numpy 80.0 % of the held-out" in text
     assert "loss curves" not in text
 
@@ -83,19 +82,20 @@ def test_curves_of_different_data_are_not_compared():
 @pytest.mark.parametrize("total", [0, -5_000_000])
 def test_memory_that_did_not_grow_tells_nothing(total):
     shrunk = msgspec.structs.replace(MEMORY, total=total)
-    said = findings(from_scratch(library_result(memory=shrunk)))
+    said = list(sentences([library_result(memory=shrunk)]))
     assert said
-    assert not any("each part measured alone" in one for one in said)
+    assert not any(one.startswith("Memory of") for one in said)
 
 
-def test_sizes_are_read():
-    assert parse_sizes("784-10-10@59000, 784-128-64-10@1_000") == (((784, 10, 10), 59_000), ((784, 128, 64, 10), 1_000))
+def test_a_size_is_read():
+    assert parse_size("784-10-10@59000") == ((784, 10, 10), 59_000)
+    assert parse_size("784-128-64-10@1_000") == ((784, 128, 64, 10), 1_000)
 
 
-@pytest.mark.parametrize("text", ["", "784-10-10", "784-10-10@", "784-x-10@5", "784@5", "784-10-10@0"])
-def test_sizes_that_are_none_are_refused(text):
+@pytest.mark.parametrize("text", ["", "784-10-10", "784-10-10@", "784-x-10@5", "784@5", "784-10-10@0", "784-10-3@5"])
+def test_a_size_that_is_none_is_refused(text):
     with pytest.raises(UsageError):
-        parse_sizes(text)
+        parse_size(text)
 
 
 def test_widths_need_a_layer():

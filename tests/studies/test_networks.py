@@ -8,7 +8,6 @@ import sys
 
 import pytest
 
-from rooflines.errors import UsageError
 from rooflines.studies import networks
 
 
@@ -31,13 +30,6 @@ except DeviceError as error:
     reason, refused = done.stdout.splitlines()
     assert reason == "NUMBA_ENABLE_CUDASIM is set: Numba simulates a GPU"
     assert refused == f"numba-cuda cannot run here: {reason}."
-
-
-def test_backends_are_chosen_by_name_in_the_order_of_reports():
-    assert networks.chosen(None, networks.BACKENDS) == networks.BACKENDS
-    assert networks.chosen("torch-cpu, numba-cpu", networks.BACKENDS) == ("numba-cpu", "torch-cpu")
-    with pytest.raises(UsageError, match="unknown backend 'jax'"):
-        networks.chosen("jax", networks.BACKENDS)
 
 
 @pytest.mark.parametrize("backend", ["numba-cpu", "torch-cpu", "numpy"])

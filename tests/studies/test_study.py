@@ -14,7 +14,7 @@ from rooflines.studies import study as studies
 from rooflines.studies.study import StudyOptions, find_study, merge_studies, page, page_module, read_study, run_study, study_points
 from rooflines.sweeps.records import Result, Sweep
 from rooflines.sweeps.results import round_directory
-from tests.commands import call
+from tests.commands import call, write_ceilings
 
 NAMES = ("environments", "optimizations", "training-profile")
 WITHOUT_GPU = pytest.mark.skipif(torch.cuda.is_available() or torch.backends.mps.is_available(), reason="a GPU is here")
@@ -24,7 +24,7 @@ WITHOUT_GPU = pytest.mark.skipif(torch.cuda.is_available() or torch.backends.mps
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("quick", [False, True])
 def test_every_point_of_a_study_could_run_and_those_for_a_gpu_are_named(name, quick):
-    points, missing = study_points(read_study(find_study(name)), StudyOptions(quick=quick, seed=3))
+    points, missing = study_points(find_study(name), StudyOptions(quick=quick, seed=3))
     assert points
     assert len({point.id for point in points}) == len(points)
     assert {point.options["device"] for point in points} == {"cpu"}
@@ -34,24 +34,24 @@ def test_every_point_of_a_study_could_run_and_those_for_a_gpu_are_named(name, qu
 
 def test_a_gpu_gets_its_points(monkeypatch):
     monkeypatch.setattr(studies, "gpu_here", lambda: "cuda")
-    file = read_study(find_study("training-profile"))
-    points, missing = study_points(file, StudyOptions())
+    folder = find_study("training-profile")
+    points, missing = study_points(folder, StudyOptions())
     assert missing == ()
     assert {point.options["device"] for point in points if point.part == "training"} == {"cpu", "cuda"}
     assert {point.options["parallel"] for point in points if point.part == "two GPUs"} == {"dp"}
-    only, _ = study_points(file, StudyOptions(device="cuda"))
+    only, _ = study_points(folder, StudyOptions(device="cuda"))
     assert {point.options["device"] for point in only} == {"cuda"}
 
 
 def test_parts_and_quick_options():
-    file = read_study(find_study("environments"))
-    full, _ = study_points(file, StudyOptions(parts=("batch sweep",), device="cpu"))
-    quick, _ = study_points(file, StudyOptions(parts=("batch sweep",), device="cpu", quick=True))
+    folder = find_study("environments")
+    full, _ = study_points(folder, StudyOptions(parts=("batch sweep",), device="cpu"))
+    quick, _ = study_points(folder, StudyOptions(parts=("batch sweep",), device="cpu", quick=True))
     assert [point.options["batch_size"] for point in full] == [32, 64, 128]
     assert [point.options["batch_size"] for point in quick] == [16, 32, 64]
     assert {point.part for point in quick} == {"batch sweep"}
     with pytest.raises(UsageError, match="has no part 'sweeps'"):
-        study_points(file, StudyOptions(parts=("sweeps",)))
+        study_points(folder, StudyOptions(parts=("sweeps",)))
 
 
 def results_of(points, directory, device, factor):
@@ -74,7 +74,7 @@ def results_of(points, directory, device, factor):
 @pytest.mark.parametrize("name", NAMES)
 def test_the_page_of_a_study_has_its_sections_and_merges_machines(name, tmp_path):
     folder = find_study(name)
-    points, _ = study_points(read_study(folder), StudyOptions(device="cpu"))
+    points, _ = study_points(folder, StudyOptions(device="cpu"))
     for machine, factor in (("slow", 1.0), ("fast", 2.0)):
         results_of(points, tmp_path / machine, machine, factor)
     alone, both = merge_studies(folder, [tmp_path / "slow"]), merge_studies(folder, [tmp_path / "slow", tmp_path / "fast"])
@@ -92,7 +92,7 @@ def test_the_page_of_a_study_has_its_sections_and_merges_machines(name, tmp_path
 
 def test_the_same_machine_twice_keeps_two_names(tmp_path):
     folder = find_study("environments")
-    points, _ = study_points(read_study(folder), StudyOptions(device="cpu", parts=("training",)))
+    points, _ = study_points(folder, StudyOptions(device="cpu", parts=("training",)))
     for number in (1, 2):
         results_of(points, tmp_path / str(number), "same", 1.0)
     both = merge_studies(folder, [tmp_path / "1", tmp_path / "2"])
@@ -150,7 +150,7 @@ def test_a_study_of_one_s_own_is_a_folder(tmp_path, capsys, monkeypatch):
     for name, text in OWN.items():
         (folder / name).write_text(text.replace("MODEL", f"{folder / 'model.py'}:small"))
     monkeypatch.chdir(tmp_path)
-    answer = call(capsys, monkeypatch, "study", "run", folder, "--ceilings", "spec", "--device", "cpu", "-o", "out")
+    answer = call(capsys, monkeypatch, "study", "run", folder, "--ceilings", write_ceilings(tmp_path), "--device", "cpu", "-o", "out")
     assert answer.code == 0, answer
     assert "is the fastest." in answer.out
     assert (tmp_path / "out" / "report.html").is_file()

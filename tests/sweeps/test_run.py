@@ -115,6 +115,31 @@ def test_ctrl_c_keeps_what_has_ended_and_ends_the_process(tmp_path):
     assert [row.reason for row in rows(tmp_path / "s", sweep)] == [None, "not run yet"]
 
 
+def test_what_a_point_had_found_is_kept_if_it_dies_or_is_interrupted(tmp_path):
+    dead, directory = run_sweep("s", points("dies", sizes=(2,)), repeats=1, output=tmp_path / "dies")
+    (row,) = rows(directory, dead)
+    assert row.value("samples_per_s") == 1.0
+    assert "killed by signal 9" in row.reason
+    assert not row.unfinished
+
+    class Stops:
+        def stage(self, name, total):
+            pass
+
+        def advance(self):
+            raise KeyboardInterrupt
+
+    directory = tmp_path / "stops"
+    with pytest.raises(Interrupted):
+        run_sweep("s", points("stops", sizes=(2,)), repeats=1, output=directory, progress=Stops())
+    (row,) = rows(directory, load_sweep(directory))
+    assert (row.value("samples_per_s"), row.reason, row.unfinished) == (1.0, "interrupted", True)
+    (tmp_path / "go").touch()
+    again, _ = run_sweep("s", points("stops", sizes=(2,)), repeats=1, output=directory)
+    (row,) = rows(directory, again)
+    assert (row.value("samples_per_s"), row.reason) == (20.0, None)
+
+
 def test_a_job_without_an_answer_says_how_it_ended():
     class Silent:
         def stage(self, name, total): ...

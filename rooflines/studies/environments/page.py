@@ -115,7 +115,7 @@ def _epochs() -> str:
 
 
 def _sweep(study: Study) -> Iterator[str]:
-    failed = [row for row in study.part("batch sweep") if row.reason and row.reason != "not run yet"]
+    failed = [row for row in study.part("batch sweep") if row.reason and not row.unfinished]
     ran = [row for row in study.part("batch sweep") if row.value("samples_per_s")]
     if ran:
         sizes = ", ".join(str(row.point.options["batch_size"]) for row in ran)

@@ -1,4 +1,4 @@
-"""A study's report: what the page, the pictures and the terminal show."""
+"""The pages of the studies of networks: what the page, the pictures and the terminal show."""
 
 from __future__ import annotations
 
@@ -17,29 +17,30 @@ from rooflines.reports.charts.palette import INK, THEMES, category_colour, categ
 from rooflines.reports.render import html
 from rooflines.reports.render.figures import write_figures
 from rooflines.reports.render.terminal import print_page
-from rooflines.studies import backends_page, from_scratch_page
-from rooflines.studies.backends_findings import findings
+from rooflines.studies.backends import page as backends_page
+from rooflines.studies.from_scratch import page as from_scratch_page
 from rooflines.studies.networks import BACKENDS, LIBRARIES
 from rooflines.studies.operator_bounds import bounded
-from rooflines.studies.records import Missing
-from tests.studies.samples import CEILINGS, MEMORY, SIZES, from_scratch, library_result, operator, result, study, through_loader
+from rooflines.studies.study import Missing
+from tests.studies.samples import CEILINGS, MEMORY, SIZES, library_result, operator, result, study, through_loader
 
 
-def backends_study():
+def backends():
     operators = bounded((operator(time_s=15e-3), operator("relu", "conv1", flops=100_000, matrix_flops=0)), CEILINGS)
-    torch = result("torch-cpu", epoch_s=6.0, loader=through_loader(), operators=operators)
-    made = study(result(operators=operators), torch)
-    return msgspec.structs.replace(made, findings=findings(made))
+    return result(operators=operators), result("torch-cpu", epoch_s=6.0, loader=through_loader(), operators=operators)
 
 
-def pages():
+def libraries():
     numpy = library_result(operators=bounded((operator("matrix product", "dense1"),), CEILINGS), memory=MEMORY, sizes=SIZES)
-    return (backends_page.page(backends_study()), from_scratch_page.page(from_scratch(numpy, library_result("torch-cpu"))))
+    return numpy, library_result("torch-cpu")
 
 
-@pytest.fixture(scope="module", params=[0, 1], ids=["backends", "from-scratch"])
-def page(request):
-    return pages()[request.param]
+RESULTS = {"backends": backends, "from-scratch": libraries}
+
+
+@pytest.fixture(scope="module", params=RESULTS)
+def page(request, tmp_path_factory):
+    return study(tmp_path_factory.mktemp("results"), *RESULTS[request.param](), name=request.param)[1]
 
 
 @pytest.fixture(scope="module")
@@ -87,8 +88,8 @@ def printed(page, **options):
     return file.getvalue()
 
 
-def test_the_papers_values_stand_beside_ours():
-    page = backends_page.page(backends_study())
+def test_the_papers_values_stand_beside_ours(tmp_path):
+    _, page = study(tmp_path, *backends())
     table = next(one for one in page.tables() if one.name == "backends")
     names = [row.cells[0].strip() for row in table.rows]
     assert names == [
@@ -109,45 +110,64 @@ def test_the_papers_values_stand_beside_ours():
     assert table.rows[4].cells[1] == "12.0"
 
 
-def test_the_note_says_that_device_memory_holds_the_training_set():
-    def note(made):
-        return next(one for one in backends_page.page(made).tables() if one.name == "backends").note
+def test_the_note_says_that_device_memory_holds_the_training_set(tmp_path):
+    def note(*results):
+        sections = backends_page.sections_of(results)
+        return next(block.note for block in sections[0].blocks if block.name == "backends")
 
-    assert "training set" not in note(backends_study())
-    on_a_device = result("torch-cuda", device="cuda:0")
-    epochs = tuple(msgspec.structs.replace(epoch, device_memory_bytes=300_000_000) for epoch in on_a_device.speed.epochs)
-    on_a_device = msgspec.structs.replace(on_a_device, speed=msgspec.structs.replace(on_a_device.speed, epochs=epochs))
+    assert "training set" not in note(*backends())
+    one = result("torch-cuda", device="cuda:0")
+    epochs = tuple(msgspec.structs.replace(epoch, device_memory_bytes=300_000_000) for epoch in one.speed.epochs)
+    on_a_device = msgspec.structs.replace(one, speed=msgspec.structs.replace(one.speed, epochs=epochs))
     # 118 batches of 512 images of 28 x 28 float32
     assert 118 * 512 * 28 * 28 * 4 == 189_464_576
-    assert "(images: 189 MB)" in note(study(result(), on_a_device))
+    assert "(images: 189 MB)" in note(result(), on_a_device)
 
 
-def test_each_library_says_how_its_memory_was_measured():
+def test_each_library_says_how_its_memory_was_measured(tmp_path):
     cupy = library_result("cupy", memory=msgspec.structs.replace(MEMORY, how="hooks"))
-    page = from_scratch_page.page(from_scratch(library_result(memory=MEMORY), cupy, library_result("torch-cpu")))
+    _, page = study(tmp_path, library_result(memory=MEMORY), cupy, library_result("torch-cpu"), name="from-scratch")
     (note,) = [one.note for one in page.tables() if one.name == "memory"]
-    assert note == "Measured (numpy: tracemalloc; cupy: hooks). torch-cpu: nobody looked. MB is 1e6 bytes."
+    assert note == (
+        "Measured (numpy: tracemalloc; cupy: hooks). torch-cpu: PyTorch's allocators do not record which array they serve. "
+        "MB is 1e6 bytes."
+    )
 
 
-def test_the_combined_csv_has_the_papers_columns():
-    header, rows = backends_page.combined_rows(backends_study())
-    assert header[:5] == ("backend", "epoch_s", "epoch_s_paper", "total_s", "total_s_paper")
-    by_name = {row["backend"]: row for row in rows}
-    assert by_name["numba-cpu"]["samples_per_s"] == pytest.approx(30_208)
-    assert by_name["numba-cpu"]["final_test_accuracy_percent"] == pytest.approx(98)
-    assert by_name["numba-cpu"]["accuracy_data"] == "digits"
-    assert all(name == "backend" or name.endswith("_paper") for name in by_name["torch-mps"])
+@pytest.mark.parametrize("name", RESULTS)
+def test_results_read_back_are_those_that_were_measured(tmp_path, name):
+    made, _ = study(tmp_path, *RESULTS[name](), name=name)
+    module = backends_page if name == "backends" else from_scratch_page
+    assert module.results_of(made) == RESULTS[name]()
+    tables = module.tables(made)
+    assert {row["backend"] for row in tables["operators"]} == {one.name for one in RESULTS[name]() if one.operators}
+    first = tables.pop("epochs" if name == "backends" else "iterations")[0]
+    assert (first["backend"], first["data"]) == (RESULTS[name]()[0].name, "synthetic")
 
 
-def test_text_from_outside_is_escaped():
-    made = msgspec.structs.replace(backends_study(), missing=(Missing(backend="cupy", reason="<script>alert(1)</script>"),))
-    assert "<script>alert" not in html.render(backends_page.page(made))
+@pytest.mark.parametrize("name", RESULTS)
+def test_results_of_two_machines_keep_their_names(tmp_path, name):
+    ours = RESULTS[name]()
+    theirs = tuple(msgspec.structs.replace(one, device_name="other CPU") for one in ours)
+    made, page = study(tmp_path, *ours, *theirs, name=name)
+    assert made.devices == ("test CPU", "other CPU")
+    assert f"{ours[0].name} (other CPU)" in html.render(page)
+    rooflines = [figure.name for figure in page.figures() if figure.name.startswith("roofline")]
+    assert rooflines == ["roofline-1", "roofline-2"]
+    for figure in page.figures():
+        draw(figure.drawing)
 
 
-def test_a_study_without_results_still_has_a_page():
-    for page in (backends_page.page(study()), from_scratch_page.page(from_scratch())):
-        assert "Nothing was measured." in html.render(page)
-        assert "Nothing was measured." in printed(page)
+def test_text_from_outside_is_escaped(tmp_path):
+    _, page = study(tmp_path, *backends(), missing=(Missing(what="cupy", reason="<script>alert(1)</script>"),))
+    assert "<script>alert" not in html.render(page)
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_a_study_without_results_still_has_a_page(tmp_path, name):
+    _, page = study(tmp_path, name=name)
+    assert "Nothing was measured." in html.render(page)
+    assert "Nothing was measured." in printed(page)
 
 
 def test_names_at_the_ends_of_curves_do_not_touch():

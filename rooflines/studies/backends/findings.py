@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from rooflines.studies import papers
+from rooflines.studies.backends import paper as papers
+from rooflines.studies.backends.paper import PaperBackend
+from rooflines.studies.backends.records import BackendResult
 from rooflines.studies.other_programs import shared_machine
-from rooflines.studies.papers import PaperBackend
-from rooflines.studies.records import BackendResult, BackendsStudy
 from rooflines.units import percent, seconds, significant
 
 MNIST_TRAIN = 60_000
@@ -41,37 +40,24 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
         return self.parts[self.limit] / sum(self.parts.values())
 
 
-def findings(study: BackendsStudy) -> tuple[str, ...]:
-    """The sentences. Without a single result there are none."""
-    timed = sorted((one for one in study.results if one.speed is not None), key=rate, reverse=True)
+def sentences(results: Sequence[BackendResult]) -> Iterator[str]:
+    """Yield the sentences. Without a single result there are none."""
+    timed = sorted(results, key=lambda one: one.samples_per_s, reverse=True)
     if not timed:
-        return ()
-    said = [_verdict(timed)]
-    said += shared_machine((one.backend, one.speed.others_cores) for one in timed if one.speed is not None)
-    said += [sentence for one in timed if (sentence := _why(one))]
-    said += _convolutions(timed)
-    said += contradiction(papers.backends())
-    said += _loaders(timed, papers.backends())
-    said += _against_paper(study, timed)
-    said += _accuracy(study)
-    return tuple(said)
-
-
-def epoch_s(one: BackendResult) -> float:
-    """The median epoch of the training that times are taken from."""
-    assert one.speed is not None
-    return statistics.median(epoch.epoch_s for epoch in one.speed.epochs)
-
-
-def rate(one: BackendResult) -> float:
-    """Samples a second in the median epoch, those that fill the last batch included, for they are computed, too."""
-    assert one.speed is not None
-    return statistics.median(epoch.samples_per_s for epoch in one.speed.epochs)
+        return
+    yield _verdict(timed)
+    yield from shared_machine((one.name, one.speed.others_cores) for one in timed)
+    yield from (sentence for one in timed if (sentence := _why(one)))
+    yield from _convolutions(timed)
+    yield from contradiction(papers.backends())
+    yield from _loaders(timed, papers.backends())
+    yield from _against_paper(timed)
+    yield from _accuracy(results)
 
 
 def pace(one: BackendResult) -> Pace | None:
     """Where the time of a step goes: its input, its operators by bound, and what no operator explains; None without operators."""
-    if one.speed is None or not one.operators:
+    if not one.operators:
         return None
     parts: dict[str, float] = {}
     for each in one.operators:
@@ -124,12 +110,11 @@ def _loaders(timed: Sequence[BackendResult], paper: Mapping[str, PaperBackend]) 
         through = one.loader
         if through is None:
             continue
-        waited = through.input_s / through.seconds
-        alone = rate(one)
+        waited, alone = through.input_fraction, one.samples_per_s
         predicted = 1 / (1 / alone + 1 / through.alone_samples_per_s)
         had = f" (paper: {paper[one.backend].samples_per_s:,.0f})" if one.backend in paper else ""
         yield (
-            f"The loader limits this machine as well: {one.backend} trains {alone:,.0f} samples/s on data in memory and "
+            f"The loader limits this machine as well: {one.name} trains {alone:,.0f} samples/s on data in memory and "
             f"{through.samples_per_s:,.0f} with a loader like the paper's{had}, waiting for input {percent(waited)} of the time. The "
             f"loader alone delivers {through.alone_samples_per_s:,.0f} samples/s; loading and computing one after the other would give "
             f"{predicted:,.0f}."
@@ -138,9 +123,9 @@ def _loaders(timed: Sequence[BackendResult], paper: Mapping[str, PaperBackend]) 
 
 def _verdict(timed: Sequence[BackendResult]) -> str:
     fastest, rest = timed[0], timed[1:]
-    said = f"{fastest.backend} is the fastest with {rate(fastest):,.0f} samples/s"
+    said = f"{fastest.name} is the fastest with {fastest.samples_per_s:,.0f} samples/s"
     if rest:
-        said += ", " + ", ".join(f"{significant(rate(fastest) / rate(one))} × {one.backend}" for one in rest)
+        said += ", " + ", ".join(f"{significant(fastest.samples_per_s / one.samples_per_s)} × {one.name}" for one in rest)
     found = pace(fastest)
     if found is None:
         return f"{said}."
@@ -155,9 +140,8 @@ def _why(one: BackendResult) -> str:
     parts = sorted(found.parts.items(), key=lambda part: -part[1])
     listed = ", ".join(f"{percent(time / whole)} {PACES[name]}{_efficiency(one, name)}" for name, time in parts if time / whole >= 0.01)
     each = len(one.operators)
-    assert one.speed is not None
     fastest = f"{seconds(found.step_s)} ({one.speed.batch_size / found.step_s:,.0f} samples/s)"
-    return f"{one.backend}: the fastest step takes {fastest} in {each} operators: {listed}."
+    return f"{one.name}: the fastest step takes {fastest} in {each} operators: {listed}."
 
 
 def _efficiency(one: BackendResult, bound: str) -> str:
@@ -170,17 +154,17 @@ def _efficiency(one: BackendResult, bound: str) -> str:
 
 
 def _convolutions(timed: Sequence[BackendResult]) -> Iterator[str]:
-    shares = [(one.backend, share) for one in timed if (share := convolution_efficiency(one)) is not None]
+    shares = [(one.name, share) for one in timed if (share := convolution_efficiency(one)) is not None]
     if shares:
         listed = ", ".join(f"{name} {percent(share)}" for name, share in shares)
         yield f"Efficiency of the convolutions (forward and backward): {listed}."
 
 
-def _against_paper(study: BackendsStudy, timed: Sequence[BackendResult]) -> Iterator[str]:
+def _against_paper(timed: Sequence[BackendResult]) -> Iterator[str]:
     paper = papers.backends()
-    found = [(one, rate(one) / paper[one.backend].samples_per_s) for one in timed if one.backend in paper]
+    found = [(one, one.samples_per_s / paper[one.backend].samples_per_s) for one in timed if one.backend in paper]
     if found:
-        listed = ", ".join(f"{one.backend} {significant(ratio)} ×" for one, ratio in found)
+        listed = ", ".join(f"{one.name} {significant(ratio)} ×" for one, ratio in found)
         missing = unlearned_share()
         yield (
             f"Throughput compared with the paper: {listed}. The paper's Numba backends omit the gradients of the convolutions, "
@@ -197,8 +181,8 @@ def unlearned_share() -> float:
     return left_out / sum(one.flops for one in operators)
 
 
-def _accuracy(study: BackendsStudy) -> Iterator[str]:
-    found = [(one.backend, one.accuracy) for one in study.results if one.accuracy is not None]
+def _accuracy(results: Sequence[BackendResult]) -> Iterator[str]:
+    found = [(one.name, one.accuracy) for one in results if one.accuracy is not None]
     if not found:
         return
     listed = ", ".join(f"{name} {percent(training.epochs[-1].test_accuracy, 1)}" for name, training in found)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
-from rooflines.studies import papers
+from rooflines.studies.from_scratch import paper as papers
+from rooflines.studies.from_scratch.records import Iterations, LibraryResult
 from rooflines.studies.other_programs import shared_machine
-from rooflines.studies.records import FromScratchStudy, Iterations, LibraryResult, TimedOperator
+from rooflines.studies.records import TimedOperator
 from rooflines.units import percent, seconds, si, significant
 
 MATRIX, RELU, SOFTMAX, GRADIENTS, BIAS, UPDATE = "matrix multiplication", "ReLU", "softmax", "gradient computation", "bias", "update"
@@ -22,20 +23,18 @@ _ADDS_UP = 0.05
 _SAME = 1e-3
 
 
-def findings(study: FromScratchStudy) -> tuple[str, ...]:
-    """The sentences. Without a single result there are none."""
-    timed = [one for one in study.results if one.speed is not None]
+def sentences(results: Sequence[LibraryResult]) -> Iterator[str]:
+    """Yield the sentences. Without a training for speed there are none."""
+    timed = [one for one in results if one.speed is not None]
     if not timed:
-        return ()
-    fastest = min(timed, key=_iteration_s)
-    said = [_verdict(timed, fastest)]
-    said += shared_machine((one.backend, one.speed.others_cores) for one in timed if one.speed is not None)
-    said += [sentence for one in timed if (sentence := _where(one))]
-    said += _memory(study)
-    said += _papers(study, timed)
-    said += _sizes(study)
-    said += _curves(study)
-    return tuple(said)
+        return
+    yield _verdict(timed, min(timed, key=_iteration_s))
+    yield from shared_machine((one.name, one.speed.others_cores) for one in timed if one.speed is not None)
+    yield from (sentence for one in timed if (sentence := _where(one)))
+    yield from _memory(results)
+    yield from _papers(timed)
+    yield from _sizes(results)
+    yield from _curves(results)
 
 
 def group(operator: TimedOperator) -> str:
@@ -68,15 +67,15 @@ def paper_bytes() -> int:
 
 
 def _iteration_s(one: LibraryResult) -> float:
-    assert one.speed is not None
-    return one.speed.iteration_s
+    assert one.iteration_s is not None
+    return one.iteration_s
 
 
 def _verdict(timed: list[LibraryResult], fastest: LibraryResult) -> str:
     assert fastest.speed is not None
     samples = fastest.speed.data.train_samples
-    said = f"{fastest.backend} takes {seconds(_iteration_s(fastest))} per iteration of {samples:,} samples"
-    rest = [f"{one.backend} {_iteration_s(one) / _iteration_s(fastest):.3g} times as long" for one in timed if one is not fastest]
+    said = f"{fastest.name} takes {seconds(_iteration_s(fastest))} per iteration of {samples:,} samples"
+    rest = [f"{one.name} {_iteration_s(one) / _iteration_s(fastest):.3g} times as long" for one in timed if one is not fastest]
     if rest:
         said += f", {', '.join(rest)}"
     return f"{said}. {_limit(fastest)}".strip()
@@ -107,26 +106,26 @@ def _where(one: LibraryResult) -> str:
     parts = ", ".join(f"{name} {percent(time / total)}" for name, time in largest)
     launch = sum(1 for each in one.operators if each.bound == "latency")
     few = f"; {launch} of its {len(one.operators)} operators are so small that launching them dominates their time" if launch else ""
-    return f"{one.backend}, time per iteration: {parts}{few}."
+    return f"{one.name}, time per iteration: {parts}{few}."
 
 
-def _memory(study: FromScratchStudy) -> Iterator[str]:
-    for one in study.results:
+def _memory(results: Sequence[LibraryResult]) -> Iterator[str]:
+    for one in results:
         memory = one.memory
         if memory is None or memory.total <= 0:  # other programs returned memory meanwhile, so the growth is unknown
             continue
         apart = memory.parts / memory.total - 1
         fits = "add up to" if abs(apart) <= _ADDS_UP else "do not add up to"
         yield (
-            f"Memory of {one.backend}, measured component by component: input {si(memory.input, 'B')}, the library and its buffers "
+            f"Memory of {one.name}, measured component by component: input {si(memory.input, 'B')}, the library and its buffers "
             f"{si(memory.overhead, 'B')}, activations {si(memory.activations, 'B')}, gradients {si(memory.gradients, 'B')}, parameters "
             f"{si(memory.parameters, 'B')}; the components {fits} the total growth of {si(memory.total, 'B')} "
             f"({percent(abs(apart), 1)} difference)."
         )
 
 
-def _papers(study: FromScratchStudy, timed: list[LibraryResult]) -> Iterator[str]:
-    paper = papers.from_scratch()
+def _papers(timed: Sequence[LibraryResult]) -> Iterator[str]:
+    paper = papers.libraries()
     pixels, hidden, classes = _PAPER_WIDTHS
     count = pixels * hidden + hidden + hidden * classes + classes
     parameters, images = paper["numpy"]["memory_parameters"], paper["numpy"]["memory_input_data"]
@@ -146,15 +145,17 @@ def _papers(study: FromScratchStudy, timed: list[LibraryResult]) -> Iterator[str
         "synchronization."
     )
     numpy = next((one for one in timed if one.backend == "numpy"), None)
-    if numpy is not None and study.widths == _PAPER_WIDTHS and study.samples == _PAPER_SAMPLES:
+    if numpy is not None and numpy.speed is not None and (numpy.speed.widths, numpy.speed.data.train_samples) == (
+        _PAPER_WIDTHS, _PAPER_SAMPLES
+    ):  # fmt: skip
         ratio = paper["numpy"]["time_per_iteration"] / _iteration_s(numpy)
         compared = f"{ratio:.2g} times as fast as" if ratio >= 1 else f"{1 / ratio:.2g} times slower than"
         yield f"NumPy here is {compared} in the paper ({seconds(paper['numpy']['time_per_iteration'])} an iteration there)."
 
 
-def _sizes(study: FromScratchStudy) -> Iterator[str]:
+def _sizes(results: Sequence[LibraryResult]) -> Iterator[str]:
     """What wider layers cost: two networks of one depth and sample count."""
-    for one in study.results:
+    for one in results:
         pairs = [
             (small, large)
             for small in one.sizes
@@ -166,7 +167,7 @@ def _sizes(study: FromScratchStudy) -> Iterator[str]:
         small, large = max(pairs, key=lambda pair: pair[1].widths[1] / pair[0].widths[1])
         wider, longer = large.widths[1] / small.widths[1], large.iteration_s / small.iteration_s
         yield (
-            f"{one.backend}: a hidden layer {significant(wider)} times as wide ({small.widths[1]} to {large.widths[1]}, "
+            f"{one.name}: a hidden layer {significant(wider)} times as wide ({small.widths[1]} to {large.widths[1]}, "
             f"{small.samples:,} samples) takes {significant(longer)} times as long: it reaches "
             f"{si(large.flops / large.iteration_s, 'FLOP/s')} instead of {si(small.flops / small.iteration_s, 'FLOP/s')}."
         )
@@ -177,11 +178,11 @@ def learned_on(trained: Iterations) -> str:
     return f"{trained.data.label} by {'-'.join(map(str, trained.widths))}"
 
 
-def _curves(study: FromScratchStudy) -> Iterator[str]:
+def _curves(results: Sequence[LibraryResult]) -> Iterator[str]:
     """Whether all libraries learn alike: the largest difference between their losses."""
-    found = [(one.backend, one.accuracy) for one in study.results if one.accuracy is not None]
+    found = [(one.name, one.accuracy) for one in results if one.accuracy is not None]
     # Only curves of the same data are compared: one whose training for accuracy failed is left out.
-    found = found or [(one.backend, one.speed) for one in study.results if one.speed is not None]
+    found = found or [(one.name, one.speed) for one in results if one.speed is not None]
     if not found:
         return
     accuracies = ", ".join(f"{name} {percent(trained.accuracies[-1], 1)}" for name, trained in found)

@@ -1,0 +1,1 @@
+"""One perceptron in every array library that is here: its operators, its memory, its convergence, other sizes."""

@@ -1,0 +1,267 @@
+"""The page of the from-scratch study: the paper's tables compared with this machine, curves, operators and sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from rooflines.reports.charts.kinds import Curves, Series
+from rooflines.reports.document import ABSENT, Block, Column, Facts, Figure, Row, Section, Table
+from rooflines.studies import networks
+from rooflines.studies.backend_rows import BackendRows, by_backend
+from rooflines.studies.from_scratch import paper as papers
+from rooflines.studies.from_scratch.findings import BIAS, GRADIENTS, MATRIX, RELU, SOFTMAX, UPDATE, grouped, learned_on, sentences
+from rooflines.studies.from_scratch.memory import PARTS, MemoryOptions
+from rooflines.studies.from_scratch.records import Iterations, LibraryResult, MemoryParts, SizePoint
+from rooflines.studies.from_scratch.size import SizeOptions
+from rooflines.studies.from_scratch.train import PerceptronOptions
+from rooflines.studies.from_scratch.widths import parse_size, parse_widths
+from rooflines.studies.operators_page import operator_records, operators_section, process_text
+from rooflines.studies.study import Missing, Study, StudyOptions
+from rooflines.sweeps.records import Point
+from rooflines.units import binary_bytes, seconds, si, significant
+
+_MOST_POINTS = 200
+_PAPER_ITERATIONS = 500
+_NO_MEMORY = "PyTorch's allocators do not record which array they serve"
+
+
+def choose(points: Sequence[Point], options: StudyOptions) -> Iterator[Point | Missing]:
+    """Yield the points to run, and why others cannot: MNIST also gives the accuracy, and PyTorch's memory is not known by array."""
+    kinds = {"speed": PerceptronOptions, "accuracy": PerceptronOptions, "memory": MemoryOptions, "sizes": SizeOptions}
+    for one in networks.available(points, networks.LIBRARIES, kinds, options):
+        if isinstance(one, Point):
+            if one.part == "sizes":
+                parse_size(str(one.options["size"]))
+            else:
+                parse_widths(str(one.options["widths"]))
+            if one.part == "accuracy" and options.data_dir is not None:
+                continue
+            if one.part == "memory" and str(one.options["backend"]).startswith("torch"):
+                continue
+        yield one
+
+
+def results_of(study: Study) -> tuple[LibraryResult, ...]:
+    """Return what each library did."""
+    return tuple(_result(one) for one in by_backend(study))
+
+
+def _result(one: BackendRows) -> LibraryResult:
+    speed, row = one.detail("speed", Iterations), next(iter(one.part("speed")), None)
+    memory, sizes = None, []
+    for found in one.part("memory"):
+        memory = MemoryParts(**{name: found.estimates[f"{name}_bytes"].value for name in (*PARTS, "total")}, how=found.facts["how"])
+    for found in one.part("sizes"):
+        widths, samples = parse_size(str(found.point.options["size"]))
+        values = {name: found.estimates[name].value for name in ("iteration_s", "flops", "bytes")}
+        sizes.append(SizePoint(widths=widths, samples=samples, **values))
+    return LibraryResult(
+        name=one.name, backend=one.backend, device_name=one.device_name, speed=speed, sizes=tuple(sizes), memory=memory,
+        iteration_s=row.value("iteration_s") if row is not None else None, remark=row.facts["remark"] if row is not None else "",
+        accuracy=speed if speed is not None and speed.data.name == "mnist" else one.detail("accuracy", Iterations),
+    )  # fmt: skip
+
+
+def findings(study: Study) -> Iterator[str]:
+    """What the numbers say, the most important first."""
+    return sentences(results_of(study))
+
+
+def sections(study: Study) -> tuple[Section, ...]:
+    """The paper's tables with this machine, convergence, operators, other sizes, and how each library ran."""
+    return sections_of(results_of(study))
+
+
+def sections_of(results: Sequence[LibraryResult]) -> tuple[Section, ...]:
+    """The sections for ``results``."""
+    return tuple(make(results) for make in (_papers_tables, _convergence, _operators, _sizes, _setup))
+
+
+def tables(study: Study) -> dict[str, list[dict[str, Any]]]:
+    """Return the iterations and the operators of each library."""
+    results = results_of(study)
+    iterations = []
+    for one in results:
+        for trained in (one.speed, None if one.accuracy is one.speed else one.accuracy):
+            if trained is not None:
+                checked = dict(zip(trained.checked_at, trained.accuracies, strict=True))
+                iterations += [
+                    {"backend": one.name, "data": trained.data.name, "iteration": number, "train_loss": loss,
+                     "test_accuracy": checked.get(number)}
+                    for number, loss in enumerate(trained.losses, 1)
+                ]  # fmt: skip
+    return {"iterations": iterations, "operators": operator_records(results)}
+
+
+def _papers_tables(results: Sequence[LibraryResult]) -> Section:
+    columns = [Column("", format="text")]
+    paper = papers.libraries()
+    order: list[LibraryResult | str] = []  # a result, or a library of the paper
+    for backend in dict.fromkeys((*(one.backend for one in results), *paper)):
+        ours = [one for one in results if one.backend == backend]
+        order += [*ours, *([backend] if backend in paper else [])]
+        columns += [Column(one.name, "here") for one in ours]
+        columns += [Column(backend, "paper")] if backend in paper else []
+
+    def row(label: str, quantity: str, value: Callable[[LibraryResult], float | None], form: Callable[[float], str]) -> Row:
+        cells = [label]
+        for one in order:
+            found = paper[one].get(quantity) if isinstance(one, str) else value(one)
+            cells.append(ABSENT if found is None else form(found))
+        return Row(tuple(cells))
+
+    def phase(name: str) -> Callable[[LibraryResult], float | None]:
+        return lambda one: sum(each.time_s for each in one.operators if each.phase == name) or None
+
+    def heading(name: str) -> Callable[[LibraryResult], float | None]:
+        return lambda one: grouped(one.operators)[name] if one.operators else None
+
+    def part(name: str) -> Callable[[LibraryResult], float | None]:
+        return lambda one: getattr(one.memory, name) if one.memory else None
+
+    def milliseconds(value: float) -> str:
+        return f"{significant(value * 1e3)} ms"
+
+    count = next((len(one.speed.losses) for one in results if one.speed), _PAPER_ITERATIONS)
+    times = (
+        row(
+            "total, 500 iterations" if count == _PAPER_ITERATIONS else f"total (here {count})",
+            "total_training_time_500_iterations",
+            lambda one: one.speed.total_s if one.speed else None,
+            seconds,
+        ),
+        row("an iteration", "time_per_iteration", lambda one: one.iteration_s, milliseconds),
+        row("forward pass", "forward_pass", phase("forward"), milliseconds),
+        row("backward pass", "backward_pass", phase("backward"), milliseconds),
+        row("update", "", phase("optimizer"), milliseconds),
+    )
+    operations = (
+        row(MATRIX, "matrix_multiplication", heading(MATRIX), milliseconds),
+        row(RELU, "relu", heading(RELU), milliseconds),
+        row(SOFTMAX, "softmax", heading(SOFTMAX), milliseconds),
+        row(GRADIENTS, "gradient_computation", heading(GRADIENTS), milliseconds),
+        row(BIAS, "", heading(BIAS), milliseconds),
+        row(UPDATE, "", heading(UPDATE), milliseconds),
+    )
+    memory = tuple(
+        row(label, quantity, part(name), lambda value: si(value, "B"))
+        for label, name, quantity in (
+            ("parameters", "parameters", "memory_parameters"),
+            ("input", "input", "memory_input_data"),
+            ("activations", "activations", "memory_activations"),
+            ("gradients", "gradients", "memory_gradients"),
+            ("library and buffers", "overhead", "memory_framework_overhead"),
+            ("total growth", "total", "memory_total"),
+        )
+    )
+    how = "; ".join(f"{one.name}: {one.memory.how}" for one in results if one.memory)
+    without = [f"{one.name}: {_NO_MEMORY}." for one in results if one.backend.startswith("torch")]
+    blocks: list[Block] = []
+    if results:
+        columns_given = tuple(columns)
+        blocks = [
+            Table(
+                name="times", title="Times", columns=columns_given, rows=times, show="always",
+                note="Iteration: median. Passes: sum of operators, each timed alone, fastest of 15 rounds.",
+            ),
+            Table(
+                name="operations", title="By operation", columns=columns_given, rows=operations, show="always",
+                note="Matrix products of the backward pass count as matrix multiplication; the paper does not list bias and update.",
+            ),
+            Table(
+                name="memory", title="Memory by component", columns=columns_given, rows=memory, show="always",
+                note=" ".join(filter(None, (f"Measured ({how})." if how else "", *without, "MB is 1e6 bytes."))),
+            ),
+        ]  # fmt: skip
+    return Section(name="papers-tables", title="The paper's tables", blocks=tuple(blocks))
+
+
+def _convergence(results: Sequence[LibraryResult]) -> Section:
+    found = [(one, trained) for one in results if (trained := one.accuracy or one.speed) is not None]
+    if not found:
+        return Section(name="convergence", title="Convergence")
+    label = learned_on(found[0][1])
+    losses = tuple(
+        Series(backend=one.name, colour=one.backend, x=tuple(x for x, _ in points), y=tuple(y for _, y in points))
+        for one, trained in found
+        if (points := _thinned([(float(i + 1), loss) for i, loss in enumerate(trained.losses)]))
+    )
+    accuracies = tuple(
+        Series(backend=one.name, colour=one.backend, x=tuple(map(float, trained.checked_at)), y=trained.accuracies)
+        for one, trained in found
+    )
+    blocks = (
+        Figure(
+            name="loss", caption=f"Loss before each iteration; equal curves overlap. Data: {label}.",
+            drawing=Curves(x_title="iteration", y_title="mean cross-entropy", series=losses),
+        ),
+        Figure(
+            name="accuracy", caption=f"Accuracy on the held-out samples. Data: {label}.",
+            drawing=Curves(x_title="iteration", y_title="correct, % of held-out samples", series=accuracies, fraction=True),
+        ),
+    )  # fmt: skip
+    return Section(name="convergence", title="Convergence", blocks=blocks)
+
+
+def _operators(results: Sequence[LibraryResult]) -> Section:
+    return operators_section(results, of="an iteration", title="Operators", by="library", unit="ms")
+
+
+def _sizes(results: Sequence[LibraryResult]) -> Section:
+    rows = tuple(
+        Row(
+            (one.name, "-".join(map(str, size.widths)), f"{size.samples:,}", f"{size.iteration_s * 1e3:.3g}",
+             si(size.flops / size.iteration_s, "FLOP/s"), si(size.bytes / size.iteration_s, "B/s")),
+            colour=one.backend,
+        )
+        for one in results
+        for size in one.sizes
+    )  # fmt: skip
+    blocks: list[Block] = []
+    series = []
+    for one in results:
+        counts = [size.samples for size in one.sizes if len(size.widths) == 3]
+        most = max(set(counts), key=counts.count, default=0)
+        points = sorted(
+            (size.widths[1], size.flops / size.iteration_s) for size in one.sizes if len(size.widths) == 3 and size.samples == most
+        )
+        if len(points) > 1:
+            series.append(
+                Series(backend=one.name, colour=one.backend, x=tuple(float(x) for x, _ in points), y=tuple(y for _, y in points))
+            )
+    if series:
+        drawing = Curves(x_title="width of the hidden layer", y_title="speed, FLOP/s", series=tuple(series), log_x=True)
+        blocks.append(Figure(name="sizes", caption="Speed by width of the hidden layer.", drawing=drawing))
+    if rows:
+        blocks.append(
+            Table(
+                name="sizes", title="Other widths and sample counts", rows=rows, show="always",
+                columns=(Column("library", format="text"), Column("network", format="text"), Column("samples"),
+                         Column("iteration", "ms"), Column("speed"), Column("traffic")),
+                note="Random samples; the time does not depend on their values.",
+            )
+        )  # fmt: skip
+    return Section(name="other-sizes", title="Other sizes", blocks=tuple(blocks))
+
+
+def _setup(results: Sequence[LibraryResult]) -> Section:
+    same = (
+        "All libraries have the same initial parameters and the same samples. An iteration lasts from the images in the memory of the "
+        "device to the loss on the host; its time is the median. Operators are timed alone, the fastest of 15 rounds."
+    )
+    rows = [("iterations", same)]
+    for one in results:
+        if one.speed is not None:
+            network = f"{'-'.join(map(str, one.speed.widths))}, {one.speed.data.train_samples:,} samples"
+            memory = f"{binary_bytes(one.speed.process_memory_bytes)} of process memory"
+            rows.append((one.name, f"{process_text(one)}; {network}; {memory}{f'; {one.remark}' if one.remark else ''}"))
+    blocks = (Facts(rows=tuple(rows), kind="definitions"),) if results else ()
+    return Section(name="setup", title="How each library ran", blocks=blocks)
+
+
+def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """At most ``_MOST_POINTS`` of the points, evenly, with the last."""
+    every = -(-len(points) // _MOST_POINTS)
+    kept = list(points[::every]) if every else []
+    return kept if not points or kept[-1] == points[-1] else [*kept, points[-1]]

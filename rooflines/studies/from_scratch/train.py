@@ -1,0 +1,120 @@
+"""Train the perceptron with one array library: iterations over all samples at once, then its operators."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from rooflines.kernels.networks import perceptron
+from rooflines.studies import data, network_result, networks
+from rooflines.studies.from_scratch.records import Iterations
+from rooflines.studies.from_scratch.widths import parse_widths
+from rooflines.studies.other_programs import OtherProgramsMeter
+from rooflines.studies.records import DataFacts, DataName
+from rooflines.sweeps.records import Result
+
+if TYPE_CHECKING:
+    from rooflines.sweeps.worker import Channel
+
+_CHECKS = 50  # times that the accuracy is looked at
+
+
+class PerceptronOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of a training; ``operators`` times them afterwards."""
+
+    backend: str
+    data: DataName
+    data_dir: str | None = None
+    widths: str
+    samples: networks.Positive
+    iterations: networks.Positive
+    operators: bool = False
+    ceilings: str
+    threads: int | None = None
+    seed: int
+
+
+def train(task: dict[str, Any], directory: Path, channel: Channel) -> Result:
+    """Run the point of ``task``."""
+    from rooflines.kernels.networks.perceptron_library import library
+
+    job = networks.read_options(task["point"]["options"], PerceptronOptions)
+    widths = parse_widths(job.widths)
+    channel.stage("preparing the data")
+    inputs, classes, tests, test_classes, facts = load_samples(job, widths[0])
+    network = perceptron.Perceptron(library(job.backend), widths=widths, seed=job.seed)
+    x, y, test_x = network.resident(inputs), network.resident(classes), network.resident(tests)
+    del inputs, tests
+    network.gradients(x, y)
+    channel.stage(f"{job.iterations} iterations on {facts.name}", job.iterations)
+    losses: list[float] = []
+    steps, checked, accuracies = [], [], []
+    every, others = max(1, job.iterations // _CHECKS), OtherProgramsMeter()
+    for number in range(1, job.iterations + 1):
+        begun = time.perf_counter()
+        losses.append(network.step(x, y))
+        steps.append(time.perf_counter() - begun)
+        network_result.check_losses(losses[-1:], number - 1)
+        if number % every == 0 or number == job.iterations:
+            checked.append(number)
+            accuracies.append(float(np.mean(network.predict(test_x) == test_classes)))
+        channel.advance()
+    iterations = Iterations(
+        **network_result.process_facts(job.backend), data=facts, others_cores=others.cores(), widths=widths,
+        losses=tuple(losses), checked_at=tuple(checked), accuracies=tuple(accuracies), total_s=sum(steps),
+        iteration_s=statistics.median(steps), fastest_s=min(steps), process_memory_bytes=network_result.resident_bytes(),
+        device_memory_bytes=network.device_memory_bytes(),
+    )  # fmt: skip
+    remark = ""
+    if job.operators:
+        channel.found(_result(task, directory, iterations))
+        channel.stage("timing its operators")
+        iterations = msgspec.structs.replace(iterations, operators=network_result.time_operators(network, x, y))
+        channel.found(_result(task, directory, iterations))
+        iterations, remark = network_result.with_bounds(iterations, job.ceilings, job.threads, channel)
+    network.close()
+    return _result(task, directory, iterations, remark)
+
+
+def load_samples(
+    job: PerceptronOptions, width: int
+) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.float32], NDArray[np.int64], DataFacts]:
+    """Return samples [N, ``width`` pixels] and classes [N] to train on, those held out, and what they are."""
+    name = data.or_synthetic(job.data, job.data_dir)
+    images = data.load(name, job.data_dir, seed=job.seed, train_samples=job.samples + perceptron.VALIDATION_SAMPLES)
+    if name == "digits":
+        count = min(job.samples, len(images.train_images))
+        tests = images.test_images, images.test_classes
+    else:
+        # The paper holds the last thousand of MNIST's 60,000 training images out; of few images it is a sixth.
+        count = len(images.train_images)
+        count = min(count - min(perceptron.VALIDATION_SAMPLES, -(-count // 6)), job.samples)
+        tests = images.train_images[count:], images.train_classes[count:]
+    facts = DataFacts(name=images.name, label=images.facts.label, train_samples=count, test_samples=len(tests[0]))
+    return _pixels(images.train_images[:count], width), images.train_classes[:count], _pixels(tests[0], width), tests[1], facts
+
+
+def _pixels(images: NDArray[np.uint8], width: int) -> NDArray[np.float32]:
+    """Images as rows of ``width`` pixels from 0 to 1; other widths than 784 take the first or repeat them."""
+    rows = images.reshape(len(images), -1)
+    if width != rows.shape[1]:
+        rows = rows[:, np.arange(width) % rows.shape[1]]
+    scaled = rows.astype(np.float32)
+    scaled *= 1 / 255
+    return scaled
+
+
+def _result(task: dict[str, Any], directory: Path, iterations: Iterations, remark: str = "") -> Result:
+    values = {
+        "iteration_s": iterations.iteration_s, "fastest_s": iterations.fastest_s, "total_s": iterations.total_s,
+        "samples_per_s": iterations.data.train_samples / iterations.iteration_s, "accuracy": iterations.accuracies[-1],
+        "train_loss": iterations.losses[-1], "process_memory_bytes": iterations.process_memory_bytes,
+        "device_memory_bytes": iterations.device_memory_bytes,
+    }  # fmt: skip
+    return network_result.make_result(task, directory, values, iterations, remark=remark)

@@ -1,0 +1,98 @@
+"""The result of a point that trains a network written for each backend: its facts, its operators, and the file of its details."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import psutil
+
+from rooflines.errors import RooflinesError
+from rooflines.kernels.networks.base import Array, Network
+from rooflines.pipeline.ceilings import ceilings_of_device
+from rooflines.profiler.environment import device_name
+from rooflines.profiler.progress import Progress
+from rooflines.serial import write_json
+from rooflines.studies import networks
+from rooflines.studies.operator_bounds import bounded
+from rooflines.studies.records import DETAIL_FILE, Detail, TimedOperator
+from rooflines.sweeps.point import RUN
+from rooflines.sweeps.records import Result
+
+OPERATOR_ROUNDS = 15
+
+D = TypeVar("D", bound=Detail)
+
+
+def make_result(
+    task: Mapping[str, Any], directory: Path, values: Mapping[str, float | None], detail: Detail | None = None, **facts: str
+) -> Result:
+    """Return the result of a point with ``values`` and ``facts``, after writing its ``detail``."""
+    backend = task["point"]["options"]["backend"]
+    device = networks.device_of(backend)
+    facts = {"device": device, "device_name": device_name(device), **facts}
+    if detail is not None:
+        facts["data"] = f"{detail.data.label}, {detail.data.train_samples:,} samples for training"
+        (directory / RUN).mkdir(exist_ok=True)
+        write_json(directory / RUN / DETAIL_FILE, detail)
+    return Result(
+        point=task["point"]["id"], round=task["round"], values={name: value for name, value in values.items() if value is not None},
+        facts=facts, run=RUN if detail is not None else None,
+    )  # fmt: skip
+
+
+def process_facts(backend: str) -> dict[str, Any]:
+    """Return the fields of a ``Detail`` that are facts of this process."""
+    device = networks.device_of(backend)
+    return {"device": device, "threads": _threads(backend) if device == "cpu" else None, "versions": networks.versions_of(backend)}
+
+
+def time_operators(network: Network, x: Array, y: Array) -> tuple[TimedOperator, ...]:
+    """Time every operator of a step on ``x`` and ``y`` alone."""
+    timed = network.operators(x, y, rounds=OPERATOR_ROUNDS)
+    return tuple(
+        TimedOperator(
+            name=one.operator.name, layer=one.operator.layer, phase=one.operator.phase, time_s=one.seconds, rounds=one.rounds,
+            calls=one.operator.calls, flops=one.operator.flops, matrix_flops=one.operator.matrix_flops, bytes=one.operator.bytes,
+            precision=one.operator.precision, executed_flops=one.operator.executed_flops,
+        )
+        for one in timed
+    )  # fmt: skip
+
+
+def with_bounds(detail: D, choice: str, threads: int | None, progress: Progress) -> tuple[D, str]:
+    """Return ``detail`` with the bounds of its operators by the ceilings of ``choice``, and why it has none."""
+    try:
+        ceilings = ceilings_of_device(choice, detail.device, threads, progress)
+    except RooflinesError as error:
+        return detail, f"no bounds on {detail.device}: {error.message}"
+    return msgspec.structs.replace(detail, ceilings=ceilings, operators=bounded(detail.operators, ceilings)), ""
+
+
+def check_losses(losses: Sequence[float], before: int) -> None:
+    """Raise RooflinesError at the first loss that is not finite, which JSON could not carry; ``before`` is how many came before."""
+    for number, loss in enumerate(losses, before + 1):
+        if not math.isfinite(loss):
+            raise RooflinesError(f"the loss is not finite (step {number}).")
+
+
+def resident_bytes() -> int:
+    """Return the memory of this process."""
+    return int(psutil.Process().memory_info().rss)
+
+
+def _threads(backend: str) -> int | None:
+    """The threads that a backend on the CPU computes with."""
+    if backend.startswith("torch"):
+        import torch
+
+        return torch.get_num_threads()
+    if backend.startswith("numba"):
+        import numba
+
+        return int(numba.get_num_threads())
+    # NumPy's BLAS is asked by its own variables and has no call that tells.
+    return None
