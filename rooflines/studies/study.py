@@ -126,7 +126,7 @@ def find_study(name: str) -> Path:
         if (folder / STUDY_FILE).is_file():
             return folder
     known = ", ".join(sorted(path.parent.name.replace("_", "-") for path in HERE.glob(f"*/{STUDY_FILE}")))
-    raise UsageError(f"{name!r} is no study.", hint=f"Give a folder with a {STUDY_FILE}, or one of {known}.")
+    raise UsageError(f"unknown study {name!r}.", hint=f"Give a folder with a {STUDY_FILE}, or one of {known}.")
 
 
 def read_study(folder: Path) -> StudyFile:

@@ -163,5 +163,5 @@ def test_a_study_of_one_s_own_is_a_folder(tmp_path, capsys, monkeypatch):
     (folder / "study.toml").write_text("name = 3")
     with pytest.raises(DataError, match="is not a study"):
         read_study(folder)
-    with pytest.raises(UsageError, match="'nothing' is no study"):
+    with pytest.raises(UsageError, match="unknown study 'nothing'"):
         find_study("nothing")

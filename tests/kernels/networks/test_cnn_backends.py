@@ -117,6 +117,7 @@ def test_losses_of_a_hundred_steps_agree(backend, hundred):
     assert (network.predict(x) == y).mean() > 0.95
 
 
+@pytest.mark.slow
 def test_compiled_torch_computes_the_same(hundred):
     parameters, batches, _ = hundred
     same = [batch for batch in batches if len(batch[1]) == 24]  # another size is compiled anew

@@ -10,7 +10,9 @@ from filelock import FileLock
 
 import rooflines
 from rooflines import Analysis, Run
+from rooflines.pipeline import recording
 from rooflines.profiler.options import Options
+from rooflines.profiler.recording.passes import TRACED_MIN_STEPS
 from tests.commands import write_ceilings
 
 OWN = ("deeplabv3", "faster_rcnn", "bert", "gpt2", "gpt2_decoding", "lstm")  # in models.py
@@ -56,10 +58,12 @@ class Recordings:
         with FileLock(f"{directory}.lock"):
             if not directory.exists():
                 asked = options(name, mode)
-                rooflines.profile(
-                    full_name(name), mode=mode, device="cpu", image_size=asked.image_size, batch_size=asked.batch_size, steps=1,
-                    warmup=1, formats=(), ceilings=str(write_ceilings(self.folder)), output=directory,
-                )  # fmt: skip
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.setattr(recording, "TRACED_STEPS", TRACED_MIN_STEPS)  # more say nothing more about coverage
+                    rooflines.profile(
+                        full_name(name), mode=mode, device="cpu", image_size=asked.image_size, batch_size=asked.batch_size, steps=1,
+                        warmup=1, formats=(), ceilings=str(write_ceilings(self.folder)), output=directory,
+                    )  # fmt: skip
         return rooflines.load(directory)
 
     def analysis(self, name: str, mode: str) -> Analysis:
