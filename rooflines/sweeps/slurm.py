@@ -37,7 +37,8 @@ def on_slurm(folder: Path, parameters: Mapping[str, str | int], cluster: str | N
         of = dict(zip(map(id, jobs), tasks, strict=True))
         progress.stage("waiting for the jobs", len(jobs))
         try:
-            for job in submitit.helpers.as_completed(jobs):
+            # A scheduler is asked rarely.
+            for job in submitit.helpers.as_completed(jobs, poll_frequency=0.5 if cluster == "local" else 10):
                 task, error = of[id(job)], job.exception()
                 progress.advance()
                 if error is None:
