@@ -21,6 +21,7 @@ def gpu_energy():
     return module
 
 
+@pytest.mark.slow
 def test_both_ways_agree_on_a_held_load(gpu_energy, stand_in):
     stand_in(f"gpu\nuuid GPU-a\n{lines('power', Constant(320))}update energy 0.05\n")
     found = gpu_energy.measure(time.sleep, {"cuda:0": "GPU-a"}, 2.5)

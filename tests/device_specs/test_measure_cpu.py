@@ -23,6 +23,7 @@ MIB = 1 << 20
 LEVELS = [cache.level for cache in detect.cpu().caches] + ["DRAM"]
 
 
+@pytest.mark.slow
 def test_the_full_set_has_every_further_roof():
     plan = Plan(0.05, lambda _: None, 2)
     threads_before = torch.get_num_threads()
