@@ -153,7 +153,11 @@ LOOPS = {
 }
 
 
-@pytest.mark.parametrize(("source", "made", "expected"), LOOPS.values(), ids=LOOPS)
+SLOW = "LBFGS calls its closure four times a step"
+CASES = [pytest.param(*case, id=name, marks=pytest.mark.slow if name == SLOW else ()) for name, case in LOOPS.items()]
+
+
+@pytest.mark.parametrize(("source", "made", "expected"), CASES)
 def test_each_traced_step_is_one_step_of_the_loop(profile_here, source, made, expected):
     analysis = check_report(profile_here(textwrap.dedent(source)), made)
     assert {name: calls(analysis)[name] for name in expected} == expected

@@ -163,7 +163,7 @@ def test_threads_hold_while_it_runs_and_are_put_back():
     assert torch.get_num_threads() == 1
 
 
-@pytest.mark.parametrize("mode", BOTH)
+@pytest.mark.parametrize("mode", [pytest.param("inference", marks=pytest.mark.slow), "training"])
 def test_a_compiled_network_computes_the_same(mode):
     torch.manual_seed(0)
     network, x = nn.Sequential(nn.Linear(8, 8), nn.ReLU()), torch.randn(2, 8)
