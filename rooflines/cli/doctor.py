@@ -53,12 +53,13 @@ def _check_gpu(only: str | None, require_gpu: bool, output: Path | None) -> None
     from rooflines.gpu_check import check, device, parts
 
     chosen = parts.chosen(only)
-    found = device.find()
-    if found.environment is None:
+    try:
+        found = device.find()
+    except DeviceError as error:
         if require_gpu:
-            raise DeviceError(f"GPU check: no GPU to check: {found.reason}.")
-        print(f"GPU check: nothing was checked ({found.reason}).")
+            raise DeviceError(f"GPU check: no GPU to check: {error.message}") from None
+        print(f"GPU check: nothing was checked ({error.message.rstrip('.')}).")
         return
-    result, _ = check.run(chosen, found.environment, output or check.default_folder(), progress=lambda line: print(line, flush=True))
+    result, _ = check.run(chosen, found, output or check.default_folder(), progress=lambda line: print(line, flush=True))
     if result.failed:
         raise typer.Exit(1)

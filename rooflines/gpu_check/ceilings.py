@@ -15,7 +15,6 @@ from rooflines.errors import UsageError
 from rooflines.gpu_check import laws
 from rooflines.gpu_check.recorder import Recorder
 from rooflines.gpu_check.targets import targets
-from rooflines.profiler.environment import collect_environment
 from rooflines.profiler.records import Environment
 
 # What a measurement reports of a figure that it leaves out: "GEMM fp8: not available (...)".
@@ -40,8 +39,8 @@ def run(recorder: Recorder) -> None:
             omitted.append(line)
             recorder.leave_out(found["what"], found["reason"])
 
-    measured = measure(recorder.device, full=True, remeasure=True, progress=progress)
-    environment = collect_environment(recorder.device)
+    environment = recorder.device.environment
+    measured = measure(recorder.torch_device, full=True, remeasure=True, progress=progress)
     recorder.figure("measured", measured)
     sheet: Ceilings | None = None
     try:
@@ -55,6 +54,7 @@ def run(recorder: Recorder) -> None:
     recorder.figure("targets", goals)
     recorder.check(
         laws.our_kernels_ran(measured.ceilings, omitted),
+        laws.clock_at_maximum(measured.ceilings, recorder.device.max_clock_hz),
         laws.above_no_sheet((one.ceiling.name, one.fraction) for one in rows if one.fraction is not None),
         *(laws.target_reached(goal) for goal in goals),
     )

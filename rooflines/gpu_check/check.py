@@ -14,11 +14,10 @@ import msgspec
 from rooflines.arguments import arg
 from rooflines.errors import writing
 from rooflines.gpu_check.commands import checkout
-from rooflines.gpu_check.device import GPU
 from rooflines.gpu_check.parts import PartPlan, limit_s
 from rooflines.gpu_check.process import run_part
-from rooflines.gpu_check.records import GpuCheck
-from rooflines.profiler.records import Environment
+from rooflines.gpu_check.recorder import DEVICE_FILE
+from rooflines.gpu_check.records import Device, GpuCheck
 from rooflines.serial import write_json
 
 
@@ -29,28 +28,27 @@ class Files(NamedTuple):
     evidence: Path
 
 
-def run(
-    parts: Sequence[PartPlan], environment: Environment, folder: Path, *, progress: Callable[[str], None], device: str = GPU
-) -> tuple[GpuCheck, Files]:
-    """Run ``parts`` on the GPU of ``environment`` and write into ``folder``. ``device`` is ``cpu`` in a rehearsal only.
+def run(parts: Sequence[PartPlan], device: Device, folder: Path, *, progress: Callable[[str], None]) -> tuple[GpuCheck, Files]:
+    """Run ``parts`` on ``device`` and write into ``folder``.
 
     Raises OutputError where ``folder`` cannot be written.
     """
     begun = time.monotonic()
     created = datetime.now(timezone.utc)
-    rehearsal = "" if device == GPU else f"a rehearsal of the code on {device}, without a GPU"
-    files = _files(folder, "rehearsal" if rehearsal else environment.device_name, created)
+    files = _files(folder, "rehearsal" if device.rehearsed else device.environment.device_name, created)
     result = GpuCheck(
-        created=created.isoformat(timespec="seconds"), environment=environment, rehearsal=rehearsal, evidence=files.evidence.name
-    )
+        created=created.isoformat(timespec="seconds"), device=device, evidence=files.evidence.name,
+        rehearsal="A rehearsal of the code on a CPU: no GPU was checked." if device.rehearsed else "",
+    )  # fmt: skip
     with writing(f"write the GPU check in {str(folder)!r}", f"Choose another {arg('output')}."):
         files.evidence.mkdir(parents=True)
+        write_json(files.evidence / DEVICE_FILE, device)
         for index, part in enumerate(parts):
             limit = limit_s(parts, index, time.monotonic() - begun)
             progress(f"{part.name}: {part.what} (up to {limit:.0f} s)")
             raw = files.evidence / part.name
             raw.mkdir()
-            result = msgspec.structs.replace(result, parts=(*result.parts, run_part(part, raw, device, limit)))
+            result = msgspec.structs.replace(result, parts=(*result.parts, run_part(part, raw, limit)))
             write_json(files.json, result)
     return result, files
 

@@ -104,10 +104,10 @@ def count_operator(name: str) -> dict[str, int]:
         count = rooflines.count(function, *inputs)
         function(*inputs)  # loads the kernel
         torch.cuda.synchronize()
-        torch.cuda.profiler.start()
+        torch.cuda.profiler.start()  # type: ignore[no-untyped-call]
         function(*inputs)
         torch.cuda.synchronize()
-        torch.cuda.profiler.stop()
+        torch.cuda.profiler.stop()  # type: ignore[no-untyped-call]
     return {"our_bytes": count.bytes, "our_flops": count.flops}
 
 

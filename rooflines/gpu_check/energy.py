@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from rooflines.gpu_check import laws
 from rooflines.gpu_check.recorder import Recorder
+from rooflines.profiler.samplers.fields import Counter, DeviceSample
 from rooflines.profiler.samplers.process import SamplerProcess, torch_gpus
+from rooflines.roofline.analysis import Energy, Unresolved
 from rooflines.roofline.usage.device_usage import Window, usage_of
-from rooflines.serial import to_plain
 
 HELD_S = 20.0
 # The load goes on for longer than the driver averages power, before the window and behind it.
@@ -27,8 +27,8 @@ def run(recorder: Recorder) -> None:
     """Hold a bf16 product on the GPU and compare its two energies."""
     import torch
 
-    one = torch.randn(_SIZE, _SIZE, device=recorder.device, dtype=torch.bfloat16)
-    other = torch.randn(_SIZE, _SIZE, device=recorder.device, dtype=torch.bfloat16)
+    one = torch.randn(_SIZE, _SIZE, device=recorder.torch_device, dtype=torch.bfloat16)
+    other = torch.randn(_SIZE, _SIZE, device=recorder.torch_device, dtype=torch.bfloat16)
     out = torch.empty_like(one)
 
     def work(seconds: float) -> None:
@@ -39,16 +39,25 @@ def run(recorder: Recorder) -> None:
             torch.cuda.synchronize()
 
     work(1.0)
-    found = measured(work, torch_gpus(recorder.device), HELD_S, recorder.folder / "samples.jsonl")
+    found = measured(work, torch_gpus(recorder.torch_device), HELD_S, recorder.folder / "samples.jsonl")
     recorder.figure("held", found)
-    recorder.check(laws.energies_agree("a matrix product held for 20 s", found))
+    recorder.check(laws.energies_agree(f"a matrix product held for {HELD_S:.0f} s", found.counter, found.power))
 
 
-def measured(work: Callable[[float], None], gpus: dict[str, str], held_s: float, journal: Path) -> dict[str, Any]:
-    """What the samples of the GPU, kept in ``journal``, say of ``held_s`` seconds of ``work``.
+class Held(msgspec.Struct, frozen=True, kw_only=True):
+    """The energy of a held load by its counter and by integrated power, or the reason why there is none (None: it was not sampled)."""
 
-    ``counter`` and ``power`` are the energy by either method, or the reason why there is none.
-    """
+    device: str
+    window_s: float
+    readings: int
+    counters: tuple[Counter, ...] = ()
+    problem: str = ""
+    counter: Energy | Unresolved | None = None
+    power: Energy | Unresolved | None = None
+
+
+def measured(work: Callable[[float], None], gpus: dict[str, str], held_s: float, journal: Path) -> Held:
+    """What the samples of the one GPU in ``gpus``, kept in ``journal``, say of ``held_s`` seconds of ``work``."""
     # As often as the counters change: the sampler knows how often that is.
     sampler = SamplerProcess(os.getpid(), journal, period_s=0.01, gpus=gpus)
     with sampler:
@@ -57,14 +66,22 @@ def measured(work: Callable[[float], None], gpus: dict[str, str], held_s: float,
         work(held_s)
         end_ns = time.time_ns()
         work(_BESIDE_S)
-    samples, counters, problem = sampler.samples(), sampler.counters(), sampler.problem
     (device,) = gpus
-    taken = [sample for sample in samples if sample.device == device]
-    found: dict[str, Any] = {"device": device, "window_s": (end_ns - begin_ns) / 1e9, "problem": problem, "readings": len(taken)}
-    found["counters"] = [to_plain(counter) for counter in counters if counter.device == device]
-    for method, absent in (("counter", _POWERS), ("power", ("energy_j",))):
-        without = [msgspec.structs.replace(sample, **dict.fromkeys(absent)) for sample in taken]
-        usage = usage_of(without, counters, Window(begin_ns, end_ns)).of(device) if without else None
-        energy = usage.energy if usage is not None else None
-        found[method] = to_plain(energy or (usage.no_energy if usage is not None else None) or {"reason": "it was not sampled"})
-    return found
+    samples = [sample for sample in sampler.samples() if sample.device == device]
+    counters = sampler.counters()
+    window = Window(begin_ns, end_ns)
+    return Held(
+        device=device, window_s=window.length_s, readings=len(samples), problem=sampler.problem,
+        counters=tuple(counter for counter in counters if counter.device == device),
+        counter=_energy(samples, counters, window, device, without=_POWERS),
+        power=_energy(samples, counters, window, device, without=("energy_j",)),
+    )  # fmt: skip
+
+
+def _energy(
+    samples: Sequence[DeviceSample], counters: Sequence[Counter], window: Window, device: str, without: tuple[str, ...]
+) -> Energy | Unresolved | None:
+    """The energy by the fields of ``samples`` other than those in ``without``."""
+    left = [msgspec.structs.replace(sample, **dict.fromkeys(without)) for sample in samples]
+    usage = usage_of(left, counters, window).of(device) if left else None
+    return None if usage is None else usage.energy or usage.no_energy

@@ -21,12 +21,12 @@ LOG_FILE = "log.txt"
 _END_S = 5.0
 
 
-def run_part(part: PartPlan, folder: Path, device: str, limit_s: float) -> Part:
-    """Run ``part`` with its raw files in ``folder``, which must exist, and return its result, whatever becomes of its process."""
+def run_part(part: PartPlan, folder: Path, limit_s: float) -> Part:
+    """Run ``part`` with its raw files in ``folder``, next to the file of the device, and return its result, whatever becomes of it."""
     begun = time.monotonic()
     with (folder / LOG_FILE).open("wb") as log:
         worker = subprocess.Popen(
-            [sys.executable, "-m", "rooflines.gpu_check.worker", part.name, str(folder), device],
+            [sys.executable, "-m", "rooflines.gpu_check.worker", part.name, str(folder)],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment(), start_new_session=True,
         )  # fmt: skip
         try:

@@ -5,28 +5,26 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rooflines.gpu_check.records import Check, Findings, LeftOut
+from rooflines.gpu_check.records import Check, Device, Findings, LeftOut
 from rooflines.serial import to_plain, write_json
 
 FINDINGS_FILE = "findings.json"
+DEVICE_FILE = "device.json"
 
 
 class Recorder:
-    """What a part gets: the ``folder`` of its raw files, the ``device`` ("cuda:0") and where to put figures, checks and omissions.
+    """What a part gets: the ``folder`` of its raw files, the ``device`` and where to put figures, checks and omissions."""
 
-    The device is ``cpu`` in a rehearsal only.
-    """
-
-    def __init__(self, folder: Path, device: str) -> None:
+    def __init__(self, folder: Path, device: Device) -> None:
         self.folder = folder
         self.device = device
         self._findings = Findings()
         self._write()
 
     @property
-    def rehearsal(self) -> bool:
-        """Whether this is a rehearsal without a GPU, on small cases."""
-        return self.device == "cpu"
+    def torch_device(self) -> str:
+        """The device as torch calls it: ``cuda:0``; ``cpu`` in a rehearsal only."""
+        return self.device.environment.device
 
     def figure(self, name: str, value: Any) -> None:
         """Record a figure, or a record or list of them."""

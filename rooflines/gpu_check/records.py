@@ -13,6 +13,18 @@ SCHEMA = "rooflines.gpu_check/1"
 Outcome = Literal["ok", "failed", "left out"]
 
 
+class Device(msgspec.Struct, frozen=True, kw_only=True):
+    """The GPU that is checked, with its software, and the highest SM clock that its driver allows; ``cpu`` in a rehearsal only."""
+
+    environment: Environment
+    max_clock_hz: float | None = None
+
+    @property
+    def rehearsed(self) -> bool:
+        """Whether this is a rehearsal without a GPU."""
+        return self.environment.device == "cpu"
+
+
 class Check(msgspec.Struct, frozen=True, kw_only=True):
     """A law applied to the data of one subject. ``found`` are the figures compared, or why the law was left out."""
 
@@ -54,7 +66,7 @@ class GpuCheck(msgspec.Struct, frozen=True, kw_only=True):
 
     schema: str = SCHEMA
     created: str
-    environment: Environment
+    device: Device
     rehearsal: str = ""
     evidence: str
     parts: tuple[Part, ...] = ()

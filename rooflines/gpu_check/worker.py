@@ -10,13 +10,15 @@ from typing import Any
 
 from rooflines.errors import RooflinesError
 from rooflines.gpu_check.parts import PARTS
-from rooflines.gpu_check.recorder import Recorder
+from rooflines.gpu_check.recorder import DEVICE_FILE, Recorder
+from rooflines.gpu_check.records import Device
+from rooflines.serial import read_json
 
 
-def main(name: str, folder: str, device: str) -> int:
-    """Run the part ``name`` with its raw files in ``folder``."""
+def main(name: str, folder: str) -> int:
+    """Run the part ``name`` with its raw files in ``folder``, next to the file of the device."""
     (part,) = (part for part in PARTS if part.name == name)
-    recorder = Recorder(Path(folder), device)
+    recorder = Recorder(Path(folder), read_json(Path(folder).with_name(DEVICE_FILE), Device))
     module, _, function = part.function.partition(":")
     try:
         run: Any = getattr(import_module(module), function)
