@@ -65,7 +65,7 @@ check: lint
 
 # Installs nothing, because a GPU machine may have no network: .venv where it is there, else the interpreter that has torch.
 gpu-check:
-	$(firstword $(wildcard $(BIN)/python) $(PYTHON)) benchmarks/gpu_check.py $(ARGS)
+	PYTHONPATH=. $(firstword $(wildcard $(BIN)/python) $(PYTHON)) -m rooflines doctor --gpu $(ARGS)
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .

@@ -19,7 +19,19 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "rooflines"
 
 # From the top down; a module imports from its own layer and from those below it.
-LAYERS = ("cli", "integrations", "studies", "sweeps", "pipeline", "reports", "roofline", "profiler", "device_specs", "kernels")
+LAYERS = (
+    "cli",
+    "integrations",
+    "gpu_check",
+    "studies",
+    "sweeps",
+    "pipeline",
+    "reports",
+    "roofline",
+    "profiler",
+    "device_specs",
+    "kernels",
+)
 FOR_ALL = ("arguments", "errors", "installed", "units", "serial", "shown", "_version")
 COMMAND = "import sys; sys.argv = {}; import rooflines.cli\ntry: rooflines.cli.main()\nexcept SystemExit: pass"
 HEAVY = (

@@ -1,16 +1,43 @@
+# ruff: noqa: T201 (a command line prints)
 """``rooflines doctor``: check what can be measured on this machine."""
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from rooflines.cli.app import app
 from rooflines.cli.options import Directory, Formats
 from rooflines.cli.options import formats as parse_formats
 from rooflines.cli.output import print_page, write_page
+from rooflines.errors import DeviceError, UsageError
+
+_GPU = "GPU check"
 
 
 @app.command()
-def doctor(formats: Formats = None, output: Directory = None) -> None:
+def doctor(
+    formats: Formats = None,
+    output: Directory = None,
+    gpu: Annotated[
+        bool, typer.Option("--gpu", help="Run everything that needs an NVIDIA GPU, in at most ten minutes.", rich_help_panel=_GPU)
+    ] = False,
+    only: Annotated[
+        str | None,
+        typer.Option(help="Parts to run, separated by commas (requires --gpu).", rich_help_panel=_GPU, show_default="all parts"),
+    ] = None,
+    require_gpu: Annotated[
+        bool, typer.Option("--require-gpu", help="Fail if there is no GPU to check (requires --gpu).", rich_help_panel=_GPU)
+    ] = False,
+) -> None:
     """Check what can be measured on this machine and show how to fix what is missing."""
+    if gpu:
+        _check_gpu(only, require_gpu, output)
+        return
+    if only is not None or require_gpu:
+        raise UsageError(f"{'--require-gpu' if require_gpu else '--only'} requires --gpu.")
     from rooflines.profiler.doctor import examine
     from rooflines.reports.views.doctor import page
 
@@ -20,3 +47,19 @@ def doctor(formats: Formats = None, output: Directory = None) -> None:
         write_page(found, reports, output, "doctor")
     else:
         print_page(found)
+
+
+def _check_gpu(only: str | None, require_gpu: bool, output: Path | None) -> None:
+    from rooflines.gpu_check import check, device, parts
+
+    chosen = parts.chosen(only)
+    try:
+        found = device.find()
+    except DeviceError as error:
+        if require_gpu:
+            raise DeviceError(f"GPU check: no GPU to check: {error.message}") from None
+        print(f"GPU check: nothing was checked ({error.message.rstrip('.')}).")
+        return
+    result, _ = check.run(chosen, found, output or check.default_folder(), progress=lambda line: print(line, flush=True))
+    if result.failed:
+        raise typer.Exit(1)

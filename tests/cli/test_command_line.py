@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import psutil
 import pytest
@@ -167,11 +166,13 @@ def test_nothing_to_profile(place, capsys, monkeypatch):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-def test_gpu_check_says_that_there_is_none():
-    script = Path(__file__).parents[2] / "benchmarks" / "gpu_check.py"
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("gpu-check: no GPU here: nothing was checked")
+def test_a_gpu_check_without_a_gpu_checks_nothing(capsys, monkeypatch):
+    answer = call(capsys, monkeypatch, "doctor", "--gpu")
+    assert answer.code == 0
+    assert answer.out.startswith("GPU check: nothing was checked (")
+    assert answer.out.count("\n") == 1
+    assert answer.err == ""
+    refused(call(capsys, monkeypatch, "doctor", "--gpu", "--require-gpu"), "GPU check: no GPU to check: ")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")

@@ -1,0 +1,40 @@
+"""Commands that parts run in processes of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+
+
+def checkout() -> Path | None:
+    """The root of the repository that this package runs from; None for an installed one."""
+    root = _PACKAGE.parent
+    return root if (root / "pyproject.toml").is_file() and (root / "tests").is_dir() else None
+
+
+def environment() -> dict[str, str]:
+    """This process's environment, with the repository importable: a GPU machine may not have the package installed."""
+    root = checkout()
+    paths = [str(root), *filter(None, [os.environ.get("PYTHONPATH")])] if root else []
+    return {**os.environ, **({"PYTHONPATH": os.pathsep.join(paths)} if paths else {})}
+
+
+def run_logged(
+    command: Sequence[str], log: Path, *, cwd: Path | None = None, timeout_s: float | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run ``command`` and write what it prints to ``log``. Raises subprocess.TimeoutExpired after ``timeout_s`` seconds."""
+    done = subprocess.run(
+        command, cwd=cwd, env=environment(), capture_output=True, text=True, errors="replace", timeout=timeout_s, check=False
+    )
+    log.write_text(f"{done.stdout}{done.stderr}")
+    return done
+
+
+def rooflines_command(*arguments: str) -> list[str]:
+    """``rooflines ARGUMENTS`` with this interpreter."""
+    return [sys.executable, "-m", "rooflines", *arguments]

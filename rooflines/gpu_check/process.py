@@ -1,0 +1,84 @@
+"""Run a part in a process of its own, for as long as its limit."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+
+from rooflines.gpu_check.commands import environment
+from rooflines.gpu_check.parts import PartPlan
+from rooflines.gpu_check.recorder import FINDINGS_FILE
+from rooflines.gpu_check.records import Findings, Outcome, Part
+from rooflines.serial import read_json
+
+LOG_FILE = "log.txt"
+_END_S = 5.0
+
+
+def run_part(part: PartPlan, folder: Path, limit_s: float) -> Part:
+    """Run ``part`` with its raw files in ``folder``, next to the file of the device, and return its result, whatever becomes of it."""
+    begun = time.monotonic()
+    with (folder / LOG_FILE).open("wb") as log:
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "rooflines.gpu_check.worker", part.name, str(folder)],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment(), start_new_session=True,
+        )  # fmt: skip
+        try:
+            worker.wait(limit_s)
+            ended = _how_it_ended(worker.returncode)
+        except subprocess.TimeoutExpired:
+            ended = f"stopped after {limit_s:.0f} s"
+        finally:
+            _end(worker)
+    findings = _findings(folder)
+    return result(part, findings, ended or findings.error, time.monotonic() - begun, limit_s)
+
+
+def result(part: PartPlan, findings: Findings, error: str, wall_s: float, limit_s: float) -> Part:
+    """The result of ``part``: failed with an ``error`` or a failed check, left out where nothing was measured, else ok."""
+    failed = [check for check in findings.checks if check.outcome == "failed"]
+    outcome: Outcome = "ok"
+    reason = ""
+    if error or failed:
+        outcome = "failed"
+        reason = error or f"{len(failed)} of {len(findings.checks)} checks failed"
+    elif not findings.figures:
+        outcome = "left out"
+        reason = "; ".join(one.reason for one in findings.left_out) or "it measured nothing"
+    return Part(name=part.name, outcome=outcome, reason=reason, wall_s=wall_s, limit_s=limit_s, findings=findings)
+
+
+def _how_it_ended(code: int) -> str:
+    """In words what is wrong with an exit code; empty for 0."""
+    return "" if code == 0 else f"its process was killed by signal {-code}" if code < 0 else f"its process ended with exit code {code}"
+
+
+def _findings(folder: Path) -> Findings:
+    """What the part recorded before its process ended."""
+    try:
+        return read_json(folder / FINDINGS_FILE, Findings)
+    except (OSError, msgspec.DecodeError):
+        return Findings(error="its process recorded nothing")
+
+
+def _end(worker: subprocess.Popen[bytes]) -> None:
+    """End ``worker`` and every process that it left behind in its group: ask first, then kill."""
+    for number, wait_s in ((signal.SIGTERM, _END_S), (signal.SIGKILL, None)):
+        try:
+            os.killpg(worker.pid, number)
+        except (ProcessLookupError, PermissionError):  # none is left
+            break
+        if number == signal.SIGTERM and worker.poll() is not None:
+            time.sleep(0.1)  # what is left of the group
+            continue
+        try:
+            worker.wait(wait_s)
+        except subprocess.TimeoutExpired:
+            continue
+    worker.wait()
