@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent.parent
@@ -25,11 +25,26 @@ def environment() -> dict[str, str]:
 
 
 def run_logged(
-    command: Sequence[str], log: Path, *, cwd: Path | None = None, timeout_s: float | None = None
+    command: Sequence[str],
+    log: Path,
+    *,
+    cwd: Path | None = None,
+    variables: Mapping[str, str] | None = None,
+    timeout_s: float | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run ``command`` and write what it prints to ``log``. Raises subprocess.TimeoutExpired after ``timeout_s`` seconds."""
+    """Run ``command`` and write what it prints to ``log``; ``variables`` are added to the environment.
+
+    Raises subprocess.TimeoutExpired after ``timeout_s`` seconds.
+    """
     done = subprocess.run(
-        command, cwd=cwd, env=environment(), capture_output=True, text=True, errors="replace", timeout=timeout_s, check=False
+        command,
+        cwd=cwd,
+        env={**environment(), **(variables or {})},
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=timeout_s,
+        check=False,
     )
     log.write_text(f"{done.stdout}{done.stderr}")
     return done
