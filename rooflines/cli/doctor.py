@@ -11,7 +11,7 @@ import typer
 from rooflines.cli.app import app
 from rooflines.cli.options import Directory, Formats
 from rooflines.cli.options import formats as parse_formats
-from rooflines.cli.output import print_page, write_page
+from rooflines.cli.output import print_page, print_written, write_page
 from rooflines.errors import DeviceError, UsageError
 
 _GPU = "GPU check"
@@ -51,6 +51,7 @@ def doctor(
 
 def _check_gpu(only: str | None, require_gpu: bool, output: Path | None) -> None:
     from rooflines.gpu_check import check, device, parts
+    from rooflines.gpu_check.page import page
 
     chosen = parts.chosen(only)
     try:
@@ -60,6 +61,8 @@ def _check_gpu(only: str | None, require_gpu: bool, output: Path | None) -> None
             raise DeviceError(f"GPU check: no GPU to check: {error.message}") from None
         print(f"GPU check: nothing was checked ({error.message.rstrip('.')}).")
         return
-    result, _ = check.run(chosen, found, output or check.default_folder(), progress=lambda line: print(line, flush=True))
+    result, files = check.run(chosen, found, output or check.default_folder(), progress=lambda line: print(line, flush=True))
+    print_page(page(result))
+    print_written({"record": files.json, "report": files.html, "for a bug report": files.zip, "evidence": files.evidence})
     if result.failed:
         raise typer.Exit(1)

@@ -3,31 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 
-import msgspec
-
-from rooflines.device_specs import catalog
 from rooflines.device_specs.catalog import Facts
+from rooflines.device_specs.compare import References, RoofComparison, compare
 from rooflines.device_specs.measure import measure
-from rooflines.device_specs.records import Ceiling, Ceilings
-from rooflines.errors import UsageError
+from rooflines.device_specs.records import Ceilings
 from rooflines.gpu_check import laws
 from rooflines.gpu_check.recorder import Recorder
 from rooflines.gpu_check.targets import targets
+from rooflines.pipeline.ceilings import sheet_of
 from rooflines.profiler.records import Environment
 
 # What a measurement reports of a figure that it leaves out: "GEMM fp8: not available (...)".
 _OMITTED = re.compile(r"(?P<what>[^:]+): (?P<reason>(?:skipped|not available|left out|not enough).*)", re.DOTALL)
-
-
-class Compared(msgspec.Struct, frozen=True, kw_only=True):
-    """A measured ceiling beside the data sheet's rate for the same arithmetic or memory; ``fraction`` is the ratio of the two."""
-
-    ceiling: Ceiling
-    sheet: float | None = None
-    sheet_name: str = ""
-    fraction: float | None = None
 
 
 def run(recorder: Recorder) -> None:
@@ -39,70 +28,41 @@ def run(recorder: Recorder) -> None:
             omitted.append(line)
             recorder.leave_out(found["what"], found["reason"])
 
-    environment = recorder.device.environment
     measured = measure(recorder.torch_device, full=True, remeasure=True, progress=progress)
     recorder.figure("measured", measured)
-    sheet: Ceilings | None = None
-    try:
-        sheet = sheet_of(environment)
-        recorder.figure("sheet", sheet)
-    except UsageError as error:
-        recorder.leave_out("comparison with the data sheet", error.message)
-    rows = compared(measured.ceilings, sheet.ceilings if sheet else ())
+    environment = recorder.device.environment
+    sheet, no_sheet = sheet_of(environment)
+    if no_sheet:
+        recorder.leave_out("comparison with the data sheet", no_sheet)
+    rows = compare(measured, References(spec=sheet, no_spec=no_sheet))
     recorder.figure("compared", rows)
     goals = targets(environment.device_name, facts_of(environment), measured.ceilings)
     recorder.figure("targets", goals)
     recorder.check(
         laws.our_kernels_ran(measured.ceilings, omitted),
         laws.clock_at_maximum(measured.ceilings, recorder.device.max_clock_hz),
-        laws.above_no_sheet((one.ceiling.name, one.fraction) for one in rows if one.fraction is not None),
+        laws.above_no_sheet(fractions(rows, sheet)),
         *(laws.target_reached(goal) for goal in goals),
     )
 
 
 def facts_of(environment: Environment) -> Facts:
     """What tells the device of ``environment`` from others of its name."""
-    kind = environment.device.partition(":")[0]
-    return Facts(kind=kind, units=environment.device_units, memory_bytes=environment.device_memory_bytes)
+    return Facts(
+        kind=environment.device.partition(":")[0], units=environment.device_units, memory_bytes=environment.device_memory_bytes
+    )
 
 
-def sheet_of(environment: Environment) -> Ceilings:
-    """The data-sheet ceilings of the device of ``environment``. Raises UsageError where there is no sheet."""
-    facts = facts_of(environment)
-    return catalog.look_up(
-        environment.device_name, kind=facts.kind, cores=environment.cpu_cores if facts.kind == "cpu" else None,
-        multiprocessors=facts.units, memory_bytes=facts.memory_bytes,
-    )  # fmt: skip
+def fractions(rows: Iterable[RoofComparison], sheet: Ceilings | None) -> Iterator[tuple[str, float]]:
+    """The measured rates with a data-sheet rate, and their ratio.
 
-
-def compared(measured: Iterable[Ceiling], sheet: Sequence[Ceiling]) -> tuple[Compared, ...]:
-    """Each measured ceiling beside its rate in the ``sheet``.
-
-    A sheet gives one rate for device memory, whatever the access, and none for caches, links and latencies.
+    fp8 products are measured with fast accumulation, which keeps partial sums in the tensor cores. Where a sheet has two rates for fp8,
+    by the type of the sums (GeForce: fp16 twice as fast as fp32), the higher one bounds them.
     """
-    return tuple(_beside(one, max(_same(one, sheet), key=lambda other: other.value, default=None)) for one in measured)
-
-
-def _beside(one: Ceiling, other: Ceiling | None) -> Compared:
-    if other is None:
-        return Compared(ceiling=one)
-    return Compared(ceiling=one, sheet=other.value, sheet_name=other.name, fraction=one.value / other.value)
-
-
-def _same(one: Ceiling, sheet: Iterable[Ceiling]) -> list[Ceiling]:
-    """The rates of a sheet that bound ``one``.
-
-    fp8 products use fast accumulation, which keeps partial sums in the tensor core's narrower accumulator. A sheet that has a rate for
-    fp8 with fp16 accumulation (GeForce: twice the other) bounds them by that one. With slow accumulation the fp32 rate is the bound.
-    """
-    if one.kind == "memory" and one.level == "HBM":
-        return [other for other in sheet if other.kind == "memory" and other.capacity_bytes is None]
-    if one.kind != "compute":
-        return []
-    fast = one.precision == "fp8" and "slow accumulation" not in one.variant
-    return [
-        other
-        for other in sheet
-        if (other.kind, other.precision, other.engine) == ("compute", one.precision, one.engine)
-        and (fast or other.accumulate in (None, one.accumulate))
-    ]
+    for row in rows:
+        if row.measured is None or row.spec is None or sheet is None:
+            continue
+        bound = row.spec.value
+        if row.measured.precision == "fp8":
+            bound = max(one.value for one in sheet.main("compute") if one.precision == "fp8")
+        yield row.measured.name, row.measured.value / bound

@@ -14,28 +14,35 @@ import msgspec
 from rooflines.arguments import arg
 from rooflines.errors import writing
 from rooflines.gpu_check.commands import checkout
-from rooflines.gpu_check.parts import PartPlan, limit_s
+from rooflines.gpu_check.evidence import bundle, collect
+from rooflines.gpu_check.page import page
+from rooflines.gpu_check.parts import TOTAL_S, PartPlan, limit_s
 from rooflines.gpu_check.process import run_part
 from rooflines.gpu_check.recorder import DEVICE_FILE
 from rooflines.gpu_check.records import Device, GpuCheck
-from rooflines.serial import write_json
+from rooflines.gpu_check.redaction import Redaction
+from rooflines.reports.render import html
+from rooflines.serial import read_json, to_json, write_json, write_text
 
 
 class Files(NamedTuple):
-    """The files of a check: its record and the folder of raw evidence."""
+    """The files of a check: its record, its report, the zip for a bug report and the folder of raw evidence."""
 
     json: Path
+    html: Path
+    zip: Path
     evidence: Path
 
 
 def run(parts: Sequence[PartPlan], device: Device, folder: Path, *, progress: Callable[[str], None]) -> tuple[GpuCheck, Files]:
-    """Run ``parts`` on ``device`` and write into ``folder``.
+    """Run ``parts`` on ``device`` and write into ``folder``; the record is written after each part.
 
-    Raises OutputError where ``folder`` cannot be written.
+    Record, report and zip are redacted; the folder of evidence is not. Raises OutputError where ``folder`` cannot be written.
     """
     begun = time.monotonic()
     created = datetime.now(timezone.utc)
     files = _files(folder, "rehearsal" if device.rehearsed else device.environment.device_name, created)
+    redaction = Redaction.here()
     result = GpuCheck(
         created=created.isoformat(timespec="seconds"), device=device, evidence=files.evidence.name,
         rehearsal="A rehearsal of the code on a CPU: no GPU was checked." if device.rehearsed else "",
@@ -43,13 +50,17 @@ def run(parts: Sequence[PartPlan], device: Device, folder: Path, *, progress: Ca
     with writing(f"write the GPU check in {str(folder)!r}", f"Choose another {arg('output')}."):
         files.evidence.mkdir(parents=True)
         write_json(files.evidence / DEVICE_FILE, device)
+        collect(files.evidence)
         for index, part in enumerate(parts):
             limit = limit_s(parts, index, time.monotonic() - begun)
             progress(f"{part.name}: {part.what} (up to {limit:.0f} s)")
             raw = files.evidence / part.name
             raw.mkdir()
             result = msgspec.structs.replace(result, parts=(*result.parts, run_part(part, raw, limit)))
-            write_json(files.json, result)
+            write_text(files.json, redaction.json(to_json(result)))
+        result = read_json(files.json, GpuCheck)  # as it was redacted
+        html.write(page(result), files.html)
+        bundle((files.json, files.html), files.evidence, files.zip, redaction, until=begun + TOTAL_S)
     return result, files
 
 
@@ -60,6 +71,6 @@ def default_folder() -> Path:
 
 
 def _files(folder: Path, device_name: str, created: datetime) -> Files:
-    slug = re.sub(r"[^A-Za-z0-9]+", "-", device_name).strip("-").lower()
-    stem = f"gpu_check_{slug}"
-    return Files(folder / f"{stem}.json", folder / f"{stem}-{created:%Y%m%d-%H%M%S}")
+    stem = f"gpu_check_{re.sub(r'[^A-Za-z0-9]+', '-', device_name).strip('-').lower()}"
+    evidence = f"{stem}-{created:%Y%m%d-%H%M%S}"
+    return Files(folder / f"{stem}.json", folder / f"{stem}.html", folder / f"{evidence}.zip", folder / evidence)

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from rooflines.errors import UsageError
 
-# Seconds of a whole check.
+# Seconds of a whole check, and what is kept of it for the evidence.
 TOTAL_S = 600.0
+EVIDENCE_S = 40.0
 
 
 class PartPlan(NamedTuple):
@@ -22,11 +23,11 @@ class PartPlan(NamedTuple):
 
 PARTS = (
     PartPlan("ceilings", "rooflines.gpu_check.ceilings:run", 100, "every measured ceiling, compared with the data sheet"),
-    PartPlan("profiles", "rooflines.gpu_check.profiles:run", 220, "profiles of several workloads, and the laws that they obey"),
-    PartPlan("tests", "rooflines.gpu_check.tests:run", 100, "the tests that need a GPU"),
-    PartPlan("energy", "rooflines.gpu_check.energy:run", 40, "energy by the energy counter and by integrated power"),
+    PartPlan("profiles", "rooflines.gpu_check.profiles:run", 210, "profiles of several workloads, and the laws that they obey"),
+    PartPlan("tests", "rooflines.gpu_check.tests:run", 95, "the tests that need a GPU"),
+    PartPlan("energy", "rooflines.gpu_check.energy:run", 35, "energy by the energy counter and by integrated power"),
     PartPlan("networks", "rooflines.gpu_check.networks:run", 60, "networks of our own CUDA kernels and of CuPy beside torch and NumPy"),
-    PartPlan("counters", "rooflines.gpu_check.counters:run", 70, "DRAM bytes and FLOPs by hardware counters, compared with ours"),
+    PartPlan("counters", "rooflines.gpu_check.counters:run", 60, "DRAM bytes and FLOPs by hardware counters, compared with ours"),
 )
 
 
@@ -46,6 +47,6 @@ def chosen(only: str | None) -> tuple[PartPlan, ...]:
 def limit_s(parts: Sequence[PartPlan], index: int, elapsed_s: float) -> float:
     """The time limit of part ``index`` after ``elapsed_s`` seconds: all that is left, except the shares of the parts that follow.
 
-    A part may use what earlier parts left over, and all together take ``TOTAL_S`` at most.
+    A part may use what earlier parts left over, and all together leave ``EVIDENCE_S`` of ``TOTAL_S``.
     """
-    return max(TOTAL_S - elapsed_s - sum(part.share_s for part in parts[index + 1 :]), 1.0)
+    return max(TOTAL_S - EVIDENCE_S - elapsed_s - sum(part.share_s for part in parts[index + 1 :]), 1.0)
