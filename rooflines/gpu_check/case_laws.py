@@ -186,10 +186,11 @@ def sampled_slice(label: str, found: Profiled) -> Check:
 
 
 def program_monitored(label: str, code: int, analysis: MonitorAnalysis, device: Device) -> tuple[Check, ...]:
-    """``rooflines monitor`` returned the exit code of the program and sampled the GPU that it used."""
+    """The program succeeded under ``rooflines monitor``, which returned its exit code ``code`` and sampled the GPU that it used."""
     ending = analysis.ending
     found = f"exit code {code}" + (f", the program's {ending.exit_code}" if ending else ", the program's end was not seen")
-    checks = [judged("rooflines monitor returns the program's exit code", label, bool(ending) and code == 0, found)]
+    succeeded = ending is not None and code == ending.exit_code == 0
+    checks = [judged("rooflines monitor returns the exit code 0 of the program", label, succeeded, found)]
     gpus = [one for one in (analysis.usage.devices if analysis.usage else ()) if one.device != "host"]
     if device.rehearsed:
         checks.append(left_out("the GPU that was sampled did the work", label, "there is no GPU"))

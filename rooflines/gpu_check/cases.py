@@ -27,10 +27,10 @@ Law = Callable[[str, Profiled], Check]
 class Case(NamedTuple):
     """A workload: its name and the ``arguments`` of ``rooflines profile``, those after ``--`` in ``script_arguments``.
 
-    A script names its device itself, so that ``--device`` is not given (``names_device``). A run must obey every law of ``profiles.checks`` for
-    which the case has the figure: the matrix ``flops`` of a step by a closed form, the least ``coverage``, a ``module`` that has rows,
-    and whether ``phases`` can be told apart; and ``laws`` of its own. ``environment`` are variables that are set for it. Where it
-    cannot run, ``left_out`` says why.
+    A script names its device itself, so that ``--device`` is not given (``names_device``). A run must obey every law of
+    ``profiles.checks`` for which the case has the figure: the matrix ``flops`` of a step by a closed form, the least ``coverage``, a
+    ``module`` that has rows, and whether ``phases`` can be told apart; and ``laws`` of its own. ``environment`` are variables that are
+    set for it. Where it cannot run, ``left_out`` says why.
     """
 
     name: str

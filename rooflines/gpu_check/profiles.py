@@ -28,7 +28,8 @@ from rooflines.serial import read_json, to_plain
 # The ceilings are those of the part before; where that part did not run, the first case measures them.
 _MEASURING_S = 120.0
 _KEPT = (
-    "verdict", "workload", "basis", "totals", "timeline", "step_breakdown", "bound_breakdown", "coverage", "findings", "memory", "notes",
+    "verdict", "workload", "basis", "totals", "timeline", "step_breakdown", "bound_breakdown", "coverage", "findings", "memory",
+    "notes",
 )  # fmt: skip
 _ROWS = 15
 
