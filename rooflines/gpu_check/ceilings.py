@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from rooflines.device_specs import catalog
 from rooflines.device_specs.catalog import Facts
 from rooflines.device_specs.compare import References, RoofComparison, compare
 from rooflines.device_specs.measure import measure
-from rooflines.device_specs.records import Ceilings
+from rooflines.errors import UsageError
 from rooflines.gpu_check import laws
 from rooflines.gpu_check.recorder import Recorder
 from rooflines.gpu_check.targets import targets
@@ -41,7 +42,7 @@ def run(recorder: Recorder) -> None:
     recorder.check(
         laws.our_kernels_ran(measured.ceilings, omitted),
         laws.clock_at_maximum(measured.ceilings, recorder.device.max_clock_hz),
-        laws.above_no_sheet(fractions(rows, sheet)),
+        laws.above_no_sheet(fractions(rows, fast_fp8(environment))),
         *(laws.target_reached(goal) for goal in goals),
     )
 
@@ -53,16 +54,23 @@ def facts_of(environment: Environment) -> Facts:
     )
 
 
-def fractions(rows: Iterable[RoofComparison], sheet: Ceilings | None) -> Iterator[tuple[str, float]]:
-    """The measured rates with a data-sheet rate, and their ratio.
-
-    fp8 products are measured with fast accumulation, which keeps partial sums in the tensor cores. Where a sheet has two rates for fp8,
-    by the type of the sums (GeForce: fp16 twice as fast as fp32), the higher one bounds them.
-    """
+def fractions(rows: Iterable[RoofComparison], fast_fp8: float) -> Iterator[tuple[str, float]]:
+    """The measured rates with a data-sheet rate, and their ratio; of fp8 products to ``fast_fp8`` times the sheet's roof."""
     for row in rows:
-        if row.measured is None or row.spec is None or sheet is None:
-            continue
-        bound = row.spec.value
-        if row.measured.precision == "fp8":
-            bound = max(one.value for one in sheet.main("compute") if one.precision == "fp8")
-        yield row.measured.name, row.measured.value / bound
+        if row.measured is not None and row.spec is not None:
+            factor = fast_fp8 if row.measured.precision == "fp8" else 1.0
+            yield row.measured.name, row.measured.value / (factor * row.spec.value)
+
+
+def fast_fp8(environment: Environment) -> float:
+    """The sheet's fastest fp8 rate over its rate with sums in fp32, which is the roof; 1 for a sheet with one rate, or without a sheet.
+
+    fp8 products are measured with fast accumulation, which keeps partial sums in the tensor cores. On GeForce that may run at the rate
+    that the sheet states for sums in fp16, twice the other.
+    """
+    try:
+        sheet = catalog.identify(environment.device_name, facts_of(environment)).sheet
+    except UsageError:
+        return 1.0
+    roof = sheet.rate("fp8", "matrix")
+    return max(rate.per_second for rate in sheet.compute if rate.precision == "fp8") / roof.per_second if roof else 1.0

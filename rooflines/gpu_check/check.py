@@ -51,17 +51,22 @@ def run(parts: Sequence[PartPlan], device: Device, folder: Path, *, progress: Ca
         files.evidence.mkdir(parents=True)
         write_json(files.evidence / DEVICE_FILE, device)
         collect(files.evidence)
+        _write(files.json, result, redaction)
         for index, part in enumerate(parts):
             limit = limit_s(parts, index, time.monotonic() - begun)
             progress(f"{part.name}: {part.what} (up to {limit:.0f} s)")
             raw = files.evidence / part.name
             raw.mkdir()
             result = msgspec.structs.replace(result, parts=(*result.parts, run_part(part, raw, limit)))
-            write_text(files.json, redaction.json(to_json(result)))
+            _write(files.json, result, redaction)
         result = read_json(files.json, GpuCheck)  # as it was redacted
         html.write(page(result), files.html)
         bundle((files.json, files.html), files.evidence, files.zip, redaction, until=begun + TOTAL_S)
     return result, files
+
+
+def _write(path: Path, result: GpuCheck, redaction: Redaction) -> None:
+    write_text(path, redaction.json(to_json(result)))
 
 
 def default_folder() -> Path:

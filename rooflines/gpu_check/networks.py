@@ -135,11 +135,16 @@ def kernels(network: Network, images: Any, classes: Any, trace: Path) -> dict[st
             network.step(images, classes)
         network.synchronise()
     recorded.export_chrome_trace(str(trace))
+    return launches(trace, _PROFILED_STEPS)
+
+
+def launches(trace: Path, steps: int) -> dict[str, Any]:
+    """The kernels of a step in a ``trace`` of ``steps`` steps, and the seconds that they take together."""
     events = json.loads(trace.read_bytes())["traceEvents"]
     took = [event["dur"] * 1e-6 for event in events if event.get("cat") == "kernel"]  # from microseconds
     if not took:
         return {"left_out": "the profiler saw no kernels"}
-    return {"launches": len(took) / _PROFILED_STEPS, "busy_s": sum(took) / _PROFILED_STEPS}
+    return {"launches": len(took) / steps, "busy_s": sum(took) / steps}
 
 
 def table(times: Sequence[OperatorTime]) -> list[dict[str, Any]]:

@@ -49,13 +49,13 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(rf"(?<!\")\b({_SECRET_KEY}\s*[=:]\s*)[^\s\"',&]+", re.IGNORECASE), r"\1(removed)"),
     (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", re.IGNORECASE), "(a UUID)"),
     (re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+"), "(an e-mail address)"),
-    (re.compile(r"(?<![\w:])(?:[0-9a-f]{2}:){5}[0-9a-f]{2}(?![\w:])", re.IGNORECASE), "(a MAC address)"),
+    (re.compile(r"(?<![\w:])(?:[0-9a-f]{2}:){5}[0-9a-f]{2}(?!\w|:\w)", re.IGNORECASE), "(a MAC address)"),
     # the home directory of any user
     (re.compile(r"(?:/home|/Users|[A-Za-z]:(?:\\\\?|/)Users)(?:\\\\?|/)[^/\\\s\"':,]+"), "~"),
 )
 # Four numbers after "==" are a version: nvidia-cublas==13.0.2.14.
 _IPV4 = re.compile(r"(?<![\w.])(?<![=~<>!]=)(?:\d{1,3}\.){3}\d{1,3}(?![\w.])")
-_IPV6 = re.compile(r"(?<![\w:.])[0-9a-f]{0,4}(?::[0-9a-f]{0,4}){2,7}(?![\w:.])", re.IGNORECASE)
+_IPV6 = re.compile(r"(?<![\w:.])[0-9a-f]{0,4}(?::[0-9a-f]{0,4}){1,6}:[0-9a-f]{1,4}(?!\w|:\w)", re.IGNORECASE)
 
 
 # A string with the key before it, whose name may say what it is.
@@ -110,10 +110,12 @@ class Redaction:
 
 def _address(found: re.Match[str]) -> str:
     try:
-        address = ipaddress.ip_address(found[0])
+        ipaddress.ip_address(found[0])
     except ValueError:  # a version, a time
         return found[0]
-    return found[0] if address.is_unspecified else "(an IP address)"  # "::" is C++
+    groups = [group for group in found[0].split(":") if group]
+    is_name = ":" in found[0] and len(groups) < 3 and len(groups[0]) < 4  # in C++: c10::f
+    return found[0] if is_name else "(an IP address)"
 
 
 def _user() -> str:

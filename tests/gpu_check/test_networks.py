@@ -1,0 +1,70 @@
+"""The networks part: what needs no GPU, with the libraries that compute on the host."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from rooflines.gpu_check import networks
+from rooflines.gpu_check.recorder import Recorder
+from rooflines.gpu_check.records import Device, Findings
+from rooflines.kernels.networks.cnn_torch import TorchCnn
+from rooflines.profiler.records import Environment
+from rooflines.profiler.trace.reader import read_trace
+from rooflines.profiler.trace.records import KERNEL
+from rooflines.serial import read_json
+
+
+def test_labelled_images_can_be_told_apart():
+    x, y = networks.labelled(400)
+    assert (x.shape, x.dtype, y.shape) == ((400, 1, 28, 28), np.float32, (400,))
+    centres = np.stack([x[:200][y[:200] == number].mean(axis=0) for number in range(10)])
+    distances = ((x[200:, None] - centres) ** 2).sum(axis=(2, 3, 4))
+    assert (distances.argmin(axis=1) == y[200:]).mean() > 0.95
+
+
+def test_networks_train_in_turn():
+    """Two sides that are the same: the ratio lies between its extremes, and both lose the same."""
+    x, y = networks.labelled(32)
+    sides = [TorchCnn("cpu"), TorchCnn("cpu")]
+    sides[1].name = "other"
+    found = networks.in_turn(sides, x, y, batch=16, rounds=3, round_s=0.05)
+    assert found["ratio_least"] <= found["ratio"] <= found["ratio_most"]
+    assert set(found["samples_per_s"]) == {"torch-cpu", "other"}
+    assert all(rate > 0 for rate in found["samples_per_s"].values())
+    curves = [networks.losses(TorchCnn("cpu"), x, y, 16, 5) for _ in range(2)]
+    np.testing.assert_allclose(*curves, rtol=1e-5)
+    assert curves[0][0] != curves[0][1]
+
+
+def test_perceptron_operator_by_operator():
+    rows = networks.perceptron(("numpy", "torch-cpu"), samples=200, rounds=2)["operators"]
+    assert [row["name"] for row in rows if row["layer"] == "dense1"][:2] == ["matrix product", "bias"]
+    assert all(row["ratio"] == pytest.approx(row["numpy"] / row["torch-cpu"]) for row in rows)
+
+
+def test_kernels_of_a_step_are_those_of_the_trace(tmp_path):
+    """The same file as an independent reader counts it; a trace without kernels says so."""
+    trace = Path(__file__).parents[1] / "data" / "traces" / "bert-small_h100_inference.json.gz"
+    (tmp_path / "trace.json").write_bytes(gzip.decompress(trace.read_bytes()))
+    device = read_trace(trace).device
+    kernels = device.kind == KERNEL
+    found = networks.launches(tmp_path / "trace.json", 2)
+    assert found["launches"] == kernels.sum() / 2
+    assert found["busy_s"] == pytest.approx((device.end_ns - device.start_ns)[kernels].sum() / 2e9)
+    (tmp_path / "empty.json").write_text('{"traceEvents": []}')
+    assert networks.launches(tmp_path / "empty.json", 2) == {"left_out": "the profiler saw no kernels"}
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="here it would measure")
+def test_what_cannot_be_done_here_is_left_out_with_a_reason(tmp_path):
+    environment = Environment(rooflines="0", device="cpu", device_name="a CPU")
+    networks.run(Recorder(tmp_path, Device(environment=environment)))
+    found = read_json(tmp_path / "findings.json", Findings)
+    assert found.figures == {}
+    assert [one.what for one in found.left_out] == ["numba-cuda beside torch-cuda", "CuPy beside NumPy"]
+    assert "needs an NVIDIA GPU" in found.left_out[0].reason

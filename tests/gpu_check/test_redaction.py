@@ -1,0 +1,144 @@
+"""What leaves this machine: no host, user, home directory, address, serial number or secret; and everything else as it was."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from rooflines.gpu_check.redaction import Redaction
+
+TRACES = Path(__file__).parents[1] / "data" / "traces"
+ENVIRONMENT = {
+    "HOSTNAME": "falcon-7.example.org", "USER": "wendeline", "HOME": "/srv/people/wendeline", "HF_TOKEN": 'tok"en\\4711',
+    "WANDB_API_KEY": "0123456789abcdef", "SESSION_COUNT": "12", "PATH": "/usr/bin",
+}  # fmt: skip
+SMI = """\
+==============NVSMI LOG==============
+Driver Version                            : 570.124.06
+GPU 00000000:1B:00.0
+    Product Name                          : NVIDIA H200
+    Serial Number                         : 1654923001234
+    GPU UUID                              : GPU-2f1c9a34-aaaa-bbbb-cccc-0123456789ab
+    GPU PDI                               : 0x1234567890abcdef
+    Minor Number                          : 2
+    Platform Info
+        Chassis Serial Number             : 7788
+        Slot Number                       : 4
+        Host ID                           : 3
+    Clocks
+        SM                                : 1980 MHz
+    Processes
+        Process ID                        : 4711
+            Type                          : C
+            Name                          : /opt/people/anna/bin/python
+            Used GPU Memory               : 3 MiB
+"""
+
+
+@pytest.fixture(scope="module")
+def redaction():
+    return Redaction.here(ENVIRONMENT)
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "falcon-7.example.org",
+        "wendeline",
+        "/srv/people/wendeline",
+        "0123456789abcdef",
+        "hf_abcdefghijklmnopqrst",
+        "ghp_abcdefghij0123456789",
+        "github_pat_11ABCDEFG0123456789",
+        "AKIAIOSFODNN7EXAMPLE",
+        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc",
+        "sk-proj-abcdefgh12345678",
+        "10.11.12.13",
+        "fe80::42:acff:fe11:2",
+        "2001:db8::1",
+        "02:42:ac:11:00:02",
+        "someone@example.com",
+        "GPU-2f1c9a34-aaaa-bbbb-cccc-0123456789ab",
+        "/home/bertram",
+        "/Users/bertram",
+    ],
+)
+@pytest.mark.parametrize("around", ["{}", "at {}: done", "see {}/file.py, line 3", '{{"name": "{}"}}', "<b>{}</b>", "addr={}"])
+def test_names_addresses_and_tokens_are_removed(redaction, secret, around):
+    text = around.format(secret)
+    assert secret not in redaction.text(text)
+    if text.startswith("{"):
+        assert secret not in redaction.json(text)
+        json.loads(redaction.json(text))
+
+
+def test_a_name_in_other_letters_and_the_first_part_of_a_host(redaction):
+    shown = Redaction(["falcon-7.example.org", "falcon-7"], ["wendeline"], [], []).text(
+        "FALCON-7 Falcon-7.Example.Org Wendeline's run_wendeline"
+    )
+    assert shown == "(host) (host) (user)'s run_(user)"
+    assert redaction.text("falconry wendelines") == "falconry wendelines"
+
+
+def test_a_secret_of_the_environment_is_removed_as_json_spells_it(redaction):
+    text = json.dumps({"said": f"login with {ENVIRONMENT['HF_TOKEN']} failed"})
+    assert json.loads(redaction.json(text)) == {"said": "login with (a secret) failed"}
+    assert redaction.text("12 steps") == "12 steps"  # SESSION_COUNT is too short to be a secret
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("https://anna:pa55word@host.invalid/simple?token=abc", "https://host.invalid/simple?(removed)"),
+        ("git+https://pa55word@host.invalid/x.git", "git+https://host.invalid/x.git"),
+        ("--password=pa55word --steps 3", "--password=(removed) --steps 3"),
+        ("API_KEY: pa55word", "API_KEY: (removed)"),
+        ("Authorization: Bearer pa55word", "Authorization: Bearer (a token)"),
+    ],
+)
+def test_addresses_keep_their_place_and_lose_their_secrets(redaction, address, expected):
+    assert redaction.text(address) == expected
+
+
+def test_fields_of_json_by_their_name(redaction):
+    facts = {
+        "host": "other",
+        "environment": {"hostname": 'b"c', "api_key": "x", "device_name": "NVIDIA H200"},
+        "tokens": 512,
+        "token": 3,
+    }
+    assert json.loads(redaction.json(json.dumps(facts))) == {
+        "host": "", "environment": {"hostname": "", "api_key": "", "device_name": "NVIDIA H200"}, "tokens": 512, "token": 3,
+    }  # fmt: skip
+
+
+def test_nvidia_smi_keeps_the_figures_and_loses_the_board(redaction):
+    shown = redaction.text(SMI)
+    for secret in ("1654923001234", "2f1c9a34", "0x1234567890abcdef", "7788", "anna"):
+        assert secret not in shown
+    for kept in ("570.124.06", "00000000:1B:00.0", "NVIDIA H200", "1980 MHz", "Minor Number                          : 2", "3 MiB"):
+        assert kept in shown
+    assert len(shown.splitlines()) == len(SMI.splitlines())
+
+
+def test_versions_times_and_kernel_names_stay(redaction):
+    text = (
+        "nvidia-cublas-cu12==12.4.5.8\nnumba-cuda>=0.30.0.1\ndriver 570.124.06\n12:34:56 2026-11-23T18:00:00+00:00\n"
+        "at::native::(anonymous namespace)::f(c10::Half)::{lambda()#1}::operator()\n0x1B:00.0 abcd:ef\n4096x8192x16384\n"
+    )
+    assert redaction.text(text) == text
+
+
+@pytest.mark.parametrize(
+    "name", ["bert-small_h100_inference", "vit-b16_mi300x_inference", "toy_mi250_training", "event_sync_multi_stream"]
+)
+def test_recorded_traces_stay_as_they_are(redaction, name):
+    text = gzip.decompress((TRACES / f"{name}.json.gz").read_bytes()).decode()
+    assert redaction.json(text) == text
+
+
+def test_the_common_names_of_containers_are_no_secret():
+    assert Redaction(["localhost"], ["root"], ["/root", "/"], [""]).text("/root/x: root at localhost") == "/root/x: root at localhost"
