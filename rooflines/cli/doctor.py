@@ -32,8 +32,18 @@ def doctor(
         bool, typer.Option("--require-gpu", help="Fail if there is no GPU to check (requires --gpu).", rich_help_panel=_GPU)
     ] = False,
 ) -> None:
-    """Check what can be measured on this machine and show how to fix what is missing."""
+    """Check what can be measured on this machine and show how to fix what is missing.
+
+    With --gpu, run everything that needs an NVIDIA GPU and write what was found, as a JSON, a report and a zip for a bug report:
+    ceilings, profiles, tests, energy, networks and hardware counters. docs/gpu-check.md describes them.
+
+    [bold]rooflines doctor --gpu --only ceilings,profiles[/bold]
+
+    Exit codes of --gpu: 0 nothing failed, also without a GPU; 1 a check failed; 2 no GPU with --require-gpu.
+    """
     if gpu:
+        if formats is not None:
+            raise UsageError("--formats does not apply to --gpu.", hint="A GPU check writes its record as JSON and its report as HTML.")
         _check_gpu(only, require_gpu, output)
         return
     if only is not None or require_gpu:
@@ -50,6 +60,9 @@ def doctor(
 
 
 def _check_gpu(only: str | None, require_gpu: bool, output: Path | None) -> None:
+    from rooflines.gpu_check.requirements import check_installed
+
+    check_installed()
     from rooflines.gpu_check import check, device, parts
     from rooflines.gpu_check.page import page
 

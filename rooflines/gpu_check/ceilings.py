@@ -16,6 +16,8 @@ from rooflines.gpu_check.targets import targets
 from rooflines.pipeline.ceilings import sheet_of
 from rooflines.profiler.records import Environment
 
+# Seconds for which each main rate is held as well: its second half is after the power limit has lowered the clock.
+_SUSTAINED_S = 2.0
 # What a measurement reports of a figure that it leaves out: "GEMM fp8: not available (...)".
 _OMITTED = re.compile(r"(?P<what>[^:]+): (?P<reason>(?:skipped|not available|left out|not enough).*)", re.DOTALL)
 
@@ -29,7 +31,7 @@ def run(recorder: Recorder) -> None:
             omitted.append(line)
             recorder.leave_out(found["what"], found["reason"])
 
-    measured = measure(recorder.torch_device, full=True, remeasure=True, progress=progress)
+    measured = measure(recorder.torch_device, full=True, sustained_s=_SUSTAINED_S, remeasure=True, progress=progress)
     recorder.figure("measured", measured)
     environment = recorder.device.environment
     sheet, no_sheet = sheet_of(environment)

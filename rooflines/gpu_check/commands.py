@@ -32,22 +32,17 @@ def run_logged(
     variables: Mapping[str, str] | None = None,
     timeout_s: float | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run ``command`` and write what it prints to ``log``; ``variables`` are added to the environment.
+    """Run ``command`` with ``variables`` added to the environment.
 
-    Raises subprocess.TimeoutExpired after ``timeout_s`` seconds.
+    What it prints is in ``log`` while it runs, errors in a file next to it. Raises subprocess.TimeoutExpired
+    after ``timeout_s`` seconds.
     """
-    done = subprocess.run(
-        command,
-        cwd=cwd,
-        env={**environment(), **(variables or {})},
-        capture_output=True,
-        text=True,
-        errors="replace",
-        timeout=timeout_s,
-        check=False,
-    )
-    log.write_text(f"{done.stdout}{done.stderr}")
-    return done
+    errors = log.with_name(f"{log.stem}.errors{log.suffix}")
+    environ = {**environment(), **(variables or {})}
+    with log.open("wb") as out, errors.open("wb") as err:
+        done = subprocess.run(command, cwd=cwd, env=environ, stdout=out, stderr=err, timeout=timeout_s, check=False)
+    said, complained = (path.read_text(errors="replace") for path in (log, errors))
+    return subprocess.CompletedProcess(done.args, done.returncode, said, complained)
 
 
 def rooflines_command(*arguments: str) -> list[str]:

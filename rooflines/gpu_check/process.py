@@ -26,7 +26,7 @@ def run_part(part: PartPlan, folder: Path, limit_s: float) -> Part:
     begun = time.monotonic()
     with (folder / LOG_FILE).open("wb") as log:
         worker = subprocess.Popen(
-            [sys.executable, "-m", "rooflines.gpu_check.worker", part.name, str(folder)],
+            [sys.executable, "-m", "rooflines.gpu_check.worker", part.name, str(folder), str(limit_s)],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment(), start_new_session=True,
         )  # fmt: skip
         try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,15 @@ DEVICE_FILE = "device.json"
 
 
 class Recorder:
-    """What a part gets: the ``folder`` of its raw files, the ``device`` and where to put figures, checks and omissions."""
+    """What a part gets: the ``folder`` of its raw files, the ``device`` and where to put figures, checks and omissions.
 
-    def __init__(self, folder: Path, device: Device) -> None:
+    The process of the part is ended after ``limit_s`` seconds.
+    """
+
+    def __init__(self, folder: Path, device: Device, limit_s: float = math.inf) -> None:
         self.folder = folder
         self.device = device
+        self._until = time.monotonic() + limit_s
         self._findings = Findings()
         self._write()
 
@@ -25,6 +31,11 @@ class Recorder:
     def torch_device(self) -> str:
         """The device as torch calls it: ``cuda:0``; ``cpu`` in a rehearsal only."""
         return self.device.environment.device
+
+    @property
+    def left_s(self) -> float:
+        """The seconds until the process of the part is ended."""
+        return self._until - time.monotonic()
 
     def figure(self, name: str, value: Any) -> None:
         """Record a figure, or a record or list of them."""

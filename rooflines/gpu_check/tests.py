@@ -3,27 +3,51 @@
 from __future__ import annotations
 
 import importlib.util
+import re
+import subprocess
 import sys
+from collections import Counter
+from pathlib import Path
 
 from rooflines.gpu_check import laws
 from rooflines.gpu_check.commands import checkout, run_logged
 from rooflines.gpu_check.recorder import Recorder
+
+_WHAT = "the tests that need a GPU"
+_LAW = "the tests that need a GPU pass"
+# Before the end of the part, so that what was run until then is recorded.
+_SPARE_S = 5.0
+_RESULT = re.compile(r" (PASSED|FAILED|ERROR|SKIPPED)\b")
 
 
 def run(recorder: Recorder) -> None:
     """Run the tests marked ``gpu`` in a process of their own."""
     root = checkout()
     if root is None:
-        recorder.leave_out(
-            "the tests that need a GPU", "an installed package does not contain the tests; run make gpu-check in the repository"
-        )
+        recorder.leave_out(_WHAT, "an installed package has no tests; run make gpu-check in the repository")
         return
     missing = [name for name in ("pytest", "hypothesis") if importlib.util.find_spec(name) is None]
     if missing:
-        recorder.leave_out("the tests that need a GPU", f"{' and '.join(missing)} not installed")
+        recorder.leave_out(_WHAT, f"{' and '.join(missing)} not installed")
         return
-    command = [sys.executable, "-m", "pytest", "-m", "gpu", "-q", "-p", "no:cacheprovider", "--tb=short"]
-    done = run_logged(command, recorder.folder / "pytest.txt", cwd=root)
-    summary = (done.stdout.strip().splitlines() or done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-    recorder.figure("summary", summary)
-    recorder.check(laws.judged("the tests that need a GPU pass", "tests", done.returncode == 0, summary))
+    run_tests(recorder, root, ["-m", "gpu"], recorder.left_s - _SPARE_S)
+
+
+def run_tests(recorder: Recorder, root: Path, arguments: list[str], limit_s: float) -> None:
+    """Run pytest in ``root`` and record how many tests had which result, also if it is stopped after ``limit_s`` seconds."""
+    command = [sys.executable, "-m", "pytest", *arguments, "-v", "-p", "no:cacheprovider", "--tb=short"]
+    log = recorder.folder / "pytest.txt"
+    try:
+        code = run_logged(command, log, cwd=root, timeout_s=limit_s).returncode
+        ended = f"exit code {code}"
+    except subprocess.TimeoutExpired:
+        code, ended = -1, f"stopped after {limit_s:.0f} s"
+    results = Counter(
+        result.lower() for line in log.read_text(errors="replace").splitlines() if "::" in line for result in _RESULT.findall(line)
+    )
+    recorder.figure("results", dict(results))
+    found = ", ".join([*(f"{count} {result}" for result, count in sorted(results.items())), *([ended] if code else [])])
+    if not results["passed"] and code in (0, 5):  # 5: no test was collected
+        recorder.check(laws.left_out(_LAW, "tests", f"none ran: {found or ended}"))
+    else:
+        recorder.check(laws.judged(_LAW, "tests", code == 0, found))

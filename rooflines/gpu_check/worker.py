@@ -15,10 +15,10 @@ from rooflines.gpu_check.records import Device
 from rooflines.serial import read_json
 
 
-def main(name: str, folder: str) -> int:
-    """Run the part ``name`` with its raw files in ``folder``, next to the file of the device."""
+def main(name: str, folder: str, limit_s: str) -> int:
+    """Run the part ``name`` for at most ``limit_s`` seconds, with its raw files in ``folder``, next to the file of the device."""
     (part,) = (part for part in PARTS if part.name == name)
-    recorder = Recorder(Path(folder), read_json(Path(folder).with_name(DEVICE_FILE), Device))
+    recorder = Recorder(Path(folder), read_json(Path(folder).with_name(DEVICE_FILE), Device), float(limit_s))
     try:
         function_of(part)(recorder)
     except RooflinesError as error:

@@ -166,16 +166,6 @@ def test_nothing_to_profile(place, capsys, monkeypatch):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-def test_a_gpu_check_without_a_gpu_checks_nothing(capsys, monkeypatch):
-    answer = call(capsys, monkeypatch, "doctor", "--gpu")
-    assert answer.code == 0
-    assert answer.out.startswith("GPU check: nothing was checked (")
-    assert answer.out.count("\n") == 1
-    assert answer.err == ""
-    refused(call(capsys, monkeypatch, "doctor", "--gpu", "--require-gpu"), "GPU check: no GPU to check: ")
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_a_gpu_that_is_not_there(ask):
     refused(ask("--model", "squeezenet1_1", "--device", "cuda"), "--device cuda: ", "Use --device cpu")
 

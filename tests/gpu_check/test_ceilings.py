@@ -76,8 +76,9 @@ def test_the_part_records_everything_before_it_judges(tmp_path, monkeypatch):
     derived = Ceiling(kind="compute", name="FMA fp32", value=67e12, unit="FLOP/s", precision="fp32", engine="vector", accumulate="fp32",
                       source=Source(kind="derived", detail="132 multiprocessors"))  # fmt: skip
 
-    def measure(device, *, full, remeasure, progress):
+    def measure(device, *, full, sustained_s, remeasure, progress):
         assert (device, full, remeasure) == ("cuda:0", True, True)
+        assert sustained_s > 1
         progress("CUDA kernels: skipped (NVVM not found); memory is measured with torch")
         progress("GEMM fp8: not available (no such operator)")
         progress("GEMM fp8: not available (no such operator)")

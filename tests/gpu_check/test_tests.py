@@ -1,0 +1,80 @@
+"""The tests part: what is recorded of a run of pytest, also of one that is stopped, and of a package without tests."""
+
+from __future__ import annotations
+
+import pytest
+
+from rooflines.gpu_check import tests as part
+from rooflines.gpu_check.recorder import Recorder
+from rooflines.gpu_check.records import Device, Findings
+from rooflines.profiler.records import Environment
+from rooflines.serial import read_json
+
+CODE = """
+import pytest, time
+def test_one(): pass
+def test_two(): pass
+@pytest.mark.skip(reason="no GPU")
+def test_skipped(): pass
+def test_bad(): assert 1 == 2
+def test_slow(): time.sleep(600)
+"""
+
+
+@pytest.fixture
+def recorder(tmp_path):
+    (tmp_path / "part").mkdir()
+    (tmp_path / "test_cases.py").write_text(CODE)
+    return Recorder(tmp_path / "part", Device(environment=Environment(rooflines="0", device="cpu", device_name="a CPU")))
+
+
+def found(recorder):
+    return read_json(recorder.folder / "findings.json", Findings)
+
+
+def run(recorder, *arguments, limit_s=120.0):
+    part.run_tests(recorder, recorder.folder.parent, [*arguments, "-p", "no:randomly", "test_cases.py"], limit_s)
+    findings = found(recorder)
+    (check,) = findings.checks
+    return findings.figures["results"], check.outcome, check.found
+
+
+def test_results_are_counted(recorder):
+    results, outcome, words = run(recorder, "-k", "one or two or skipped")
+    assert results == {"passed": 2, "skipped": 1}
+    assert (outcome, words) == ("ok", "2 passed, 1 skipped")
+
+
+def test_a_failure_fails(recorder):
+    results, outcome, words = run(recorder, "-k", "one or bad")
+    assert results == {"passed": 1, "failed": 1}
+    assert (outcome, words) == ("failed", "1 failed, 1 passed, exit code 1")
+
+
+def test_tests_that_hang_leave_the_results_so_far(recorder):
+    results, outcome, words = run(recorder, "-k", "one or slow", limit_s=6)
+    assert results == {"passed": 1}
+    assert (outcome, words) == ("failed", "1 passed, stopped after 6 s")
+
+
+def test_tests_that_were_all_skipped_are_not_ok(recorder):
+    assert run(recorder, "-k", "skipped")[1:] == ("left out", "none ran: 1 skipped")
+
+
+def test_no_tests_are_not_ok(recorder):
+    assert run(recorder, "-k", "nothing")[1:] == ("left out", "none ran: exit code 5")
+
+
+def test_an_installed_package_has_none(recorder, monkeypatch):
+    monkeypatch.setattr(part, "checkout", lambda: None)
+    part.run(recorder)
+    (omitted,) = found(recorder).left_out
+    assert "an installed package has no tests" in omitted.reason
+    assert found(recorder).figures == {}
+
+
+def test_pytest_may_be_missing(recorder, monkeypatch):
+    monkeypatch.setattr(part.importlib.util, "find_spec", lambda name: None)
+    part.run(recorder)
+    (omitted,) = found(recorder).left_out
+    assert omitted.reason == "pytest and hypothesis not installed"
