@@ -9,6 +9,17 @@ ARGS   ?=
 JOBS   ?= 2
 # Where constraints.txt pins versions that this machine's Python or platform lacks: make profile CONSTRAINTS=
 CONSTRAINTS ?= -c constraints.txt
+# The extra with CUDA kernels for this machine's driver; none without a driver. Another: make profile EXTRA=cuda12, none: EXTRA=
+# Drivers from 610 on call "CUDA Version" "CUDA UMD Version". The driver is asked once, and only where the answer is used.
+EXTRA ?= $(eval EXTRA := $(shell nvidia-smi 2>/dev/null | sed -n -E \
+	-e 's/.*CUDA (UMD )?Version: 12\..*/cuda12/p' -e 's/.*CUDA (UMD )?Version: (1[3-9]|[2-9][0-9])\..*/cuda13/p'))$(EXTRA)
+# The package index's torch is built for CUDA 13, which a driver for CUDA 12 does not run.
+WHEELS = $(if $(filter cuda12,$(EXTRA)),--extra-index-url https://download.pytorch.org/whl/cu126)
+# The tests compile our CUDA kernels without a GPU, for CUDA 13, which cannot be installed beside CUDA 12.
+COMMA := ,
+TOOLS = $(if $(filter cuda12,$(EXTRA)),dev,dev$(COMMA)ptx)
+# Installed again where another extra is asked for.
+STAMP := $(VENV)/.installed$(if $(filter command environment,$(firstword $(origin EXTRA))),-$(EXTRA))
 
 # Hundreds of tests start processes, which would otherwise compile the package again where the environment forbids to keep bytecode.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
@@ -20,7 +31,7 @@ SHARING := OMP_WAIT_POLICY=PASSIVE
 .PHONY: profile test test-all test-versions lint check gpu-check format clean help
 
 help:
-	@echo "make profile    install into .venv and profile $(MODEL) (MODEL=..., ARGS='--mode training')"
+	@echo "make profile    install into .venv and profile $(MODEL) (MODEL=..., ARGS='--mode training', EXTRA=cuda12)"
 	@echo "make test       install with the test tools and test every law on small cases (JOBS=2 processes, ten minutes)"
 	@echo "make test-all   the whole test suite, for a release"
 	@echo "make test-versions  unit tests on the oldest supported torch and on every Python that this machine has"
@@ -28,7 +39,7 @@ help:
 	@echo "make gpu-check  everything that needs an NVIDIA GPU, in ten minutes and without a network (ARGS="--only ceilings")"
 	@echo "make clean      remove .venv and caches; runs/ stays"
 
-profile: $(VENV)/.installed
+profile: $(STAMP)
 	$(BIN)/rooflines profile --model $(MODEL) $(ARGS)
 
 # Tests that others would disturb run afterwards.
@@ -60,14 +71,14 @@ format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-$(VENV)/.installed: pyproject.toml constraints.txt
+$(STAMP): pyproject.toml constraints.txt
 	@echo "installing into $(VENV) (torch is large: a few minutes on a fresh machine)"
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(CONSTRAINTS) -e .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(CONSTRAINTS) $(WHEELS) -e ".$(EXTRA:%=[%])"
 	@touch $@
 
-$(VENV)/.installed-dev: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(CONSTRAINTS) -e ".[dev]"
+$(VENV)/.installed-dev: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(CONSTRAINTS) $(WHEELS) -e ".[$(TOOLS)]"
 	@touch $@
 
 clean:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from rooflines.device_specs import detect, measure_kernels
 from rooflines.device_specs.conditions import GpuState, Watch, refuse_if_busy
 from rooflines.device_specs.derive import FP32_PER_SM_CYCLE
+from rooflines.device_specs.extras import cuda_extra
 from rooflines.device_specs.measure_links import host_links, peer_links
 from rooflines.device_specs.measure_torch import free_bytes, gemm, transfers
 from rooflines.device_specs.plan import Plan
@@ -76,8 +77,9 @@ def _ours(plan: Plan, device: torch.device, facts: detect.Gpu) -> bool:
         for precision in units:
             measure_kernels.fma(plan, device, precision)
     elif torch.version.hip is None:
-        extra = f"cuda{(torch.version.cuda or '12').split('.')[0]}"
-        plan.progress(f"CUDA kernels: skipped ({why_not}); memory is measured with torch. pip install 'rooflines[{extra}]' may help")
+        extra = cuda_extra(torch.version.cuda, None)
+        hint = f" pip install 'rooflines[{extra}]' may help" if extra else ""
+        plan.progress(f"CUDA kernels: skipped ({why_not}); memory is measured with torch.{hint}")
         derived_fp32(plan, facts)
     return not why_not
 
@@ -100,10 +102,12 @@ def _products(plan: Plan, device: torch.device, facts: detect.Gpu, full: bool) -
 
 def _memory(plan: Plan, device: torch.device, facts: detect.Gpu, ours: bool) -> None:
     """Plan device memory and the L2 cache, by our own kernels or by torch."""
+    from rooflines.kernels.micro import cuda_stream
+
     if ours:
         measure_kernels.streams(plan, device, facts.l2_bytes)
     else:
-        size = max(min(1 << 30, free_bytes(device) // 8), 1 << 20)
+        size = cuda_stream.array_bytes(free_bytes(device), facts.l2_bytes)
         transfers(plan, device, "HBM", size, ("read", "write", "copy", "triad"))
     if facts.l2_bytes:
         (measure_kernels.l2 if ours else _gpu_l2)(plan, device, facts.l2_bytes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent.parent
@@ -25,15 +25,22 @@ def environment() -> dict[str, str]:
 
 
 def run_logged(
-    command: Sequence[str], log: Path, *, cwd: Path | None = None, timeout_s: float | None = None
+    command: Sequence[str],
+    log: Path,
+    *,
+    cwd: Path | None = None,
+    variables: Mapping[str, str] | None = None,
+    timeout_s: float | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run ``command``; what it prints is in ``log`` while it runs, errors in a file next to it.
+    """Run ``command`` with ``variables`` added to the environment.
 
-    Raises subprocess.TimeoutExpired after ``timeout_s`` seconds.
+    What it prints is in ``log`` while it runs, errors in a file next to it. Raises subprocess.TimeoutExpired
+    after ``timeout_s`` seconds.
     """
     errors = log.with_name(f"{log.stem}.errors{log.suffix}")
+    environ = {**environment(), **(variables or {})}
     with log.open("wb") as out, errors.open("wb") as err:
-        done = subprocess.run(command, cwd=cwd, env=environment(), stdout=out, stderr=err, timeout=timeout_s, check=False)
+        done = subprocess.run(command, cwd=cwd, env=environ, stdout=out, stderr=err, timeout=timeout_s, check=False)
     said, complained = (path.read_text(errors="replace") for path in (log, errors))
     return subprocess.CompletedProcess(done.args, done.returncode, said, complained)
 

@@ -1,113 +1,121 @@
-"""The profiles part: ``rooflines profile`` on several workloads, and the laws that each analysis must obey."""
+"""The profiles part: ``rooflines profile`` on several workloads and ``rooflines monitor``, and the laws that each result must obey."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
-from rooflines.gpu_check import laws
+from rooflines.device_specs.nvml import start_nvml
+from rooflines.errors import DeviceError
+from rooflines.gpu_check import laws, monitored
+from rooflines.gpu_check.case_laws import Profiled
+from rooflines.gpu_check.cases import Case, cases
 from rooflines.gpu_check.commands import rooflines_command, run_logged
 from rooflines.gpu_check.recorder import Recorder
 from rooflines.gpu_check.records import Check
 from rooflines.pipeline import ANALYSIS_FILE
 from rooflines.profiler.directory import file_stem
-from rooflines.profiler.records import Run, StepTimes
+from rooflines.profiler.records import StepTimes
 from rooflines.profiler.run import load
 from rooflines.profiler.trace.reader import read_trace
 from rooflines.profiler.trace.records import KERNEL, Trace
 from rooflines.roofline.analysis import Analysis
 from rooflines.serial import read_json, to_plain
 
-MODEL = "resnet50"
-BATCH = 32
-# MACs of one image: torchvision's `_ops` for resnet50, and of its first convolution (64 x 3 x 7 x 7 x 112 x 112).
-FORWARD_MACS = 4_089_184_256
-FIRST_CONVOLUTION_MACS = 64 * 3 * 7 * 7 * 112 * 112
-# A training step also computes two products for each of the forward pass, except the gradient of the images.
-TRAINING_MACS = 3 * FORWARD_MACS - FIRST_CONVOLUTION_MACS
-
+# The ceilings are those of the part before; where that part did not run, the first case measures them.
+_MEASURING_S = 120.0
 _KEPT = (
-    "verdict", "workload", "basis", "ceilings", "totals", "timeline", "step_breakdown", "bound_breakdown", "coverage", "findings",
-    "memory", "notes",
+    "verdict", "workload", "basis", "totals", "timeline", "step_breakdown", "bound_breakdown", "coverage", "findings", "memory",
+    "notes",
 )  # fmt: skip
-_ROWS = 25
+_ROWS = 15
+
+Launch = Callable[..., subprocess.CompletedProcess[str]]
 
 
-class Case(NamedTuple):
-    """A workload: its name and the options of ``rooflines profile``.
-
-    Its laws need the matrix ``flops`` of a step by a closed form, the least ``coverage`` and a ``module`` that has rows; a law
-    without its figure is left out.
-    """
-
-    name: str
-    arguments: tuple[str, ...]
-    mode: str
-    flops: int | None = None
-    coverage: float | None = None
-    module: str = ""
-
-
-def _resnet(mode: str, precision: str) -> Case:
-    inference = mode == "inference"
-    return Case(
-        f"{MODEL} {mode} {precision}",
-        ("--model", MODEL, "--mode", mode, "--precision", precision, "--batch-size", str(BATCH)),
-        mode,
-        2 * BATCH * (FORWARD_MACS if inference else TRAINING_MACS),
-        0.97 if inference else 0.95,
-        "layer1.0.conv2",
-    )
-
-
-CASES = tuple(_resnet(mode, precision) for mode in ("inference", "training") for precision in ("fp32", "amp-bf16"))
-# A network that a CPU profiles in seconds, judged by the data sheet of another device, which takes no measurement.
-_REHEARSED = (
-    Case(
-        "squeezenet1_1 rehearsal",
-        ("--model", "squeezenet1_1", "--image-size", "64", "--steps", "2", "--warmup", "1", "--ceilings", "H100 SXM5 80GB"),
-        "inference",
-    ),
-)
-
-
-def run(recorder: Recorder) -> None:
-    """Run every case, each recorded as soon as it is done."""
+def run(recorder: Recorder, launch: Launch = run_logged) -> None:
+    """Run every case, each recorded as soon as it is done. ``launch`` runs a command like ``commands.run_logged``."""
     found: dict[str, Any] = {}
-    for case in _REHEARSED if recorder.device.rehearsed else CASES:
-        found[case.name] = _run_case(recorder, case)
+    for case in cases(recorder.device, visible_gpus()):
+        if case.left_out:
+            recorder.leave_out(case.name, case.left_out)
+            continue
+        extra_s = 0.0 if found else _MEASURING_S
+        found[case.name] = run_case(recorder, case, launch, extra_s)
         recorder.figure("runs", found)
+    monitored.run(recorder, launch)
 
 
-def _run_case(recorder: Recorder, case: Case) -> dict[str, Any]:
-    """One run through the command line, with the laws that it must obey."""
+def run_case(recorder: Recorder, case: Case, launch: Launch, extra_s: float = 0.0) -> dict[str, Any]:
+    """Run one case, with ``extra_s`` seconds more than its limit, and check its laws; the record of it."""
     stem = file_stem(case.name)
-    directory = recorder.folder / stem
-    arguments = ("--device", recorder.torch_device, *case.arguments, "--output", str(directory), "--formats", "html,json", "--quiet")
-    done = run_logged(rooflines_command("profile", *arguments), recorder.folder / f"{stem}.txt")
+    directory, log = recorder.folder / stem, recorder.folder / f"{stem}.txt"
+    limit_s = case.limit_s + extra_s
+    try:
+        done = launch(command(case, recorder.torch_device, directory), log, variables=case.environment, timeout_s=limit_s)
+    except subprocess.TimeoutExpired:
+        recorder.check(laws.judged("rooflines profile succeeds", case.name, False, f"stopped after {limit_s:.0f} s"))
+        return {"error": f"stopped after {limit_s:.0f} s"}
     recorder.check(laws.command_succeeded(case.name, done.returncode, done.stderr))
     if done.returncode != 0:
         return {"error": done.stderr[-4000:]}
-    run, analysis = load(directory), read_json(directory / ANALYSIS_FILE, Analysis)
-    shortest_s = shortest_kernel_s(read_trace(run.trace_path)) if run.trace_path else None
-    recorder.check(*checks(case, run, analysis, shortest_s, recorder.device.max_clock_hz))
+    one, analysis = load(directory), read_json(directory / ANALYSIS_FILE, Analysis)
+    trace = read_trace(one.trace_path) if one.trace_path else None
+    recorder.check(*checks(case, Profiled(recorder.device, one, analysis, trace)))
     return summary(analysis)
 
 
-def checks(case: Case, run: Run, analysis: Analysis, shortest_s: float | None, max_clock_hz: float | None) -> tuple[Check, ...]:
-    """The laws that a ``run`` of ``case`` must obey; ``shortest_s`` is the duration of its shortest kernel."""
-    return (
-        laws.times_add_up(case.name, analysis),
-        laws.busy_within_step(case.name, analysis),
-        laws.events_add_up(case.name, *events_and_wall_ns(run.facts.steps)),
-        laws.flops_equal(case.name, analysis, case.flops),
-        laws.covered(case.name, analysis, case.coverage),
-        laws.nothing_beats_its_bound(case.name, analysis),
-        laws.no_kernel_below_launch(case.name, analysis, shortest_s),
-        laws.modules_named(case.name, analysis, case.module),
-        laws.phases_told_apart(case.name, analysis, case.mode),
-        laws.run_at_maximum_clock(case.name, analysis, max_clock_hz),
-        laws.run_energies_agree(case.name, analysis),
+def command(case: Case, torch_device: str, directory: Path) -> list[str]:
+    """The command of ``case``, which writes its run to ``directory``."""
+    device = ("--device", torch_device) if case.names_device else ()
+    after = ("--", *case.script_arguments) if case.script_arguments else ()
+    return rooflines_command(
+        "profile", *case.arguments, *device, "--output", str(directory), "--formats", "html,json", "--quiet", *after
     )
+
+
+def checks(case: Case, found: Profiled) -> tuple[Check, ...]:
+    """The laws that a run of ``case`` must obey."""
+    name, analysis = case.name, found.analysis
+    shortest_s = shortest_kernel_s(found.trace) if found.trace else None
+    results = [
+        laws.times_add_up(name, analysis),
+        laws.busy_within_step(name, analysis),
+        laws.events_add_up(name, *events_and_wall_ns(found.run.facts.steps)),
+        laws.nothing_beats_its_bound(name, analysis),
+        laws.no_kernel_below_launch(name, analysis, shortest_s),
+        laws.run_at_maximum_clock(name, analysis, found.device.max_clock_hz),
+        laws.run_energies_agree(name, analysis),
+    ]
+    if case.flops is not None:
+        results.append(laws.flops_equal(name, analysis, case.flops))
+    if case.coverage is not None:
+        results.append(laws.covered(name, analysis, case.coverage))
+    if case.module:
+        results.append(laws.modules_named(name, analysis, case.module))
+    if case.phases:
+        results.append(laws.phases_told_apart(name, analysis, case.mode))
+    return (*results, *(law(name, found) for law in case.laws))
+
+
+def visible_gpus() -> tuple[str, ...]:
+    """What names each GPU that this process may use in CUDA_VISIBLE_DEVICES: as it is set, else their UUIDs; empty without NVML."""
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is not None:
+        return tuple(name.strip() for name in chosen.split(",") if name.strip())
+    try:
+        nvml = start_nvml()
+    except DeviceError:
+        return ()
+    try:
+        return tuple(nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetHandleByIndex(index)) for index in range(nvml.nvmlDeviceGetCount()))
+    except nvml.NVMLError:
+        return ()
+    finally:
+        nvml.nvmlShutdown()
 
 
 def events_and_wall_ns(steps: StepTimes | None) -> tuple[int | None, int | None]:

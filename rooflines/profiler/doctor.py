@@ -21,6 +21,7 @@ from typing import Literal
 import msgspec
 
 from rooflines.device_specs import detect
+from rooflines.device_specs.extras import cuda_extra
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import DeviceError
 from rooflines.profiler.environment import Driver, cpu_isa, memory_bytes, nvidia_driver, package_version, thread_count
@@ -33,6 +34,8 @@ CheckStatus = Literal["ok", "missing", "limited"]
 
 OLDEST_PYTHON = (3, 10)
 OLDEST_TORCH = (2, 6)
+# the extras of releases before this one do not bring the compiler (NVVM) for both CUDA 12 and 13
+OLDEST_NUMBA_CUDA = (0, 30)
 LITTLE_DISK_BYTES = 1 << 30
 LITTLE_MEMORY_BYTES = 2 << 30
 
@@ -208,11 +211,20 @@ def why_no_cuda(driver: Driver, built: str | None, told: str) -> Check:
 
 
 def cupy() -> Check | None:
-    return _cuda_extra("CuPy", "cupy", _driver())
+    import torch
+
+    return _cuda_package("CuPy", "cupy", _driver(), torch.version.cuda)
 
 
 def numba_cuda() -> Check | None:
-    return _cuda_extra("numba-cuda", "numba_cuda", _driver())
+    import torch
+
+    check = _cuda_package("numba-cuda", "numba_cuda", _driver(), torch.version.cuda)
+    version = package_version("numba-cuda")
+    if check is None or check.status != "ok" or version is None:
+        return check
+    numbers = tuple(int(part) for part in version.split(".")[:2])
+    return _at_least("numba-cuda", version, numbers, OLDEST_NUMBA_CUDA, _install(cuda_extra(torch.version.cuda, _driver().cuda)))
 
 
 def device_trace() -> Check:
@@ -369,14 +381,20 @@ def _optional(name: str, module: str, package: str, fix: str, needed_for: str) -
     return Check(name=name, status="ok", detail=package_version(package) or "installed")
 
 
-def _cuda_extra(name: str, module: str, driver: Driver) -> Check | None:
-    """A package of the extra for this driver's CUDA; the question does not arise without a driver."""
+def _cuda_package(name: str, module: str, driver: Driver, built: str | None) -> Check | None:
+    """A package of the extra that fits torch, ``built`` for a CUDA version or for none; None without a driver."""
     if driver.problem:
         return None
     if importlib.util.find_spec(module) is not None:
         return Check(name=name, status="ok", detail="installed")
-    extra = "cuda13" if driver.cuda and driver.cuda >= (13, 0) else "cuda12"
-    return Check(name=name, status="missing", detail="needed for GPU kernels of rooflines", fix=f"pip install 'rooflines[{extra}]'")
+    fix = _install(cuda_extra(built, driver.cuda))
+    after = "" if fix else ", after a torch that this driver runs"
+    return Check(name=name, status="missing", detail=f"needed for GPU kernels of rooflines{after}", fix=fix)
+
+
+def _install(extra: str | None) -> str:
+    """The command that installs an extra, empty without one."""
+    return f"pip install 'rooflines[{extra}]'" if extra else ""
 
 
 def _stored(path: Path) -> Ceilings | None:

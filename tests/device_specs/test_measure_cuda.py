@@ -135,6 +135,10 @@ def test_rehearsal_measures_every_figure(full, sustained, kernels):
     if not kernels:
         expected = {key for key in expected if not key[1].startswith(("FMA", "shared"))}
         assert any("CUDA kernels: skipped (no NVVM)" in line for line in rehearsed["said"])
+        # the same arrays as with our kernels, which the L2 cache is too small for
+        streams = [one["source"]["detail"] for one in ceilings if one["name"].startswith("HBM") and not one["variant"]]
+        assert len(streams) == 4
+        assert all("tensors of 4.00 KiB" in detail for detail in streams), streams
     # a CPU emulates some precisions, which are then skipped
     skipped = {line.split(":")[0] for line in rehearsed["said"] if "skipped, emulated" in line}
     expected = {key for key in expected if key[1] not in skipped}

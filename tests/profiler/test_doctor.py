@@ -149,11 +149,36 @@ def test_hidden_devices_are_named(monkeypatch):
     assert (check.detail, check.fix) == ("CUDA_VISIBLE_DEVICES='' hides all devices", "unset CUDA_VISIBLE_DEVICES")
 
 
-@pytest.mark.parametrize(("driver", "extra"), [(OLD_DRIVER, "cuda12"), (NEW_DRIVER, "cuda13")])
-def test_the_extra_is_that_of_the_driver(driver, extra):
-    check = doctor._cuda_extra("CuPy", "no_such_module_of_rooflines", driver)
-    assert (check.status, check.fix) == ("missing", f"pip install 'rooflines[{extra}]'")
-    assert doctor._cuda_extra("CuPy", "no_such_module_of_rooflines", NO_DRIVER) is None
+@pytest.mark.parametrize(
+    ("driver", "built", "fix"),
+    [
+        (OLD_DRIVER, "12.6", "pip install 'rooflines[cuda12]'"),
+        (NEW_DRIVER, "12.6", "pip install 'rooflines[cuda12]'"),
+        (NEW_DRIVER, "13.0", "pip install 'rooflines[cuda13]'"),
+        (OLD_DRIVER, None, "pip install 'rooflines[cuda12]'"),
+        (OLD_DRIVER, "13.0", ""),  # its CUDA 12 would not go together with this torch, and this torch does not run
+    ],
+)
+def test_the_extra_is_that_of_torch_and_never_of_another_cuda(driver, built, fix):
+    check = doctor._cuda_package("CuPy", "no_such_module_of_rooflines", driver, built)
+    assert (check.status, check.fix) == ("missing", fix)
+    assert ("after a torch that this driver runs" in check.detail) == (not fix)
+
+
+def test_without_a_driver_no_package_for_cuda_is_asked_for():
+    assert doctor._cuda_package("CuPy", "no_such_module_of_rooflines", NO_DRIVER, "13.0") is None
+
+
+@pytest.mark.parametrize(("version", "status"), [("0.13.0", "limited"), ("0.29.0", "limited"), ("0.30.4", "ok"), ("1.0.0", "ok")])
+def test_a_numba_cuda_without_its_compiler_is_limited(monkeypatch, version, status):
+    monkeypatch.setattr(doctor, "_driver", lambda: NEW_DRIVER)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(doctor, "package_version", {"numba-cuda": version}.get)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    check = doctor.numba_cuda()
+    assert (check.status, check.fix) == (status, "" if status == "ok" else "pip install 'rooflines[cuda13]'")
+    assert check.detail.startswith(version)
+    monkeypatch.undo()
 
 
 def test_boards_on_the_bus_are_counted_without_a_driver(tmp_path):

@@ -73,7 +73,7 @@ class _CuPy:
             import cupy
         except ImportError as error:
             raise DeviceError(
-                f"CuPy cannot be imported ({error}).", hint="With an NVIDIA GPU: pip install 'rooflines[cuda12]' or '[cuda13]'."
+                f"CuPy cannot be imported ({error}).", hint="Run 'rooflines doctor' for the command that installs it."
             ) from None
         try:
             count = int(cupy.cuda.runtime.getDeviceCount())

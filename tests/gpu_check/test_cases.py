@@ -1,0 +1,176 @@
+"""The cases of the GPU check, rehearsed on the CPU: the same commands and code at a small size, with the laws that hold there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch
+import torchvision
+
+from rooflines.gpu_check import device, monitored, profiles
+from rooflines.gpu_check.cases import cases, resnet_flops
+from rooflines.gpu_check.commands import run_logged
+from rooflines.gpu_check.recorder import Recorder
+from rooflines.gpu_check.records import Device, Findings
+from rooflines.profiler.records import Environment
+from rooflines.serial import read_json
+from tests.commands import call
+
+CPU = Device(environment=Environment(rooflines="0", device="cpu", device_name="a CPU"))
+GPU = Device(environment=Environment(rooflines="0", device="cuda:0", device_name="NVIDIA H200"))
+REHEARSED = {case.name: case for case in cases(CPU, ()) if not case.left_out}
+# Left out without a GPU to take them from: what only a device has.
+OF_A_DEVICE = {
+    "device busy <= timed step + 2 %",
+    "sum of CUDA events = wall time within 3 %",
+    "shortest kernel >= kernel launch / 1.05",
+    "SM clock >= 95 % of its maximum, or held down by the power limit",
+    "integrated power = energy counter within 3 %",
+    "the roof of products is GEMM tf32",
+    "a gradient scaler is at work",
+    "idle time above 20 % has a cause, and the host limits the step",
+    "kernels run in at least two streams",
+    "timed steps = wall time within 3 %",
+    "the GPU that was sampled did the work",
+}
+# Each runs code that no other one of these runs; the others differ by an option of the command.
+QUICK = ("LSTM training fp32", "transformer training amp-bf16", "script on cpu", "products in two streams")
+
+
+class Rehearsal(NamedTuple):
+    recorder: Recorder
+
+    @property
+    def findings(self):
+        return read_json(self.recorder.folder / "findings.json", Findings)
+
+    def outcomes(self):
+        return {check.law: check.outcome for check in self.findings.checks}
+
+
+@pytest.fixture
+def rehearsal(tmp_path):
+    return Rehearsal(Recorder(tmp_path, CPU))
+
+
+@pytest.fixture
+def in_this_process(capsys, monkeypatch):
+    """Runs a command of rooflines here, which takes a second instead of eight."""
+
+    def launch(command, log, *, variables=None, timeout_s=None):
+        assert command[:3] == [sys.executable, "-m", "rooflines"]
+        assert not variables
+        answer = call(capsys, monkeypatch, *command[3:])
+        log.write_text(answer.out + answer.err)
+        return subprocess.CompletedProcess(command, answer.code, answer.out, answer.err)
+
+    return launch
+
+
+@pytest.mark.parametrize("name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in REHEARSED])
+def test_a_case_obeys_its_laws_on_the_cpu(rehearsal, in_this_process, name):
+    found = profiles.run_case(rehearsal.recorder, REHEARSED[name], in_this_process)
+    assert "error" not in found
+    outcomes = rehearsal.outcomes()
+    assert {law for law, outcome in outcomes.items() if outcome != "ok"} <= OF_A_DEVICE, rehearsal.findings.checks
+    # a closed form was compared, and not left out
+    assert outcomes["matrix FLOPs equal the closed form within 0.1 %"] == "ok"
+    assert found["totals"]["matrix_flops"] == pytest.approx(REHEARSED[name].flops)
+    assert (rehearsal.recorder.folder).joinpath(f"{name.replace(' ', '-')}.txt").exists()
+
+
+def test_monitor_watches_a_program(rehearsal):
+    monitored.run(rehearsal.recorder, run_logged)
+    outcomes = rehearsal.outcomes()
+    assert outcomes.pop("the GPU that was sampled did the work") == "left out"
+    assert set(outcomes.values()) == {"ok"}, rehearsal.findings.checks
+    assert rehearsal.findings.figures["monitor"]["ending"]["exit_code"] == 0
+
+
+# --- what the cases say
+
+
+@pytest.mark.parametrize("model", ["resnet18", "resnet50"])
+@pytest.mark.parametrize(("image", "batch"), [(224, 32), (32, 2)])
+def test_flops_of_a_resnet_are_those_of_its_layers(model, image, batch):
+    """Layer by layer: a convolution multiplies each output by its window and input channels, the classifier is one product."""
+    macs = []
+
+    def count(module, inputs, output):
+        width = module.in_features if isinstance(module, torch.nn.Linear) else module.in_channels * module.kernel_size[0] ** 2
+        macs.append(output.numel() * width)
+
+    with torch.device("meta"):
+        network = getattr(torchvision.models, model)().eval()
+        for module in network.modules():
+            if isinstance(module, torch.nn.Conv2d | torch.nn.Linear):
+                module.register_forward_hook(count)
+        network(torch.empty(batch, 3, image, image))
+    assert resnet_flops(model, "inference", image, batch) == 2 * sum(macs)
+    # backward: the gradients of the weights of every layer, and of the inputs of all but the first
+    assert resnet_flops(model, "training", image, batch) == 2 * (3 * sum(macs) - macs[0])
+
+
+def test_the_cases_are_those_that_were_asked_for():
+    found = {case.name: case for case in cases(GPU, ("GPU-1", "GPU-2"))}
+    assert list(found) == [
+        "resnet50 inference fp32", "resnet50 training fp32", "resnet50 training amp-bf16", "resnet50 training amp-fp16",
+        "resnet50 inference with TF32", "LSTM training fp32", "transformer training amp-bf16", "resnet50 inference of one image",
+        "script on cuda:0", "script on cuda:1", "resnet50 inference in a CUDA graph", "products in two streams",
+        "resnet18 inference with CUDA_VISIBLE_DEVICES", "resnet18 inference on a MIG slice", "resnet18 inference compiled",
+    ]  # fmt: skip
+    assert {name for name, case in found.items() if case.left_out} == {"resnet18 inference on a MIG slice"}
+    assert all(case.laws for case in found.values())
+    # the first two are timed as long as any run, the others for a moment
+    assert [name for name, case in found.items() if case.names_device and "--steps" not in case.arguments] == list(found)[:2]
+
+
+def test_what_is_not_there_is_left_out_with_the_reason():
+    one = {case.name: case.left_out for case in cases(GPU, ("GPU-1",)) if case.left_out}
+    assert one == {
+        "script on cuda:1": "there is one GPU, or none",
+        "resnet18 inference on a MIG slice": "the GPU is not partitioned (MIG)",
+    }
+    slices = Device(environment=Environment(rooflines="0", device="cuda:0", device_name="NVIDIA H100 80GB HBM3 MIG 1g.10gb"))
+    assert not next(case for case in cases(slices, ("MIG-1",)) if "MIG" in case.name).left_out
+    unknown = {case.name: case.left_out for case in cases(GPU, ())}
+    assert unknown["resnet18 inference with CUDA_VISIBLE_DEVICES"] == "NVML does not tell the UUID of the GPU"
+
+
+def test_the_last_gpu_is_made_the_first_one():
+    case = next(case for case in cases(GPU, ("GPU-1", "GPU-2")) if case.environment)
+    assert case.environment == {"CUDA_VISIBLE_DEVICES": "GPU-2"}
+    assert profiles.command(case, "cuda:0", Path("run"))[-7:] == [
+        "--device", "cuda:0", "--output", "run", "--formats", "html,json", "--quiet",
+    ]  # fmt: skip
+
+
+def test_visible_gpus_are_as_set_or_as_nvml_names_them(monkeypatch, stand_in_here):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    stand_in_here("gpu\nuuid GPU-1\ngpu\nuuid GPU-2\n")
+    assert profiles.visible_gpus() == ("GPU-1", "GPU-2")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, GPU-1")
+    assert profiles.visible_gpus() == ("3", "GPU-1")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert profiles.visible_gpus() == ()
+
+
+def test_a_command_that_takes_too_long_fails_and_the_next_one_runs(rehearsal):
+    def launch(command, log, *, variables=None, timeout_s=None):
+        raise subprocess.TimeoutExpired(command, timeout_s)
+
+    profiles.run(rehearsal.recorder, launch)
+    findings = rehearsal.findings
+    assert list(findings.figures["runs"]) == list(REHEARSED)
+    assert {check.outcome for check in findings.checks} == {"failed"}
+    assert findings.checks[0].found == "stopped after 180 s"  # with the time for the ceilings
+    assert findings.checks[1].found == "stopped after 60 s"
+    assert {one.what for one in findings.left_out} == {case.name for case in cases(CPU, ()) if case.left_out}
+
+
+def test_the_device_of_a_rehearsal_is_the_cpu():
+    assert device._here("cpu").device.rehearsed
