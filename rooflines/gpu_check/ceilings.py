@@ -48,11 +48,11 @@ def run(recorder: Recorder) -> None:
     )
 
 
-def fractions(rows: Iterable[RoofComparison], fast_fp8: float) -> Iterator[tuple[str, float]]:
-    """The measured rates with a data-sheet rate, and their ratio; of fp8 products to ``fast_fp8`` times the sheet's roof."""
+def fractions(rows: Iterable[RoofComparison], fp8_factor: float) -> Iterator[tuple[str, float]]:
+    """The measured rates with a data-sheet rate, and their ratio; of fp8 products to ``fp8_factor`` times the sheet's roof."""
     for row in rows:
         if row.measured is not None and row.spec is not None:
-            factor = fast_fp8 if row.measured.precision == "fp8" else 1.0
+            factor = fp8_factor if row.measured.precision == "fp8" else 1.0
             yield row.measured.name, row.measured.value / (factor * row.spec.value)
 
 
