@@ -31,7 +31,8 @@ FP32_INSTRUCTIONS = {
 # before its name and its payload behind it.
 _RANGES_COLUMN = "Push/Pop_Range"
 _RANGE = re.compile(r"<default domain>:([^:]+):")
-_LIMIT_S = 50.0
+# More than it takes. It ends before the part does, and is not begun with less time than torch takes to load.
+_LIMIT_S, _MARGIN_S, _LEAST_S = 90.0, 3.0, 15.0
 _SUBJECT = "hardware counters"
 
 
@@ -42,10 +43,14 @@ def run(recorder: Recorder) -> None:
         recorder.leave_out(_SUBJECT, "ncu (Nsight Compute) is not installed")
         return
     log = recorder.folder / "ncu.csv"
+    limit_s = min(_LIMIT_S, recorder.left_s - _MARGIN_S)
+    if limit_s < _LEAST_S:
+        recorder.leave_out(_SUBJECT, "no time was left")
+        return
     try:
-        done = run_logged(command(ncu, log, recorder.torch_device), log.with_suffix(".txt"), timeout_s=_LIMIT_S)
+        done = run_logged(command(ncu, log, recorder.torch_device), log.with_suffix(".txt"), timeout_s=limit_s)
     except subprocess.TimeoutExpired:
-        recorder.check(laws.judged("ncu counts", _SUBJECT, False, f"stopped after {_LIMIT_S:.0f} s"))
+        recorder.check(laws.judged("ncu counts", _SUBJECT, False, f"stopped after {limit_s:.0f} s"))
         return
     text = log.read_text() if log.exists() else ""
     if why := counters_refused(text + done.stdout + done.stderr):

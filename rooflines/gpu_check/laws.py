@@ -218,18 +218,6 @@ def run_at_maximum_clock(label: str, analysis: Analysis, max_clock_hz: float | N
     return _clocks(label, clocks, max_clock_hz)
 
 
-def events_add_up(label: str, events_ns: int | None, wall_ns: int | None) -> Check:
-    """The sum of the CUDA events around the timed steps equals the wall time between the synchronisations around all of them.
-
-    Events see the stream that they are recorded in. Work in other streams, or a device other than the timed one, breaks this law.
-    """
-    law = f"sum of CUDA events = wall time within {percent(WALL_TOLERANCE)}"
-    if not events_ns or not wall_ns:
-        return left_out(law, label, "the run did not record both")
-    found = f"{si(events_ns / 1e9, 's')} of {si(wall_ns / 1e9, 's')}"
-    return judged(law, label, abs(events_ns / wall_ns - 1) <= WALL_TOLERANCE, found)
-
-
 def run_energies_agree(label: str, analysis: Analysis) -> Check:
     """The law of ``energies_agree`` for the timed steps of a run, where these are long enough for both to resolve."""
     usage = _usage(analysis)

@@ -15,7 +15,7 @@ from rooflines.roofline.usage.monitored import MonitorAnalysis
 from rooflines.serial import read_json, to_plain
 
 NAME = "monitor of a training script"
-_SCRIPT = Path(__file__).with_name("workloads") / "train.py"
+SCRIPT = Path(__file__).with_name("workloads") / "train.py"
 # Long enough for tens of readings of a busy GPU; a rehearsal needs one reading.
 _SECONDS, _REHEARSED_SECONDS = 4.0, 0.3
 _LIMIT_S = 60.0
@@ -25,8 +25,8 @@ def run(recorder: Recorder, launch: Callable[..., subprocess.CompletedProcess[st
     """Monitor the script and check what was recorded."""
     directory = recorder.folder / "monitor"
     seconds = _REHEARSED_SECONDS if recorder.device.rehearsed else _SECONDS
-    program = (sys.executable, str(_SCRIPT), "--device", recorder.torch_device, "--seconds", str(seconds))
-    command = rooflines_command("monitor", "--output", str(directory), "--formats", "html,json", "--quiet", "--", *program)
+    program = (sys.executable, str(SCRIPT), "--device", recorder.torch_device, "--seconds", str(seconds))
+    command = rooflines_command("monitor", "--output", str(directory), "--formats", "json", "--quiet", "--", *program)
     try:
         done = launch(command, recorder.folder / "monitor.txt", timeout_s=_LIMIT_S)
     except subprocess.TimeoutExpired:

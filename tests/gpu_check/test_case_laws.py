@@ -12,7 +12,7 @@ from rooflines.gpu_check import case_laws
 from rooflines.gpu_check.case_laws import Profiled
 from rooflines.gpu_check.records import Device
 from rooflines.profiler.monitor.monitored import Ending
-from rooflines.profiler.records import Environment, Run, RunFile, StepTimes, TimedStretch, Workload
+from rooflines.profiler.records import Environment, Run, RunFile, StepTimes, Workload
 from rooflines.roofline.analysis import Basis, Coverage, DeviceUsage, Gauge, OperatorRow, Timeline, Unmodelled, Usage
 from rooflines.roofline.usage.monitored import MonitorAnalysis
 from tests import traces
@@ -127,12 +127,14 @@ def test_kernels_of_both_streams_are_seen():
     assert case_laws.in_several_streams("x", profiled(CPU, trace=one)).outcome == "left out"
 
 
-@pytest.mark.parametrize(("wall_ns", "steps", "outcome"), [(1020, 2, "ok"), (2000, 2, "failed"), (1000, 1, "left out")])
-def test_timed_steps_fill_the_wall_time(wall_ns, steps, outcome):
-    stretch = TimedStretch(began_ns=7, ended_ns=7 + wall_ns, steps=steps)
-    facts = {"steps": StepTimes(timed_ns=(500, 500), timed_stretch=stretch)}
-    assert case_laws.steps_fill_the_wall("x", profiled(facts=facts)).outcome == outcome
-    assert case_laws.steps_fill_the_wall("x", profiled()).outcome == "left out"
+@pytest.mark.parametrize(("clock", "one", "several"), [("cuda events", "ok", "failed"), ("wall clock", "failed", "ok")])
+def test_the_clock_of_the_steps_tells_whether_events_saw_all_work(clock, one, several):
+    found = profiled(facts={"steps": StepTimes(timed_ns=(500, 500), clock=clock)})
+    assert case_laws.events_see_all_work("x", found).outcome == one
+    assert case_laws.other_stream_noticed("x", found).outcome == several
+    for nothing in (profiled(), profiled(CPU, facts={"steps": StepTimes(timed_ns=(500,))})):
+        assert case_laws.events_see_all_work("x", nothing).outcome == "left out"
+        assert case_laws.other_stream_noticed("x", nothing).outcome == "left out"
 
 
 def test_a_script_runs_on_the_gpu_that_it_chose():

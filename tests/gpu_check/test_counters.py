@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 
@@ -153,7 +154,7 @@ def test_counters_that_may_not_be_read_say_why(text, words):
 def part(tmp_path, monkeypatch):
     """Runs the part with an ncu that does what it is told, and returns its findings."""
 
-    def run(out="", csv=None, code=0, error=None):
+    def run(out="", csv=None, code=0, error=None, limit_s=math.inf):
         def launch(command, log, *, timeout_s=None):
             if error:
                 raise error
@@ -163,7 +164,7 @@ def part(tmp_path, monkeypatch):
 
         monkeypatch.setattr(counters, "find_ncu", lambda: "ncu")
         monkeypatch.setattr(counters, "run_logged", launch)
-        counters.run(Recorder(tmp_path, GPU))
+        counters.run(Recorder(tmp_path, GPU, limit_s))
         return read_json(tmp_path / "findings.json", Findings)
 
     return run
@@ -209,8 +210,9 @@ def test_refused_counters_leave_the_part_out(part):
 
 def test_an_ncu_that_fails_or_hangs_is_a_failure(part):
     assert part(csv="", code=3).checks[0].outcome == "failed"
-    hung = part(error=subprocess.TimeoutExpired("ncu", 50)).checks[0]
-    assert (hung.outcome, hung.found) == ("failed", "stopped after 50 s")
+    hung = part(error=subprocess.TimeoutExpired("ncu", 90)).checks[0]
+    assert (hung.outcome, hung.found) == ("failed", "stopped after 90 s")
+    assert part(limit_s=10.0).left_out[0].reason == "no time was left"
 
 
 def test_without_ncu_the_part_is_left_out(tmp_path, monkeypatch):

@@ -62,14 +62,6 @@ def test_device_time_of_a_step_fits_into_its_timed_time(h100):
     assert outcome(laws.busy_within_step("bert", timed(cpu, busy_s / 2))) == "left out"
 
 
-@pytest.mark.parametrize(
-    ("events_ns", "wall_ns", "expected"),
-    [(1_000, 1_030, "ok"), (1_000, 1_032, "failed"), (1_031, 1_000, "failed"), (None, 1_000, "left out"), (1_000, None, "left out")],
-)
-def test_events_add_up_to_the_wall_time(events_ns, wall_ns, expected):
-    assert outcome(laws.events_add_up("run", events_ns, wall_ns)) == expected
-
-
 def test_flops_equal_a_closed_form(h100):
     flops = h100.totals.matrix_flops
     assert outcome(laws.flops_equal("bert", h100, flops)) == "ok"
