@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from rooflines.errors import RooflinesError
 from rooflines.kernels.networks import cnn
 from rooflines.kernels.networks.base import Network, OperatorTime
-from rooflines.profiler.workloads.tf32 import tf32
+from rooflines.kernels.tf32 import tf32
 from rooflines.units import si
 
 ROUNDS = 10

@@ -219,7 +219,7 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True):
     ``output_error`` is how far the result is from that of fp32, absent for fp32 in eager mode. ``compile_s`` is the time that
     ``torch.compile`` took, which is part of the first step. ``loss_finite`` says whether the losses of the first and last step
     of a training that is ours were finite.
-    ``tf32`` says whether float32 ``matmul`` and ``convolution`` were allowed TF32 (CUDA).
+    ``tf32`` says whether float32 ``matmul``, ``convolution`` and ``rnn`` (cuDNN's; absent in older runs) were allowed TF32 (CUDA).
     ``counters`` say how well each field of the device samples can be read, ``fields`` what those are that other packages' samplers
     declare. ``loading`` is how the program was fed with data,
     absent where no loader was seen. ``notes`` are sentences for the reader about what was limited or left out.

@@ -241,6 +241,30 @@ def test_products_are_judged_by_tf32_where_it_was_allowed(tmp_path, tf32, judged
     assert {row.precision for row in found.operators if row.matrix_flops} == {judged}
 
 
+@pytest.mark.parametrize(("tf32", "judged"), [
+    ({"matmul": False, "convolution": False, "rnn": True}, "tf32"), ({"matmul": True, "convolution": True, "rnn": False}, "fp32"),
+    ({"matmul": True, "convolution": False}, "tf32"), ({"matmul": False, "convolution": True}, "fp32"),
+])  # fmt: skip
+@pytest.mark.parametrize("backward", [False, True])
+def test_a_recurrent_network_of_cudnn_is_judged_by_its_own_switch_and_in_old_runs_by_that_of_products(tmp_path, tf32, judged, backward):
+    # An LSTM of one layer: 5 x 3 inputs of 8, 16 hidden units.
+    inputs, state, output = [5, 3, 8], [1, 3, 16], [5, 3, 16]
+    sizes = ["2", "16", "0", "1", "0", "0.", "True", "False", "[]"]
+    dims = [inputs, [], [], [1600], state, state]
+    dims += [output, output, state, state] if backward else []
+    concrete = ["", "", "4", *[""] * (len(dims) - 3), *sizes, *([""] * 2 + ["[True, True, True, True]"] if backward else [""])]
+    dims += [[]] * (len(concrete) - len(dims))
+    types = ["float" if one else "Scalar" for one in dims]
+    types[1] = "TensorList"
+    name = "aten::_cudnn_rnn_backward" if backward else "aten::_cudnn_rnn"
+    roof = msgspec.structs.replace(ceilings()[2], name="GEMM tf32", precision="tf32")
+    facts = msgspec.structs.replace(FACTS, tf32=tf32, ceilings=Ceilings(device="gpu", kind="cuda", ceilings=(*ceilings(), roof)))
+    (row,) = analyze(run_of(tmp_path, op(name, 0, 1000, dims=dims, types=types, concrete=concrete), facts=facts)).operators
+    # [15, 8] @ [8, 64] and [15, 16] @ [16, 64]; twice as much backward
+    assert row.matrix_flops == 2 * 15 * 64 * (8 + 16) * (2 if backward else 1)
+    assert row.precision == judged
+
+
 def test_a_device_without_tf32_ran_in_fp32_whatever_was_allowed(tmp_path):
     facts = msgspec.structs.replace(FACTS, tf32={"matmul": True, "convolution": True})
     found = analyze(run_of(tmp_path, *step(0), facts=facts))

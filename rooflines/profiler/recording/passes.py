@@ -16,6 +16,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from rooflines.kernels.tf32 import tf32_state
 from rooflines.profiler.compiled.inductor import InductorWatch
 from rooflines.profiler.directory import JOURNAL_FILE
 from rooflines.profiler.distributed import Agreement
@@ -32,7 +33,6 @@ from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.fields import Counter, DeviceSample, Field
 from rooflines.profiler.samplers.mps import MpsSampler
 from rooflines.profiler.samplers.process import SamplerProcess, gpus_in_use, torch_gpus
-from rooflines.profiler.workloads.tf32 import tf32_state
 from rooflines.units import binary_bytes, counted
 
 if TYPE_CHECKING:
