@@ -20,13 +20,12 @@ from rooflines.profiler.compiled.compile_time import compile_seconds
 from rooflines.profiler.compiled.inductor import InductorWatch
 from rooflines.profiler.compiled.records import write_compiled
 from rooflines.profiler.directory import JOURNAL_FILE, create_directory, file_stem
-from rooflines.profiler.environment import collect_environment
 from rooflines.profiler.module_hooks import ModuleRanges
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.recording.data_loading import DataLoading
+from rooflines.profiler.recording.device import RecordedDevice
 from rooflines.profiler.recording.loader import WatchedLoader
 from rooflines.profiler.recording.passes import TRACED_STEPS, Passes
-from rooflines.profiler.recording.step_clock import synchronise
 from rooflines.profiler.recording.tracer import leaves_out_arguments
 from rooflines.profiler.records import Run, RunFile, Settings, Status, StepMemory, Workload
 from rooflines.profiler.run import RUN_FILE, save
@@ -77,7 +76,7 @@ class Recording:
         self.loss_finite: bool | None = None
         # Makes the writer of modules into a trace; a script has its own hooks for that.
         self.ranges: Callable[[], ModuleRanges] | None = None
-        self._device = device
+        self._device = RecordedDevice(device)
         self._settings = settings or Settings()
         self._traced_steps = traced_steps
         self._progress = progress or Silent()
@@ -87,7 +86,7 @@ class Recording:
         self._passes: Passes | None = None
         self._owner = os.getpid()
         self._compiled_s = 0.0
-        self.loading = DataLoading(device, self._progress, self.notes)
+        self.loading = DataLoading(self._device, self._progress, self.notes)
 
     @property
     def done(self) -> bool:
@@ -125,7 +124,7 @@ class Recording:
             self._facts = RunFile(
                 created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
                 workload=self.workload,
-                environment=collect_environment(str(self._device)),
+                environment=self._device.environment(),
                 settings=self._settings,
             )
             self._passes = Passes(
@@ -134,7 +133,7 @@ class Recording:
                 progress=self._progress, notes=self.notes, save=self._save_so_far, ranges=self.ranges, traced_steps=self._traced_steps,
             )  # fmt: skip
             save(self._place, self._facts)
-            synchronise(self._device)
+            self._device.synchronise()
             self._passes.begin()
         except BaseException:
             Recording._active = None

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from rooflines.profiler.distributed import Agreement
 from rooflines.profiler.progress import Progress
+from rooflines.profiler.recording.device import RecordedDevice
 from rooflines.profiler.recording.loader import LoaderWatch, Waited, WatchedLoader, may_begin_anew, run_alone
-from rooflines.profiler.recording.step_clock import StepClock, synchronise
 from rooflines.profiler.records import LoaderAlone, Loading
-
-if TYPE_CHECKING:
-    import torch
 
 # The loader alone runs for this long.
 ALONE_S = 2.0
@@ -31,7 +28,7 @@ class DataLoading:
     are added to ``notes``.
     """
 
-    def __init__(self, device: torch.device, progress: Progress, notes: list[str]) -> None:
+    def __init__(self, device: RecordedDevice, progress: Progress, notes: list[str]) -> None:
         self.seen = Loading()
         self._device = device
         self._progress = progress
@@ -41,7 +38,7 @@ class DataLoading:
         self._traced: list[Waited] = []
         self._tracing: list[Waited] = []
         self._workers_cpu_s = 0.0
-        self._clock = StepClock(device)
+        self._clock = device.step_clock()
         self._resident_until: int | None = None
 
     def __enter__(self) -> DataLoading:
@@ -160,7 +157,7 @@ class DataLoading:
             self._progress.stage("timing the step with data in memory", None)
             self._watch.resident = True
             self._resident_until = time.perf_counter_ns() + round(RESIDENT_S * 1e9)
-            synchronise(self._device)
+            self._device.synchronise()
         else:
             self._clock.end()
         count = len(self._clock)

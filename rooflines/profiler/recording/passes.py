@@ -9,22 +9,20 @@ had ended. What we run ourselves makes as many steps as we like, and is traced a
 from __future__ import annotations
 
 import contextlib
-import os
 import statistics
 import time
 from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
-from rooflines.kernels.tf32 import tf32_state
 from rooflines.profiler.compiled.inductor import InductorWatch
 from rooflines.profiler.directory import JOURNAL_FILE
 from rooflines.profiler.distributed import Agreement
 from rooflines.profiler.module_hooks import ModuleRanges
 from rooflines.profiler.progress import Progress
 from rooflines.profiler.recording.data_loading import DataLoading
-from rooflines.profiler.recording.peak_memory import PeakMemory, page_faults, since
-from rooflines.profiler.recording.step_clock import StepClock, synchronise
+from rooflines.profiler.recording.device import RecordedDevice
+from rooflines.profiler.recording.peak_memory import page_faults, since
 from rooflines.profiler.recording.trace_bound import TraceBound
 from rooflines.profiler.recording.tracer import Tracer
 from rooflines.profiler.recording.warmup import WARMUP_MAX_S, WARMUP_MAX_STEPS, WarmUp
@@ -32,11 +30,8 @@ from rooflines.profiler.records import Settings, StepTimes, TimedStretch
 from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.fields import Counter, DeviceSample, Field
 from rooflines.profiler.samplers.mps import MpsSampler
-from rooflines.profiler.samplers.process import SamplerProcess, gpus_in_use, torch_gpus
+from rooflines.profiler.samplers.process import SamplerProcess
 from rooflines.units import binary_bytes, counted
-
-if TYPE_CHECKING:
-    import torch
 
 Stage = Literal["start-up", "early", "warm-up", "timed", "traced", "done"]
 # What a program tells: a step has ended; it evaluates its model, and goes on training; it calls a module.
@@ -69,7 +64,7 @@ class Passes:
         self,
         directory: Path,
         trace_name: str,
-        device: torch.device,
+        device: RecordedDevice,
         settings: Settings,
         *,
         early: bool,
@@ -104,8 +99,8 @@ class Passes:
         self._ranges = ranges
         self._traced_steps = traced_steps
         self._agreement = Agreement()
-        self._clock = StepClock(device)
-        self._peak = PeakMemory(device)
+        self._clock = device.step_clock()
+        self._peak = device.peak_memory()
         self._mps = MpsSampler() if device.type == "mps" else None
         self._sampler: SamplerProcess | None = None
         self._program: Tracer | None = None  # from the program's start to the end of its first step; kept while there is nothing better
@@ -242,7 +237,7 @@ class Passes:
                 if event == "call" and bound.reached:
                     # The trace was full before the first step had called a module: it is worth more from here on.
                     bound = self._trace_program()
-            synchronise(self._device)
+            self._device.synchronise()
             self.warmup.first_step(time.perf_counter_ns() - began)
             self._progress.advance()
         finally:
@@ -276,7 +271,7 @@ class Passes:
             while not self.warmup.is_over():
                 event = yield
                 if event == "step":
-                    synchronise(self._device)
+                    self._device.synchronise()
                     began.append(now_ns() - (time.perf_counter_ns() - last))
                     self._loading.after_timed_step()
                     self._progress.advance()
@@ -298,7 +293,7 @@ class Passes:
         last = time.perf_counter_ns()
         while (event := (yield)) != "step":
             last = time.perf_counter_ns() if event == "resume" else last
-        synchronise(self._device)
+        self._device.synchronise()
         self.warmup.times_ns.append(time.perf_counter_ns() - last)
 
     def _let_warmup_stand_in(self, began: list[int]) -> None:
@@ -376,7 +371,7 @@ class Passes:
                     tracer = self._tracer(steps)
                     tracer.start()
                 elif event == "step":
-                    synchronise(self._device)
+                    self._device.synchronise()
                     self._loading.after_traced_step()
                     self._progress.advance()
                     if tracer.step():
@@ -405,7 +400,7 @@ class Passes:
     def _begin_stretch(self, *, more: bool = False) -> None:
         """Steps are timed from here on, ``more`` of them after a pause."""
         self._peak.start()
-        synchronise(self._device)
+        self._device.synchronise()
         if not more:
             self.peak_bytes = None
             self._loading.begin_timed()
@@ -414,7 +409,7 @@ class Passes:
 
     def _end_stretch(self, began_ns: int, steps_before: int) -> None:
         """A pause, or the end of the pass: add up what was measured since the last one."""
-        synchronise(self._device)
+        self._device.synchronise()
         self._stretches.append(TimedStretch(began_ns=began_ns, ended_ns=now_ns(), steps=len(self._clock) - steps_before))
         self._add_memory()
 
@@ -427,9 +422,7 @@ class Passes:
     def _start_sampler(self) -> None:
         if self._sampler is not None:
             return
-        gpus = torch_gpus(*gpus_in_use(self._device)) if self._device.type == "cuda" else {}
-        # Steps on a GPU keep one thread of the host busy, and leave cores for the sampler.
-        self._sampler = SamplerProcess(os.getpid(), self._directory / JOURNAL_FILE, gpus=gpus, low_overhead=self._device.type == "cpu")
+        self._sampler = self._device.sampler(self._directory / JOURNAL_FILE)
         self._sampler.start()
 
     def _stop_sampler(self) -> None:
@@ -450,7 +443,7 @@ class Passes:
 
     def _tracer(self, steps: int) -> Tracer:
         ranges = None if self._compiles_under_hooks else (self._ranges or ModuleRanges)()
-        return Tracer(self._device, steps=steps, modules=ranges)
+        return self._device.tracer(steps=steps, modules=ranges)
 
     def _affordable_steps(self) -> int:
         planned = self._traced_steps
@@ -472,7 +465,7 @@ class Passes:
         self.traced_ns = tracer.times_ns
         self.parameter_elements = tracer.parameter_elements
         self.module_names |= tracer.module_names
-        self.tf32 = tf32_state() if self._device.type == "cuda" else None
+        self.tf32 = self._device.tf32()
         self._page_faults["traced"] = tracer.page_faults
         self._traced = kind
         self._program = None

@@ -1,0 +1,68 @@
+"""The device that a recording times and traces: everything that a recording asks of hardware is asked here."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rooflines.kernels.tf32 import tf32_state
+from rooflines.profiler.environment import collect_environment
+from rooflines.profiler.module_hooks import ModuleRanges
+from rooflines.profiler.recording.peak_memory import PeakMemory
+from rooflines.profiler.recording.step_clock import StepClock, synchronise
+from rooflines.profiler.recording.tracer import Tracer
+from rooflines.profiler.records import Environment
+from rooflines.profiler.samplers.process import SamplerProcess, gpus_in_use, torch_gpus
+
+if TYPE_CHECKING:
+    import torch
+
+
+class RecordedDevice:
+    """The device ``torch_device`` of this machine, as a recording uses it.
+
+    The tests put a replayed one in its place (tests/replay), so nothing else in a recording may depend on a GPU being there.
+    """
+
+    def __init__(self, torch_device: torch.device) -> None:
+        self.torch_device = torch_device
+
+    def __str__(self) -> str:
+        """torch's name of the device: ``cpu``, ``cuda:1``."""
+        return str(self.torch_device)
+
+    @property
+    def type(self) -> str:
+        """The kind of device: ``cpu``, ``cuda`` or ``mps``."""
+        return self.torch_device.type
+
+    def environment(self) -> Environment:
+        """The facts about this machine that the numbers of a run depend on. Raises DeviceError when torch cannot use the device."""
+        return collect_environment(str(self.torch_device))
+
+    def synchronise(self) -> None:
+        """Wait until the device has finished everything it was given."""
+        synchronise(self.torch_device)
+
+    def step_clock(self) -> StepClock:
+        """A clock for steps on the device."""
+        return StepClock(self.torch_device)
+
+    def peak_memory(self) -> PeakMemory:
+        """A watch over the memory that steps on the device take."""
+        return PeakMemory(self.torch_device)
+
+    def tracer(self, *, steps: int, modules: ModuleRanges | None) -> Tracer:
+        """A profiler of the next ``steps`` steps; ``modules`` writes the modules into its trace."""
+        return Tracer(self.torch_device, steps=steps, modules=modules)
+
+    def sampler(self, path: Path) -> SamplerProcess:
+        """A sampler of this process and of every GPU in use, which writes to ``path``; it has not been started."""
+        gpus = torch_gpus(*gpus_in_use(self.torch_device)) if self.type == "cuda" else {}
+        # Steps on a GPU keep one thread of the host busy, and leave cores for the sampler.
+        return SamplerProcess(os.getpid(), path, gpus=gpus, low_overhead=self.type == "cpu")
+
+    def tf32(self) -> dict[str, bool] | None:
+        """Where TF32 is allowed now (``tf32_state``); None on devices that do not have it."""
+        return tf32_state() if self.type == "cuda" else None
