@@ -89,7 +89,7 @@ def efficiency_of(operators: tuple[OperatorRow, ...]) -> float | None:
 
 def _speed(steps: Steps, unit: str) -> str:
     if steps.ci95_s is None:
-        error = "one step"
+        error = "one step" if steps.count == 1 else f"{steps.count} steps timed together"
     else:
         low, high = steps.ci95_s
         error = f"±{percent(max(high - steps.median_s, steps.median_s - low) / steps.median_s)}"

@@ -51,7 +51,8 @@ class Recording:
     directory is removed. ``settings`` may fix the number of timed and warm-up steps; None lets the step times decide. ``workload`` may
     be corrected while recording; ``run`` is set when the context is left. ``pause()`` says that the program evaluates its model and
     ``resume()`` that it goes on training: what lies between belongs to no step. ``loading`` is what is seen of the program's data, and
-    what asks its loader and its step for more once the rest is recorded. Entering raises UsageError while another recording or torch
+    what asks its loader and its step for more once the rest is recorded. Without a ``device`` it is the one that the first step runs
+    on. Entering raises UsageError while another recording or torch
     profiler is on: each would be in the other's times.
     """
 
@@ -61,7 +62,7 @@ class Recording:
         self,
         directory: Path,
         workload: Workload,
-        device: torch.device,
+        device: torch.device | None,
         *,
         settings: Settings | None = None,
         traced_steps: int = TRACED_STEPS,
@@ -87,6 +88,11 @@ class Recording:
         self._owner = os.getpid()
         self._compiled_s = 0.0
         self.loading = DataLoading(self._device, self._progress, self.notes)
+
+    @property
+    def device(self) -> torch.device:
+        """The device that is recorded, as far as it is known."""
+        return self._device.torch_device
 
     @property
     def done(self) -> bool:
@@ -201,7 +207,10 @@ class Recording:
 
     def _so_far(self) -> RunFile:
         """What is known of the run at this moment."""
-        passes = self.passes
+        passes, environment = self.passes, self._facts.environment
+        if environment.device != str(self._device):
+            environment = self._device.environment()
+            self._facts = msgspec.structs.replace(self._facts, environment=environment)
         return msgspec.structs.replace(
             self._facts,
             workload=self.workload,
@@ -368,7 +377,7 @@ def collect(
         raise  # as it is, with its own cause
     except Exception as error:
         if stepping:
-            raise user_error(error, workload.name, recording, device) from error
+            raise user_error(error, workload.name, recording) from error
         raise
     assert recording.run is not None
     return recording.run
@@ -391,10 +400,10 @@ def interrupted(directory: Path) -> Interrupted:
     )
 
 
-def user_error(error: Exception, what: str, recording: Recording, device: torch.device) -> RooflinesError:
+def user_error(error: Exception, what: str, recording: Recording) -> RooflinesError:
     """Our error for one of the user's code in ``recording``; ``what`` raised it."""
     kept = f"The recording so far is in {str(recording.directory)!r}."
-    shortage = memory_shortage(error, recording.workload, device)
+    shortage = memory_shortage(error, recording.workload, recording.device)
     if shortage is not None:
         shortage.marked_hint += f" {kept}"
         return shortage

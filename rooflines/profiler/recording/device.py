@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from rooflines.kernels.tf32 import tf32_state
 from rooflines.profiler.environment import collect_environment
 from rooflines.profiler.module_hooks import ModuleRanges
 from rooflines.profiler.recording.peak_memory import PeakMemory
+from rooflines.profiler.recording.program_device import gpus_of, program_facts
 from rooflines.profiler.recording.step_clock import StepClock, synchronise
 from rooflines.profiler.recording.tracer import Tracer
 from rooflines.profiler.records import Environment
@@ -20,13 +22,17 @@ if TYPE_CHECKING:
 
 
 class RecordedDevice:
-    """The device ``torch_device`` of this machine, as a recording uses it.
+    """The device ``torch_device`` of this machine, as a recording uses it; None is for a program whose first step shows it (``find``).
 
     The tests put a replayed one in its place (tests/replay), so nothing else in a recording may depend on a GPU being there.
     """
 
-    def __init__(self, torch_device: torch.device) -> None:
-        self.torch_device = torch_device
+    def __init__(self, torch_device: torch.device | None) -> None:
+        import torch
+
+        self.is_found = torch_device is not None
+        self.torch_device = torch_device or torch.device("cpu")
+        self._gpus: tuple[torch.device, ...] = (self.torch_device,) if self.type == "cuda" else ()
 
     def __str__(self) -> str:
         """torch's name of the device: ``cpu``, ``cuda:1``."""
@@ -37,17 +43,33 @@ class RecordedDevice:
         """The kind of device: ``cpu``, ``cuda`` or ``mps``."""
         return self.torch_device.type
 
+    @property
+    def has_work(self) -> bool:
+        """Whether this process has used a GPU."""
+        import torch
+
+        return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+
+    def find(self, parameters: Mapping[str, int]) -> None:
+        """The program has made a step: the device is where it ran. Its optimizers update ``parameters`` (elements by device)."""
+        import torch
+
+        self._gpus = tuple(torch.device("cuda", index) for index in gpus_of(program_facts(parameters)))
+        self.torch_device = self._gpus[0] if self._gpus else self.torch_device
+        self.is_found = True
+
     def environment(self) -> Environment:
         """The facts about this machine that the numbers of a run depend on. Raises DeviceError when torch cannot use the device."""
         return collect_environment(str(self.torch_device))
 
     def synchronise(self) -> None:
-        """Wait until the device has finished everything it was given."""
-        synchronise(self.torch_device)
+        """Wait until the device, and every other GPU in use, has finished everything it was given."""
+        for device in self._gpus or (self.torch_device,):
+            synchronise(device)
 
     def step_clock(self) -> StepClock:
         """A clock for steps on the device."""
-        return StepClock(self.torch_device)
+        return StepClock(self.torch_device, self.synchronise)
 
     def peak_memory(self) -> PeakMemory:
         """A watch over the memory that steps on the device take."""
@@ -55,11 +77,20 @@ class RecordedDevice:
 
     def tracer(self, *, steps: int, modules: ModuleRanges | None) -> Tracer:
         """A profiler of the next ``steps`` steps; ``modules`` writes the modules into its trace."""
-        return Tracer(self.torch_device, steps=steps, modules=modules)
+        import torch
+
+        cuda = self.type == "cuda" or (not self.is_found and torch.cuda.is_available())
+        return Tracer(lambda: self.torch_device, cuda=cuda, steps=steps, modules=modules)
 
     def sampler(self, path: Path) -> SamplerProcess:
         """A sampler of this process and of every GPU in use, which writes to ``path``; it has not been started."""
-        gpus = torch_gpus(*gpus_in_use(self.torch_device)) if self.type == "cuda" else {}
+        import torch
+
+        gpus = {}
+        if self.type == "cuda":
+            names = gpus_in_use(self.torch_device)
+            self._gpus = tuple(torch.device(name) for name in names)
+            gpus = torch_gpus(*names)
         # Steps on a GPU keep one thread of the host busy, and leave cores for the sampler.
         return SamplerProcess(os.getpid(), path, gpus=gpus, low_overhead=self.type == "cpu")
 
