@@ -355,7 +355,7 @@ class Passes:
     def _timed_further(self) -> Plan:
         """More timed steps of a program on a GPU, which has been traced and may end now: as many as a timed pass of ours has.
 
-        Steps that are not timed come first, because the device was idle while the trace was written.
+        Steps that are not timed come first: while the trace was written the device was idle, and workers loaded batches.
         """
         if not self.timed_ns:
             return
@@ -365,7 +365,7 @@ class Passes:
             return
         self.stage = "timed"
         self._progress.stage("timing more steps with the profiler off", planned)
-        busy = self._agreement.on(min(BUSY_MAX_STEPS, math.ceil(BUSY_S / step_s)), 1)
+        busy = self._agreement.on(max(min(BUSY_MAX_STEPS, math.ceil(BUSY_S / step_s)), self._loading.seen.prefetched), 1)
         while busy:
             busy -= (yield) == "step"
         self._device.synchronise()

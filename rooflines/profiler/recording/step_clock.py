@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 # Events on the stream of the steps miss work that runs on other streams. Where their sum differs by more than this share from the time
 # between two synchronisations (and by more than these take themselves), the latter is the time of the steps.
 EVENTS_SHARE = 0.03
-SYNCHRONISE_NS = 200_000
+SYNCHRONISE_NS = 1_000_000
 
 
 def synchronise(device: torch.device) -> None:
