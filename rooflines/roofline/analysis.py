@@ -220,7 +220,7 @@ class CollectiveRow(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     kind: str
-    bytes: int | None
+    bytes: int | None = None
     calls: int | float
     time_s: float
     exposed_s: float
@@ -300,7 +300,7 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
     operators.
     """
 
-    modelled_time_fraction: float | None
+    modelled_time_fraction: float | None = None
     shapes_recorded: bool | None = None
     unmodelled: tuple[Unmodelled, ...] = ()
     orphan_device_events: int = 0
