@@ -46,7 +46,7 @@ def analyze(run: Run, ceilings: Ceilings | None = None, trace: Trace | None = No
     ceilings = ceilings or facts.ceilings
     others = other_programs(run)
     steps = summarize_steps(facts.steps, facts.workload, facts.compile_s) if facts.steps else None
-    notes = [*_notes(facts), *shared_machine(others), *_doubtful(ceilings)]
+    notes = [*_notes(facts), *shared_machine(others, facts), *_doubtful(ceilings)]
     parts: dict[str, Any] = {
         "ceilings": ceilings.ceilings if ceilings else (),
         "compiled": facts.workload.compiled,
