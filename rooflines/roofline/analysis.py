@@ -550,6 +550,11 @@ class Analysis(Shown, frozen=True, kw_only=True):
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
 
+    @property
+    def device_untraced(self) -> bool:
+        """Whether the run was on a device of which the trace has no work, so that the traced times are the host's."""
+        return self.timeline is not None and self.idle_breakdown is None and not self.environment.device.startswith("cpu")
+
     def to_dataframe(self, rows: Literal["operators", "modules", "steps"] = "operators") -> pd.DataFrame:
         """Return the operators, modules or timed steps as a DataFrame: a row each, a column for each field."""
         frame: pd.DataFrame = import_module("rooflines.reports.views.frames").frame(self, rows)

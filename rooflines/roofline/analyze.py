@@ -199,8 +199,8 @@ def _no_device_events(facts: RunFile, trace: Trace) -> str:
     if trace.cut_ns is not None:
         return "no device event was read: device time is unknown, and host times are not compared with the device's ceilings"
     return (
-        f"the trace has no work of {facts.environment.device}: the operators ran on the host, or this device cannot be traced; "
-        "their times are the host's and are not compared with the device's ceilings"
+        f"the trace has no work of {facts.environment.device}: the operators ran on the host, or this device cannot be traced "
+        "(rooflines doctor says whether torch can); their times are the host's and are not compared with the device's ceilings"
     )
 
 
