@@ -259,7 +259,7 @@ def _finish(run: Run, given: GivenCeilings, options: ProfileOptions) -> Run:
     progress = options.progress or Silent()
     try:
         if options.trace:
-            run = add_ceilings(run, given, remeasure=options.remeasure, progress=progress)
+            run = _with_ceilings(run, given, options.remeasure, progress)
         run, analysis = _settle_ceilings(run, progress)
         report(run, options.formats, analysis=analysis, progress=progress)
     except KeyboardInterrupt:
@@ -268,6 +268,18 @@ def _finish(run: Run, given: GivenCeilings, options: ProfileOptions) -> Run:
             hint=f"Write its reports: rooflines report {run.directory}",
         ) from None
     return run
+
+
+def _with_ceilings(run: Run, given: GivenCeilings, remeasure: bool, progress: Progress) -> Run:
+    """The run with its ceilings. One that failed may have lost its device: it goes without them where they cannot be measured now."""
+    try:
+        return add_ceilings(run, given, remeasure=remeasure, progress=progress)
+    except (RuntimeError, RooflinesError) as error:
+        if run.facts.status != "failed":
+            raise
+        notes = (*run.facts.notes, f"the ceilings could not be measured after the failure: {str(error).partition(chr(10))[0]}")
+        facts = msgspec.structs.replace(run.facts, notes=notes)
+        return msgspec.structs.replace(save(run.directory, facts), samples=run.samples)
 
 
 def _settle_ceilings(run: Run, progress: Progress) -> tuple[Run, Analysis]:
@@ -282,6 +294,8 @@ def _settle_ceilings(run: Run, progress: Progress) -> tuple[Run, Analysis]:
     for _ in range(MEASUREMENTS_MOST - 1):
         ceilings = run.facts.ceilings
         if settings.ceilings != "measured" or ceilings is None or ceilings.measurements >= MEASUREMENTS_MOST or not excess:
+            break
+        if run.facts.status == "failed":  # perhaps its device was lost
             break
         progress.stage("some operators exceed the ceilings: measuring those ceilings again", None)
         better = measured_ceilings(environment.device, environment.threads, remeasure=True, progress=progress)

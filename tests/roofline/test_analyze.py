@@ -201,6 +201,20 @@ def test_a_run_says_when_it_was_not_alone(tmp_path, mine, said):
     assert any("other programs kept 1.0 of 2 processors busy" in note for note in found.notes) == said
 
 
+@pytest.mark.parametrize(("device", "threads", "said"), [("cpu", 64, True), ("cuda:0", 64, False), ("cuda:0", 2, True)])
+def test_other_programs_disturb_a_gpu_s_steps_only_where_they_leave_its_host_no_processor(tmp_path, device, threads, said):
+    environment = msgspec.structs.replace(FACTS.environment, device=device, cpu_threads=threads)
+    # This program keeps one processor busy, others half of the rest on 64 processors, and all of it on two.
+    busy = 32 if threads == 64 else 2
+    samples = tuple(
+        DeviceSample(time_ns=i, source="psutil", cpu_utilization=busy / threads, process_cpu_utilization=1.0) for i in range(4)
+    )
+    found = analyze(Run(directory=tmp_path, facts=msgspec.structs.replace(FACTS, environment=environment), samples=samples))
+    notes = [note for note in found.notes if "other programs kept" in note]
+    assert (len(notes), found.other_programs is not None, found.verdict.startswith("Shared machine")) == (said, said, said)
+    assert all(("all threads" in note) == (device == "cpu") for note in notes)
+
+
 @pytest.mark.parametrize(
     ("mark", "said"),
     [

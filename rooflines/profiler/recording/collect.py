@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Callable, Iterable
 from datetime import datetime, timezone
 from pathlib import Path
@@ -312,7 +313,7 @@ class Recording:
         except (RuntimeError, OSError, RooflinesError) as error:
             if status == "complete":
                 raise
-            self.notes.append(f"while ending the run: {error}")
+            self.notes.append(f"while ending the run: {str(error).partition(chr(10))[0]}")
 
     def _ended_early(self) -> str:
         times = self.passes.times()
@@ -376,7 +377,8 @@ def collect(
     except RooflinesError:
         raise  # as it is, with its own cause
     except Exception as error:
-        if stepping:
+        # What a step does to a GPU goes wrong later than the step itself: wherever something next waits for the GPU.
+        if stepping or is_device_error(error):
             raise user_error(error, workload.name, recording) from error
         raise
     assert recording.run is not None
@@ -398,6 +400,11 @@ def interrupted(directory: Path) -> Interrupted:
     return Interrupted(
         f"interrupted; the partial run is in {str(directory)!r}.", hint=f"See what was recorded: rooflines analyze {directory}"
     )
+
+
+def is_device_error(error: Exception) -> bool:
+    """Whether torch passes on an error of CUDA's or HIP's run time: ``torch.AcceleratorError``, a RuntimeError in older versions."""
+    return isinstance(error, RuntimeError) and re.match(r"(CUDA|HIP)( driver)? error", str(error)) is not None
 
 
 def user_error(error: Exception, what: str, recording: Recording) -> RooflinesError:
