@@ -7,13 +7,16 @@ from collections.abc import Iterable, Iterator
 
 from rooflines.device_specs import catalog
 from rooflines.device_specs.compare import References, RoofComparison, compare
-from rooflines.device_specs.measure import measure
+from rooflines.device_specs.history import History, Session
+from rooflines.device_specs.measure import measure, sessions
+from rooflines.device_specs.records import Ceilings
 from rooflines.errors import UsageError
 from rooflines.gpu_check import laws
 from rooflines.gpu_check.recorder import Recorder
 from rooflines.gpu_check.records import Device
 from rooflines.gpu_check.targets import targets
 from rooflines.pipeline.ceilings import sheet_of
+from rooflines.serial import write_json
 
 # Seconds for which each main rate is held as well: its second half is after the power limit has lowered the clock.
 _SUSTAINED_S = 2.0
@@ -22,15 +25,20 @@ _OMITTED = re.compile(r"(?P<what>[^:]+): (?P<reason>(?:skipped|not available|lef
 
 
 def run(recorder: Recorder) -> None:
-    """Measure the full set and compare it."""
+    """Measure the full set and compare it. Its messages and all of its rounds are kept in files."""
     omitted: list[str] = []
 
     def progress(line: str) -> None:
+        with (recorder.folder / "progress.txt").open("a") as file:
+            file.write(f"{line}\n")
         if (found := _OMITTED.fullmatch(line)) and line not in omitted:
             omitted.append(line)
             recorder.leave_out(found["what"], found["reason"])
 
-    measured = measure(recorder.torch_device, full=True, sustained_s=_SUSTAINED_S, remeasure=True, progress=progress)
+    best = measure(recorder.torch_device, full=True, sustained_s=_SUSTAINED_S, remeasure=True, progress=progress)
+    rounds = sessions(best)[-1:]
+    write_json(recorder.folder / "rounds.json", rounds)
+    measured = alone(best, rounds)
     recorder.figure("measured", measured)
     environment = recorder.device.environment
     sheet, no_sheet = sheet_of(environment)
@@ -46,6 +54,20 @@ def run(recorder: Recorder) -> None:
         laws.above_no_sheet(fractions(rows, fast_fp8(recorder.device))),
         *(laws.target_reached(goal) for goal in goals),
     )
+
+
+def alone(best: Ceilings, sessions: tuple[Session, ...]) -> Ceilings:
+    """The ceilings of ``sessions`` without those of earlier measurements, which say nothing about this machine as it is now.
+
+    ``best`` are the best of all measurements; they stand where the user's cache cannot be written.
+    """
+    if not sessions or best.method is None:
+        return best
+    history = History(
+        device=best.device, kind=best.kind, fingerprint=best.fingerprint, method=best.method, packages=best.packages,
+        driver=best.driver, threads=best.threads, sessions=sessions,
+    )  # fmt: skip
+    return history.ceilings(best.sustained_s)
 
 
 def fractions(rows: Iterable[RoofComparison], fp8_factor: float) -> Iterator[tuple[str, float]]:

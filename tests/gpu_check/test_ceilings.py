@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rooflines.device_specs.compare import References, compare
+from rooflines.device_specs.history import History, Series, Session
 from rooflines.device_specs.records import Ceiling, Ceilings, Source
 from rooflines.gpu_check import ceilings as part
 from rooflines.gpu_check import laws
@@ -90,6 +91,8 @@ def test_the_part_records_everything_before_it_judges(tmp_path, monkeypatch):
     monkeypatch.setattr(part, "measure", measure)
     part.run(Recorder(tmp_path, Device(environment=environment("NVIDIA H200", 132, 140), max_clock_hz=1.98e9)))
     found = read_json(tmp_path / "findings.json", Findings)
+    assert (tmp_path / "progress.txt").read_text().splitlines()[-1] == "GEMM bf16: 781 TFLOP/s"
+    assert (tmp_path / "rounds.json").is_file()
     assert [one.what for one in found.left_out] == ["CUDA kernels", "GEMM fp8"]
     results = {check.law: check.outcome for check in found.checks}
     assert results["the CUDA kernels of rooflines ran"] == "failed"
@@ -97,3 +100,21 @@ def test_the_part_records_everything_before_it_judges(tmp_path, monkeypatch):
     assert results["GEMM fp8 >= 1.40 PFLOP/s"] == "failed"
     assert results["no ceiling above 1.2 x its data-sheet rate"] == "ok"
     assert {"measured", "compared", "targets"} <= set(found.figures)
+
+
+def test_earlier_measurements_in_the_cache_are_no_evidence():
+    """Last week a copy moved 4.3 TB/s; today it moves 3.0 TB/s, which the check has to say."""
+
+    def session(day, rate):
+        figure = Ceiling(kind="memory", name="HBM copy", value=rate, unit="B/s", level="HBM", access="copy",
+                         source=Source(kind="measured", detail="kernel"))  # fmt: skip
+        series = Series(ceiling=figure, values=(rate, rate), quiet=(True, True))
+        return Session(measured_at=f"2026-11-{day}T10:00:00.000+00:00", series=(series,))
+
+    history = History(device="NVIDIA H200", kind="cuda", fingerprint="f", method=5, sessions=(session(16, 4.3e12), session(23, 3.0e12)))
+    best = history.ceilings()
+    assert best.ceilings[0].value == 4.3e12
+    found = part.alone(best, history.sessions[-1:])
+    assert found.ceilings[0].value == 3.0e12
+    assert found.measurements == 1
+    assert part.alone(best, ()) == best  # a cache that cannot be written
