@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -68,17 +69,12 @@ def _findings(folder: Path) -> Findings:
 
 
 def _end(worker: subprocess.Popen[bytes]) -> None:
-    """End ``worker`` and every process that it left behind in its group: ask first, then kill."""
-    for number, wait_s in ((signal.SIGTERM, _END_S), (signal.SIGKILL, None)):
-        try:
+    """End ``worker`` and every process that it left behind in its group: ask first, then kill.
+
+    A process that waits inside the driver cannot be killed; it is left behind, so that the other parts can run.
+    """
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # none is left
             os.killpg(worker.pid, number)
-        except (ProcessLookupError, PermissionError):  # none is left
-            break
-        if number == signal.SIGTERM and worker.poll() is not None:
-            time.sleep(0.1)  # what is left of the group
-            continue
-        try:
-            worker.wait(wait_s)
-        except subprocess.TimeoutExpired:
-            continue
-    worker.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            worker.wait(_END_S)

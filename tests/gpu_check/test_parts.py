@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -12,7 +14,7 @@ import psutil
 import pytest
 
 from rooflines.errors import UsageError
-from rooflines.gpu_check import parts, worker
+from rooflines.gpu_check import parts, process, worker
 from rooflines.gpu_check.parts import EVIDENCE_S, PARTS, TOTAL_S, PartPlan, chosen, limit_s
 from rooflines.gpu_check.process import result, run_part
 from rooflines.gpu_check.records import Check, Device, Findings, LeftOut
@@ -129,6 +131,23 @@ def test_a_part_that_hangs_is_stopped_with_all_of_its_processes(part, tmp_path):
     assert time.monotonic() - begun < 60  # not the ten minutes that it would take
     pid = int((tmp_path / "hangs" / "child").read_text())
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_process_that_cannot_be_killed_is_left_behind(monkeypatch):
+    """As one that waits inside a driver that does not answer."""
+    sent, waited = [], []
+
+    class Stuck:
+        pid = 4711
+
+        def wait(self, seconds=None):
+            waited.append(seconds)
+            raise subprocess.TimeoutExpired("worker", seconds)
+
+    monkeypatch.setattr(process.os, "killpg", lambda pid, number: sent.append((pid, number)))
+    process._end(Stuck())
+    assert sent == [(4711, signal.SIGTERM), (4711, signal.SIGKILL)]
+    assert None not in waited
 
 
 def test_the_outcome_of_a_part():
