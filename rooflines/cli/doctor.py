@@ -13,6 +13,7 @@ from rooflines.cli.options import Directory, Formats
 from rooflines.cli.options import formats as parse_formats
 from rooflines.cli.output import print_page, print_written, write_page
 from rooflines.errors import DeviceError, UsageError
+from rooflines.gpu_check.parts import PARTS
 
 _GPU = "GPU check"
 
@@ -26,7 +27,11 @@ def doctor(
     ] = False,
     only: Annotated[
         str | None,
-        typer.Option(help="Parts to run, separated by commas (requires --gpu).", rich_help_panel=_GPU, show_default="all parts"),
+        typer.Option(
+            help=f"Parts to run, separated by commas, of {', '.join(part.name for part in PARTS)}.",
+            rich_help_panel=_GPU,
+            show_default="all",
+        ),
     ] = None,
     require_gpu: Annotated[
         bool, typer.Option("--require-gpu", help="Fail if there is no GPU to check (requires --gpu).", rich_help_panel=_GPU)
@@ -34,8 +39,7 @@ def doctor(
 ) -> None:
     """Check what can be measured on this machine and show how to fix what is missing.
 
-    With --gpu, run everything that needs an NVIDIA GPU and write what was found, as a JSON, a report and a zip for a bug report:
-    ceilings, profiles, tests, energy, networks and hardware counters. docs/gpu-check.md describes them.
+    With --gpu, run everything that needs an NVIDIA GPU. Writes a record (JSON), a report and a zip for a bug report.
 
     [bold]rooflines doctor --gpu --only ceilings,profiles[/bold]
 

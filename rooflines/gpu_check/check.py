@@ -40,6 +40,7 @@ def run(parts: Sequence[PartPlan], device: Device, folder: Path, *, progress: Ca
     Record, report and zip are redacted; the folder of evidence is not. Raises OutputError where ``folder`` cannot be written.
     """
     begun = time.monotonic()
+    folder = folder.absolute()
     created = datetime.now(timezone.utc)
     files = _files(folder, "rehearsal" if device.rehearsed else device.environment.device_name, created)
     redaction = Redaction.here()

@@ -48,16 +48,20 @@ def page(check: GpuCheck) -> Page:
 
 
 def verdict(check: GpuCheck) -> str:
-    """The outcome in a sentence: ``GPU check failed: 2 of 40 checks failed. 5 were left out.``"""
+    """The outcome in a sentence: ``GPU check failed: 2 of 40 checks failed. 5 checks left out.``"""
     counts = {outcome: len(check.checks(outcome)) for outcome in _OUTCOMES}
     judged = counts["failed"] + counts["ok"]
     broken = [
         part.name for part in check.parts if part.outcome == "failed" and all(c.outcome != "failed" for c in part.findings.checks)
     ]
-    found = [f"{counts['failed']} of {counted(judged, 'check')} failed" if counts["failed"] else f"{counted(judged, 'check')} passed"]
-    found += [f"part not completed: {', '.join(broken)}"] if broken else []
+    found = f"{counted(judged, 'check')} passed" if judged else "no check had data"
+    if counts["failed"]:
+        found = f"{counts['failed']} of {counted(judged, 'check')} failed"
+    if broken:
+        found += f"; part not completed: {', '.join(broken)}"
+    outcome = "failed" if check.failed else "passed" if judged else "without a result"
     rest = f" {counted(counts['left out'], 'check')} left out." if counts["left out"] else ""
-    return f"GPU check {'failed' if check.failed else 'passed' if judged else 'without a result'}: {'; '.join(found)}.{rest}"
+    return f"GPU check {outcome}: {found}.{rest}"
 
 
 def _parts(check: GpuCheck) -> Table:
