@@ -61,7 +61,7 @@ def traced(step: Callable[[], None], path: Path) -> None:
     """One step under the profiler, with ranges around modules, and its trace written."""
     import torch
 
-    tracer = Tracer(torch.device("cpu"), steps=1, modules=ModuleRanges())
+    tracer = Tracer(lambda: torch.device("cpu"), cuda=False, steps=1, modules=ModuleRanges())
     tracer.start()
     step()
     tracer.step()

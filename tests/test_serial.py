@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+from types import NoneType
+from typing import get_args
 
 import msgspec
 import pytest
 
+from rooflines.device_specs.history import History
+from rooflines.profiler.compiled.records import CompiledCode
+from rooflines.profiler.monitor.monitored import MonitorFile
+from rooflines.profiler.records import RunFile
+from rooflines.profiler.training.records import Training
+from rooflines.roofline.analysis import Analysis
 from rooflines.serial import from_plain, read_json, to_plain, write_json
+from rooflines.sweeps.results import Result
 
 
 class Point(msgspec.Struct, frozen=True):
@@ -28,6 +37,25 @@ def test_what_is_written_reads_back(tmp_path, point):
     write_json(tmp_path / "point.json", point)
     assert read_json(tmp_path / "point.json", Point) == point
     assert from_plain(json.loads((tmp_path / "point.json").read_text()), Point) == point
+
+
+def records_in(kind):
+    """The records that a field of type ``kind`` can hold, itself among them where it is one."""
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        yield kind
+        for field in msgspec.structs.fields(kind):
+            yield from records_in(field.type)
+    for inner in get_args(kind):
+        if inner is not kind:
+            yield from records_in(inner)
+
+
+@pytest.mark.parametrize("stored", [Analysis, RunFile, MonitorFile, Training, Result, History, CompiledCode])
+def test_what_may_be_absent_from_a_file_has_a_default(stored):
+    """What is None is left out, and a record without a default for it could not be read again."""
+    fields = [(kind, field) for kind in set(records_in(stored)) for field in msgspec.structs.fields(kind)]
+    assert fields
+    assert [f"{kind.__name__}.{field.name}" for kind, field in fields if field.required and NoneType in get_args(field.type)] == []
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

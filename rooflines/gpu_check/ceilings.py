@@ -6,15 +6,14 @@ import re
 from collections.abc import Iterable, Iterator
 
 from rooflines.device_specs import catalog
-from rooflines.device_specs.catalog import Facts
 from rooflines.device_specs.compare import References, RoofComparison, compare
 from rooflines.device_specs.measure import measure
 from rooflines.errors import UsageError
 from rooflines.gpu_check import laws
 from rooflines.gpu_check.recorder import Recorder
+from rooflines.gpu_check.records import Device
 from rooflines.gpu_check.targets import targets
 from rooflines.pipeline.ceilings import sheet_of
-from rooflines.profiler.records import Environment
 
 # Seconds for which each main rate is held as well: its second half is after the power limit has lowered the clock.
 _SUSTAINED_S = 2.0
@@ -39,39 +38,32 @@ def run(recorder: Recorder) -> None:
         recorder.leave_out("comparison with the data sheet", no_sheet)
     rows = compare(measured, References(spec=sheet, no_spec=no_sheet))
     recorder.figure("compared", rows)
-    goals = targets(environment.device_name, facts_of(environment), measured.ceilings)
+    goals = targets(environment.device_name, recorder.device.facts, measured.ceilings)
     recorder.figure("targets", goals)
     recorder.check(
         laws.our_kernels_ran(measured.ceilings, omitted),
         laws.clock_at_maximum(measured.ceilings, recorder.device.max_clock_hz),
-        laws.above_no_sheet(fractions(rows, fast_fp8(environment))),
+        laws.above_no_sheet(fractions(rows, fast_fp8(recorder.device))),
         *(laws.target_reached(goal) for goal in goals),
     )
 
 
-def facts_of(environment: Environment) -> Facts:
-    """What tells the device of ``environment`` from others of its name."""
-    return Facts(
-        kind=environment.device.partition(":")[0], units=environment.device_units, memory_bytes=environment.device_memory_bytes
-    )
-
-
-def fractions(rows: Iterable[RoofComparison], fast_fp8: float) -> Iterator[tuple[str, float]]:
-    """The measured rates with a data-sheet rate, and their ratio; of fp8 products to ``fast_fp8`` times the sheet's roof."""
+def fractions(rows: Iterable[RoofComparison], fp8_factor: float) -> Iterator[tuple[str, float]]:
+    """The measured rates with a data-sheet rate, and their ratio; of fp8 products to ``fp8_factor`` times the sheet's roof."""
     for row in rows:
         if row.measured is not None and row.spec is not None:
-            factor = fast_fp8 if row.measured.precision == "fp8" else 1.0
+            factor = fp8_factor if row.measured.precision == "fp8" else 1.0
             yield row.measured.name, row.measured.value / (factor * row.spec.value)
 
 
-def fast_fp8(environment: Environment) -> float:
+def fast_fp8(device: Device) -> float:
     """The sheet's fastest fp8 rate over its rate with sums in fp32, which is the roof; 1 for a sheet with one rate, or without a sheet.
 
     fp8 products are measured with fast accumulation, which keeps partial sums in the tensor cores. On GeForce that may run at the rate
     that the sheet states for sums in fp16, twice the other.
     """
     try:
-        sheet = catalog.identify(environment.device_name, facts_of(environment)).sheet
+        sheet = catalog.identify(device.environment.device_name, device.facts).sheet
     except UsageError:
         return 1.0
     roof = sheet.rate("fp8", "matrix")

@@ -7,8 +7,8 @@ import sys
 
 import msgspec
 
-from rooflines.device_specs import detect
-from rooflines.errors import DeviceError
+from rooflines.device_specs import catalog, detect
+from rooflines.errors import DeviceError, UsageError
 from rooflines.gpu_check.commands import environment
 from rooflines.gpu_check.records import Device
 from rooflines.profiler.environment import collect_environment
@@ -56,8 +56,19 @@ def _here(name: str) -> _Answer:
         return _Answer(reason="this torch is built without CUDA.")
     if not torch.cuda.is_available():
         return _Answer(reason="torch finds no usable NVIDIA GPU or driver.")
-    found = msgspec.structs.replace(collect_environment(name), host=None)
-    return _Answer(device=Device(environment=found, max_clock_hz=detect.gpu(torch.device(name).index or 0).sm_clock_hz))
+    device = Device(environment=msgspec.structs.replace(collect_environment(name), host=None))
+    clock_hz = full_clock_hz(device, detect.gpu(torch.device(name).index or 0).sm_clock_hz)
+    return _Answer(device=msgspec.structs.replace(device, max_clock_hz=clock_hz))
+
+
+def full_clock_hz(device: Device, driver_hz: float | None) -> float | None:
+    """The SM clock that ``device`` should hold, where the driver's highest is ``driver_hz``; None without either (see ``Device``)."""
+    try:
+        clocks = catalog.identify(device.environment.device_name, device.facts).sheet.clocks
+    except UsageError:
+        return driver_hz
+    boost_hz = clocks["boost"].mhz * 1e6 if "boost" in clocks else None
+    return min((one for one in (driver_hz, boost_hz) if one), default=None)
 
 
 if __name__ == "__main__":

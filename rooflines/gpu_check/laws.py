@@ -103,7 +103,7 @@ def _clocks(subject: str, clocks: Sequence[tuple[str, float, Iterable[str]]], ma
     """``clocks`` are what was measured, the median clock and the driver's reasons for a lower one."""
     law = f"SM clock >= {percent(LEAST_CLOCK)} of its maximum, or held down by the power limit"
     if max_clock_hz is None:
-        return left_out(law, subject, "NVML does not tell the maximum clock")
+        return left_out(law, subject, "neither the driver nor a data sheet tells the maximum clock")
     if not clocks:
         return left_out(law, subject, "no clock was sampled")
     low = [(name, clock, set(reasons) - _NO_REASONS) for name, clock, reasons in clocks if clock < LEAST_CLOCK * max_clock_hz]

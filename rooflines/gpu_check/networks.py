@@ -22,7 +22,7 @@ from rooflines.gpu_check import laws
 from rooflines.gpu_check.recorder import Recorder
 from rooflines.kernels.networks import cnn
 from rooflines.kernels.networks.base import Network, OperatorTime
-from rooflines.profiler.workloads.tf32 import tf32
+from rooflines.kernels.tf32 import tf32
 
 _ROUNDS = 10
 _ROUND_S = 0.5

@@ -7,6 +7,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import numpy as np
+
 from rooflines.gpu_check.records import Check, Device, Findings, LeftOut
 from rooflines.serial import to_plain, write_json
 
@@ -38,8 +41,8 @@ class Recorder:
         return self._until - time.monotonic()
 
     def figure(self, name: str, value: Any) -> None:
-        """Record a figure, or a record or list of them."""
-        self._findings.figures[name] = to_plain(value)
+        """Record a figure, or a record or list of them, also numbers of NumPy."""
+        self._findings.figures[name] = to_plain(msgspec.to_builtins(value, enc_hook=_builtin))
         self._write()
 
     def check(self, *checks: Check) -> None:
@@ -59,3 +62,10 @@ class Recorder:
 
     def _write(self) -> None:
         write_json(self.folder / FINDINGS_FILE, self._findings)
+
+
+def _builtin(value: Any) -> Any:
+    """A number or an array of NumPy as Python's own. Raises TypeError for anything else."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    raise TypeError(f"a figure cannot be {type(value).__name__}")

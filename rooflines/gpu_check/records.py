@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from rooflines.device_specs.catalog import Facts
 from rooflines.profiler.records import Environment
 
 SCHEMA = "rooflines.gpu_check/1"
@@ -14,10 +15,20 @@ Outcome = Literal["ok", "failed", "left out"]
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):
-    """The GPU that is checked, with its software, and the highest SM clock that its driver allows; ``cpu`` in a rehearsal only."""
+    """The GPU that is checked, with its software; ``cpu`` in a rehearsal only.
+
+    ``max_clock_hz`` is the SM clock that it should hold: the driver's highest, or the data sheet's boost clock where that is lower.
+    GeForce cards name a highest clock that they do not reach under load.
+    """
 
     environment: Environment
     max_clock_hz: float | None = None
+
+    @property
+    def facts(self) -> Facts:
+        """What tells this device from others of its name."""
+        known = self.environment
+        return Facts(kind=known.device.partition(":")[0], units=known.device_units, memory_bytes=known.device_memory_bytes)
 
     @property
     def rehearsed(self) -> bool:

@@ -21,8 +21,10 @@ _CHOICES = "Use measured, spec, a device name (see rooflines devices) or a JSON 
 GivenCeilings = Callable[[Run, bool, Progress], Ceilings]
 
 
-def given_ceilings(choice: Ceilings | str, device: str, recorded: Environment | None = None) -> GivenCeilings:
+def given_ceilings(choice: Ceilings | str, device: str | None, recorded: Environment | None = None) -> GivenCeilings:
     """Return a function for the requested ceilings, for ``device`` here or the device that a run was ``recorded`` on.
+
+    ``device`` None is the one that the run will show.
 
     ``choice`` is ``measured``, ``spec``, a file, the name of a device, or the ceilings themselves. A file or a data sheet is read at
     once, so that a bad one is refused before anything runs.
@@ -37,6 +39,8 @@ def given_ceilings(choice: Ceilings | str, device: str, recorded: Environment | 
 
         return measured
     if choice == "spec":
+        if device is None:
+            return lambda run, *_: known_ceilings(run.facts.environment.device, None)
         sheet = known_ceilings(device, recorded)
         return lambda *_: sheet
     given = file_or_device(choice, recorded)

@@ -34,7 +34,7 @@ class ProfileOptions(Options):
     """
 
     to_end: Annotated[bool, Option("Run the script to its end instead of stopping after enough steps.", HOW)] = False
-    steps: Annotated[int | None, Option("Number of timed steps.", MEASURE, "about 5 s, 5 to 100 steps")] = None
+    steps: Annotated[int | None, Option("Number of timed steps.", MEASURE, "about 5 s, 5 to 100 steps (CUDA: 10,000)")] = None
     warmup: Annotated[int | None, Option("Number of warm-up steps.", MEASURE, "until step times settle")] = None
     trace: Annotated[bool, Option("Trace the operators of some steps after the timed ones.", MEASURE)] = True
     ceilings: Annotated[str, Option(CEILINGS_HELP, MEASURE)] = "measured"

@@ -31,6 +31,7 @@ from rooflines.profiler.options import Mode, Options, Precision, Value, find_dev
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.recording.collect import Recording, collect, quiet_profiler
 from rooflines.profiler.recording.passes import TRACED_STEPS
+from rooflines.profiler.recording.program_device import program_device
 from rooflines.profiler.records import Run, Settings, Workload
 from rooflines.profiler.run import save
 from rooflines.profiler.workloads.memory_shortage import memory_shortage
@@ -139,7 +140,7 @@ def _checked(options: ProfileOptions, name: str, kind: str, *, as_rank: bool = F
     directory = Path(options.output) if options.output is not None else default_directory(name, kind)
     directory = directory_of_rank(directory) if as_rank else directory
     check_directory(directory)
-    given = given_ceilings(options.ceilings, str(options.device))
+    given = given_ceilings(options.ceilings, None if as_rank and options.device == "auto" else str(options.device))
     quiet_profiler()
     return directory, given
 
@@ -194,8 +195,9 @@ def profile_script(script: Path | str, arguments: list[str], options: ProfileOpt
 
     ``script`` is a file, or with ``module`` the name of a module (``python -m``). A step ends with ``optimizer.step()``, or in a script
     without optimizer when an outermost module returns with gradients off; a script without any step is recorded as one. It is stopped
-    when enough is recorded, unless ``to_end``. ``device`` is the one whose clock and memory are watched; ``batch_size`` and
-    ``precision`` only label the run. As one rank of a job, ``output`` is the job's directory and the run is in ``rankN`` below it.
+    when enough is recorded, unless ``to_end``. ``device`` is the one whose clock and memory are watched, for ``auto`` the one that the
+    first step runs on; ``batch_size`` and ``precision`` only label the run. As one rank of a job, ``output`` is the job's directory and
+    the run is in ``rankN`` below it.
 
     Raises WorkloadError when the script raises or exits with an error, with its exception as ``__cause__``, and Interrupted on Ctrl-C,
     both after what had been recorded was reported (``reported``).
@@ -205,15 +207,15 @@ def profile_script(script: Path | str, arguments: list[str], options: ProfileOpt
     options.refuse(NOT_FOR_SCRIPTS, "scripts", "Set it in the script or with the script's own arguments.")
     name = _check_module(str(script)) if module else _check_script(Path(script))
     directory, given = _checked(options, Path(name).stem, "script", as_rank=True)
-    found = find_device(options.device)
+    device = program_device(options.device)
     progress = options.progress or Silent()
     workload = Workload(name=name, mode="inference", batch_size=options.batch_size, precision=options.precision, source="script")
-    recording = Recording(directory, workload, found, settings=_settings(options), progress=progress)
+    recording = Recording(directory, workload, device, settings=_settings(options), progress=progress)
     program = Program.of_module(str(script), arguments) if module else Program.of_script(Path(script), arguments)
     failure: RooflinesError | None = None
     try:
         with thread_count(options.threads):
-            run = collect_script(program, recording, found, to_end=options.to_end)
+            run = collect_script(program, recording, to_end=options.to_end)
     except RooflinesError as error:
         if recording.run is None:
             raise
@@ -257,7 +259,7 @@ def _finish(run: Run, given: GivenCeilings, options: ProfileOptions) -> Run:
     progress = options.progress or Silent()
     try:
         if options.trace:
-            run = add_ceilings(run, given, remeasure=options.remeasure, progress=progress)
+            run = _with_ceilings(run, given, options.remeasure, progress)
         run, analysis = _settle_ceilings(run, progress)
         report(run, options.formats, analysis=analysis, progress=progress)
     except KeyboardInterrupt:
@@ -266,6 +268,18 @@ def _finish(run: Run, given: GivenCeilings, options: ProfileOptions) -> Run:
             hint=f"Write its reports: rooflines report {run.directory}",
         ) from None
     return run
+
+
+def _with_ceilings(run: Run, given: GivenCeilings, remeasure: bool, progress: Progress) -> Run:
+    """The run with its ceilings. One that failed may have lost its device: it goes without them where they cannot be measured now."""
+    try:
+        return add_ceilings(run, given, remeasure=remeasure, progress=progress)
+    except (RuntimeError, RooflinesError) as error:
+        if run.facts.status != "failed":
+            raise
+        notes = (*run.facts.notes, f"the ceilings could not be measured after the failure: {str(error).partition(chr(10))[0]}")
+        facts = msgspec.structs.replace(run.facts, notes=notes)
+        return msgspec.structs.replace(save(run.directory, facts), samples=run.samples)
 
 
 def _settle_ceilings(run: Run, progress: Progress) -> tuple[Run, Analysis]:
@@ -280,6 +294,8 @@ def _settle_ceilings(run: Run, progress: Progress) -> tuple[Run, Analysis]:
     for _ in range(MEASUREMENTS_MOST - 1):
         ceilings = run.facts.ceilings
         if settings.ceilings != "measured" or ceilings is None or ceilings.measurements >= MEASUREMENTS_MOST or not excess:
+            break
+        if run.facts.status == "failed":  # perhaps its device was lost
             break
         progress.stage("some operators exceed the ceilings: measuring those ceilings again", None)
         better = measured_ceilings(environment.device, environment.threads, remeasure=True, progress=progress)
@@ -329,9 +345,9 @@ def record(
 
     The first ``warmup`` steps are not timed, and the first of them is traced; so is the step after it. The next ``steps`` are timed
     with the profiler off, the three after that run under the profiler; any further step costs nothing. A loop may end after any step,
-    and without any the whole block is recorded as one. None lets the step times decide. The name, mode, batch size and precision only
-    label the run. As one rank of a job, ``output`` is the job's directory and the run is in ``rankN`` below it. On leaving, the
-    analysis and reports are written, unless the loop raised.
+    and without any the whole block is recorded as one. None lets the step times decide. ``device`` ``auto`` is the one that the first
+    step runs on. The name, mode, batch size and precision only label the run. As one rank of a job, ``output`` is the job's directory
+    and the run is in ``rankN`` below it. On leaving, the analysis and reports are written, unless the loop raised.
     """
     options = ProfileOptions(
         mode=mode, batch_size=batch_size, precision=precision, device=device, steps=steps, warmup=warmup, ceilings=ceilings,
@@ -340,7 +356,7 @@ def record(
     directory, given = _checked(options, name, mode, as_rank=True)
     workload = Workload(name=name, mode=mode, batch_size=batch_size, precision=precision, source="loop")
     progress = progress or Silent()
-    recording = Recording(directory, workload, find_device(device), settings=_settings(options), progress=progress)
+    recording = Recording(directory, workload, program_device(device), settings=_settings(options), progress=progress)
     with recording:
         yield recording
     assert recording.run is not None

@@ -38,6 +38,12 @@ def rank_here() -> ProcessRank | None:
     return None
 
 
+def local_rank() -> int | None:
+    """The number of this process among those of its machine, as torchrun gives it; None without it."""
+    text = os.environ.get("LOCAL_RANK", "")
+    return int(text) if text.isdecimal() else None
+
+
 def launched_at() -> datetime.datetime | None:
     """The start time of the launcher on this rank's host, the same for all ranks of the host; None if unknown."""
     import psutil

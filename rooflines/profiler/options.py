@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, TypeAlias, Typ
 
 from rooflines.arguments import arg
 from rooflines.errors import DeviceError, WorkloadError
+from rooflines.profiler.distributed import local_rank
 
 if TYPE_CHECKING:
     import torch
@@ -116,7 +117,10 @@ def _choose(names: tuple[str, ...]) -> str:
 
 
 def find_device(device: torch.device | str) -> torch.device:
-    """The device for ``auto``, ``cpu``, ``cuda``, ``cuda:N`` or ``mps``; raises DeviceError with the reason when it is not here."""
+    """The device for ``auto``, ``cpu``, ``cuda``, ``cuda:N`` or ``mps``; raises DeviceError with the reason when it is not here.
+
+    ``cuda`` without a number is the current GPU of a process that has used CUDA, else that of its local rank, else the first.
+    """
     import torch
 
     Options(device=device).check()
@@ -132,12 +136,23 @@ def find_device(device: torch.device | str) -> torch.device:
                 hint=f"Use {arg('device', 'cpu')}, or run 'rooflines doctor' to see what is missing.",
             )
         count = torch.cuda.device_count()
-        if int(index or 0) >= count:
+        number = int(index) if index else _own_gpu(count)
+        if number >= count:
             raise DeviceError(
                 f"{arg('device', name)}: this machine has {count} GPU{'s' if count > 1 else ''}.",
                 hint=f"Choose from cuda:0 to cuda:{count - 1}.",
             )
-        return torch.device("cuda", int(index or 0))
+        return torch.device("cuda", number)
     if kind == "mps" and not torch.backends.mps.is_available():
         raise DeviceError(f"{arg('device', name)}: Metal is not available on this machine.", hint=f"Use {arg('device', 'cpu')}.")
     return torch.device(kind)
+
+
+def _own_gpu(count: int) -> int:
+    """The number of this process's GPU among ``count``."""
+    import torch
+
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return torch.cuda.current_device()
+    rank = local_rank() or 0
+    return rank if rank < count else 0  # a launcher may show every rank only its own GPU

@@ -21,6 +21,8 @@ from rooflines.shown import Shown
 if TYPE_CHECKING:
     import pandas as pd
 
+# The clock of steps whose events do not see all of their work: the time of all steps divided by their number.
+WALL_CLOCK = "wall clock"
 RUN_SCHEMA = "rooflines.run/1"
 Status = Literal["running", "complete", "interrupted", "failed"]
 
@@ -97,7 +99,8 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     """Every step's duration, in the order run: warm-up, then timed with the profiler off, then under the profiler.
 
     ``settled`` says whether the warm-up ended because step times had settled and ``rule`` how that was decided. ``clock`` names what
-    timed the steps (``perf_counter`` after a synchronise, or ``cuda events``). ``timed_page_faults`` and ``traced_page_faults`` are the
+    timed the steps (``perf_counter`` after a synchronise, ``cuda events``, or ``wall clock``: all of them together, so that each has
+    their mean). ``timed_page_faults`` and ``traced_page_faults`` are the
     pages that the process took from the system in each pass, all steps together (Linux, macOS). ``timed_began_ns`` is when the timed
     pass began (epoch, the clock of the device samples); its steps follow each other without a gap, except where ``timed_stretch``
     names the longest of several stretches between which the program evaluated its model. ``traced`` says what the trace holds: the
@@ -219,7 +222,7 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True):
     ``output_error`` is how far the result is from that of fp32, absent for fp32 in eager mode. ``compile_s`` is the time that
     ``torch.compile`` took, which is part of the first step. ``loss_finite`` says whether the losses of the first and last step
     of a training that is ours were finite.
-    ``tf32`` says whether float32 ``matmul`` and ``convolution`` were allowed TF32 (CUDA).
+    ``tf32`` says whether float32 ``matmul``, ``convolution`` and ``rnn`` (cuDNN's; absent in older runs) were allowed TF32 (CUDA).
     ``counters`` say how well each field of the device samples can be read, ``fields`` what those are that other packages' samplers
     declare. ``loading`` is how the program was fed with data,
     absent where no loader was seen. ``notes`` are sentences for the reader about what was limited or left out.

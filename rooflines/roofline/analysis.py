@@ -220,7 +220,7 @@ class CollectiveRow(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     kind: str
-    bytes: int | None
+    bytes: int | None = None
     calls: int | float
     time_s: float
     exposed_s: float
@@ -300,7 +300,7 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
     operators.
     """
 
-    modelled_time_fraction: float | None
+    modelled_time_fraction: float | None = None
     shapes_recorded: bool | None = None
     unmodelled: tuple[Unmodelled, ...] = ()
     orphan_device_events: int = 0
@@ -549,6 +549,11 @@ class Analysis(Shown, frozen=True, kw_only=True):
     usage: Usage | None = None
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def device_untraced(self) -> bool:
+        """Whether the run was on a device of which the trace has no work, so that the traced times are the host's."""
+        return self.timeline is not None and self.idle_breakdown is None and not self.environment.device.startswith("cpu")
 
     def to_dataframe(self, rows: Literal["operators", "modules", "steps"] = "operators") -> pd.DataFrame:
         """Return the operators, modules or timed steps as a DataFrame: a row each, a column for each field."""

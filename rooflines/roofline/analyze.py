@@ -46,7 +46,7 @@ def analyze(run: Run, ceilings: Ceilings | None = None, trace: Trace | None = No
     ceilings = ceilings or facts.ceilings
     others = other_programs(run)
     steps = summarize_steps(facts.steps, facts.workload, facts.compile_s) if facts.steps else None
-    notes = [*_notes(facts), *shared_machine(others), *_doubtful(ceilings)]
+    notes = [*_notes(facts), *shared_machine(others, facts), *_doubtful(ceilings)]
     parts: dict[str, Any] = {
         "ceilings": ceilings.ceilings if ceilings else (),
         "compiled": facts.workload.compiled,
@@ -199,8 +199,8 @@ def _no_device_events(facts: RunFile, trace: Trace) -> str:
     if trace.cut_ns is not None:
         return "no device event was read: device time is unknown, and host times are not compared with the device's ceilings"
     return (
-        f"the trace has no work of {facts.environment.device}: the operators ran on the host, or this device cannot be traced; "
-        "their times are the host's and are not compared with the device's ceilings"
+        f"the trace has no work of {facts.environment.device}: the operators ran on the host, or this device cannot be traced "
+        "(rooflines doctor says whether torch can); their times are the host's and are not compared with the device's ceilings"
     )
 
 

@@ -62,8 +62,8 @@ RULES: tuple[Rule, ...] = (
 )
 # What can be said of a run without a trace.
 _UNTRACED_RULES: tuple[Rule, ...] = (memory.page_faults, host.oversubscribed)
-# A cost that occurs once is not advice for a step.
-_START_UP_RULES: tuple[Rule, ...] = (input.load_faster,)
+# Of a device that was not traced, only the wait for data is known; a cost that occurs once is not advice for a step.
+_INPUT_RULES: tuple[Rule, ...] = (input.load_faster,)
 
 _MORE_STEPS = Finding(
     title="Record more steps",
@@ -76,7 +76,8 @@ _MORE_STEPS = Finding(
 def find(analysis: Analysis) -> tuple[Finding, ...]:
     """The findings of ``analysis``, largest saving first, in seconds of the timed (unprofiled) step. No two are about the same time."""
     start_up = analysis.basis.start_up
-    rules = _UNTRACED_RULES if analysis.timeline is None else _START_UP_RULES if start_up else (*load_all("findings"), *RULES)
+    only_input = start_up or analysis.device_untraced
+    rules = _UNTRACED_RULES if analysis.timeline is None else _INPUT_RULES if only_input else (*load_all("findings"), *RULES)
     found = sorted(_found(Case(analysis), rules), key=lambda finding: -finding.saves_s)
     return (*found[:MOST], *([_MORE_STEPS] if start_up else []))
 

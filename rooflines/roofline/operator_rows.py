@@ -12,6 +12,9 @@ from rooflines.roofline.attribution.rows import Gap, LaunchedKernel, Row
 from rooflines.roofline.bounds.judging import judge
 from rooflines.roofline.step.times import per_step
 
+# A whole recurrent network by cuDNN or MIOpen, forward and backward. Cells outside of these make products of their own.
+_LIBRARY_RNN = ("aten::_cudnn_rnn", "aten::miopen_rnn")
+
 
 def operator_row(row: Row, calls: Calls, ceilings: Ceilings | None, steps: int, facts: RunFile) -> OperatorRow:
     """``row`` per step, judged by ``ceilings``."""
@@ -53,17 +56,22 @@ def operator_row(row: Row, calls: Calls, ceilings: Ceilings | None, steps: int, 
 
 
 def _judged_precision(row: Row, facts: RunFile, ceilings: Ceilings | None) -> str | None:
-    """The roof's precision: fp32 products and convolutions ran as TF32 where they were asked to, or allowed to on a device that can.
+    """The roof's precision: fp32 products, convolutions and recurrent layers of cuDNN ran as TF32 where they were asked to, or allowed
+    to on a device that can.
 
-    Torch allows TF32 in convolutions by default, on every device: one that has no such roof ran them in fp32.
+    Torch allows TF32 in cuDNN by default, on every device: one that has no such roof ran in fp32. Runs from before the switch of
+    recurrent layers was recorded are judged by that of products.
     """
     work = row.count.work
     if work is None or work.precision is None:
         return None
     if work.precision == "fp32" and work.matrix_flops:
+        allowed = facts.tf32 or {}
         switch = "convolution" if row.count.category == "convolution" else "matmul"
+        if row.signature.name.startswith(_LIBRARY_RNN) and "rnn" in allowed:
+            switch = "rnn"
         able = ceilings is None or ceilings.compute("tf32", "matrix") is not None
-        if facts.workload.precision == "tf32" or (able and (facts.tf32 or {}).get(switch)):
+        if facts.workload.precision == "tf32" or (able and allowed.get(switch)):
             return "tf32"
     return work.precision
 

@@ -29,7 +29,9 @@ def verdict(analysis: Analysis) -> str:
     sentences = [unsteady(analysis), _not_recorded(analysis), _speed(analysis.steps, analysis.workload.unit) if analysis.steps else ""]
     if analysis.basis.start_up and analysis.division is not None:
         sentences.append(f"The whole program is one traced step of {seconds(analysis.division.step_s)}, start-up included.")
-    if analysis.timeline is not None and analysis.timeline.busy_s > 0:
+    if analysis.device_untraced and analysis.limited_by is None:
+        sentences.append(f"What bounds {_whole(analysis)} is unknown: no work of {analysis.environment.device} was traced.")
+    elif analysis.timeline is not None and analysis.timeline.busy_s > 0:
         sentences.append(_bound(analysis))
     elif analysis.steps is None:
         sentences.append("The run ended before a step was timed.")
@@ -89,7 +91,7 @@ def efficiency_of(operators: tuple[OperatorRow, ...]) -> float | None:
 
 def _speed(steps: Steps, unit: str) -> str:
     if steps.ci95_s is None:
-        error = "one step"
+        error = "one step" if steps.count == 1 else f"{steps.count} steps timed together"
     else:
         low, high = steps.ci95_s
         error = f"±{percent(max(high - steps.median_s, steps.median_s - low) / steps.median_s)}"
@@ -136,7 +138,7 @@ def _bound(analysis: Analysis) -> str:
     # Without ceilings nothing tells what bounds the operators, and their classes are one.
     longest = max(shares, key=lambda name: shares[name], default="unknown")
     bound: str = analysis.limited_by or longest
-    whole = "the step" if analysis.basis.per == "step" else "the trace"
+    whole = _whole(analysis)
     where = _largest(analysis, total, whole, without="communication" if bound == "communication" else "")
     judged = bool(analysis.ceilings)
     if analysis.limited_by is None and judged and 0 < shares.get(bound, 0.0) < _MAIN_SHARE:
@@ -155,6 +157,10 @@ def _bound(analysis: Analysis) -> str:
     else:
         return _sentence(where)
     return _sentence(f"{opening}; {where}" if where else opening)
+
+
+def _whole(analysis: Analysis) -> str:
+    return "the step" if analysis.basis.per == "step" else "the trace"
 
 
 def _several(shares: dict[str, float], whole: str) -> str:

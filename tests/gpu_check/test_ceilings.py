@@ -34,7 +34,9 @@ def measured_on(name, *found):
 def reached(name, units, memory_gib, *found):
     here = environment(name, units, memory_gib)
     sheet, why = sheet_of(here)
-    return dict(part.fractions(compare(measured_on(name, *found), References(spec=sheet, no_spec=why)), part.fast_fp8(here)))
+    return dict(
+        part.fractions(compare(measured_on(name, *found), References(spec=sheet, no_spec=why)), part.fast_fp8(Device(environment=here)))
+    )
 
 
 @pytest.mark.parametrize(

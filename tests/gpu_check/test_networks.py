@@ -19,6 +19,21 @@ from rooflines.profiler.trace.records import KERNEL
 from rooflines.serial import read_json
 
 
+def recorder(folder):
+    return Recorder(folder, Device(environment=Environment(rooflines="0", device="cpu", device_name="a CPU")))
+
+
+def recorded(folder):
+    return read_json(folder / "findings.json", Findings)
+
+
+def test_figures_may_be_numbers_of_numpy(tmp_path):
+    recorder(tmp_path).figure("a", {"one": np.float32(0.5), "two": np.int64(2), "three": np.arange(2)})
+    assert recorded(tmp_path).figures["a"] == {"one": 0.5, "two": 2, "three": [0, 1]}
+    with pytest.raises(TypeError, match="a figure cannot be object"):
+        recorder(tmp_path).figure("b", object())
+
+
 def test_labelled_images_can_be_told_apart():
     x, y = networks.labelled(400)
     assert (x.shape, x.dtype, y.shape) == ((400, 1, 28, 28), np.float32, (400,))
@@ -27,7 +42,7 @@ def test_labelled_images_can_be_told_apart():
     assert (distances.argmin(axis=1) == y[200:]).mean() > 0.95
 
 
-def test_networks_train_in_turn():
+def test_networks_train_in_turn(tmp_path):
     """Two sides that are the same: the ratio lies between its extremes, and both lose the same."""
     x, y = networks.labelled(32)
     sides = [TorchCnn("cpu"), TorchCnn("cpu")]
@@ -36,13 +51,16 @@ def test_networks_train_in_turn():
     assert found["ratio_least"] <= found["ratio"] <= found["ratio_most"]
     assert set(found["samples_per_s"]) == {"torch-cpu", "other"}
     assert all(rate > 0 for rate in found["samples_per_s"].values())
+    recorder(tmp_path).figure("training", found)
+    assert recorded(tmp_path).figures["training"]["ratio"] == found["ratio"]
     curves = [networks.losses(TorchCnn("cpu"), x, y, 16, 5) for _ in range(2)]
     np.testing.assert_allclose(*curves, rtol=1e-5)
     assert curves[0][0] != curves[0][1]
 
 
-def test_perceptron_operator_by_operator():
-    rows = networks.perceptron(("numpy", "torch-cpu"), samples=200, rounds=2)["operators"]
+def test_perceptron_operator_by_operator(tmp_path):
+    recorder(tmp_path).figure("rows", rows := networks.perceptron(("numpy", "torch-cpu"), samples=200, rounds=2)["operators"])
+    assert recorded(tmp_path).figures["rows"] == rows
     assert [row["name"] for row in rows if row["layer"] == "dense1"][:2] == ["matrix product", "bias"]
     assert all(row["ratio"] == pytest.approx(row["numpy"] / row["torch-cpu"]) for row in rows)
 
@@ -62,9 +80,8 @@ def test_kernels_of_a_step_are_those_of_the_trace(tmp_path):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="here it would measure")
 def test_what_cannot_be_done_here_is_left_out_with_a_reason(tmp_path):
-    environment = Environment(rooflines="0", device="cpu", device_name="a CPU")
-    networks.run(Recorder(tmp_path, Device(environment=environment)))
-    found = read_json(tmp_path / "findings.json", Findings)
+    networks.run(recorder(tmp_path))
+    found = recorded(tmp_path)
     assert found.figures == {}
     assert [one.what for one in found.left_out] == ["numba-cuda beside torch-cuda", "CuPy beside NumPy"]
     assert "needs an NVIDIA GPU" in found.left_out[0].reason

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from pathlib import Path
 
@@ -73,6 +74,12 @@ def test_order_and_time_of_a_whole_check():
     assert sum(one.share_s for one in PARTS) + EVIDENCE_S <= TOTAL_S == 600
     for one in PARTS:
         assert callable(worker.function_of(one))
+
+
+def test_the_documentation_has_the_parts_and_their_time():
+    text = (Path(parts.__file__).parents[2] / "docs" / "gpu-check.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \|.*\| (\d+) s \|$", text, re.MULTILINE)
+    assert [(name, float(share_s)) for name, share_s in rows] == [(one.name, one.share_s) for one in PARTS]
 
 
 def test_a_part_may_use_what_others_left_over_but_nothing_of_those_that_follow():

@@ -57,14 +57,6 @@ def test_matmul_multiplies(precision):
     assert torch.equal(result.clone(), multiply())
 
 
-@pytest.mark.parametrize("precision", ["fp32", "tf32"])
-def test_float32_matmul_is_put_back(precision):
-    before = torch.get_float32_matmul_precision(), torch.backends.cuda.matmul.allow_tf32
-    with pytest.raises(ZeroDivisionError), matmul.float32_matmul(precision):
-        1 / 0  # noqa: B018
-    assert (torch.get_float32_matmul_precision(), torch.backends.cuda.matmul.allow_tf32) == before
-
-
 def test_transfers_move_what_they_count():
     first, second, target = transfer.operands(4096, CPU)
     _, size = transfer.read(first)

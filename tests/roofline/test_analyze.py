@@ -201,6 +201,20 @@ def test_a_run_says_when_it_was_not_alone(tmp_path, mine, said):
     assert any("other programs kept 1.0 of 2 processors busy" in note for note in found.notes) == said
 
 
+@pytest.mark.parametrize(("device", "threads", "said"), [("cpu", 64, True), ("cuda:0", 64, False), ("cuda:0", 2, True)])
+def test_other_programs_disturb_a_gpu_s_steps_only_where_they_leave_its_host_no_processor(tmp_path, device, threads, said):
+    environment = msgspec.structs.replace(FACTS.environment, device=device, cpu_threads=threads)
+    # This program keeps one processor busy, others half of the rest on 64 processors, and all of it on two.
+    busy = 32 if threads == 64 else 2
+    samples = tuple(
+        DeviceSample(time_ns=i, source="psutil", cpu_utilization=busy / threads, process_cpu_utilization=1.0) for i in range(4)
+    )
+    found = analyze(Run(directory=tmp_path, facts=msgspec.structs.replace(FACTS, environment=environment), samples=samples))
+    notes = [note for note in found.notes if "other programs kept" in note]
+    assert (len(notes), found.other_programs is not None, found.verdict.startswith("Shared machine")) == (said, said, said)
+    assert all(("all threads" in note) == (device == "cpu") for note in notes)
+
+
 @pytest.mark.parametrize(
     ("mark", "said"),
     [
@@ -239,6 +253,30 @@ def test_products_are_judged_by_tf32_where_it_was_allowed(tmp_path, tf32, judged
     facts = msgspec.structs.replace(FACTS, tf32=tf32, ceilings=Ceilings(device="gpu", kind="cuda", ceilings=(*ceilings(), roof)))
     found = analyze(run_of(tmp_path, *step(0), facts=facts))
     assert {row.precision for row in found.operators if row.matrix_flops} == {judged}
+
+
+@pytest.mark.parametrize(("tf32", "judged"), [
+    ({"matmul": False, "convolution": False, "rnn": True}, "tf32"), ({"matmul": True, "convolution": True, "rnn": False}, "fp32"),
+    ({"matmul": True, "convolution": False}, "tf32"), ({"matmul": False, "convolution": True}, "fp32"),
+])  # fmt: skip
+@pytest.mark.parametrize("backward", [False, True])
+def test_a_recurrent_network_of_cudnn_is_judged_by_its_own_switch_and_in_old_runs_by_that_of_products(tmp_path, tf32, judged, backward):
+    # An LSTM of one layer: 5 x 3 inputs of 8, 16 hidden units.
+    inputs, state, output = [5, 3, 8], [1, 3, 16], [5, 3, 16]
+    sizes = ["2", "16", "0", "1", "0", "0.", "True", "False", "[]"]
+    dims = [inputs, [], [], [1600], state, state]
+    dims += [output, output, state, state] if backward else []
+    concrete = ["", "", "4", *[""] * (len(dims) - 3), *sizes, *([""] * 2 + ["[True, True, True, True]"] if backward else [""])]
+    dims += [[]] * (len(concrete) - len(dims))
+    types = ["float" if one else "Scalar" for one in dims]
+    types[1] = "TensorList"
+    name = "aten::_cudnn_rnn_backward" if backward else "aten::_cudnn_rnn"
+    roof = msgspec.structs.replace(ceilings()[2], name="GEMM tf32", precision="tf32")
+    facts = msgspec.structs.replace(FACTS, tf32=tf32, ceilings=Ceilings(device="gpu", kind="cuda", ceilings=(*ceilings(), roof)))
+    (row,) = analyze(run_of(tmp_path, op(name, 0, 1000, dims=dims, types=types, concrete=concrete), facts=facts)).operators
+    # [15, 8] @ [8, 64] and [15, 16] @ [16, 64]; twice as much backward
+    assert row.matrix_flops == 2 * 15 * 64 * (8 + 16) * (2 if backward else 1)
+    assert row.precision == judged
 
 
 def test_a_device_without_tf32_ran_in_fp32_whatever_was_allowed(tmp_path):

@@ -6,11 +6,13 @@ torch's own quantised layers call, and have no public name that all versions sha
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Literal
 
 import torch
+
+from rooflines.kernels.tf32 import tf32
 
 Shape = tuple[int, int, int]
 # How fp8 is scaled and summed: one scale a matrix, one a row of the result's side; and every partial sum added in fp32 registers
@@ -86,22 +88,6 @@ def multiplication(shape: Shape, precision: str, device: torch.device, scaling: 
     return lambda: torch.mm(left, right, out=out)
 
 
-@contextlib.contextmanager
-def float32_matmul(precision: str) -> Iterator[None]:
-    """Inside, float32 matrices are multiplied exactly (``fp32``) or by TF32 tensor cores (``tf32``), regardless of the user's setting.
-
-    Torch 2.9 replaced ``allow_tf32`` by ``fp32_precision`` and raises when both have been used, so only the newer that exists is
-    touched.
-    """
-    attribute = "fp32_precision" if hasattr(torch.backends.cuda.matmul, "fp32_precision") else "allow_tf32"
-    values = {"fp32_precision": ("ieee", "tf32"), "allow_tf32": (False, True)}[attribute]
-    backends = [torch.backends.cuda.matmul, getattr(torch.backends.mkldnn, "matmul", None)]
-    switches = [backend for backend in backends if backend is not None and hasattr(backend, attribute)]
-    before = [getattr(switch, attribute) for switch in switches]
-    try:
-        for switch in switches:
-            setattr(switch, attribute, values[precision == "tf32"])
-        yield
-    finally:
-        for switch, value in zip(switches, before, strict=True):
-            setattr(switch, attribute, value)
+def float32_matmul(precision: str) -> AbstractContextManager[None]:
+    """Inside, float32 matrices are multiplied exactly (``fp32``) or by TF32 tensor cores (``tf32``), whatever the user has set."""
+    return tf32(precision == "tf32")

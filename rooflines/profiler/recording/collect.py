@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Callable, Iterable
 from datetime import datetime, timezone
 from pathlib import Path
@@ -20,13 +21,12 @@ from rooflines.profiler.compiled.compile_time import compile_seconds
 from rooflines.profiler.compiled.inductor import InductorWatch
 from rooflines.profiler.compiled.records import write_compiled
 from rooflines.profiler.directory import JOURNAL_FILE, create_directory, file_stem
-from rooflines.profiler.environment import collect_environment
 from rooflines.profiler.module_hooks import ModuleRanges
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.recording.data_loading import DataLoading
+from rooflines.profiler.recording.device import RecordedDevice
 from rooflines.profiler.recording.loader import WatchedLoader
 from rooflines.profiler.recording.passes import TRACED_STEPS, Passes
-from rooflines.profiler.recording.step_clock import synchronise
 from rooflines.profiler.recording.tracer import leaves_out_arguments
 from rooflines.profiler.records import Run, RunFile, Settings, Status, StepMemory, Workload
 from rooflines.profiler.run import RUN_FILE, save
@@ -52,7 +52,8 @@ class Recording:
     directory is removed. ``settings`` may fix the number of timed and warm-up steps; None lets the step times decide. ``workload`` may
     be corrected while recording; ``run`` is set when the context is left. ``pause()`` says that the program evaluates its model and
     ``resume()`` that it goes on training: what lies between belongs to no step. ``loading`` is what is seen of the program's data, and
-    what asks its loader and its step for more once the rest is recorded. Entering raises UsageError while another recording or torch
+    what asks its loader and its step for more once the rest is recorded. Without a ``device`` it is the one that the first step runs
+    on. Entering raises UsageError while another recording or torch
     profiler is on: each would be in the other's times.
     """
 
@@ -62,7 +63,7 @@ class Recording:
         self,
         directory: Path,
         workload: Workload,
-        device: torch.device,
+        device: torch.device | None,
         *,
         settings: Settings | None = None,
         traced_steps: int = TRACED_STEPS,
@@ -77,7 +78,7 @@ class Recording:
         self.loss_finite: bool | None = None
         # Makes the writer of modules into a trace; a script has its own hooks for that.
         self.ranges: Callable[[], ModuleRanges] | None = None
-        self._device = device
+        self._device = RecordedDevice(device)
         self._settings = settings or Settings()
         self._traced_steps = traced_steps
         self._progress = progress or Silent()
@@ -87,7 +88,12 @@ class Recording:
         self._passes: Passes | None = None
         self._owner = os.getpid()
         self._compiled_s = 0.0
-        self.loading = DataLoading(device, self._progress, self.notes)
+        self.loading = DataLoading(self._device, self._progress, self.notes)
+
+    @property
+    def device(self) -> torch.device:
+        """The device that is recorded, as far as it is known."""
+        return self._device.torch_device
 
     @property
     def done(self) -> bool:
@@ -125,7 +131,7 @@ class Recording:
             self._facts = RunFile(
                 created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
                 workload=self.workload,
-                environment=collect_environment(str(self._device)),
+                environment=self._device.environment(),
                 settings=self._settings,
             )
             self._passes = Passes(
@@ -134,7 +140,7 @@ class Recording:
                 progress=self._progress, notes=self.notes, save=self._save_so_far, ranges=self.ranges, traced_steps=self._traced_steps,
             )  # fmt: skip
             save(self._place, self._facts)
-            synchronise(self._device)
+            self._device.synchronise()
             self._passes.begin()
         except BaseException:
             Recording._active = None
@@ -202,7 +208,10 @@ class Recording:
 
     def _so_far(self) -> RunFile:
         """What is known of the run at this moment."""
-        passes = self.passes
+        passes, environment = self.passes, self._facts.environment
+        if environment.device != str(self._device):
+            environment = self._device.environment()
+            self._facts = msgspec.structs.replace(self._facts, environment=environment)
         return msgspec.structs.replace(
             self._facts,
             workload=self.workload,
@@ -304,7 +313,7 @@ class Recording:
         except (RuntimeError, OSError, RooflinesError) as error:
             if status == "complete":
                 raise
-            self.notes.append(f"while ending the run: {error}")
+            self.notes.append(f"while ending the run: {str(error).partition(chr(10))[0]}")
 
     def _ended_early(self) -> str:
         times = self.passes.times()
@@ -368,8 +377,9 @@ def collect(
     except RooflinesError:
         raise  # as it is, with its own cause
     except Exception as error:
-        if stepping:
-            raise user_error(error, workload.name, recording, device) from error
+        # What a step does to a GPU goes wrong later than the step itself: wherever something next waits for the GPU.
+        if stepping or is_device_error(error):
+            raise user_error(error, workload.name, recording) from error
         raise
     assert recording.run is not None
     return recording.run
@@ -392,10 +402,15 @@ def interrupted(directory: Path) -> Interrupted:
     )
 
 
-def user_error(error: Exception, what: str, recording: Recording, device: torch.device) -> RooflinesError:
+def is_device_error(error: Exception) -> bool:
+    """Whether torch passes on an error of CUDA's or HIP's run time: ``torch.AcceleratorError``, a RuntimeError in older versions."""
+    return isinstance(error, RuntimeError) and re.match(r"(CUDA|HIP)( driver)? error", str(error)) is not None
+
+
+def user_error(error: Exception, what: str, recording: Recording) -> RooflinesError:
     """Our error for one of the user's code in ``recording``; ``what`` raised it."""
     kept = f"The recording so far is in {str(recording.directory)!r}."
-    shortage = memory_shortage(error, recording.workload, device)
+    shortage = memory_shortage(error, recording.workload, recording.device)
     if shortage is not None:
         shortage.marked_hint += f" {kept}"
         return shortage

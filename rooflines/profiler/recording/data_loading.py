@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from rooflines.profiler.distributed import Agreement
 from rooflines.profiler.progress import Progress
+from rooflines.profiler.recording.device import RecordedDevice
 from rooflines.profiler.recording.loader import LoaderWatch, Waited, WatchedLoader, may_begin_anew, run_alone
-from rooflines.profiler.recording.step_clock import StepClock, synchronise
+from rooflines.profiler.recording.step_clock import StepClock
 from rooflines.profiler.records import LoaderAlone, Loading
-
-if TYPE_CHECKING:
-    import torch
 
 # The loader alone runs for this long.
 ALONE_S = 2.0
@@ -31,7 +30,7 @@ class DataLoading:
     are added to ``notes``.
     """
 
-    def __init__(self, device: torch.device, progress: Progress, notes: list[str]) -> None:
+    def __init__(self, device: RecordedDevice, progress: Progress, notes: list[str]) -> None:
         self.seen = Loading()
         self._device = device
         self._progress = progress
@@ -40,9 +39,14 @@ class DataLoading:
         self._timed: list[Waited] = []
         self._traced: list[Waited] = []
         self._tracing: list[Waited] = []
-        self._workers_cpu_s = 0.0
-        self._clock = StepClock(device)
+        self._workers_cpu_s = 0.0  # over the timed steps so far
+        self._workers_from_s = 0.0
         self._resident_until: int | None = None
+
+    @functools.cached_property
+    def _clock(self) -> StepClock:
+        """The clock of the steps on resident data, by which time the device is known."""
+        return self._device.step_clock()
 
     def __enter__(self) -> DataLoading:
         self._watch.__enter__()
@@ -66,11 +70,14 @@ class DataLoading:
 
     # --- the passes ------------------------------------------------------------------------------------------------------------
 
-    def begin_timed(self) -> None:
-        """The timed steps begin."""
-        self._timed = []
-        self._watch.forget()
-        self._workers_cpu_s = self._watch.workers_cpu_s()
+    def begin_timed(self, *, more: bool = False) -> None:
+        """The timed steps begin, or ``more`` of them after others that were not timed."""
+        if more:
+            self._watch.take()
+        else:
+            self._timed, self._workers_cpu_s = [], 0.0
+            self._watch.forget()
+        self._workers_from_s = self._watch.workers_cpu_s()
 
     def after_timed_step(self) -> None:
         """A timed step has ended."""
@@ -94,6 +101,7 @@ class DataLoading:
 
     def end_timed(self, whole: Sequence[bool]) -> None:
         """The timed steps have ended: ``seen`` says what those of them waited for that are ``whole``."""
+        self._workers_cpu_s += self._watch.workers_cpu_s() - self._workers_from_s
         self._timed = [waited for waited, kept in zip(self._timed, whole, strict=True) if kept]
         source = self._watch.longest
         if source is None:
@@ -108,7 +116,7 @@ class DataLoading:
             prefetched=source.prefetched,
             batch_size=source.batch_size,
             pin_memory=source.pin_memory,
-            workers_cpu_s=self._watch.workers_cpu_s() - self._workers_cpu_s if source.workers else None,
+            workers_cpu_s=self._workers_cpu_s if source.workers else None,
         )
 
     def begin_traced(self, *, keep_batches: bool) -> None:
@@ -160,7 +168,7 @@ class DataLoading:
             self._progress.stage("timing the step with data in memory", None)
             self._watch.resident = True
             self._resident_until = time.perf_counter_ns() + round(RESIDENT_S * 1e9)
-            synchronise(self._device)
+            self._device.synchronise()
         else:
             self._clock.end()
         count = len(self._clock)

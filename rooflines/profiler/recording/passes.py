@@ -9,12 +9,12 @@ had ended. What we run ourselves makes as many steps as we like, and is traced a
 from __future__ import annotations
 
 import contextlib
-import os
+import math
 import statistics
 import time
 from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from rooflines.profiler.compiled.inductor import InductorWatch
 from rooflines.profiler.directory import JOURNAL_FILE
@@ -22,33 +22,25 @@ from rooflines.profiler.distributed import Agreement
 from rooflines.profiler.module_hooks import ModuleRanges
 from rooflines.profiler.progress import Progress
 from rooflines.profiler.recording.data_loading import DataLoading
-from rooflines.profiler.recording.peak_memory import PeakMemory, page_faults, since
-from rooflines.profiler.recording.step_clock import StepClock, synchronise
+from rooflines.profiler.recording.device import RecordedDevice
+from rooflines.profiler.recording.pass_length import PROGRAM_WARMUP_STEPS, TIMED_MIN_STEPS, planned_steps
+from rooflines.profiler.recording.peak_memory import page_faults, since
+from rooflines.profiler.recording.step_clock import wall_step_ns
 from rooflines.profiler.recording.trace_bound import TraceBound
 from rooflines.profiler.recording.tracer import Tracer
-from rooflines.profiler.recording.warmup import WARMUP_MAX_S, WARMUP_MAX_STEPS, WarmUp
-from rooflines.profiler.records import Settings, StepTimes, TimedStretch
+from rooflines.profiler.recording.warmup import BUSY_MAX_STEPS, BUSY_S, WARMUP_MAX_STEPS, WarmUp
+from rooflines.profiler.records import WALL_CLOCK, Settings, StepTimes, TimedStretch
 from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.fields import Counter, DeviceSample, Field
 from rooflines.profiler.samplers.mps import MpsSampler
-from rooflines.profiler.samplers.process import SamplerProcess, gpus_in_use, torch_gpus
-from rooflines.profiler.workloads.tf32 import tf32_state
-from rooflines.units import binary_bytes, counted
-
-if TYPE_CHECKING:
-    import torch
+from rooflines.profiler.samplers.process import SamplerProcess
+from rooflines.units import binary_bytes, counted, seconds
 
 Stage = Literal["start-up", "early", "warm-up", "timed", "traced", "done"]
 # What a program tells: a step has ended; it evaluates its model, and goes on training; it calls a module.
 Event = Literal["step", "pause", "resume", "call"]
 Plan: TypeAlias = Generator[None, Event, None]
 
-# The timed pass aims at this many seconds, within these numbers of steps.
-TIMED_S = 5.0
-TIMED_MIN_STEPS, TIMED_MAX_STEPS = 5, 100
-TIMED_LEAST_STEPS = 3  # if five steps take longer than the limit of the warm-up
-# Of a program that may end at any step, so that it still reaches the traced pass.
-PROGRAM_WARMUP_STEPS, PROGRAM_TIMED_STEPS = 20, 50
 # The traced pass: this many steps, from which a comparison knows the noise of an operator (benchmarks/compare_noise.py). Fewer where
 # they would take longer than this, and fewer still when their trace would be larger than the limit (uncompressed JSON).
 TRACED_STEPS, TRACED_MIN_STEPS = 20, 3
@@ -69,7 +61,7 @@ class Passes:
         self,
         directory: Path,
         trace_name: str,
-        device: torch.device,
+        device: RecordedDevice,
         settings: Settings,
         *,
         early: bool,
@@ -104,8 +96,8 @@ class Passes:
         self._ranges = ranges
         self._traced_steps = traced_steps
         self._agreement = Agreement()
-        self._clock = StepClock(device)
-        self._peak = PeakMemory(device)
+        self._take_clock()
+        self._peak = device.peak_memory()
         self._mps = MpsSampler() if device.type == "mps" else None
         self._sampler: SamplerProcess | None = None
         self._program: Tracer | None = None  # from the program's start to the end of its first step; kept while there is nothing better
@@ -115,7 +107,8 @@ class Passes:
     def _begin_again(self) -> None:
         """Forget what steps have told so far."""
         most = PROGRAM_WARMUP_STEPS if self._early else WARMUP_MAX_STEPS
-        self.warmup = WarmUp(self._settings.warmup, most, lambda: self._agreement.has_peers)
+        busy_s = BUSY_S if self._on_gpu and not self._early else 0.0
+        self.warmup = WarmUp(self._settings.warmup, most, lambda: self._agreement.has_peers, busy_s=busy_s)
         self.timed_ns: list[int] = []
         self.traced_ns: list[int] = []
         self.peak_bytes: int | None = None
@@ -124,7 +117,6 @@ class Passes:
         self._faults: int | None = None
         self._stretches: list[TimedStretch] = []
         self._timed_began_ns: int | None = None
-        self._cut: list[bool] = []
         self._trace_bytes = 0
         self._compiles_under_hooks = False
         self._plan = self._in_order()
@@ -148,6 +140,8 @@ class Passes:
 
     def begin(self) -> None:
         """The first step begins."""
+        if not self._early and not self._device.is_found and self._device.has_work:
+            self._find_device()  # the first step is timed; what the program has done so far must do
         self._peak.start()
         self._advance(None)
 
@@ -157,6 +151,8 @@ class Passes:
             return
         if event == "step":
             self.steps += 1
+            if not self._device.is_found:
+                self._find_device()
         elif event == "pause":
             self._loading.pause()
         elif event == "resume":
@@ -180,6 +176,8 @@ class Passes:
     def finish(self) -> None:
         """The program makes no more steps: stop what is running and keep what is whole."""
         try:
+            if not self._device.is_found:
+                self._find_device()
             self._plan.close()
             if self.trace is not None and not (self._directory / self.trace).exists():
                 self._notes.append("the program deleted the trace of its steps")
@@ -200,6 +198,23 @@ class Passes:
             self._plan.close()
         self._stop_sampler()
 
+    def _find_device(self) -> None:
+        """The program shows which device it runs on: clocks and memory from here on are that one's."""
+        self._device.find(self._program.placed_elements if self._program is not None else {})
+        if not self._on_gpu:
+            return
+        self._peak = self._device.peak_memory()
+        if self.stage != "timed":  # else the pass that has begun stays on the clock of the host
+            self._take_clock()
+
+    def _take_clock(self) -> None:
+        self._clock = self._device.step_clock()
+        self._clock_name = "cuda events" if self._on_gpu else "perf_counter"
+
+    @property
+    def _on_gpu(self) -> bool:
+        return self._device.type == "cuda"
+
     def _advance(self, event: Event | None) -> None:
         try:
             if event is None:
@@ -219,6 +234,9 @@ class Passes:
             yield from self._traced_pass(1, "early")
         yield from self._warm_up()
         yield from self._timed_pass()
+        again = self._early and self._on_gpu and self._settings.steps is None and self._traced_steps > 0
+        if not again:
+            self._stop_sampler()
         self.stage = "traced"
         if self._traced_steps < 1:
             return
@@ -230,6 +248,9 @@ class Passes:
         yield from self._traced_pass(steps, "steps")
         while self._agreement.has_peers and self.steps < before + steps:  # an evaluation ended the pass, perhaps on this rank only
             yield
+        if again:
+            yield from self._timed_further()
+            self._stop_sampler()
 
     def _first_step(self) -> Plan:
         """From the program's start to the end of its first step, traced as long as the trace stays small enough."""
@@ -242,7 +263,7 @@ class Passes:
                 if event == "call" and bound.reached:
                     # The trace was full before the first step had called a module: it is worth more from here on.
                     bound = self._trace_program()
-            synchronise(self._device)
+            self._device.synchronise()
             self.warmup.first_step(time.perf_counter_ns() - began)
             self._progress.advance()
         finally:
@@ -267,7 +288,7 @@ class Passes:
             return
         asked = self._settings.warmup
         self._progress.stage("warming up", None if asked is None else asked - len(self.warmup.times_ns))
-        if self._early:
+        if self._early or (self._on_gpu and asked == 1):
             self._start_sampler()
         self._begin_stretch()
         began: list[int] = []
@@ -276,11 +297,15 @@ class Passes:
             while not self.warmup.is_over():
                 event = yield
                 if event == "step":
-                    synchronise(self._device)
+                    self._device.synchronise()
                     began.append(now_ns() - (time.perf_counter_ns() - last))
                     self._loading.after_timed_step()
                     self._progress.advance()
                     self.warmup.add(time.perf_counter_ns() - last)
+                    if self._on_gpu and not self.warmup.is_over():
+                        # Here and not before the timed pass, which would find the device idle. The first step has taken memory on
+                        # every GPU that is to be sampled.
+                        self._start_sampler()
                 if event in ("step", "resume"):
                     last = time.perf_counter_ns()
             if self._early and asked is None:
@@ -298,7 +323,7 @@ class Passes:
         last = time.perf_counter_ns()
         while (event := (yield)) != "step":
             last = time.perf_counter_ns() if event == "resume" else last
-        synchronise(self._device)
+        self._device.synchronise()
         self.warmup.times_ns.append(time.perf_counter_ns() - last)
 
     def _let_warmup_stand_in(self, began: list[int]) -> None:
@@ -309,6 +334,7 @@ class Passes:
         kept = len(began) - (len(began) > 2)  # the one after a traced step may be slower
         self.timed_ns = times[-kept:]
         del times[-kept:]
+        self._clock_name = "perf_counter"
         self.warmup.rule = f"the program ended during warm-up; timed steps are its last {counted(kept, 'step')}"
         self._stretches = [TimedStretch(began_ns=began[-kept], ended_ns=began[-1] + self.timed_ns[-1], steps=kept)]
         self._timed_began_ns = began[-kept]
@@ -317,33 +343,59 @@ class Passes:
 
     def _timed_pass(self) -> Plan:
         self.stage = "timed"
-        planned = self._settings.steps or self._agreement.on(self._enough_steps(), TIMED_MIN_STEPS)
+        enough = planned_steps(self.warmup.step_s, gpu=self._on_gpu, program=self._early)
+        planned = self._settings.steps or self._agreement.on(enough, TIMED_MIN_STEPS)
         self._progress.stage("timing steps with the profiler off", planned)
         self._start_sampler()
         self._save()
         self._begin_stretch()
         self._timed_began_ns = now_ns()
+        yield from self._timed_steps(planned)
+
+    def _timed_further(self) -> Plan:
+        """More timed steps of a program on a GPU, which has been traced and may end now: as many as a timed pass of ours has.
+
+        Steps that are not timed come first: while the trace was written the device was idle, and workers loaded batches.
+        """
+        if not self.timed_ns:
+            return
+        step_s = statistics.median(self.timed_ns) / 1e9
+        planned = self._agreement.on(planned_steps(step_s, gpu=True, program=False) - len(self.timed_ns), 0)
+        if planned < len(self.timed_ns):
+            return
+        self.stage = "timed"
+        self._progress.stage("timing more steps with the profiler off", planned)
+        busy = self._agreement.on(max(min(BUSY_MAX_STEPS, math.ceil(BUSY_S / step_s)), self._loading.seen.prefetched), 1)
+        while busy:
+            busy -= (yield) == "step"
+        self._device.synchronise()
+        self._loading.begin_timed(more=True)
+        yield from self._timed_steps(planned, further=True)
+
+    def _timed_steps(self, planned: int, *, further: bool = False) -> Plan:
+        """``planned`` steps, timed one after another; ``further`` ones are added to those before, and their memory does not count."""
         self._clock.begin()
+        before, whole, ended = self.timed_ns, list[bool](), False
         cut, saved = False, time.perf_counter()
-        stretch: tuple[int, int] | None = (self._timed_began_ns, 0)  # when it began, and the steps before it
+        stretch: tuple[int, int] | None = (now_ns(), 0)  # when it began, and the steps before it
         try:
             while len(self._clock) < planned:
                 event = yield
                 if event == "step":
                     self._clock.end()
                     self._loading.after_timed_step()
-                    self._cut.append(cut)
+                    whole.append(not cut)
                     cut = False
                     self._progress.advance()
                     if self._mps is not None:
                         self._mps.note()
-                    if time.perf_counter() - saved > _SAVE_PERIOD_S:
+                    if not self._on_gpu and time.perf_counter() - saved > _SAVE_PERIOD_S:
                         self.timed_ns = self._clock.so_far_ns()
                         self._save()
                         saved = time.perf_counter()
                     self._clock.go_on()
                 elif event == "pause" and stretch is not None:
-                    self._end_stretch(*stretch)
+                    self._end_stretch(*stretch, memory=not further)
                     stretch = None
                 elif event == "resume":
                     # The step that follows an evaluation has lost its beginning, perhaps the loading of its data.
@@ -351,14 +403,34 @@ class Passes:
                     self._begin_stretch(more=True)
                     stretch = (now_ns(), len(self._clock))
                     self._clock.begin()
+            ended = True
         finally:
             if stretch is not None:
-                self._end_stretch(*stretch)
-            self.timed_ns = self._clock.take_ns()
-            whole = [not one for one in self._cut] if not all(self._cut) else [True] * len(self._cut)
-            self.timed_ns = [ns for ns, kept in zip(self.timed_ns, whole, strict=True) if kept]
-            self._loading.end_timed(whole)
-            self._stop_sampler()
+                self._end_stretch(*stretch, memory=not further)
+            times = self._clock.take_ns()
+            if not any(whole):
+                whole = [True] * len(whole)
+            earlier = [True] * len(before)
+            wall_ns = self._wall_step_ns(times) if ended and stretch is not None else None
+            if wall_ns is not None:  # only the last stretch ended with a step, so only its wall time is known
+                last = self._stretches[-1].steps
+                times, before, earlier = [wall_ns] * len(times), [], [False] * len(before)
+                whole = [False] * (len(whole) - last) + [True] * last
+            self.timed_ns = [*before, *(ns for ns, kept in zip(times, whole, strict=True) if kept)]
+            self._loading.end_timed([*earlier, *whole])
+
+    def _wall_step_ns(self, times_ns: list[int]) -> int | None:
+        """The time of a step of the stretch that has just ended, if the device worked on other streams than the timed one, too."""
+        stretch = self._stretches[-1]
+        events_ns, wall_ns = times_ns[len(times_ns) - stretch.steps :], stretch.ended_ns - stretch.began_ns
+        step_ns = wall_step_ns(events_ns, wall_ns) if self._clock_name != "perf_counter" else None
+        if step_ns is not None:
+            self._clock_name = WALL_CLOCK
+            self._notes.append(
+                f"CUDA events of {counted(stretch.steps, 'step')} add up to {seconds(sum(events_ns) / 1e9)}, but the steps took "
+                f"{seconds(wall_ns / 1e9)}: they use other streams as well, so the step time is the wall time divided by the steps"
+            )
+        return step_ns
 
     def _traced_pass(self, steps: int, kind: Literal["steps", "early"], *, probe: bool = False) -> Plan:
         """``steps`` under the profiler; an evaluation in between ends the pass, or lets it begin again where no step had ended."""
@@ -376,7 +448,7 @@ class Passes:
                     tracer = self._tracer(steps)
                     tracer.start()
                 elif event == "step":
-                    synchronise(self._device)
+                    self._device.synchronise()
                     self._loading.after_traced_step()
                     self._progress.advance()
                     if tracer.step():
@@ -395,28 +467,22 @@ class Passes:
 
     # --- the timed pass ----------------------------------------------------------------------------------------------------------
 
-    def _enough_steps(self) -> int:
-        step_s = self.warmup.step_s
-        if step_s is None:
-            return TIMED_MIN_STEPS
-        least = TIMED_MIN_STEPS if step_s * TIMED_MIN_STEPS <= WARMUP_MAX_S else TIMED_LEAST_STEPS
-        return max(least, min(PROGRAM_TIMED_STEPS if self._early else TIMED_MAX_STEPS, round(TIMED_S / step_s)))
-
     def _begin_stretch(self, *, more: bool = False) -> None:
         """Steps are timed from here on, ``more`` of them after a pause."""
         self._peak.start()
-        synchronise(self._device)
+        self._device.synchronise()
         if not more:
             self.peak_bytes = None
             self._loading.begin_timed()
             self._page_faults.pop("timed", None)
         self._faults = page_faults()
 
-    def _end_stretch(self, began_ns: int, steps_before: int) -> None:
+    def _end_stretch(self, began_ns: int, steps_before: int, *, memory: bool = True) -> None:
         """A pause, or the end of the pass: add up what was measured since the last one."""
-        synchronise(self._device)
+        self._device.synchronise()
         self._stretches.append(TimedStretch(began_ns=began_ns, ended_ns=now_ns(), steps=len(self._clock) - steps_before))
-        self._add_memory()
+        if memory:
+            self._add_memory()
 
     def _add_memory(self) -> None:
         peak, faults = self._peak.bytes(), since(self._faults)
@@ -427,9 +493,7 @@ class Passes:
     def _start_sampler(self) -> None:
         if self._sampler is not None:
             return
-        gpus = torch_gpus(*gpus_in_use(self._device)) if self._device.type == "cuda" else {}
-        # Steps on a GPU keep one thread of the host busy, and leave cores for the sampler.
-        self._sampler = SamplerProcess(os.getpid(), self._directory / JOURNAL_FILE, gpus=gpus, low_overhead=self._device.type == "cpu")
+        self._sampler = self._device.sampler(self._directory / JOURNAL_FILE)
         self._sampler.start()
 
     def _stop_sampler(self) -> None:
@@ -450,7 +514,7 @@ class Passes:
 
     def _tracer(self, steps: int) -> Tracer:
         ranges = None if self._compiles_under_hooks else (self._ranges or ModuleRanges)()
-        return Tracer(self._device, steps=steps, modules=ranges)
+        return self._device.tracer(steps=steps, modules=ranges)
 
     def _affordable_steps(self) -> int:
         planned = self._traced_steps
@@ -472,7 +536,7 @@ class Passes:
         self.traced_ns = tracer.times_ns
         self.parameter_elements = tracer.parameter_elements
         self.module_names |= tracer.module_names
-        self.tf32 = tf32_state() if self._device.type == "cuda" else None
+        self.tf32 = self._device.tf32()
         self._page_faults["traced"] = tracer.page_faults
         self._traced = kind
         self._program = None
@@ -506,7 +570,7 @@ class Passes:
             traced=self._traced,
             settled=self.warmup.settled,
             rule=self.warmup.rule,
-            clock="cuda events" if self._device.type == "cuda" else "perf_counter",
+            clock=self._clock_name,
             timed_page_faults=self._page_faults.get("timed"),
             traced_page_faults=self._page_faults.get("traced"),
             timed_began_ns=self._timed_began_ns,

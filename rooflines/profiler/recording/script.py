@@ -128,7 +128,7 @@ class _Driver:
             yield f"not counted: {counted(self.before, 'step')} before these began (an evaluation before training, or parts of a step)"
 
 
-def collect_script(program: Program, recording: Recording, device: Any, *, to_end: bool) -> Run:
+def collect_script(program: Program, recording: Recording, *, to_end: bool) -> Run:
     """Run ``program`` under ``recording``.
 
     It is stopped once everything is recorded, unless ``to_end``. Its exceptions come back as WorkloadError with the original as
@@ -182,7 +182,7 @@ def collect_script(program: Program, recording: Recording, device: Any, *, to_en
         if os.getpid() != owner:
             traceback.print_exc()
             _end_child(1)
-        raise _ended(user_error(error, what, recording, device), recording, 1) from error
+        raise _ended(user_error(error, what, recording), recording, 1) from error
     assert recording.run is not None
     return recording.run
 

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
+
+# Events on the stream of the steps miss work that runs on other streams. Where their sum differs by more than this share from the time
+# between two synchronisations (and by more than these take themselves), the latter is the time of the steps.
+EVENTS_SHARE = 0.03
+SYNCHRONISE_NS = 1_000_000
 
 
 def synchronise(device: torch.device) -> None:
@@ -25,8 +31,10 @@ class StepClock:
     On CUDA by events, so that steps are not synchronised one by one, as in real use; elsewhere by the host's clock.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, wait: Callable[[], None]) -> None:
+        """``wait`` waits until everything in use has finished."""
         self._device = device
+        self._wait = wait
         self._begun: Any = None
         self._spans: list[tuple[Any, Any]] = []  # CUDA events, or perf_counter_ns
 
@@ -40,8 +48,8 @@ class StepClock:
 
     def end(self) -> None:
         """A step ends now."""
-        if self._device.type == "mps":
-            synchronise(self._device)
+        if self._device.type != "cuda":
+            self._wait()
         self._spans.append((self._begun, self._mark()))
 
     def go_on(self) -> None:
@@ -59,7 +67,7 @@ class StepClock:
     def take_ns(self) -> list[int]:
         """Return and remove the durations of finished steps. Waits for the device."""
         spans, self._spans = self._spans, []
-        synchronise(self._device)
+        self._wait()
         if self._device.type == "cuda":
             return [round(begun.elapsed_time(ended) * 1e6) for begun, ended in spans]
         return [ended - begun for begun, ended in spans]
@@ -72,3 +80,11 @@ class StepClock:
             event.record(torch.cuda.current_stream(self._device))
             return event
         return time.perf_counter_ns()
+
+
+def wall_step_ns(events_ns: Sequence[int], wall_ns: int) -> int | None:
+    """The time of one of these steps, which took ``wall_ns`` together, if their events do not account for it; otherwise None."""
+    apart_ns = abs(wall_ns - sum(events_ns))
+    if not events_ns or apart_ns <= max(EVENTS_SHARE * wall_ns, SYNCHRONISE_NS):
+        return None
+    return round(wall_ns / len(events_ns))

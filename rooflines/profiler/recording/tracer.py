@@ -7,6 +7,9 @@ import mmap
 import os
 import shutil
 import time
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
@@ -26,14 +29,16 @@ class Tracer:
     """torch.profiler over a few steps, each in a range ``ProfilerStep#N`` that ends after a synchronise.
 
     ``modules`` writes the modules into the trace; None leaves them out. ``has_operators`` is known once the trace is written.
+    ``cuda`` traces work of GPUs, too, wherever it runs; ``device`` gives the device to wait for when the profiler stops.
     """
 
-    def __init__(self, device: torch.device, *, steps: int, modules: ModuleRanges | None) -> None:
+    def __init__(self, device: Callable[[], torch.device], *, cuda: bool, steps: int, modules: ModuleRanges | None) -> None:
         from torch.profiler import ProfilerActivity, profile
 
         activities = [ProfilerActivity.CPU]
-        if device.type == "cuda":
+        if cuda:
             activities.append(ProfilerActivity.CUDA)
+        self._device = device
         self.has_operators = False
         self.times_ns: list[int] = []
         self._steps = steps
@@ -42,6 +47,7 @@ class Tracer:
         )
         self._modules = modules
         self._optimizers: dict[int, int] = {}
+        self._stepped: dict[int, weakref.ref[torch.optim.Optimizer]] = {}
         self._hook: Any = None
         self._range: Any = None
         self._unfinished = ""
@@ -54,6 +60,15 @@ class Tracer:
     def parameter_elements(self) -> int | None:
         """Elements of the parameters that the optimizers of a step update together; None when none stepped."""
         return sum(self._optimizers.values()) or None
+
+    @property
+    def placed_elements(self) -> dict[str, int]:
+        """Elements of the parameters that the optimizers of a step are for, by the device they are on."""
+        placed: Counter[str] = Counter()
+        for optimizer in filter(None, (one() for one in self._stepped.values())):
+            for parameter in _parameters(optimizer):
+                placed[str(parameter.device)] += parameter.numel()
+        return dict(placed)
 
     @property
     def module_names(self) -> dict[int, str]:
@@ -132,11 +147,27 @@ class Tracer:
             self._hook.remove()
             if self._modules is not None:
                 self._modules.__exit__()
+            self._stop_profiler()
+
+    def _stop_profiler(self) -> None:
+        """Stop the profiler. Its wait for torch's current GPU would open a context there: it waits for the device, or not at all."""
+        import torch
+
+        device = self._device()
+        if device.type != "cuda":
+            self._profiler.profiler.use_device = None
+            self._profiler.stop()
+            return
+        with torch.cuda.device(device):
             self._profiler.stop()
 
     def _after_optimizer(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        parameters = (p for group in optimizer.param_groups for p in group["params"])
-        self._optimizers[id(optimizer)] = sum(p.numel() for p in parameters if p.grad is not None)
+        self._optimizers[id(optimizer)] = sum(p.numel() for p in _parameters(optimizer) if p.grad is not None)
+        self._stepped[id(optimizer)] = weakref.ref(optimizer)
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
+    return (parameter for group in optimizer.param_groups for parameter in group["params"])
 
 
 def _without_events() -> Any:

@@ -14,19 +14,27 @@ WARMUP_MAX_STEPS = 50
 WARMUP_MAX_S = 30.0
 # Of ranks that make the same steps and would each see other times.
 WARMUP_RANK_STEPS = 8
+# An idle GPU lowers its clock and takes a while to raise it again. Steps keep it busy for this long, up to this many of them.
+BUSY_S = 0.5
+BUSY_MAX_STEPS = 2000
 
 
 class WarmUp:
     """Decides step by step whether warm-up is over: after ``asked`` steps, or once step times have settled, at most ``most`` steps.
 
+    They may settle once the steps after the first one have taken ``busy_s`` seconds.
     ``alike()`` says whether other ranks must decide the same, which a fixed number of steps makes sure of.
     ``settled`` is None if it was not tested; ``rule`` says in words what ended the warm-up, ``problem`` is a warning for the reader.
     """
 
-    def __init__(self, asked: int | None, most: int = WARMUP_MAX_STEPS, alike: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self, asked: int | None, most: int = WARMUP_MAX_STEPS, alike: Callable[[], bool] = lambda: False, *, busy_s: float = 0.0
+    ) -> None:
         self._asked = asked
         self._alike = alike
         self._most = most
+        self._busy_s = busy_s
+        self._busy_steps = 0
         self._first = 0
         self.times_ns: list[int] = []
         self._over = asked == 0
@@ -51,6 +59,9 @@ class WarmUp:
             self.rule = f"{counted(WARMUP_RANK_STEPS, 'warm-up step')}, the same on every rank"
             self._over = len(times) >= WARMUP_RANK_STEPS
             return
+        if sum(self.times_ns[1:]) < self._busy_s * 1e9 and len(times) < BUSY_MAX_STEPS:
+            self._busy_steps = len(times)
+            return
         compared = f"fewer than {2 * SETTLE_WINDOW} steps, too few to compare"
         if len(times) >= 2 * SETTLE_WINDOW:
             last = statistics.median(times[-SETTLE_WINDOW:])
@@ -61,7 +72,7 @@ class WarmUp:
                 self._over = self.settled = True
                 self.rule = f"settled after {len(self.times_ns)} warm-up steps: {compared} (limit {percent(SETTLE_LIMIT)})"
                 return
-        if len(times) >= self._most or sum(times) >= WARMUP_MAX_S * 1e9:
+        if len(times) - self._busy_steps >= self._most or sum(times) >= WARMUP_MAX_S * 1e9:
             self._over, self.settled = True, False
             self.rule = f"not settled after {counted(len(self.times_ns), 'warm-up step')}: {compared} (limit {percent(SETTLE_LIMIT)})"
             self.problem = f"step times had not settled when timing started: {compared}"

@@ -47,7 +47,10 @@ def _free_memory(device: torch.device) -> str:
     import torch
 
     if device.type == "cuda":
-        unused, total = torch.cuda.mem_get_info(device)
+        try:
+            unused, total = torch.cuda.mem_get_info(device)
+        except RuntimeError:  # asking takes memory as well, for the context of this process
+            return f"{device} is full"
         return f"{binary_bytes(unused)} of {binary_bytes(total)} free on {device}"
     memory = psutil.virtual_memory()
     free = f"{binary_bytes(memory.available)} of {binary_bytes(memory.total)} free on the host"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rooflines.arguments import arg
 from rooflines.errors import RooflinesError, WorkloadError
+from rooflines.kernels.tf32 import tf32
 from rooflines.profiler.options import Options, find_device
 from rooflines.profiler.records import Workload
 from rooflines.profiler.workloads import quantization
@@ -28,7 +29,6 @@ from rooflines.profiler.workloads.memory_shortage import memory_shortage
 from rooflines.profiler.workloads.networks import Task, classification_loss, find_network, sum_of_outputs, tensors_in
 from rooflines.profiler.workloads.optimizers import shown_name
 from rooflines.profiler.workloads.steps import Batch, inference_step, make_autocast, training_step
-from rooflines.profiler.workloads.tf32 import tf32
 
 if TYPE_CHECKING:
     import torch

@@ -147,7 +147,9 @@ def steps_sentences(analysis: Analysis) -> list[str]:
         return ["Step times are not available: the trace contains profiled steps only."]
     rate = f"{significant(steps.samples_per_s)} {analysis.workload.unit}/s" if steps.samples_per_s is not None else ""
     pace = f"{seconds(steps.median_s)} a step{f' ({rate})' if rate else ''}"
-    if steps.ci95_s is None:
+    if steps.ci95_s is None and steps.count > 1:
+        texts = [f"{pace}: wall time of {steps.count} steps with the profiler off, divided by their number; no interval."]
+    elif steps.ci95_s is None:
         texts = [f"{pace}: a single step with the profiler off, error unknown."]
     else:
         low, high = steps.ci95_s

@@ -125,12 +125,15 @@ def host_fraction(analysis: Analysis) -> float:
 def limited_by(analysis: Analysis) -> Limit | None:
     """The input, where a step waits for it and the loader alone is slower than the step alone; else the host, where it takes the most.
 
-    A loader slower than the step sets the pace: a faster host would only wait longer.
+    A loader slower than the step sets the pace: a faster host would only wait longer. Beside a device that was not traced nobody knows
+    what the host keeps waiting.
     """
     waits, host = input_fraction(analysis), host_fraction(analysis)
     slower = loader_is_slower(analysis)
     if (slower and waits >= INPUT_BOUND) or (slower is None and waits >= LARGE_SHARE and waits > host):
         return "input"
+    if analysis.device_untraced:
+        return None
     shares = {name: share for name, share in (analysis.bound_breakdown or {}).items() if name != "input"}
     most = max(shares, key=lambda name: shares[name], default="")
     return "host" if most == "host" and host >= LARGE_SHARE and host > waits else None

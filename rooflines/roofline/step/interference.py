@@ -15,31 +15,40 @@ WIDE = 0.10
 
 
 def other_programs(run: Run) -> OtherPrograms | None:
-    """Processor use of other programs while the steps were timed; None if small or not sampled."""
+    """Processor use of other programs while the steps were timed; None if small or not sampled.
+
+    The host of a GPU needs a processor or two, so other programs disturb its steps only where they leave less than one free.
+    """
     threads = run.facts.environment.cpu_threads
-    others = [
-        sample.cpu_utilization * threads - sample.process_cpu_utilization
+    used = [
+        (sample.cpu_utilization * threads, sample.process_cpu_utilization)
         for sample in run.samples
         if threads and sample.cpu_utilization is not None and sample.process_cpu_utilization is not None
     ]
-    busy = float(np.mean(others)) if others else 0.0
-    return OtherPrograms(busy=busy, threads=threads) if threads and busy >= OTHER_PROGRAMS_CORES else None
+    if not threads or not used:
+        return None
+    in_all, ours = np.mean(used, axis=0).tolist()
+    busy = in_all - ours
+    if busy < OTHER_PROGRAMS_CORES or (not _on_cpu(run.facts) and in_all <= threads - 1):
+        return None
+    return OtherPrograms(busy=busy, threads=threads)
 
 
 def page_faults(facts: RunFile) -> PageFaults | None:
     """The pages that each step on a CPU took from the system; None where they were not counted."""
     steps = facts.steps
-    if steps is None or not steps.timed_ns or not steps.timed_page_faults or not facts.environment.device.startswith("cpu"):
+    if steps is None or not steps.timed_ns or not steps.timed_page_faults or not _on_cpu(facts):
         return None
     traced = steps.traced_page_faults / len(steps.traced_ns) if steps.traced_page_faults is not None and steps.traced_ns else None
     return PageFaults(timed=steps.timed_page_faults / len(steps.timed_ns), traced=traced)
 
 
-def shared_machine(found: OtherPrograms | None) -> list[str]:
+def shared_machine(found: OtherPrograms | None, facts: RunFile) -> list[str]:
     """A note on other programs."""
     if found is None:
         return []
-    return [f"{_busy(found)} while the steps were timed: times are of a shared machine; operators that use all threads slow down most"]
+    slowed = "operators that use all threads slow down most" if _on_cpu(facts) else "the host launches the work of the device later"
+    return [f"{_busy(found)} while the steps were timed: times are of a shared machine; {slowed}"]
 
 
 def unsteady(analysis: Analysis) -> str:
@@ -55,6 +64,10 @@ def unsteady(analysis: Analysis) -> str:
 def noise_s(analysis: Analysis) -> float:
     """The smallest gain per step above the noise: half the interval of the median if ``unsteady`` is not empty."""
     return _half_width_s(analysis.steps) if unsteady(analysis) else 0.0
+
+
+def _on_cpu(facts: RunFile) -> bool:
+    return facts.environment.device.startswith("cpu")
 
 
 def _busy(found: OtherPrograms) -> str:

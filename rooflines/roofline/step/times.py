@@ -7,7 +7,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from rooflines.profiler.records import StepTimes, Workload
+from rooflines.profiler.records import WALL_CLOCK, StepTimes, Workload
 from rooflines.roofline.analysis import Steps
 from rooflines.roofline.bootstrap import interval95, resampled_medians
 
@@ -22,9 +22,13 @@ def per_step(total: int, steps: int) -> int | float:
 
 
 def summarize_steps(times: StepTimes, workload: Workload, compile_s: float | None = None) -> Steps | None:
-    """The timed steps in seconds, with the time that compiling took; None where no step was timed."""
+    """The timed steps in seconds, with the time that compiling took; None where no step was timed.
+
+    Steps that were timed together have no times of their own, and so no interval.
+    """
     if not times.timed_ns:
         return None
+    together = times.clock == WALL_CLOCK
     timed = np.array(times.timed_ns) / 1e9
     median = float(np.median(timed))
     return Steps(
@@ -32,7 +36,7 @@ def summarize_steps(times: StepTimes, workload: Workload, compile_s: float | Non
         median_s=median,
         p10_s=float(np.percentile(timed, 10)),
         p90_s=float(np.percentile(timed, 90)),
-        ci95_s=_interval(timed),
+        ci95_s=None if together else _interval(timed),
         samples_per_s=workload.batch_size / median if workload.batch_size else None,
         profiler_dilation=float(np.median(times.traced_ns)) / 1e9 / median if times.traced_ns and times.traced != "program" else None,
         warmup_count=len(times.warmup_ns),
@@ -41,7 +45,7 @@ def summarize_steps(times: StepTimes, workload: Workload, compile_s: float | Non
         settled=times.settled,
         rule=times.rule,
         clock=times.clock,
-        durations_s=tuple(timed.tolist()),
+        durations_s=() if together else tuple(timed.tolist()),
     )
 
 

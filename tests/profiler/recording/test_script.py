@@ -186,7 +186,7 @@ def test_a_compiled_model_in_a_script(profile):
         import torch
         model = torch.compile(torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 2)))
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for _ in range(20):
+        for _ in range(30):
             optimizer.zero_grad()
             model(torch.randn(4, 8)).sum().backward()
             optimizer.step()

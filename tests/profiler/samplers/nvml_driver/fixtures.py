@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import functools
 import os
 import shutil
 import subprocess
@@ -43,29 +45,38 @@ def stand_in(nvml_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     it has an ``epoch`` of its own. A second call replaces the script for processes started after it.
     """
 
-    def write(script: str) -> dict[str, str]:
-        path = tmp_path / "nvml.script"
-        path.write_text(script if script.startswith("epoch ") else f"epoch {time.time()!r}\n{script}")
-        search = os.pathsep.join([str(nvml_library.parent), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])])
-        environment = {"LD_LIBRARY_PATH": search, SCRIPT: str(path)}
-        for name, value in environment.items():
-            monkeypatch.setenv(name, value)
-        return environment
-
-    return write
+    return functools.partial(install, library=nvml_library, folder=tmp_path, patch=monkeypatch)
 
 
 @pytest.fixture
 def stand_in_here(nvml_library: Path, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
-    """Like ``stand_in``, and this process's own pynvml finds those GPUs too.
+    """Like ``stand_in``, and this process's own pynvml finds those GPUs too."""
+    with loaded_here(nvml_library, monkeypatch):
+        yield stand_in
+
+
+def install(script: str, *, library: Path, folder: Path, patch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Give the GPUs of ``script``, kept in ``folder``, to every process started from now on, as ``stand_in`` says."""
+    path = folder / "nvml.script"
+    path.write_text(script if script.startswith("epoch ") else f"epoch {time.time()!r}\n{script}")
+    search = os.pathsep.join([str(library.parent), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])])
+    environment = {"LD_LIBRARY_PATH": search, SCRIPT: str(path)}
+    for name, value in environment.items():
+        patch.setenv(name, value)
+    return environment
+
+
+@contextlib.contextmanager
+def loaded_here(library: Path, patch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Inside, this process's own pynvml is over the stand-in.
 
     The library is loaded by its path: by then the loader has read its search path, and pynvml may have found a real driver.
     """
-    monkeypatch.setattr(pynvml, "nvmlLib", ctypes.CDLL(str(nvml_library)))
-    monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
-    yield stand_in
+    patch.setattr(pynvml, "nvmlLib", ctypes.CDLL(str(library)))
+    patch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+    yield
     # Whoever forgot to shut it down would leave this test's script to the next one.
     left = 0
-    while ctypes.CDLL(str(nvml_library)).nvmlShutdown() == 0:
+    while ctypes.CDLL(str(library)).nvmlShutdown() == 0:
         left += 1
     assert not left, f"nvmlShutdown was called {left} times too few"

@@ -1,0 +1,99 @@
+"""The device that a recording times and traces: everything that a recording asks of hardware is asked here."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rooflines.kernels.tf32 import tf32_state
+from rooflines.profiler.environment import collect_environment
+from rooflines.profiler.module_hooks import ModuleRanges
+from rooflines.profiler.recording.peak_memory import PeakMemory
+from rooflines.profiler.recording.program_device import gpus_of, program_facts
+from rooflines.profiler.recording.step_clock import StepClock, synchronise
+from rooflines.profiler.recording.tracer import Tracer
+from rooflines.profiler.records import Environment
+from rooflines.profiler.samplers.process import SamplerProcess, gpus_in_use, torch_gpus
+
+if TYPE_CHECKING:
+    import torch
+
+
+class RecordedDevice:
+    """The device ``torch_device`` of this machine, as a recording uses it; None is for a program whose first step shows it (``find``).
+
+    The tests put a replayed one in its place (tests/replay), so nothing else in a recording may depend on a GPU being there.
+    """
+
+    def __init__(self, torch_device: torch.device | None) -> None:
+        import torch
+
+        self.is_found = torch_device is not None
+        self.torch_device = torch_device or torch.device("cpu")
+        self._gpus: tuple[torch.device, ...] = (self.torch_device,) if self.type == "cuda" else ()
+
+    def __str__(self) -> str:
+        """torch's name of the device: ``cpu``, ``cuda:1``."""
+        return str(self.torch_device)
+
+    @property
+    def type(self) -> str:
+        """The kind of device: ``cpu``, ``cuda`` or ``mps``."""
+        return self.torch_device.type
+
+    @property
+    def has_work(self) -> bool:
+        """Whether this process has used a GPU."""
+        import torch
+
+        return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+
+    def find(self, parameters: Mapping[str, int]) -> None:
+        """The program has made a step: the device is where it ran. Its optimizers update ``parameters`` (elements by device)."""
+        import torch
+
+        self._gpus = tuple(torch.device("cuda", index) for index in gpus_of(program_facts(parameters)))
+        self.torch_device = self._gpus[0] if self._gpus else self.torch_device
+        self.is_found = True
+
+    def environment(self) -> Environment:
+        """The facts about this machine that the numbers of a run depend on. Raises DeviceError when torch cannot use the device."""
+        return collect_environment(str(self.torch_device))
+
+    def synchronise(self) -> None:
+        """Wait until the device, and every other GPU in use, has finished everything it was given."""
+        for device in self._gpus or (self.torch_device,):
+            synchronise(device)
+
+    def step_clock(self) -> StepClock:
+        """A clock for steps on the device."""
+        return StepClock(self.torch_device, self.synchronise)
+
+    def peak_memory(self) -> PeakMemory:
+        """A watch over the memory that steps on the device take."""
+        return PeakMemory(self.torch_device)
+
+    def tracer(self, *, steps: int, modules: ModuleRanges | None) -> Tracer:
+        """A profiler of the next ``steps`` steps; ``modules`` writes the modules into its trace."""
+        import torch
+
+        cuda = self.type == "cuda" or (not self.is_found and torch.cuda.is_available())
+        return Tracer(lambda: self.torch_device, cuda=cuda, steps=steps, modules=modules)
+
+    def sampler(self, path: Path) -> SamplerProcess:
+        """A sampler of this process and of every GPU in use, which writes to ``path``; it has not been started."""
+        import torch
+
+        gpus = {}
+        if self.type == "cuda":
+            names = gpus_in_use(self.torch_device)
+            self._gpus = tuple(torch.device(name) for name in names)
+            gpus = torch_gpus(*names)
+        # Steps on a GPU keep one thread of the host busy, and leave cores for the sampler.
+        return SamplerProcess(os.getpid(), path, gpus=gpus, low_overhead=self.type == "cpu")
+
+    def tf32(self) -> dict[str, bool] | None:
+        """Where TF32 is allowed now (``tf32_state``); None on devices that do not have it."""
+        return tf32_state() if self.type == "cuda" else None

@@ -1,0 +1,1 @@
+"""A GPU that is not there: recorded traces replayed through everything above the hardware."""
