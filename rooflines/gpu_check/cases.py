@@ -10,6 +10,7 @@ from typing import NamedTuple
 from rooflines.gpu_check import case_laws
 from rooflines.gpu_check.case_laws import Profiled
 from rooflines.gpu_check.records import Check, Device
+from rooflines.pipeline.ceilings import sheet_of
 from rooflines.profiler.options import Mode, Precision
 
 _WORKLOADS = Path(__file__).with_name("workloads")
@@ -29,8 +30,8 @@ class Case(NamedTuple):
 
     A script names its device itself, so that ``--device`` is not given (``names_device``). A run must obey every law of
     ``profiles.checks`` for which the case has the figure: the matrix ``flops`` of a step by a closed form, the least ``coverage``, a
-    ``module`` that has rows, whether ``phases`` can be told apart and whether all work is in ``one_stream``; and ``laws`` of its own.
-    ``formats`` are those of its reports, ``environment`` variables that are set for it. Where it cannot run, ``left_out`` says why.
+    ``module`` that has rows, whether it is ``traced``, ``phases`` can be told apart and all work is in ``one_stream``; and ``laws`` of
+    its own. ``formats`` are those of its reports, ``environment`` variables that are set for it. ``left_out`` says why it cannot run.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Case(NamedTuple):
     flops: int | None = None
     coverage: float | None = None
     module: str = ""
+    traced: bool = True
     phases: bool = True
     one_stream: bool = True
     laws: tuple[Law, ...] = ()
@@ -205,8 +207,12 @@ def _script(torch_device: str, kind: str, size: _Size) -> Case:
 
 
 def _second_gpu(device: Device, kind: str, size: _Size, gpus: tuple[str, ...]) -> Case:
+    """Judged by its data sheet where it has one, because its ceilings were not measured before."""
     case = _script("cuda:1", kind, size)
-    return case._replace(left_out="" if len(gpus) > 1 and not device.rehearsed else "there is one GPU, or none")
+    if len(gpus) < 2 or device.rehearsed:
+        return case._replace(left_out="there is one GPU, or none")
+    sheet, _ = sheet_of(device.environment)
+    return case._replace(arguments=(*case.arguments, "--ceilings", "spec")) if sheet else case
 
 
 def _graph(device: Device, size: _Size) -> Case:
@@ -236,9 +242,12 @@ def _streams(kind: str, size: _Size) -> Case:
 def _renumbered(device: Device, size: _Size, gpus: tuple[str, ...]) -> Case:
     """The last GPU is made the only one, by its UUID: torch's cuda:0 has another number for NVML where there are several."""
     left_out = "there is no GPU" if device.rehearsed else "" if gpus else "NVML does not tell the UUID of the GPU"
+    if _is_slice(device):
+        left_out = "the GPU is a MIG slice"
     return Case(
         "resnet18 inference with CUDA_VISIBLE_DEVICES",
-        (*_network("resnet18", size.image, 2 * size.batch), "--steps", "300", "--warmup", "5"),
+        (*_network("resnet18", size.image, 2 * size.batch), "--steps", "300", "--warmup", "5", "--no-trace"),
+        traced=False,
         laws=(case_laws.sampled_gpu_works,),
         environment={"CUDA_VISIBLE_DEVICES": gpus[-1]} if gpus else {},
         left_out=left_out,
@@ -246,13 +255,18 @@ def _renumbered(device: Device, size: _Size, gpus: tuple[str, ...]) -> Case:
 
 
 def _slice(device: Device, size: _Size) -> Case:
-    is_slice = "MIG" in device.environment.device_name
+    left_out = "there is no GPU" if device.rehearsed else "" if _is_slice(device) else "the GPU is not partitioned (MIG)"
     return Case(
         "resnet18 inference on a MIG slice",
-        (*_network("resnet18", size.image, size.batch), *size.steps),
+        (*_network("resnet18", size.image, size.batch), *size.steps, "--no-trace"),
+        traced=False,
         laws=(case_laws.sampled_slice,),
-        left_out="" if is_slice else "the GPU is not partitioned (MIG)" if not device.rehearsed else "there is no GPU",
+        left_out=left_out,
     )
+
+
+def _is_slice(device: Device) -> bool:
+    return "MIG" in device.environment.device_name
 
 
 def _network(model: str, image: int, batch: int) -> tuple[str, ...]:

@@ -88,13 +88,16 @@ def checks(case: Case, found: Profiled) -> tuple[Check, ...]:
     name, analysis = case.name, found.analysis
     shortest_s = shortest_kernel_s(found.trace) if found.trace else None
     results = [
-        laws.times_add_up(name, analysis),
-        laws.busy_within_step(name, analysis),
-        laws.nothing_beats_its_bound(name, analysis),
-        laws.no_kernel_below_launch(name, analysis, shortest_s),
         laws.run_at_maximum_clock(name, analysis, found.device.max_clock_hz),
         laws.run_energies_agree(name, analysis),
     ]
+    if case.traced:
+        results += [
+            laws.times_add_up(name, analysis),
+            laws.busy_within_step(name, analysis),
+            laws.nothing_beats_its_bound(name, analysis),
+            laws.no_kernel_below_launch(name, analysis, shortest_s),
+        ]
     if case.one_stream:
         results.append(case_laws.events_see_all_work(name, found))
     if case.flops is not None:
@@ -103,7 +106,7 @@ def checks(case: Case, found: Profiled) -> tuple[Check, ...]:
         results.append(laws.covered(name, analysis, case.coverage))
     if case.module:
         results.append(laws.modules_named(name, analysis, case.module))
-    if case.phases:
+    if case.traced and case.phases:
         results.append(laws.phases_told_apart(name, analysis, case.mode))
     return (*results, *(law(name, found) for law in case.laws))
 

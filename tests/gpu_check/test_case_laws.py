@@ -93,6 +93,7 @@ def test_a_gradient_scaler_is_seen_by_its_operator():
         (5.0, {"host_bound_s": 4.0, "data_loading_s": 1.0}, "host", "ok"),
         (5.0, {"host_bound_s": 4.0}, "host", "failed"),  # a fifth of it has no cause
         (5.0, {"host_bound_s": 5.0}, None, "failed"),
+        (4.0, {"host_bound_s": 4.0}, None, "ok"),  # kernels take most of the step
         (1.0, {"host_bound_s": 1.0}, None, "left out"),
     ],
 )

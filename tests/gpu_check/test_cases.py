@@ -32,7 +32,7 @@ OF_A_DEVICE = {
     "integrated power = energy counter within 3 %",
     "the roof of products is GEMM tf32",
     "a gradient scaler is at work",
-    "idle time above 20 % has a cause, and the host limits the step",
+    "idle time above 20 % has a cause, above 50 % the host limits the step",
     "kernels run in at least two streams",
     "steps with work in another stream are timed by the wall clock",
     "the GPU that was sampled did the work",
@@ -144,7 +144,11 @@ def test_what_is_not_there_is_left_out_with_the_reason():
         "resnet18 inference on a MIG slice": "the GPU is not partitioned (MIG)",
     }
     slices = Device(environment=Environment(rooflines="0", device="cuda:0", device_name="NVIDIA H100 80GB HBM3 MIG 1g.10gb"))
-    assert not next(case for case in cases(slices, ("MIG-1",)) if "MIG" in case.name).left_out
+    of_slices = {case.name: case.left_out for case in cases(slices, ("MIG-1",)) if case.left_out}
+    assert of_slices == {
+        "script on cuda:1": "there is one GPU, or none",
+        "resnet18 inference with CUDA_VISIBLE_DEVICES": "the GPU is a MIG slice",
+    }
     unknown = {case.name: case.left_out for case in cases(GPU, ())}
     assert unknown["resnet18 inference with CUDA_VISIBLE_DEVICES"] == "NVML does not tell the UUID of the GPU"
 
@@ -155,6 +159,13 @@ def test_the_last_gpu_is_made_the_first_one():
     assert profiles.command(case, "cuda:0", Path("run"))[-7:] == [
         "--device", "cuda:0", "--output", "run", "--formats", "json", "--quiet",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "ceilings"), [("NVIDIA H200", ("--ceilings", "spec")), ("NVIDIA X9000", ())])
+def test_the_second_gpu_is_judged_by_its_data_sheet_where_it_has_one(name, ceilings):
+    device = Device(environment=Environment(rooflines="0", device="cuda:0", device_name=name))
+    case = next(case for case in cases(device, ("0", "1")) if case.name == "script on cuda:1")
+    assert case.arguments[1:] == ceilings
 
 
 def test_visible_gpus_are_as_set_or_as_nvml_names_them(monkeypatch, stand_in_here):

@@ -1,0 +1,91 @@
+"""The profiles part on a recorded GPU: a replayed H100 obeys the laws, and breaks those that are made to fail."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+
+import pytest
+
+from rooflines.gpu_check import case_laws, profiles
+from rooflines.gpu_check.cases import Case
+from rooflines.gpu_check.recorder import Recorder
+from rooflines.gpu_check.records import Device, Findings
+from rooflines.profiler.records import Environment
+from rooflines.serial import read_json
+from tests.replay.device import ReplayDevice
+from tests.replay.fixtures import every, replaying, rooflines
+from tests.replay.recorded import recorded
+
+TRACE = "bert-small_h100_inference"
+CLOCK_HZ = 1.755e9  # of the stand-in driver's script
+
+
+def launch(command, log, *, variables=None, timeout_s=None):
+    answer = rooflines(*command[3:])
+    log.write_text(answer.out + answer.err)
+    return subprocess.CompletedProcess(command, answer.code, answer.out, answer.err)
+
+
+@pytest.fixture(scope="module")
+def checked(nvml_library, tmp_path_factory):
+    """The checks of a replayed run by law, and its record."""
+    folder = tmp_path_factory.mktemp("replayed")
+    trace = recorded(TRACE)
+    step_ns = round(0.9 * statistics.median(trace.step_ns))
+    gpu = Device(environment=Environment(rooflines="0", device="cuda:0", device_name=trace.facts.name), max_clock_hz=CLOCK_HZ)
+    recorder = Recorder(folder, gpu)
+    with replaying(ReplayDevice(trace, every(step_ns)), folder, nvml_library) as workload:
+        case = Case(
+            "bert on a replayed H100",
+            (f"{workload}:step", "--ceilings", "spec", "--steps", "50", "--warmup", "1"),
+            flops=1,
+            coverage=0.5,
+            laws=(case_laws.other_stream_noticed, case_laws.sampled_gpu_works, case_laws.one_graph_launch, case_laws.scaler_at_work),
+        )
+        record = profiles.run_case(recorder, case, launch, 300.0)
+    return {check.law: check for check in read_json(folder / "findings.json", Findings).checks}, record
+
+
+def test_a_recorded_run_obeys_the_laws_of_every_run(checked):
+    checks, _ = checked
+    assert {law for law, check in checks.items() if check.outcome == "ok"} == {
+        "rooflines profile succeeds",
+        "SM clock >= 95 % of its maximum, or held down by the power limit",
+        "operators + unmodelled + idle = span within 0.1 %",
+        "device busy <= timed step + 2 %",
+        "no efficiency above 1.05",
+        "sum of CUDA events = wall time within 3 %",
+        "coverage >= 50 %",
+        "phases are told apart",
+        "the GPU that was sampled did the work",
+    }, checks
+
+
+def test_a_law_that_does_not_hold_fails(checked):
+    checks, _ = checked
+    failed = {law: check.found for law, check in checks.items() if check.outcome == "failed"}
+    assert set(failed) == {
+        "matrix FLOPs equal the closed form within 0.1 %",
+        "steps with work in another stream are timed by the wall clock",
+        "one launch of a CUDA graph per step",
+        "a gradient scaler is at work",
+    }
+    assert failed["one launch of a CUDA graph per step"].startswith("0 in ")
+
+
+def test_what_a_data_sheet_and_a_short_run_do_not_tell_is_left_out(checked):
+    checks, _ = checked
+    left_out = {law: check.found for law, check in checks.items() if check.outcome == "left out"}
+    assert left_out["shortest kernel >= kernel launch / 1.05"] == "the latency of a kernel launch was not measured"
+    assert set(left_out) <= {"shortest kernel >= kernel launch / 1.05", "integrated power = energy counter within 3 %"}
+
+
+def test_the_record_has_what_the_page_shows(checked):
+    _, record = checked
+    assert record["steps"]["median_s"] > 0
+    assert record["coverage"]["modelled_time_fraction"] > 0.5
+    assert record["verdict"]
+    assert len(record["operators"]) == 15
+    assert "durations_s" not in record["steps"]
+    assert "ceilings" not in record
