@@ -69,7 +69,7 @@ class RecordedDevice:
 
     def step_clock(self) -> StepClock:
         """A clock for steps on the device."""
-        return StepClock(self.torch_device, self.synchronise)
+        return StepClock(self.torch_device, None if self.is_found and self.type == "cpu" else self.synchronise)
 
     def peak_memory(self) -> PeakMemory:
         """A watch over the memory that steps on the device take."""

@@ -357,11 +357,10 @@ class Passes:
 
         Steps that are not timed come first: while the trace was written the device was idle, and workers loaded batches.
         """
-        if not self.timed_ns:
-            return
-        step_s = statistics.median(self.timed_ns) / 1e9
-        planned = self._agreement.on(planned_steps(step_s, gpu=True, program=False) - len(self.timed_ns), 0)
-        if planned < len(self.timed_ns):
+        done, step_s = len(self.timed_ns), statistics.median(self.timed_ns) / 1e9
+        missing = planned_steps(step_s, gpu=True, program=False) - done
+        planned = self._agreement.on(missing if missing >= done else 0, 0)  # fewer would tell nothing new
+        if not planned:
             return
         self.stage = "timed"
         self._progress.stage("timing more steps with the profiler off", planned)

@@ -20,6 +20,7 @@ from rooflines.profiler.recording.tracer import Tracer
 from rooflines.profiler.recording.warmup import WarmUp
 from rooflines.profiler.records import WALL_CLOCK, Settings, Workload
 from rooflines.profiler.samplers.process import SamplerProcess
+from rooflines.reports.words.sentences import steps_sentences
 from rooflines.roofline.analyze import analyze
 from rooflines.roofline.verdict import verdict
 
@@ -34,7 +35,7 @@ class Events(StepClock):
     """The host's clock as a GPU's events, which see ``share`` of the time."""
 
     def __init__(self, share):
-        super().__init__(CPU, lambda: None)
+        super().__init__(CPU)
         self._share = share
 
     def go_on(self):
@@ -301,5 +302,8 @@ def test_steps_on_other_streams_have_their_mean_wall_time_and_no_interval(tmp_pa
     found = analyze(run)
     assert (found.steps.ci95_s, found.steps.durations_s) == (None, ())
     assert found.steps.median_s == pytest.approx(steps.timed_ns[0] / 1e9)
+    assert steps_sentences(found)[0].endswith(
+        f": wall time of {len(steps.timed_ns)} steps with the profiler off, divided by their number; no interval."
+    )
     if program:
         assert "250 steps timed together" in verdict(found)

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
 
+from rooflines.device_specs.records import Ceilings
+from rooflines.pipeline.ceilings import given_ceilings
 from rooflines.pipeline.recording import record
 from rooflines.profiler import options
 from rooflines.profiler.module_hooks import ModuleRanges
+from rooflines.profiler.progress import Silent
 from rooflines.profiler.recording.program_device import ProgramFacts, gpus_of, program_device
 from rooflines.profiler.recording.tracer import Tracer
+from rooflines.profiler.records import Environment, Run, RunFile, Workload
 from tests.samples import ceilings
 
 MB = 1 << 20
+LOOP = Workload(name="m", mode="training", source="loop")
 
 
 @pytest.mark.parametrize(("facts", "gpus"), [
@@ -61,6 +68,18 @@ def test_auto_waits_for_the_program_where_there_is_a_gpu(monkeypatch):
     assert program_device("auto") == options.find_device("auto")
 
 
+def test_the_data_sheet_is_that_of_the_device_that_the_run_shows(monkeypatch):
+    """Not that of GPU 0, and looked up after the run."""
+    asked = []
+    monkeypatch.setattr("rooflines.pipeline.ceilings.find_device", torch.device)
+    monkeypatch.setattr("rooflines.device_specs.live.known", asked.append)
+    sheet = given_ceilings("spec", None)
+    assert asked == []
+    facts = RunFile(workload=LOOP, environment=Environment(rooflines="0", device="cuda:3", device_name="GPU"))
+    sheet(Run(directory=Path(), facts=facts), False, Silent())
+    assert asked == ["cuda:3"]
+
+
 def test_parameters_are_counted_where_they_are():
     on_cpu, on_meta = nn.Linear(3, 2), nn.Linear(5, 1, bias=False, device="meta")
     optimizer = torch.optim.SGD([{"params": on_cpu.parameters()}, {"params": on_meta.parameters()}], lr=0.1)
@@ -105,6 +124,4 @@ def test_a_program_on_the_cpu_touches_no_gpu(tmp_path, monkeypatch, steps):
 
 
 def ceilings_here():
-    from rooflines.device_specs.records import Ceilings
-
     return Ceilings(device="here", kind="cpu", ceilings=ceilings())
