@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import statistics
 from typing import Any, NamedTuple
@@ -150,6 +151,22 @@ def test_nothing_is_said_that_is_true_of_cpus_only(replay):
     for text in texts:
         assert [words for words in OF_CPUS if words in " ".join(text.split())] == []
     assert not any(note.startswith("device samples") for note in replay.run.facts.notes)
+
+
+@pytest.mark.slow
+def test_every_format_is_written_and_names_the_device(replay, tmp_path):
+    if replay.case is not CASES["H100"]:
+        pytest.skip("one device is enough")
+    answer = rooflines("report", replay.run.directory, "--formats", ",".join(FORMATS), "--output", tmp_path)
+    assert answer.code == 0, answer.err
+    for name in ("html", "markdown", "text", "json"):
+        assert "NVIDIA H100 80GB HBM3" in (tmp_path / FORMATS[name].file).read_text()
+    assert (tmp_path / "report.pdf").read_bytes().startswith(b"%PDF")
+    rows = (tmp_path / "operators.csv").read_text().splitlines()
+    assert len(rows) == 1 + len(replay.analysis.operators)
+    taken = list(csv.DictReader((tmp_path / "samples.csv").read_text().splitlines()))
+    assert sum(row["device"] == NAME for row in taken) == sum(sample.device == NAME for sample in replay.run.samples) > 20
+    assert list(tmp_path.glob("*tfevents*"))
 
 
 def test_compared_with_itself_nothing_changed(replay):
