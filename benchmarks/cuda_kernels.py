@@ -213,13 +213,14 @@ def opcode(text: str) -> str:
 
 
 def loops(code: Code) -> list[list[str]]:
-    """The loops of a kernel: what stands between the target of each backward branch and the branch."""
-    found = []
+    """The innermost loops of a kernel: what stands between the target of a backward branch and the branch."""
+    spans = []
     for at, text in code.instructions:
-        target = re.search(r"\bBRA\S*\s+(?:!?U?P\w+,\s*)*(?:`\(\S+\)|0x([0-9a-f]+))", text)
-        if target and target[1] and int(target[1], 16) < at:
-            found.append([one for place, one in code.instructions if int(target[1], 16) <= place <= at])
-    return found
+        target = re.search(r"\bBRA\b.*?\b0x([0-9a-f]+)", text)
+        if target and int(target[1], 16) < at:
+            spans.append((int(target[1], 16), at))
+    inner = [one for one in spans if not any(one[0] <= other[0] and other[1] <= one[1] and other != one for other in spans)]
+    return [[text for place, text in code.instructions if begin <= place <= end] for begin, end in inner]
 
 
 def count_of(loop: list[str], work: str) -> int:
@@ -244,7 +245,7 @@ def loads_before_use(loop: list[str], load: str) -> int:
 def main_loop(code: Code, work: str) -> list[str]:
     """The loop that starts most loads at once or, without loads, that has most of the kind ``work``; empty where none has any.
 
-    Not the loop over a remainder, which the compiler unrolls too, and not the loop around the loop.
+    Not the loop over a remainder, which the compiler unrolls too.
     """
     found = [loop for loop in loops(code) if count_of(loop, work)]
     loads = work in (LOAD, SHARED_LOAD)

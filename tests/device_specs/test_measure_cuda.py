@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from rooflines.device_specs import measure, measure_kernels
+from rooflines.device_specs import measure, measure_kernels, measure_torch
 from rooflines.device_specs.measure_gpu import product_precisions, product_shapes, transposed_shapes
 from rooflines.device_specs.measure_links import copy_bytes
 from rooflines.device_specs.measure_torch import fits
 from rooflines.device_specs.plan import Plan
 from rooflines.device_specs.rounds import Way, ready
-from rooflines.kernels.micro import dispatch, transfer
+from rooflines.kernels.micro import dispatch, matmul, transfer
 from rooflines.kernels.micro.repeats import Timing
 
 NEEDS_GPU = pytest.mark.skipif(not (torch.cuda.is_available() and torch.version.cuda), reason="torch sees no NVIDIA GPU")
@@ -75,6 +75,31 @@ def test_transposed_shapes_fill_whole_waves_and_have_longer_sums(multiprocessors
     waves = [shape for shape, _ in quick if shape[0] // 128 * (shape[1] // 256) % multiprocessors == 0]
     assert waves
     assert max(k for (_, _, k), _ in quick) > max(k for shape in product_shapes(False)[:2] for k in shape)
+
+
+@pytest.mark.parametrize(("device", "kept"), [("cuda", [4096]), ("cpu", [4096, 8192])])
+def test_products_that_take_long_are_not_tried(monkeypatch, device, kept):
+    # at 10 TFLOP/s a product of 8192 cubed takes 0.11 s, one of 16384 cubed 0.88 s
+    monkeypatch.setattr(matmul, "multiplication", lambda *_: None)
+    monkeypatch.setattr(measure_torch, "quickest", lambda *_: matmul.flops((1024,) * 3) / 10e12)
+    monkeypatch.setattr(measure_torch, "free_bytes", lambda _: 1 << 40)
+    plan = Plan(0.0, lambda _: None)
+    shapes = tuple((side,) * 3 for side in (4096, 8192, 16384))
+    measure_torch.gemm(plan, torch.device(device), "fp32", shapes, 1024, "library")
+    (figure,) = plan.figures
+    assert [way.detail for way in figure.ways] == [f"torch.mm [{side}, {side}] @ [{side}, {side}] (library)" for side in kept]
+
+
+def test_products_of_a_fixed_layout_are_tried_once(monkeypatch):
+    monkeypatch.setattr(matmul, "multiplication", lambda *_: None)
+    monkeypatch.setattr(measure_torch, "quickest", lambda *_: 1e-9)
+    monkeypatch.setattr(measure_torch, "free_bytes", lambda _: 1 << 40)
+    for precision, tried in (("fp16", ["[32, 32] @ [32, 32]", "[32, 32].T @ [32, 32]"]), ("int8", ["[32, 32] @ [32, 32]"])):
+        plan = Plan(0.0, lambda _: None)
+        shape = (32, 32, 32)
+        measure_torch.gemm(plan, DEVICE, precision, (shape,), 32, "library", transposed=((shape, "left"),))
+        (figure,) = plan.figures
+        assert [way.detail for way in figure.ways] == [f"{matmul.operator(precision)} {words} (library)" for words in tried]
 
 
 def test_a_product_fits_half_of_what_is_free():

@@ -46,7 +46,9 @@ def recur(values: Any, scale: Any, shift: Any, iterations: int) -> None:
     x5 = x4 + shift
     x6 = x5 + shift
     x7 = x6 + shift
-    for _ in range(iterations):
+    left = iterations
+    while left > 0:  # fewer instructions than a range
+        left -= 1
         for _ in range(UNROLL):
             x0 = cuda.fma(x0, scale, shift)
             x1 = cuda.fma(x1, scale, shift)
@@ -75,7 +77,9 @@ def recur_half2(values: Any, scale: Any, shift: Any, iterations: int) -> None:
     x5 = x0 ^ 5
     x6 = x0 ^ 6
     x7 = x0 ^ 7
-    for _ in range(iterations):
+    left = iterations
+    while left > 0:  # fewer instructions than a range
+        left -= 1
         for _ in range(UNROLL):
             x0 = fma_half2(x0, scale, shift)
             x1 = fma_half2(x1, scale, shift)
