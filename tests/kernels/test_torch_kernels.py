@@ -47,16 +47,6 @@ def test_int8_product_is_exact(monkeypatch):
     assert torch.equal(found, expected)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "fp64", "bf16"])
-def test_matmul_multiplies(precision):
-    multiply = matmul.multiplication((8, 4, 16), precision, CPU)
-    result = multiply()
-    assert result.shape == (8, 4)
-    assert result.dtype == matmul.DTYPES[precision]
-    assert result.abs().sum() > 0
-    assert torch.equal(result.clone(), multiply())
-
-
 @pytest.mark.parametrize("transposed", ["", "left", "right"])
 def test_an_operand_is_stored_transposed(monkeypatch, transposed):
     found, expected = operands(monkeypatch, (3, 5, 7), "fp64", transposed=transposed)
@@ -72,6 +62,16 @@ def test_a_product_in_words():
     words = [matmul.words((3, 5, 7), side) for side in ("", "left", "right")]
     assert words == ["[3, 7] @ [7, 5]", "[7, 3].T @ [7, 5]", "[3, 7] @ [5, 7].T"]
     assert [one for one in matmul.DTYPES if not matmul.has_free_layout(one)] == ["fp8", "int8"]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp64", "bf16"])
+def test_matmul_multiplies(precision):
+    multiply = matmul.multiplication((8, 4, 16), precision, CPU)
+    result = multiply()
+    assert result.shape == (8, 4)
+    assert result.dtype == matmul.DTYPES[precision]
+    assert result.abs().sum() > 0
+    assert torch.equal(result.clone(), multiply())
 
 
 @pytest.mark.parametrize("precision", ["fp32", "tf32"])
