@@ -288,9 +288,8 @@ def _traced_launch(plan: Plan, device: torch.device) -> None:
     """
     from rooflines.kernels.micro import dispatch
 
-    found = [dispatch.shortest_kernel_s(dispatch.traced_launches(device, _TRACED)) for _ in range(_TRACES)]
     detail = f"shortest kernel in a trace of aten::add_ and aten::zero_ on one element, {_TRACED} times each"
-    plan.add_rounds(detail, [one for one in found if one is not None], **_KERNEL_LAUNCH)
+    plan.measure_apart(detail, lambda: dispatch.shortest_kernel_s(dispatch.traced_launches(device, _TRACED)), _TRACES, **_KERNEL_LAUNCH)
 
 
 def _dispatch(plan: Plan, device: torch.device) -> None:

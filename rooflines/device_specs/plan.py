@@ -75,12 +75,19 @@ class Plan:
         self.series.append(Series(ceiling=ceiling))
         self.progress(f"{ceiling.name}: {si(ceiling.value, ceiling.unit)}")
 
-    def add_rounds(self, detail: str, values: list[float], **fields: Any) -> None:
-        """Keep the values of a figure that were measured outside of the rounds, in the way that ``detail`` says; none is no figure."""
+    def measure_apart(self, detail: str, sample: Callable[[], float | None], count: int, **fields: Any) -> None:
+        """Keep ``count`` values of a figure that cannot be measured in the rounds of the others; None is not a value.
+
+        ``detail`` says in words how it is measured, another way than those of the same figure in the plan.
+        """
+        with self._watched(beside=False) as note:
+            values = tuple(value for value, _ in ((sample(), note()) for _ in range(count)) if value is not None)
+        conditions = None if self.watch is None else self.watch.take()
         if values:
             best = summary([Round(one) for one in values], lowest=fields["kind"] == "latency").best.value
-            ceiling = Ceiling(value=best, source=Source(kind="measured", detail=detail, date=self._date), **fields)
-            self.series.append(Series(ceiling=ceiling, values=tuple(values), quiet=(not self.disturbed_by,) * len(values)))
+            source = Source(kind="measured", detail=detail, date=self._date)
+            ceiling = Ceiling(value=best, source=source, conditions=conditions, **fields)
+            self.series.append(Series(ceiling=ceiling, values=values, quiet=(not self.disturbed_by,) * len(values)))
             self.progress(f"{ceiling.name}: {si(best, ceiling.unit)}")
 
     def measure(self) -> None:

@@ -14,10 +14,12 @@ import pytest
 import torch
 
 from rooflines.device_specs import measure, measure_kernels, measure_torch
+from rooflines.device_specs.conditions import Watch
 from rooflines.device_specs.measure_gpu import product_precisions, product_shapes, transposed_shapes
 from rooflines.device_specs.measure_links import copy_bytes
 from rooflines.device_specs.measure_torch import fits
 from rooflines.device_specs.plan import Plan
+from rooflines.device_specs.records import Conditions
 from rooflines.device_specs.rounds import Way, ready
 from rooflines.kernels.micro import dispatch, matmul, transfer
 from rooflines.kernels.micro.repeats import Timing
@@ -177,6 +179,18 @@ def test_a_device_spins_after_everything_is_prepared_and_before_the_first_round(
     assert order[:spun] == ["make first", "first", "make second", "second"]
     assert "make" not in " ".join(order[spun:])
     assert order[spun + 1] == "first"
+
+
+def test_a_figure_measured_apart_has_its_values_and_conditions():
+    plan = Plan(0.0, lambda _: None)
+    plan.watch = Watch(lambda: Conditions(clock_hz=1e9))
+    found = iter([3e-6, None, 2e-6])
+    plan.measure_apart("in a trace", lambda: next(found), 3, kind="latency", name="kernel launch", unit="s")
+    plan.measure_apart("never", lambda: None, 2, kind="latency", name="operator dispatch", unit="s")
+    (series,) = plan.series
+    assert (series.values, series.quiet) == ((3e-6, 2e-6), (True, True))
+    assert (series.ceiling.value, series.ceiling.source.detail) == (2e-6, "in a trace")
+    assert series.ceiling.conditions == Conditions(clock_hz=1e9)
 
 
 def test_a_way_is_dropped_below_the_share_that_the_plan_sets():
