@@ -84,7 +84,7 @@ def _spin(device: torch.device) -> Callable[[], object]:
 
     from rooflines.kernels.micro import clock
 
-    source, target = (torch.empty(_SPIN_BYTES // 4, device=device) for _ in range(2))
+    source, target = (torch.empty(min(_SPIN_BYTES, free_bytes(device) // 8) // 4, device=device) for _ in range(2))
     return lambda: clock.timed(device, lambda: target.copy_(source), 32)
 
 
