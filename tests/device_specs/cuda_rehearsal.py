@@ -39,7 +39,7 @@ def rehearse(full, sustained_s, kernels):
     cuda_stream.PATTERNS = tuple(one._replace(threads=one.threads // 256 * 4) for one in cuda_stream.PATTERNS)
     cuda_stream.MORE_PATTERNS = tuple(one._replace(threads=one.threads // 256 * 4) for one in cuda_stream.MORE_PATTERNS[-2:])
     cuda_shared.VECTORS = 2 * cuda_shared.THREADS
-    cuda_stream.array_bytes = lambda *_: 2048
+    cuda_stream.array_bytes = lambda *_: 4096
     measure_kernels._FMA_ITERATIONS = measure_kernels._SHARED_PASSES = 1
     measure_kernels._L2_BYTES = 4096
     measure_kernels._array = lambda tensor: cuda.to_device(tensor.numpy())
