@@ -131,7 +131,7 @@ def _profiles(check: GpuCheck) -> Iterator[Block]:
             Column("run", format="text", least=16),
             Column("step"),
             Column("covered"),
-            Column("verdict", format="text", least=30),
+            Column("verdict", format="text", least=30, show="full"),
         )
         yield Table(name="runs", caption="The profiles", columns=columns, rows=rows, show="always")
 

@@ -8,7 +8,7 @@ from rooflines.device_specs.compare import References, compare
 from rooflines.device_specs.history import History, Series, Session
 from rooflines.device_specs.records import Ceiling, Ceilings, Source
 from rooflines.gpu_check import ceilings as part
-from rooflines.gpu_check import laws
+from rooflines.gpu_check import energy, laws
 from rooflines.gpu_check.recorder import Recorder
 from rooflines.gpu_check.records import Device, Findings
 from rooflines.pipeline.ceilings import sheet_of
@@ -119,3 +119,12 @@ def test_earlier_measurements_in_the_cache_are_no_evidence():
     assert found.ceilings[0].value == 3.0e12
     assert found.measurements == 1
     assert part.alone(best, ()) == best  # a cache that cannot be written
+
+
+@pytest.mark.parametrize("run", [part.run, energy.run])
+def test_a_rehearsal_without_a_gpu_measures_nothing(tmp_path, run):
+    cpu = Environment(rooflines="0", device="cpu", device_name="a CPU")
+    run(Recorder(tmp_path, Device(environment=cpu)))
+    found = read_json(tmp_path / "findings.json", Findings)
+    assert (found.figures, found.checks) == ({}, [])
+    assert [one.reason for one in found.left_out] == ["there is no GPU"]

@@ -54,7 +54,7 @@ def test_a_failure_fails(recorder):
 def test_tests_that_hang_leave_the_results_so_far(recorder):
     results, outcome, words = run(recorder, "-k", "one or slow", limit_s=6)
     assert results == {"passed": 1}
-    assert (outcome, words) == ("failed", "1 passed, stopped after 6 s")
+    assert (outcome, words) == ("failed", "1 passed, stopped after 6 s in test_cases.py::test_slow")
 
 
 def test_tests_that_were_all_skipped_are_not_ok(recorder):
@@ -63,6 +63,17 @@ def test_tests_that_were_all_skipped_are_not_ok(recorder):
 
 def test_no_tests_are_not_ok(recorder):
     assert run(recorder, "-k", "nothing")[1:] == ("left out", "none ran: exit code 5")
+
+
+def test_only_files_with_such_tests_are_collected(recorder, monkeypatch):
+    asked = []
+    monkeypatch.setattr(part, "run_tests", lambda recorder, root, arguments, limit_s: asked.append((arguments, limit_s)))
+    part.run(recorder)
+    ((arguments, limit_s),) = asked
+    assert arguments[:2] == ["-m", "gpu"]
+    assert {"tests/pipeline/test_gpu.py", "tests/kernels/networks/test_cnn_cuda.py"} <= set(arguments)
+    assert "tests/test_units.py" not in arguments
+    assert limit_s == recorder.left_s  # no limit: that of the part less what recording takes
 
 
 def test_an_installed_package_has_none(recorder, monkeypatch):
