@@ -61,8 +61,11 @@ def run(parts: Sequence[PartPlan], device: Device, folder: Path, *, progress: Ca
             result = msgspec.structs.replace(result, parts=(*result.parts, run_part(part, raw, limit)))
             _write(files.json, result, redaction)
         result = read_json(files.json, GpuCheck)  # as it was redacted
-        html.write(page(result), files.html)
-        bundle((files.json, files.html), files.evidence, files.zip, redaction, until=begun + TOTAL_S)
+        try:
+            html.write(page(result), files.html)
+        finally:  # whatever the page may not expect, there is something to send
+            shown = [path for path in (files.json, files.html) if path.is_file()]
+            bundle(shown, files.evidence, files.zip, redaction, until=begun + TOTAL_S)
     return result, files
 
 

@@ -95,8 +95,11 @@ def _redacted(path: Path, redaction: Redaction) -> tuple[str, bytes]:
     packed = path.suffix == ".gz"
     if path.name in _REPORTS or (path.with_suffix("") if packed else path).suffix not in _TEXTS:
         raise _Omitted("not a text, or a report that can be made from the other files")
-    with gzip.open(path) if packed else path.open("rb") as file:
-        content = file.read(_MOST_READ_BYTES + 1)
+    try:
+        with gzip.open(path) if packed else path.open("rb") as file:
+            content = file.read(_MOST_READ_BYTES + 1)
+    except (OSError, EOFError, zlib.error) as error:  # of a process that was stopped while it wrote
+        raise _Omitted(f"cannot be read: {type(error).__name__}") from None
     if len(content) > _MOST_READ_BYTES:
         raise _Omitted(f"larger than {_MOST_READ_BYTES // 1_000_000} MB")
     redact = redaction.json if ".json" in path.suffixes else redaction.text

@@ -85,6 +85,18 @@ def test_the_record_is_written_after_each_part(rehearsal, tmp_path, monkeypatch)
     assert [part["name"] for part in json.loads((tmp_path / "gpu_check_rehearsal.json").read_text())["parts"]] == ["counters"]
 
 
+def test_a_page_that_fails_leaves_something_to_send(rehearsal, tmp_path, monkeypatch):
+    def fails(result):
+        raise KeyError("a figure")
+
+    monkeypatch.setattr(check, "page", fails)
+    with pytest.raises(KeyError):
+        check.run((), rehearsal.result.device, tmp_path, progress=print)
+    (archive,) = tmp_path.glob("*.zip")
+    with zipfile.ZipFile(archive) as inside:
+        assert "gpu_check_rehearsal.json" in inside.namelist()
+
+
 def test_files_carry_the_name_of_the_device(rehearsal, tmp_path, monkeypatch):
     import msgspec
 

@@ -109,6 +109,16 @@ def test_a_large_trace_leaves_out_nothing_but_itself(folder, redaction):
     assert all("no time was left" in line for line in omitted)
 
 
+def test_a_file_that_was_cut_off_is_left_out(folder, redaction):
+    """As of a run that was stopped while it wrote its trace."""
+    trace = folder / "profiles" / PLANTED["user"] / "x.pt.trace.json.gz"
+    trace.write_bytes(trace.read_bytes()[:-12])
+    _, omitted = bundle(folder, redaction)
+    assert [line for line in omitted if "cannot be read" in line] == [
+        "gpu_check_x-1/profiles/(user)/x.pt.trace.json.gz: cannot be read: EOFError"
+    ]
+
+
 def test_packages_have_versions_and_no_addresses():
     found = evidence.packages()
     assert any(line.startswith("torch==") for line in found)
