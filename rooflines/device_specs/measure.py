@@ -30,10 +30,13 @@ if TYPE_CHECKING:
 __all__ = ["BUDGET_S", "FULL_BUDGET_S", "METHOD", "age", "load_file", "measure", "sessions"]
 
 # Part of the fingerprint: raise it when a kernel or the way it is timed changes, so that older cached figures are measured again.
-METHOD = 4
-# Seconds that the rounds of all figures may take: of those that judge a run, and of every figure there is.
+METHOD = 5
+# Seconds that the rounds of all figures may take: of those that judge a run, and of every figure there is. A GPU has more figures,
+# and more ways to measure each.
 BUDGET_S = 9.0
 FULL_BUDGET_S = 37.0
+GPU_BUDGET_S = 20.0
+GPU_FULL_BUDGET_S = 60.0
 
 
 def measure(
@@ -49,7 +52,8 @@ def measure(
 ) -> Ceilings:
     """Return the ceilings of ``device`` (``cpu``, ``cuda:0``, ``mps``), from the user's cache where it has them, else measured now.
 
-    What judges a run is measured in about twelve seconds; ``full`` adds the further roofs (variants, links) and takes up to a minute.
+    What judges a run is measured in about twelve seconds, half a minute on a CUDA device, where code is compiled first; ``full`` adds
+    the further roofs (variants, links) and takes up to a minute, or one and a half.
     ``sustained_s`` also measures every rate of a CUDA device over this many seconds. The cache is asked for the same device, driver,
     thread count (``threads``, on a CPU; torch's own by default), packages and ``budget_s``, the seconds that the rounds may take in
     all; a full set answers for the figures that judge a run, but not the other way round. With ``remeasure`` the device is measured
@@ -77,7 +81,8 @@ def measure(
         if known is not None:
             return known
     begin = time.perf_counter()
-    plan = Plan(budget_s or (FULL_BUDGET_S if full else BUDGET_S), progress, threads)
+    usual = (GPU_FULL_BUDGET_S if full else GPU_BUDGET_S) if target.type == "cuda" else FULL_BUDGET_S if full else BUDGET_S
+    plan = Plan(budget_s or usual, progress, threads)
     with torch.no_grad():
         if target.type == "cpu":
             measure_cpu(plan, threads or 1, full=full)

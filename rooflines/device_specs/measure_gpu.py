@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 from rooflines.device_specs import detect, measure_kernels
 from rooflines.device_specs.conditions import GpuState, Watch, refuse_if_busy
@@ -23,16 +23,24 @@ from rooflines.units import binary_bytes, si
 if TYPE_CHECKING:
     import torch
 
-    from rooflines.kernels.micro.matmul import Scaling, Shape
+    from rooflines.kernels.micro.matmul import Scaling, Shape, Side
     from rooflines.kernels.micro.repeats import Run, Timing
 
 _LARGEST_MPS = 256 << 20  # bytes a tensor at most
+# Rounds of a GPU that nothing else uses differ by less than this, so a way further behind will not be the fastest.
+_BEHIND = 0.95
+_SPIN_BYTES = 64 << 20
+_LAUNCHES = 1000
+_TRACES, _TRACED = 3, 100  # traces, and operators of each kind in one
 
 
 def measure_cuda(
     plan: Plan, device: torch.device, *, full: bool = False, sustained_s: float | None = None, force: bool = False
 ) -> None:
     """Measure every figure of one GPU that judges a run; what its memory has no room for is left out.
+
+    First what needs little power (memory, caches, launches), then arithmetic, so that no figure is taken at a clock that the figure
+    before it has pulled down; the links to the host, which need no clock, are last.
 
     ``full`` adds more shapes of products, the two slower ways to multiply fp8, shared memory, pageable copies and the links to other
     GPUs. With ``sustained_s`` every compute and memory figure is also measured over this many seconds. Raises DeviceError where other
@@ -51,37 +59,60 @@ def measure_cuda(
         plan.sustained_s = sustained_s
         plan.keeps = False  # the largest products alone may fill the memory
         plan.refuse = partial(_why, device)
+        plan.behind = _BEHIND
+        plan.spin = _spin(device)
         try:
-            ours = _ours(plan, device, facts)
-            _products(plan, device, facts, full)
-            _memory(plan, device, facts, ours)
+            ours = _ours(plan, device)
+            _memory(plan, device, facts, ours, full)
             _kernel_launch(plan, device)
+            _vectors(plan, device, facts, ours)
+            _products(plan, device, facts, full)
             with _left_out(plan, "links to the host", device):
                 host_links(plan, device, pageable=full)
             if full:
-                if ours:
-                    measure_kernels.shared(plan, device)
                 peer_links(plan, device)
             plan.measure()
+            # last, because a process that has been traced launches kernels more slowly
+            with _left_out(plan, "kernel launch (traced)", device):
+                _traced_launch(plan, device)
         finally:
             torch.cuda.empty_cache()
 
 
-def _ours(plan: Plan, device: torch.device, facts: detect.Gpu) -> bool:
-    """Plan the FMA peaks where our own kernels can be compiled, else one that is derived; whether they can."""
+def _spin(device: torch.device) -> Callable[[], object]:
+    """Some milliseconds of copies, which raise the clocks of the multiprocessors and of the memory and draw little power."""
+    import torch
+
+    from rooflines.kernels.micro import clock
+
+    source, target = (torch.empty(min(_SPIN_BYTES, free_bytes(device) // 8) // 4, device=device) for _ in range(2))
+    return lambda: clock.timed(device, lambda: target.copy_(source), 32)
+
+
+def _ours(plan: Plan, device: torch.device) -> bool:
+    """Whether our own kernels can be compiled; a message where not."""
     import torch
 
     why_not = measure_kernels.unusable(device)
-    if not why_not:
-        units: tuple[measure_kernels.Fma, ...] = ("fp32", "fp64", "fp16") if facts.compute_capability >= (5, 3) else ("fp32", "fp64")
-        for precision in units:
-            measure_kernels.fma(plan, device, precision)
-    elif torch.version.hip is None:
+    if why_not and torch.version.hip is None:
         extra = cuda_extra(torch.version.cuda, None)
         hint = f" pip install 'rooflines[{extra}]' may help" if extra else ""
         plan.progress(f"CUDA kernels: skipped ({why_not}); memory is measured with torch.{hint}")
-        derived_fp32(plan, facts)
     return not why_not
+
+
+def _vectors(plan: Plan, device: torch.device, facts: detect.Gpu, ours: bool) -> None:
+    """Plan the FMA peaks by our own kernels, else derive one."""
+    import torch
+
+    if not ours:
+        if torch.version.hip is None:
+            derived_fp32(plan, facts)
+        return
+    units: tuple[Literal["fp32", "fp64", "fp16"], ...] = ("fp32", "fp64", "fp16")
+    for precision in units if facts.compute_capability >= (5, 3) else units[:2]:
+        with _left_out(plan, f"FMA {precision}", device):
+            measure_kernels.fma(plan, device, precision)
 
 
 def _products(plan: Plan, device: torch.device, facts: detect.Gpu, full: bool) -> None:
@@ -92,7 +123,8 @@ def _products(plan: Plan, device: torch.device, facts: detect.Gpu, full: bool) -
     library = "cuBLAS" if nvidia else "hipBLAS"
     for precision in product_precisions(facts.compute_capability if nvidia else None):
         with _left_out(plan, f"GEMM {precision}", device):
-            gemm(plan, device, precision, product_shapes(full), 1024, library)
+            shapes, transposed = product_shapes(full), transposed_shapes(full, facts.multiprocessors)
+            gemm(plan, device, precision, shapes, 1024, library, transposed=transposed)
         if precision == "fp8" and full:
             scalings: dict[str, Scaling] = {"a scale per row": "row", "slow accumulation": "tensor, slow accumulation"}
             for variant, scaling in scalings.items():
@@ -100,17 +132,23 @@ def _products(plan: Plan, device: torch.device, facts: detect.Gpu, full: bool) -
                     gemm(plan, device, "fp8", _CUBES, 1024, library, scaling=scaling, variant=variant)
 
 
-def _memory(plan: Plan, device: torch.device, facts: detect.Gpu, ours: bool) -> None:
-    """Plan device memory and the L2 cache, by our own kernels or by torch."""
-    from rooflines.kernels.micro import cuda_stream
+def _memory(plan: Plan, device: torch.device, facts: detect.Gpu, ours: bool, full: bool) -> None:
+    """Plan device memory, the L2 cache and, in a full set, shared memory: by our own kernels, or the first two by torch."""
+    from rooflines.kernels.micro.cuda_stream import array_bytes
 
-    if ours:
-        measure_kernels.streams(plan, device, facts.l2_bytes)
-    else:
-        size = cuda_stream.array_bytes(free_bytes(device), facts.l2_bytes)
-        transfers(plan, device, "HBM", size, ("read", "write", "copy", "triad"))
-    if facts.l2_bytes:
-        (measure_kernels.l2 if ours else _gpu_l2)(plan, device, facts.l2_bytes)
+    if not ours:
+        transfers(plan, device, "HBM", array_bytes(free_bytes(device), facts.l2_bytes), ("read", "write", "copy", "triad"))
+        if facts.l2_bytes:
+            _gpu_l2(plan, device, facts.l2_bytes)
+        return
+    with _left_out(plan, "HBM", device):
+        measure_kernels.streams(plan, device, facts.l2_bytes, full=full)
+    with _left_out(plan, "L2 read", device):
+        if facts.l2_bytes:
+            measure_kernels.l2(plan, device, facts.l2_bytes)
+    with _left_out(plan, "shared memory read", device):
+        if full:
+            measure_kernels.shared(plan, device)
 
 
 # Multiples of every tile that cuBLAS has, from where a device fills up to where its memory ends.
@@ -125,8 +163,19 @@ _MORE_SHAPES: tuple[Shape, ...] = (
 
 
 def product_shapes(full: bool) -> tuple[Shape, ...]:
-    """The matrix products [m, n, k] to try for a device's peak."""
+    """The matrix products [m, n, k] to try for a device's peak, both operands stored as they are multiplied."""
     return _CUBES + _MORE_SHAPES if full else _CUBES
+
+
+def transposed_shapes(full: bool, multiprocessors: int) -> tuple[tuple[Shape, Side], ...]:
+    """The matrix products [m, n, k] to try with one operand stored transposed; on the right as ``nn.Linear`` stores its weight.
+
+    cuBLAS divides the result into tiles of 128 rows or a multiple. With 128 rows a multiprocessor every round of tiles keeps all of
+    them busy, however wide the result. A longer sum per tile (k) makes up for the start and the end of each.
+    """
+    waves = (128 * multiprocessors, 8192, 8192)
+    quick: tuple[tuple[Shape, Side], ...] = ((waves, "right"), ((8192, 8192, 16384), "right"))
+    return (*quick, (_CUBES[-2], "right"), (_CUBES[-2], "left"), (waves, "left"), (waves, "")) if full else quick
 
 
 def product_precisions(capability: tuple[int, int] | None) -> tuple[Precision, ...]:
@@ -216,21 +265,33 @@ def _gpu_l2(plan: Plan, device: torch.device, l2_bytes: int) -> None:
                 unit="B/s", level="L2", access="read", capacity_bytes=l2_bytes)  # fmt: skip
 
 
+_KERNEL_LAUNCH: dict[str, Any] = {"kind": "latency", "name": "kernel launch", "unit": "s"}
+
+
 def _kernel_launch(plan: Plan, device: torch.device) -> None:
     """Plan two latencies: of a kernel among kernels already queued on the device, and of an eager operator sent by the host.
 
-    The first is the lower bound of a kernel's duration, the second the pace at which Python can feed the device.
+    The first is the time from start to start, the second the pace at which Python can feed the device.
     """
     from rooflines.kernels.micro import clock, dispatch
 
-    launches = 1000
-
     def graph() -> tuple[Run, float]:
-        return partial(clock.timed, device, dispatch.launch_graph(device, launches)), launches
+        return partial(clock.timed, device, dispatch.launch_graph(device, _LAUNCHES)), _LAUNCHES
 
-    plan.figure(Way(f"aten::add_ on one element, {launches} times in a CUDA graph", graph), kind="latency", name="kernel launch",
-                unit="s")  # fmt: skip
+    plan.figure(Way(f"aten::add_ on one element, {_LAUNCHES} times in a CUDA graph, from start to start", graph), **_KERNEL_LAUNCH)
     _dispatch(plan, device)
+
+
+def _traced_launch(plan: Plan, device: torch.device) -> None:
+    """Keep the shortest duration of a one-element kernel in traces of torch's profiler, as another way to find the launch roof.
+
+    The roof bounds durations of a trace, from a kernel's start to its end. Those leave the gap between two kernels out, which the time
+    from start to start in a graph has. The shorter of the two is the roof.
+    """
+    from rooflines.kernels.micro import dispatch
+
+    detail = f"shortest kernel in a trace of aten::add_ and aten::zero_ on one element, {_TRACED} times each"
+    plan.measure_apart(detail, lambda: dispatch.shortest_kernel_s(dispatch.traced_launches(device, _TRACED)), _TRACES, **_KERNEL_LAUNCH)
 
 
 def _dispatch(plan: Plan, device: torch.device) -> None:
@@ -239,18 +300,17 @@ def _dispatch(plan: Plan, device: torch.device) -> None:
 
     from rooflines.kernels.micro import clock, dispatch
 
-    launches = 1000
-
     def make() -> tuple[Run, float]:
         tensor = dispatch.smallest_kernel(device)
 
         def run(calls: int) -> Timing:
             with torch.inference_mode():
-                return clock.timed(device, tensor.zero_, launches * calls)
+                return clock.timed(device, tensor.zero_, _LAUNCHES * calls)
 
-        return run, launches
+        return run, _LAUNCHES
 
-    plan.figure(Way(f"aten::zero_ on one element, {launches} times in a row", make), kind="latency", name="operator dispatch", unit="s")
+    plan.figure(Way(f"aten::zero_ on one element, {_LAUNCHES} times in a row", make), kind="latency", name="operator dispatch",
+                unit="s")  # fmt: skip
 
 
 # --- MPS ---------------------------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ Numba needs NVVM, a part of the CUDA toolkit that torch does not bring along. Wh
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from rooflines.device_specs.measure_torch import free_bytes
 from rooflines.device_specs.plan import Plan
@@ -17,13 +17,13 @@ from rooflines.units import binary_bytes, significant
 if TYPE_CHECKING:
     import torch
 
+    from rooflines.kernels.micro.cuda_fma import Precision
+    from rooflines.kernels.micro.cuda_stream import Access, Pattern, WorkingSet
     from rooflines.kernels.micro.repeats import Run
-
-Fma = Literal["fp64", "fp32", "fp16"]
 
 # Steps of the recurrences and passes over a memory in one launch: some milliseconds on a small GPU and on a large one, much longer
 # than it takes to start a kernel.
-_FMA_ITERATIONS = 1000
+_FMA_ITERATIONS = 350
 _L2_BYTES = 4 << 30
 _SHARED_PASSES = 4000
 
@@ -45,7 +45,7 @@ def unusable(device: torch.device) -> str:
         cuda.select_device(device.index)
         source = torch.arange(4096, dtype=torch.float32, device=device)
         target = torch.zeros_like(source)
-        launcher(cuda_stream.copy, 4, 32, _array(source), _array(target), source.numel() // 4)()
+        launcher(cuda_stream.copy(cuda_stream.UNROLL), 4, 32, _array(source), _array(target), source.numel() // 4)()
         torch.cuda.synchronize(device)
         if not torch.equal(source, target):
             return "a copy by a Numba kernel gave wrong results"
@@ -54,7 +54,7 @@ def unusable(device: torch.device) -> str:
     return ""
 
 
-def fma(plan: Plan, device: torch.device, precision: Fma) -> None:
+def fma(plan: Plan, device: torch.device, precision: Precision) -> None:
     """Plan the FMA peak of the vector units, all threads that the device holds at once."""
     import numpy as np
     import torch
@@ -62,14 +62,13 @@ def fma(plan: Plan, device: torch.device, precision: Fma) -> None:
     from rooflines.kernels.micro import clock, cuda_fma
     from rooflines.kernels.micro.cuda_vectors import THREADS, launcher
 
-    blocks = _fill(device, THREADS)
+    kernel = cuda_fma.kernel_of(precision)
+    blocks = _fill(device, kernel, cuda_fma.SIGNATURES[precision], THREADS)
     threads = blocks * THREADS
     lanes = 2 if precision == "fp16" else 1
 
     def make() -> tuple[Run, float]:
-        kernel = cuda_fma.recur
         if precision == "fp16":
-            kernel = cuda_fma.recur_half2
             values = torch.ones(2 * threads, dtype=torch.float16, device=device).view(torch.int32)
             scale, shift = (np.full(2, number, np.float16).view(np.int32)[0] for number in (0.5, 1.0))
         else:
@@ -84,31 +83,18 @@ def fma(plan: Plan, device: torch.device, precision: Fma) -> None:
                 precision=precision, engine="vector", accumulate=precision)  # fmt: skip
 
 
-def streams(plan: Plan, device: torch.device, l2_bytes: int | None) -> None:
-    """Plan read, write, copy and triad of device memory, by our kernel with several grids and by torch's operator."""
-    import numpy as np
-    import torch
+def streams(plan: Plan, device: torch.device, l2_bytes: int | None, *, full: bool) -> None:
+    """Plan read, write, copy and triad of device memory, by our kernels in several access patterns and by torch's operator.
 
+    ``full`` tries more patterns.
+    """
     from rooflines.kernels.micro import clock, cuda_stream, transfer
-    from rooflines.kernels.micro.cuda_vectors import THREADS, launcher
 
     size = cuda_stream.array_bytes(free_bytes(device), l2_bytes)
-    vectors, fill = size // 16, _fill(device, THREADS)
+    vectors = size // 16
+    patterns = cuda_stream.PATTERNS + (cuda_stream.MORE_PATTERNS if full else ())
 
-    def ours(access: cuda_stream.Access, blocks: int) -> tuple[Run, float]:
-        first, second, target = transfer.operands(size, device)
-        one, two, three = (_array(tensor) for tensor in (first, second, target))
-        sums = _array(torch.empty(blocks * THREADS, device=device))
-        kernel, arguments = {
-            "read": (cuda_stream.read, (one, sums, vectors)),
-            "write": (cuda_stream.write, (three, np.float32(1), vectors)),
-            "copy": (cuda_stream.copy, (one, three, vectors)),
-            "triad": (cuda_stream.triad, (one, two, three, np.float32(3), vectors)),
-        }[access]
-        call = launcher(kernel, blocks, THREADS, *arguments)
-        return _keeping(partial(clock.timed, device, call), first, second, target, sums), cuda_stream.moved_bytes(access, size)
-
-    def torchs(access: cuda_stream.Access) -> tuple[Run, float]:
+    def torchs(access: Access) -> tuple[Run, float]:
         first, second, target = transfer.operands(size, device)
         calls = {
             "write": lambda: transfer.write(target),
@@ -119,41 +105,66 @@ def streams(plan: Plan, device: torch.device, l2_bytes: int | None) -> None:
 
     operator = {"write": "Tensor.fill_", "copy": "Tensor.copy_", "triad": "torch.add(alpha=)"}
     arrays = f"arrays of {binary_bytes(size)}"
-    for access in cuda_stream.TRANSFERS:
-        grids = reading_grids(fill) if access == "read" else cuda_stream.grids(fill, vectors)
-        ways = [Way(f"{access} kernel, {_grid(device, blocks, THREADS)}, {arrays}", partial(ours, access, blocks)) for blocks in grids]
+    for access, signature in cuda_stream.SIGNATURES.items():
+        ways: dict[str, Way] = {}  # by what they say: on a small device some patterns have the same grid
+        for pattern in patterns:
+            fill = _fill(device, cuda_stream.kernel_of(access, pattern.unroll), signature, pattern.threads)
+            if not fill:  # not even one block of so many threads fits
+                continue
+            blocks = cuda_stream.blocks_of(pattern, fill, vectors)
+            grid = _grid(device, blocks, pattern.threads)
+            detail = f"{access} kernel, {pattern.unroll} vectors a thread at once, {grid}, {arrays}"
+            ways[detail] = Way(detail, partial(_stream, device, access, pattern, blocks, size))
         if access in operator:
-            ways.append(Way(f"{operator[access]}, {arrays}", partial(torchs, access)))
-        plan.figure(*ways, kind="memory", name=f"HBM {access}", unit="B/s", level="HBM", access=access)
+            ways[access] = Way(f"{operator[access]}, {arrays}", partial(torchs, access))
+        plan.figure(*ways.values(), kind="memory", name=f"HBM {access}", unit="B/s", level="HBM", access=access)
+
+
+def _stream(device: torch.device, access: Access, pattern: Pattern, blocks: int, size: int) -> tuple[Run, float]:
+    """The run of one access in one pattern over arrays of ``size`` bytes, and the bytes of one launch."""
+    import numpy as np
+    import torch
+
+    from rooflines.kernels.micro import clock, cuda_stream, transfer
+    from rooflines.kernels.micro.cuda_vectors import launcher
+
+    vectors = size // 16
+    first, second, target = transfer.operands(size, device)
+    one, two, three = (_array(tensor) for tensor in (first, second, target))
+    sums = _array(torch.empty(cuda_stream.sums_of(blocks * pattern.threads), device=device))
+    arguments = {
+        "read": (one, sums, vectors),
+        "write": (three, np.float32(1), vectors),
+        "copy": (one, three, vectors),
+        "triad": (one, two, three, np.float32(3), vectors),
+    }[access]
+    call = launcher(cuda_stream.kernel_of(access, pattern.unroll), blocks, pattern.threads, *arguments)
+    return _keeping(partial(clock.timed, device, call), first, second, target, sums), cuda_stream.moved_bytes(access, size)
 
 
 def l2(plan: Plan, device: torch.device, l2_bytes: int) -> None:
-    """Plan the read bandwidth of the L2 cache by working sets of an eighth to a half of it.
-
-    Not more, because large L2 caches are in two parts and may keep a line that both read in each of them.
-    """
+    """Plan the read bandwidth of the L2 cache by several grids and working sets of up to half of it."""
     import torch
 
     from rooflines.kernels.micro import clock, cuda_stream
     from rooflines.kernels.micro.cuda_vectors import THREADS, launcher
 
-    blocks = _fill(device, THREADS)
+    facts = torch.cuda.get_device_properties(device)
+    count = facts.multi_processor_count
+    resident = _fill(device, cuda_stream.read_again, cuda_stream.READ_AGAIN, THREADS) // count
 
-    def make(part: int) -> tuple[Run, float]:
-        vectors = l2_bytes // part // 16
-        source, sums = torch.ones(vectors * 4, device=device), torch.empty(blocks * THREADS, device=device)
-        passes = max(1, _L2_BYTES // (vectors * 16))
-        call = launcher(cuda_stream.read_again, blocks, THREADS, _array(source), _array(sums), vectors, passes)
-        return _keeping(partial(clock.timed, device, call), source, sums), vectors * 16 * passes
+    def make(work: WorkingSet) -> tuple[Run, float]:
+        source, sums = torch.ones(work.vectors * 4, device=device), torch.empty(work.blocks * THREADS, device=device)
+        passes = max(1, _L2_BYTES // (work.vectors * 16))
+        call = launcher(cuda_stream.read_again, work.blocks, THREADS, _array(source), _array(sums), work.vectors, passes)
+        return _keeping(partial(clock.timed, device, call), source, sums), work.vectors * 16 * passes
 
-    plan.figure(
-        *(
-            Way(f"read kernel past L1, working set {binary_bytes(l2_bytes // part)}, {_grid(device, blocks, THREADS)}",
-                partial(make, part))
-            for part in (2, 4, 8)
-        ),
-        above="HBM", kind="memory", name="L2 read", unit="B/s", level="L2", access="read", capacity_bytes=l2_bytes,
-    )  # fmt: skip
+    ways = [
+        Way(f"read kernel past L1, working set {binary_bytes(work.vectors * 16)}, {_grid(device, work.blocks, THREADS)}",
+            partial(make, work))
+        for work in cuda_stream.working_sets(l2_bytes, count, resident)
+    ]  # fmt: skip
+    plan.figure(*ways, above="HBM", kind="memory", name="L2 read", unit="B/s", level="L2", access="read", capacity_bytes=l2_bytes)
 
 
 def shared(plan: Plan, device: torch.device) -> None:
@@ -163,7 +174,7 @@ def shared(plan: Plan, device: torch.device) -> None:
     from rooflines.kernels.micro import clock, cuda_shared
     from rooflines.kernels.micro.cuda_vectors import launcher
 
-    blocks = _fill(device, cuda_shared.THREADS)
+    blocks = _fill(device, cuda_shared.read, cuda_shared.SIGNATURE, cuda_shared.THREADS)
 
     def make() -> tuple[Run, float]:
         source = torch.ones(cuda_shared.VECTORS * 4, device=device)
@@ -175,19 +186,14 @@ def shared(plan: Plan, device: torch.device) -> None:
                 unit="B/s", level="shared", access="read", variant="within a block")  # fmt: skip
 
 
-def reading_grids(fill: int) -> tuple[int, ...]:
-    """Numbers of blocks worth trying for a read: no more than four times what the device holds, for every thread writes a sum."""
-    return fill, 4 * fill
-
-
-def _fill(device: torch.device, threads: int) -> int:
-    """How many blocks of ``threads`` threads the device holds at once."""
+def _fill(device: torch.device, kernel: Any, signature: tuple[Any, ...], threads: int) -> int:
+    """How many blocks of ``threads`` threads of ``kernel`` the device holds at once; compiles it."""
     import torch
 
-    from rooflines.kernels.micro.cuda_vectors import blocks_to_fill
+    from rooflines.kernels.micro.cuda_vectors import resident_blocks
 
     facts = torch.cuda.get_device_properties(device)
-    return blocks_to_fill(facts.multi_processor_count, facts.max_threads_per_multi_processor, threads)
+    return facts.multi_processor_count * resident_blocks(kernel, signature, threads, facts.max_threads_per_multi_processor)
 
 
 def _grid(device: torch.device, blocks: int, threads: int) -> str:

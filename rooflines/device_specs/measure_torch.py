@@ -16,14 +16,15 @@ from rooflines.units import binary_bytes
 if TYPE_CHECKING:
     import torch
 
-    from rooflines.kernels.micro.matmul import Scaling, Shape
+    from rooflines.kernels.micro.matmul import Scaling, Shape, Side
     from rooflines.kernels.micro.repeats import Run, Timing
 
 Access = Literal["read", "write", "copy", "triad"]
 
 _SLOWEST_GEMM = 1 / 20  # of fp32, for the narrow precisions on a CPU; slower means emulated element by element
 _TRIAL_S, _TRIAL_CALLS = 5e-3, 64  # a trial is that long, so that starting a kernel does not matter, but no more calls than that
-_LONGEST_CALL_S = 0.5  # a shape whose product would take longer, by the rate of the trial, is not tried
+# A shape whose product would take longer, by the rate of the trial, is not tried: a GPU has many figures, a CPU few shapes.
+_LONGEST_CALL_S, _LONGEST_CALL_ON_GPU_S = 0.5, 0.1
 
 
 def gemm(
@@ -34,19 +35,22 @@ def gemm(
     trial_side: int,
     detail: str,
     *,
+    transposed: tuple[tuple[Shape, Side], ...] = (),
     scaling: Scaling = "tensor",
     variant: str = "",
 ) -> None:
     """Plan the matrix product of ``precision`` in those of ``shapes`` [m, n, k] that fit the memory and the time.
+
+    The shapes in ``transposed`` are multiplied with one operand stored transposed, where the operator leaves that open.
 
     A product of ``trial_side`` cubed tells first whether the device has the precision at all; it is measured where no other fits.
     ``scaling`` is that of fp8. A ``variant`` is a further roof below the main one.
     """
     from rooflines.kernels.micro import clock, matmul
 
-    def make(shape: Shape) -> tuple[Run, float]:
+    def make(shape: Shape, side: Side) -> tuple[Run, float]:
         with matmul.float32_matmul(precision):
-            multiply = matmul.multiplication(shape, precision, device, scaling)
+            multiply = matmul.multiplication(shape, precision, device, scaling, side)
 
         def run(calls: int) -> Timing:
             with matmul.float32_matmul(precision):
@@ -70,10 +74,14 @@ def gemm(
         plan.progress(f"{what}: not available ({(str(error).splitlines() or [type(error).__name__])[0]})")
         return
     free = free_bytes(device)
-    tried = [shape for shape in shapes if fits(shape, free) and matmul.flops(shape) / rate < _LONGEST_CALL_S] or [small]
+    longest_s = _LONGEST_CALL_ON_GPU_S if device.type == "cuda" else _LONGEST_CALL_S
+    plain: Side = ""
+    wanted = [(shape, plain) for shape in shapes]
+    wanted += [(shape, side if matmul.has_free_layout(precision) else plain) for shape, side in transposed]
+    tried = [(shape, side) for shape, side in dict.fromkeys(wanted) if fits(shape, free) and matmul.flops(shape) / rate < longest_s]
     ways = [
-        Way(f"{matmul.operator(precision)} [{m}, {k}] @ [{k}, {n}] ({detail})", partial(make, (m, n, k)), renewed=True)
-        for m, n, k in tried
+        Way(f"{matmul.operator(precision)} {matmul.words(shape, side)} ({detail})", partial(make, shape, side), renewed=True)
+        for shape, side in tried or [(small, plain)]
     ]
     plan.figure(*ways, kind="compute", name=f"GEMM {precision}", unit="OP/s" if precision == "int8" else "FLOP/s",
                 precision=precision, engine="matrix", accumulate=matmul.accumulate(precision), variant=variant)  # fmt: skip

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rooflines.device_specs.history import Series, Session, best_of, broken_laws
 from rooflines.device_specs.marks import DISTURBED
 from rooflines.device_specs.records import Ceiling, Source
-from rooflines.device_specs.rounds import PlannedFigure, Round, Way, summary, take
+from rooflines.device_specs.rounds import BEHIND, PlannedFigure, Round, Way, summary, take
 from rooflines.kernels.micro.repeats import Run, Timing, calls_for
 from rooflines.units import si
 
@@ -30,6 +30,7 @@ _VISITS = 200  # samples for which a budget has to suffice: a small one makes th
 _ROUNDS_IN_PLACE = 3  # after which operands that are renewed are made again
 _GROWTH = 16  # of a sample's calls at once: the first calls may be slow, or too short for the clock
 _SUSTAINED_SAMPLE_S = 0.25
+_SPIN_S = 0.4  # for which a device is kept busy before the first round: clocks rise within some tenths of a second
 
 
 class Plan:
@@ -37,8 +38,9 @@ class Plan:
 
     What fills it may set: ``watch``, which reads the state of the device meanwhile; ``sustained_s``, the seconds for which main rates
     are held as well; ``disturbed_by``, who else uses the device, in words; ``refuse``, which says why a figure that failed is left out,
-    or raises; ``keeps``, False where operands are made for each visit because memory does not hold those of all figures; and ``notes``
-    on a memory level.
+    or raises; ``keeps``, False where operands are made for each visit because memory does not hold those of all figures; ``spin``, some
+    milliseconds of work for a device whose clocks fall while it waits; ``behind``, the share of the fastest way below which another is
+    not tried any longer; and ``notes`` on a memory level.
     """
 
     def __init__(self, budget_s: float, progress: Progress, threads: int | None = None) -> None:
@@ -53,13 +55,15 @@ class Plan:
         self.sustained_s: float | None = None
         self.disturbed_by = ""
         self.keeps = True
+        self.spin: Callable[[], object] | None = None
+        self.behind = BEHIND
         self.refuse: Callable[[Exception], str] | None = None
         self.notes: dict[str, str] = {}
         self._date = datetime.date.today().isoformat()
 
     def figure(self, *ways: Way, above: str = "", **fields: Any) -> PlannedFigure:
         """Add the figure with the ``fields`` of a ceiling, measured in each of ``ways``."""
-        self.figures.append(PlannedFigure(fields, ways, above=above))
+        self.figures.append(PlannedFigure(fields, ways, above=above, behind=self.behind))
         return self.figures[-1]
 
     def derive(self, detail: str, **fields: Any) -> None:
@@ -71,11 +75,30 @@ class Plan:
         self.series.append(Series(ceiling=ceiling))
         self.progress(f"{ceiling.name}: {si(ceiling.value, ceiling.unit)}")
 
+    def measure_apart(self, detail: str, sample: Callable[[], float | None], count: int, **fields: Any) -> None:
+        """Keep ``count`` values of a figure that cannot be measured in the rounds of the others; None is not a value.
+
+        ``detail`` says in words how it is measured, another way than those of the same figure in the plan.
+        """
+        with self._watched(beside=False) as note:
+            values = tuple(value for value, _ in ((sample(), note()) for _ in range(count)) if value is not None)
+        conditions = None if self.watch is None else self.watch.take()
+        if values:
+            best = summary([Round(one) for one in values], lowest=fields["kind"] == "latency").best.value
+            source = Source(kind="measured", detail=detail, date=self._date)
+            ceiling = Ceiling(value=best, source=source, conditions=conditions, **fields)
+            self.series.append(Series(ceiling=ceiling, values=values, quiet=(not self.disturbed_by,) * len(values)))
+            self.progress(f"{ceiling.name}: {si(best, ceiling.unit)}")
+
     def measure(self) -> None:
-        """Measure every figure in rounds; the budget begins once all are prepared (code compiled, memory written)."""
+        """Measure every figure in rounds, in the order in which they were planned.
+
+        The budget begins once all are prepared (code compiled, memory written) and the clocks have risen.
+        """
         for figure in self.figures:
             for way in tuple(figure.ways):
                 self._attempt(figure, way, partial(self._warm_up, way))
+        self._spin()
         take(self.figures, self.visit, self._suspects, self.budget_s)
         for figure in self.figures:
             self._keep_rounds(figure)
@@ -87,6 +110,14 @@ class Plan:
         """Prepare ``way`` and call it once, which compiles and loads what it needs."""
         run, _ = self._prepare(way)
         run(1)
+
+    def _spin(self) -> None:
+        """Keep the device busy, so that the first figure is not measured at the clock of an idle device."""
+        begin = time.perf_counter()
+        while self.spin is not None:
+            self.spin()
+            if time.perf_counter() - begin >= min(_SPIN_S, self.budget_s):
+                return
 
     def session(self, *, full: bool, seconds: float) -> Session:
         """The measurements as they are stored."""

@@ -27,7 +27,7 @@ ROUNDS = 4  # rounds of all figures, if the time allows
 _REACHED = 3  # rounds that agree with a best one for it not to be the top of a few
 _LEAST_ROUNDS = 2  # and if it does not: a spread needs two
 _PLANNED = 0.8  # share of the time for rounds of all figures; the rest is for those still in doubt
-_BEHIND = 0.8  # a way slower than this share of the fastest is not tried any longer
+BEHIND = 0.8  # a way slower than this share of the fastest is not tried any longer
 _PAUSE_S = 0.5  # between two visits of the same figure: as long as most disturbances last
 
 
@@ -126,13 +126,15 @@ def ready(run: Run, work: float) -> Callable[[], tuple[Run, float]]:
 class PlannedFigure:
     """One figure of the plan: the ``fields`` of its ceiling and the ways to measure it, of which the fastest counts.
 
-    A cache whose rate does not come out above that of the level ``above`` is left out.
+    A cache whose rate does not come out above that of the level ``above`` is left out. A way slower than the share ``behind`` of the
+    fastest is not tried any longer.
     """
 
-    def __init__(self, fields: dict[str, Any], ways: Iterable[Way], *, above: str = "") -> None:
+    def __init__(self, fields: dict[str, Any], ways: Iterable[Way], *, above: str = "", behind: float = BEHIND) -> None:
         self.fields = fields
         self.ways = list(ways)
         self.above = above
+        self.behind = behind
         self._behind: list[Way] = []
 
     @property
@@ -181,7 +183,7 @@ class PlannedFigure:
             if way is leader or way.further or len(quiet) < 2:
                 continue
             own = summary(quiet, lowest=self.lowest).best.value
-            if min(own, best) < _BEHIND * max(own, best):
+            if min(own, best) < self.behind * max(own, best):
                 self._behind.append(way)
                 way.prepared = None
 

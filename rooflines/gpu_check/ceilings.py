@@ -21,7 +21,7 @@ from rooflines.serial import write_json
 # Seconds for which each main rate is held as well: its second half is after the power limit has lowered the clock.
 _SUSTAINED_S = 2.0
 # What a measurement reports of a figure that it leaves out: "GEMM fp8: not available (...)".
-_OMITTED = re.compile(r"(?P<what>[^:]+): (?P<reason>(?:skipped|not available|left out|not enough).*)", re.DOTALL)
+_OMITTED = re.compile(r"(?P<what>.+?): (?P<reason>(?:skipped|not available|left out|not enough).*)", re.DOTALL)
 
 
 def run(recorder: Recorder) -> None:

@@ -36,6 +36,8 @@ def rehearse(full, sustained_s, kernels):
     for module in (measure_gpu, measure_kernels, measure_links, measure_torch):
         module.free_bytes = lambda _: 1 << 24
     cuda_vectors.THREADS = cuda_stream.THREADS = cuda_shared.THREADS = 4
+    cuda_stream.PATTERNS = tuple(one._replace(threads=one.threads // 256 * 4) for one in cuda_stream.PATTERNS)
+    cuda_stream.MORE_PATTERNS = tuple(one._replace(threads=one.threads // 256 * 4) for one in cuda_stream.MORE_PATTERNS[-2:])
     cuda_shared.VECTORS = 2 * cuda_shared.THREADS
     cuda_stream.array_bytes = lambda *_: 4096
     measure_kernels._FMA_ITERATIONS = measure_kernels._SHARED_PASSES = 1
@@ -45,6 +47,7 @@ def rehearse(full, sustained_s, kernels):
     measure_links._LARGEST = 4096
     measure_gpu._CUBES = ((32, 32, 32), (64, 64, 64))
     measure_gpu._MORE_SHAPES = ((32, 64, 32),)
+    measure_gpu.transposed_shapes = lambda full, _: (((64, 32, 64), "right"), *([((64, 32, 64), "left")] if full else []))
     measure_gpu.gemm = lambda plan, device, precision, shapes, _, *rest, **more: gemm(
         plan, device, precision, shapes, 32, *rest, **more
     )
@@ -55,8 +58,16 @@ def rehearse(full, sustained_s, kernels):
 
     said = []
     plan = Plan(0.0, said.append)  # no time at all: two rounds of samples of one call each
+    order = []
+    visit, warm_up = plan.visit, plan._warm_up
+    plan.visit = lambda figure, way: (order.append(f"visit {figure.name}"), visit(figure, way))[1]
+    plan._warm_up = lambda way: (order.append("prepare"), warm_up(way))[1]
+    measure_gpu._spin = lambda _: lambda: order.append("spin")
+    launches = [{"cat": "kernel", "dur": duration} for duration in ((3e-6, 1e-6) if kernels else (1e12,))]
+    dispatch.traced_launches = lambda *_: (order.append("trace"), {"traceEvents": [{"cat": "gpu_memset", "dur": 1e-9}, *launches]})[1]
     measure_gpu.measure_cuda(plan, device, full=full, sustained_s=sustained_s)
-    return {"ceilings": msgspec.to_builtins(best_of([plan.session(full=full, seconds=0.0)], sustained_s)), "said": said}
+    ceilings = best_of([plan.session(full=full, seconds=0.0)], sustained_s)
+    return {"ceilings": msgspec.to_builtins(ceilings), "said": said, "order": order}
 
 
 if __name__ == "__main__":

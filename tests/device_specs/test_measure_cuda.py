@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import gzip
+import itertools
 import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 
-from rooflines.device_specs import measure, measure_kernels
-from rooflines.device_specs.measure_gpu import product_precisions, product_shapes
-from rooflines.device_specs.measure_kernels import reading_grids
+from rooflines.device_specs import measure, measure_kernels, measure_torch
+from rooflines.device_specs.conditions import Watch
+from rooflines.device_specs.measure_gpu import product_precisions, product_shapes, transposed_shapes
 from rooflines.device_specs.measure_links import copy_bytes
 from rooflines.device_specs.measure_torch import fits
 from rooflines.device_specs.plan import Plan
+from rooflines.device_specs.records import Conditions
 from rooflines.device_specs.rounds import Way, ready
-from rooflines.kernels.micro import transfer
+from rooflines.kernels.micro import dispatch, matmul, transfer
 from rooflines.kernels.micro.repeats import Timing
 
 NEEDS_GPU = pytest.mark.skipif(not (torch.cuda.is_available() and torch.version.cuda), reason="torch sees no NVIDIA GPU")
@@ -62,6 +66,44 @@ def test_shapes_are_what_every_library_takes():
     assert len(set(full)) == len(full)
 
 
+@pytest.mark.parametrize("multiprocessors", [40, 108, 128, 132, 148])
+def test_transposed_shapes_fill_whole_waves_and_have_longer_sums(multiprocessors):
+    quick, full = (transposed_shapes(full, multiprocessors) for full in (False, True))
+    assert set(quick) < set(full)
+    assert len(set(full)) == len(full)
+    assert {side for _, side in full} == {"left", "right", ""}
+    assert all(size % 128 == 0 for shape, _ in full for size in shape)
+    # tiles of 128 rows and 128 or 256 columns
+    waves = [shape for shape, _ in quick if shape[0] // 128 * (shape[1] // 256) % multiprocessors == 0]
+    assert waves
+    assert max(k for (_, _, k), _ in quick) > max(k for shape in product_shapes(False)[:2] for k in shape)
+
+
+@pytest.mark.parametrize(("device", "kept"), [("cuda", [4096]), ("cpu", [4096, 8192])])
+def test_products_that_take_long_are_not_tried(monkeypatch, device, kept):
+    # at 10 TFLOP/s a product of 8192 cubed takes 0.11 s, one of 16384 cubed 0.88 s
+    monkeypatch.setattr(matmul, "multiplication", lambda *_: None)
+    monkeypatch.setattr(measure_torch, "quickest", lambda *_: matmul.flops((1024,) * 3) / 10e12)
+    monkeypatch.setattr(measure_torch, "free_bytes", lambda _: 1 << 40)
+    plan = Plan(0.0, lambda _: None)
+    shapes = tuple((side,) * 3 for side in (4096, 8192, 16384))
+    measure_torch.gemm(plan, torch.device(device), "fp32", shapes, 1024, "library")
+    (figure,) = plan.figures
+    assert [way.detail for way in figure.ways] == [f"torch.mm [{side}, {side}] @ [{side}, {side}] (library)" for side in kept]
+
+
+def test_products_of_a_fixed_layout_are_tried_once(monkeypatch):
+    monkeypatch.setattr(matmul, "multiplication", lambda *_: None)
+    monkeypatch.setattr(measure_torch, "quickest", lambda *_: 1e-9)
+    monkeypatch.setattr(measure_torch, "free_bytes", lambda _: 1 << 40)
+    for precision, tried in (("fp16", ["[32, 32] @ [32, 32]", "[32, 32].T @ [32, 32]"]), ("int8", ["[32, 32] @ [32, 32]"])):
+        plan = Plan(0.0, lambda _: None)
+        shape = (32, 32, 32)
+        measure_torch.gemm(plan, DEVICE, precision, (shape,), 32, "library", transposed=((shape, "left"),))
+        (figure,) = plan.figures
+        assert [way.detail for way in figure.ways] == [f"{matmul.operator(precision)} {words} (library)" for words in tried]
+
+
 def test_a_product_fits_half_of_what_is_free():
     # three matrices in fp32 are 3 x 4 x 8192^2 bytes, 0.75 GiB; twice that while they are made
     assert fits((8192, 8192, 8192), (3 << 30) + 1)
@@ -80,10 +122,6 @@ def test_bytes_over_a_link_count_once():
     call()
     assert crossed == 1024
     assert torch.equal(source, target)
-
-
-def test_a_read_writes_few_sums():
-    assert reading_grids(1056) == (1056, 4224)
 
 
 @pytest.mark.parametrize(("rate", "kept"), [(300.0, True), (200.0, False)])
@@ -122,6 +160,59 @@ def test_without_a_gpu_our_kernels_say_why():
     assert measure_kernels.unusable(DEVICE)
 
 
+def test_a_device_spins_after_everything_is_prepared_and_before_the_first_round():
+    order = []
+
+    def made(name):
+        def make():
+            order.append(f"make {name}")
+            return (lambda calls: (order.append(name), Timing(calls * 1.0))[1]), 1.0
+
+        return make
+
+    plan = Plan(0.0, lambda _: None)
+    plan.spin = lambda: order.append("spin")
+    for name in ("first", "second"):
+        plan.figure(Way(name, made(name)), kind="memory", name=name, unit="B/s")
+    plan.measure()
+    spun = order.index("spin")
+    assert order[:spun] == ["make first", "first", "make second", "second"]
+    assert "make" not in " ".join(order[spun:])
+    assert order[spun + 1] == "first"
+
+
+def test_a_figure_measured_apart_has_its_values_and_conditions():
+    plan = Plan(0.0, lambda _: None)
+    plan.watch = Watch(lambda: Conditions(clock_hz=1e9))
+    found = iter([3e-6, None, 2e-6])
+    plan.measure_apart("in a trace", lambda: next(found), 3, kind="latency", name="kernel launch", unit="s")
+    plan.measure_apart("never", lambda: None, 2, kind="latency", name="operator dispatch", unit="s")
+    (series,) = plan.series
+    assert (series.values, series.quiet) == ((3e-6, 2e-6), (True, True))
+    assert (series.ceiling.value, series.ceiling.source.detail) == (2e-6, "in a trace")
+    assert series.ceiling.conditions == Conditions(clock_hz=1e9)
+
+
+def test_a_way_is_dropped_below_the_share_that_the_plan_sets():
+    for behind, tried in ((0.95, ["fast"]), (0.8, ["fast", "slow"])):
+        plan = Plan(0.0, lambda _: None)
+        plan.behind = behind
+        ways = [Way(name, ready(lambda calls, s=seconds: Timing(calls * s), 1.0)) for name, seconds in (("fast", 1.0), ("slow", 1.1))]
+        figure = plan.figure(*ways, kind="memory", name="HBM read", unit="B/s")
+        plan.measure()
+        assert [way.detail for way in figure.tried()] == tried
+
+
+def test_shortest_kernel_of_a_recorded_trace():
+    path = Path(__file__).parents[1] / "data" / "traces" / "bert-small_h100_inference.json.gz"
+    trace = json.loads(gzip.decompress(path.read_bytes()))
+    assert dispatch.shortest_kernel_s(trace) == pytest.approx(1.6e-6)  # of 60 kernels
+    # copies and memory sets are no kernels, nor are the host's calls that start kernels
+    others = [event for event in trace["traceEvents"] if event.get("cat") != "kernel"]
+    assert {"gpu_memcpy", "cuda_runtime"} <= {event.get("cat") for event in others}
+    assert dispatch.shortest_kernel_s({"traceEvents": others}) is None
+
+
 @pytest.mark.parametrize(("full", "sustained", "kernels"), [(False, False, True), (True, False, True), (True, True, False)], ids=str)
 def test_rehearsal_measures_every_figure(full, sustained, kernels):
     words = ["yes" if word else "no" for word in (full, sustained, kernels)]
@@ -150,10 +241,27 @@ def test_rehearsal_measures_every_figure(full, sustained, kernels):
         if one["kind"] == "compute":
             assert one["accumulate"] == {"int8": "int32"}.get(one["precision"], one["accumulate"])
             assert one["accumulate"]
+    check_order(rehearsed["order"], full)
+    launch = next(one for one in ceilings if one["name"] == "kernel launch")
+    if kernels:  # the traces of the rehearsal have a kernel of 1e-12 s, shorter than a call of nothing
+        assert launch["value"] == pytest.approx(1e-12)
+        assert launch["source"]["detail"].startswith("shortest kernel in a trace")
+    else:  # and here one that takes longer than the graph's
+        assert launch["value"] < 1
+        assert launch["source"]["detail"].startswith("aten::add_ on one element, 1000 times in a CUDA graph")
     held = {key[:2] for key in keys if key[2] == "sustained"}
     # caches are not held; whether one is kept at all depends here on what the CPU happens to do
     main = {(one["kind"], one["name"]) for one in ceilings if one["kind"] in ("compute", "memory") and not one.get("capacity_bytes")}
     assert held == (main if sustained else set())
+
+
+def check_order(order, full):
+    """Everything is prepared, then the clocks rise, then memory is measured before arithmetic; traces come last."""
+    kinds = [kind for kind, _ in itertools.groupby(one.split()[0] for one in order)]
+    assert kinds == ["prepare", "spin", "visit", "trace"]
+    first = list(dict.fromkeys(one.split()[1] for one in order if one.startswith("visit")))
+    names = ["HBM", "L2", *(["shared"] if full and "shared" in first else []), "kernel", "operator", "FMA", "GEMM", "H2D", "D2H"]
+    assert first == [name for name in names if name != "FMA" or "FMA" in first]
 
 
 @pytest.fixture

@@ -212,6 +212,10 @@ def test_our_kernels_ran_or_the_check_fails():
     check = laws.our_kernels_ran([derived], ["CUDA kernels: skipped (NVVM not found); memory is measured with torch"])
     assert (check.outcome, check.found) == ("failed", "CUDA kernels: skipped (NVVM not found); memory is measured with torch")
     assert outcome(laws.our_kernels_ran([], [])) == "failed"
+    check = laws.our_kernels_ran([ran], ["HBM copy: left out (CUDA_ERROR_INVALID_PTX)", "GEMM fp8: not available (no such operator)"])
+    assert (check.outcome, check.found) == ("failed", "HBM copy: left out (CUDA_ERROR_INVALID_PTX)")
+    assert outcome(laws.our_kernels_ran([ran], ["GEMM fp8: left out (CUBLAS_STATUS_NOT_SUPPORTED)"])) == "ok"
+    assert outcome(laws.our_kernels_ran([ran], ["L2 read: skipped, 3.00 TB/s is not above HBM"])) == "ok"
 
 
 def test_ceilings_above_the_sheet():

@@ -16,7 +16,8 @@ from rooflines.kernels.micro.cuda_vectors import SIMULATED, launcher
 
 BLOCKS, THREADS = 2, 8
 # Not a multiple of anything the loops are unrolled by: full strides, then a tail that only some threads have.
-VECTORS = 4 * BLOCKS * THREADS + BLOCKS * THREADS + 3
+VECTORS = 8 * BLOCKS * THREADS + BLOCKS * THREADS + 3
+UNROLLS = (cuda_stream.UNROLL, 2 * cuda_stream.UNROLL)
 
 
 def floats(count, start=0):
@@ -29,38 +30,52 @@ def launched(kernel, *arguments, blocks=BLOCKS, threads=THREADS):
 
 
 def case_read():
-    source, sums = floats(4 * VECTORS), np.full(BLOCKS * THREADS, -1, np.float32)
-    sums = cuda.to_device(sums)
-    launched(cuda_stream.read, cuda.to_device(source), sums, VECTORS)
+    source = floats(4 * VECTORS)
     by_thread = [source.reshape(-1, 4)[thread :: BLOCKS * THREADS].sum() for thread in range(BLOCKS * THREADS)]
-    np.testing.assert_array_equal(sums.copy_to_host(), by_thread)
+    for unroll in UNROLLS:
+        sums = cuda.to_device(np.full(BLOCKS * THREADS, -1, np.float32))
+        launched(cuda_stream.read(unroll), cuda.to_device(source), sums, VECTORS)
+        np.testing.assert_array_equal(sums.copy_to_host(), by_thread)
+
+
+def case_read_leaves_few_sums():
+    source, sums = floats(4 * VECTORS), cuda.to_device(np.full(THREADS + 1, -1, np.float32))
+    launched(cuda_stream.read(cuda_stream.UNROLL), cuda.to_device(source), sums[:THREADS], VECTORS)
+    found = sums.copy_to_host()
+    by_thread = [source.reshape(-1, 4)[thread :: BLOCKS * THREADS].sum() for thread in range(BLOCKS * THREADS)]
+    assert all(found[thread] in by_thread[thread::THREADS] for thread in range(THREADS))
+    assert found[THREADS] == -1
 
 
 def case_read_again():
-    source, sums = floats(4 * VECTORS), cuda.to_device(np.full(BLOCKS * THREADS, -1, np.float32))
-    launched(cuda_stream.read_again, cuda.to_device(source), sums, VECTORS, 3)
-    assert sums.copy_to_host().sum() == 3 * source.sum()
+    vectors = 3 * cuda_stream.UNROLL * BLOCKS * THREADS
+    source, sums = floats(4 * vectors), cuda.to_device(np.full(BLOCKS * THREADS, -1, np.float32))
+    launched(cuda_stream.read_again, cuda.to_device(source), sums, vectors, 3)
+    by_thread = [3 * source.reshape(-1, 4)[thread :: BLOCKS * THREADS].sum() for thread in range(BLOCKS * THREADS)]
+    np.testing.assert_array_equal(sums.copy_to_host(), by_thread)
 
 
 def case_write():
-    target = cuda.to_device(np.full(4 * VECTORS + 4, -1, np.float32))
-    launched(cuda_stream.write, target, np.float32(7), VECTORS)
-    found = target.copy_to_host()
-    assert (found[: 4 * VECTORS] == 7).all()
-    assert (found[4 * VECTORS :] == -1).all()
+    for unroll in UNROLLS:
+        target = cuda.to_device(np.full(4 * VECTORS + 4, -1, np.float32))
+        launched(cuda_stream.write(unroll), target, np.float32(7), VECTORS)
+        np.testing.assert_array_equal(target.copy_to_host(), [7] * 4 * VECTORS + [-1] * 4)
 
 
 def case_copy():
-    source, target = floats(4 * VECTORS), cuda.to_device(np.full(4 * VECTORS + 4, -1, np.float32))
-    launched(cuda_stream.copy, cuda.to_device(source), target, VECTORS)
-    np.testing.assert_array_equal(target.copy_to_host(), [*source, -1, -1, -1, -1])
+    source = floats(4 * VECTORS)
+    for unroll in UNROLLS:
+        target = cuda.to_device(np.full(4 * VECTORS + 4, -1, np.float32))
+        launched(cuda_stream.copy(unroll), cuda.to_device(source), target, VECTORS)
+        np.testing.assert_array_equal(target.copy_to_host(), [*source, -1, -1, -1, -1])
 
 
 def case_triad():
     first, second = floats(4 * VECTORS), floats(4 * VECTORS, 77)
-    target = cuda.to_device(np.full(4 * VECTORS + 4, -1, np.float32))
-    launched(cuda_stream.triad, cuda.to_device(first), cuda.to_device(second), target, np.float32(3), VECTORS)
-    np.testing.assert_array_equal(target.copy_to_host(), [*(first + 3 * second), -1, -1, -1, -1])
+    for unroll in UNROLLS:
+        target = cuda.to_device(np.full(4 * VECTORS + 4, -1, np.float32))
+        launched(cuda_stream.triad(unroll), cuda.to_device(first), cuda.to_device(second), target, np.float32(3), VECTORS)
+        np.testing.assert_array_equal(target.copy_to_host(), [*(first + 3 * second), -1, -1, -1, -1])
 
 
 def case_shared():

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import json
 import os
-import re
-import shutil
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from rooflines.kernels.micro import cuda_fma, cuda_shared, cuda_stream
-from rooflines.kernels.micro.cuda_vectors import blocks_to_fill
+from rooflines.kernels.micro import cuda_fma, cuda_shared, cuda_stream, cuda_vectors
+from rooflines.kernels.micro.cuda_vectors import THREADS
 from tests.kernels.cuda_results import CASES, outcome
 
 NEEDS_GPU = pytest.mark.skipif(not (torch.cuda.is_available() and torch.version.cuda), reason="torch sees no NVIDIA GPU")
-FMAS = cuda_fma.RECURRENCES * cuda_fma.UNROLL
+SPEC = importlib.util.spec_from_file_location("cuda_kernels", Path(__file__).resolve().parents[2] / "benchmarks" / "cuda_kernels.py")
+cuda_kernels = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(cuda_kernels)
 
 
 @functools.cache
@@ -63,122 +64,231 @@ def test_stream_arrays_are_far_larger_than_the_cache_and_leave_room():
     assert cuda_stream.array_bytes(8 * 1_999_999_9, 1) % 16 == 0
 
 
-def test_grids_cover_small_and_large_arrays():
-    assert cuda_stream.grids(100, 4 * 256 * 50) == (50, 100)
-    assert cuda_stream.grids(100, 4 * 256 * 10_000) == (100, 400, 1600, 10_000)
+def test_grid_of_a_pattern():
+    vectors = 4 * 256 * 10_000
+    assert [cuda_stream.blocks_of(cuda_stream.Pattern(256, 4, fills), 100, vectors) for fills in (1, 16, 0)] == [100, 1600, 10_000]
+    assert cuda_stream.blocks_of(cuda_stream.Pattern(1024, 8, 0), 100, vectors) == 10_000 / 8
+    # never more blocks than there is work for
+    assert cuda_stream.blocks_of(cuda_stream.Pattern(256, 4, 16), 100, 4 * 256 * 50) == 50
+    assert cuda_stream.blocks_of(cuda_stream.Pattern(256, 4, 0), 100, 4 * 256 * 50 + 1) == 51
+
+
+def test_patterns_differ_and_cover_what_a_ceiling_may_depend_on():
+    every = cuda_stream.PATTERNS + cuda_stream.MORE_PATTERNS
+    assert len(set(every)) == len(every)
+    assert {one.threads for one in every} == {256, 512, 1024}
+    assert {one.unroll for one in every} == {4, 8}
+    assert {one.fills for one in cuda_stream.PATTERNS} == {0, 1, 16}
+
+
+def test_sums_of_a_read_stay_in_any_cache():
+    assert [cuda_stream.sums_of(threads) for threads in (1, 2, 3, 256, 1 << 18, 1 << 30)] == [1, 2, 4, 256, 1 << 18, 1 << 18]
+
+
+# Compute capability, multiprocessors and L2 cache of the data sheets.
+L2_CACHES = {
+    "T4": ((7, 5), 40, 4 << 20),
+    "A100": ((8, 0), 108, 40 << 20),
+    "RTX 4090": ((8, 9), 128, 72 << 20),
+    "H100": ((9, 0), 132, 50 << 20),
+    "H200": ((9, 0), 132, 50 << 20),
+    "B200": ((10, 0), 148, 126 << 20),
+}
+
+
+@pytest.mark.parametrize("device", L2_CACHES)
+def test_every_thread_of_an_l2_read_has_whole_unrolled_steps(device, committed):
+    capability, multiprocessors, l2_bytes = L2_CACHES[device]
+    row = committed["L2 read", "{}.{}".format(*capability)]
+    resident = cuda_kernels.resident_blocks(capability, THREADS, row["registers"])
+    found = cuda_stream.working_sets(l2_bytes, multiprocessors, resident)
+    assert {blocks // multiprocessors for blocks, _ in found} <= {1, 2, 4}
+    assert len({blocks for blocks, _ in found}) > 1
+    for blocks, vectors in found:
+        threads = blocks * THREADS
+        assert blocks % multiprocessors == 0
+        assert blocks // multiprocessors * THREADS * row["registers"] <= 65536
+        assert vectors >= cuda_stream.UNROLL * threads
+        assert vectors % (cuda_stream.UNROLL * threads) == 0
+        assert 16 * vectors <= l2_bytes // 2
+
+
+def test_working_sets_keep_to_what_is_resident_and_to_small_caches():
+    assert {blocks for blocks, _ in cuda_stream.working_sets(50 << 20, 132, 3)} == {132, 264}
+    assert {blocks for blocks, _ in cuda_stream.working_sets(50 << 20, 132, 0)} == {132}
+    # half of 256 KiB is 8 steps of 256 threads and 4 vectors
+    assert cuda_stream.working_sets(256 << 10, 40, 8) == ((8, 8 * 4 * 256),)
 
 
 def test_shared_bytes():
-    assert cuda_shared.read_bytes(3, 5) == 3 * 1024 * 5 * 8 * 16
+    assert cuda_shared.read_bytes(3, 5) == 3 * 256 * 5 * 8 * 16
     assert cuda_shared.VECTORS * 16 <= 48 << 10
 
 
 def test_fma_flops():
-    assert cuda_fma.flops(1, 1) == 2 * 8 * 16
-    assert cuda_fma.flops(1024, 100, lanes=2) == 2 * 2 * 8 * 16 * 1024 * 100
+    assert cuda_fma.flops(1, 1) == 2 * 8 * 48
+    assert cuda_fma.flops(1024, 100, lanes=2) == 2 * 2 * 8 * 48 * 1024 * 100
 
 
-def test_blocks_fill_the_device():
-    assert blocks_to_fill(132, 2048, 256) == 132 * 8
-    assert blocks_to_fill(128, 1536, 1024) == 128
-    assert blocks_to_fill(40, 1024, 2048) == 40
+class Stand:
+    """A kernel as numba-cuda gives it, for a device of ``multiprocessors``."""
+
+    def __init__(self, blocks):
+        self.blocks = blocks
+
+    def compile(self, signature):
+        assert signature == ("types",)
+        return self
+
+    def max_cooperative_grid_blocks(self, threads):
+        return self.blocks
 
 
-def ptx(name):
-    """What NVVM makes of a kernel for compute capability 8.0; skips where there is no NVVM."""
-    from numba import cuda, types
+def test_resident_blocks_are_those_of_the_driver(monkeypatch):
+    monkeypatch.setattr(cuda_vectors.cuda, "get_current_device", lambda: SimpleNamespace(MULTIPROCESSOR_COUNT=132))
+    assert cuda_vectors.resident_blocks(Stand(6 * 132), ("types",), 256, 2048) == 6
+    assert cuda_vectors.resident_blocks(Stand(0), ("types",), 1024, 2048) == 0
 
-    single, double, word = (types.Array(kind, 1, "C") for kind in (types.float32, types.float64, types.int32))
-    size = types.int64
-    kernel, signature = {
-        "read": (cuda_stream.read, (single, single, size)),
-        "write": (cuda_stream.write, (single, types.float32, size)),
-        "copy": (cuda_stream.copy, (single, single, size)),
-        "triad": (cuda_stream.triad, (single, single, single, types.float32, size)),
-        "read_again": (cuda_stream.read_again, (single, single, size, size)),
-        "shared": (cuda_shared.read, (single, single, size)),
-        "fp32": (cuda_fma.recur, (single, types.float32, types.float32, size)),
-        "fp64": (cuda_fma.recur, (double, types.float64, types.float64, size)),
-        "fp16": (cuda_fma.recur_half2, (word, types.int32, types.int32, size)),
-    }[name]
+
+@pytest.mark.parametrize(("threads", "most", "blocks"), [(256, 2048, 3), (256, 512, 2), (64, 2048, 12), (1024, 2048, 1)])
+def test_resident_blocks_without_a_driver_are_cautious(threads, most, blocks):
+    assert cuda_vectors.resident_blocks(object(), (), threads, most) == blocks
+    assert blocks == 1 or blocks * threads * cuda_vectors.MOST_REGISTERS <= cuda_vectors.REGISTERS
+
+
+@pytest.mark.parametrize(
+    ("capability", "threads", "registers", "shared", "blocks", "occupancy"),
+    [
+        # CUDA C++ Best Practices Guide, "Calculating Occupancy": 75 % and 63 %, on a multiprocessor with the limits of 8.0
+        ((8, 0), 128, 37, 0, 12, 0.75),
+        ((8, 0), 320, 37, 0, 4, 0.625),
+        ((8, 0), 256, 32, 0, 8, 1.0),  # the same guide: at most 32 registers for all 2048 threads
+        ((7, 5), 256, 64, 0, 4, 1.0),  # 1024 threads at most, so 64 registers
+        ((8, 6), 64, 16, 0, 16, 32 / 48),  # sixteen blocks at most
+        ((8, 9), 64, 16, 0, 24, 1.0),
+        ((9, 0), 32, 16, 0, 32, 0.5),
+        # 227 KiB a block at most, 1 KiB of 228 being the system's
+        ((9, 0), 256, 32, 227 << 10, 1, 0.125),
+        ((9, 0), 256, 32, 32 << 10, 6, 0.75),
+        ((7, 5), 1024, 66, 32 << 10, 0, 0.0),
+    ],
+)
+def test_occupancy(capability, threads, registers, shared, blocks, occupancy):
+    assert cuda_kernels.resident_blocks(capability, threads, registers, shared) == blocks
+    assert cuda_kernels.occupancy(capability, blocks, threads) == occupancy
+
+
+def test_machine_code_is_read_for_loops_and_for_loads_before_use():
+    code = cuda_kernels.Code(32, 0, 0, (
+        (0x00, "MOV R1, c[0x0][0x28]"),
+        (0x10, "LDG.E.128 R4, desc[UR4][R2.64]"),
+        (0x20, "@P1 LDG.E.128 R8, [R16.64]"),
+        (0x30, "IADD3 R16, R16, 0x10, RZ"),
+        (0x40, "LDG.E.128 R12, [R16.64]"),
+        (0x50, "FADD R20, R20, R11"),
+        (0x60, "LDG.E.128 R4, [R16.64]"),
+        (0x70, "@!P0 BRA 0x10"),
+        (0x80, "LDG.E.128 R4, [R16.64]"),
+        (0x90, "FADD R20, R20, R4"),
+        (0xa0, "@P0 BRA 0x80"),
+        (0xb0, "@P2 BRA 0x0"),
+    ))  # fmt: skip
+    loop = cuda_kernels.main_loop(code, cuda_kernels.LOAD)
+    assert (loop[0], len(loop)) == ("LDG.E.128 R4, desc[UR4][R2.64]", 7)
+    assert cuda_kernels.count_of(loop, cuda_kernels.LOAD) == 4
+    assert cuda_kernels.loads_before_use(loop, cuda_kernels.LOAD) == 3
+    assert cuda_kernels.main_loop(code, "FFMA") == []
+
+
+def test_cycles_of_an_fma():
+    # Best Practices Guide: 64 and 128 results of fp32 a cycle, 2 and 64 of fp64, fp16 two to an instruction
+    assert [cuda_kernels.cycles(one, "fp32") for one in ((7, 5), (8, 0), (8, 9), (9, 0))] == [2, 2, 1, 1]
+    assert [cuda_kernels.cycles(one, "fp64") for one in ((8, 6), (9, 0))] == [64, 2]
+    assert [cuda_kernels.cycles(one, "fp16") for one in ((7, 5), (9, 0))] == [2, 1]
+
+
+GOOD = {"kernel": "k", "capability": "9.0", "registers": 32, "spilled_bytes": 0, "local_accesses": 0, "shared_bytes": 0,
+        "launches": [{"threads": 256, "blocks": 8, "occupancy": 1.0, "in_flight_bytes": 1}], "instruction": "LDG.E.128",
+        "count": 4, "of": 40}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"spilled_bytes": 8}, "8 bytes spilled"),
+        ({"local_accesses": 2}, "2 accesses to local memory"),
+        ({"launches": [{"threads": 1024, "blocks": 0, "occupancy": 0.0, "in_flight_bytes": 0}]}, "does not start"),
+        ({"registers": 40}, "need more than 65536 registers"),
+        ({"launches": [{"threads": 256, "blocks": 8, "occupancy": 1.0}]}, "no loop of 16-byte loads"),
+        ({"count": 0}, "no loop of LDG.E.128"),
+        ({"share": 0.9, "instruction": "FFMA"}, "90.0% of the peak"),
+    ],
+)
+def test_faults_of_a_row(change, words):
+    assert cuda_kernels.faults(GOOD) == []
+    assert words in " ".join(cuda_kernels.faults(GOOD | change))
+
+
+@pytest.fixture(scope="module")
+def committed():
+    """The rows of the committed table by kernel and compute capability."""
+    found = json.loads((cuda_kernels.RESULTS / "cuda_kernels.json").read_text())
+    return {(row["kernel"], row["capability"]): row for row in found["rows"]}
+
+
+def test_committed_table_is_whole_and_lawful(committed):
+    names = [kernel.name for kernel in cuda_kernels.kernels()]
+    assert len(set(names)) == len(names)
+    assert set(committed) == {(name, "{}.{}".format(*one)) for name in names for one in cuda_kernels.LIMITS}
+    assert [fault for row in committed.values() for fault in cuda_kernels.faults(row)] == []
+    ours = [row["registers"] for row in committed.values() if not row["kernel"].startswith("network")]
+    assert max(ours) <= cuda_vectors.MOST_REGISTERS
+
+
+def test_loads_in_flight_suffice_for_the_memory_of_every_device(committed):
+    found = list(cuda_kernels.model(list(committed.values())))
+    assert len(found) == len(cuda_kernels.DEVICES)
+    # Little's law for an H200: 4.8 TB/s for 1 us are 4.8 MB, by 132 multiprocessors
+    assert next(need for name, _, need, _ in found if name.startswith("H200")) == pytest.approx(4.8e6 / 132)
+    assert [name for name, _, need, have in found if have < need] == []
+
+
+def test_page_is_made_from_the_table():
+    result = json.loads((cuda_kernels.RESULTS / "cuda_kernels.json").read_text())
+    assert (cuda_kernels.RESULTS / "cuda_kernels.md").read_text(encoding="utf-8") == cuda_kernels.markdown(result)
+
+
+def check_compiled(name, capability, committed):
+    kernel = next(one for one in cuda_kernels.kernels() if one.name == name)
     try:
-        return cuda.compile_ptx(kernel.py_func, signature, cc=(8, 0))[0]
-    except Exception as error:
-        if "nvvm" in f"{type(error).__name__} {error}".lower():
-            pytest.skip(f"no NVVM here: {str(error).splitlines()[0]}")
-        raise
-
-
-def loops(text):
-    """The loops of ``text``: what stands between each label and the last backward branch to it."""
-    lines = text.splitlines()
-    labels = {line.rstrip(":"): number for number, line in enumerate(lines) if re.fullmatch(r"\$\w+:", line)}
-    for number, line in enumerate(lines):
-        target = re.search(r"bra(?:\.uni)?\s+(\$\w+);", line)
-        if target and labels[target[1]] < number:
-            yield lines[labels[target[1]] : number]
-
-
-def instructions(lines):
-    return Counter(found[1] for line in lines if (found := re.match(r"\s+(?:@!?%p\d+\s+)?([a-z][\w.:]*)", line)))
+        row = cuda_kernels.row(kernel, capability, cuda_kernels.compiled(kernel, capability))
+    except cuda_kernels.Missing as error:
+        pytest.skip(str(error))
+    assert cuda_kernels.faults(row) == []
+    result = json.loads((cuda_kernels.RESULTS / "cuda_kernels.json").read_text())
+    if cuda_kernels.versions() == result["versions"]:  # other compilers may need other registers
+        assert row == committed[name, "{}.{}".format(*capability)]
 
 
 @pytest.mark.parametrize(
-    ("name", "instruction", "count"),
+    ("name", "capability"),
     [
-        ("read", "ld.global.v4.f32", cuda_stream.UNROLL),
-        ("write", "st.global.v4.f32", cuda_stream.UNROLL),
-        ("copy", "ld.global.v4.f32", cuda_stream.UNROLL),
-        ("copy", "st.global.v4.f32", cuda_stream.UNROLL),
-        ("triad", "ld.global.v4.f32", 4),
-        ("triad", "st.global.v4.f32", 2),
-        ("read_again", "ld.global.cg.v4.f32", cuda_stream.UNROLL),
-        ("shared", "ld.volatile.shared.v4.f32", cuda_shared.UNROLL),
-        ("fp32", "fma.rn.f32", FMAS),
-        ("fp64", "fma.rn.f64", FMAS),
-        ("fp16", "fma.rn.f16x2", FMAS),
+        ("copy, 4 vectors", (9, 0)),
+        ("triad, 8 vectors", (8, 6)),
+        ("L2 read", (9, 0)),
+        ("shared memory read", (7, 5)),
+        ("FMA fp32", (9, 0)),
+        ("FMA fp64", (12, 0)),
+        ("FMA fp16", (8, 0)),
+        ("network: dense1", (10, 0)),
     ],
 )
-def test_loop_is_made_of_what_is_counted(name, instruction, count):
-    found = [instructions(loop) for loop in loops(ptx(name))]
-    # the compiler may unroll further
-    assert any(loop[instruction] and loop[instruction] % count == 0 for loop in found), found
+def test_compiled_kernel(name, capability, committed):
+    check_compiled(name, capability, committed)
 
 
-@pytest.mark.parametrize(
-    ("name", "instruction", "least"),
-    [
-        ("read", "LDG.E.128", cuda_stream.UNROLL),
-        ("copy", "STG.E.128", cuda_stream.UNROLL),
-        ("shared", "LDS.128", cuda_shared.UNROLL),
-        ("fp32", "FFMA", FMAS),
-        ("fp64", "DFMA", FMAS),
-        ("fp16", "HFMA2", FMAS),
-    ],
-)
-def test_machine_code_keeps_what_is_counted(tmp_path, name, instruction, least):
-    text = ptx(name)
-    assembler, disassembler = tool("ptxas"), tool("cuobjdump")
-    (tmp_path / "kernel.ptx").write_text(text)
-    binary = tmp_path / "kernel.cubin"
-    made = subprocess.run(
-        [assembler, "-arch=sm_80", tmp_path / "kernel.ptx", "-o", binary], capture_output=True, text=True, check=False
-    )
-    if made.returncode and "Unsupported .version" in made.stderr:
-        pytest.skip("this ptxas is older than NVVM")
-    assert made.returncode == 0, made.stderr
-    code = subprocess.run([disassembler, "--dump-sass", binary], capture_output=True, text=True, check=True).stdout
-    found = re.findall(r"/\*[0-9a-f]{4}\*/\s+(?:@!?U?P\d+ )?([A-Z][A-Z0-9_.]+)", code)
-    assert sum(one.startswith(instruction) for one in found) >= least, Counter(found)
-    assert not [one for one in found if one.startswith(("LDL", "STL"))]  # nothing was spilled to local memory
-
-
-def tool(name):
-    """A program of the CUDA toolkit: on the path, or the one that Triton ships."""
-    candidates = [shutil.which(name)]
-    triton = Path(torch.__file__).parent.parent / "triton" / "backends" / "nvidia" / "bin" / name
-    candidates += [str(triton)] if triton.exists() else []
-    found = next(filter(None, candidates), None)
-    if found is None:
-        pytest.skip(f"no {name} here")
-    return found
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [kernel.name for kernel in cuda_kernels.kernels()])
+def test_every_kernel_compiled_for_every_capability(name, committed):
+    for capability in cuda_kernels.LIMITS:
+        check_compiled(name, capability, committed)

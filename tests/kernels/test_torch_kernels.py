@@ -47,6 +47,23 @@ def test_int8_product_is_exact(monkeypatch):
     assert torch.equal(found, expected)
 
 
+@pytest.mark.parametrize("transposed", ["", "left", "right"])
+def test_an_operand_is_stored_transposed(monkeypatch, transposed):
+    found, expected = operands(monkeypatch, (3, 5, 7), "fp64", transposed=transposed)
+    assert found.shape == (3, 5)
+    assert torch.allclose(found, expected)
+    kept = []
+    monkeypatch.setattr(torch, "mm", lambda left, right, out: kept.extend([left, right]))
+    matmul.multiplication((3, 5, 7), "fp64", CPU, transposed=transposed)()
+    assert [one.is_contiguous() for one in kept] == [transposed != "left", transposed != "right"]
+
+
+def test_a_product_in_words():
+    words = [matmul.words((3, 5, 7), side) for side in ("", "left", "right")]
+    assert words == ["[3, 7] @ [7, 5]", "[7, 3].T @ [7, 5]", "[3, 7] @ [5, 7].T"]
+    assert [one for one in matmul.DTYPES if not matmul.has_free_layout(one)] == ["fp8", "int8"]
+
+
 @pytest.mark.parametrize("precision", ["fp32", "fp64", "bf16"])
 def test_matmul_multiplies(precision):
     multiply = matmul.multiplication((8, 4, 16), precision, CPU)
@@ -103,6 +120,22 @@ def test_a_disturbed_empty_loop_makes_no_operator_faster(monkeypatch):
     monkeypatch.setattr(dispatch, "_loop", lambda call, calls: repeats.Timing(next(loops)))
     run = dispatch._beyond(lambda: None, lambda: None)
     assert [run(1000).seconds, run(1000).seconds] == pytest.approx([9e-3, 9e-3])
+
+
+@pytest.mark.filterwarnings("ignore:CUDA is not available")
+def test_traced_launches_are_those_of_the_two_operators():
+    trace = dispatch.traced_launches(CPU, 3)
+    names = [event["name"] for event in trace["traceEvents"] if event.get("cat") == "cpu_op"]
+    assert (names.count("aten::add_"), names.count("aten::zero_")) == (3, 3)
+    assert dispatch.shortest_kernel_s(trace) is None  # on a CPU
+
+
+@pytest.mark.gpu
+@NEEDS_GPU
+def test_traced_launches_on_the_gpu():
+    found = dispatch.shortest_kernel_s(dispatch.traced_launches(torch.device("cuda", 0), 20))
+    assert found is not None
+    assert 0 < found < 1e-4
 
 
 @pytest.mark.gpu

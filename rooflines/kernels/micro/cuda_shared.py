@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import complex128, cuda, float32
+from numba import complex128, cuda, float32, int64
 
 from rooflines.kernels.micro.cuda_vectors import LANES, compiled, load4, load4_shared, store4
 
-THREADS = 1024
-VECTORS = 2 * THREADS  # 32 KiB, below the 48 KiB that a block may have without asking
+THREADS = 256  # few enough for any number of registers; with 1024 and 66 registers no block starts on compute capability 7.5
+VECTORS = 2 * THREADS  # 8 KiB
 UNROLL = 8
+SIGNATURE = (float32[::1], float32[::1], int64)  # the types that the kernel is launched with
 
 
 def read_bytes(blocks: int, passes: int, threads: int = THREADS) -> int:

@@ -20,6 +20,8 @@ from numba import config, cuda, types
 SIMULATED = bool(config.ENABLE_CUDASIM)
 LANES = 4  # float32 elements of one 16-byte access
 THREADS = 256  # of a block, unless a kernel says otherwise
+REGISTERS = 65536  # of a multiprocessor, since compute capability 3.0
+MOST_REGISTERS = 80  # more than any kernel of this folder needs; a test compiles them
 
 
 def compiled(function: Any) -> Any:
@@ -41,9 +43,17 @@ def launcher(kernel: Any, blocks: int, threads: int, *arguments: Any) -> Callabl
     return lambda: configured(*arguments)
 
 
-def blocks_to_fill(multiprocessors: int, threads_per_multiprocessor: int, threads: int) -> int:
-    """The number of blocks of ``threads`` threads that a device holds at once by its thread limit, at least one per SM."""
-    return multiprocessors * max(1, threads_per_multiprocessor // threads)
+def resident_blocks(kernel: Any, signature: tuple[Any, ...], threads: int, threads_per_multiprocessor: int) -> int:
+    """How many blocks of ``threads`` threads one multiprocessor of the current device holds at once; compiles ``kernel``.
+
+    ``signature`` has Numba's types of the arguments. The driver counts registers and shared memory; 0 where not even one block fits.
+    Where it cannot be asked, the figure is that of a kernel with ``MOST_REGISTERS`` a thread.
+    """
+    try:
+        blocks = kernel.compile(signature).max_cooperative_grid_blocks(threads)
+        return int(blocks // cuda.get_current_device().MULTIPROCESSOR_COUNT)
+    except AttributeError:  # the simulator compiles nothing; and this is not a part of Numba's documented interface
+        return max(1, min(threads_per_multiprocessor, REGISTERS // MOST_REGISTERS) // threads)
 
 
 if SIMULATED:

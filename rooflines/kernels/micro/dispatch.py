@@ -9,15 +9,20 @@ For comparison, the same of what else runs kernels from Python: one ufunc of Num
 from __future__ import annotations
 
 import itertools
+import json
 import math
+import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from rooflines.kernels.micro.clock import synchronize
 from rooflines.kernels.micro.repeats import Run, Timing, share
 from rooflines.kernels.micro.vectors import compiled
 
@@ -84,6 +89,30 @@ def _loop(call: Callable[[], object], calls: int) -> Timing:
 def smallest_kernel(device: torch.device) -> torch.Tensor:
     """A tensor of one element on ``device``, whose ``zero_`` launches the shortest kernel."""
     return torch.ones(1, device=device)
+
+
+def traced_launches(device: torch.device, launches: int) -> dict[str, Any]:
+    """A trace by torch's profiler of ``add_`` and ``zero_`` on one element, ``launches`` times each, as Chrome trace JSON."""
+    tensor = smallest_kernel(device)
+    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+    with torch.inference_mode(), torch.profiler.profile(activities=activities) as profiler:
+        for _ in range(launches):
+            tensor.add_(1)
+            tensor.zero_()
+        synchronize(device)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "trace.json")
+        profiler.export_chrome_trace(str(path))
+        return cast("dict[str, Any]", json.loads(path.read_text(encoding="utf-8")))
+
+
+def shortest_kernel_s(trace: dict[str, Any]) -> float | None:
+    """The shortest duration of a kernel in a trace of torch's profiler, in seconds; None without kernels.
+
+    Copies and memory sets are not kernels, and may be shorter.
+    """
+    kernels = [event["dur"] for event in trace["traceEvents"] if event.get("cat") == "kernel" and event.get("dur", 0) > 0]
+    return min(kernels) * 1e-6 if kernels else None  # from microseconds
 
 
 def launch_graph(device: torch.device, launches: int) -> Callable[[], object]:

@@ -15,6 +15,7 @@ import torch
 from rooflines.kernels.tf32 import tf32
 
 Shape = tuple[int, int, int]
+Side = Literal["", "left", "right"]  # the operand that is stored transposed
 # How fp8 is scaled and summed: one scale a matrix, one a row of the result's side; and every partial sum added in fp32 registers
 # instead of being left in the tensor core's own, narrower accumulator (use_fast_accum off).
 Scaling = Literal["tensor", "row", "tensor, slow accumulation"]
@@ -58,12 +59,26 @@ def operator(precision: str) -> str:
     return {"fp8": "torch._scaled_mm", "int8": "torch._int_mm"}.get(precision, "torch.mm")
 
 
-def multiplication(shape: Shape, precision: str, device: torch.device, scaling: Scaling = "tensor") -> Callable[[], torch.Tensor]:
+def has_free_layout(precision: str) -> bool:
+    """Whether either operand may be stored transposed; fp8 and int8 lie as cuBLASLt wants them."""
+    return precision not in _OUT
+
+
+def words(shape: Shape, transposed: Side = "") -> str:
+    """A product in words: ``[m, k] @ [k, n]``, with ``.T`` behind an operand that is stored transposed."""
+    m, n, k = shape
+    left = f"[{k}, {m}].T" if transposed == "left" else f"[{m}, {k}]"
+    return f"{left} @ {f'[{n}, {k}].T' if transposed == 'right' else f'[{k}, {n}]'}"
+
+
+def multiplication(
+    shape: Shape, precision: str, device: torch.device, scaling: Scaling = "tensor", transposed: Side = ""
+) -> Callable[[], torch.Tensor]:
     """A call that multiplies two matrices of uniform random numbers into a third, which it returns.
 
     Random and not zero, because the power a multiplier draws, and with it the clock, depends on the bits that change. fp8 and int8
-    operands lie as cuBLASLt wants them, the left by rows and the right by columns; their dimensions must be multiples of 16. Raises
-    what torch raises where the device has no such product.
+    operands lie as cuBLASLt wants them, the left by rows and the right by columns; their dimensions must be multiples of 16. Of the
+    others the operand ``transposed`` is stored transposed. Raises what torch raises where the device has no such product.
     """
     m, n, k = shape
     dtype = DTYPES[precision]
@@ -74,9 +89,8 @@ def multiplication(shape: Shape, precision: str, device: torch.device, scaling: 
             return torch.randint(-128, 128, (rows, columns), generator=generator, device=device, dtype=dtype)
         return torch.rand(rows, columns, generator=generator, device=device, dtype=torch.float32).sub_(0.5).to(dtype)
 
-    left = matrix(m, k)
-    by_columns = precision in ("fp8", "int8")
-    right = matrix(n, k).t() if by_columns else matrix(k, n)
+    left = matrix(k, m).t() if transposed == "left" else matrix(m, k)
+    right = matrix(n, k).t() if transposed == "right" or not has_free_layout(precision) else matrix(k, n)
     out = torch.empty(m, n, device=device, dtype=out_dtype(precision))
     if precision == "int8":
         return lambda: torch._int_mm(left, right, out=out)

@@ -30,7 +30,7 @@ from rooflines.kernels.networks.cnn_numba_cuda_convolution import Kernel
 from rooflines.kernels.networks.cnn_numba_cuda_work import declared
 
 _FORWARD: Final = 4  # the launches of a step that compute the logits
-_DELAY_ITERATIONS: Final = 1 << 14  # of ``cuda_fma.recur``, about a millisecond
+_DELAY_ITERATIONS: Final = 5 << 10  # of ``cuda_fma.recur``, about a millisecond
 
 
 def unusable() -> str:
