@@ -31,7 +31,8 @@ class Case(NamedTuple):
     A script names its device itself, so that ``--device`` is not given (``names_device``). A run must obey every law of
     ``profiles.checks`` for which the case has the figure: the matrix ``flops`` of a step by a closed form, the least ``coverage``, a
     ``module`` that has rows, whether it is ``traced``, ``phases`` can be told apart and all work is in ``one_stream``; and ``laws`` of
-    its own. ``formats`` are those of its reports, ``environment`` variables that are set for it. ``left_out`` says why it cannot run.
+    its own. A ``whole`` run is timed for as long as any run, so that its clock and energy are judged, and has a report to read.
+    ``environment`` are variables that are set for it. ``left_out`` says why it cannot run.
     """
 
     name: str
@@ -46,7 +47,7 @@ class Case(NamedTuple):
     laws: tuple[Law, ...] = ()
     script_arguments: tuple[str, ...] = ()
     names_device: bool = True
-    formats: str = "json"
+    whole: bool = False
     environment: Mapping[str, str] = {}
     limit_s: float = _LIMIT_S
     left_out: str = ""
@@ -104,7 +105,7 @@ def resnet_flops(model: str, mode: Mode, image: int, batch: int) -> int:
 
 
 def _resnet(mode: Mode, precision: Precision, size: _Size, *, whole: bool = False) -> Case:
-    """A convolutional network. As a ``whole`` it is timed for as long as any run, for clock and energy, and has a report to read."""
+    """A convolutional network."""
     ran_in = precision.removeprefix("amp-")
     laws: tuple[Law, ...] = (partial(case_laws.matrix_precision, precision=ran_in),)
     if mode == "training":
@@ -120,7 +121,7 @@ def _resnet(mode: Mode, precision: Precision, size: _Size, *, whole: bool = Fals
         coverage=0.97 if mode == "inference" else 0.95,
         module="layer1.0.conv2",
         laws=laws,
-        formats="html,json" if whole else "json",
+        whole=whole,
     )
 
 

@@ -83,6 +83,13 @@ def test_a_case_obeys_its_laws_on_the_cpu(rehearsal, in_this_process, name):
     assert (rehearsal.recorder.folder).joinpath(f"{name.replace(' ', '-')}.txt").exists()
 
 
+def test_a_case_that_is_not_traced_has_the_laws_of_its_times(rehearsal, in_this_process):
+    case = REHEARSED["products in two streams"]._replace(traced=False, flops=None, coverage=None, one_stream=True, laws=())
+    untraced = case._replace(arguments=(*case.arguments, "--no-trace"))
+    assert "error" not in profiles.run_case(rehearsal.recorder, untraced, in_this_process, 300.0)
+    assert rehearsal.outcomes() == {"rooflines profile succeeds": "ok", "sum of CUDA events = wall time within 3 %": "left out"}
+
+
 def quickly(command, log, **options):
     """Runs ``rooflines monitor`` on a program that does not take seconds to load torch."""
     program = command.index("--") + 1
@@ -134,6 +141,7 @@ def test_the_cases_are_those_that_were_asked_for():
     assert {name for name, case in found.items() if case.left_out} == {"resnet18 inference on a MIG slice"}
     assert all(case.laws for case in found.values())
     # the first two are timed as long as any run, the others for a moment
+    assert [name for name, case in found.items() if case.whole] == list(found)[:2]
     assert [name for name, case in found.items() if case.names_device and "--steps" not in case.arguments] == list(found)[:2]
 
 

@@ -41,6 +41,7 @@ def checked(nvml_library, tmp_path_factory):
             (f"{workload}:step", "--ceilings", "spec", "--steps", "50", "--warmup", "1"),
             flops=1,
             coverage=0.5,
+            whole=True,
             laws=(case_laws.other_stream_noticed, case_laws.sampled_gpu_works, case_laws.one_graph_launch, case_laws.scaler_at_work),
         )
         record = profiles.run_case(recorder, case, launch, 300.0)
