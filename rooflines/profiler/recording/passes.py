@@ -2,8 +2,8 @@
 
 How many steps a program makes is known only when it ends. The user's own program (a script, a loop) is therefore traced from its start
 to the end of its first step, which is all there is when no second step follows, and its second step is traced as well. Then come
-warm-up, the timed pass with the profiler off, and the traced pass. When the program ends early, the report rests on the passes that
-had ended. What we run ourselves makes as many steps as we like, and is traced after the timed pass only.
+warm-up, the timed pass with the profiler off, the traced pass, and on a GPU more timed steps. When the program ends early, the report
+rests on the passes that had ended. What we run ourselves makes as many steps as we like, and is traced after the timed pass only.
 """
 
 from __future__ import annotations
