@@ -44,14 +44,25 @@ def find_gpu(nvml: Any, identity: str | int) -> Any:
     """The handle of the GPU or MIG slice with this UUID, or with this NVML index. Raises NVMLError where there is none."""
     if isinstance(identity, int):
         return nvml.nvmlDeviceGetHandleByIndex(identity)
-    if identity.startswith("MIG-"):
-        return nvml.nvmlDeviceGetHandleByUUID(identity)
     # torch prints the bare UUID; NVML wants to know whether it is that of a GPU or of a MIG slice.
     bare = identity.removeprefix("GPU-")
+    uuids = [identity] if identity.startswith("MIG-") else [f"GPU-{bare}", f"MIG-{bare}"]
+    for uuid in uuids[:-1]:
+        with contextlib.suppress(nvml.NVMLError):
+            return nvml.nvmlDeviceGetHandleByUUID(uuid)
     try:
-        return nvml.nvmlDeviceGetHandleByUUID(f"GPU-{bare}")
-    except nvml.NVMLError:
-        return nvml.nvmlDeviceGetHandleByUUID(f"MIG-{bare}")
+        return nvml.nvmlDeviceGetHandleByUUID(uuids[-1])
+    except nvml.NVMLError as error:
+        # NVML's search may end at another GPU that is lost; they are looked through one by one then.
+        if error.value == nvml.NVML_ERROR_NOT_FOUND:
+            raise
+        for index in range(nvml.nvmlDeviceGetCount()):
+            with contextlib.suppress(nvml.NVMLError):
+                gpu = nvml.nvmlDeviceGetHandleByIndex(index)
+                for handle in (gpu, *find_slices(nvml, gpu)):
+                    if nvml.nvmlDeviceGetUUID(handle) in uuids:
+                        return handle
+        raise
 
 
 def find_slices(nvml: Any, gpu: Any) -> list[Any]:

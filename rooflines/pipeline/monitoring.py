@@ -232,7 +232,7 @@ def _finish(
 def _gpu_names() -> dict[str, str]:
     from rooflines.profiler.environment import nvidia_driver
 
-    return {f"gpu{index}": name for index, name in enumerate(nvidia_driver().gpus)}
+    return {f"gpu{index}": name for index, name in nvidia_driver().gpus.items()}
 
 
 def _find_process(pid: int) -> tuple[psutil.Process, str, tuple[str, ...]]:

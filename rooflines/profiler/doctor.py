@@ -165,7 +165,10 @@ def gpu_driver() -> Check:
             return Check(name="GPU driver", status="limited", detail=f"{driver.problem} {found}", fix=driver.fix)
         return Check(name="GPU driver", status="missing", detail=driver.problem, fix=driver.fix)
     cuda = f", CUDA up to {_dotted(driver.cuda)}" if driver.cuda else ""
-    return Check(name="GPU driver", status="ok", detail=f"{driver.version}{cuda}; {_counted(driver.gpus)}")
+    detail = "; ".join((f"{driver.version}{cuda}", _counted(tuple(driver.gpus.values())), *driver.failed))
+    if driver.failed:
+        return Check(name="GPU driver", status="limited", detail=f"{detail}: see nvidia-smi and the kernel log")
+    return Check(name="GPU driver", status="ok", detail=detail)
 
 
 def nvidia_boards(pci: Path = _PCI_DEVICES) -> int:

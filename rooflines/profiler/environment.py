@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 from importlib import metadata
+from typing import Any
 
 import msgspec
 
@@ -17,11 +18,15 @@ from rooflines.profiler.records import Environment
 
 
 class Driver(msgspec.Struct, frozen=True, kw_only=True):
-    """The NVIDIA driver: its version, the newest CUDA it runs ((12, 4)) and its GPUs; or the ``problem`` and what would ``fix`` it."""
+    """The NVIDIA driver: its version, the newest CUDA it runs ((12, 4)) and its GPUs; or the ``problem`` and what would ``fix`` it.
+
+    ``gpus`` are the names by NVML's index. ``failed`` has a sentence for each GPU that does not answer, and is not among them.
+    """
 
     version: str | None = None
     cuda: tuple[int, int] | None = None
-    gpus: tuple[str, ...] = ()
+    gpus: dict[int, str] = {}
+    failed: tuple[str, ...] = ()
     problem: str = ""
     fix: str = ""
 
@@ -118,17 +123,33 @@ def nvidia_driver() -> Driver:
     except DeviceError as error:
         return Driver(problem=error.message, fix=error.hint)
     try:
-        cuda = nvml.nvmlSystemGetCudaDriverVersion_v2()  # 12040 is 12.4
-        handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+        gpus = {index: _gpu_name(nvml, index) for index in range(nvml.nvmlDeviceGetCount())}
         return Driver(
             version=nvml.nvmlSystemGetDriverVersion(),
-            cuda=(cuda // 1000, cuda % 1000 // 10),
-            gpus=tuple(nvml.nvmlDeviceGetName(handle) for handle in handles),
+            cuda=_newest_cuda(nvml),
+            gpus={index: name for index, name in gpus.items() if isinstance(name, str)},
+            failed=tuple(f"GPU {index} does not answer ({error})" for index, error in gpus.items() if not isinstance(error, str)),
         )
     except nvml.NVMLError as error:
         return Driver(problem=f"NVML fails ({error}).")
     finally:
         nvml.nvmlShutdown()
+
+
+def _gpu_name(nvml: Any, index: int) -> Any:
+    """The name of a GPU, or the error that NVML has for it: it may be lost, or not for this user."""
+    try:
+        return nvml.nvmlDeviceGetName(nvml.nvmlDeviceGetHandleByIndex(index))
+    except nvml.NVMLError as error:
+        return error
+
+
+def _newest_cuda(nvml: Any) -> tuple[int, int] | None:
+    try:
+        version = nvml.nvmlSystemGetCudaDriverVersion_v2()  # 12040 is 12.4
+    except nvml.NVMLError:  # a driver from before this question
+        return None
+    return version // 1000, version % 1000 // 10
 
 
 def cuda_version(device: str) -> str | None:

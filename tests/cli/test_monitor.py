@@ -591,6 +591,40 @@ def test_a_gpu_that_falls_off_the_bus_ends_its_series_and_not_the_program(place,
     assert any("gpu1" in note and "lost" in note.lower() for note in facts()["notes"]), facts()["notes"]
     devices = {one["device"]: one for one in analysis()["usage"]["devices"]}
     assert devices["gpu1"]["readings"] < devices["gpu0"]["readings"]
+    assert facts()["gpus"] == {"gpu0": "Stand-in H100"}  # the one that is left keeps its name
+
+
+def test_what_one_gpu_may_not_say_another_says_in_an_old_driver_s_words(place, stand_in):
+    """The first may not be read at all but for its memory; the second knows neither fields nor event reasons."""
+    denied = ("TotalEnergyConsumption", "FieldValues", "PowerUsage", "UtilizationRates", "Temperature", "ClockInfo")
+    unknown = ("FieldValues", "MemoryInfo_v2", "CurrentClocksEventReasons", "TotalEnergyConsumption")
+    old = GPUS.partition("gpu\n")[2].partition("gpu\n")[0].replace("power square 100 300 0.5", "power constant 200\ncapability 7.0")
+    stand_in(
+        f"{GPUS.partition('gpu')[0]}gpu\nname Secret\nmemory_used constant 1e9\n"
+        + "".join(f"error nvmlDeviceGet{name} NO_PERMISSION\n" for name in denied)
+        + f"gpu\n{old}"
+        + "".join(f"error nvmlDeviceGet{name} FUNCTION_NOT_FOUND\n" for name in unknown)
+    )
+    done = monitor("--gpus", "all", "--", "sleep", "1.5")
+    assert done.returncode == 0
+    (note,) = facts()["notes"]
+    assert note.startswith("Not readable on gpu0 by this user (Insufficient Permissions): energy, ")
+    devices = {one["device"]: one for one in analysis()["usage"]["devices"]}
+    assert set(devices["gpu0"]["gauges"]) == {"memory_used_bytes", "memory_total_bytes"}
+    assert devices["gpu1"]["energy"]["energy_j"] == pytest.approx(200 * analysis()["window_s"], rel=0.05)
+    assert devices["gpu1"]["throttled"][0]["reason"] == "software power cap"
+    text = " ".join(done.stderr.split())
+    assert "gpu0: Secret" in text
+    assert "gpu1: Stand-in H100" in text
+
+
+def test_a_slice_that_is_monitored_alone_says_what_it_does_not_have(place, stand_in):
+    stand_in(SLICED)
+    assert monitor("--gpus", "MIG-b1", "--", "sleep", "0.5").returncode == 0
+    (note,) = facts()["notes"]
+    assert note.startswith("gpu1/mig1 is a slice of a GPU (MIG)")
+    (one,) = (one for one in analysis()["usage"]["devices"] if one["device"] == "gpu1/mig1")
+    assert set(one["gauges"]) == {"memory_used_bytes", "memory_total_bytes"}
 
 
 # --- what it costs

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import threading
 from types import SimpleNamespace
 
+import msgspec
 import psutil
 import pynvml
 import pytest
@@ -19,7 +21,9 @@ from rooflines.device_specs.records import Conditions
 from rooflines.device_specs.rounds import Way, ready
 from rooflines.errors import DeviceError
 from rooflines.kernels.micro.repeats import Timing
+from tests.profiler.samplers.nvml_driver.scripts import FULL, with_lines
 
+UUID = "GPU-11111111-2222-3333-4444-555555555555"
 UNSUPPORTED = pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
 OURSELVES = SimpleNamespace(pid=os.getpid(), usedGpuMemory=500 << 20)
 
@@ -94,6 +98,95 @@ def test_gpu_that_nvml_does_not_know(gpu):
     with pytest.raises(DeviceError, match="GPU '1-2' not found by NVML"):
         GpuState("1-2")
     assert gpu["asked"].count("nvmlInit") == gpu["asked"].count("nvmlShutdown") == 1
+
+
+# --- the same over the stand-in driver
+
+STEADY = Conditions(
+    clock_hz=1.98e9, memory_clock_hz=2.619e9, power_w=431.5, temperature_c=61.0,
+    throttled=("software power cap", "software thermal slowdown"),
+)  # fmt: skip
+
+
+@contextlib.contextmanager
+def opened(uuid=UUID):
+    state = GpuState(uuid)
+    try:
+        yield state
+    finally:
+        state.close()
+
+
+def test_the_state_of_a_gpu_is_found_by_torch_s_uuid_whatever_its_place(stand_in_here):
+    stand_in_here(f"gpu\nuuid GPU-0\npower constant 60\n{FULL}")
+    for uuid in (UUID, UUID.removeprefix("GPU-")):  # torch prints it without the prefix
+        with opened(uuid) as state:
+            assert state.read() == STEADY
+            assert state.utilization() == 0.97
+
+
+@pytest.mark.parametrize(
+    ("functions", "absent"),
+    [
+        (["nvmlDeviceGetClockInfo"], {"clock_hz": None, "memory_clock_hz": None}),
+        (["field_186", "nvmlDeviceGetPowerUsage"], {"power_w": None}),
+        (["nvmlDeviceGetFieldValues"], {}),
+        (["nvmlDeviceGetTemperature"], {"temperature_c": None}),
+        (["nvmlDeviceGetCurrentClocksEventReasons"], {}),
+        (["nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"], {"throttled": ()}),
+    ],
+)
+@pytest.mark.parametrize("code", ["NO_PERMISSION", "FUNCTION_NOT_FOUND", "NOT_SUPPORTED"])
+def test_what_may_not_be_read_or_is_unknown_to_an_old_driver_is_absent(stand_in_here, functions, absent, code):
+    """Where the driver has an older name or another sensor for it, that is read."""
+    stand_in_here(with_lines(FULL, *(f"error {function} {code}" for function in functions)))
+    with opened() as state:
+        assert state.read() == msgspec.structs.replace(STEADY, **absent)
+
+
+def test_processes_and_utilization_that_may_not_be_read_keep_nothing_busy(stand_in_here):
+    denied = ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetUtilizationRates")
+    stand_in_here(with_lines(FULL, "process 4242 9e9", *(f"error {function} NO_PERMISSION" for function in denied)))
+    with opened() as state:
+        assert (state.processes(), state.utilization(), busy(state)) == ([], None, "")
+
+
+def test_a_slice_has_no_state_of_its_own(stand_in_here):
+    stand_in_here(f"{FULL}slice MIG-7 3 20e9 5e9\nprocess 4242 3e9 3\n")
+    with opened("7") as state:
+        assert state.read() == Conditions()
+        assert state.utilization() is None
+        assert state.processes() == [(4242, 3_000_000_000)]
+
+
+def test_a_gpu_that_is_lost_while_it_is_watched_ends_the_watch_without_a_word(stand_in_here, tmp_path):
+    """What was read before stays; nothing is raised in the thread that watches."""
+    stand_in_here(with_lines(FULL, f"lost_by {tmp_path / 'lost'}"))
+    with opened() as state:
+        watch = Watch(state.read, period_s=1e-3)
+        watch.note()
+        (tmp_path / "lost").touch()
+        with watch.beside():
+            pass
+        assert watch.take() == STEADY
+        watch.note()
+        assert watch.take() == Conditions()
+    with pytest.raises(DeviceError, match="not found by NVML: GPU is lost"):
+        GpuState(UUID)
+
+
+def test_another_gpu_that_is_lost_does_not_hide_this_one(stand_in_here):
+    """NVML's search by UUID may end at a GPU that is lost."""
+    stand_in_here(f"gpu\nuuid GPU-0\nlost 0\n{FULL}slice MIG-7 3 20e9 5e9\n")
+    with opened() as state:
+        assert state.read() == STEADY
+    with opened("7") as state:
+        assert state.processes() == []
+    with pytest.raises(DeviceError, match="GPU is lost"):
+        GpuState("0")
+
+
+# --- what is made of it
 
 
 def test_an_idle_gpu_is_held_back_by_nothing():

@@ -6,6 +6,7 @@ import io
 import platform
 import sys
 
+import pynvml
 import pytest
 import torch
 from rich.console import Console
@@ -18,8 +19,8 @@ from rooflines.reports.render.terminal import print_page
 from rooflines.reports.views.doctor import page
 from rooflines.serial import write_json
 
-OLD_DRIVER = Driver(version="535.183.01", cuda=(12, 2), gpus=("NVIDIA A100",))
-NEW_DRIVER = Driver(version="580.65.06", cuda=(13, 0), gpus=("NVIDIA H200",))
+OLD_DRIVER = Driver(version="535.183.01", cuda=(12, 2), gpus={0: "NVIDIA A100"})
+NEW_DRIVER = Driver(version="580.65.06", cuda=(13, 0), gpus={0: "NVIDIA H200"})
 NO_DRIVER = Driver(problem="NVML is not available (NVML Shared Library Not Found).")
 
 linux_only = pytest.mark.skipif(platform.system() != "Linux", reason="reads what the Linux kernel shows")
@@ -174,6 +175,50 @@ def test_a_board_without_a_driver_is_limited_and_no_board_is_missing(monkeypatch
     monkeypatch.setattr(doctor, "nvidia_boards", lambda: 0)
     assert doctor.gpu_driver() == Check(name="GPU driver", status="missing", detail=NO_DRIVER.problem)
     monkeypatch.undo()
+
+
+TWO_GPUS = "driver 575.51.03\ngpu\nname NVIDIA H100\nmemory_used constant 1\ngpu\nname NVIDIA L4\nmemory_used constant 1\n"
+SEE = ": see nvidia-smi and the kernel log"
+
+
+@pytest.mark.parametrize(
+    ("script", "status", "detail"),
+    [
+        (TWO_GPUS, "ok", "575.51.03, CUDA up to 12.4; NVIDIA H100, NVIDIA L4"),
+        (
+            TWO_GPUS.replace("name NVIDIA H100", "name NVIDIA H100\nlost 0"),
+            "limited",
+            f"575.51.03, CUDA up to 12.4; NVIDIA L4; GPU 0 does not answer (GPU is lost){SEE}",
+        ),
+        (
+            f"{TWO_GPUS}error nvmlDeviceGetHandleByIndex_v2 NO_PERMISSION\n",
+            "limited",
+            f"575.51.03, CUDA up to 12.4; NVIDIA H100; GPU 1 does not answer (Insufficient Permissions){SEE}",
+        ),
+        (f"{TWO_GPUS}slice MIG-1 3 20e9 5e9\n", "ok", "575.51.03, CUDA up to 12.4; NVIDIA H100, NVIDIA L4"),
+        ("driver 575.51.03\n", "ok", "575.51.03, CUDA up to 12.4; no GPU"),
+    ],
+)
+def test_gpus_are_named_as_the_driver_does_and_one_that_fails_hides_no_other(stand_in_here, script, status, detail):
+    stand_in_here(script)
+    assert doctor.gpu_driver() == Check(name="GPU driver", status=status, detail=detail)
+    if status == "limited":  # a GPU that works is no reason to say that there is no driver
+        assert "no NVIDIA driver" not in doctor.cuda().detail
+
+
+def test_a_driver_that_does_not_start_says_why(stand_in_here, monkeypatch):
+    monkeypatch.setattr(doctor, "nvidia_boards", lambda: 0)
+    stand_in_here("error nvmlInit DRIVER_NOT_LOADED\n")
+    assert doctor.gpu_driver() == Check(name="GPU driver", status="missing", detail="NVML is not available (Driver Not Loaded).")
+
+
+def test_a_driver_from_before_the_question_for_cuda_has_no_version_of_it(stand_in_here, monkeypatch):
+    def unknown():
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+
+    stand_in_here(TWO_GPUS)
+    monkeypatch.setattr(pynvml, "nvmlSystemGetCudaDriverVersion_v2", unknown)
+    assert doctor.gpu_driver() == Check(name="GPU driver", status="ok", detail="575.51.03; NVIDIA H100, NVIDIA L4")
 
 
 @linux_only

@@ -16,7 +16,7 @@ from rooflines.cli import main
 from rooflines.device_specs.catalog import Facts
 from tests.commands import Answer
 from tests.profiler.samplers.nvml_driver.fixtures import install, loaded_here
-from tests.profiler.samplers.nvml_driver.signals import lines
+from tests.profiler.samplers.nvml_driver.signals import Term, lines
 from tests.replay.device import POWER, UUID, AmdReplayDevice, ReplayDevice
 
 # Where a name becomes a device.
@@ -32,8 +32,8 @@ EPOCH_S = float(int(time.time()))  # zero of the scripted signals
 replayed: ReplayDevice  # the device that is replayed now
 
 
-def driver_script(device: ReplayDevice) -> str:
-    """The stand-in driver's script of a GPU that is the device's; none of NVIDIA's for one of AMD's."""
+def driver_script(device: ReplayDevice, power: tuple[Term, ...] = POWER) -> str:
+    """The stand-in driver's script of a GPU that is the device's and draws ``power``; none of NVIDIA's for one of AMD's."""
     if isinstance(device, AmdReplayDevice):
         return "error nvmlInit LIBRARY_NOT_FOUND\n"
     facts = device.recorded.facts
@@ -41,7 +41,7 @@ def driver_script(device: ReplayDevice) -> str:
     return (
         f"epoch {EPOCH_S!r}\ndriver 575.51.03\ngpu\nname {facts.name}\nuuid {UUID}\ncapability {major}.{minor}\n"
         f"memory_total {facts.memory_bytes}\nmemory_used constant {facts.memory_bytes // 4}\n"
-        f"{lines('power', *POWER)}update energy 0.01\nlimit constant 700\n"
+        f"{lines('power', *power)}update energy 0.01\nlimit constant 700\n"
         "utilization square 0.91 0.95 0.2\nupdate utilization 0.1\n"
         "temperature constant 61\nsm_clock constant 1.755e9\nmemory_clock constant 2.619e9\nthrottle constant 0\n"
     )

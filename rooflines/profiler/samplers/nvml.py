@@ -23,6 +23,8 @@ UNMEASURED_PERIOD_S = 0.05
 
 Pids = Callable[[], Collection[int]]
 
+_OF_A_SLICE = "{} is a slice of a GPU (MIG): NVML has its memory, and power, clocks and utilization of whole GPUs only."
+
 
 class NvmlSampler(Sampler):
     """Readings of one GPU or MIG slice. ``identity`` is its UUID or its NVML index, ``device`` the name that its samples carry.
@@ -32,7 +34,7 @@ class NvmlSampler(Sampler):
     seconds, and absent in between. A slice has its memory only: power, temperature and clocks are the whole GPU's. The time of a sample
     is that of its energy and power. Counters are as NVML shows them, also where they fall back or stand still.
 
-    ``problems`` are the sentences about what this user may not read. Raises DeviceError when NVML or the GPU is not there, and from
+    ``problems`` are sentences about what this user may not read. Raises DeviceError when NVML or the GPU is not there, and from
     ``read`` and ``counters`` when the GPU was lost.
     """
 
@@ -53,7 +55,12 @@ class NvmlSampler(Sampler):
 
     @property
     def problems(self) -> tuple[str, ...]:
-        return tuple(self._gpu.problems)
+        return self._gpu.problems
+
+    @property
+    def is_slice(self) -> bool:
+        """Whether it is a slice (MIG)."""
+        return self._gpu.is_slice
 
     def counters(self) -> Sequence[Counter]:
         if self._gpu.is_slice:
@@ -163,6 +170,9 @@ def open_gpus(gpus: Mapping[str, str] | None, pids: Pids | None = None) -> tuple
     opened = [_open_gpu(identity, device, pids) for device, identity in wanted.items()]
     samplers = [gpu for gpu in opened if isinstance(gpu, NvmlSampler)]
     problems = [gpu for gpu in opened if isinstance(gpu, str)]
+    if gpus is not None:  # where all are sampled, its GPU is next to a slice
+        pairs = zip(wanted, opened, strict=True)
+        problems += [_OF_A_SLICE.format(device) for device, gpu in pairs if isinstance(gpu, NvmlSampler) and gpu.is_slice]
     return samplers, [*problems, *(problem for gpu in samplers for problem in gpu.problems)]
 
 

@@ -21,14 +21,14 @@ Field = int | tuple[int, int]
 class NvmlDevice:
     """One GPU or MIG slice. ``identity`` is its UUID or its NVML index, ``name`` what its samples call it.
 
-    ``problems`` are the sentences about what may not be read. Raises DeviceError when NVML or the GPU is not there, and from every
+    Raises DeviceError when NVML or the GPU is not there, and from every
     question once the GPU is lost. Each needs one ``close``.
     """
 
     def __init__(self, identity: str | int, name: str) -> None:
         self.nvml = start_nvml()
         self.name = name
-        self.problems: list[str] = []
+        self._denied: dict[str, list[str]] = {}  # what may not be read, by the error
         self._refused: set[str] = set()
         self._answered = self._unknown = self._failed_readings = 0
         self._error: Any = None
@@ -38,6 +38,13 @@ class NvmlDevice:
         except self.nvml.NVMLError as error:
             self.nvml.nvmlShutdown()
             raise DeviceError(f"GPU {identity!r} ({name}) not found by NVML: {error}.") from None
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """A sentence about all that this user may not read; none where there is nothing."""
+        return tuple(
+            f"Not readable on {self.name} by this user ({error}): {', '.join(subjects)}." for error, subjects in self._denied.items()
+        )
 
     def close(self) -> None:
         self.nvml.nvmlShutdown()
@@ -109,7 +116,7 @@ class NvmlDevice:
         return False
 
     def _note_denied(self, subject: str, error: Any) -> None:
-        self.problems.append(f"The {subject} of {self.name} is not readable by this user ({error}).")
+        self._denied.setdefault(str(error), []).append(subject)
 
     def _lost(self, error: Any) -> DeviceError:
         return DeviceError(f"sampling of {self.name} stopped: {error}.", hint="See nvidia-smi and the kernel log.")

@@ -181,7 +181,7 @@ def test_what_is_not_supported_is_absent_and_never_asked_again(stand_in_here, no
         ("nvmlDeviceGetTotalEnergyConsumption", "energy_j", "energy"),
         ("field_186", "power_instant_w", "instant power"),
         ("nvmlDeviceGetPcieThroughput", "pcie_tx_bytes_per_s", "PCIe throughput"),
-        ("nvmlDeviceGetTotalEccErrors", "ecc_corrected", "corrected memory errors"),
+        ("nvmlDeviceGetTotalEccErrors", "ecc_corrected", "corrected memory errors, uncorrected memory errors"),
     ],
 )
 def test_what_may_not_be_read_is_said_once_and_the_rest_goes_on(stand_in_here, no_turns, tmp_path, function, field, words):
@@ -191,11 +191,10 @@ def test_what_may_not_be_read_is_said_once_and_the_rest_goes_on(stand_in_here, n
         readings = read(opened, 5)
     finally:
         opened.close()
-    assert problems[0] == f"The {words} of gpu0 is not readable by this user (Insufficient Permissions)."
-    assert len(problems) == (2 if "Ecc" in function else 1)
+    assert problems == [f"Not readable on gpu0 by this user (Insufficient Permissions): {words}."]
     assert {getattr(reading, field) for reading in readings} == {None}
     assert {reading.power_w for reading in readings} == {431.5}
-    assert asked(tmp_path / "journal")[function] == len(problems)
+    assert asked(tmp_path / "journal")[function] == words.count(",") + 1
 
 
 def test_field_that_fails_now_and_then_is_absent_then(stand_in_here):
@@ -282,6 +281,15 @@ def test_slice_has_its_memory_and_nothing_of_the_gpus(stand_in_here, no_turns):
     assert reading.process_memory_bytes == 4_000_000_000
     with sampler("MIG-1") as opened:
         assert opened.counters() == ()
+
+
+def test_a_slice_that_is_sampled_alone_says_what_it_does_not_have(stand_in_here):
+    stand_in_here(FULL + "slice MIG-1 3 20e9 5e9\n")
+    for gpus, slices in (({"cuda:0": "1", "cuda:1": UUID}, ["cuda:0"]), (None, [])):
+        samplers, problems = open_gpus(gpus)
+        for opened in samplers:
+            opened.close()
+        assert [problem.partition(" is a slice of a GPU (MIG)")[0] for problem in problems] == slices
 
 
 def test_sliced_gpu_keeps_its_power_and_has_no_utilization(stand_in_here):

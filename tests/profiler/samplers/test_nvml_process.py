@@ -113,7 +113,7 @@ def test_eight_gpus_and_their_slices_side_by_side(stand_in, tmp_path):
 def test_what_may_not_be_read_is_among_the_problems(stand_in, tmp_path):
     stand_in(with_lines(FULL, "error nvmlDeviceGetTotalEnergyConsumption NO_PERMISSION"))
     sampler = sampled(tmp_path, 0.3)
-    assert sampler.problem == "The energy of gpu0 is not readable by this user (Insufficient Permissions)."
+    assert sampler.problem == "Not readable on gpu0 by this user (Insufficient Permissions): energy."
     assert {(sample.energy_j, sample.power_w) for sample in series(sampler, "gpu0")} == {(None, 431.5)}
 
 

@@ -507,8 +507,11 @@ EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned index, handle *device) {
 
 EXPORT int nvmlDeviceGetHandleByUUID(const char *uuid, handle *device) {
     if (!users) return UNINITIALIZED;
-    for (int i = 0; i < gpu_number; i++)
+    for (int i = 0; i < gpu_number; i++) {
         if (!strcmp(gpus[i].uuid, uuid)) return *device = &gpus[i], enter(__func__, &gpus[i]);
+        int refused = ruled(&gpus[i], __func__);
+        if (refused) return refused;
+    }
     for (int i = 0; i < slice_number; i++)
         if (!strcmp(slices[i].uuid, uuid)) return *device = &slices[i], enter(__func__, &slices[i]);
     return NOT_FOUND;
