@@ -87,3 +87,43 @@ def test_triton_kernels_have_the_work_of_their_graph(tmp_path, ceilings_file, mo
     assert products[0] == products[1]
     left, right = sums(compiled)
     assert left == pytest.approx(right, rel=1e-3)
+
+
+def test_a_loop_is_recorded_on_the_gpu_that_it_uses(tmp_path, ceilings_file):
+    """The last one, which is not the current one where there are several."""
+    import torch
+
+    device = torch.device("cuda", torch.cuda.device_count() - 1)
+    network = torch.nn.Linear(1024, 1024, device=device)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.0)
+    with rooflines.record(tmp_path / "run", ceilings=ceilings_file, formats=("json",)) as recording:
+        for _ in range(40):
+            network(torch.ones(1024, 1024, device=device)).sum().backward()
+            optimizer.step()
+            recording.step()
+    facts = recording.run.facts
+    assert facts.environment.device == str(device)
+    assert facts.steps.clock == "cuda events"
+    assert str(device) in {sample.device for sample in recording.run.samples}
+
+
+def test_the_timed_pass_is_long_enough_for_the_energy_of_a_step(tmp_path, ceilings_file):
+    run = rooflines.profile("resnet18", device="cuda", ceilings=ceilings_file, formats=("json",), output=tmp_path / "run")
+    steps = run.facts.steps
+    assert sum(steps.timed_ns) >= 2e9
+    assert steps.clock == "cuda events"
+
+
+def test_steps_on_two_streams_have_their_wall_time(tmp_path, ceilings_file):
+    import torch
+
+    side = torch.cuda.Stream()
+    matrix = torch.ones(4096, 4096, device="cuda")
+
+    def step():
+        with torch.cuda.stream(side):
+            for _ in range(20):
+                torch.mm(matrix, matrix)
+
+    run, _ = profiled(tmp_path, ceilings_file, step)
+    assert run.facts.steps.clock == "wall clock"

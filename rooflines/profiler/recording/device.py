@@ -22,16 +22,15 @@ if TYPE_CHECKING:
 
 
 class RecordedDevice:
-    """The device ``torch_device`` of this machine, as a recording uses it; None is for a program whose first step shows it (``find``).
+    """The device ``torch_device`` of this machine, as a recording uses it; None is for a program whose first steps show it (``find``).
 
     The tests put a replayed one in its place (tests/replay), so nothing else in a recording may depend on a GPU being there.
     """
 
     def __init__(self, torch_device: torch.device | None) -> None:
-        import torch
-
-        self.is_found = torch_device is not None
-        self.torch_device = torch_device or torch.device("cpu")
+        self.follows_program = torch_device is None
+        self.is_found = not self.follows_program
+        self.torch_device = torch_device or _cpu()
         self._gpus: tuple[torch.device, ...] = (self.torch_device,) if self.type == "cuda" else ()
 
     def __str__(self) -> str:
@@ -52,10 +51,8 @@ class RecordedDevice:
 
     def find(self, parameters: Mapping[str, int]) -> None:
         """The program has made a step: the device is where it ran. Its optimizers update ``parameters`` (elements by device)."""
-        import torch
-
-        self._gpus = tuple(torch.device("cuda", index) for index in gpus_of(program_facts(parameters)))
-        self.torch_device = self._gpus[0] if self._gpus else self.torch_device
+        self._gpus = _gpus_of_program(parameters)
+        self.torch_device = self._gpus[0] if self._gpus else _cpu()
         self.is_found = True
 
     def environment(self) -> Environment:
@@ -80,7 +77,11 @@ class RecordedDevice:
         import torch
 
         cuda = self.type == "cuda" or (not self.is_found and torch.cuda.is_available())
-        return Tracer(lambda: self.torch_device, cuda=cuda, steps=steps, modules=modules)
+        return Tracer(self._where, cuda=cuda, steps=steps, modules=modules)
+
+    def _where(self) -> torch.device:
+        """The device, or what can be said of it before it is found."""
+        return self.torch_device if self.is_found else next(iter(_gpus_of_program({})), self.torch_device)
 
     def sampler(self, path: Path) -> SamplerProcess:
         """A sampler of this process and of every GPU in use, which writes to ``path``; it has not been started."""
@@ -97,3 +98,15 @@ class RecordedDevice:
     def tf32(self) -> dict[str, bool] | None:
         """Where TF32 is allowed now (``tf32_state``); None on devices that do not have it."""
         return tf32_state() if self.type == "cuda" else None
+
+
+def _gpus_of_program(parameters: Mapping[str, int]) -> tuple[torch.device, ...]:
+    import torch
+
+    return tuple(torch.device("cuda", index) for index in gpus_of(program_facts(parameters)))
+
+
+def _cpu() -> torch.device:
+    import torch
+
+    return torch.device("cpu")

@@ -2,8 +2,8 @@
 
 How many steps a program makes is known only when it ends. The user's own program (a script, a loop) is therefore traced from its start
 to the end of its first step, which is all there is when no second step follows, and its second step is traced as well. Then come
-warm-up, the timed pass with the profiler off, and the traced pass. When the program ends early, the report rests on the passes that
-had ended. What we run ourselves makes as many steps as we like, and is traced after the timed pass only.
+warm-up, the timed pass with the profiler off, the traced pass, and on a GPU more timed steps. When the program ends early, the report
+rests on the passes that had ended. What we run ourselves makes as many steps as we like, and is traced after the timed pass only.
 """
 
 from __future__ import annotations
@@ -102,6 +102,7 @@ class Passes:
         self._sampler: SamplerProcess | None = None
         self._program: Tracer | None = None  # from the program's start to the end of its first step; kept while there is nothing better
         self._program_cut = False
+        self._first_tracer: Tracer | None = None  # of the first and the second step, while they show the device
         self._begin_again()
 
     def _begin_again(self) -> None:
@@ -151,7 +152,8 @@ class Passes:
             return
         if event == "step":
             self.steps += 1
-            if not self._device.is_found:
+            # A program may show its model a batch on the CPU before it moves it: the second step has the last word.
+            if not self._device.is_found or self._may_move:
                 self._find_device()
         elif event == "pause":
             self._loading.pause()
@@ -200,8 +202,9 @@ class Passes:
 
     def _find_device(self) -> None:
         """The program shows which device it runs on: clocks and memory from here on are that one's."""
-        self._device.find(self._program.placed_elements if self._program is not None else {})
-        if not self._on_gpu:
+        before = str(self._device)
+        self._device.find(self._first_tracer.placed_elements if self._first_tracer is not None else {})
+        if str(self._device) == before:
             return
         self._peak = self._device.peak_memory()
         if self.stage != "timed":  # else the pass that has begun stays on the clock of the host
@@ -210,6 +213,11 @@ class Passes:
     def _take_clock(self) -> None:
         self._clock = self._device.step_clock()
         self._clock_name = "cuda events" if self._on_gpu else "perf_counter"
+
+    @property
+    def _may_move(self) -> bool:
+        """Whether the program's steps still show its device."""
+        return self._device.follows_program and self.stage in ("start-up", "early")
 
     @property
     def _on_gpu(self) -> bool:
@@ -283,7 +291,7 @@ class Passes:
 
     def _warm_up(self) -> Plan:
         """Steps until their times have settled. If the program ends meanwhile, they count as timed steps."""
-        self.stage = "warm-up"
+        self.stage, self._first_tracer = "warm-up", None  # it holds a trace
         if self.warmup.is_over():
             return
         asked = self._settings.warmup
@@ -513,7 +521,9 @@ class Passes:
 
     def _tracer(self, steps: int) -> Tracer:
         ranges = None if self._compiles_under_hooks else (self._ranges or ModuleRanges)()
-        return self._device.tracer(steps=steps, modules=ranges)
+        tracer = self._device.tracer(steps=steps, modules=ranges)
+        self._first_tracer = tracer if self._may_move else None
+        return tracer
 
     def _affordable_steps(self) -> int:
         planned = self._traced_steps

@@ -1,4 +1,4 @@
-"""The device that a program of the user's runs on, found when its first step has ended: nothing else says it."""
+"""The device that a program of the user's runs on, found when its first steps end: nothing else says it."""
 
 from __future__ import annotations
 

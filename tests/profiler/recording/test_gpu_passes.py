@@ -72,16 +72,20 @@ class Memory:
 
 
 class GpuDouble(RecordedDevice):
-    """``cuda:1`` whose work the host does. ``noted`` is what was asked of it and which steps were made, in order."""
+    """``cuda:1`` whose work the host does. ``noted`` is what was asked of it and which steps were made, in order.
 
-    def __init__(self, *, found=True, share=1.0):
+    ``shown`` are devices that the program's first steps are on.
+    """
+
+    def __init__(self, *, found=True, share=1.0, shown=()):
         super().__init__(GPU if found else None)
         self.noted = []
         self._share = share
+        self._shown = list(shown)
 
     def find(self, parameters):
-        self.noted.append("found")
-        self.torch_device, self.is_found = GPU, True
+        self.torch_device, self.is_found = self._shown.pop(0) if self._shown else GPU, True
+        self.noted.append(f"found {self}")
 
     def environment(self):
         return msgspec.structs.replace(collect_environment("cpu"), device=str(self))
@@ -214,7 +218,8 @@ def test_a_long_program_is_traced_after_fifty_steps_and_timed_further(tmp_path, 
     # The first step, the early traced one, six of warm-up, a traced one and one after it; then fifty timed, twenty traced, one that is
     # not timed, and what is missing from three hundred.
     assert device.noted[: device.noted.index("sampler stops")] == [
-        "tracer", "step", "found", "tracer", "step", "sampler starts", *["step"] * 6, "tracer", *["step"] * (2 + 50),
+        "tracer", "step", "found cuda:1", "tracer", "step", "found cuda:1",
+        "sampler starts", *["step"] * 6, "tracer", *["step"] * (2 + 50),
         "tracer", *["step"] * (TRACED_STEPS + 1 + 250),
     ]  # fmt: skip
     assert (len(steps.timed_ns), len(steps.traced_ns), steps.traced) == (300, TRACED_STEPS, "steps")
@@ -253,7 +258,28 @@ def test_the_run_is_of_the_device_that_the_first_step_shows(tmp_path, monkeypatc
     assert facts.environment.device == "cuda:1"
     assert (facts.peak_memory_kind, facts.peak_memory_bytes) == ("allocator", 123)
     assert facts.steps.clock == ("cuda events" if made > 1 else facts.steps.clock)
-    assert device.noted.count("found") == 1
+    assert device.noted.count("found cuda:1") == max(1, min(made, 2))
+
+
+def test_a_model_that_is_tried_on_the_cpu_first_is_recorded_on_its_gpu(tmp_path, monkeypatch):
+    device = GpuDouble(found=False, shown=[CPU])
+    facts = loop(device, tmp_path / "run", monkeypatch, 40, steps=5).facts
+    assert [one for one in device.noted if one.startswith("found")] == ["found cpu", "found cuda:1"]
+    assert (facts.environment.device, facts.steps.clock, facts.peak_memory_kind) == ("cuda:1", "cuda events", "allocator")
+
+
+def test_training_on_a_gpu_after_an_evaluation_on_the_cpu_is_recorded_on_the_gpu(tmp_path, monkeypatch):
+    device = GpuDouble(found=False, shown=[CPU, CPU])
+    put(device, monkeypatch)
+    with Recording(tmp_path / "run", LOOP, None, settings=Settings(steps=5)) as recording:
+        for number in range(45):
+            if number == 4:
+                recording.passes.restart()
+            NETWORK(X)
+            recording.step()
+    facts = recording.run.facts
+    assert [one for one in device.noted if one.startswith("found")] == ["found cpu", "found cpu", "found cuda:1"]
+    assert (facts.environment.device, facts.steps.clock, len(facts.steps.timed_ns)) == ("cuda:1", "cuda events", 5)
 
 
 def test_without_warm_up_the_first_steps_stay_on_the_clock_that_they_began_with(tmp_path, monkeypatch):

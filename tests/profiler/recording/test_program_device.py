@@ -10,7 +10,8 @@ from torch import nn
 
 from rooflines.device_specs.records import Ceilings
 from rooflines.pipeline.ceilings import given_ceilings
-from rooflines.pipeline.recording import record
+from rooflines.pipeline.options import ProfileOptions
+from rooflines.pipeline.recording import profile_script, record
 from rooflines.profiler import options
 from rooflines.profiler.module_hooks import ModuleRanges
 from rooflines.profiler.progress import Silent
@@ -104,23 +105,38 @@ def gpu_that_is_not_to_be_touched(monkeypatch):
         monkeypatch.setattr(torch.cuda, name, opened)
 
 
-@pytest.mark.usefixtures("gpu_that_is_not_to_be_touched")
-@pytest.mark.parametrize("steps", [0, 30])
-def test_a_program_on_the_cpu_touches_no_gpu(tmp_path, monkeypatch, steps):
-    monkeypatch.setattr("rooflines.pipeline.recording.given_ceilings", lambda *_: lambda *_: ceilings_here())
+def train(steps, ended=lambda: None):
     network = nn.Linear(4, 4)
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
-    with record(tmp_path / "run", formats=("json",)) as recording:
-        for _ in range(steps):
-            network(torch.ones(2, 4)).sum().backward()
-            optimizer.step()
-            recording.step()
-        network(torch.ones(2, 4))
-    facts = recording.run.facts
+    for _ in range(steps):
+        network(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+        ended()
+    network(torch.ones(2, 4))
+
+
+def train_in_a_loop(steps, directory):
+    with record(directory, formats=("json",)) as recording:
+        train(steps, recording.step)
+    return recording.run
+
+
+def train_in_a_script(steps, directory):
+    script = directory.with_suffix(".py")
+    script.write_text(f"from tests.profiler.recording.test_program_device import train\ntrain({steps})\n")
+    return profile_script(script, [], ProfileOptions(output=directory, formats=("json",)))
+
+
+@pytest.mark.usefixtures("gpu_that_is_not_to_be_touched")
+@pytest.mark.parametrize("run", [train_in_a_loop, train_in_a_script])
+@pytest.mark.parametrize("steps", [0, 30])
+def test_a_program_on_the_cpu_touches_no_gpu(tmp_path, monkeypatch, run, steps):
+    monkeypatch.setattr("rooflines.pipeline.recording.given_ceilings", lambda *_: lambda *_: ceilings_here())
+    facts = run(steps, tmp_path / "run").facts
     assert facts.environment.device == "cpu"
-    assert facts.trace is not None
-    assert facts.tf32 is None
+    assert (facts.steps.traced == "program") == (steps == 0)
     assert facts.steps.clock == "perf_counter"
+    assert facts.tf32 is None
 
 
 def ceilings_here():
