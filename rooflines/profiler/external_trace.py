@@ -1,12 +1,13 @@
 """The facts of a run whose trace was recorded without rooflines: those that the trace itself holds.
 
 A trace says what ran and on which device, but neither the batch size nor the versions of anything, nor where it ran. The precision is
-that in which most elements of the operators' tensors are. A device without a name is inferred from its properties and the names of its
-kernels (``device_specs/identify.py``).
+that in which most elements of the operators' tensors are; names of kernels say whether float32 ran as TF32. A device without a name is
+inferred from its properties and the names of its kernels (``device_specs/identify.py``).
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -22,6 +23,10 @@ from rooflines.profiler.trace.cut import lacks_device
 from rooflines.profiler.trace.records import KERNEL, OPERATOR, Trace, TracedDevice
 from rooflines.profiler.trace.url import shown
 
+# Kernels of cuDNN, cuBLAS and CUTLASS that multiply float32 on tensor cores: in instructions of 16 x 8 x 8, unless they name a type.
+_TF32 = re.compile(r"tf32|_s1688gemm_")
+_OTHER = re.compile(r"f16|fp16|half|e4m3|e5m2", re.IGNORECASE)
+_CONVOLUTION = re.compile(r"fprop|dgrad|wgrad|conv", re.IGNORECASE)
 _PRECISIONS = {"float64": "fp64", "float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 
 
@@ -35,6 +40,7 @@ def run_of_trace(path: Path | str, trace: Trace, command: str = "") -> Run:
         environment=environment,
         settings=Settings(command=command, ceilings="spec"),
         trace=place.name,
+        tf32=_tf32(trace),
         notes=(*trace.notes, *notes),
     )
     return Run(directory=place.parent, facts=facts)
@@ -54,6 +60,14 @@ def _precision(trace: Trace) -> str:
             if tensor.dtype in _PRECISIONS:
                 elements[tensor.dtype] += number * tensor.numel
     return _PRECISIONS[elements.most_common(1)[0][0]] if elements else ""
+
+
+def _tf32(trace: Trace) -> dict[str, bool] | None:
+    """Where TF32 was allowed, by the kernels of products and convolutions that used it; None where none did, which may be chance."""
+    used = np.unique(trace.device.name[trace.device.kind == KERNEL]).tolist()
+    names = [trace.names[name] for name in used if _TF32.search(trace.names[name]) and not _OTHER.search(trace.names[name])]
+    convolves = [_CONVOLUTION.search(name) is not None for name in names]
+    return {"matmul": not all(convolves), "convolution": any(convolves)} if names else None
 
 
 # --- the device --------------------------------------------------------------------------------------------------------------------

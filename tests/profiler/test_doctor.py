@@ -231,6 +231,19 @@ def test_gpus_are_named_as_the_driver_does_and_one_that_fails_hides_no_other(sta
         assert "no NVIDIA driver" not in doctor.cuda().detail
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")
+def test_the_whole_examination_goes_by_the_driver_that_answers(stand_in_here, monkeypatch):
+    """One of two GPUs is lost: there is a driver, so packages for CUDA are asked for, and torch has another reason."""
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    stand_in_here(TWO_GPUS.replace("name NVIDIA H100", "name NVIDIA H100\nlost 0"))
+    answers = {check.name: check for check in examine()}
+    assert [check for check in answers.values() if check.detail.startswith("check failed")] == []
+    assert answers["GPU driver"].status == "limited"
+    assert {"CuPy", "numba-cuda"} <= set(answers)
+    assert answers["CUDA"].detail.startswith("driver 575.51.03 supports CUDA up to 12.4, torch is built for 13.0")
+    assert "GPU 0 does not answer (GPU is lost)" in " ".join(printed(answers.values()).split())
+
+
 def test_a_driver_that_does_not_start_says_why(stand_in_here, monkeypatch):
     monkeypatch.setattr(doctor, "nvidia_boards", lambda: 0)
     stand_in_here("error nvmlInit DRIVER_NOT_LOADED\n")

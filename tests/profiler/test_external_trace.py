@@ -46,6 +46,21 @@ def test_a_device_without_properties_takes_those_of_the_only_model():
         assert (found.device, found.device_name, found.device_units) == ("cuda:9", "AMD Instinct MI300X", 304)
 
 
+CONVOLUTION = "sm80_xmma_fprop_implicit_gemm_indexed_tf32f32_tf32f32_f32_nhwckrsc_nchw_tilesize128x128x16_stage4"
+
+
+@pytest.mark.parametrize(("kernels", "allowed"), [
+    (["cutlass_80_tensorop_s1688gemm_64x64_16x6_nt_align4", "ampere_sgemm_32x128_tn"], {"matmul": True, "convolution": False}),
+    (["sm90_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize64x64x32"], {"matmul": True, "convolution": False}),
+    ([CONVOLUTION, "ampere_sgemm_32x128_tn"], {"matmul": False, "convolution": True}),
+    ([CONVOLUTION, "cutlass_80_tensorop_s1688gemm_64x64_16x6_nt_align4"], {"matmul": True, "convolution": True}),
+    (["ampere_sgemm_32x128_tn", "turing_fp16_s1688gemm_fp16_128x128_ldg8_f2f_nn"], None),
+    (["ampere_bf16_s1688gemm_bf16_128x64_sliced1x2_ldg8_f2f_tn", "ampere_fp16_s16816gemm_fp16_64x64_ldg8_f2f_stages_64x5_nn"], None),
+])  # fmt: skip
+def test_kernels_tell_where_tf32_was_allowed(kernels, allowed):
+    assert facts(*(kernel(name, 2 + 2 * i, 1, i) for i, name in enumerate(kernels))).tf32 == allowed
+
+
 def test_several_models_and_an_unknown_device_are_said():
     found = facts(on_device(9), deviceProperties=[MI300X, H100])
     assert found.environment.device_name == ""
