@@ -142,7 +142,10 @@ def test_ranges_need_data():
 # --- what is quantized, and by which kernels -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["convolutions", "encoder", "transformer"])
+LAYERS = ["convolutions", "encoder", pytest.param("transformer", marks=pytest.mark.slow)]  # which has layers of both
+
+
+@pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.parametrize("kind", INT8)
 def test_the_stated_share_of_the_work_is_done_by_int8_kernels(name, kind):
     network, x = made(name)
@@ -209,7 +212,7 @@ def test_weights_are_rounded_to_255_steps_of_each_row():
     assert float(error.square().mean()) == pytest.approx(float((step**2 / 12).mean()), rel=0.05)
 
 
-@pytest.mark.parametrize("name", ["convolutions", "encoder", "transformer"])
+@pytest.mark.parametrize("name", LAYERS)
 def test_fewer_bits_make_larger_errors(name):
     network, x = made(name)
     errors = {}
@@ -225,7 +228,7 @@ def test_fewer_bits_make_larger_errors(name):
     assert errors["int8-weight"] < errors["static-int8"]
 
 
-@pytest.mark.parametrize("name", ["convolutions", "encoder", "transformer"])
+@pytest.mark.parametrize("name", LAYERS)
 def test_int8_kernels_compute_what_the_converted_graph_says(name):
     network, x = made(name)
     graph, layers = static_graph(network, (x,), {}, ())
