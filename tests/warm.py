@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import functools
 import gc
+import importlib
 import json
 import os
 import runpy
@@ -75,11 +76,8 @@ def _serve() -> None:
 
 
 if __name__ == "__main__":
-    # by the user's own import: what a script or a report needs in nearly every run
-    import torch._dynamo
-
-    import rooflines.cli
-    import rooflines.roofline.analyze  # noqa: F401
+    for module in ("torch._dynamo", "rooflines.cli", "rooflines.roofline.analyze"):  # optimizers load the first
+        importlib.import_module(module)
 
     gc.freeze()
     _serve()

@@ -379,7 +379,8 @@ OPTIMIZERS = {
 }
 # Large networks, whose operators and optimizers the other cases have.
 REPEATED = {
-    ("mobilenet_v3_small", "Adam"), ("mobilenet_v3_small", "SGD with momentum"), ("densenet", "SGD with momentum"), ("resnet18", "Adam"),
+    ("mobilenet_v3_small", "Adam"), ("mobilenet_v3_small", "SGD with momentum"), ("resnet18", "Adam"), ("densenet", "Adam"),
+    ("densenet", "SGD with momentum"),
 }  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import importlib.util
 
 import pytest
@@ -74,6 +75,13 @@ def made(name):
     with torch.no_grad():
         network.train()(x)
     return network.eval(), x
+
+
+@functools.cache
+def quantized(name, kind):
+    """The quantized network, made once for all who run it."""
+    network, x = made(name)
+    return quantize(network, (x,), {}, kind, CPU)
 
 
 def distance(found, reference):
@@ -150,11 +158,11 @@ LAYERS = ["convolutions", "encoder", pytest.param("transformer", marks=pytest.ma
 def test_the_stated_share_of_the_work_is_done_by_int8_kernels(name, kind):
     network, x = made(name)
     plain = rooflines.count(network, x)
-    found = quantize(network, (x,), {}, kind, CPU)
-    quantized = rooflines.count(found.network, x)
-    assert quantized.coverage == 1
-    assert quantized.matrix_flops == plain.matrix_flops
-    int8 = sum(row.matrix_flops for row in quantized.operators if row.precision == "int8")
+    found = quantized(name, kind)
+    counted = rooflines.count(found.network, x)
+    assert counted.coverage == 1
+    assert counted.matrix_flops == plain.matrix_flops
+    int8 = sum(row.matrix_flops for row in counted.operators if row.precision == "int8")
     # only a weight: its elements are widened, and the product is that of the activations
     assert int8 == (0 if kind == "int8-weight" else pytest.approx(found.layers.flops_share * plain.matrix_flops))
 
@@ -178,7 +186,7 @@ def test_keyword_inputs():
 
 
 def test_more_inputs_widen_the_ranges():
-    network, x = made("convolutions")
+    network, x = made("without norms")
     with torch.no_grad():
         reference = network(10 * x)
         narrow = quantize(network, (x,), {}, "static-int8", CPU).network
@@ -219,7 +227,7 @@ def test_fewer_bits_make_larger_errors(name):
     with torch.no_grad():
         reference = network(x)
         for kind in INT8:
-            errors[kind] = distance(quantize(copy.deepcopy(network), (x,), {}, kind, CPU).network(x), reference)
+            errors[kind] = distance(quantized(name, kind).network(x), reference)
         if name == "encoder":
             half = quantize(copy.deepcopy(network).bfloat16(), (x.bfloat16(),), {}, "int4-weight", CPU).network
             errors["int4-weight"] = distance(half(x.bfloat16()).float(), reference)
