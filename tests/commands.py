@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from rooflines.cli import main
+from tests import warm
 from tests.samples import ceilings
 
 TIMEOUT_S = 300
@@ -59,16 +60,13 @@ def environment() -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1", "COLUMNS": "120"}
 
 
-def run(*arguments: object, cwd: Path) -> Answer:
-    """``rooflines ARGUMENTS`` in a process of its own."""
-    done = subprocess.run(
-        command(*arguments), cwd=cwd, env=environment(), capture_output=True, text=True, timeout=TIMEOUT_S, stdin=subprocess.DEVNULL
-    )
-    return Answer(done.returncode, done.stdout, done.stderr)
+def run(*arguments: object, cwd: Path, given: str = "") -> Answer:
+    """``rooflines ARGUMENTS`` in a process of its own that has torch loaded, with ``given`` as its input."""
+    return Answer(*warm.run([*map(str, arguments)], cwd=cwd, environment=environment(), given=given, timeout_s=TIMEOUT_S))
 
 
 def start(*arguments: object, cwd: Path) -> subprocess.Popen[str]:
-    """The same, left running, in a session of its own."""
+    """``rooflines ARGUMENTS`` in a new process, left running, in a session of its own."""
     return subprocess.Popen(
         command(*arguments),
         cwd=cwd,

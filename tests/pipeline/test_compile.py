@@ -47,6 +47,10 @@ def transformer():
     return Transformer(), torch.randint(0, 50, (4, 32))
 
 
+def normalised():
+    return nn.Sequential(nn.Conv2d(3, 16, 3, bias=False), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 8, 3)), torch.randn(2, 3, 24, 24)
+
+
 def mlp():
     return nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Dropout(0.1), nn.Linear(256, 64)), torch.randn(32, 64)
 
@@ -56,7 +60,7 @@ def analysis(make, mode, compiled, folder):
     """The analysis of a recorded run. Images are stored channels last, or inductor rearranges every weight in every step."""
     torch.manual_seed(0)
     network, inputs = make()
-    options = Options(mode=mode, compile=compiled, device="cpu", channels_last=make is resnet10)
+    options = Options(mode=mode, compile=compiled, device="cpu", channels_last=make in (resnet10, normalised))
     prepared = from_module(network, inputs, options)
     with prepared.flags():
         directory = folder / f"{make.__name__}-{mode}-{compiled}"
@@ -109,12 +113,13 @@ def test_other_arithmetic_is_near(pair, make, mode):
     assert others[1] == pytest.approx(others[0], rel=0.1)
 
 
-def test_a_normalisation_that_is_taken_apart_costs_what_its_parts_do(pair):
+@pytest.mark.parametrize("make", [pytest.param(resnet10, marks=pytest.mark.slow), normalised])
+def test_a_normalisation_that_is_taken_apart_costs_what_its_parts_do(pair, make):
     """In inference batch_norm is x * a + b, 2 FLOPs; its parts are (x - m) * r * w + b, 4, and for a channel 1 / sqrt(v + eps), 2."""
-    eager, compiled = pair(resnet10, "inference")
+    eager, compiled = pair(make, "inference")
     norms = [row for row in eager.operators if row.name == "aten::native_batch_norm"]
     values = sum(row.flops for row in norms) // 2
-    channels = sum(module.num_features for module in resnet10()[0].modules() if isinstance(module, nn.BatchNorm2d))
+    channels = sum(module.num_features for module in make()[0].modules() if isinstance(module, nn.BatchNorm2d))
     assert compiled.totals.flops - eager.totals.flops == 2 * values + 2 * channels
 
 
@@ -129,7 +134,7 @@ def test_fusion_moves_less(pair, make, mode):
         assert compiled.totals.bytes < eager.totals.bytes
 
 
-@pytest.mark.parametrize("make", [pytest.param(resnet10, marks=pytest.mark.slow), transformer, mlp])
+@pytest.mark.parametrize("make", [*(pytest.param(make, marks=pytest.mark.slow) for make in (resnet10, transformer)), mlp])
 def test_generated_kernels_are_in_the_phase_they_ran_in(pair, make):
     _, compiled = pair(make, "training")
     phases = {row.phase for row in compiled.operators if "cpp_fused" in row.name}

@@ -25,7 +25,7 @@ from rooflines.kernels.networks.cnn_numba_cuda_work import declared
 
 UNTOUCHED = 77
 IMAGE = (1, 12, 11)  # conv1 10 x 9, pool1 5 x 4, conv2 3 x 2, pool2 1 x 1: odd sizes, and lines that no window covers
-LAYERS = [(1, 9, 10, 3), (2, 8, 7, 4)]  # channels, height, width, filters
+LAYERS = [(1, 7, 6, 3), (2, 6, 5, 4)]  # channels, height, width, filters
 
 
 def random(*shape, seed=0):

@@ -377,6 +377,11 @@ OPTIMIZERS = {
     "SGD with momentum": lambda parameters: torch.optim.SGD(parameters, momentum=0.9),
     "Adam": lambda parameters: torch.optim.Adam(parameters),
 }
+# Large networks, whose operators and optimizers the other cases have.
+REPEATED = {
+    ("mobilenet_v3_small", "Adam"), ("mobilenet_v3_small", "SGD with momentum"), ("resnet18", "Adam"), ("densenet", "Adam"),
+    ("densenet", "SGD with momentum"),
+}  # fmt: skip
 
 
 def made(workload, mode):
@@ -397,8 +402,14 @@ def infer(model, x):
     model(x)
 
 
-@pytest.mark.parametrize("mode", ["inference", *OPTIMIZERS])
-@pytest.mark.parametrize("workload", WORKLOADS)
+@pytest.mark.parametrize(
+    ("workload", "mode"),
+    [
+        pytest.param(workload, mode, marks=pytest.mark.slow if (workload, mode) in REPEATED else ())
+        for workload in WORKLOADS
+        for mode in ("inference", *OPTIMIZERS)
+    ],
+)
 def test_the_peak_of_a_real_run_is_ours_and_the_workspace_of_one_operator(workload, mode):
     """The fake recording is byte by byte what tensors hold in a real run; the allocator's peak exceeds it by what is no tensor's."""
     make = made(workload, mode)

@@ -227,12 +227,9 @@ def test_a_program_reads_its_input_changes_its_directory_and_deletes_ours(tmp_pa
             "import argparse", "import os, shutil\ndef step(n):\n    if n == 3:\n        print('read', input())\n"
             "        shutil.rmtree('out'); os.chdir('/')\nimport argparse")
     )  # fmt: skip
-    done = subprocess.run(
-        [sys.executable, "-m", "rooflines", "profile", "train.py", *quick(tmp_path), "-o", "out"], cwd=tmp_path, input="a line\n",
-        capture_output=True, text=True, env=os.environ,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert "read a line" in done.stdout
+    answer = run("profile", "train.py", *quick(tmp_path), "-o", "out", cwd=tmp_path, given="a line\n")
+    assert answer.code == 0, answer
+    assert "read a line" in answer.out
     facts = rooflines.load(tmp_path / "out").facts
     assert (facts.status, len(facts.steps.timed_ns), len(facts.steps.traced_ns)) == ("complete", 2, TRACED_STEPS)
     assert (tmp_path / "out" / "analysis.json").is_file()

@@ -52,11 +52,20 @@ NETWORKS = [
     ("hf:t5", None, BOTH, "sequences"),  # an encoder and a decoder
 ]
 
+# A training step prepares what an inference does and more.
+SLOW = {
+    ("inception_v3", "training"), ("hf:gpt2", "inference"), ("hf:gpt2", "training"), ("hf:bert", "inference"), ("hf:t5", "inference"),
+    ("hf:vit", "inference"), ("fasterrcnn_mobilenet_v3_large_320_fpn", "inference"),
+}  # fmt: skip
+
 
 @pytest.mark.parametrize(
     ("name", "size", "unit", "mode"),
-    [(name, size, unit, mode) for name, size, modes, unit in NETWORKS for mode in modes],
-    ids=[f"{name}-{mode}" for name, _, modes, _ in NETWORKS for mode in modes],
+    [
+        pytest.param(name, size, unit, mode, id=f"{name}-{mode}", marks=pytest.mark.slow if (name, mode) in SLOW else ())
+        for name, size, modes, unit in NETWORKS
+        for mode in modes
+    ],
 )
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_a_named_network_runs_a_step(name, size, unit, mode):

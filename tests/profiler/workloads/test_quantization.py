@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import importlib.util
 
 import pytest
@@ -76,6 +77,13 @@ def made(name):
     return network.eval(), x
 
 
+@functools.cache
+def quantized(name, kind):
+    """The quantized network, made once for all who run it."""
+    network, x = made(name)
+    return quantize(network, (x,), {}, kind, CPU)
+
+
 def distance(found, reference):
     return float((found.detach() - reference.detach()).norm() / reference.detach().norm())
 
@@ -142,16 +150,19 @@ def test_ranges_need_data():
 # --- what is quantized, and by which kernels -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["convolutions", "encoder", "transformer"])
+LAYERS = ["convolutions", "encoder", pytest.param("transformer", marks=pytest.mark.slow)]  # which has layers of both
+
+
+@pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.parametrize("kind", INT8)
 def test_the_stated_share_of_the_work_is_done_by_int8_kernels(name, kind):
     network, x = made(name)
     plain = rooflines.count(network, x)
-    found = quantize(network, (x,), {}, kind, CPU)
-    quantized = rooflines.count(found.network, x)
-    assert quantized.coverage == 1
-    assert quantized.matrix_flops == plain.matrix_flops
-    int8 = sum(row.matrix_flops for row in quantized.operators if row.precision == "int8")
+    found = quantized(name, kind)
+    counted = rooflines.count(found.network, x)
+    assert counted.coverage == 1
+    assert counted.matrix_flops == plain.matrix_flops
+    int8 = sum(row.matrix_flops for row in counted.operators if row.precision == "int8")
     # only a weight: its elements are widened, and the product is that of the activations
     assert int8 == (0 if kind == "int8-weight" else pytest.approx(found.layers.flops_share * plain.matrix_flops))
 
@@ -175,7 +186,7 @@ def test_keyword_inputs():
 
 
 def test_more_inputs_widen_the_ranges():
-    network, x = made("convolutions")
+    network, x = made("without norms")
     with torch.no_grad():
         reference = network(10 * x)
         narrow = quantize(network, (x,), {}, "static-int8", CPU).network
@@ -209,14 +220,14 @@ def test_weights_are_rounded_to_255_steps_of_each_row():
     assert float(error.square().mean()) == pytest.approx(float((step**2 / 12).mean()), rel=0.05)
 
 
-@pytest.mark.parametrize("name", ["convolutions", "encoder", "transformer"])
+@pytest.mark.parametrize("name", LAYERS)
 def test_fewer_bits_make_larger_errors(name):
     network, x = made(name)
     errors = {}
     with torch.no_grad():
         reference = network(x)
         for kind in INT8:
-            errors[kind] = distance(quantize(copy.deepcopy(network), (x,), {}, kind, CPU).network(x), reference)
+            errors[kind] = distance(quantized(name, kind).network(x), reference)
         if name == "encoder":
             half = quantize(copy.deepcopy(network).bfloat16(), (x.bfloat16(),), {}, "int4-weight", CPU).network
             errors["int4-weight"] = distance(half(x.bfloat16()).float(), reference)
@@ -225,7 +236,7 @@ def test_fewer_bits_make_larger_errors(name):
     assert errors["int8-weight"] < errors["static-int8"]
 
 
-@pytest.mark.parametrize("name", ["convolutions", "encoder", "transformer"])
+@pytest.mark.parametrize("name", LAYERS)
 def test_int8_kernels_compute_what_the_converted_graph_says(name):
     network, x = made(name)
     graph, layers = static_graph(network, (x,), {}, ())

@@ -123,16 +123,23 @@ def test_every_difference_from_torch_on_a_network_is_explained(name, mode):
     assert NOT_EXPLAINED not in reasons(torchs)
 
 
-QUICK = {"fcn_resnet50", "r2plus1d_18", "efficientnet_v2_s", "timm:davit_tiny", "timm:xcit_nano_12_p8_224"}
-
-
 # Grouped and transposed convolutions, windows, class attention, products of products; each is one call for some and many for others.
-@pytest.mark.parametrize("mode", ["inference", "training"])
-@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in (
+OTHERS = (
     "fcn_resnet50", "raft_small", "r2plus1d_18", "swin_v2_t", "maxvit_t", "efficientnet_v2_s", "regnet_y_400mf", "densenet121",
     "timm:convit_tiny", "timm:crossvit_tiny_240", "timm:davit_tiny", "timm:eca_nfnet_l0", "timm:hrnet_w18_small", "timm:levit_128s",
     "timm:mixer_s32_224", "timm:nextvit_small", "timm:twins_svt_small", "timm:volo_d1_224", "timm:xcit_nano_12_p8_224",
-)])  # fmt: skip
+)  # fmt: skip
+QUICK = {("fcn_resnet50", "inference"), ("r2plus1d_18", "training"), ("timm:davit_tiny", "training")}
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [
+        pytest.param(name, mode, marks=() if (name, mode) in QUICK else pytest.mark.slow)
+        for name in OTHERS
+        for mode in ("inference", "training")
+    ],
+)
 def test_every_difference_from_torch_on_other_networks_is_explained(name, mode):
     if name.startswith("timm:"):
         pytest.importorskip("timm")
