@@ -116,7 +116,7 @@ def train(steps, ended=lambda: None):
 
 
 def train_in_a_loop(steps, directory):
-    with record(directory, formats=("json",)) as recording:
+    with record(directory, ceilings="spec", formats=("json",)) as recording:
         train(steps, recording.step)
     return recording.run
 
@@ -124,7 +124,7 @@ def train_in_a_loop(steps, directory):
 def train_in_a_script(steps, directory):
     script = directory.with_suffix(".py")
     script.write_text(f"from tests.profiler.recording.test_program_device import train\ntrain({steps})\n")
-    return profile_script(script, [], ProfileOptions(output=directory, formats=("json",)))
+    return profile_script(script, [], ProfileOptions(output=directory, ceilings="spec", formats=("json",)))
 
 
 @pytest.mark.usefixtures("gpu_that_is_not_to_be_touched")
