@@ -27,7 +27,7 @@ from tests.kernels.networks.cuda_cases import CASES, Reference, close, outcome
 from tests.kernels.test_cuda_kernels import instructions, loops, tool
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "networks-cuda.md"
-CAPABILITIES = [pytest.param((8, 0), marks=pytest.mark.slow), (9, 0)]
+CAPABILITIES = [(8, 0), (9, 0)]
 FIRST, SECOND = (1, 28, 28, 8), (8, 13, 13, 16)  # channels, height, width, filters of the two convolutions
 KERNELS = {
     "forward 1": convolution.forward(*FIRST),
