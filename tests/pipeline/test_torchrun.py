@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import textwrap
+
+import pytest
 
 import rooflines
 from tests.commands import environment, run, write_ceilings
@@ -73,19 +76,34 @@ def test_two_ranks_make_two_runs_that_end_with_the_same_step_and_one_report(tmp_
     assert (tmp_path / "report" / "report.html").is_file()
 
 
-def test_a_rank_that_is_killed_leaves_what_it_had_and_nothing_hangs(tmp_path):
-    code, _, err = job(tmp_path, KILLED_AT="12")
+@pytest.fixture(scope="module")
+def killed_job(tmp_path_factory):
+    """A job whose second rank was killed at its twelfth step: its folder, and what it left."""
+    folder = tmp_path_factory.mktemp("killed")
+    return folder, job(folder, KILLED_AT="12")
+
+
+@pytest.fixture
+def killed(killed_job, tmp_path):
+    """The code and errors of that job, with a copy of its folder to work in."""
+    folder, (code, _, err) = killed_job
+    shutil.copytree(folder / "job", tmp_path / "job")
+    return code, err
+
+
+def test_a_rank_that_is_killed_leaves_what_it_had_and_nothing_hangs(killed, tmp_path):
+    code, err = killed
     assert code != 0, err
-    killed = rooflines.load(tmp_path / "job" / "rank1")
-    assert (killed.facts.status, killed.facts.steps.traced) == ("running", "early")
-    assert rooflines.analyze(killed).operators
+    recorded = rooflines.load(tmp_path / "job" / "rank1")
+    assert (recorded.facts.status, recorded.facts.steps.traced) == ("running", "early")
+    assert rooflines.analyze(recorded).operators
     answer = run("analyze", "job", cwd=tmp_path)
     assert answer.code == 0, answer
     assert run("analyze", "job/rank1", cwd=tmp_path).code == 0
 
 
+@pytest.mark.usefixtures("killed")
 def test_of_a_job_with_one_trace_that_run_is_analyzed(tmp_path):
-    job(tmp_path, KILLED_AT="12")
     for file in (tmp_path / "job" / "rank0").glob("*.gz"):
         file.unlink()
     facts = json.loads((tmp_path / "job" / "rank0" / "run.json").read_text())
