@@ -90,19 +90,26 @@ def _settings() -> _Settings:
 
 
 def _stored(key: tuple[str, str]) -> str:
-    """What is stored for ``key``: ``none`` where its value follows that of its parent, which is changed to see it."""
+    """What is stored for ``key``: ``none`` where its value follows that of its parent, which is changed to see it.
+
+    cuDNN's operators begin in a state of their own, which is TF32 as long as no parent has a value. It cannot be set, so TF32 stands
+    for it, as it does wherever torch puts cuDNN's older switch back (``cudnn.flags``).
+    """
     backend, operator = key
     if key == _ALL:
         return _read(*key)
     parent = _ALL if operator == "all" else (backend, "all")
-    before, seen = _stored(parent), set()
+    shown, follows, before = _read(*key), _read(*parent), _stored(parent)
+    seen = set()
     try:
         for precision in ("ieee", "tf32"):
             _write(parent, precision)
             seen.add(_read(*key))
     finally:
         _write(parent, before)
-    return seen.pop() if len(seen) == 1 else "none"
+    if len(seen) == 1:
+        return seen.pop()
+    return shown if follows == "none" else "none"
 
 
 def _restore(settings: _Settings) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -146,3 +148,48 @@ def test_torch_before_the_newer_switches_has_one_for_both_parts_of_cudnn(monkeyp
         assert torch.get_float32_matmul_precision() == "highest"
     assert (torch.get_float32_matmul_precision(), cudnn.allow_tf32) == ("medium", True)
     assert tf32_state() == everything(True)
+
+
+# Of a process that has set nothing, cuDNN's operators are in a state that no setting leads back to: each case has its own process.
+FRESH = """
+import os, torch
+from torch.backends import cuda, cudnn
+from rooflines.kernels.tf32 import tf32
+read, write = torch._C._get_fp32_precision_getter, torch._C._set_fp32_precision_setter
+KEYS = [("generic", "all"), *((backend, one) for backend in ("cuda", "mkldnn") for one in ("all", "matmul", "conv", "rnn"))]
+
+def value_of(getter):
+    try:
+        return getter()
+    except RuntimeError:
+        return "raises"
+
+def seen():
+    older = torch.get_float32_matmul_precision, lambda: cuda.matmul.allow_tf32, lambda: cudnn.allow_tf32
+    return [read(*key) for key in KEYS] + [value_of(getter) for getter in older]
+
+CASES = {
+    "nothing": lambda: None,
+    "high": lambda: torch.set_float32_matmul_precision("high"),
+    "cuDNN off": lambda: setattr(cudnn, "allow_tf32", False),
+    "flags": lambda: cudnn.flags(enabled=True).__enter__(),
+    **{" ".join((*key, value)): lambda key=key, value=value: write(*key, value) for key in KEYS for value in ("ieee", "tf32")},
+}
+for name, prepare in CASES.items():
+    for allowed in (True, False):
+        if (child := os.fork()) == 0:
+            prepare()
+            before = seen()
+            with tf32(allowed):
+                inside = seen()
+            if "raises" in inside or seen() != before:
+                print(name, allowed, before, inside, seen(), sep="\\n  ", flush=True)
+            os._exit(0)
+        os.waitpid(child, 0)
+print("done")
+"""
+
+
+def test_a_process_that_has_set_nothing_or_one_switch_is_left_as_it_was():
+    done = subprocess.run([sys.executable, "-c", FRESH], capture_output=True, text=True, check=True)
+    assert done.stdout == "done\n"
