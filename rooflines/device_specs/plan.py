@@ -78,16 +78,22 @@ class Plan:
     def measure_apart(self, detail: str, sample: Callable[[], float | None], count: int, **fields: Any) -> None:
         """Keep ``count`` values of a figure that cannot be measured in the rounds of the others; None is not a value.
 
-        ``detail`` says in words how it is measured, another way than those of the same figure in the plan.
+        ``detail`` says in words how it is measured, another way than those of the same figure in the plan. The clocks are raised, and
+        the state of the device is read, before each: a sample may end with work of the host, in which the clocks fall again.
         """
+        values = []
         with self._watched(beside=False) as note:
-            values = tuple(value for value, _ in ((sample(), note()) for _ in range(count)) if value is not None)
+            for _ in range(count):
+                self._spin()
+                note()
+                if (value := sample()) is not None:
+                    values.append(value)
         conditions = None if self.watch is None else self.watch.take()
         if values:
             best = summary([Round(one) for one in values], lowest=fields["kind"] == "latency").best.value
             source = Source(kind="measured", detail=detail, date=self._date)
             ceiling = Ceiling(value=best, source=source, conditions=conditions, **fields)
-            self.series.append(Series(ceiling=ceiling, values=values, quiet=(not self.disturbed_by,) * len(values)))
+            self.series.append(Series(ceiling=ceiling, values=tuple(values), quiet=(not self.disturbed_by,) * len(values)))
             self.progress(f"{ceiling.name}: {si(best, ceiling.unit)}")
 
     def measure(self) -> None:

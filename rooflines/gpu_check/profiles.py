@@ -39,8 +39,10 @@ Launch = Callable[..., subprocess.CompletedProcess[str]]
 
 def run(recorder: Recorder, launch: Launch = run_logged) -> None:
     """Run every case, each recorded as soon as it is done. ``launch`` runs a command like ``commands.run_logged``."""
+    import torch
+
     found: dict[str, Any] = {}
-    for case in cases(recorder.device, visible_gpus()):
+    for case in cases(recorder.device, visible_gpus(torch.cuda.device_count())):
         if case.left_out:
             recorder.leave_out(case.name, case.left_out)
             continue
@@ -112,17 +114,21 @@ def checks(case: Case, found: Profiled) -> tuple[Check, ...]:
     return (*results, *(law(name, found) for law in case.laws))
 
 
-def visible_gpus() -> tuple[str, ...]:
-    """What names each GPU that this process may use in CUDA_VISIBLE_DEVICES: as it is set, else their UUIDs; empty without NVML."""
+def visible_gpus(count: int) -> tuple[str, ...]:
+    """What names each GPU that this process may use in CUDA_VISIBLE_DEVICES: as it is set, else their UUIDs; empty without NVML.
+
+    Torch sees ``count`` GPUs: one slice of a machine with MIG, however many boards there are, and none behind a name that is invalid.
+    """
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is not None:
-        return tuple(name.strip() for name in chosen.split(",") if name.strip())
+        return tuple(name.strip() for name in chosen.split(",") if name.strip())[:count]
     try:
         nvml = start_nvml()
     except DeviceError:
         return ()
     try:
-        return tuple(nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetHandleByIndex(index)) for index in range(nvml.nvmlDeviceGetCount()))
+        found = range(min(count, nvml.nvmlDeviceGetCount()))
+        return tuple(nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetHandleByIndex(index)) for index in found)
     except nvml.NVMLError:
         return ()
     finally:

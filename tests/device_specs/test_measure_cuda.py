@@ -183,9 +183,16 @@ def test_a_device_spins_after_everything_is_prepared_and_before_the_first_round(
 
 def test_a_figure_measured_apart_has_its_values_and_conditions():
     plan = Plan(0.0, lambda _: None)
-    plan.watch = Watch(lambda: Conditions(clock_hz=1e9))
+    clock_hz = [2e8]
+    plan.spin = lambda: clock_hz.__setitem__(0, 1e9)
+    plan.watch = Watch(lambda: Conditions(clock_hz=clock_hz[0]))
     found = iter([3e-6, None, 2e-6])
-    plan.measure_apart("in a trace", lambda: next(found), 3, kind="latency", name="kernel launch", unit="s")
+
+    def sample():
+        clock_hz[0] = 2e8  # the device is idle while the host reads the trace
+        return next(found)
+
+    plan.measure_apart("in a trace", sample, 3, kind="latency", name="kernel launch", unit="s")
     plan.measure_apart("never", lambda: None, 2, kind="latency", name="operator dispatch", unit="s")
     (series,) = plan.series
     assert (series.values, series.quiet) == ((3e-6, 2e-6), (True, True))
@@ -256,9 +263,9 @@ def test_rehearsal_measures_every_figure(full, sustained, kernels):
 
 
 def check_order(order, full):
-    """Everything is prepared, then the clocks rise, then memory is measured before arithmetic; traces come last."""
+    """Everything is prepared, then the clocks rise, then memory is measured before arithmetic; traces come last, on raised clocks."""
     kinds = [kind for kind, _ in itertools.groupby(one.split()[0] for one in order)]
-    assert kinds == ["prepare", "spin", "visit", "trace"]
+    assert kinds == ["prepare", "spin", "visit", *["spin", "trace"] * 3]
     first = list(dict.fromkeys(one.split()[1] for one in order if one.startswith("visit")))
     names = ["HBM", "L2", *(["shared"] if full and "shared" in first else []), "kernel", "operator", "FMA", "GEMM", "H2D", "D2H"]
     assert first == [name for name in names if name != "FMA" or "FMA" in first]

@@ -179,11 +179,12 @@ def test_the_second_gpu_is_judged_by_its_data_sheet_where_it_has_one(name, ceili
 def test_visible_gpus_are_as_set_or_as_nvml_names_them(monkeypatch, stand_in_here):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     stand_in_here("gpu\nuuid GPU-1\ngpu\nuuid GPU-2\n")
-    assert profiles.visible_gpus() == ("GPU-1", "GPU-2")
+    assert profiles.visible_gpus(2) == ("GPU-1", "GPU-2")
+    assert profiles.visible_gpus(1) == ("GPU-1",), "torch sees one slice of two boards with MIG"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, GPU-1")
-    assert profiles.visible_gpus() == ("3", "GPU-1")
+    assert profiles.visible_gpus(2) == ("3", "GPU-1")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert profiles.visible_gpus() == ()
+    assert profiles.visible_gpus(0) == ()
 
 
 def test_a_command_that_takes_too_long_fails_and_the_next_one_runs(rehearsal):
