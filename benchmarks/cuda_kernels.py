@@ -30,7 +30,7 @@ WARP = 32
 LOAD, SHARED_LOAD = r"LDG\.E\.128", r"LDS(\.U)?\.128"
 FMAS = {"fp64": "DFMA", "fp32": "FFMA", "fp16": r"HFMA2"}
 LEAST_SHARE = 0.97  # of what a multiprocessor could do, by the instructions of the loop
-# For Little's law: the latency of a load from device memory under load, which nobody publishes. Idle it is 500 to 700 ns.
+# For Little's law: an upper estimate of the latency of a load while the memory is busy; no vendor publishes it. Idle: 500 to 700 ns.
 LATENCY_S = 1e-6
 DEVICES = ("t4", "a100_sxm_80gb", "rtx_4090", "h100_sxm", "h200", "b200")
 

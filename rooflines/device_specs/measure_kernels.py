@@ -109,7 +109,7 @@ def streams(plan: Plan, device: torch.device, l2_bytes: int | None, *, full: boo
         ways: dict[str, Way] = {}  # by what they say: on a small device some patterns have the same grid
         for pattern in patterns:
             fill = _fill(device, cuda_stream.kernel_of(access, pattern.unroll), signature, pattern.threads)
-            if not fill:  # not even one block of so many threads fits
+            if not fill:  # a block of this size does not fit on a multiprocessor
                 continue
             blocks = cuda_stream.blocks_of(pattern, fill, vectors)
             grid = _grid(device, blocks, pattern.threads)

@@ -166,7 +166,7 @@ def ran_on(label: str, found: Profiled, device: str) -> Check:
 
 
 def sampled_gpu_works(label: str, found: Profiled) -> Check:
-    """NVML's readings are those of the GPU that ran the steps, whatever number it has for this process."""
+    """The sampled GPU is the one that ran the steps; NVML and torch may number it differently."""
     usage = found.analysis.usage.of(found.run.facts.environment.device) if found.analysis.usage else None
     return gpu_busy(label, usage)
 

@@ -63,7 +63,7 @@ def run(parts: Sequence[PartPlan], device: Device, folder: Path, *, progress: Ca
         result = read_json(files.json, GpuCheck)  # as it was redacted
         try:
             html.write(page(result), files.html)
-        finally:  # whatever the page may not expect, there is something to send
+        finally:  # if the page fails, the rest can still be sent
             shown = [path for path in (files.json, files.html) if path.is_file()]
             bundle(shown, files.evidence, files.zip, redaction, until=begun + TOTAL_S)
     return result, files

@@ -201,7 +201,7 @@ def no_kernel_below_launch(label: str, analysis: Analysis, shortest_kernel_s: fl
 
 def modules_named(label: str, analysis: Analysis, module: str) -> Check:
     """A row carries the name of ``module``."""
-    law = "rows carry module names"
+    law = "rows have module names"
     if not module:
         return left_out(law, label, "no module is set for this workload")
     named = {row.module for row in analysis.operators if row.module}
@@ -212,7 +212,7 @@ def phases_told_apart(label: str, analysis: Analysis, mode: str) -> Check:
     """Every phase of a step in ``mode`` has time."""
     phases = {row.phase for row in analysis.operators if row.time_s > 0}
     found = ", ".join(sorted(phase or "none" for phase in phases)) or "no operator has time"
-    return judged("phases are told apart", label, _PHASES[mode] <= phases, found)
+    return judged("every phase has time", label, _PHASES[mode] <= phases, found)
 
 
 def run_at_maximum_clock(label: str, analysis: Analysis, max_clock_hz: float | None) -> Check:

@@ -23,7 +23,7 @@ _END_S = 5.0
 
 
 def run_part(part: PartPlan, folder: Path, limit_s: float) -> Part:
-    """Run ``part`` with its raw files in ``folder``, next to the file of the device, and return its result, whatever becomes of it."""
+    """Run ``part`` with its raw files in ``folder``, next to the file of the device, and return its result, also if it fails."""
     begun = time.monotonic()
     with (folder / LOG_FILE).open("wb") as log:
         worker = subprocess.Popen(

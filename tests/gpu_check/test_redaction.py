@@ -141,4 +141,7 @@ def test_recorded_traces_stay_as_they_are(redaction, name):
 
 
 def test_the_common_names_of_containers_are_no_secret():
-    assert Redaction(["localhost"], ["root"], ["/root", "/"], [""]).text("/root/x: root at localhost") == "/root/x: root at localhost"
+    assert (
+        Redaction(["localhost"], ["root"], ["/worker", "/"], [""]).text("/worker/x: root at localhost")
+        == "/worker/x: root at localhost"
+    )

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from rooflines.errors import DeviceError
 from rooflines.kernels.networks import cnn
 from rooflines.kernels.networks.base import OperatorTime, fastest
+from rooflines.kernels.tf32 import tf32_state
 
 if TYPE_CHECKING:
     import torch
@@ -198,8 +199,7 @@ def _convolutions_in_tf32(device: torch.device) -> bool:
 
     if device.type != "cuda" or torch.cuda.get_device_capability(device) < (8, 0):
         return False
-    newer: Any = getattr(torch.backends.cudnn, "conv", None)  # since 2.9, which raises where both ways are used
-    return bool(newer.fp32_precision == "tf32") if hasattr(newer, "fp32_precision") else bool(torch.backends.cudnn.allow_tf32)
+    return tf32_state()["convolution"]
 
 
 def _calls(
