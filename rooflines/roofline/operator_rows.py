@@ -50,6 +50,7 @@ def operator_row(row: Row, calls: Calls, ceilings: Ceilings | None, steps: int, 
         engine=judged.engine,
         flag=judged.flag,
         inferred=row.inferred,
+        assumption=(work.assumption or None) if work else None,
         exposed_s=None if row.exposed_ns is None else row.exposed_ns / 1e9 / steps,
         kernels=_kernels(row.kernels, steps),
     )

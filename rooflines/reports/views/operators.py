@@ -94,6 +94,7 @@ def _operator_row(one: TableRow, analysis: Analysis, most_time: float, most_head
     row, share = one.row, share_of_step(one.row.time_s, analysis)
     headroom = max(0.0, (row.headroom_s or 0.0) / most_headroom)
     inferred = f" · inferred: {row.inferred}" if row.inferred else ""
+    inferred += f" · assumed: {row.assumption}" if row.assumption else ""
     return Row(
         (
             Cell(value=share, bar=row.time_s / most_time),
@@ -140,6 +141,7 @@ def _detail(one: TableRow, analysis: Analysis) -> tuple[Paragraph | Table, ...]:
     remarks = (
         f"No count: {one.reason}." if one.reason else "",
         f"Work inferred from other calls in the trace: {one.row.inferred}." if one.row.inferred else "",
+        f"Work estimated: {one.row.assumption}." if one.row.assumption else "",
         f"{sentences.flag_sentence(one)}." if wrong else "",
     )
     tables = (_members_table(one, analysis), _kernels_table(one.row))

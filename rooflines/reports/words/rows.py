@@ -162,6 +162,7 @@ def _sum(members: Sequence[OperatorRow]) -> OperatorRow:
         exposed_s=sum(exposed) if exposed else None,
         flag=longest.flag if implausible else None,
         inferred=next((row.inferred for row in members if row.inferred), None),
+        assumption=next((row.assumption for row in members if row.assumption), None),
         kernels=_merged(kernel for row in members for kernel in row.kernels),
     )
 

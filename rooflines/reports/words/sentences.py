@@ -133,11 +133,16 @@ def flag_sentence(one: TableRow) -> str:
 
 def inferred_sentence(analysis: Analysis) -> str:
     """The meaning of the mark after a name and its share of the operator time; empty if no name has it."""
-    marked, whole = sum(row.time_s for row in analysis.operators if row.inferred), sum(row.time_s for row in analysis.operators)
-    if not any(row.inferred for row in analysis.operators):
+    rows = [row for row in analysis.operators if row.inferred or row.assumption]
+    if not rows:
         return ""
+    marked, whole = sum(row.time_s for row in rows), sum(row.time_s for row in analysis.operators)
     share = f" ({percent(marked / whole)} of the operator time)" if whole > 0 else ""
-    return f"{INFERRED_MARK} work inferred from other calls in the trace, which does not record all arguments{share}"
+    inferred, assumed = any(row.inferred for row in rows), any(row.assumption for row in rows)
+    if not assumed:
+        return f"{INFERRED_MARK} work inferred from other calls in the trace, which does not record all arguments{share}"
+    how = "inferred from other calls in the trace, or estimated, because" if inferred else "estimated, because"
+    return f"{INFERRED_MARK} work {how} the trace does not record all arguments{share}"
 
 
 def steps_sentences(analysis: Analysis) -> list[str]:

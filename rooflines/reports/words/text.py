@@ -56,7 +56,7 @@ def is_kernel(row: OperatorRow) -> bool:
 
 def marked_name(row: OperatorRow) -> str:
     """The operator's name with a mark where its work was inferred."""
-    return f"{operator_name(row)} {INFERRED_MARK}" if row.inferred else operator_name(row)
+    return f"{operator_name(row)} {INFERRED_MARK}" if row.inferred or row.assumption else operator_name(row)
 
 
 def bound_words(row: OperatorRow) -> str:

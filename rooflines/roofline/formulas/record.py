@@ -20,6 +20,8 @@ class Work:
     A FLOP is one addition or multiplication, a fused multiply-add is 2. ``matrix_flops`` is matmul, convolution and attention products
     without bias; everything else is ``other_flops``. A byte is counted once however often it is used. ``precision`` is that of the
     arithmetic (fp64 fp32 bf16 fp16 fp8 int8), None where there is none or where it is on integers outside a matrix product.
+    ``assumption`` says what was assumed about data that the arguments do not determine, such as the lengths of packed sequences; the
+    numbers are then an estimate or a bound.
     """
 
     matrix_flops: int = 0
@@ -27,6 +29,7 @@ class Work:
     bytes_read: int = 0
     bytes_written: int = 0
     precision: str | None = None
+    assumption: str = ""
 
     @property
     def flops(self) -> int:
@@ -57,6 +60,7 @@ class Work:
             self.bytes_read + other.bytes_read,
             self.bytes_written + other.bytes_written,
             main.precision,
+            "; ".join(dict.fromkeys(part.assumption for part in (self, other) if part.assumption)),
         )
 
 

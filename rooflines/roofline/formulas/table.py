@@ -20,8 +20,10 @@ from rooflines.profiler.work_ranges import DeclaredWork
 from rooflines.roofline.formulas import shapes
 from rooflines.roofline.formulas.arguments import Dispatches, NotCounted
 from rooflines.roofline.formulas.decomposed import DECOMPOSED, decomposes
+from rooflines.roofline.formulas.libraries import load_all, load_library_of
 from rooflines.roofline.formulas.plugins import load_installed
 from rooflines.roofline.formulas.record import Work
+from rooflines.roofline.formulas.sequences import Sequences
 
 Formula = Callable[[Signature], Work]
 
@@ -45,13 +47,15 @@ class Hints:
     """Known facts about a call besides its arguments; an unknown field is None.
 
     ``outputs`` are the tensors that it returned, which a recording has and a trace has not. ``output_bytes`` is what the call
-    allocated. ``parameter_elements`` is how many elements of parameters it updates and ``parameter_dtype`` their dtype.
+    allocated. ``parameter_elements`` is how many elements of parameters it updates and ``parameter_dtype`` their dtype. ``sequences``
+    are the lengths of the packed sequences of a server's step.
     """
 
     outputs: tuple[TensorArg, ...] | None = None
     output_bytes: int | None = None
     parameter_elements: int | None = None
     parameter_dtype: str = "float32"
+    sequences: Sequences | None = None
 
     def results(self, signature: Signature) -> tuple[TensorArg, ...]:
         """The tensors that the call returns: as recorded, else as torch's own shape inference has them; raises NotCounted."""
@@ -126,6 +130,7 @@ def hinted_formula(*names: str, category: str) -> Callable[[HintedFormula], Hint
 
 def registered() -> dict[str, str]:
     """Every registered operator with its category, those of installed packages included."""
+    load_all()
     load_installed()
     return {name: entry.category for name, entry in _FORMULAS.items()}
 
@@ -136,6 +141,7 @@ def count(
     parameter_elements: int | None = None,
     parameter_dtype: str = "float32",
     outputs: tuple[TensorArg, ...] | None = None,
+    sequences: Sequences | None = None,
 ) -> CallCount:
     """The work of one call. Never raises: what cannot be counted is ``unknown`` with a reason.
 
@@ -143,7 +149,7 @@ def count(
     trace has memory events. It is used only where the recorded inputs do not determine the output: ``aten::index``, ``nonzero``, the
     dtype of ``aten::cat``'s list, which traces do not record, and lists of more than 30 tensors, which they leave out.
     ``parameter_elements`` is how many elements of parameters a fused or foreach optimizer call updates, of ``parameter_dtype``: its
-    lists are such long ones.
+    lists are such long ones. ``sequences`` are the lengths of packed sequences, where a server's step records them.
     """
     if signature.args and isinstance(signature.args[0], DeclaredWork):
         one = signature.args[0]
@@ -152,6 +158,7 @@ def count(
     name = _without_overload(signature.name)
     entry = _FORMULAS.get(name)
     if entry is None:
+        load_library_of(name)
         load_installed()
         entry = _FORMULAS.get(name)
     if entry is None:
@@ -166,7 +173,7 @@ def count(
         if _COMMUNICATION.match(name):
             return CallCount("unknown", None, "communication", "communication is bound by the link, not by the device")
         return CallCount("unknown", None, "other", "no formula")
-    hints = Hints(outputs, output_bytes, parameter_elements, parameter_dtype)
+    hints = Hints(outputs, output_bytes, parameter_elements, parameter_dtype, sequences)
     try:
         work = entry.formula(signature if name == signature.name else replace(signature, name=name), hints)
     except NotCounted as error:
