@@ -13,6 +13,7 @@ from rooflines.profiler.trace.records import COMMUNICATION, KERNEL, MEMCPY, MEMS
 from rooflines.profiler.trace.windows import at_launch
 from rooflines.roofline.attribution.ownership import Ownership
 from rooflines.roofline.attribution.rows import DividedTime, Gap, LaunchedKernel, Pieces, Row, grouped
+from rooflines.roofline.formulas.table import NO_FORMULA
 from rooflines.roofline.resolvers.counts import Counts
 
 NO_OPERATOR = "launched outside any operator"
@@ -176,7 +177,7 @@ def _device_gaps(
     for place, (code, which, at, during) in enumerate(keys.tolist()):
         signature, reason = None, NO_OPERATOR if which == -1 else NO_LAUNCH
         if which >= 0:
-            signature, reason = counts.variants[which].signature, counts.variants[which].count.reason or "no formula"
+            signature, reason = counts.variants[which].signature, counts.variants[which].count.reason or NO_FORMULA
         gaps.append(
             Gap(
                 trace.names[code],

@@ -75,6 +75,8 @@ class _Entry:
 
 
 _FORMULAS: Final[dict[str, _Entry]] = {}
+# The reason of an operator that nobody has written a formula for.
+NO_FORMULA: Final = "no formula"
 # FLOPs or bytes of one call. More is a corrupt trace: at 1e18 FLOP/s this takes two weeks.
 _MOST: Final = 1 << 80
 
@@ -172,7 +174,7 @@ def count(
             return CallCount("unknown", None, "other", "a fused kernel: traces do not say what it computes; rooflines profile notes it")
         if _COMMUNICATION.match(name):
             return CallCount("unknown", None, "communication", "communication is bound by the link, not by the device")
-        return CallCount("unknown", None, "other", "no formula")
+        return CallCount("unknown", None, "other", NO_FORMULA)
     hints = Hints(outputs, output_bytes, parameter_elements, parameter_dtype, sequences)
     try:
         work = entry.formula(signature if name == signature.name else replace(signature, name=name), hints)
@@ -183,12 +185,22 @@ def count(
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         # A signature that no call of this operator can have: another schema, a corrupt trace.
         return CallCount("unknown", None, entry.category, f"arguments not understood ({type(error).__name__})")
-    numbers = (work.matrix_flops, work.other_flops, work.bytes_read, work.bytes_written)
+    numbers = _numbers(work)
+    if numbers is None:
+        return CallCount("unknown", None, entry.category, "its formula does not return rooflines.Work with whole numbers")
     if min(numbers) < 0:
         return CallCount("unknown", None, entry.category, "arguments not understood (negative size)")
     if max(numbers) > _MOST:
         return CallCount("unknown", None, entry.category, "arguments not understood (invalid size)")
     return CallCount("counted", work, entry.category, decomposes=decomposes(name.removeprefix("aten::"), signature.args))
+
+
+def _numbers(work: object) -> tuple[int, ...] | None:
+    """FLOPs and bytes of what a formula returned; None for what is not ``Work`` of whole numbers (formulas may be a user's)."""
+    if not isinstance(work, Work):
+        return None
+    numbers = (work.matrix_flops, work.other_flops, work.bytes_read, work.bytes_written)
+    return numbers if all(isinstance(number, int) for number in numbers) else None
 
 
 def _without_overload(name: str) -> str:
