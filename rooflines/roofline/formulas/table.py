@@ -77,6 +77,7 @@ class _Entry:
 _FORMULAS: Final[dict[str, _Entry]] = {}
 # The reason of an operator that nobody has written a formula for.
 NO_FORMULA: Final = "no formula"
+IS_COMMUNICATION: Final = "communication is bound by the link, not by the device"
 # FLOPs or bytes of one call. More is a corrupt trace: at 1e18 FLOP/s this takes two weeks.
 _MOST: Final = 1 << 80
 
@@ -173,7 +174,7 @@ def count(
         if _FUSED.match(name):
             return CallCount("unknown", None, "other", "a fused kernel: traces do not say what it computes; rooflines profile notes it")
         if _COMMUNICATION.match(name):
-            return CallCount("unknown", None, "communication", "communication is bound by the link, not by the device")
+            return CallCount("unknown", None, "communication", IS_COMMUNICATION)
         return CallCount("unknown", None, "other", NO_FORMULA)
     hints = Hints(outputs, output_bytes, parameter_elements, parameter_dtype, sequences)
     try:
