@@ -186,7 +186,16 @@ class Columns:
             _integers([found.sequence for found in args], -1),
             _integers([found.forward_thread for found in args], 0),
             _integers([found.correlation if found.correlation is not None else found.old_correlation for found in args], -1),
+            *self._launched(kind, args),
         ))  # fmt: skip
+
+    def _launched(self, kind: npt.NDArray[np.int8], args: list[Args]) -> tuple[Int32s, Int32s]:
+        """The name of the kernel that each event launches, and the number of its grid and block."""
+        kernel, shape = np.full(len(args), -1, np.int32), np.full(len(args), -1, np.int32)
+        told = [i for i in np.flatnonzero(kind == RUNTIME).tolist() if isinstance(args[i].kernel, str)]
+        kernel[told] = [self.names[args[i].kernel] for i in told]
+        shape[told] = self._launch_shapes([args[i] for i in told])
+        return kernel, shape
 
     def _take_device(self, events: list[Event]) -> None:
         events, start, end = self._timed(events)
@@ -211,6 +220,7 @@ class Columns:
             _integers([found.correlation if found.correlation is not None else found.old_correlation for found in args], -1),
             noted,
             self._launch_shapes(args),
+            _integers([found.graph_node for found in args], 0),
         ))  # fmt: skip
 
     def _launch_shapes(self, args: list[Args]) -> Int32s:
@@ -335,19 +345,19 @@ class Columns:
 
     def finish(self) -> tuple[HostEvents, DeviceEvents, MemoryEvents, Frames]:
         """The columns, sorted; this object is empty afterwards."""
-        kind, name, thread, start, end, signature, sequence, forward, correlation = _joined(self._host, _HOST_TYPES)
+        kind, name, thread, start, end, signature, sequence, forward, correlation, kernel, shape = _joined(self._host, _HOST_TYPES)
         # By thread, then start; of two that start together the longer one is the caller. The sort is stable, so that events equal in
         # both keep the order of the file, in which Kineto writes the caller first.
         order = np.lexsort((-end, start, thread))
         host = HostEvents(
             kind[order], name[order], thread[order], start[order], end[order], signature[order], sequence[order], forward[order],
-            correlation[order],
+            correlation[order], kernel[order], shape[order],
         )  # fmt: skip
-        kind, name, device, stream, start, end, correlation, noted, shape = _joined(self._device, _DEVICE_TYPES)
+        kind, name, device, stream, start, end, correlation, noted, shape, node = _joined(self._device, _DEVICE_TYPES)
         order = np.lexsort((end, start))
         on_device = DeviceEvents(
             kind[order], name[order], device[order], stream[order], start[order], end[order], correlation[order], noted[order],
-            shape[order],
+            shape[order], node[order],
         )  # fmt: skip
         time, thread, size, device_type = _joined(self._memory, _MEMORY_TYPES)
         order = np.argsort(time, kind="stable")
@@ -368,8 +378,8 @@ class Columns:
             )
 
 
-_HOST_TYPES = (np.int8, np.int32, np.int32, np.int64, np.int64, np.int32, np.int64, np.int64, np.int64)
-_DEVICE_TYPES = (np.int8, np.int32, np.int32, np.int64, np.int64, np.int64, np.int64, np.int32, np.int32)
+_HOST_TYPES = (np.int8, np.int32, np.int32, np.int64, np.int64, np.int32, np.int64, np.int64, np.int64, np.int32, np.int32)
+_DEVICE_TYPES = (np.int8, np.int32, np.int32, np.int64, np.int64, np.int64, np.int64, np.int32, np.int32, np.int64)
 _MEMORY_TYPES = (np.int64, np.int32, np.int64, np.int64)
 _FRAME_TYPES = (np.int32, np.int32, np.int64, np.int64)
 

@@ -30,6 +30,8 @@ class HostEvents:
 
     ``name`` indexes ``Trace.names``, ``signature`` indexes ``Trace.signatures`` (-1: none), ``sequence`` is autograd's number (-1:
     none), ``forward_thread`` is non-zero on backward events, ``correlation`` ties a runtime call to device events (-1: none).
+    ``kernel`` indexes ``Trace.names`` and ``shape`` indexes ``Trace.launch_shapes``: what a call launches, as ROCm records it (-1: not
+    recorded).
     """
 
     kind: npt.NDArray[np.int8]
@@ -41,6 +43,8 @@ class HostEvents:
     sequence: Int64s
     forward_thread: Int64s
     correlation: Int64s
+    kernel: Int32s
+    shape: Int32s
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -51,6 +55,7 @@ class DeviceEvents:
     """Events of accelerators: kernels, copies, memsets, collectives; sorted by start. ``device`` is the ordinal in the trace.
 
     ``collective`` indexes ``Trace.collectives`` and ``shape`` indexes ``Trace.launch_shapes`` (-1: none, or the trace does not say).
+    ``graph_node`` numbers the nodes of CUDA graphs in the order of their capture (0: none, or the trace does not say).
     """
 
     kind: npt.NDArray[np.int8]
@@ -62,6 +67,7 @@ class DeviceEvents:
     correlation: Int64s
     collective: Int32s
     shape: Int32s
+    graph_node: Int64s
 
     def __len__(self) -> int:
         return len(self.kind)
