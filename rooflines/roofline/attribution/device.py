@@ -37,7 +37,9 @@ def attribute_device(
     host, device, owner = trace.host, trace.device, ownership.owner
     known = launch >= 0
     owning = np.where(known, at_launch(owner, launch), -1)
-    innermost = np.where(known, at_launch(calls.operator, launch), -1)
+    # A launch that was counted as a call of its kernel stands for itself.
+    itself = known & at_launch((counts.of_event >= 0) & (host.kind == RUNTIME), launch)
+    innermost = np.where(itself, launch, np.where(known, at_launch(calls.operator, launch), -1))
     exposed = _exposed(trace)
 
     owned = np.flatnonzero(belongs & (owning >= 0))

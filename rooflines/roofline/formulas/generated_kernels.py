@@ -33,8 +33,8 @@ NAME: Final = re.compile(r"triton_(?P<kind>[a-z]+)_fused_?(?P<operators>\w*?)_?\
 _REDUCED: Final = frozenset({"red", "per"})
 
 _NORMS: Final = words(
-    "native_layer_norm native_group_norm native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_functional cudnn_batch_norm"
-    " _native_batch_norm_legit_no_training layer_norm group_norm batch_norm"
+    "native_layer_norm native_group_norm native_batch_norm _native_batch_norm_legit"
+    " _native_batch_norm_legit_functional _native_batch_norm_legit_no_training cudnn_batch_norm layer_norm group_norm batch_norm"
 )
 _PRODUCTS: Final = words("mm addmm bmm baddbmm _scaled_mm")
 # FLOPs on each point of the iteration. Of products and convolutions a fused kernel has the addition of the bias; a square is what

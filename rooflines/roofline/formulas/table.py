@@ -88,7 +88,7 @@ _COMPOSITE_NAMES: Final = re.compile(
     r"|TorchDynamo Cache Lookup|Pregraph bytecode|AOTDispatcher "
     r"|torchao::(choose_qparams_affine|choose_scale_float8|quantize_affine|dequantize_affine)\Z|_Round\Z"
 )
-_COMPILED: Final = re.compile(r"Torch-Compiled Region|CompiledFunction|TorchDynamo |## Call CompiledFxGraph")
+COMPILED: Final = re.compile(r"Torch-Compiled Region|CompiledFunction|TorchDynamo |## Call CompiledFxGraph")
 _FUSED: Final = re.compile(r"(graph_\d+_)?cpp_\w*fused_")
 _COMMUNICATION: Final = re.compile(r"(c10d|_c10d_functional|nccl|gloo|mpi|ucc)(::|:)|record_param_comms")
 
@@ -180,7 +180,7 @@ def count(
     if entry is None:
         if name.removeprefix("aten::") in DECOMPOSED or _COMPOSITE_NAMES.match(name):
             return CallCount("composite", None, "other")
-        if _COMPILED.match(name):
+        if COMPILED.match(name):
             return CallCount(
                 "unknown", None, "other", "not compiled by inductor in this recording: kernels in it may leave no event of their own"
             )
