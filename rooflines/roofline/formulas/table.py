@@ -75,6 +75,8 @@ class _Entry:
 
 
 _FORMULAS: Final[dict[str, _Entry]] = {}
+# Formulas of families of names, such as those of generated kernels: the pattern, the category of a name, and the formula.
+_FAMILIES: Final[list[tuple[re.Pattern[str], Callable[[str], str], HintedFormula]]] = []
 # The reason of an operator that nobody has written a formula for.
 NO_FORMULA: Final = "no formula"
 IS_COMMUNICATION: Final = "communication is bound by the link, not by the device"
@@ -89,8 +91,8 @@ _COMPOSITE_NAMES: Final = re.compile(
     r"|TorchDynamo Cache Lookup|Pregraph bytecode|AOTDispatcher "
     r"|torchao::(choose_qparams_affine|choose_scale_float8|quantize_affine|dequantize_affine)\Z|_Round\Z"
 )
-_COMPILED: Final = re.compile(r"Torch-Compiled Region|CompiledFunction|TorchDynamo |## Call CompiledFxGraph")
-_FUSED: Final = re.compile(r"triton_\w+_fused|triton_\w+_\d+\Z|(graph_\d+_)?cpp_\w*fused_")
+COMPILED: Final = re.compile(r"Torch-Compiled Region|CompiledFunction|TorchDynamo |## Call CompiledFxGraph")
+_FUSED: Final = re.compile(r"(graph_\d+_)?cpp_\w*fused_")
 _COMMUNICATION: Final = re.compile(r"(c10d|_c10d_functional|nccl|gloo|mpi|ucc)(::|:)|record_param_comms")
 
 
@@ -131,6 +133,20 @@ def hinted_formula(*names: str, category: str) -> Callable[[HintedFormula], Hint
     return register
 
 
+def family_formula(pattern: str, category: Callable[[str], str]) -> Callable[[Formula], Formula]:
+    """Register ``f(signature) -> Work`` for every name that ``pattern`` matches; ``category`` returns that of a name."""
+
+    def register(function: Formula) -> Formula:
+        _FAMILIES.append((re.compile(pattern), category, lambda signature, _: function(signature)))
+        return function
+
+    return register
+
+
+def _of_family(name: str) -> _Entry | None:
+    return next((_Entry(category(name), formula) for pattern, category, formula in _FAMILIES if pattern.match(name)), None)
+
+
 def registered() -> dict[str, str]:
     """Every registered operator with its category, those of installed packages included."""
     load_all()
@@ -163,16 +179,18 @@ def count(
     if entry is None:
         load_library_of(name)
         load_installed()
-        entry = _FORMULAS.get(name)
+        entry = _FORMULAS.get(name) or _of_family(name)
     if entry is None:
         if name.removeprefix("aten::") in DECOMPOSED or _COMPOSITE_NAMES.match(name):
             return CallCount("composite", None, "other")
-        if _COMPILED.match(name):
+        if COMPILED.match(name):
             return CallCount(
                 "unknown", None, "other", "not compiled by inductor in this recording: kernels in it may leave no event of their own"
             )
         if _FUSED.match(name):
-            return CallCount("unknown", None, "other", "a fused kernel: traces do not say what it computes; rooflines profile notes it")
+            return CallCount(
+                "unknown", None, "other", "a fused C++ kernel: traces do not record its arguments; rooflines profile notes them"
+            )
         if _COMMUNICATION.match(name):
             return CallCount("unknown", None, "communication", IS_COMMUNICATION)
         return CallCount("unknown", None, "other", NO_FORMULA)

@@ -1,0 +1,112 @@
+"""Kernels that a library launches itself, below no counted operator: each launch is counted as a call of the kernel.
+
+The kernel's name says what it does (``formulas/kernels/``), the operators before it under the same wrapper have its tensors. Kernels
+that torch.compile launches without recording their arguments stay unknown, but each under its own name.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+
+from rooflines.profiler.trace.launches import LAUNCHING, launching
+from rooflines.profiler.trace.nesting import covered
+from rooflines.profiler.trace.records import KERNEL, OPERATOR, RUNTIME, Int64s, LaunchShape, Trace
+from rooflines.profiler.trace.signature import Signature
+from rooflines.roofline.formulas.kernels import count_launch, family_of
+from rooflines.roofline.formulas.kernels.launch import Launch
+from rooflines.roofline.formulas.table import COMPILED, CallCount
+from rooflines.roofline.kernel_names import short_kernel
+from rooflines.roofline.resolvers.counts import Context, Counts, Variant
+
+# Operators before a launch that are looked at.
+_BEFORE = 512
+_COMPILED_REASON = "launched by torch.compile, which recorded none of its arguments"
+
+
+def from_launched_kernels(counts: Counts, context: Context) -> Counts:
+    """Count the launches that no counted operator encloses and whose kernels are of a known family."""
+    trace, calls = context.trace, context.calls
+    kernels = _kernels(trace)
+    if not kernels:
+        return counts
+    free = ~covered(counts.where(lambda variant: variant.count.kind == "counted"), calls.after)
+    chains = _Chains(trace, context)
+    groups: dict[Variant, list[int]] = defaultdict(list)
+    for event, (kernel, grid) in sorted(kernels.items()):
+        if not free[event]:
+            continue
+        if family_of(kernel) is not None:
+            found = count_launch(chains.launch(event, kernel, grid), short_kernel(kernel))
+            if found is not None:
+                groups[Variant(*found)].append(event)
+        elif chains.compiled(event):
+            groups[Variant(Signature(kernel), CallCount("unknown", None, "other", _COMPILED_REASON))].append(event)
+    return counts.recounted((np.array(events), variant) for variant, events in groups.items())
+
+
+def _kernels(trace: Trace) -> dict[int, tuple[str, LaunchShape | None]]:
+    """The kernel that each runtime call launched and its grid and block: those of its device event, else what the call itself records, as
+    it does while a graph is captured. A call that launched several kernels, as of a graph, is left out."""
+    found: dict[int, tuple[str, LaunchShape | None]] = {}
+    host, device = trace.host, trace.device
+    names: Int64s | None = getattr(host, "kernel", None)
+    shapes: Int64s | None = getattr(host, "shape", None)
+    if names is not None:
+        for event in np.flatnonzero((host.kind == RUNTIME) & (names >= 0)).tolist():
+            shape = int(shapes[event]) if shapes is not None else -1
+            found[event] = trace.names[names[event]], trace.launch_shapes[shape] if shape >= 0 else None
+    launch, _ = launching(trace)
+    events = np.flatnonzero((launch >= 0) & (device.kind == KERNEL))
+    alone = np.bincount(launch[events], minlength=len(host)) == 1
+    launches = np.array(["Graph" not in name and any(word in name for word in LAUNCHING) for name in trace.names], bool)
+    for event in events.tolist():
+        at = int(launch[event])
+        if alone[at] and launches[host.name[at]]:
+            shape = int(device.shape[event])
+            found[at] = trace.names[device.name[event]], trace.launch_shapes[shape] if shape >= 0 else None
+    return found
+
+
+class _Chains:
+    """The events around a launch."""
+
+    def __init__(self, trace: Trace, context: Context) -> None:
+        self._trace = trace
+        self._host = trace.host
+        self._parent = context.calls.parent
+        self._operator = context.calls.operator
+
+    def launch(self, event: int, kernel: str, shape: LaunchShape | None) -> Launch:
+        """The launch with the operators around and before it."""
+        innermost = int(self._operator[event])
+        wrapper = outermost = innermost
+        while outermost >= 0:
+            wrapper = outermost
+            above = int(self._parent[outermost])
+            outermost = int(self._operator[above]) if above >= 0 else -1
+        scope = wrapper if wrapper >= 0 else int(self._parent[event])
+        return Launch(
+            kernel=kernel,
+            before=self._called(scope, event),
+            wrapper=self._signature(wrapper),
+            operator=self._signature(innermost),
+            inside=self._called(innermost, event) if innermost >= 0 else (),
+            grid=shape[0] if shape is not None else None,
+        )
+
+    def compiled(self, event: int) -> bool:
+        """Whether the innermost operator around a launch is compiled code as a whole."""
+        innermost = int(self._operator[event])
+        return innermost >= 0 and bool(COMPILED.match(self._trace.names[self._host.name[innermost]]))
+
+    def _called(self, scope: int, event: int) -> tuple[Signature, ...]:
+        """The operators that began between two events of one thread."""
+        events = range(max(scope + 1, event - _BEFORE), event)
+        kinds, signatures = self._host.kind, self._host.signature
+        return tuple(self._trace.signatures[signatures[i]] for i in events if kinds[i] == OPERATOR and signatures[i] >= 0)
+
+    def _signature(self, event: int) -> Signature | None:
+        code = int(self._host.signature[event]) if event >= 0 else -1
+        return self._trace.signatures[code] if code >= 0 else None
