@@ -72,6 +72,7 @@ HintedFormula = Callable[[Signature, Hints], Work]
 class _Entry:
     category: str
     formula: HintedFormula
+    wraps: bool = False
 
 
 _FORMULAS: Final[dict[str, _Entry]] = {}
@@ -113,11 +114,14 @@ def _register(names: tuple[str, ...], entry: _Entry) -> None:
         _FORMULAS[name] = entry
 
 
-def formula(*names: str, category: str) -> Callable[[Formula], Formula]:
-    """Register ``f(signature) -> Work`` for these operators; ValueError names an operator that has one already."""
+def formula(*names: str, category: str, wraps: bool = False) -> Callable[[Formula], Formula]:
+    """Register ``f(signature) -> Work`` for these operators; ValueError names an operator that has one already.
+
+    ``wraps`` says that they may call other operators for all of their work: where an operator below is counted, only that one counts.
+    """
 
     def register(function: Formula) -> Formula:
-        _register(names, _Entry(category, lambda signature, _: function(signature)))
+        _register(names, _Entry(category, lambda signature, _: function(signature), wraps))
         return function
 
     return register
@@ -211,7 +215,8 @@ def count(
         return CallCount("unknown", None, entry.category, "arguments not understood (negative size)")
     if max(numbers) > _MOST:
         return CallCount("unknown", None, entry.category, "arguments not understood (invalid size)")
-    return CallCount("counted", work, entry.category, decomposes=decomposes(name.removeprefix("aten::"), signature.args))
+    passed = entry.wraps or decomposes(name.removeprefix("aten::"), signature.args)
+    return CallCount("counted", work, entry.category, decomposes=passed)
 
 
 def _numbers(work: object) -> tuple[int, ...] | None:
