@@ -60,8 +60,8 @@ def row_of(analysis: Analysis) -> dict[str, Any]:
         if one.reason == IS_COMMUNICATION:  # a class of its own, although no formula says how much it moves
             continue
         times[one.name, one.reason] = times.get((one.name, one.reason), 0.0) + one.time_s
-    longest = sorted(times.items(), key=lambda one: -one[1])[:_LISTED]
     busy_s = timeline.busy_s
+    longest = sorted(times.items(), key=lambda one: -one[1])[:_LISTED] if busy_s > 0 else []
     # Earlier versions, which the column "before" comes from, have no assumptions.
     estimated_s = sum(row.time_s for row in analysis.operators if row.inferred or getattr(row, "assumption", None))
     return {
@@ -70,9 +70,7 @@ def row_of(analysis: Analysis) -> dict[str, Any]:
         "shapes_recorded": coverage.shapes_recorded,
         "coverage": coverage.modelled_time_fraction,
         "estimated": estimated_s / busy_s if busy_s > 0 else None,
-        "left": [
-            {"name": short_kernel(name), "reason": reason, "share": time_s / busy_s} for (name, reason), time_s in longest if busy_s > 0
-        ],
+        "left": [{"name": short_kernel(name), "reason": reason, "share": time_s / busy_s} for (name, reason), time_s in longest],
     }
 
 
