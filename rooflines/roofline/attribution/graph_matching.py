@@ -138,15 +138,12 @@ class GraphMatcher:
 
     def _other_shape(self, kernels: Int64s, launches: Int64s, captured: CountedTrace) -> Difference | None:
         """The first kernel whose grid or block is another in the capture, where both are recorded."""
-        host, device = captured.trace.host, self._trace.device
-        both = np.flatnonzero((host.shape[launches] >= 0) & (device.shape[kernels] >= 0))
-        for at in both.tolist():
-            ran, held = self._trace.launch_shapes[device.shape[kernels[at]]], captured.trace.launch_shapes[host.shape[launches[at]]]
-            if ran != held:
-                name = _short(self._trace.names[device.name[kernels[at]]])
-                return Difference(
-                    f"{_place(at, len(kernels))}: the replay ran {name} with grid and block {ran}, the capture has {held}", at
-                )
+        device, held = self._trace.device, captured.trace.host.kernel[launches]
+        for at in np.flatnonzero((held >= 0) & (device.shape[kernels] >= 0)).tolist():
+            shape, (name, other) = self._trace.launch_shapes[device.shape[kernels[at]]], captured.trace.kernels[held[at]]
+            if other is not None and shape != other:
+                differ = f"the replay ran {_short(name)} with grid and block {_shown(shape)}, the capture has {_shown(other)}"
+                return Difference(f"{_place(at, len(kernels))}: {differ}", at)
         return None
 
     def _unnamed(self, kernels: Int64s, ran: list[str], launches: Int64s, captured: CountedTrace, several: bool) -> Int64s | Difference:
@@ -180,7 +177,7 @@ def _candidate(number: int, at: int, graph: CapturedGraph, trace: Trace) -> _Can
     copied = np.array([any(word in trace.names[code] for word in _COPYING) for code in host.name[nodes].tolist()], bool)
     kernels = nodes[~copied]
     named = len(kernels) > 0 and bool((host.kernel[kernels] >= 0).all())
-    names = [trace.names[code] for code in host.kernel[kernels].tolist()] if named else None
+    names = [trace.kernels[code][0] for code in host.kernel[kernels].tolist()] if named else None
     return _Candidate(number, at, graph, kernels, nodes[copied], names)
 
 
