@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rooflines.errors import TraceError
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.calls import Calls, build_calls
 from rooflines.profiler.trace.capture import CaptureTrace
@@ -20,12 +21,12 @@ from rooflines.profiler.trace.launches import launching
 from rooflines.profiler.trace.nesting import Mask
 from rooflines.profiler.trace.records import Int64s, Trace
 from rooflines.profiler.trace.stored_call import StoredCall
-from rooflines.profiler.trace.windows import belonging, earlier, lasting, launched_ns, step_number, step_window, whole_window
+from rooflines.profiler.trace.windows import at_launch, belonging, earlier, lasting, launched_ns, step_number, step_window, whole_window
 from rooflines.profiler.trace.windows import inside as in_windows
 from rooflines.roofline.attribution.device import attribute_device
 from rooflines.roofline.attribution.graphs import find_origins
 from rooflines.roofline.attribution.host import attribute_host
-from rooflines.roofline.attribution.origins import CountedTrace
+from rooflines.roofline.attribution.origins import FROM_KERNEL, CountedTrace
 from rooflines.roofline.attribution.ownership import find_owners
 from rooflines.roofline.attribution.rows import Gap, Pieces, Row
 from rooflines.roofline.resolvers.counts import CompiledCalls, Context
@@ -107,11 +108,13 @@ def attribute(
     launch, doubtful = launching(trace)
     count = 0 if steps is None else len(calls.steps)
     phase = np.full(len(launch), -1, np.int64)
+    if captures and not len(trace.device):
+        raise TraceError("the trace has no device events, so a capture trace does not apply to it.")
     windows, earlier_ns, notes = window if steps is None else calls.steps, 0, (*calls.notes, *_ambiguous(doubtful))
     if len(trace.device):
         first = CountedTrace.of(trace, calls, counts, ownership, launch)
         origins, calls, about_graphs = find_origins(first, [_counted(one, parameter_dtype) for one in captures], launch, inside)
-        phase = origins.at(origins.phase)
+        phase = np.where(origins.inferred == FROM_KERNEL, at_launch(calls.phase, launch), origins.at(origins.phase))
         trace = launched_by_collectives(trace, calls, launch)
         before = earlier(trace, launch) if steps is not None else np.zeros(len(trace.device), bool)
         belongs = belonging(trace, window, inside, launch, before)

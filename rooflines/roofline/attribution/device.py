@@ -12,13 +12,16 @@ from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.nesting import Mask
 from rooflines.profiler.trace.records import COMMUNICATION, KERNEL, MEMCPY, MEMSET, Int64s, Trace
 from rooflines.profiler.trace.windows import at_launch
-from rooflines.roofline.attribution.origins import Origins
+from rooflines.roofline.attribution.origins import FROM_KERNEL, FROM_RUN, Origins
 from rooflines.roofline.attribution.rows import DividedTime, Gap, LaunchedKernel, Pieces, Row
 from rooflines.roofline.formulas.table import NO_FORMULA
 
 NO_OPERATOR = "launched outside any operator"
 NO_LAUNCH = "its launch is not in the trace"
-EAGER = "the same kernels outside of the graph in this trace"
+EAGER = {
+    FROM_RUN: "the same kernels in the same order before the graph",
+    FROM_KERNEL: "calls of the same kernel outside of the graph",
+}
 OUTSIDE_STEPS = "ran during the steps, but they did not launch it"
 
 
@@ -43,10 +46,12 @@ def attribute_device(
     silent[calls[:, 0]] = False
     events = np.concatenate((calls[:, 0], np.flatnonzero(silent)))
     inferred = np.concatenate((calls[:, 2], np.zeros(len(events) - len(calls), np.int64)))
-    keys, group = np.unique(
-        np.stack((origins.variant[events], origins.module[events], origins.phase[events], inferred), axis=1),
-        axis=0, return_inverse=True,
-    )  # fmt: skip
+    # An eager call of the same kernel does not say where in the network the graph calls it.
+    place = events.copy()
+    elsewhere = np.flatnonzero(inferred == FROM_KERNEL)
+    place[elsewhere] = launch[calls[elsewhere, 1] - len(trace.host)]
+    columns = np.stack((origins.variant[events], origins.module[place], origins.phase[place], inferred), axis=1)
+    keys, group = np.unique(columns, axis=0, return_inverse=True)
     group = group.reshape(-1)
     group_of = group[position.reshape(-1)]
     busy_ns = intervals.lengths_by_group(group_of, device.start_ns[owned], device.end_ns[owned], len(keys))
@@ -61,12 +66,12 @@ def attribute_device(
             phase,
             number,
             time_ns,
-            EAGER if is_inferred else origins.variants[variant].inferred,
+            EAGER.get(how, origins.variants[variant].inferred),
             step_ns,
             kernels,
             exposed_ns,
         )
-        for (variant, module, phase, is_inferred), number, time_ns, step_ns, kernels, exposed_ns in zip(
+        for (variant, module, phase, how), number, time_ns, step_ns, kernels, exposed_ns in zip(
             keys.tolist(), numbers.tolist(), busy_ns.tolist(), each, ran, hidden, strict=True
         )
     )
