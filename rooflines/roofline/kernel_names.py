@@ -157,8 +157,8 @@ def _product(name: str) -> str | None:
 
 
 def _layout(indices: re.Match[str]) -> str:
-    """The layout of a product of Tensile as BLAS has it: ``TN`` of ``Ailk``-like indices, in which the first one is contiguous and ``l``
-    is summed over."""
+    """The layout of a product of Tensile as BLAS has it: ``TN`` of ``Alik_Bljk``. The first index is contiguous, and ``l`` is summed
+    over."""
     a, b = ("T" if indices[2] == "l" else "N"), ("N" if indices[4] == "l" else "T")
     return a + b
 

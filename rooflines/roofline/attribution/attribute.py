@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rooflines.profiler.compiled.inductor_cache import CachedKernel
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.calls import Calls
 from rooflines.profiler.trace.collectives import launched_by_collectives
@@ -24,6 +25,7 @@ from rooflines.roofline.attribution.device import attribute_device
 from rooflines.roofline.attribution.host import attribute_host
 from rooflines.roofline.attribution.ownership import find_owners
 from rooflines.roofline.attribution.rows import Gap, Pieces, Row
+from rooflines.roofline.resolvers.cached_kernels import missing_note
 from rooflines.roofline.resolvers.counts import CompiledCalls, Context
 from rooflines.roofline.resolvers.resolve import count_calls
 from rooflines.units import counted, seconds
@@ -86,17 +88,23 @@ def attribute(
     parameter_dtype: str = "float32",
     stored_calls: tuple[StoredCall, ...] = (),
     compiled: CompiledCalls | None = None,
+    inductor_cache: dict[str, tuple[CachedKernel, ...]] | None = None,
 ) -> Attribution:
     """Divide the time of the trace's steps, or of the whole trace when it has none: the time of the device when the trace has device
     events, else that of the CPU. The other arguments are those of ``Context``."""
-    counts = count_calls(Context(trace, calls, parameter_elements, parameter_dtype, stored_calls, compiled))
+    context = Context(trace, calls, parameter_elements, parameter_dtype, stored_calls, compiled, inductor_cache)
+    counts = count_calls(context)
     ownership = find_owners(trace, calls, counts)
     steps = step_window(trace, calls)
     window = whole_window(trace, calls) if steps is None else steps
     inside = np.ones(len(trace.host), bool) if steps is None else in_windows(trace.host.start_ns, steps)
     launch, doubtful = launching(trace)
     count = 0 if steps is None else len(calls.steps)
-    windows, earlier_ns, notes = window if steps is None else calls.steps, 0, (*calls.notes, *_ambiguous(doubtful))
+    windows, earlier_ns, notes = (
+        window if steps is None else calls.steps,
+        0,
+        (*calls.notes, *_ambiguous(doubtful), *filter(None, (missing_note(counts, context),))),
+    )
     if len(trace.device):
         trace = launched_by_collectives(trace, calls, launch)
         before = earlier(trace, launch) if steps is not None else np.zeros(len(trace.device), bool)
