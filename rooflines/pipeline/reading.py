@@ -33,6 +33,7 @@ def analyze(
     ceilings: Ceilings | str | None = None,
     partial: bool = False,
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
+    inductor_cache: Path | str | None = None,
     progress: Progress | None = None,
 ) -> Analysis:
     """Analyze a run, a run directory or any PyTorch trace; nothing is written.
@@ -41,17 +42,19 @@ def analyze(
     run: ``measured`` (on this machine, now), ``spec``, a file, the name of a device, or ``Ceilings``; by default a trace is judged by
     the data sheet of the device that it names, if there is one. ``memory_limit_bytes`` limits the memory for trace data. With
     ``partial``, a truncated trace is read up to the cut, and the notes say what is missing. Raises RunError and TraceError for a source
-    that cannot be read.
+    that cannot be read. ``inductor_cache`` is a directory with the code that inductor generated for the program.
     """
     progress = progress or Silent()
     if not isinstance(source, Run) and not is_directory(source):
         limit = memory_limit_bytes
-        return analyze_trace(source, ceilings=ceilings, partial=partial, memory_limit_bytes=limit, progress=progress)[1]
+        return analyze_trace(
+            source, ceilings=ceilings, partial=partial, memory_limit_bytes=limit, inductor_cache=inductor_cache, progress=progress
+        )[1]
     run = source if isinstance(source, Run) else load(source)
     if ceilings is None:
-        return _analyze(run, partial=partial)
+        return _analyze(run, partial=partial, inductor_cache=inductor_cache)
     chosen = given_ceilings(ceilings, run.facts.environment.device, recorded=run.facts.environment)
-    return _analyze(run, chosen(run, False, progress), partial=partial)
+    return _analyze(run, chosen(run, False, progress), partial=partial, inductor_cache=inductor_cache)
 
 
 def analyze_trace(
@@ -60,6 +63,7 @@ def analyze_trace(
     ceilings: Ceilings | str | None = None,
     partial: bool = False,
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
+    inductor_cache: Path | str | None = None,
     progress: Progress | None = None,
 ) -> tuple[Run, Analysis]:
     """Return the run recorded in the trace ``path``, and its analysis; the parameters are those of ``analyze``."""
@@ -79,7 +83,7 @@ def analyze_trace(
         if why_not:
             facts = msgspec.structs.replace(run.facts, notes=(*run.facts.notes, why_not))
             run = msgspec.structs.replace(run, facts=facts)
-    return run, _analyze(run, judges, trace)
+    return run, _analyze(run, judges, trace, inductor_cache=inductor_cache)
 
 
 def is_directory(source: Path | str) -> bool:

@@ -19,7 +19,8 @@ _DTYPES: Final[dict[str, str]] = {
     "f8e5m2fnuz": "float8_e5m2fnuz", "f8e8m0fnu": "float8_e8m0fnu",
 }  # fmt: skip
 _NODE: Final = re.compile(
-    r'%(?P<name>\w+) : (?:Tensor )?(?:"(?P<dtype>\w+)\[(?P<shape>[\d, ]*)\](?:\[(?P<strides>[\d, ]*)\])?[^"]*")?[^=]*= '
+    r'%(?P<name>\w+) : (?:Tensor )?(?:"(?P<dtype>\w+)\[(?P<shape>[\d, ]*)\](?:\[(?P<strides>[\d, ]*)\])?[^"]*")?'
+    r"\s*(?:\[num_users=\d+\])? = "
     r"(?P<kind>\w+)\[target=(?P<target>[\w.]+)\](?:\(args = (?P<args>.*), kwargs = .*\))?\Z"
 )
 _RETURNS: Final = re.compile(r"return (?P<names>%\w+(?:,\s?%\w+)*)\Z")
@@ -41,7 +42,6 @@ def read_fragment(comment: list[str]) -> Fragment | None:
     """The fragment in the lines of a kernel's comment; None where there is none."""
     tensors: dict[str, TensorArg] = {}
     calls: list[tuple[str, str, str]] = []
-    items: dict[str, list[TensorArg]] = {}
     inputs: list[TensorArg] = []
     returned: list[str] = []
     for line in comment:
@@ -52,15 +52,14 @@ def read_fragment(comment: list[str]) -> Fragment | None:
                 tensors[found["name"]] = _tensor(found["dtype"], found["shape"], found["strides"])
             if found["kind"] == "PlaceHolder" and found["name"] in tensors:
                 inputs.append(tensors[found["name"]])
-            elif found["target"] == "operator.getitem" and found["name"] in tensors:
-                items.setdefault(re.findall(r"%(\w+)", found["args"] or "%_")[0], []).append(tensors[found["name"]])
             elif found["kind"] == "call_function" and found["target"].startswith("torch.ops."):
                 calls.append((found["name"], found["target"], found["args"] or "()"))
     if not calls and not inputs:
         return None
-    made = {name: (tensors[name],) if name in tensors else tuple(items.get(name, ())) for name, _, _ in calls}
-    shaped = tuple((_signature(target, args, tensors), made[name]) for name, target, args in calls) if all(made.values()) else None
-    return Fragment(shaped, tuple(inputs), tuple(tensors[name] for name in returned if name in tensors))
+    # A call without a tensor returns several; they are used under the names of their parts, which are not listed.
+    made = {name: (tensors[name],) if name in tensors else () for name, _, _ in calls}
+    shaped = tuple((_signature(target, args, tensors, made[name]), made[name]) for name, target, args in calls)
+    return Fragment(shaped if any(made.values()) else None, tuple(inputs), tuple(tensors[name] for name in returned if name in tensors))
 
 
 def _tensor(dtype: str, shape: str, strides: str | None) -> TensorArg:
@@ -69,22 +68,24 @@ def _tensor(dtype: str, shape: str, strides: str | None) -> TensorArg:
     return TensorArg(sizes, _DTYPES[dtype], steps)
 
 
-def _signature(target: str, args: str, tensors: dict[str, TensorArg]) -> Signature:
+def _signature(target: str, args: str, tensors: dict[str, TensorArg], made: tuple[TensorArg, ...]) -> Signature:
     """``torch.ops.aten.add.Tensor`` with its arguments as a call of ``aten::add``."""
     namespace, name = target.removeprefix("torch.ops.").split(".")[:2]
     try:
         tree: Any = ast.parse(re.sub(r"%(\w+)", r"T_\1", args), mode="eval").body
-        values = tuple(_value(one, tensors) for one in tree.elts) if isinstance(tree, ast.Tuple) else ()
+        values = tuple(_value(one, tensors, made) for one in tree.elts) if isinstance(tree, ast.Tuple) else ()
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         values = ()
     return Signature(f"{namespace}::{name}", values)
 
 
-def _value(node: ast.expr, tensors: dict[str, TensorArg]) -> Argument:
+def _value(node: ast.expr, tensors: dict[str, TensorArg], made: tuple[TensorArg, ...]) -> Argument:
     if isinstance(node, ast.Name) and node.id.startswith("T_"):
-        return tensors.get(node.id.removeprefix("T_"), MISSING)
+        name = node.id.removeprefix("T_")
+        # A part of several results, such as the mean of ``var_mean``, has no shape of its own; it is broadcast to the result.
+        return tensors.get(name, made[0] if made and name.startswith("getitem") else MISSING)
     if isinstance(node, (ast.List, ast.Tuple)):
-        items = tuple(_value(one, tensors) for one in node.elts)
+        items = tuple(_value(one, tensors, made) for one in node.elts)
         return MISSING if any(item is MISSING for item in items) else items
     try:
         return ast.literal_eval(node)

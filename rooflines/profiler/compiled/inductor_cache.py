@@ -25,7 +25,7 @@ _ANY: Final = re.compile(r"async_compile\.|@triton_heuristics\.")
 
 @dataclass(frozen=True, slots=True)
 class CachedKernel:
-    """A kernel in the cache. ``source`` has the loads and stores of its Triton code, None of a C++ kernel; ``fragment`` has its operators
+    """A kernel in the cache. ``source`` has the loads and stores of Triton code, None of a C++ kernel; ``fragment`` has the operators
     and tensors, None where the file has none."""
 
     name: str

@@ -42,8 +42,8 @@ class TritonSource:
     accesses: tuple[PointerAccess, ...]
 
     def accessed(self, arguments: Mapping[str, int], buffers: Mapping[str, tuple[int, int]]) -> tuple[list[Access], list[Access]]:
-        """The reads and writes of a call. ``arguments`` are its integers by parameter, ``buffers`` has the number and the elements of each
-        tensor."""
+        """The reads and writes of a call. ``arguments`` are its integers by parameter, ``buffers`` has the number of each tensor and
+        how many elements it has."""
         numbers = {**dict(self.iterations), **arguments}
         points = prod(size for name, size in numbers.items() if _ITERATIONS.match(name))
         ranges = {f"{name.removesuffix('numel')}index": size for name, size in numbers.items() if _ITERATIONS.match(name)}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from rooflines.profiler.compiled.inductor_cache import CachedKernel
@@ -16,6 +17,7 @@ from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.profiler.trace.stored_call import StoredCall
 from rooflines.roofline.formulas import CallCount, Work, count
 from rooflines.roofline.formulas.graph import count_kernel
+from rooflines.roofline.formulas.reduction import RULES as REDUCTIONS
 from rooflines.roofline.resolvers.counts import Context, Counts, Variant
 
 _GRAPH: Final = re.compile(r"graph_\d+_")
@@ -68,17 +70,18 @@ def _count(signature: Signature, cached_kernel: CachedKernel) -> CallCount | Non
         return None
     fragment = cached_kernel.fragment
     calls = None if fragment is None else fragment.calls
-    template = signature.name.startswith("triton_tem_")
-    nodes = [StoredCall.of(*one) for call in calls or () if (one := call if template else _here(*call)) is not None]
+    kind = signature.name.removeprefix("triton_")[:3]
+    nodes = [StoredCall.of(*one) for call in calls or () if (one := _here(kind, *call)) is not None]
     kernel = Kernel(name=signature.name, nodes=tuple(range(len(nodes))), reads=tuple(reads), writes=tuple(writes))
-    counted = count_kernel(kernel, [as_buffer(tensor) for tensor in tensors], nodes)
-    if calls is not None or counted.work is None:
+    buffers = [as_buffer(tensor) for tensor in tensors]
+    counted = count_kernel(kernel, buffers, nodes)
+    if calls is not None and counted.work is not None:
         return counted
-    # Files of older versions have no shapes of the operators: the FLOPs are those of the name.
-    named = count(signature)
-    if named.work is None:
+    # Without the shapes of every operator, as in files of older versions, the FLOPs are those of the name.
+    named, access = count(signature), count_kernel(msgspec.structs.replace(kernel, nodes=()), buffers, ())
+    if named.work is None or access.work is None:
         return None
-    moved = Work(bytes_read=counted.work.bytes_read, bytes_written=counted.work.bytes_written)
+    moved = Work(bytes_read=access.work.bytes_read, bytes_written=access.work.bytes_written)
     flops = Work(named.work.matrix_flops, named.work.other_flops, precision=named.work.precision, assumption=named.work.assumption)
     return CallCount("counted", flops + moved, named.category)
 
@@ -112,9 +115,13 @@ def _extent(tensor: TensorArg) -> int:
     return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.strides, strict=True))
 
 
-def _here(signature: Signature, results: tuple[TensorArg, ...]) -> tuple[Signature, tuple[TensorArg, ...]] | None:
-    """The part of an operator that a generated kernel computes: all of it, or the addition of a bias; None for nothing."""
-    if not _ELSEWHERE.match(signature.name):
+def _here(kind: str, signature: Signature, results: tuple[TensorArg, ...]) -> tuple[Signature, tuple[TensorArg, ...]] | None:
+    """The part of an operator that a generated kernel of this kind computes: all of it, or the addition of a bias; None for nothing.
+
+    The comment above a kernel has what its inputs were computed from as well."""
+    if kind == "poi" and signature.name.removeprefix("aten::") in REDUCTIONS:
+        return None
+    if kind == "tem" or not _ELSEWHERE.match(signature.name):
         return signature, results
     bias = signature.arg(_BIASED.get(signature.name, -1), None) if signature.name in _BIASED else None
     return (Signature("aten::add", (results[0], results[0], 1)), results) if isinstance(bias, TensorArg) else None
