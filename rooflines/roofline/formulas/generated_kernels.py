@@ -72,6 +72,8 @@ _ZERO: Final = frozenset(
 _STATISTICS: Final = costs.MEAN_AND_VARIANCE  # of a norm: made by a reduction, and only used in a pointwise kernel
 # Operators that write where an index says, into a buffer of any size.
 _SCATTERS: Final = frozenset(words("index_put _unsafe_index_put scatter scatter_add scatter_reduce index_add embedding_dense_backward"))
+# Operators that read nothing.
+_FACTORIES: Final = frozenset(words("full full_like zeros zeros_like ones ones_like new_zeros new_full new_ones arange iota fill"))
 _POOLS: Final = frozenset(words("max_pool2d_with_indices avg_pool2d _adaptive_avg_pool2d"))
 _GATES: Final = frozenset(words("silu gelu sigmoid relu tanh glu"))
 _RENAMED: Final = frozenset(words("view _unsafe_view"))
@@ -79,6 +81,7 @@ _RENAMED: Final = frozenset(words("view _unsafe_view"))
 _ONE_EACH: Final = "FLOPs of the operators in the kernel's name, one of each"
 _NOT_IN_PLACE: Final = "no argument is updated in place"
 _IN_PLACE: Final = "the first argument is updated in place"
+_NOT_READ: Final = "the argument updated in place is not read before"
 _ONE_READ: Final = "one element of each larger argument is read per result"
 _LAST_WRITTEN: Final = "only the last argument is written"
 _SCATTERED: Final = "every index names another element"
@@ -170,7 +173,7 @@ def _looped(parsed: GeneratedName, tensors: tuple[TensorArg, ...], axes: list[in
     # What a kernel can write: an element for each point, of a reduction also one for each point of the outer axes.
     whole = set(accumulate(axes, mul)) if parsed.reduces else {points}
     assumed = [_ONE_EACH] if flops_per_point(parsed) else []
-    scatters = bool(_SCATTERS & set(parsed.operators))
+    scatters = len(tensors) > 1 and bool(_SCATTERS & set(parsed.operators))
     first, last = tensors[0].numel in whole, tensors[-1].numel in whole
     read, written = 0, 0
     touched = []
@@ -186,7 +189,13 @@ def _looped(parsed: GeneratedName, tensors: tuple[TensorArg, ...], axes: list[in
     elif not last:
         if not first:
             raise NotCounted("the arguments that the kernel writes are not determined by their sizes")
-        read, written = sum(touched), touched[0]  # no buffer of its own for the result: it takes the place of the first argument
+        # No buffer of its own for the result: it takes the place of the first argument.
+        read, written = sum(touched), touched[0]
+        if parsed.reduces and sum(tensor.numel in whole for tensor in tensors) > 1:
+            read -= touched[0]
+            assumed.append(_NOT_READ)
+    elif len(tensors) == 1 and not set(parsed.operators) <= _FACTORIES | _SCATTERS:
+        read, written = touched[0], touched[0]  # what the kernel reads is there as well
     elif first and len(tensors) > 1 and _is_operand(parsed, tensors):
         read, written = sum(touched), touched[0]
         assumed.append(_IN_PLACE)
@@ -218,7 +227,7 @@ def _is_operand(parsed: GeneratedName, tensors: tuple[TensorArg, ...]) -> bool:
     that the first argument has."""
     first, last = tensors[0], tensors[-1]
     if len(last.shape) == 1 < len(first.shape):
-        return True
+        return not parsed.reduces
     viewed = len(last.shape) == 2 < len(first.shape) and last.shape[-1] == first.shape[-1] and last.dtype == first.dtype
     return viewed and bool(_RENAMED & set(parsed.operators))
 

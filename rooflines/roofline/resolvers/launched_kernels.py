@@ -14,7 +14,7 @@ from rooflines.profiler.trace.launches import LAUNCHING, launching
 from rooflines.profiler.trace.nesting import covered
 from rooflines.profiler.trace.records import KERNEL, OPERATOR, RUNTIME, Int64s, LaunchShape, Trace
 from rooflines.profiler.trace.signature import Signature
-from rooflines.roofline.formulas.kernels import count_launch, family_of
+from rooflines.roofline.formulas.kernels import count_launch
 from rooflines.roofline.formulas.kernels.launch import Launch
 from rooflines.roofline.formulas.table import COMPILED, CallCount
 from rooflines.roofline.kernel_names import short_kernel
@@ -31,24 +31,35 @@ def from_launched_kernels(counts: Counts, context: Context) -> Counts:
     kernels = _kernels(trace)
     if not kernels:
         return counts
-    free = ~covered(counts.where(lambda variant: variant.count.kind == "counted"), calls.after)
+    counted = counts.where(lambda variant: variant.count.kind == "counted")
+    wrapping = counted & counts.where(lambda variant: variant.count.decomposes)
+    free, wrapped = ~covered(counted & ~wrapping, calls.after), covered(wrapping, calls.after)
     chains = _Chains(trace, context)
-    groups: dict[Variant, list[int]] = defaultdict(list)
+    found: dict[int, Variant] = {}
     for event, (kernel, grid) in sorted(kernels.items()):
         if not free[event]:
             continue
-        if family_of(kernel) is not None:
-            found = count_launch(chains.launch(event, kernel, grid), short_kernel(kernel))
-            if found is not None:
-                groups[Variant(*found)].append(event)
-        elif chains.compiled(event):
-            groups[Variant(Signature(kernel), CallCount("unknown", None, "other", _COMPILED_REASON))].append(event)
+        call = count_launch(chains.launch(event, kernel, grid), short_kernel(kernel))
+        if call is not None:
+            found[event] = Variant(*call)
+        elif not wrapped[event] and chains.compiled(event):
+            found[event] = Variant(Signature(kernel), CallCount("unknown", None, "other", _COMPILED_REASON))
+    # A wrapper with a formula of its own is passed through only where its products are all counted.
+    for event in np.flatnonzero(wrapping).tolist():
+        below = [launch for launch in range(event + 1, int(calls.after[event])) if launch in found]
+        works = [found[launch].count.work for launch in below]
+        if None in works or not any(work.matrix_flops for work in works if work is not None):
+            for launch in below:
+                del found[launch]
+    groups: dict[Variant, list[int]] = defaultdict(list)
+    for event, variant in found.items():
+        groups[variant].append(event)
     return counts.recounted((np.array(events), variant) for variant, events in groups.items())
 
 
 def _kernels(trace: Trace) -> dict[int, tuple[str, LaunchShape | None]]:
-    """The kernel that each runtime call launched and its grid and block: those of its device event, else what the call itself records, as
-    it does while a graph is captured. A call that launched several kernels, as of a graph, is left out."""
+    """The kernel that each runtime call launched, with its grid and block: those of its device event, else what the call records, as
+    those of ROCm do while a graph is captured. A call that launched several kernels, such as a graph, is left out."""
     found: dict[int, tuple[str, LaunchShape | None]] = {}
     host, device = trace.host, trace.device
     names: Int64s | None = getattr(host, "kernel", None)

@@ -6,6 +6,7 @@ from functools import reduce
 from typing import Final
 
 from rooflines.roofline.resolvers.allocations import from_allocations
+from rooflines.roofline.resolvers.cached_kernels import from_inductor_cache
 from rooflines.roofline.resolvers.compiled import from_compiled_code
 from rooflines.roofline.resolvers.counts import Context, Counts, Resolver, count_signatures
 from rooflines.roofline.resolvers.dispatchers import pass_decomposed_calls, pass_repeated_calls
@@ -22,8 +23,9 @@ RESOLVERS: Final[tuple[Resolver, ...]] = (
     from_stored_calls,
     pass_repeated_calls,
     from_compiled_code,
-    pass_decomposed_calls,
+    from_inductor_cache,
     from_launched_kernels,
+    pass_decomposed_calls,
 )
 
 
