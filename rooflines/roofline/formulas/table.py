@@ -155,7 +155,7 @@ def count(
         one = signature.args[0]
         work = Work(one.matrix_flops, one.other_flops, one.bytes_read, one.bytes_written, one.precision)
         return CallCount("counted", work, "other")
-    name = _without_overload(signature.name)
+    name = _operator(signature.name)
     entry = _FORMULAS.get(name)
     if entry is None:
         load_library_of(name)
@@ -191,6 +191,13 @@ def count(
     return CallCount("counted", work, entry.category, decomposes=decomposes(name.removeprefix("aten::"), signature.args))
 
 
-def _without_overload(name: str) -> str:
-    """``aten::add.Tensor`` -> ``aten::add``; other names as they are."""
-    return name.partition(".")[0] if name.startswith("aten::") else name
+# SGLang's profiler numbers the functions that it makes operators of: ``sglang_profiler::attention_paged_attention_ragged_100``.
+_NUMBERED: Final = re.compile(r"(sglang_profiler::\w+)_\d+\Z")
+
+
+def _operator(name: str) -> str:
+    """The operator without overload or number: ``aten::add.Tensor`` -> ``aten::add``; other names as they are."""
+    if name.startswith("aten::"):
+        return name.partition(".")[0]
+    numbered = _NUMBERED.match(name) if name.startswith("sglang_profiler::") else None
+    return numbered[1] if numbered else name

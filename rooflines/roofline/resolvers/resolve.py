@@ -8,7 +8,7 @@ from typing import Final
 from rooflines.roofline.resolvers.allocations import from_allocations
 from rooflines.roofline.resolvers.compiled import from_compiled_code
 from rooflines.roofline.resolvers.counts import Context, Counts, Resolver, count_signatures
-from rooflines.roofline.resolvers.dispatchers import pass_decomposed_calls, pass_repeated_calls
+from rooflines.roofline.resolvers.dispatchers import pass_decomposed_calls, pass_repeated_calls, pass_wrapped_attention
 from rooflines.roofline.resolvers.parameters import from_parameters
 from rooflines.roofline.resolvers.related_calls import from_related_calls
 from rooflines.roofline.resolvers.stored_calls import from_stored_calls
@@ -21,6 +21,7 @@ RESOLVERS: Final[tuple[Resolver, ...]] = (
     from_stored_calls,
     pass_repeated_calls,
     from_compiled_code,
+    pass_wrapped_attention,
     pass_decomposed_calls,
 )
 
