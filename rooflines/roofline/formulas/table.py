@@ -155,12 +155,12 @@ def count(
         one = signature.args[0]
         work = Work(one.matrix_flops, one.other_flops, one.bytes_read, one.bytes_written, one.precision)
         return CallCount("counted", work, "other")
-    name = _operator(signature.name)
+    name = _without_overload(signature.name)
     entry = _FORMULAS.get(name)
     if entry is None:
         load_library_of(name)
         load_installed()
-        entry = _FORMULAS.get(name)
+        entry = _FORMULAS.get(name) or _FORMULAS.get(_NUMBER.sub("", name))
     if entry is None:
         if name.removeprefix("aten::") in DECOMPOSED or _COMPOSITE_NAMES.match(name):
             return CallCount("composite", None, "other")
@@ -191,13 +191,11 @@ def count(
     return CallCount("counted", work, entry.category, decomposes=decomposes(name.removeprefix("aten::"), signature.args))
 
 
-# SGLang's profiler numbers the functions that it makes operators of: ``sglang_profiler::attention_paged_attention_ragged_100``.
-_NUMBERED: Final = re.compile(r"(sglang_profiler::\w+)_\d+\Z")
+def _without_overload(name: str) -> str:
+    """``aten::add.Tensor`` -> ``aten::add``; other names as they are."""
+    return name.partition(".")[0] if name.startswith("aten::") else name
 
 
-def _operator(name: str) -> str:
-    """The operator without overload or number: ``aten::add.Tensor`` -> ``aten::add``; other names as they are."""
-    if name.startswith("aten::"):
-        return name.partition(".")[0]
-    numbered = _NUMBERED.match(name) if name.startswith("sglang_profiler::") else None
-    return numbered[1] if numbered else name
+# SGLang's profiler numbers the functions that it makes operators of, inductor the kernels that a program has in Triton:
+# ``sglang_profiler::attention_paged_attention_ragged_100``, ``sage_fwd_1``.
+_NUMBER: Final = re.compile(r"_\d+\Z")

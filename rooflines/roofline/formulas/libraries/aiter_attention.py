@@ -9,7 +9,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from rooflines.profiler.trace.signature import Signature
+from rooflines.roofline.formulas.arguments import Arguments, size, written
+from rooflines.roofline.formulas.attention import Attention
+from rooflines.roofline.formulas.costs import SOFTMAX
 from rooflines.roofline.formulas.packed_attention import Layout, register
+from rooflines.roofline.formulas.record import Work, matrix_precision_of
+from rooflines.roofline.formulas.table import formula
 
 _BASE: Final = "query key value dropout scale causal left right"
 _SCALES: Final = "q_scale=None k_scale=None v_scale=None"
@@ -76,3 +82,29 @@ BACKWARD: Final = {
 }  # fmt: skip
 
 register(FORWARD, BACKWARD)
+
+
+@formula("sage_fwd", category="attention")
+def _sage(signature: Signature) -> Work:
+    """Sage attention, a kernel in Triton that inductor calls: queries and keys in int8, values in 8-bit floating point.
+
+    Whether it is causal is a constant of the kernel, which a call does not record (fav3_sage_attention.py below aiter/ops/triton).
+    """
+    args = Arguments(
+        signature,
+        "query key value bias q_scale k_scale v_scale q_scale_0 q_scale_1 q_scale_2 k_scale_0 k_scale_1 k_scale_2 v_scale_0 v_scale_1"
+        " log_sum out",
+    )
+    query, key, value, out = (args.tensor(name) for name in ("query", "key", "value", "out"))
+    batch, heads, _ = args.tensor("q_scale").shape  # [b, h, blocks], where queries are [b, h, s, d] or [b, s, h, d]
+    queries, keys = (tensor.shape[2 if query.shape[1] == heads else 1] for tensor in (query, key))
+    sizes = Attention(batch * heads * queries * keys, query.shape[-1], value.shape[-1])
+    scales = [args.optional(name) for name in ("bias", "q_scale", "k_scale", "v_scale")]
+    return Work(
+        matrix_flops=sizes.scores_flops + sizes.values_flops,
+        other_flops=sizes.pairs * (1 + SOFTMAX),
+        bytes_read=size(query, key, value, *scales),
+        bytes_written=written(out, args.optional("log_sum")),
+        precision=matrix_precision_of(query.dtype),
+        assumption="no causal mask, which is not recorded",
+    )
