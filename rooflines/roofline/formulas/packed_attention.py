@@ -223,6 +223,12 @@ def _part(tensor: TensorArg | None, some: int, of: int) -> int:
     return size(tensor) * some // of
 
 
+def _sight(args: Arguments, layout: Layout) -> tuple[int | None, int | None, bool]:
+    left, right, lower_right = sight(args, layout.lower_right)
+    sliding = _positive(args, "sliding_window")  # the query's own place and those before it
+    return sliding - 1 if sliding else left, 0 if layout.causal else right, lower_right
+
+
 def _value_depth(args: Arguments) -> int:
     query, value, out = args.tensor("query"), args.optional("value"), args.optional("out")
     if out is not None and len(out.shape) >= len(query.shape):
@@ -244,9 +250,7 @@ def forward(signature: Signature, hints: Hints, layout: Layout) -> Work:
     rest, out, new = args.optional("query_rest"), args.optional("out"), args.optional("new_key")
     if _positive(args, "chunk"):
         raise NotCounted("no formula for attention in chunks")
-    left, right, lower_right = sight(args, layout.lower_right)
-    sliding = _positive(args, "sliding_window")
-    left, right = sliding - 1 if sliding else left, 0 if layout.causal else right
+    left, right, lower_right = _sight(args, layout)
     lengths, keys = _lengths(args, hints, left, right)
     depth = query.shape[-1] + (rest.shape[-1] if rest is not None else 0)
     sizes = Attention(query.shape[-2] * lengths.pairs(left, right, lower_right), depth, _value_depth(args))
@@ -276,12 +280,21 @@ def forward(signature: Signature, hints: Hints, layout: Layout) -> Work:
 def backward(signature: Signature, hints: Hints, layout: Layout) -> Work:
     """Five products, as every backward of flash attention: the scores again, and two for each of the forward's."""
     args = _arguments(signature, layout)
-    left, right, lower_right = sight(args, layout.lower_right)
+    left, right, lower_right = _sight(args, layout)
     lengths, _ = _lengths(args, hints, left, right)
     query, value = args.tensor("query"), args.tensor("value")
     meeting = query.shape[-2] * lengths.pairs(left, right, lower_right)
     work = backward_work(args, Attention(meeting, query.shape[-1], value.shape[-1]))
     return replace(work, assumption=_both(lengths.assumption, layout.assumption))
+
+
+def function_backward(signature: Signature, hints: Hints, layout: Layout) -> Work:
+    """Backward of an autograd function, given the gradient and the arguments of its forward; it reads the result and the rows' sums."""
+    schemas = tuple(f"grad {schema}" for schema in layout.schemas)
+    work = backward(signature, hints, replace(layout, schemas=schemas))
+    query, value = (_arguments(signature, replace(layout, schemas=schemas)).tensor(name) for name in ("query", "value"))
+    rows = prod(query.shape[:-1])
+    return replace(work, bytes_read=work.bytes_read + rows * (value.shape[-1] * size_of(query.dtype) + 4))
 
 
 def register(forwards: dict[str, Layout], backwards: dict[str, Layout]) -> None:

@@ -52,6 +52,8 @@ def pass_wrapped_attention(counts: Counts, context: Context) -> Counts:
     names, host = context.trace.names, context.trace.host
     products = counts.where(_is_attention) & (host.kind == OPERATOR)
     library = np.array([not name.startswith("aten::") for name in names] + [False], bool)[host.name]
+    if not (products & library).any():
+        return counts
     return counts.dispatching(np.flatnonzero(products & library & (enclosed(products, context.calls.after) > 0)))
 
 

@@ -12,9 +12,11 @@ versions return the rows' log-sum-exp. Their backward computes the scores again:
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
-from rooflines.roofline.formulas.packed_attention import NO_WINDOW, Layout, register
+from rooflines.roofline.formulas.packed_attention import NO_WINDOW, Layout, function_backward, register
+from rooflines.roofline.formulas.table import hinted_formula
 
 _OPTIONS: Final = "dropout scale causal left right softcap alibi"
 _FORWARD: Final = f"query key value {_OPTIONS} debug"
@@ -59,16 +61,6 @@ FORWARD: Final = {
     )),
     "_vllm_fa3_C::fwd": _THREE_VLLM,
     "sgl_kernel::fwd": _THREE_FORWARD,
-    # Autograd's functions: a window, which is a tuple, is not recorded.
-    "FlashAttnFunc": Layout((
-        "query key value dropout scale causal window softcap=0.0 alibi=None",
-        "query key value scale causal query_rest=None q_scale=None k_scale=None v_scale=None window=None",
-    ), assumption=NO_WINDOW),
-    "FlashAttnVarlenFunc": Layout((
-        "query key value cum_q cum_k max_q max_k dropout scale causal window softcap=0.0 alibi=None deterministic=False debug=False"
-        " pages=None",
-        "query key value cum_q cum_k used_q used_k max_q max_k scale causal query_rest=None",
-    ), assumption=NO_WINDOW),
 }  # fmt: skip
 
 BACKWARD: Final = {
@@ -80,4 +72,19 @@ BACKWARD: Final = {
     "flash_attn_3::_flash_attn_backward": Layout((f"{_GRADIENT} {_LENGTHS} {_RESULTS} {_THREE_OPTIONS}",)),
 }  # fmt: skip
 
-register(FORWARD, BACKWARD)
+# Functions of autograd: a window, which is a tuple, is not recorded.
+FUNCTIONS: Final = {
+    "FlashAttnFunc": Layout((
+        "query key value dropout scale causal window softcap=0.0 alibi=None",
+        "query key value scale causal query_rest=None q_scale=None k_scale=None v_scale=None window=None",
+    ), assumption=NO_WINDOW),
+    "FlashAttnVarlenFunc": Layout((
+        "query key value cum_q cum_k max_q max_k dropout scale causal window softcap=0.0 alibi=None deterministic=False debug=False"
+        " pages=None",
+        "query key value cum_q cum_k used_q used_k max_q max_k scale causal query_rest=None",
+    ), assumption=NO_WINDOW),
+}  # fmt: skip
+
+register(FORWARD | FUNCTIONS, BACKWARD)
+for _name, _layout in FUNCTIONS.items():
+    hinted_formula(f"{_name}Backward", category="attention")(partial(function_backward, layout=_layout))

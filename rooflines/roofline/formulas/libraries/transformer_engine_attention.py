@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from rooflines.profiler.trace.signature import Argument, Signature, TensorArg
-from rooflines.roofline.formulas.packed_attention import NO_WINDOW, Layout, forward
+from rooflines.roofline.formulas.packed_attention import NO_WINDOW, Layout, forward, function_backward
 from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.table import Hints, hinted_formula
 
@@ -26,10 +26,19 @@ _ENDS: Final = 3
 @hinted_formula("FusedAttnFunc", category="attention")
 def _fused(signature: Signature, hints: Hints) -> Work:
     """Forward: two products, and the rows' log-sum-exp for the backward."""
-    ends = signature.arg(_ENDS)
-    args = [_sequence_first(arg, ends) for arg in signature.args]
+    return forward(*_batch_first(signature, hints, signature.arg(_ENDS)))
+
+
+@hinted_formula("FusedAttnFuncBackward", category="attention")
+def _fused_backward(signature: Signature, hints: Hints) -> Work:
+    """Five products; the gradient is that of the result."""
+    return function_backward(*_batch_first(signature, hints, signature.arg(1 + _ENDS)))
+
+
+def _batch_first(signature: Signature, hints: Hints, ends: Argument) -> tuple[Signature, Hints, Layout]:
+    args = tuple(_sequence_first(arg, ends) for arg in signature.args)
     fixed = any(isinstance(arg, TensorArg) and len(arg.shape) == 4 for arg in args)
-    return forward(replace(signature, args=tuple(args)), hints, _FIXED if fixed else _PACKED)
+    return replace(signature, args=args), hints, _FIXED if fixed else _PACKED
 
 
 def _sequence_first(arg: Argument, ends: Argument) -> Argument:
