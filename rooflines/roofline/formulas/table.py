@@ -13,6 +13,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from importlib import import_module
+from types import ModuleType
 from typing import Final, Literal
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
@@ -20,7 +22,6 @@ from rooflines.profiler.work_ranges import DeclaredWork
 from rooflines.roofline.formulas import shapes
 from rooflines.roofline.formulas.arguments import Dispatches, NotCounted
 from rooflines.roofline.formulas.decomposed import DECOMPOSED, decomposes
-from rooflines.roofline.formulas.libraries import load_all, load_library_of
 from rooflines.roofline.formulas.plugins import load_installed
 from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.sequences import Sequences
@@ -151,9 +152,14 @@ def _of_family(name: str) -> _Entry | None:
     return next((_Entry(category(name), formula) for pattern, category, formula in _FAMILIES if pattern.match(name)), None)
 
 
+def _libraries() -> ModuleType:
+    """The formulas of other libraries, whose modules import this one."""
+    return import_module("rooflines.roofline.formulas.libraries")
+
+
 def registered() -> dict[str, str]:
     """Every registered operator with its category, those of installed packages included."""
-    load_all()
+    _libraries().load_all()
     load_installed()
     return {name: entry.category for name, entry in _FORMULAS.items()}
 
@@ -181,9 +187,9 @@ def count(
     name = _without_overload(signature.name)
     entry = _FORMULAS.get(name)
     if entry is None:
-        load_library_of(name)
+        _libraries().load_library_of(name)
         load_installed()
-        entry = _FORMULAS.get(name) or _of_family(name)
+        entry = _FORMULAS.get(name) or _FORMULAS.get(_NUMBER.sub("", name)) or _of_family(name)
     if entry is None:
         if name.removeprefix("aten::") in DECOMPOSED or _COMPOSITE_NAMES.match(name):
             return CallCount("composite", None, "other")
@@ -230,3 +236,8 @@ def _numbers(work: object) -> tuple[int, ...] | None:
 def _without_overload(name: str) -> str:
     """``aten::add.Tensor`` -> ``aten::add``; other names as they are."""
     return name.partition(".")[0] if name.startswith("aten::") else name
+
+
+# SGLang's profiler numbers the functions that it makes operators of, inductor the kernels that a program has in Triton:
+# ``sglang_profiler::attention_paged_attention_ragged_100``, ``sage_fwd_1``.
+_NUMBER: Final = re.compile(r"_\d+\Z")

@@ -11,20 +11,42 @@ from importlib import import_module
 from typing import Final
 
 # The namespace of an operator (``vllm::unified_attention``) -> the modules with its formulas.
-_NAMESPACES: Final[dict[str, tuple[str, ...]]] = {}
+_NAMESPACES: Final[dict[str, tuple[str, ...]]] = {
+    "_C": ("vllm_attention",),
+    "_flashmla_C": ("flash_mla",),
+    "_rocm_C": ("vllm_attention",),
+    "_vllm_fa2_C": ("flash_attention",),
+    "_vllm_fa3_C": ("flash_attention",),
+    "aiter": ("aiter_attention",),
+    "flash_attn": ("flash_attention",),
+    "flash_attn_3": ("flash_attention",),
+    "sgl_kernel": ("flash_attention", "flash_mla", "sglang_attention"),
+    "sglang": ("sglang_attention",),
+    "sglang_profiler": ("aiter_attention",),
+    "vllm": ("vllm_attention",),
+    "xformers": ("xformers",),
+    "xformers_flash": ("xformers",),
+    "xformers_flash3": ("xformers",),
+}
 # The start of an operator's name without a namespace -> the modules with its formulas.
-_PREFIXES: Final[dict[str, tuple[str, ...]]] = {}
+_PREFIXES: Final[dict[str, tuple[str, ...]]] = {
+    "FlashAttn": ("flash_attention",),
+    "FusedAttnFunc": ("transformer_engine_attention",),
+    "sage_fwd": ("aiter_attention",),
+}
 
 
 def load_library_of(name: str) -> None:
     """Import the modules with formulas for the library of the operator ``name``, if there are any."""
+    _load(modules_of(name))
+
+
+def modules_of(name: str) -> tuple[str, ...]:
+    """The modules that may have a formula for the operator ``name``."""
     namespace, separator, _ = name.partition("::")
     if separator:
-        _load(_NAMESPACES.get(namespace, ()))
-    else:
-        for prefix, modules in _PREFIXES.items():
-            if name.startswith(prefix):
-                _load(modules)
+        return _NAMESPACES.get(namespace, ())
+    return tuple(module for prefix, modules in _PREFIXES.items() if name.startswith(prefix) for module in modules)
 
 
 def load_all() -> None:
