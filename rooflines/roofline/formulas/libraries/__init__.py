@@ -11,9 +11,19 @@ from importlib import import_module
 from typing import Final
 
 # The namespace of an operator (``vllm::unified_attention``) -> the modules with its formulas.
-_NAMESPACES: Final[dict[str, tuple[str, ...]]] = {}
+_NAMESPACES: Final[dict[str, tuple[str, ...]]] = {
+    "_C": ("vllm_kernels", "vllm_products", "vllm_experts"),
+    "_C_cache_ops": ("vllm_kernels",),
+    "_C_custom_ar": ("vllm_operators",),
+    "_moe_C": ("vllm_experts",),
+    "_rocm_C": ("vllm_products",),
+    "vllm": ("vllm_operators", "vllm_experts"),
+    "sgl_kernel": ("sglang_kernels", "vllm_kernels", "vllm_products", "vllm_operators", "vllm_experts"),
+    "sglang": ("sglang_kernels", "vllm_operators", "vllm_experts"),
+    "aiter": ("aiter_kernels", "aiter_experts", "vllm_kernels", "vllm_products"),
+}
 # The start of an operator's name without a namespace -> the modules with its formulas.
-_PREFIXES: Final[dict[str, tuple[str, ...]]] = {}
+_PREFIXES: Final[dict[str, tuple[str, ...]]] = {"TopK": ("triton_kernels",), "SortTokens": ("triton_kernels",)}
 
 
 def load_library_of(name: str) -> None:
