@@ -7,6 +7,7 @@ read is an upper bound: as many as possible, at most all; such work states it. P
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from rooflines.profiler.trace.signature import TensorArg
 from rooflines.roofline.formulas.arguments import NotCounted, size, size_of
@@ -15,10 +16,10 @@ from rooflines.roofline.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.formulas.scaled import FOUR_BIT, packing
 
 # A range and a scale for each block, then the number itself.
-DYNAMIC_QUANTIZE = QUANTIZE + 2
-INTEGERS = ("int64", "int32", "int16", "uint32", "uint16")
-SPREAD = "as many experts are used as possible"
-EVEN = "tokens are spread evenly over the ranks"
+DYNAMIC_QUANTIZE: Final = QUANTIZE + 2
+INTEGERS: Final = ("int64", "int32", "int16", "uint32", "uint16")
+SPREAD: Final = "as many experts are used as possible"
+EVEN: Final = "tokens are spread evenly over the ranks"
 
 
 def used(experts: int, rows: int) -> int:

@@ -53,12 +53,13 @@ def pass_work(signature: Signature, one: Pass) -> Work:
     }
     result = args.tensor(one.result) if one.result else None
     per = args.tensor(one.per)
+    source = next((tensors[name] for name, (verb, _) in verbs.items() if verb != "write"), None)
     return Work(
         other_flops=per.numel * one.cost,
         bytes_read=size(*(tensors[name] for name, (verb, _) in verbs.items() if verb != "write")),
         bytes_written=written(*(tensors[name] for name, (verb, _) in verbs.items() if verb != "read"))
         + (result.numel * size_of(result.dtype) if result else 0),
-        precision=precision_of(per.dtype),
+        precision=precision_of(source.dtype) if source and one.cost else None,
     )
 
 

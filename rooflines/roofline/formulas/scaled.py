@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 from math import prod
+from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
@@ -15,7 +16,9 @@ from rooflines.roofline.formulas.passes import parse
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
 from rooflines.roofline.formulas.table import formula
 
-FOUR_BIT = ("uint8", "float4_e2m1fn_x2")
+FOUR_BIT: Final = ("uint8", "float4_e2m1fn_x2")
+# How many numbers an element of a weight may hold, where the activations hold one.
+_PACKED: Final = {"int32": (8,), "uint8": (1, 2), "int8": (1, 2), "float4_e2m1fn_x2": (2,)}
 
 
 def packing(inner: int, elements: int) -> int:
@@ -36,16 +39,14 @@ def operand_precision(left: TensorArg, right: TensorArg) -> str | None:
 def sizes(left: TensorArg, right: TensorArg) -> tuple[int, int, int, int]:
     """Batch, m, k and n of ``left`` [.., m, k] with ``right`` [k, n] or [n, k], or [b, n, k] with ``left`` [b, m, k].
 
-    A weight packed along k is [n, k / numbers]. k counts numbers: twice the elements where both operands are of 4 bits.
+    A weight packed along k is [n, k / numbers] or [k / numbers, n]. k counts numbers: twice the elements where both operands are of 4 bits.
     """
     if len(right.shape) < 2 or not left.shape:
         raise NotCounted("shapes of the operands not recorded")
     inner, (rows, columns) = left.shape[-1], right.shape[-2:]
-    if inner in (rows, columns):
-        n = columns if rows == inner else rows
-    elif inner in (2 * columns, 8 * columns):
-        n = rows
-    else:
+    packed = (1,) if left.dtype in FOUR_BIT else _PACKED.get(right.dtype, (1,))
+    n = next((n for numbers in packed for n, depth in ((columns, rows), (rows, columns)) if depth * numbers == inner), None)
+    if n is None:
         raise NotCounted(f"inner dimensions {inner} and {columns} differ")
     batch = right.shape[0] if len(right.shape) == 3 else 1
     numbers = 2 if operand_precision(left, right) == "fp4" else 1

@@ -183,8 +183,8 @@ def count(
         work = entry.formula(signature if name == signature.name else replace(signature, name=name), hints)
     except NotCounted as error:
         return CallCount("unknown", None, entry.category, str(error))
-    except Dispatches:
-        return CallCount("composite", None, entry.category)
+    except Dispatches as error:
+        return CallCount("composite", None, entry.category, str(error))
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         # A signature that no call of this operator can have: another schema, a corrupt trace.
         return CallCount("unknown", None, entry.category, f"arguments not understood ({type(error).__name__})")

@@ -28,13 +28,15 @@ _PREFIXES: Final[dict[str, tuple[str, ...]]] = {"TopK": ("triton_kernels",), "So
 
 def load_library_of(name: str) -> None:
     """Import the modules with formulas for the library of the operator ``name``, if there are any."""
+    _load(modules_of(name))
+
+
+def modules_of(name: str) -> tuple[str, ...]:
+    """The modules that may have a formula for the operator ``name``."""
     namespace, separator, _ = name.partition("::")
     if separator:
-        _load(_NAMESPACES.get(namespace, ()))
-    else:
-        for prefix, modules in _PREFIXES.items():
-            if name.startswith(prefix):
-                _load(modules)
+        return _NAMESPACES.get(namespace, ())
+    return tuple(module for prefix, modules in _PREFIXES.items() if name.startswith(prefix) for module in modules)
 
 
 def load_all() -> None:

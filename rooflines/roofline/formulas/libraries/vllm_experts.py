@@ -34,7 +34,7 @@ register(ROUTING, "moe")
 @formula("vllm::moe_forward", "vllm::moe_forward_shared", "sglang::moe_forward", category="moe")
 def _wrapper(_: Signature) -> Work:
     """The layer is found by its name: the weights are not arguments. What it calls has the work."""
-    raise Dispatches
+    raise Dispatches("the layer's weights are not arguments")
 
 
 @formula("_moe_C::grouped_topk", "sgl_kernel::moe_fused_gate", "vllm::grouped_topk", category="moe")
