@@ -12,18 +12,30 @@ from typing import Final
 
 # The namespace of an operator (``vllm::unified_attention``) -> the modules with its formulas.
 _NAMESPACES: Final[dict[str, tuple[str, ...]]] = {
-    "_C": ("vllm_attention",),
+    "_C": ("vllm_attention", "vllm_kernels", "vllm_products", "vllm_experts"),
+    "_C_cache_ops": ("vllm_kernels",),
+    "_C_custom_ar": ("vllm_operators",),
     "_flashmla_C": ("flash_mla",),
-    "_rocm_C": ("vllm_attention",),
+    "_moe_C": ("vllm_experts",),
+    "_rocm_C": ("vllm_attention", "vllm_products"),
     "_vllm_fa2_C": ("flash_attention",),
     "_vllm_fa3_C": ("flash_attention",),
-    "aiter": ("aiter_attention",),
+    "aiter": ("aiter_attention", "aiter_kernels", "aiter_experts", "vllm_kernels", "vllm_products"),
     "flash_attn": ("flash_attention",),
     "flash_attn_3": ("flash_attention",),
-    "sgl_kernel": ("flash_attention", "flash_mla", "sglang_attention"),
-    "sglang": ("sglang_attention",),
+    "sgl_kernel": (
+        "flash_attention",
+        "flash_mla",
+        "sglang_attention",
+        "sglang_kernels",
+        "vllm_kernels",
+        "vllm_products",
+        "vllm_operators",
+        "vllm_experts",
+    ),
+    "sglang": ("sglang_attention", "sglang_kernels", "vllm_operators", "vllm_experts"),
     "sglang_profiler": ("aiter_attention",),
-    "vllm": ("vllm_attention",),
+    "vllm": ("vllm_attention", "vllm_operators", "vllm_experts"),
     "xformers": ("xformers",),
     "xformers_flash": ("xformers",),
     "xformers_flash3": ("xformers",),
@@ -33,6 +45,8 @@ _PREFIXES: Final[dict[str, tuple[str, ...]]] = {
     "FlashAttn": ("flash_attention",),
     "FusedAttnFunc": ("transformer_engine_attention",),
     "sage_fwd": ("aiter_attention",),
+    "SortTokens": ("triton_kernels",),
+    "TopK": ("triton_kernels",),
 }
 
 
