@@ -78,13 +78,14 @@ _FORMULAS: Final[dict[str, _Entry]] = {}
 # FLOPs or bytes of one call. More is a corrupt trace: at 1e18 FLOP/s this takes two weeks.
 _MOST: Final = 1 << 80
 
-# Names that the autograd engine, the optimizers, torch.compile and torchao give to what they call; the operators are inside.
+# Names that the autograd engine, the optimizers, torch.compile, torchao and FBGEMM give to what they call; the operators are inside.
 _COMPOSITE_NAMES: Final = re.compile(
     r"autograd::engine::evaluate_function: |torch::autograd::|torch::jit::|torch(::|\.)distributed(::|\.)|\w+Backward\d+\Z"
     r"|CopyBackwards\Z|CopySlices\Z|GraphRoot\Z|GeneratedBackwardFor_torchvision_|torch/"
     r"|Optimizer\.|ProfilerStep#|enumerate\(DataLoader\)|DistributedDataParallel\."
     r"|TorchDynamo Cache Lookup|Pregraph bytecode|AOTDispatcher "
     r"|torchao::(choose_qparams_affine|choose_scale_float8|quantize_affine|dequantize_affine)\Z|_Round\Z"
+    r"|fbgemm::\w+_embedding_\w+_(pt2_wrapper|function_pt2|function_cpu)\Z"
 )
 _COMPILED: Final = re.compile(r"Torch-Compiled Region|CompiledFunction|TorchDynamo |## Call CompiledFxGraph")
 _FUSED: Final = re.compile(r"triton_\w+_fused|triton_\w+_\d+\Z|(graph_\d+_)?cpp_\w*fused_")

@@ -9,6 +9,7 @@ from rooflines.roofline.resolvers.allocations import from_allocations
 from rooflines.roofline.resolvers.compiled import from_compiled_code
 from rooflines.roofline.resolvers.counts import Context, Counts, Resolver, count_signatures
 from rooflines.roofline.resolvers.dispatchers import pass_decomposed_calls, pass_repeated_calls
+from rooflines.roofline.resolvers.library_gradients import from_forward_calls
 from rooflines.roofline.resolvers.parameters import from_parameters
 from rooflines.roofline.resolvers.related_calls import from_related_calls
 from rooflines.roofline.resolvers.stored_calls import from_stored_calls
@@ -17,6 +18,7 @@ from rooflines.roofline.resolvers.stored_calls import from_stored_calls
 RESOLVERS: Final[tuple[Resolver, ...]] = (
     from_allocations,
     from_related_calls,
+    from_forward_calls,
     from_parameters,
     from_stored_calls,
     pass_repeated_calls,

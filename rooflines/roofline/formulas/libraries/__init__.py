@@ -11,20 +11,21 @@ from importlib import import_module
 from typing import Final
 
 # The namespace of an operator (``vllm::unified_attention``) -> the modules with its formulas.
-_NAMESPACES: Final[dict[str, tuple[str, ...]]] = {}
-# The start of an operator's name without a namespace -> the modules with its formulas.
-_PREFIXES: Final[dict[str, tuple[str, ...]]] = {}
+_NAMESPACES: Final[dict[str, tuple[str, ...]]] = {
+    "fbgemm": ("fbgemm", "fbgemm_embedding"),
+}
+# The start of the name of an operator without a namespace, or of an autograd node -> the modules with its formulas.
+_PREFIXES: Final[dict[str, tuple[str, ...]]] = {
+    "torch::autograd::CppNode<": ("fbgemm", "fbgemm_embedding"),
+}
 
 
 def load_library_of(name: str) -> None:
     """Import the modules with formulas for the library of the operator ``name``, if there are any."""
-    namespace, separator, _ = name.partition("::")
-    if separator:
-        _load(_NAMESPACES.get(namespace, ()))
-    else:
-        for prefix, modules in _PREFIXES.items():
-            if name.startswith(prefix):
-                _load(modules)
+    _load(_NAMESPACES.get(name.partition("::")[0], ()))
+    for prefix, modules in _PREFIXES.items():
+        if name.startswith(prefix):
+            _load(modules)
 
 
 def load_all() -> None:
