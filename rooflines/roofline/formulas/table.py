@@ -72,6 +72,7 @@ HintedFormula = Callable[[Signature, Hints], Work]
 class _Entry:
     category: str
     formula: HintedFormula
+    wraps: bool = False
 
 
 _FORMULAS: Final[dict[str, _Entry]] = {}
@@ -114,6 +115,17 @@ def formula(*names: str, category: str) -> Callable[[Formula], Formula]:
 
     def register(function: Formula) -> Formula:
         _register(names, _Entry(category, lambda signature, _: function(signature)))
+        return function
+
+    return register
+
+
+def wrapper_formula(*names: str, category: str) -> Callable[[Formula], Formula]:
+    """Register ``f(signature) -> Work`` for calls that some versions of a library hand to an operator of their own: the work counts
+    only where no operator below the call is counted."""
+
+    def register(function: Formula) -> Formula:
+        _register(names, _Entry(category, lambda signature, _: function(signature), wraps=True))
         return function
 
     return register
@@ -189,7 +201,7 @@ def count(
         return CallCount("unknown", None, entry.category, "arguments not understood (negative size)")
     if max(numbers) > _MOST:
         return CallCount("unknown", None, entry.category, "arguments not understood (invalid size)")
-    return CallCount("counted", work, entry.category, decomposes=decomposes(name.removeprefix("aten::"), signature.args))
+    return CallCount("counted", work, entry.category, decomposes=entry.wraps or decomposes(name.removeprefix("aten::"), signature.args))
 
 
 def _without_overload(name: str) -> str:

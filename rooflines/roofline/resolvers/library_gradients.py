@@ -1,9 +1,10 @@
-"""Autograd nodes of libraries that are written in C++: their work depends on arguments that only their forward calls record.
+"""Autograd nodes of libraries: their work depends on arguments that only their forward calls record.
 
-A node (``torch::autograd::CppNode<SplitLookupFunction_rowwise_adagrad_Op>``) is given the gradient of its forward call's result and
-nothing else. It has the sequence number that its thread counted when the forward call made it; the call itself may have none. Between
-the last number that the thread shows before a forward call and the first one after it, nodes and calls are paired in order, if there
-are as many of one as of the other and each gradient fits its call. The gradient in turn has the shape of what the call returned.
+A node (``LigerRMSNormFunctionBackward``) is given the gradients of its forward call's results and nothing else. It has the sequence
+number that its thread counted when the forward call made it. The call of a Python function has this number, too. The call of a C++
+function (``torch::autograd::CppNode<SplitLookupFunction_rowwise_adagrad_Op>``) may have none: nodes and calls between two numbers that
+the thread shows are paired in order, if there are as many of one as of the other and each gradient fits its call. The gradient in turn
+has the shape of what the call returned.
 """
 
 from __future__ import annotations
@@ -12,80 +13,96 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from rooflines.profiler.trace.nesting import Mask
 from rooflines.profiler.trace.records import OPERATOR, Int64s
-from rooflines.profiler.trace.signature import Signature, TensorArg
+from rooflines.profiler.trace.signature import TensorArg
 from rooflines.roofline.formulas import count
+from rooflines.roofline.formulas.nodes import FORWARD_NEEDED, with_forward
 from rooflines.roofline.resolvers.counts import Context, Counts, Variant
 from rooflines.roofline.resolvers.dispatchers import enclosed
 
-_NODE = "torch::autograd::CppNode<"
-_SOURCE = "arguments from its forward call"
-_RESULT = "output from its backward call"
+_NATIVE = "torch::autograd::CppNode<"
+_BACKWARD = "Backward"
 
 
 def from_forward_calls(counts: Counts, context: Context) -> Counts:
     """Count nodes with the arguments of their forward calls, and forward calls with the results that their gradients show."""
-    if not any(name.startswith(_NODE) for name in context.trace.names):
-        return counts
-    return counts.recounted(_groups(counts, context))
+    waiting = counts.where(lambda variant: variant.count.reason == FORWARD_NEEDED)
+    return counts.recounted(_groups(counts, context, waiting)) if waiting.any() else counts
 
 
-def _groups(counts: Counts, context: Context) -> Iterator[tuple[Int64s, Variant]]:
-    from rooflines.roofline.formulas.libraries.fbgemm_embedding import forward_of  # loaded for traces that have such nodes
-
+def _groups(counts: Counts, context: Context, waiting: Mask) -> Iterator[tuple[Int64s, Variant]]:
     trace, host = context.trace, context.trace.host
-    forward_names = [forward_of(name) if name.startswith(_NODE) else None for name in trace.names]
-    # Where a node calls operators that are counted, these have the work.
-    inner = counts.where(lambda variant: variant.count.kind == "counted" and variant.signature.name.startswith("fbgemm::"))
-    free = (host.kind == OPERATOR) & (enclosed(inner, context.calls.after) == 0)
+    operators = host.kind == OPERATOR
+    # What libraries register as operators of their own has the work of a node that calls it.
+    own = counts.where(lambda variant: variant.count.kind == "counted" and variant.signature.name.startswith("fbgemm::"))
+    waiting = waiting & operators & (host.sequence >= 0) & (enclosed(own, context.calls.after) == 0)
+    codes = {name: code for code, name in enumerate(trace.names)}
     pairs: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    for name in sorted({name for name in forward_names if name is not None}):
-        is_node = np.array([one == name for one in forward_names], bool)[host.name]
-        is_call = np.array([one == name for one in trace.names], bool)[host.name] & (host.kind == OPERATOR)
-        nodes, makers = np.flatnonzero(is_node & free & (host.sequence >= 0)), np.flatnonzero(is_call)
-        for node, call in _paired(context, nodes, makers):
+    for code in np.unique(host.name[waiting]).tolist():
+        name = trace.names[code]
+        nodes = np.flatnonzero(waiting & (host.name == code))
+        calls = np.flatnonzero(operators & (host.name == codes.get(_forward_of(name), -1)))
+        found = _between_numbers(context, nodes, calls) if name.startswith(_NATIVE) else _by_number(context, nodes, calls)
+        for node, call in found:
             pairs.setdefault((int(host.signature[node]), int(host.signature[call])), []).append((node, call))
     for (node_code, call_code), events in pairs.items():
         node, call = trace.signatures[node_code], trace.signatures[call_code]
-        gradient = node.args[0]
-        result = TensorArg(gradient.shape, gradient.dtype)
-        backward, forward = Signature(node.name, (gradient, *call.args)), count(call, outputs=(result,))
-        counted = count(backward)
-        if counted.kind == "counted":
-            yield np.array([one for one, _ in events], np.int64), Variant(node, counted, _SOURCE)
-        if forward.kind == "counted":
-            yield np.array([one for _, one in events], np.int64), Variant(call, forward, _RESULT)
+        gradients = tuple(TensorArg(one.shape, one.dtype) for one in node.args if isinstance(one, TensorArg))
+        backward = count(with_forward(node, gradients, call))
+        if backward.kind == "counted":
+            yield np.array([one for one, _ in events], np.int64), Variant(node, backward, "arguments from its forward call")
+        if node.name.startswith(_NATIVE) and (forward := count(call, outputs=gradients)).kind == "counted":
+            yield np.array([one for _, one in events], np.int64), Variant(call, forward, "output from its backward call")
 
 
-def _paired(context: Context, nodes: Int64s, calls: Int64s) -> Iterator[tuple[int, int]]:
-    """Nodes with the calls that made them."""
+def _forward_of(node: str) -> str:
+    if not node.startswith(_NATIVE):
+        return node.removesuffix(_BACKWARD)
+    from rooflines.roofline.formulas.libraries.fbgemm_embedding import forward_of  # loaded for traces that have such nodes
+
+    return forward_of(node) or ""
+
+
+def _by_number(context: Context, nodes: Int64s, calls: Int64s) -> Iterator[tuple[int, int]]:
+    """Nodes with the one call of the same sequence number."""
     host = context.trace.host
-    if not len(nodes) or not len(calls) or len(np.unique(host.thread[calls])) != 1:
+    numbers, first, times = np.unique(host.sequence[calls], return_index=True, return_counts=True)
+    of = {number: int(calls[at]) for number, at, many in zip(numbers.tolist(), first.tolist(), times.tolist(), strict=True) if many == 1}
+    for node, number in zip(nodes.tolist(), host.sequence[nodes].tolist(), strict=True):
+        if number in of and host.start_ns[of[number]] <= host.start_ns[node]:
+            yield node, of[number]
+
+
+def _between_numbers(context: Context, nodes: Int64s, calls: Int64s) -> Iterator[tuple[int, int]]:
+    """Nodes with the calls that lie where their numbers were counted."""
+    host = context.trace.host
+    if not len(calls) or len(np.unique(host.thread[calls])) != 1:
         return
     # The numbers that the thread of the calls shows as time goes on: each is the next one that it gives to a node.
-    forward = (host.kind == OPERATOR) & (host.sequence >= 0) & (host.forward_thread == 0) & (host.thread == host.thread[calls[0]])
-    shown = np.flatnonzero(forward)
+    shown = np.flatnonzero(
+        (host.kind == OPERATOR) & (host.sequence >= 0) & (host.forward_thread == 0) & (host.thread == host.thread[calls[0]])
+    )
     shown = shown[np.argsort(host.start_ns[shown], kind="stable")]
-    times, numbers = host.start_ns[shown], np.maximum.accumulate(host.sequence[shown]) if len(shown) else host.sequence[shown]
+    times, numbers = host.start_ns[shown], np.maximum.accumulate(host.sequence[shown])
     limits = np.concatenate(([-1], numbers, [np.iinfo(np.int64).max]))
     calls = calls[np.argsort(host.start_ns[calls], kind="stable")]
     nodes = nodes[np.argsort(host.sequence[nodes], kind="stable")]
+    given = host.sequence[nodes]
     first = limits[np.searchsorted(times, host.start_ns[calls], side="right")]
-    # A number shown inside a call is not behind it.
     last = limits[np.searchsorted(times, context.calls.end_ns[calls], side="left") + 1]
     for low, high in sorted(set(zip(first.tolist(), last.tolist(), strict=True))):
         made = calls[(first == low) & (last == high)].tolist()
-        between = host.sequence[nodes]
-        theirs = nodes[(between >= low) & (between < high)].tolist()
+        theirs = nodes[(given >= low) & (given < high)].tolist()
         if len(made) == len(theirs) and all(_fits(context, *pair) for pair in zip(theirs, made, strict=True)):
             yield from zip(theirs, made, strict=True)
 
 
 def _fits(context: Context, node: int, call: int) -> bool:
-    """Whether the gradient has as many rows as the call has bags or indices."""
+    """Whether the gradient has as many rows as the call has indices, or a number by which its offsets divide into bags."""
     signatures, codes = context.trace.signatures, context.trace.host.signature
     gradient, forward = signatures[codes[node]].arg(0), signatures[codes[call]]
     if not isinstance(gradient, TensorArg) or not gradient.shape:
         return False
-    sizes = {tensor.shape[0] for tensor in forward.tensors if tensor.shape}
-    return gradient.shape[0] in sizes or any((size - 1) % gradient.shape[0] == 0 for size in sizes if size > 1)
+    rows, sizes = gradient.shape[0], {tensor.shape[0] for tensor in forward.tensors if tensor.shape}
+    return rows in sizes or any(rows and size > 1 and (size - 1) % rows == 0 for size in sizes)

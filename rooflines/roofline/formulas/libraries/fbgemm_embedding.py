@@ -14,7 +14,7 @@ the indices in the backward is the kernel's own way and is not counted.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from typing import Final
@@ -22,6 +22,7 @@ from typing import Final
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
+from rooflines.roofline.formulas.nodes import parts
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.table import Hints, formula, hinted_formula
 
@@ -229,15 +230,11 @@ def forward_of(node: str) -> str | None:
 
 
 def _node(signature: Signature) -> Work:
-    """A node is given the gradient of the result alone; the arguments of its forward call come from elsewhere in the trace."""
-    grad = Arguments(signature, "grad").tensor("grad")
-    if len(signature.args) < 2:
-        raise NotCounted("its forward call is not in the trace")
+    (grad, *_), forward = parts(signature)
     match = _NODE.fullmatch(signature.name)
     optimizer = match[1].lower() if match else ""
-    dense = optimizer == "dense"
-    schema = f"dev weights_offsets D_offsets {_TAIL}" if dense else _LOOKUP
-    return _update(Arguments(replace(signature, args=signature.args[1:]), schema), optimizer, grad)
+    schema = f"dev weights_offsets D_offsets {_TAIL}" if optimizer == "dense" else _LOOKUP
+    return _update(Arguments(forward, schema), optimizer, grad)
 
 
 formula(
