@@ -85,14 +85,15 @@ IS_COMMUNICATION: Final = "communication is bound by the link, not by the device
 # FLOPs or bytes of one call. More is a corrupt trace: at 1e18 FLOP/s this takes two weeks.
 _MOST: Final = 1 << 80
 
-# Names that the autograd engine, the optimizers, torch.compile, torchao and SGLang's profiler give to what they call; the operators are
-# inside.
+# Names that the autograd engine, the optimizers, torch.compile, torchao, FBGEMM and SGLang's profiler give to what they call; the
+# operators are inside.
 _COMPOSITE_NAMES: Final = re.compile(
     r"autograd::engine::evaluate_function: |torch::autograd::|torch::jit::|torch(::|\.)distributed(::|\.)|\w+Backward\d+\Z"
     r"|CopyBackwards\Z|CopySlices\Z|GraphRoot\Z|GeneratedBackwardFor_torchvision_|torch/"
     r"|Optimizer\.|ProfilerStep#|enumerate\(DataLoader\)|DistributedDataParallel\."
     r"|TorchDynamo Cache Lookup|Pregraph bytecode|AOTDispatcher "
     r"|sglang_profiler::|torchao::(choose_qparams_affine|choose_scale_float8|quantize_affine|dequantize_affine)\Z|_Round\Z"
+    r"|fbgemm::\w+_embedding_\w+_(pt2_wrapper|function_pt2|function_cpu)\Z"
 )
 COMPILED: Final = re.compile(r"Torch-Compiled Region|CompiledFunction|TorchDynamo |## Call CompiledFxGraph")
 _FUSED: Final = re.compile(r"(graph_\d+_)?cpp_\w*fused_")
@@ -124,6 +125,17 @@ def formula(*names: str, category: str, wraps: bool = False) -> Callable[[Formul
 
     def register(function: Formula) -> Formula:
         _register(names, _Entry(category, lambda signature, _: function(signature), wraps))
+        return function
+
+    return register
+
+
+def wrapper_formula(*names: str, category: str) -> Callable[[Formula], Formula]:
+    """Register ``f(signature) -> Work`` for calls that some versions of a library hand to an operator of their own: the work counts
+    only where no operator below the call is counted."""
+
+    def register(function: Formula) -> Formula:
+        _register(names, _Entry(category, lambda signature, _: function(signature), wraps=True))
         return function
 
     return register

@@ -12,6 +12,7 @@ from rooflines.roofline.resolvers.compiled import from_compiled_code
 from rooflines.roofline.resolvers.counts import Context, Counts, Resolver, count_signatures
 from rooflines.roofline.resolvers.dispatchers import pass_decomposed_calls, pass_repeated_calls, pass_wrapped_attention
 from rooflines.roofline.resolvers.launched_kernels import from_launched_kernels
+from rooflines.roofline.resolvers.library_gradients import from_forward_calls
 from rooflines.roofline.resolvers.parameters import from_parameters
 from rooflines.roofline.resolvers.related_calls import from_related_calls
 from rooflines.roofline.resolvers.stored_calls import from_stored_calls
@@ -21,6 +22,7 @@ RESOLVERS: Final[tuple[Resolver, ...]] = (
     from_allocations,
     from_related_calls,
     from_forward_functions,
+    from_forward_calls,
     from_parameters,
     from_stored_calls,
     pass_repeated_calls,

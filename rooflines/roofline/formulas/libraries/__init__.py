@@ -21,6 +21,7 @@ _NAMESPACES: Final[dict[str, tuple[str, ...]]] = {
     "_vllm_fa2_C": ("flash_attention",),
     "_vllm_fa3_C": ("flash_attention",),
     "aiter": ("aiter_attention", "aiter_kernels", "aiter_experts", "vllm_kernels", "vllm_products"),
+    "fbgemm": ("fbgemm", "fbgemm_embedding"),
     "flash_attn": ("flash_attention",),
     "flash_attn_3": ("flash_attention",),
     "sgl_kernel": (
@@ -47,6 +48,7 @@ _PREFIXES: Final[dict[str, tuple[str, ...]]] = {
     "sage_fwd": ("aiter_attention",),
     "SortTokens": ("triton_kernels",),
     "TopK": ("triton_kernels",),
+    "torch::autograd::CppNode<": ("fbgemm", "fbgemm_embedding"),
 }
 
 
@@ -57,10 +59,8 @@ def load_library_of(name: str) -> None:
 
 def modules_of(name: str) -> tuple[str, ...]:
     """The modules that may have a formula for the operator ``name``."""
-    namespace, separator, _ = name.partition("::")
-    if separator:
-        return _NAMESPACES.get(namespace, ())
-    return tuple(module for prefix, modules in _PREFIXES.items() if name.startswith(prefix) for module in modules)
+    of_namespace = _NAMESPACES.get(name.partition("::")[0], ())
+    return (*of_namespace, *(module for prefix, modules in _PREFIXES.items() if name.startswith(prefix) for module in modules))
 
 
 def load_all() -> None:
