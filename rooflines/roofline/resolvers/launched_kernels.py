@@ -12,7 +12,7 @@ import numpy as np
 
 from rooflines.profiler.trace.launches import LAUNCHING, launching
 from rooflines.profiler.trace.nesting import covered
-from rooflines.profiler.trace.records import KERNEL, OPERATOR, RUNTIME, Int64s, LaunchShape, Trace
+from rooflines.profiler.trace.records import KERNEL, OPERATOR, RUNTIME, LaunchShape, Trace
 from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas.kernels import count_launch
 from rooflines.roofline.formulas.kernels.launch import Launch
@@ -62,12 +62,8 @@ def _kernels(trace: Trace) -> dict[int, tuple[str, LaunchShape | None]]:
     those of ROCm do while a graph is captured. A call that launched several kernels, such as a graph, is left out."""
     found: dict[int, tuple[str, LaunchShape | None]] = {}
     host, device = trace.host, trace.device
-    names: Int64s | None = getattr(host, "kernel", None)
-    shapes: Int64s | None = getattr(host, "shape", None)
-    if names is not None:
-        for event in np.flatnonzero((host.kind == RUNTIME) & (names >= 0)).tolist():
-            shape = int(shapes[event]) if shapes is not None else -1
-            found[event] = trace.names[names[event]], trace.launch_shapes[shape] if shape >= 0 else None
+    for event in np.flatnonzero((host.kind == RUNTIME) & (host.kernel >= 0)).tolist():
+        found[event] = trace.kernels[host.kernel[event]]
     launch, _ = launching(trace)
     events = np.flatnonzero((launch >= 0) & (device.kind == KERNEL))
     alone = np.bincount(launch[events], minlength=len(host)) == 1
