@@ -389,12 +389,9 @@ def _coverage(analysis: Analysis) -> Section:
         text = f"{coverage.orphan_device_events} device events have no launch in the trace and belong to no operator."
         blocks.append(Paragraph(text))
     if coverage is not None and coverage.graph_launch_time_s:
-        share = coverage.graph_matched_time_s / coverage.graph_launch_time_s
-        blocks.append(
-            Paragraph(
-                f"{seconds(coverage.graph_launch_time_s)} was launched as graphs; the operators are known for {percent(share)} of it."
-            )
-        )
+        known = percent(coverage.graph_matched_time_s / coverage.graph_launch_time_s)
+        text = f"{seconds(coverage.graph_launch_time_s)} was launched as graphs; the operators are known for {known} of it."
+        blocks.append(Paragraph(text))
     return Section(name="coverage", title="Coverage", under=_QUALITY, blocks=tuple(blocks))
 
 
