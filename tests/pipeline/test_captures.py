@@ -155,7 +155,7 @@ def test_reports_say_which_part_of_the_graphs_is_known():
         return str(view.page(rooflines.analyze(SGLANG, **capture)))
 
     assert "587 µs was launched as graphs; the operators are known for 100 % of it." in text(capture=SGLANG_CAPTURE)
-    assert "the operators are known for 0 % of it." in text()
+    assert "the operators are known for 0 % of it. The trace of their capture has them (--capture)." in text()
 
 
 def test_a_capture_does_not_apply_to_several_ranks_and_must_exist(tmp_path):

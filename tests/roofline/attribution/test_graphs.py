@@ -179,6 +179,22 @@ def test_copies_that_the_runtime_adds_are_listed_and_do_not_hinder():
     assert (gaps(result), result.matched_ns) == ({}, 40_000)
 
 
+def test_a_fill_is_not_matched_with_a_copy():
+    copied = captured(*LAYER, op("aten::copy_", 40, 5, dims=[[8], [8], []], types=["float", "float", "Scalar"]),
+                      runtime("hipMemcpyAsync", 41, 2, 9))  # fmt: skip
+    result = divide([*replay(0, 50, *NAMES), kernel("Memset (Device)", 130, 10, 50, cat="gpu_memset")], copied)
+    assert gaps(result) == {"HIP graph 1": (1, 10_000, "a copy or fill that its capture does not have")}
+
+
+def test_replays_belong_to_the_step_that_launches_them():
+    steps = [span(f"ProfilerStep#{number}", 10_000 * number, 9_000) for number in range(2)]
+    work = [add(10_000 * number + 10, 5) for number in range(2)]
+    ran = [replay(10_000 * number + 100 + 500 * i, 50 + 10 * number + i, *NAMES) for number in range(2) for i in range(2 + number)]
+    result = divide([*steps, *work, *(event for one in ran for event in one)], captured(*LAYER))
+    products = [row for row in result.rows if row.signature.name == "aten::mm"]
+    assert (result.steps, [(row.calls, row.step_ns) for row in products]) == (2, [(5, (20_000, 30_000))] * 2)
+
+
 def test_a_counted_range_around_the_launch_of_a_graph_owns_it():
     around = op("aten::mm", 0, 10, dims=[[4, 8], [8, 16]], types=["float", "float"])
     result = divide([around, *replay(2, 50, *NAMES)])
@@ -251,6 +267,11 @@ def test_cuda_kernels_are_matched_by_their_number_and_order():
 def test_a_driver_call_in_a_runtime_call_is_one_launch():
     nested = runtime("cuLaunchKernel", 12, 0.5, 1)
     assert divide(replay(0, 50, *CUDA_NAMES, of="cuda"), captured(*CUDA, nested, of="cuda")).matched_ns == 30_000
+
+
+def test_triton_kernels_without_a_name_of_their_own_contradict_nothing():
+    names = (*CUDA_NAMES[:2], "triton__0d1d2d")
+    assert divide(replay(0, 50, *names, of="cuda"), captured(*CUDA, of="cuda")).matched_ns == 30_000
 
 
 @pytest.mark.parametrize(
