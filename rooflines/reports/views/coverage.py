@@ -33,6 +33,8 @@ def section(analysis: Analysis, under: str) -> Section:
     if coverage is not None and coverage.graph_launch_time_s:
         known = percent(coverage.graph_matched_time_s / coverage.graph_launch_time_s)
         text = f"{seconds(coverage.graph_launch_time_s)} was launched as graphs; the operators are known for {known} of it."
+        if not coverage.graph_matched_time_s:
+            text += " The trace of their capture has them (--capture)."
         blocks.append(Paragraph(text))
     return Section(name="coverage", title="Coverage", under=under, blocks=tuple(blocks))
 

@@ -25,6 +25,9 @@ from rooflines.units import counted
 # Kernels with which the HIP runtime copies and fills.
 _COPIES = ("__amd_rocclr_",)
 _COPYING = ("Memcpy", "Memset")
+_FILLING = ("Memset", "fillBuffer")
+# What Inductor calls every kernel unless it is asked for unique names.
+_UNNAMED = "triton__"
 # Operators of these categories run no matrix product.
 _NO_PRODUCTS = {"copy", "reduction", "normalisation", "element-wise", "optimizer", "communication"}
 _LONGEST_NAME = 80
@@ -52,13 +55,14 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A captured graph: its copies among ``launches``, and the names of its kernels where they are recorded."""
+    """A captured graph: its kernels, with their names where they are recorded, and its copies, with which of them are fills."""
 
     number: int
     trace: int
     graph: CapturedGraph
     kernels: Int64s
     copies: Int64s
+    fills: list[bool]
     names: list[str] | None
 
 
@@ -134,7 +138,7 @@ class GraphMatcher:
             return wrong
         found = np.full(len(events), -1, np.int64)
         found[~copied] = launches
-        if len(one.copies) == copied.sum():
+        if one.fills == [_fills(self._trace.names[code]) for code in device.name[events[copied]].tolist()]:
             found[copied] = one.copies
         return Match(one.trace, one.graph, events, found, len(one.kernels) - len(kernels))
 
@@ -180,7 +184,12 @@ def _candidate(number: int, at: int, graph: CapturedGraph, trace: Trace) -> _Can
     kernels = nodes[~copied]
     named = len(kernels) > 0 and bool((host.kernel[kernels] >= 0).all())
     names = [trace.kernels[code][0] for code in host.kernel[kernels].tolist()] if named else None
-    return _Candidate(number, at, graph, kernels, nodes[copied], names)
+    fills = [_fills(trace.names[code]) for code in host.name[nodes[copied]].tolist()]
+    return _Candidate(number, at, graph, kernels, nodes[copied], fills, names)
+
+
+def _fills(name: str) -> bool:
+    return any(word in name for word in _FILLING)
 
 
 def _by_name(ran: list[str], held: list[str], several: bool) -> Int64s | Difference:
@@ -211,6 +220,8 @@ def _contradiction(name: str, launch: int, captured: CountedTrace) -> str:
     if operator < 0:
         return ""
     called: str = captured.trace.names[captured.trace.host.name[operator]]
+    if name.startswith(_UNNAMED):
+        return ""
     if called.startswith("triton_"):
         return "" if name.startswith(called) or called.startswith(name) else called
     if name.startswith("triton_") and called.startswith("aten::"):
