@@ -72,7 +72,7 @@ def attribute_device(
             keys.tolist(), numbers.tolist(), busy_ns.tolist(), each, ran, hidden, strict=True
         )
     )
-    gaps = _device_gaps(trace, calls, counts, np.flatnonzero(belongs & (owning < 0)), innermost, known, exposed, step, steps)
+    gaps = _device_gaps(trace, calls, counts, np.flatnonzero(belongs & (owning < 0)), innermost, launch, exposed, step, steps)
     graphs = belongs & known & at_launch(_is_graph(trace), launch)
     graphs_ns = intervals.length(intervals.union(device.start_ns[graphs], device.end_ns[graphs]))
 
@@ -150,7 +150,7 @@ def _device_gaps(
     counts: Counts,
     events: Int64s,
     innermost: Int64s,
-    known: Mask,
+    launch: Int64s,
     exposed: Int64s,
     step: Int64s,
     steps: int,
@@ -158,13 +158,16 @@ def _device_gaps(
     """The device events that no counted operator owns, by the operator around their launch, or by kernel where there is none."""
     if not len(events):
         return ()
-    host, device = trace.host, trace.device
+    host, device, known = trace.host, trace.device, launch >= 0
     operator = innermost[events]
     inside = operator >= 0
     # What decides: the operator's variant, module and phase, or the kernel's name and whether its launch is known.
     variant = np.where(inside, at_launch(counts.of_event, operator), np.where(known[events], -1, -2))
-    name = np.where(inside, at_launch(host.name, operator), device.name[events])
-    module = np.where(inside, at_launch(calls.module, operator), -1)
+    by_kernel = ~inside | (at_launch(host.kind, operator) == RUNTIME)
+    name = np.where(by_kernel, device.name[events], at_launch(host.name, operator))
+    # A kernel launched from Python, below no operator, belongs to the module around the launch.
+    around = np.where(inside, operator, np.where(known[events], launch[events], -1))
+    module = np.where(around >= 0, at_launch(calls.module, around), -1)
     phase = np.where(inside, at_launch(calls.phase, operator), FORWARD)
     keys, group = np.unique(np.stack((name, variant, module, phase), axis=1), axis=0, return_inverse=True)
     group = group.reshape(-1)
