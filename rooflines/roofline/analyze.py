@@ -53,7 +53,7 @@ def analyze(
 
     ``trace`` is the run's trace where it has been read already, ``captures`` are traces of the capture of its graphs. With
     ``partial``, a trace that is cut off is read up to the cut. A run without a trace (interrupted before the traced pass) still has
-    its step times. ``inductor_cache`` is the directory of the code that inductor generated. Raises TraceError when the trace is corrupt.
+    its step times. ``inductor_cache`` has the code that inductor generated. Raises TraceError when the trace is corrupt.
     """
     facts = run.facts
     ceilings = ceilings or facts.ceilings

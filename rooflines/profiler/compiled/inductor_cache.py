@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rooflines.errors import UsageError
+from rooflines.profiler.compiled.cpp_calls import read_cpp_calls
 from rooflines.profiler.compiled.graph_fragment import Fragment, read_fragment
 from rooflines.profiler.compiled.triton_source import TritonSource, read_triton
 
@@ -25,8 +26,8 @@ _ANY: Final = re.compile(r"async_compile\.|@triton_heuristics\.")
 
 @dataclass(frozen=True, slots=True)
 class CachedKernel:
-    """A kernel in the cache. ``source`` has the loads and stores of Triton code, None of a C++ kernel; ``fragment`` has the operators
-    and tensors, None where the file has none."""
+    """A kernel in the cache. ``source`` has the loads and stores of Triton code, ``fragment`` the operators of the kernel, None where
+    the file has none. A C++ kernel has no source, and a fragment with its tensors alone."""
 
     name: str
     source: TritonSource | None
@@ -62,16 +63,21 @@ def _read_file(path: Path) -> Iterator[CachedKernel]:
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return
     lines = text.splitlines()
+    cpp: dict[str, str] = {}
     for node in tree.body:
         if isinstance(node, ast.Assign) and (call := _compilation(node)) is not None:
             name, language, code = call
             source = read_triton(code) if language == "triton" else None
-            if source is not None or language.startswith("cpp"):
+            if source is not None:
                 yield CachedKernel(name, source, read_fragment(_comment_above(lines, node.lineno - 1)))
+            elif language.startswith("cpp"):
+                cpp[name] = code
         elif isinstance(node, ast.FunctionDef) and any("triton_heuristics" in ast.dump(one) for one in node.decorator_list):
             source = read_triton(ast.unparse(node))
             if source is not None:
                 yield CachedKernel(source.name, source, None)
+    for name, fragment in read_cpp_calls(tree, cpp).items():
+        yield CachedKernel(name, None, fragment)
 
 
 def _compilation(node: ast.Assign) -> tuple[str, str, str] | None:

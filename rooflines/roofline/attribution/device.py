@@ -175,7 +175,8 @@ def _device_gaps(
     # What decides: the operator's variant, module and phase, the graph, or the kernel's name and whether its launch is known.
     variant = np.where(inside, at_launch(origins.variant, operator), np.where(graph >= 0, -3 - graph, np.where(known, -1, -2)))
     name = np.where(inside, at_launch(origins.name, operator), np.where(graph >= 0, -1, device.name[events]))
-    module = np.where(inside, at_launch(origins.module, operator), np.where(graph >= 0, origins.at(origins.module)[events], -1))
+    # A kernel launched from Python, below no operator, belongs to the module around the launch.
+    module = np.where(inside, at_launch(origins.module, operator), origins.at(origins.module)[events])
     phase = np.where(inside, at_launch(origins.phase, operator), FORWARD)
     keys, group = np.unique(np.stack((name, variant, module, phase), axis=1), axis=0, return_inverse=True)
     group = group.reshape(-1)
@@ -191,7 +192,7 @@ def _device_gaps(
         signature = None
         if which >= 0:
             signature, reason = origins.variants[which].signature, origins.variants[which].count.reason or NO_FORMULA
-            called = origins.names[code]
+            called = signature.name
         elif which <= -3:
             called, reason = origins.graphs[-3 - which]
         else:

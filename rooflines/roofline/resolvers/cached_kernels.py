@@ -16,7 +16,9 @@ from rooflines.profiler.compiled.records import Access, Kernel, as_buffer
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.profiler.trace.stored_call import StoredCall
 from rooflines.roofline.formulas import CallCount, Work, count
+from rooflines.roofline.formulas.generated_kernels import ONE_EACH, category_of, flops_per_point, parse_name
 from rooflines.roofline.formulas.graph import count_kernel
+from rooflines.roofline.formulas.record import precision_of
 from rooflines.roofline.formulas.reduction import RULES as REDUCTIONS
 from rooflines.roofline.resolvers.counts import Context, Counts, Variant
 
@@ -78,12 +80,20 @@ def _count(signature: Signature, cached_kernel: CachedKernel) -> CallCount | Non
     if calls is not None and counted.work is not None:
         return counted
     # Without the shapes of every operator, as in files of older versions, the FLOPs are those of the name.
-    named, access = count(signature), count_kernel(msgspec.structs.replace(kernel, nodes=()), buffers, ())
-    if named.work is None or access.work is None:
-        return None
-    moved = Work(bytes_read=access.work.bytes_read, bytes_written=access.work.bytes_written)
-    flops = Work(named.work.matrix_flops, named.work.other_flops, precision=named.work.precision, assumption=named.work.assumption)
-    return CallCount("counted", flops + moved, named.category)
+    access = count_kernel(msgspec.structs.replace(kernel, nodes=()), buffers, ())
+    named = _of_name(signature, tensors)
+    return None if named is None or access.work is None else CallCount("counted", named + access.work, category_of(signature.name))
+
+
+def _of_name(signature: Signature, tensors: tuple[TensorArg, ...]) -> Work | None:
+    """The FLOPs of the operators in a kernel's name; None where it has no work by its name."""
+    if signature.args:
+        named = count(signature).work
+        return named and Work(named.matrix_flops, named.other_flops, precision=named.precision, assumption=named.assumption)
+    parsed = parse_name(signature.name)
+    largest = max(tensors, key=lambda tensor: tensor.numel)
+    flops = largest.numel * flops_per_point(parsed) if parsed is not None else 0
+    return Work(other_flops=flops, precision=precision_of(largest.dtype), assumption=ONE_EACH) if flops else Work()
 
 
 def _accesses(signature: Signature, kernel: CachedKernel) -> tuple[tuple[TensorArg, ...], list[Access], list[Access]]:
