@@ -220,6 +220,15 @@ def test_layers_of_latent_attention_only_dispatch():
     assert count(Signature("vllm::unified_mla_attention_with_output", arguments)).kind == "composite"
 
 
+def test_latent_decoding_through_vllm_is_that_of_aiter():
+    """An outer operator, counted where the inner one is not recorded."""
+    q, cache, out = tensor(2, 16, 576, dtype=HALF), tensor(90, 1, 576, dtype=HALF), tensor(2, 16, 512, dtype=HALF)
+    pages, known = (ends(2), tensor(40, dtype="int32"), tensor(2, dtype="int32")), sums((1, 9), (1, 14))
+    found = work("vllm::rocm_aiter_mla_decode_fwd", q, cache, out, ends(2), 1, *pages, 0.1, 0.0, sequences=known)
+    assert found.matrix_flops == 2 * (576 + 512) * 16 * 23
+    assert found.bytes == 2 * 2 * 16 * (576 + 512) + 2 * 23 * 576 + 4 * 3
+
+
 def paged(name, more, extra=()):
     """[pages, heads, depth / 8, page, 8] and [pages, heads, depth, page]."""
     keys, values = tensor(100, 2, 4, 16, 8, dtype=HALF), tensor(100, 2, 32, 16, dtype=HALF)

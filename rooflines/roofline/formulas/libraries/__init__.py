@@ -7,18 +7,21 @@ the start of their names in ``_PREFIXES``.
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
 from typing import Final
 
 # The namespace of an operator (``vllm::unified_attention``) -> the modules with its formulas.
 _NAMESPACES: Final[dict[str, tuple[str, ...]]] = {
     "_C": ("vllm_attention",),
+    "_diffusers_flash_attn_3": ("flash_attention",),
     "_flashmla_C": ("flash_mla",),
     "_rocm_C": ("vllm_attention",),
     "_vllm_fa2_C": ("flash_attention",),
     "_vllm_fa3_C": ("flash_attention",),
     "aiter": ("aiter_attention",),
     "flash_attn": ("flash_attention",),
+    "flash_attn_2_cuda": ("flash_attention",),
     "flash_attn_3": ("flash_attention",),
     "sgl_kernel": ("flash_attention", "flash_mla", "sglang_attention"),
     "sglang": ("sglang_attention",),
@@ -36,6 +39,24 @@ _PREFIXES: Final[dict[str, tuple[str, ...]]] = {
 }
 
 
+# A number that SGLang's profiler gives to a function it makes an operator of, or inductor to a program's own kernel in Triton.
+_NUMBER: Final = re.compile(r"_\d+\Z")
+# The namespace of a kernel from Hugging Face's hub, with the commit it was built from: ``_flash_attn3_cuda_1d39a44::fwd``.
+_HUB: Final = re.compile(r"_(?:vllm_)?flash_attn(?P<version>[23]?)_\w+::")
+
+
+def canonical(name: str) -> str:
+    """The name of an operator without what a profiler, a compiler or a build adds to it.
+
+    ``sglang_profiler::attention_paged_attention_ragged_100`` and ``sage_fwd_1`` lose the number, and flash-attn from the hub is
+    ``flash_attn_2_cuda::fwd`` or ``flash_attn_3::fwd``.
+    """
+    hub = _HUB.match(name)
+    if hub:
+        return ("flash_attn_3::" if hub["version"] == "3" else "flash_attn_2_cuda::") + name[hub.end() :]
+    return _NUMBER.sub("", name)
+
+
 def load_library_of(name: str) -> None:
     """Import the modules with formulas for the library of the operator ``name``, if there are any."""
     _load(modules_of(name))
@@ -43,6 +64,7 @@ def load_library_of(name: str) -> None:
 
 def modules_of(name: str) -> tuple[str, ...]:
     """The modules that may have a formula for the operator ``name``."""
+    name = canonical(name)
     namespace, separator, _ = name.partition("::")
     if separator:
         return _NAMESPACES.get(namespace, ())
