@@ -181,6 +181,22 @@ def test_a_padded_batch_has_the_tokens_of_the_mark():
     assert found.bytes_written == 3 * 4 * (2 * 8 + 4)
 
 
+def test_tables_of_a_captured_graph_have_room_for_more_sequences():
+    q, known = tensor(3, 4, 8, dtype=HALF), sums((1, 33), (1, 90), (1, 5))
+    found = varlen(q, CACHE, CACHE, 64, 1, 131072, pages=tensor(64, 8192, dtype="int32"))
+    assert (found.matrix_flops, found.assumption) == (4 * 8 * 4 * 3, NEW_ONLY)
+    assert (
+        varlen(q, CACHE, CACHE, 64, 1, 131072, pages=tensor(64, 8192, dtype="int32"), sequences=known).matrix_flops == 4 * 8 * 4 * 128
+    )
+
+
+def test_a_part_of_a_step_that_is_not_causal_does_not_take_its_lengths():
+    """Attention to a common prefix: all queries see all of it."""
+    q, known = tensor(20, 4, 8, dtype=HALF), sums((10, 40), (10, 40))
+    args = (q, CACHE, CACHE, 2, 10, 30)
+    assert varlen(*args, causal=False, pages=TABLE, sequences=known) == varlen(*args, causal=False, pages=TABLE)
+
+
 def test_a_window_over_a_cache_reads_no_more_than_the_window():
     q, known = tensor(2, 4, 8, dtype=HALF), sums((1, 40), (1, 40))
     found = varlen(q, CACHE, CACHE, 2, 1, 40, left=7, pages=tensor(2, 10, dtype="int32"), sequences=known)
