@@ -175,14 +175,15 @@ def _keys(args: Arguments, count: int, tokens: int) -> _Keys:
 def _count(args: Arguments) -> int:
     """The number of sequences; raises NotCounted where there is none."""
     query = args.tensor("query")
+    tokens = prod(query.shape[:-2])
     for name, more in (("cum_q", 1), ("pages", 0), ("page_ends", 1), ("used_k", 0)):
         found = args.optional(name)
         if found is not None and found.shape and (name == "cum_q" or len(query.shape) == 3):
-            count = found.shape[0] - more
+            count = min(found.shape[0] - more, tokens)  # the tables of a captured graph have room for more
             break
     else:
         count = query.shape[0]
-    if count < 1 or not query.numel:
+    if count < 1 or not tokens:
         raise NotCounted("number of sequences not recorded")
     return count
 
@@ -210,9 +211,9 @@ def _lengths(args: Arguments, hints: Hints, left: int | None, right: int | None)
 
 
 def _is_of(known: Sequences, count: int, tokens: int, keys: _Keys, right: int | None) -> bool:
-    """Whether a call can be of the step whose lengths a server recorded: of a language model, and not of a part of the step."""
-    fits = 0 < known.queries <= tokens and 0 < known.count <= count
-    return fits and (keys.cached or (right == 0 and known.keys <= keys.total))
+    """Whether a call can be of the step whose lengths a server recorded: causal, and not of a part of the step."""
+    causal = right == 0 or (keys.cached and known.queries == known.count)  # one query a sequence sees all keys
+    return causal and 0 < known.queries <= tokens and 0 < known.count <= count and (keys.cached or known.keys <= keys.total)
 
 
 # --- formulas ----------------------------------------------------------------------------------------------------------------------
@@ -290,11 +291,11 @@ def backward(signature: Signature, hints: Hints, layout: Layout) -> Work:
 
 def function_backward(signature: Signature, hints: Hints, layout: Layout) -> Work:
     """Backward of an autograd function, given the gradient and the arguments of its forward; it reads the result and the rows' sums."""
-    schemas = tuple(f"grad {schema}" for schema in layout.schemas)
-    work = backward(signature, hints, replace(layout, schemas=schemas))
-    query, value = (_arguments(signature, replace(layout, schemas=schemas)).tensor(name) for name in ("query", "value"))
-    rows = prod(query.shape[:-1])
-    return replace(work, bytes_read=work.bytes_read + rows * (value.shape[-1] * size_of(query.dtype) + 4))
+    given = replace(layout, schemas=tuple(f"grad {schema}" for schema in layout.schemas))
+    work, args = backward(signature, hints, given), _arguments(signature, given)
+    query, value = args.tensor("query"), args.tensor("value")
+    saved = prod(query.shape[:-1]) * (value.shape[-1] * size_of(query.dtype) + 4)
+    return replace(work, bytes_read=work.bytes_read + saved)
 
 
 def register(forwards: dict[str, Layout], backwards: dict[str, Layout]) -> None:

@@ -200,9 +200,10 @@ def count(
     name = _without_overload(signature.name)
     entry = _FORMULAS.get(name)
     if entry is None:
-        _libraries().load_library_of(name)
+        libraries = _libraries()
+        libraries.load_library_of(name)
         load_installed()
-        entry = _FORMULAS.get(name) or _FORMULAS.get(_NUMBER.sub("", name)) or _of_family(name)
+        entry = _FORMULAS.get(name) or _FORMULAS.get(libraries.canonical(name)) or _of_family(name)
     if entry is None:
         if name.removeprefix("aten::") in DECOMPOSED or _COMPOSITE_NAMES.match(name):
             return CallCount("composite", None, "other")
@@ -249,8 +250,3 @@ def _numbers(work: object) -> tuple[int, ...] | None:
 def _without_overload(name: str) -> str:
     """``aten::add.Tensor`` -> ``aten::add``; other names as they are."""
     return name.partition(".")[0] if name.startswith("aten::") else name
-
-
-# SGLang's profiler numbers the functions that it makes operators of, inductor the kernels that a program has in Triton:
-# ``sglang_profiler::attention_paged_attention_ragged_100``, ``sage_fwd_1``.
-_NUMBER: Final = re.compile(r"_\d+\Z")

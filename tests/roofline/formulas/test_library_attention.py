@@ -83,7 +83,7 @@ def test_a_decode_in_a_captured_graph_has_its_buffers_only():
 
 def test_the_wrapper_of_a_counted_operator_is_not_counted():
     name = "sglang_profiler::mha__mha_batch_prefill_167"
-    assert count(Signature(name, (tensor(15360, 32, 128),))).kind == "unknown"
+    assert count(Signature(name, (tensor(15360, 32, 128),))).work is None
 
 
 def test_attention_of_a_diffusion_model():
@@ -218,6 +218,15 @@ def test_a_layer_without_a_mark_is_one_prompt():
 def test_layers_of_latent_attention_only_dispatch():
     arguments = (tensor(30, 16, 192), tensor(30, 512), tensor(30, 1, 64), tensor(30, 2048), None)
     assert count(Signature("vllm::unified_mla_attention_with_output", arguments)).kind == "composite"
+
+
+def test_latent_decoding_through_vllm_is_that_of_aiter():
+    """An outer operator, counted where the inner one is not recorded."""
+    q, cache, out = tensor(2, 16, 576, dtype=HALF), tensor(90, 1, 576, dtype=HALF), tensor(2, 16, 512, dtype=HALF)
+    pages, known = (ends(2), tensor(40, dtype="int32"), tensor(2, dtype="int32")), sums((1, 9), (1, 14))
+    found = work("vllm::rocm_aiter_mla_decode_fwd", q, cache, out, ends(2), 1, *pages, 0.1, 0.0, sequences=known)
+    assert found.matrix_flops == 2 * (576 + 512) * 16 * 23
+    assert found.bytes == 2 * 2 * 16 * (576 + 512) + 2 * 23 * 576 + 4 * 3
 
 
 def paged(name, more, extra=()):

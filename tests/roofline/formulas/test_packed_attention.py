@@ -181,6 +181,22 @@ def test_a_padded_batch_has_the_tokens_of_the_mark():
     assert found.bytes_written == 3 * 4 * (2 * 8 + 4)
 
 
+def test_tables_of_a_captured_graph_have_room_for_more_sequences():
+    q, known = tensor(3, 4, 8, dtype=HALF), sums((1, 33), (1, 90), (1, 5))
+    found = varlen(q, CACHE, CACHE, 64, 1, 131072, pages=tensor(64, 8192, dtype="int32"))
+    assert (found.matrix_flops, found.assumption) == (4 * 8 * 4 * 3, NEW_ONLY)
+    assert (
+        varlen(q, CACHE, CACHE, 64, 1, 131072, pages=tensor(64, 8192, dtype="int32"), sequences=known).matrix_flops == 4 * 8 * 4 * 128
+    )
+
+
+def test_a_part_of_a_step_that_is_not_causal_does_not_take_its_lengths():
+    """Attention to a common prefix: all queries see all of it."""
+    q, known = tensor(20, 4, 8, dtype=HALF), sums((10, 40), (10, 40))
+    args = (q, CACHE, CACHE, 2, 10, 30)
+    assert varlen(*args, causal=False, pages=TABLE, sequences=known) == varlen(*args, causal=False, pages=TABLE)
+
+
 def test_a_window_over_a_cache_reads_no_more_than_the_window():
     q, known = tensor(2, 4, 8, dtype=HALF), sums((1, 40), (1, 40))
     found = varlen(q, CACHE, CACHE, 2, 1, 40, left=7, pages=tensor(2, 10, dtype="int32"), sequences=known)
@@ -218,6 +234,27 @@ def test_appended_keys_are_written_and_not_read_from_the_cache():
     assert found.bytes_read == 2 * 2 * 4 * 8 + (41 - 2) * TOKEN + 2 * TOKEN + 2 * 4
     assert found.bytes_written == 2 * 4 * (2 * 8 + 4) + 2 * TOKEN
     assert work("_vllm_fa2_C::fwd_kvcache", *args).assumption == LONGEST
+
+
+def test_flash_attention_from_the_hub_has_the_commit_of_its_build_in_its_name():
+    q, k, log_sum = tensor(15, 4, 8, dtype=HALF), tensor(21, 2, 8, dtype=HALF), tensor(4, 15)
+    options = (0.0, 0.3, False, True, -1, -1, 0.0)
+    found = work("_flash_attn2_cuda_1d39a44::varlen_fwd", q, k, k, None, ends(3), ends(3), *[None] * 4, 5, 7, *options, False, None)
+    assert found == varlen(q, k, k, 3, 5, 7)
+    back = work(
+        "_flash_attn_1d39a44_dirty::varlen_bwd", q, q, k, k, q, log_sum, *[None] * 3, ends(3), ends(3), None, 5, 7, *options, False
+    )
+    assert back.matrix_flops == 5 * 2 * 8 * 4 * 3 * 25
+    fixed, keys = tensor(3, 5, 4, 8, dtype=HALF), tensor(3, 7, 2, 8, dtype=HALF)
+    options = (0.0, 0.3, True, -1, -1, 0.0, False, None)
+    assert work("_flash_attn2_1d39a44::fwd", fixed, keys, keys, None, None, *options).matrix_flops == found.matrix_flops
+    assert work("_flash_attn2_1d39a44::bwd", fixed, fixed, keys, keys, fixed, log_sum, *[None] * 4, *options).flops == back.flops
+    third = work("_flash_attn3_48fe103::fwd", *three(fixed, keys, keys, end=(0, 0.0, True, None, 0, None, 0)))
+    assert third.matrix_flops == found.matrix_flops
+    diffusers = work(
+        "_diffusers_flash_attn_3::_flash_attn_forward", fixed, keys, keys, 0.3, True, *[None] * 4, 0, 0.0, 1, None, False, 0
+    )
+    assert diffusers == third
 
 
 # --- flash-attn 3 ------------------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Attention of vLLM; its copies of flash-attn are in ``flash_attention.py``.
 
 Orders of arguments: vllm-project/vllm 00256d5 (csrc/torch_bindings.cpp), 001cd45 (csrc/rocm/torch_bindings.cpp) and
-vllm/model_executor/layers/attention/attention.py (before 2026 vllm/attention/layer.py).
+vllm/model_executor/layers/attention/attention.py (before 2026 vllm/attention/layer.py), vllm/_aiter_ops.py.
 
 ``vllm::unified_attention`` finds KV cache, lengths, window and mask by the name of its layer. An operator of attention below it is
 counted in its place. Where the cache is written by ``vllm::unified_kv_cache_update``, its result is the last argument.
@@ -27,6 +27,7 @@ FORWARD: Final = {
         f"out sums maxima part {_CACHE}",
     ), log_sum=False, causal=True),
     "_C::sm100_cutlass_mla_decode": Layout(("out log_sum query query_rest key used_k pages",), causal=True),
+    "vllm::rocm_aiter_mla_decode_fwd": Layout(("query key out cum_q max_q page_ends=None page_list=None",), log_sum=False, causal=True),
 }  # fmt: skip
 
 register(FORWARD, {})
