@@ -13,6 +13,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from importlib import import_module
+from types import ModuleType
 from typing import Final, Literal
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
@@ -20,7 +22,6 @@ from rooflines.profiler.work_ranges import DeclaredWork
 from rooflines.roofline.formulas import shapes
 from rooflines.roofline.formulas.arguments import Dispatches, NotCounted
 from rooflines.roofline.formulas.decomposed import DECOMPOSED, decomposes
-from rooflines.roofline.formulas.libraries import load_all, load_library_of
 from rooflines.roofline.formulas.plugins import load_installed
 from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.sequences import Sequences
@@ -133,9 +134,14 @@ def hinted_formula(*names: str, category: str) -> Callable[[HintedFormula], Hint
     return register
 
 
+def _libraries() -> ModuleType:
+    """The formulas of other libraries, whose modules import this one."""
+    return import_module("rooflines.roofline.formulas.libraries")
+
+
 def registered() -> dict[str, str]:
     """Every registered operator with its category, those of installed packages included."""
-    load_all()
+    _libraries().load_all()
     load_installed()
     return {name: entry.category for name, entry in _FORMULAS.items()}
 
@@ -163,7 +169,7 @@ def count(
     name = _without_overload(signature.name)
     entry = _FORMULAS.get(name)
     if entry is None:
-        load_library_of(name)
+        _libraries().load_library_of(name)
         load_installed()
         entry = _FORMULAS.get(name)
     if entry is None:

@@ -53,8 +53,8 @@ def test_fp8_weights_mean_fp8_activations():
     flags = (None, False, True, False, False, False, False, -1, None, *scales)
     rows = 14
     assert figures("vllm::inplace_fused_experts", *layer(7, fp8), *flags) == (
-        flops(rows), 15 * rows * INNER + 2 * rows * K + 7 * (7 * K + rows * INNER), 2 * 7 * K + 8 * rows + E * 3 * INNER * K + 2 * 4 * E, 2 * 7 * K,
-        "fp8",
+        flops(rows), 15 * rows * INNER + 2 * rows * K + 7 * (7 * K + rows * INNER),
+        2 * 7 * K + 8 * rows + E * 3 * INNER * K + 2 * 4 * E, 2 * 7 * K, "fp8",
     )  # fmt: skip
 
 
