@@ -92,6 +92,8 @@ def fused_experts(
             inner = wide // 2
     else:
         wide = 2 * inner
+    if not out and size_of(hidden.dtype) == 1:
+        raise NotCounted("dtype of the result not recorded")
     quantized = not widened and first.dtype not in FOUR_BIT and size_of(first.dtype) == 1 and size_of(hidden.dtype) > 1
     precision = matrix_precision_of(first.dtype if quantized else hidden.dtype)
     cost = (SILU + (wide > inner)) * rows * inner + 2 * rows * depth

@@ -39,7 +39,8 @@ def operand_precision(left: TensorArg, right: TensorArg) -> str | None:
 def sizes(left: TensorArg, right: TensorArg) -> tuple[int, int, int, int]:
     """Batch, m, k and n of ``left`` [.., m, k] with ``right`` [k, n] or [n, k], or [b, n, k] with ``left`` [b, m, k].
 
-    A weight packed along k is [n, k / numbers] or [k / numbers, n]. k counts numbers: twice the elements where both operands are of 4 bits.
+    A weight packed along k is [n, k / numbers] or [k / numbers, n]. k counts numbers: twice the elements if both
+    operands are of 4 bits.
     """
     if len(right.shape) < 2 or not left.shape:
         raise NotCounted("shapes of the operands not recorded")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from rooflines.profiler.trace.signature import Signature, TensorArg
+from rooflines.profiler.trace.signature import SCALAR_TYPES, Signature, TensorArg
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, Dispatches, NotCounted, size, size_of, written
 from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE, INTEGERS, fused_experts, product_of_experts
@@ -194,7 +194,9 @@ def aiter_experts(signature: Signature) -> Work:
     first = args.tensor("w1")
     masks = [tensor for tensor in later if tensor.dtype in INTEGERS and len(tensor.shape) == 1 and tensor.numel >= first.shape[0]]
     scales = [tensor for tensor in later if tensor.dtype not in INTEGERS]
+    # The place of the result's dtype differs; 5 and 15 (float16, bfloat16) are no size of a block.
+    dtypes = [SCALAR_TYPES[arg] for arg in signature.args[13:18] if isinstance(arg, int) and arg in (5, 15)]
     return fused_experts(
         args.tensor("hidden"), first, args.tensor("w2"), (args.tensor("topk_weights"), args.tensor("topk_ids")), scales,
-        global_experts=masks[0].numel if masks else None,
+        global_experts=masks[0].numel if masks else None, out=dtypes[0] if dtypes else "",
     )  # fmt: skip

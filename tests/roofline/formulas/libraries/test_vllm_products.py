@@ -83,7 +83,7 @@ def test_awq_and_its_conversion():
     "args",
     [
         # vLLM 0.9, vLLM 0.13 with a bias and scales of activations, vLLM 0.4 with the weight second
-        (bf16(M, K), None, int32(K // 16, 2 * N), bf16(2, N), None, None, None, None, int32(99), 1125, M, N, K, True, False, True, False),
+        (bf16(M, K), None, int32(K // 16, 2 * N), bf16(2, N), None, None, None, None, int32(99), 1125, M, N, K, True, False, True),
         (bf16(M, K), None, int32(K // 16, 2 * N), None, bf16(2, N), None, None, None, None, None, int32(99), 1125, M, N, K, True, False,
          True, False),
         (bf16(M, K), int32(K // 16, 2 * N), bf16(2, N), int32(99), 4, M, N, K, True),
