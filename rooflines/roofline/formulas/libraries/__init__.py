@@ -12,10 +12,36 @@ from typing import Final
 
 # The namespace of an operator (``vllm::unified_attention``) -> the modules with its formulas.
 _NAMESPACES: Final[dict[str, tuple[str, ...]]] = {
-    "fbgemm": ("fbgemm", "fbgemm_embedding"),
+    "DaoAILab": ("mamba",),
+    "apex": ("apex",),
+    "bitsandbytes": ("bitsandbytes",),
+    "fbgemm": ("fbgemm", "fbgemm_embedding", "fbgemm_genai"),
+    "te_moe": ("transformer_engine",),
+    "te_softmax": ("transformer_engine",),
+    "torchao": ("torchao",),
 }
 # The start of the name of an operator without a namespace, or of an autograd node -> the modules with its formulas.
 _PREFIXES: Final[dict[str, tuple[str, ...]]] = {
+    "CausalConv1dFn": ("mamba",),
+    "CrossEntropyFunction": ("transformer_engine",),
+    "FastLayerNormFN": ("apex",),
+    "FusedDense": ("apex",),
+    "FusedLayerNorm": ("apex",),
+    "FusedRMSNorm": ("apex",),
+    "FusedRoPEFunc": ("transformer_engine",),
+    "GenericScaledMaskedSoftmax": ("apex",),
+    "LayerNormFn": ("mamba",),
+    "Liger": ("liger",),
+    "Mamba": ("mamba",),
+    "MlpFunction": ("apex",),
+    "Scaled": ("apex",),
+    "SelectiveScanFn": ("mamba",),
+    "SoftmaxCrossEntropyLoss": ("apex",),
+    "SwiGLU": ("mamba",),
+    "_GroupedLinear": ("transformer_engine",),
+    "_LayerNorm": ("transformer_engine",),
+    "_Linear": ("transformer_engine",),
+    "_RMSNorm": ("transformer_engine",),
     "torch::autograd::CppNode<": ("fbgemm", "fbgemm_embedding"),
 }
 

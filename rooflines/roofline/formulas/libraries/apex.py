@@ -1,8 +1,8 @@
 """Apex: fused norms, dense layers, softmaxes and losses, as autograd functions and as operators.
 
 Order of arguments: Apex 25.09 (commit 6424da3b): ``apex/normalization/fused_layer_norm.py``, ``apex/fused_dense/fused_dense.py``,
-``apex/mlp/mlp.py``, ``apex/contrib/layer_norm/layer_norm.py``, ``apex/contrib/xentropy/softmax_xentropy.py``; the functions of the scaled
-softmaxes are Megatron-LM's (``megatron/core/fusions/fused_softmax.py``) and TransformerEngine's
+``apex/mlp/mlp.py``, ``apex/contrib/layer_norm/layer_norm.py``, ``apex/contrib/xentropy/softmax_xentropy.py``; the functions of the
+scaled softmaxes are Megatron-LM's (``megatron/core/fusions/fused_softmax.py``) and TransformerEngine's
 (``attention/dot_product_attention/softmax.py``). ``multi_tensor_apply`` (FusedAdam, FusedLAMB) is no operator: a trace has its kernels
 without shapes. A function of ``normalized_shape`` is taken to normalise the last dimension where it has no parameters.
 """

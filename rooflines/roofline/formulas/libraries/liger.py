@@ -99,9 +99,7 @@ def _dynamic_tanh_gradient(signature: Signature) -> Work:
     (grad, *_), forward = parts(signature)
     inputs, *parameters = _tensors(forward, 3)
     cost = costs.TANH + 1 + 5 + 2 + 2 + (len(parameters) > 2)
-    return Work(
-        0, inputs.numel * cost, size(grad, inputs, *parameters[:2]), written(inputs, *parameters), precision_of(inputs.dtype)
-    )
+    return Work(0, inputs.numel * cost, size(grad, inputs, *parameters[:2]), written(inputs, *parameters), precision_of(inputs.dtype))
 
 
 _ROPES: Final = ("LigerRopeFunction", "LigerQwen2VLMRopeFunction", "LigerLlama4RopeFunction")
@@ -111,9 +109,7 @@ _ROPES: Final = ("LigerRopeFunction", "LigerQwen2VLMRopeFunction", "LigerLlama4R
 def _rotate(signature: Signature) -> Work:
     """Queries and keys turned in place by tabulated angles: two multiplications and an addition an element."""
     queries, keys, *angles = _tensors(signature, 3)
-    return Work(
-        0, 3 * (queries.numel + keys.numel), size(queries, keys, *angles), written(queries, keys), precision_of(queries.dtype)
-    )
+    return Work(0, 3 * (queries.numel + keys.numel), size(queries, keys, *angles), written(queries, keys), precision_of(queries.dtype))
 
 
 @formula(*(f"{name}Backward" for name in _ROPES), category="element-wise")
