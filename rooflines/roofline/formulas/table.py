@@ -13,6 +13,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from importlib import import_module
+from types import ModuleType
 from typing import Final, Literal
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
@@ -20,7 +22,6 @@ from rooflines.profiler.work_ranges import DeclaredWork
 from rooflines.roofline.formulas import shapes
 from rooflines.roofline.formulas.arguments import Dispatches, NotCounted
 from rooflines.roofline.formulas.decomposed import DECOMPOSED, decomposes
-from rooflines.roofline.formulas.libraries import load_all, load_library_of
 from rooflines.roofline.formulas.plugins import load_installed
 from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.sequences import Sequences
@@ -110,22 +111,14 @@ def _register(names: tuple[str, ...], entry: _Entry) -> None:
         _FORMULAS[name] = entry
 
 
-def formula(*names: str, category: str) -> Callable[[Formula], Formula]:
-    """Register ``f(signature) -> Work`` for these operators; ValueError names an operator that has one already."""
+def formula(*names: str, category: str, wraps: bool = False) -> Callable[[Formula], Formula]:
+    """Register ``f(signature) -> Work`` for these operators; ValueError names an operator that has one already.
+
+    ``wraps`` says that they may call other operators for all of their work: where an operator below is counted, only that one counts.
+    """
 
     def register(function: Formula) -> Formula:
-        _register(names, _Entry(category, lambda signature, _: function(signature)))
-        return function
-
-    return register
-
-
-def wrapper_formula(*names: str, category: str) -> Callable[[Formula], Formula]:
-    """Register ``f(signature) -> Work`` for calls that some versions of a library hand to an operator of their own: the work counts
-    only where no operator below the call is counted."""
-
-    def register(function: Formula) -> Formula:
-        _register(names, _Entry(category, lambda signature, _: function(signature), wraps=True))
+        _register(names, _Entry(category, lambda signature, _: function(signature), wraps))
         return function
 
     return register
@@ -141,9 +134,14 @@ def hinted_formula(*names: str, category: str) -> Callable[[HintedFormula], Hint
     return register
 
 
+def _libraries() -> ModuleType:
+    """The formulas of other libraries, whose modules import this one."""
+    return import_module("rooflines.roofline.formulas.libraries")
+
+
 def registered() -> dict[str, str]:
     """Every registered operator with its category, those of installed packages included."""
-    load_all()
+    _libraries().load_all()
     load_installed()
     return {name: entry.category for name, entry in _FORMULAS.items()}
 
@@ -171,7 +169,7 @@ def count(
     name = _without_overload(signature.name)
     entry = _FORMULAS.get(name)
     if entry is None:
-        load_library_of(name)
+        _libraries().load_library_of(name)
         load_installed()
         entry = _FORMULAS.get(name)
     if entry is None:
@@ -201,7 +199,8 @@ def count(
         return CallCount("unknown", None, entry.category, "arguments not understood (negative size)")
     if max(numbers) > _MOST:
         return CallCount("unknown", None, entry.category, "arguments not understood (invalid size)")
-    return CallCount("counted", work, entry.category, decomposes=entry.wraps or decomposes(name.removeprefix("aten::"), signature.args))
+    passed = entry.wraps or decomposes(name.removeprefix("aten::"), signature.args)
+    return CallCount("counted", work, entry.category, decomposes=passed)
 
 
 def _without_overload(name: str) -> str:

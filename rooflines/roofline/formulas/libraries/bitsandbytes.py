@@ -1,7 +1,7 @@
 """bitsandbytes: products and layers of 8-bit integers and 4-bit weights, blockwise quantization, and optimizers with 8-bit states.
 
-Order of arguments: bitsandbytes 0.50 (commit 95f9af30), the schemas in ``bitsandbytes/_ops.py``. 4-bit weights are packed two to a byte,
-with a scale for each block.
+Order of arguments: bitsandbytes 0.50 (commit 95f9af30), the schemas in ``bitsandbytes/_ops.py``. 4-bit weights are packed two to a
+byte, with a scale for each block.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, s
 from rooflines.roofline.formulas.costs import DEQUANTIZE, QUANTIZE
 from rooflines.roofline.formulas.matmul import product_flops
 from rooflines.roofline.formulas.record import Work, precision_of
-from rooflines.roofline.formulas.table import formula, wrapper_formula
+from rooflines.roofline.formulas.table import formula
 
 # --- 8-bit integers ----------------------------------------------------------------------------------------------------------------
 
@@ -45,7 +45,7 @@ def _scaled(signature: Signature) -> Work:
     return _integer_product(args, "left", "right", args.dtype("dtype", "float16"), True)
 
 
-@wrapper_formula("bitsandbytes::int8_mixed_scaled_mm", category="matmul")
+@formula("bitsandbytes::int8_mixed_scaled_mm", category="matmul", wraps=True)
 def _mixed(signature: Signature) -> Work:
     """The scaled product, and of columns with outliers one in the dtype of the input, how many is data."""
     args = Arguments(signature, "wide left right row_stats col_stats outliers=None bias=None")

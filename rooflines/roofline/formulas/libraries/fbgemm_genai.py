@@ -14,17 +14,17 @@ from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size
 from rooflines.roofline.formulas.costs import DEQUANTIZE, QUANTIZE
 from rooflines.roofline.formulas.matmul import product_flops
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
-from rooflines.roofline.formulas.table import formula
+from rooflines.roofline.formulas.table import formula, words
 
 _RESULT: Final = 2  # bytes of a float16 or bfloat16 result
 
 # --- products ----------------------------------------------------------------------------------------------------------------------
 
-_SCALED: Final = (
+_SCALED: Final = words(
     "f8f8bf16 f8f8bf16_rowwise f8f8f16_rowwise f8f8bf16_rowwise_batched f8f8bf16_rowwise_out f8f8bf16_rowwise_preshuffle"
     " f8f8f16_rowwise_preshuffle f8f8bf16_tensorwise f8f8bf16_blockwise f8f8bf16_groupwise f8f8bf16_cublas f8f8bf16_lite i8i8bf16"
     " i8i8bf16_dynamic fp8fp8bf16_fast_gemv"
-).split()
+)
 _MIXED: Final = {  # the weight's elements a byte
     "bf16i4bf16_rowwise": 2, "bf16i4bf16_shuffled": 2, "f8i4bf16_rowwise": 2, "f8i4bf16_shuffled": 2, "bf16_fast_gemv": 1,
     "bf16fp8bf16_fast_gemv": 1,

@@ -19,7 +19,7 @@ from rooflines.roofline.formulas.libraries.norms import norm_backward, norm_forw
 from rooflines.roofline.formulas.matmul import product_flops
 from rooflines.roofline.formulas.nodes import parts
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
-from rooflines.roofline.formulas.table import formula, wrapper_formula
+from rooflines.roofline.formulas.table import formula
 
 # Of each state and step: exp(delta * A) 11, (delta * u) * B 1, h * a + b 2, the sum of C * h 2.
 _SCAN: Final = costs.TRANSCENDENTAL + 6
@@ -196,7 +196,7 @@ def _convolved(inputs: TensorArg, weight: TensorArg, silu: bool, read: int, resu
     )
 
 
-@wrapper_formula("CausalConv1dFn", category="convolution")
+@formula("CausalConv1dFn", category="convolution", wraps=True)
 def _causal(signature: Signature) -> Work:
     """Up to causal-conv1d 1.4 this calls its kernel directly; later versions have an operator, below."""
     tensors = signature.tensors
@@ -205,7 +205,7 @@ def _causal(signature: Signature) -> Work:
     return _convolved(tensors[0], tensors[1], False, size(*tensors), written(tensors[0]))
 
 
-@wrapper_formula("CausalConv1dFnBackward", category="convolution")
+@formula("CausalConv1dFnBackward", category="convolution", wraps=True)
 def _causal_gradient(signature: Signature) -> Work:
     gradients, forward = parts(signature)
     tensors = forward.tensors

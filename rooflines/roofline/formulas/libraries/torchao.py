@@ -14,7 +14,7 @@ from rooflines.roofline.formulas.costs import DEQUANTIZE
 from rooflines.roofline.formulas.gather import selected
 from rooflines.roofline.formulas.matmul import product, product_flops
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
-from rooflines.roofline.formulas.table import formula, wrapper_formula
+from rooflines.roofline.formulas.table import formula
 
 
 @formula("torchao::mx_fp8_bf16", category="matmul")
@@ -31,7 +31,7 @@ def _block_scaled(signature: Signature) -> Work:
     )
 
 
-@wrapper_formula("torchao::blockwise_scaled_mm", category="matmul")
+@formula("torchao::blockwise_scaled_mm", category="matmul", wraps=True)
 def _blockwise(signature: Signature) -> Work:
     args = Arguments(signature, "left right left_scale recipe_left right_scale recipe_right out_dtype")
     left, right = args.tensor("left"), args.tensor("right")
