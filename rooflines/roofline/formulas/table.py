@@ -130,17 +130,6 @@ def formula(*names: str, category: str, wraps: bool = False) -> Callable[[Formul
     return register
 
 
-def wrapper_formula(*names: str, category: str) -> Callable[[Formula], Formula]:
-    """Register ``f(signature) -> Work`` for calls that some versions of a library hand to an operator of their own: the work counts
-    only where no operator below the call is counted."""
-
-    def register(function: Formula) -> Formula:
-        _register(names, _Entry(category, lambda signature, _: function(signature), wraps=True))
-        return function
-
-    return register
-
-
 def hinted_formula(*names: str, category: str) -> Callable[[HintedFormula], HintedFormula]:
     """Register ``f(signature, hints) -> Work`` for operators whose recorded arguments do not determine what they move."""
 

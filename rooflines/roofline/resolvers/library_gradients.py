@@ -47,13 +47,13 @@ def _groups(counts: Counts, context: Context, waiting: Mask) -> Iterator[tuple[I
         for node, call in found:
             pairs.setdefault((int(host.signature[node]), int(host.signature[call])), []).append((node, call))
     for (node_code, call_code), events in pairs.items():
-        node, call = trace.signatures[node_code], trace.signatures[call_code]
-        gradients = tuple(TensorArg(one.shape, one.dtype) for one in node.args if isinstance(one, TensorArg))
-        backward = count(with_forward(node, gradients, call))
+        gradient, forward = trace.signatures[node_code], trace.signatures[call_code]
+        gradients = tuple(TensorArg(one.shape, one.dtype) for one in gradient.args if isinstance(one, TensorArg))
+        backward = count(with_forward(gradient, gradients, forward))
         if backward.kind == "counted":
-            yield np.array([one for one, _ in events], np.int64), Variant(node, backward, "arguments from its forward call")
-        if node.name.startswith(_NATIVE) and (forward := count(call, outputs=gradients)).kind == "counted":
-            yield np.array([one for _, one in events], np.int64), Variant(call, forward, "output from its backward call")
+            yield np.array([one for one, _ in events], np.int64), Variant(gradient, backward, "arguments from its forward call")
+        if gradient.name.startswith(_NATIVE) and (counted := count(forward, outputs=gradients)).kind == "counted":
+            yield np.array([one for _, one in events], np.int64), Variant(forward, counted, "output from its backward call")
 
 
 def _forward_of(node: str) -> str:

@@ -1,8 +1,8 @@
 """Apex: fused norms, dense layers, softmaxes and losses, as autograd functions and as operators.
 
 Order of arguments: Apex 25.09 (commit 6424da3b): ``apex/normalization/fused_layer_norm.py``, ``apex/fused_dense/fused_dense.py``,
-``apex/mlp/mlp.py``, ``apex/contrib/layer_norm/layer_norm.py``, ``apex/contrib/xentropy/softmax_xentropy.py``; the functions of the scaled
-softmaxes are Megatron-LM's (``megatron/core/fusions/fused_softmax.py``) and TransformerEngine's
+``apex/mlp/mlp.py``, ``apex/contrib/layer_norm/layer_norm.py``, ``apex/contrib/xentropy/softmax_xentropy.py``; the functions of the
+scaled softmaxes are Megatron-LM's (``megatron/core/fusions/fused_softmax.py``) and TransformerEngine's
 (``attention/dot_product_attention/softmax.py``). ``multi_tensor_apply`` (FusedAdam, FusedLAMB) is no operator: a trace has its kernels
 without shapes. A function of ``normalized_shape`` is taken to normalise the last dimension where it has no parameters.
 """
@@ -19,7 +19,7 @@ from rooflines.roofline.formulas.libraries.norms import norm_backward, norm_forw
 from rooflines.roofline.formulas.matmul import linear_work, product_flops
 from rooflines.roofline.formulas.nodes import parts
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
-from rooflines.roofline.formulas.table import formula, wrapper_formula
+from rooflines.roofline.formulas.table import formula
 
 # --- norms -------------------------------------------------------------------------------------------------------------------------
 
@@ -44,8 +44,8 @@ def _norm_gradient(signature: Signature, rms: bool) -> Work:
 
 
 for _name, _rms in _NORMS.items():
-    wrapper_formula(_name, category="normalisation")(partial(_norm, rms=_rms))
-    wrapper_formula(f"{_name}Backward", category="normalisation")(partial(_norm_gradient, rms=_rms))
+    formula(_name, category="normalisation", wraps=True)(partial(_norm, rms=_rms))
+    formula(f"{_name}Backward", category="normalisation", wraps=True)(partial(_norm_gradient, rms=_rms))
 for _kind, _rms in {"layer": False, "rms": True}.items():
     formula(f"apex::fused_{_kind}_norm_affine_fwd", f"apex::fused_{_kind}_norm_fwd", category="normalisation")(partial(_norm, rms=_rms))
 
@@ -125,7 +125,7 @@ _SOFTMAXES: Final = ("ScaledSoftmax", "ScaledMaskedSoftmax", "ScaledUpperTriangM
                      "GenericScaledMaskedSoftmax")  # fmt: skip
 
 
-@wrapper_formula(*_SOFTMAXES, category="reduction")
+@formula(*_SOFTMAXES, category="reduction", wraps=True)
 def _scaled_softmax(signature: Signature) -> Work:
     """softmax(scale * x) with a mask, or below the diagonal; the whole is written."""
     return softmax_forward(signature.tensors)
@@ -144,7 +144,7 @@ def softmax_forward(tensors: tuple[TensorArg, ...]) -> Work:
     )
 
 
-@wrapper_formula(*(f"{name}Backward" for name in _SOFTMAXES), category="reduction")
+@formula(*(f"{name}Backward" for name in _SOFTMAXES), category="reduction", wraps=True)
 def _scaled_softmax_gradient(signature: Signature) -> Work:
     """The gradient has the shape of the result, which is kept."""
     return softmax_backward(signature.tensors)

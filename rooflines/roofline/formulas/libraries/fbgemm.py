@@ -2,8 +2,8 @@
 
 Order of arguments: FBGEMM 1.9 (commit 71d6f8b22), ``fbgemm_gpu/src``: ``sparse_ops/sparse_ops_cpu.cpp``,
 ``jagged_tensor_ops/jagged_tensor_ops_cpu.cpp``, ``permute_pooled_embedding_ops``, ``quantize_ops/quantize_ops_cpu.cpp``,
-``codegen/utils/embedding_bounds_check_host.cpp``. Jagged tensors hold the elements of all rows one after the other; how long each row is
-is in the values of the offsets. Kernels of jagged tensors touch what the values hold, which is in their shapes.
+``codegen/utils/embedding_bounds_check_host.cpp``. Jagged tensors hold the elements of all rows one after the other; how long each row
+is, the values of the offsets say. Kernels of jagged tensors touch what the values hold, which is in their shapes.
 """
 
 from __future__ import annotations

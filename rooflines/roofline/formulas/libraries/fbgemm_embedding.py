@@ -257,9 +257,9 @@ for _optimizer in (*_OPTIMIZERS, *_GRADIENT_ONLY):
     _first = f"grad {'dev' if _dense else _TABLES} weights_offsets"
     _middle = "hash_size_cumsum total_hash_size_bits indices offsets"
     _last = "" if _dense else " locations"
-    for _weighted, _vbe in product((False, True), ("", "_vbe")):
+    for _weighted, _batch in product((False, True), ("", "_vbe")):
         formula(
-            f"fbgemm::{_kind}_embedding_backward_codegen_{_optimizer}_{'' if _weighted else 'un'}weighted{_vbe}_exact_cuda",
+            f"fbgemm::{_kind}_embedding_backward_codegen_{_optimizer}_{'' if _weighted else 'un'}weighted{_batch}_exact_cuda",
             category="copy",
         )(
             partial(
@@ -299,8 +299,8 @@ def _sample_weight_gradient(signature: Signature, schema: str) -> Work:
 formula("fbgemm::split_embedding_codegen_grad_indice_weights_cpu", category="copy")(
     partial(_sample_weight_gradient, schema="grad host weights_offsets D_offsets indices offsets")
 )
-for _kind, _vbe in product(("split", "dense"), ("", "_vbe")):
-    formula(f"fbgemm::{_kind}_embedding_codegen_grad_indice_weights{_vbe}_cuda", category="copy")(
+for _kind, _batch in product(("split", "dense"), ("", "_vbe")):
+    formula(f"fbgemm::{_kind}_embedding_codegen_grad_indice_weights{_batch}_cuda", category="copy")(
         partial(
             _sample_weight_gradient,
             schema=f"grad {'dev' if _kind == 'dense' else _TABLES} weights_offsets D_offsets max_D indices offsets"
