@@ -6,6 +6,7 @@ from functools import reduce
 from typing import Final
 
 from rooflines.roofline.resolvers.allocations import from_allocations
+from rooflines.roofline.resolvers.batches import from_batches
 from rooflines.roofline.resolvers.compiled import from_compiled_code
 from rooflines.roofline.resolvers.counts import Context, Counts, Resolver, count_signatures
 from rooflines.roofline.resolvers.dispatchers import pass_decomposed_calls, pass_repeated_calls
@@ -20,6 +21,7 @@ RESOLVERS: Final[tuple[Resolver, ...]] = (
     from_related_calls,
     from_parameters,
     from_stored_calls,
+    from_batches,
     pass_repeated_calls,
     from_compiled_code,
     pass_decomposed_calls,
