@@ -58,7 +58,7 @@ def idle_causes(trace: Trace, calls: Calls, launch: Int64s, gaps: Intervals) -> 
 def unrecorded_until(trace: Trace, calls: Calls, launch: Int64s, window: Intervals, belongs: Mask) -> int:
     """When the device has done what it was launched before the recording began, as far as the waiting of the first of ``window`` shows.
 
-    That is the end of the step's last wait for work that is not in the trace, if little of its own work runs before; its begin otherwise.
+    That is the end of the step's last wait for work that is not in the trace, if little of its own work runs before, else its begin.
     """
     first = window[:1]
     device = trace.device

@@ -202,8 +202,8 @@ def _atom(name: str) -> RequestMark | None:
 
 # --- TensorRT-LLM ------------------------------------------------------------------------------------------------------------------
 
-# tensorrt_llm/_torch/pyexecutor/py_executor.py, _forward_step: [Executor] _forward_step 12: 1 ctx reqs, 31 gen reqs; newer versions have
-# the tokens of the prompts between them.
+# tensorrt_llm/_torch/pyexecutor/py_executor.py, _forward_step: [Executor] _forward_step 12: 1 ctx reqs, 31 gen reqs; newer versions
+# have the tokens of the prompts between them.
 _TENSORRT: Final = re.compile(
     r"\[Executor\] _forward_step \d+: (\d{1,9}) ctx reqs, (?:(\d{1,18}) ctx tokens, )?(\d{1,9}) gen reqs", re.ASCII
 )

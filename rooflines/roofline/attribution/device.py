@@ -25,7 +25,15 @@ OUTSIDE_STEPS = "ran during the steps, but they did not launch it"
 
 
 def attribute_device(
-    trace: Trace, calls: Calls, origins: Origins, inside: Mask, launch: Int64s, belongs: Mask, window: Intervals, step: Int64s, steps: int
+    trace: Trace,
+    calls: Calls,
+    origins: Origins,
+    inside: Mask,
+    launch: Int64s,
+    belongs: Mask,
+    window: Intervals,
+    step: Int64s,
+    steps: int,
 ) -> DividedTime:
     """Divide the time of the device events that belong to the window; ``launch`` is the host event that launched each, ``step`` the
     number of its step."""
@@ -36,7 +44,10 @@ def attribute_device(
     owned = np.flatnonzero(belongs & (owning >= 0))
     # An owner in a captured graph is called once in every replay.
     called, first, position = np.unique(
-        np.stack((owning[owned], origins.replay[owned], origins.inferred[owned]), axis=1), axis=0, return_index=True, return_inverse=True
+        np.stack((owning[owned], origins.replay[owned], origins.inferred[owned]), axis=1),
+        axis=0,
+        return_index=True,
+        return_inverse=True,
     )
     # Counted operators that launched nothing still did their FLOPs somewhere; views and allocations among them are of no interest.
     works = np.array([*(one.count.work is not None and one.count.work.flops > 0 for one in origins.variants), False])
