@@ -5,16 +5,15 @@ Prefill computes the tokens of prompts together and decode one token of each req
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import prod
 
 from rooflines.device_specs.records import Ceilings
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.calls import Calls
 from rooflines.profiler.trace.records import Trace
 from rooflines.profiler.trace.request_marks import KINDS, Kind, RequestMark
-from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.analysis import DecodeReads, OperatorRow, ServedSteps, ServedWork, Serving
 from rooflines.roofline.attribution.attribute import Attribution
 from rooflines.roofline.attribution.rows import Row
@@ -22,8 +21,9 @@ from rooflines.roofline.resolvers.batches import MARKED
 from rooflines.roofline.step.partition import Label, partition
 from rooflines.roofline.step.times import per_step
 
-# With a smaller share of the busy time in counted operators, what decode must read is not known: weights are missing.
-MOSTLY_MODELLED = 0.9
+# Kernels that read weights or the KV cache. If uncounted ones take more of the busy time, what decode must read is not known.
+_READS = re.compile(r"gemm|cijk_|matmul|nvjet|xmma|attention|attn|fmha|flash|moe|expert|mla_|_dot_", re.IGNORECASE)
+_MOST_MISSING = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def _steps(
         modelled_time_fraction=modelled,
         attention=_work([one for one in ran if one.judged.category == "attention"], count),
         moe=_work([one for one in ran if one.judged.category == "moe"], count),
-        reads=_reads(ran, batches, step_s, roofs) if kind == "decode" and (modelled or 0.0) >= MOSTLY_MODELLED else None,
+        reads=_reads(ran, batches, step_s, roofs) if kind == "decode" and _is_complete(attribution, numbers, busy_s) else None,
     )
 
 
@@ -149,16 +149,14 @@ def _assumptions(ran: list[_Ran]) -> str | None:
 
 def _reads(ran: list[_Ran], batches: list[RequestMark], step_s: float, roofs: Ceilings | None) -> DecodeReads | None:
     """The weights and the KV cache that these operators read per step; None where one of the two is not known."""
-    products = [one for one in ran if one.judged.category == "matmul"]
-    experts = [one for one in ran if one.judged.category == "moe"]
+    products = [one for one in ran if _has_weights(one)]
     attention = [one for one in ran if one.judged.category == "attention" and one.judged.flops]
     # Without the lengths of the sequences the keys are an assumption.
     known = all(one.row.inferred == MARKED or one.judged.assumption is None for one in attention)
-    if not (products or experts) or not attention or not known:
+    if not products or not attention or not known:
         return None
     steps = len(batches)
-    weights = sum(weight_bytes(one.row.signature) * one.calls for one in products)
-    weights += sum(_beside_tokens(one) * one.calls for one in experts)
+    weights = sum(_weights(one) * one.calls for one in products)
     tokens = _mean([one.tokens for one in batches])
     cache = sum(_keys_and_values(one, tokens) * one.calls for one in attention)
     memory = roofs.outermost_memory() if roofs is not None else None
@@ -168,28 +166,34 @@ def _reads(ran: list[_Ran], batches: list[RequestMark], step_s: float, roofs: Ce
         kv_cache_bytes=per_step(round(cache), steps),
         lower_bound_s=bound_s,
         efficiency=bound_s / step_s if bound_s is not None and step_s > 0 else None,
-        assumption=_assumptions([*products, *experts, *attention]),
+        assumption=_assumptions([*products, *attention]),
     )
 
 
-def weight_bytes(signature: Signature) -> int:
-    """Bytes of the weights of a matrix product: tensors without a dimension for the tokens.
-
-    The tokens are the rows of the first matrix. Batched products are left out, because both sides may be activations.
-    """
-    tensors = signature.tensors
-    activation = next((one for one in tensors if len(one.shape) >= 2), None)
-    if activation is None:
-        return 0
-    rows = {activation.shape[-2], prod(activation.shape[:-1])}
-    others = [one for one in tensors if one is not activation and not rows & set(one.shape)]
-    return sum(one.nbytes for one in others) if any(len(one.shape) == 2 for one in others) else 0
-
-
-def _beside_tokens(one: _Ran) -> int:
-    """The bytes that an operator of experts reads, less those of its tokens, which are its first tensor."""
+def _weights(one: _Ran) -> int:
+    """The bytes that a product reads beside its first matrix, the tokens; of experts only those that the tokens reach."""
     work, tensors = one.row.count.work, one.row.signature.tensors
-    return max(0, work.bytes_read - (tensors[0].nbytes if tensors else 0)) if work is not None else 0
+    tokens = next((tensor for tensor in tensors if len(tensor.shape) >= 2), None)
+    return max(0, work.bytes_read - tokens.nbytes) if work is not None and tokens is not None else 0
+
+
+def _has_weights(one: _Ran) -> bool:
+    """Whether one side of a product is weights; in a product of two batches of matrices both may be activations."""
+    if one.judged.category == "moe":
+        return True
+    shapes = [tensor.shape for tensor in one.row.signature.tensors if len(tensor.shape) >= 2]
+    return one.judged.category == "matmul" and len(shapes) >= 2 and any(len(shape) == 2 for shape in shapes)
+
+
+def _is_complete(attribution: Attribution, numbers: list[int], busy_s: float) -> bool:
+    """Whether nearly all products and attention of these steps are counted, by the names of the kernels without a count."""
+    missing_ns = 0.0
+    for gap in attribution.gaps:
+        own_ns = sum(gap.step_ns[number] for number in numbers) if gap.step_ns else gap.time_ns
+        total_ns = sum(kernel.time_ns for kernel in gap.kernels)
+        read_ns = sum(kernel.time_ns for kernel in gap.kernels if _READS.search(kernel.name))
+        missing_ns += own_ns * read_ns / total_ns if total_ns else 0.0
+    return missing_ns / 1e9 / len(numbers) <= _MOST_MISSING * busy_s
 
 
 def _keys_and_values(one: _Ran, tokens: int | float | None) -> float:
