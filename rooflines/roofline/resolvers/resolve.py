@@ -7,6 +7,7 @@ from typing import Final
 
 from rooflines.roofline.resolvers.allocations import from_allocations
 from rooflines.roofline.resolvers.autograd_functions import from_forward_functions
+from rooflines.roofline.resolvers.batches import from_batches
 from rooflines.roofline.resolvers.cached_kernels import from_inductor_cache
 from rooflines.roofline.resolvers.compiled import from_compiled_code
 from rooflines.roofline.resolvers.counts import Context, Counts, Resolver, count_signatures
@@ -25,6 +26,7 @@ RESOLVERS: Final[tuple[Resolver, ...]] = (
     from_forward_calls,
     from_parameters,
     from_stored_calls,
+    from_batches,
     pass_repeated_calls,
     from_compiled_code,
     pass_wrapped_attention,
