@@ -21,6 +21,7 @@ from rooflines.roofline.advice import (
     memory,
     optimizer,
     precision,
+    serving,
     small_kernels,
 )
 from rooflines.roofline.advice.case import Advice, Case
@@ -56,6 +57,7 @@ RULES: tuple[Rule, ...] = (
     host.preprocessing,
     host.beginning,
     host.unrecorded,
+    serving.eager_decode,
     host.launching,
     host.between_operators,
     host.oversubscribed,

@@ -24,7 +24,7 @@ from rooflines.reports.document import (
     Show,
     Table,
 )
-from rooflines.reports.views import coverage, modules, operators
+from rooflines.reports.views import coverage, modules, operators, serving
 from rooflines.reports.views.advice import findings_section, trials_section
 from rooflines.reports.views.division import division_rows, division_title, input_sentences
 from rooflines.reports.views.usage import usage_table
@@ -56,6 +56,7 @@ _METHOD = (
 def page(analysis: Analysis, trials: Trials | None = None) -> Page:
     """Return the page, with the ``trials`` of its advice if there are any. Each missing part of the analysis is named in its place."""
     status = sentences.status_sentence(analysis)
+    served = serving.section(analysis)
     return Page(
         kind="run",
         name=f"Roofline of {analysis.workload.name}",
@@ -66,6 +67,7 @@ def page(analysis: Analysis, trials: Trials | None = None) -> Page:
         status=(analysis.status, status) if status else None,
         sections=(
             _where(analysis),
+            *([served] if served is not None else []),
             findings_section(analysis),
             *([trials_section(trials)] if trials is not None else []),
             _roofline(analysis),

@@ -1,0 +1,138 @@
+"""The section of a trace of a server: its steps by kind, where their time goes, and what a decode step must read."""
+
+from __future__ import annotations
+
+from rooflines.reports.document import Block, Cell, Column, Paragraph, Row, Section, Table
+from rooflines.reports.words.text import INFERRED_MARK
+from rooflines.roofline.analysis import Analysis, ServedSteps, ServedWork
+from rooflines.roofline.verdict import plural
+from rooflines.units import counted, percent, seconds, si
+
+_NAMES = {
+    "unmodelled": "operators without a work model",
+    "idle": "idle",
+    "communication": "communication",
+    "moe": "mixtures of experts",
+}
+
+
+def section(analysis: Analysis) -> Section | None:
+    """The section; None for a trace without a server's marks."""
+    if analysis.serving is None:
+        return None
+    kinds = analysis.serving.kinds
+    steps = sum(one.steps for one in kinds)
+    blocks: list[Block] = [_steps(kinds), *(Paragraph(text, show="always") for text in _sentences(analysis)), _times(kinds)]
+    roofline = _roofline(kinds)
+    return Section(
+        name="serving",
+        title="Serving",
+        remark=f"{counted(steps, 'step')} from the server's marks",
+        blocks=(*blocks, *([roofline] if roofline else []), Paragraph(_METHOD, "note")),
+    )
+
+
+_METHOD = (
+    "Figures are per step of each kind. Tokens are those that the step computes, and tokens per second are over the time of a step on"
+    " the device, idle time included. Generated tokens are those of requests in decode. Keys are the tokens that attention may see, the"
+    " KV cache included."
+)
+
+
+def _steps(kinds: tuple[ServedSteps, ...]) -> Table:
+    columns = (
+        Column("kind", format="text", least=7), Column("steps", format="count"), Column("requests", format="count"),
+        Column("tokens", format="count"), Column("keys/request", format="count", key="keys_per_request", priority=1),
+        Column("time", "s", "scaled", group="step"), Column("busy", "s", "scaled", group="step", priority=3),
+        Column("tokens/s", format="count", key="tokens_per_s"),
+        Column("generated/s", format="count", key="generated_per_s", priority=2),
+    )  # fmt: skip
+    rows = tuple(
+        Row((
+            one.kind, one.steps, _whole(one.requests), _whole(one.tokens), _whole(_keys(one)), one.step_s, one.busy_s,
+            _whole(one.tokens_per_s), _whole(one.generated_per_s),
+        ))
+        for one in kinds
+    )  # fmt: skip
+    return Table(name="serving-steps", caption="Steps of the server by kind", columns=columns, rows=rows, show="always")
+
+
+def _whole(value: float | None) -> float | None:
+    return round(value) if value is not None and value >= 10 else value
+
+
+def _keys(one: ServedSteps) -> float | None:
+    return one.keys / one.requests if one.keys is not None and one.requests else None
+
+
+def _sentences(analysis: Analysis) -> list[str]:
+    assert analysis.serving is not None
+    found = [text for one in analysis.serving.kinds if one.kind == "decode" for text in [_reads(one)] if text]
+    rate = analysis.serving.generated_per_s
+    if rate is not None and len(analysis.serving.kinds) > 1:
+        found.append(f"All steps together: {rate:,.0f} generated tokens per second.")
+    return found
+
+
+def _reads(one: ServedSteps) -> str:
+    """What a decode step must read, or why that is not known."""
+    reads = one.reads
+    if reads is None:
+        share = one.category_breakdown.get("unmodelled", 0.0) / one.busy_s if one.busy_s > 0 else 0.0
+        why = f": {percent(share)} of its busy time is in operators without a work model" if share else ""
+        also = ". For steps that replay graphs, --capture adds the trace of their capture" if share else ""
+        return f"The bytes that a decode step must read are not known{why}{also}."
+    what = f"A decode step must read {si(reads.weight_bytes, 'B')} of weights and {si(reads.kv_cache_bytes, 'B')} of KV cache"
+    mark = f" (assumed: {reads.assumption})" if reads.assumption else ""
+    if reads.lower_bound_s is None or reads.efficiency is None:
+        return f"{what}{mark}."
+    return (
+        f"{what}{mark}, which takes at least {seconds(reads.lower_bound_s)} at the memory bandwidth of the device: the step reaches "
+        f"{percent(reads.efficiency)} of that bound."
+    )
+
+
+def _times(kinds: tuple[ServedSteps, ...]) -> Table:
+    columns = (
+        Column("share", "%", "share"), Column("kind", format="text", least=7), Column("category", format="text"),
+        Column("time", "s", "scaled"),
+    )  # fmt: skip
+    rows = tuple(
+        Row((Cell(value=time_s / one.step_s, bar=time_s / one.step_s), one.kind, _NAMES.get(name, plural(name)), time_s))
+        for one in kinds
+        if one.step_s > 0
+        for name, time_s in sorted(one.category_breakdown.items(), key=lambda item: -item[1])
+        if time_s > 0
+    )
+    return Table(
+        name="serving-times", title="Time per step by category", caption="Time of a step by category, for each kind", columns=columns,
+        rows=rows, kind="parts", show="full",
+    )  # fmt: skip
+
+
+def _roofline(kinds: tuple[ServedSteps, ...]) -> Table | None:
+    works = [(one, name, work) for one in kinds for name, work in (("attention", one.attention), ("moe", one.moe)) if work is not None]
+    if not works:
+        return None
+    columns = (
+        Column("kind", format="text", least=7), Column("operators", format="text"), Column("share", "%", "share"),
+        Column("time", "s", "scaled"), Column("FLOPs", "FLOP", "scaled", key="flops", priority=2),
+        Column("traffic", "B", "scaled", key="bytes", priority=2),
+        Column("intensity", "FLOP/B", "figures", priority=1),
+        Column("rate", "FLOP/s", "scaled", group="rate", priority=1),
+        Column("attainable", "FLOP/s", "scaled", group="rate", priority=1), Column("of bound", "%", "efficiency", key="efficiency"),
+    )  # fmt: skip
+    rows = tuple(Row(_work_cells(one, name, work)) for one, name, work in works)
+    return Table(
+        name="serving-roofline", title="Attention and experts against the roofline",
+        caption="Attention and mixtures of experts by kind of step", columns=columns, rows=rows, show="always",
+    )  # fmt: skip
+
+
+def _work_cells(one: ServedSteps, name: str, work: ServedWork) -> tuple[Cell | str | float | None, ...]:
+    shown = f"{_NAMES.get(name, name)}{f' {INFERRED_MARK}' if work.assumption else ''}"
+    return (
+        one.kind, Cell(value=shown, hover=f"assumed: {work.assumption}" if work.assumption else ""),
+        work.time_s / one.step_s if one.step_s > 0 else None, work.time_s, work.flops, work.bytes, work.intensity_flop_per_byte,
+        work.flop_per_s, work.attainable_flop_per_s, work.efficiency,
+    )  # fmt: skip

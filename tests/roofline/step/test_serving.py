@@ -1,0 +1,179 @@
+"""The steps of a server by kind: rates, the lengths of marked sequences, what decode must read, and graphs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import rooflines
+from rooflines.profiler.trace.signature import TensorArg
+from rooflines.roofline.formulas import Work
+from rooflines.roofline.formulas.table import hinted_formula
+from tests.traces import kernel, launch, mm, op, span
+
+ATTENTION = "servertest::attention"
+HEADS, DEPTH, FP32 = 2, 8, 4
+DECODE = "execute_4_context_0(sq0sk0sqsq0sqsk0)_generation_4(sq4sk90sqsq4sqsk90)"
+LONGER = "execute_4_context_0(sq0sk0sqsq0sqsk0)_generation_4(sq4sk94sqsq4sqsk94)"
+PREFILL = "execute_10_context_2(sq10sk10sqsq52sqsk52)_generation_0(sq0sk0sqsq0sqsk0)"
+
+
+@hinted_formula(ATTENTION, category="attention")
+def attention(signature, hints):
+    query, known = signature.tensors[0], hints.sequences
+    assert isinstance(query, TensorArg)
+    if known is None or known.queries > query.shape[0]:
+        return Work(query.numel, 0, query.nbytes, 0, "fp32", assumption="lengths not recorded")
+    pairs, row = known.causal_pairs, HEADS * DEPTH * FP32
+    return Work(4 * HEADS * DEPTH * pairs, 0, known.queries * row + 2 * known.keys * DEPTH * FP32, 0, "fp32")
+
+
+def attend(ts, tokens):
+    cache = [100, 1, DEPTH]
+    return op(ATTENTION, ts, 10, dims=[[tokens, HEADS, DEPTH], cache, cache], types=["float"] * 3)
+
+
+def step(mark, at, tokens, number, *, lasts=40, plain=False):
+    """A mark with a product and attention over ``tokens`` padded ones: two kernels of ``lasts`` µs."""
+    return [
+        span(mark, at, 60),
+        mm(at + 5, 10, tokens, 16, 32), launch(at + 6, 2, number), kernel("gemm", at + 20, lasts, number),
+        *([] if plain else [attend(at + 20, tokens)]), launch(at + 21, 2, number + 1),
+        kernel("attention", at + 20 + lasts, lasts, number + 1),
+    ]  # fmt: skip
+
+
+def analyzed(tmp_path, *events):
+    path = tmp_path / "trace.json"
+    listed = [event for one in events for event in (one if isinstance(one, list) else [one])]
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": listed}))
+    return rooflines.analyze(path, ceilings="MI300X")
+
+
+def test_rates_are_over_the_time_of_the_device(tmp_path):
+    analysis = analyzed(tmp_path, step(DECODE, 0, 8, 1), step(LONGER, 100, 8, 3), step(PREFILL, 200, 10, 5, lasts=100))
+    prefill, decode = analysis.serving.kinds
+    assert (prefill.kind, prefill.steps, prefill.requests, prefill.tokens, prefill.keys) == ("prefill", 1, 2, 10, 10)
+    assert (decode.kind, decode.steps, decode.requests, decode.tokens, decode.keys) == ("decode", 2, 4, 4, 92)
+    # A decode step lasts from its mark, or the end of the work before, to the end of its second kernel.
+    assert decode.step_s == pytest.approx(100e-6)
+    assert decode.busy_s == pytest.approx(80e-6)
+    assert decode.tokens_per_s == decode.generated_per_s == pytest.approx(4 / 100e-6)
+    assert prefill.step_s == pytest.approx(220e-6)
+    assert prefill.generated is None
+    assert analysis.serving.generated_per_s == pytest.approx(8 / 420e-6)
+    for one in analysis.serving.kinds:
+        assert sum(one.category_breakdown.values()) == pytest.approx(one.step_s)
+    assert decode.category_breakdown["attention"] == pytest.approx(40e-6)
+    assert analysis.basis.per == "step"
+    assert analysis.basis.steps == 3
+
+
+def test_attention_has_the_lengths_of_its_own_step(tmp_path):
+    analysis = analyzed(tmp_path, step(DECODE, 0, 8, 1), step(LONGER, 100, 8, 3), step(PREFILL, 200, 10, 5))
+    rows = {row.flops: row for row in analysis.operators if row.name == ATTENTION}
+    # Decode: one pair for each key. Prompts of 4 and 6 tokens: 10 + 21 pairs. Rows are per step, the mean over three.
+    assert set(rows) == {4 * HEADS * DEPTH * pairs / 3 for pairs in (90, 94, 31)}
+    assert all(row.inferred and row.assumption is None for row in rows.values())
+    prefill, decode = analysis.serving.kinds
+    assert prefill.attention.flops == 4 * HEADS * DEPTH * 31
+    assert decode.attention.flops == 4 * HEADS * DEPTH * 92
+    assert decode.attention.intensity_flop_per_byte == pytest.approx(decode.attention.flops / decode.attention.bytes)
+    assert decode.attention.lower_bound_s == pytest.approx(decode.attention.efficiency * decode.attention.time_s)
+
+
+def test_what_a_decode_step_must_read(tmp_path):
+    analysis = analyzed(tmp_path, step(DECODE, 0, 8, 1), step(LONGER, 100, 8, 3), step(PREFILL, 200, 10, 5))
+    prefill, decode = analysis.serving.kinds
+    assert prefill.reads is None
+    assert decode.reads.weight_bytes == 16 * 32 * FP32
+    assert decode.reads.kv_cache_bytes == 2 * 92 * DEPTH * FP32, "without the queries, of which 4 of 8 are padding"
+    memory = next(one for one in analysis.ceilings if one.kind == "memory" and one.capacity_bytes is None)
+    assert decode.reads.lower_bound_s == pytest.approx((16 * 32 * FP32 + 2 * 92 * DEPTH * FP32) / memory.value)
+    assert decode.reads.efficiency == pytest.approx(decode.reads.lower_bound_s / decode.step_s)
+
+
+def test_reads_are_absent_without_lengths_or_with_products_that_are_not_counted(tmp_path):
+    short = analyzed(tmp_path, step("step[DECODE bs=4]", 0, 8, 1))
+    assert short.serving.kinds[0].reads is None, "the lengths are not marked"
+    assert short.serving.kinds[0].attention.assumption == "lengths not recorded"
+    graph = {**launch(30, 2, 9), "name": "cudaGraphLaunch"}
+    replayed = analyzed(tmp_path, step(DECODE, 0, 8, 1), graph, kernel("nvjet_hsh_64x8", 110, 50, 9))
+    assert replayed.serving.kinds[0].reads is None
+    assert replayed.serving.kinds[0].category_breakdown["unmodelled"] == pytest.approx(50e-6)
+    small = analyzed(tmp_path, step(DECODE, 0, 8, 1), graph, kernel("sampling_kernel", 110, 50, 9))
+    assert small.serving.kinds[0].reads is not None, "it reads neither weights nor the KV cache"
+
+
+def test_drafts_leave_the_generated_tokens_unknown(tmp_path):
+    analysis = analyzed(tmp_path, step("step[DECODE bs=4]", 0, 8, 1), step("step[TARGET_VERIFY bs=4]", 100, 8, 3))
+    (decode,) = analysis.serving.kinds
+    assert decode.generated is None
+    assert decode.generated_per_s is None
+    assert analysis.serving.generated_per_s is None
+
+
+def test_a_step_waits_for_nothing_that_was_not_recorded(tmp_path):
+    late = [{**one, "ts": one["ts"] + 5_000} if one["cat"] == "kernel" else one for one in step(DECODE, 0, 8, 1)]
+    before = [op("aten::zero_", 1, 2, dims=[[8]], types=["float"]), launch(2, 1, 7), kernel("fill", 4, 1, 7)]
+    (decode,) = analyzed(tmp_path, late, before).serving.kinds
+    # The work was launched after 6 µs and began after 5,020: until then the device ran what the trace does not have.
+    assert decode.step_s == pytest.approx(80e-6)
+    assert decode.busy_s == pytest.approx(80e-6)
+
+
+def test_the_verdict_names_the_kind(tmp_path):
+    analysis = analyzed(tmp_path, step(DECODE, 0, 8, 1))
+    assert analysis.verdict.startswith("Decode step (4 requests): 100 µs, 40,000 tokens/s.")
+    both = analyzed(tmp_path, step(DECODE, 0, 8, 1), step(LONGER, 100, 8, 3), step(PREFILL, 200, 10, 5))
+    assert "Prefill step (2 requests, 10 tokens): 100 µs, 100,000 tokens/s; 2 decode steps (4 requests): 100 µs a step" in both.verdict
+    assert "mean over all of them" in both.verdict
+
+
+def test_a_trace_without_marks_has_no_section(tmp_path):
+    analysis = analyzed(tmp_path, step("forward", 0, 8, 1))
+    assert analysis.serving is None
+    assert analysis.basis.per == "trace"
+    row = next(row for row in analysis.operators if row.name == ATTENTION)
+    assert (row.assumption, row.inferred) == ("lengths not recorded", None)
+
+
+def test_eager_decode_is_advised_to_replay_graphs(tmp_path):
+    slow = [{**one, "ts": one["ts"] + 700} if number > 3 else one for number, one in enumerate(step(DECODE, 0, 8, 1))]
+    slow[0] = span(DECODE, 0, 900)
+    found = {one.title: one for one in analyzed(tmp_path, slow).findings}
+    assert "no kernel was launched by a graph" in found["Replay decode steps as graphs"].evidence
+    assert "of the bound of its weights and KV cache" in found["Replay decode steps as graphs"].evidence
+    graph = {**launch(880, 2, 9), "name": "cudaGraphLaunch"}
+    assert "Replay decode steps as graphs" not in {
+        one.title for one in analyzed(tmp_path, slow, graph, kernel("k", 890, 5, 9)).findings
+    }
+
+
+def test_replayed_attention_has_the_lengths_of_the_replay(tmp_path):
+    """A capture runs with lengths of its own, which are not those of the steps that replay it."""
+
+    def call(name, ts, number):
+        return {**launch(ts, 2, number), "name": name}
+
+    capture = [
+        call("cudaStreamBeginCapture", 0, 90), mm(5, 10, 8, 16, 32), launch(6, 2, 91), attend(20, 8), launch(21, 2, 92),
+        call("cudaStreamEndCapture", 40, 93),
+    ]  # fmt: skip
+    (tmp_path / "capture.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": capture}))
+    events = []
+    for number, mark in enumerate((DECODE, LONGER)):
+        at = 100 * number
+        replayed = [kernel("gemm", at + 20, 40, 9 + number), kernel("attention", at + 60, 40, 9 + number)]
+        events += [span(mark, at, 60), call("cudaGraphLaunch", at + 5, 9 + number), *replayed]
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    analysis = rooflines.analyze(path, ceilings="MI300X", capture=tmp_path / "capture.json")
+    flops = sorted(row.flops for row in analysis.operators if row.name == ATTENTION)
+    assert flops == [4 * HEADS * DEPTH * pairs / 2 for pairs in (90, 94)]
+    (decode,) = analysis.serving.kinds
+    assert decode.attention.flops == 4 * HEADS * DEPTH * 92
+    assert decode.reads.weight_bytes == 16 * 32 * FP32
+    assert decode.reads.kv_cache_bytes == 2 * 92 * DEPTH * FP32
+    assert analysis.coverage.modelled_time_fraction == pytest.approx(1.0)
