@@ -7,7 +7,8 @@ import pytest
 from rooflines.profiler.trace.signature import Signature, from_kineto
 from rooflines.roofline.formulas import Work, count
 from rooflines.roofline.formulas.costs import SOFTMAX
-from rooflines.roofline.formulas.packed_attention import EQUAL, LONGEST, NEW_ONLY, ONE, SERVED
+from rooflines.roofline.formulas.lengths import EQUAL
+from rooflines.roofline.formulas.packed_attention import LONGEST, NEW_ONLY, ONE, SERVED
 from tests.roofline.formulas.by_hand import tensor
 from tests.roofline.formulas.test_packed_attention import ends, sums
 
