@@ -13,6 +13,7 @@ import msgspec
 from rooflines.arguments import arg
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import DataError, TraceError, UsageError
+from rooflines.pipeline.captures import Captures, read_captures
 from rooflines.pipeline.ceilings import given_ceilings, sheet_of
 from rooflines.profiler.external_trace import run_of_trace
 from rooflines.profiler.progress import Progress, Silent
@@ -31,6 +32,7 @@ def analyze(
     source: Run | Path | str,
     *,
     ceilings: Ceilings | str | None = None,
+    capture: Captures | None = None,
     partial: bool = False,
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
     inductor_cache: Path | str | None = None,
@@ -40,27 +42,30 @@ def analyze(
 
     A run is analyzed from its raw files. A trace is a file, or a URL that fsspec opens. ``ceilings`` replaces those stored with the
     run: ``measured`` (on this machine, now), ``spec``, a file, the name of a device, or ``Ceilings``; by default a trace is judged by
-    the data sheet of the device that it names, if there is one. ``memory_limit_bytes`` limits the memory for trace data. With
+    the data sheet of the device that it names, if there is one. ``capture`` are the traces in which the graphs that the trace launches
+    were captured, as files or folders. ``memory_limit_bytes`` limits the memory for trace data. With
     ``partial``, a truncated trace is read up to the cut, and the notes say what is missing. Raises RunError and TraceError for a source
     that cannot be read. ``inductor_cache`` is a directory with the code that inductor generated for the program.
     """
     progress = progress or Silent()
     if not isinstance(source, Run) and not is_directory(source):
-        limit = memory_limit_bytes
         return analyze_trace(
-            source, ceilings=ceilings, partial=partial, memory_limit_bytes=limit, inductor_cache=inductor_cache, progress=progress
-        )[1]
+            source, ceilings=ceilings, capture=capture, partial=partial, memory_limit_bytes=memory_limit_bytes,
+            inductor_cache=inductor_cache, progress=progress,
+        )[1]  # fmt: skip
     run = source if isinstance(source, Run) else load(source)
+    captures = read_captures(capture, partial=partial, memory_limit_bytes=memory_limit_bytes, progress=progress)
     if ceilings is None:
-        return _analyze(run, partial=partial, inductor_cache=inductor_cache)
+        return _analyze(run, captures=captures, partial=partial, inductor_cache=inductor_cache)
     chosen = given_ceilings(ceilings, run.facts.environment.device, recorded=run.facts.environment)
-    return _analyze(run, chosen(run, False, progress), partial=partial, inductor_cache=inductor_cache)
+    return _analyze(run, chosen(run, False, progress), captures=captures, partial=partial, inductor_cache=inductor_cache)
 
 
 def analyze_trace(
     path: Path | str,
     *,
     ceilings: Ceilings | str | None = None,
+    capture: Captures | None = None,
     partial: bool = False,
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
     inductor_cache: Path | str | None = None,
@@ -72,6 +77,7 @@ def analyze_trace(
         raise TraceError(f"no such run or trace: {str(path)!r}.", hint="Give a run directory, or a trace as a file or URL.")
     progress.stage("reading the trace", None)
     trace = whole_part(read_trace(path, memory_limit_bytes=memory_limit_bytes, partial=partial))
+    captures = read_captures(capture, partial=partial, memory_limit_bytes=memory_limit_bytes, progress=progress)
     run = run_of_trace(path, trace, default_command())
     progress.stage("analyzing", None)
     if ceilings is not None:
@@ -83,7 +89,7 @@ def analyze_trace(
         if why_not:
             facts = msgspec.structs.replace(run.facts, notes=(*run.facts.notes, why_not))
             run = msgspec.structs.replace(run, facts=facts)
-    return run, _analyze(run, judges, trace, inductor_cache=inductor_cache)
+    return run, _analyze(run, judges, trace, captures=captures, inductor_cache=inductor_cache)
 
 
 def is_directory(source: Path | str) -> bool:

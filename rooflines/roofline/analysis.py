@@ -298,7 +298,8 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
     """The share of the busy time with a work model or in communication or copies; operators without a model, longest first.
 
     ``shapes_recorded`` says whether the trace has the shapes of its operators (``record_shapes=True``); absent in one without
-    operators.
+    operators. ``graph_launch_time_s`` is the device time of work that was launched as a CUDA or HIP graph, and
+    ``graph_matched_time_s`` that whose operators are known.
     """
 
     modelled_time_fraction: float | None = None
@@ -306,6 +307,7 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
     unmodelled: tuple[Unmodelled, ...] = ()
     orphan_device_events: int = 0
     graph_launch_time_s: float = 0.0
+    graph_matched_time_s: float = 0.0
 
 
 class OperatorRow(msgspec.Struct, frozen=True, kw_only=True):

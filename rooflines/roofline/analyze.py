@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from rooflines.profiler.compiled.records import read_compiled
 from rooflines.profiler.records import Run, RunFile, Workload
 from rooflines.profiler.trace.breakdown import step_breakdown
 from rooflines.profiler.trace.calls import Calls, build_calls
+from rooflines.profiler.trace.capture import CaptureTrace
 from rooflines.profiler.trace.cut import whole_part
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.launches import launches
@@ -43,14 +45,16 @@ def analyze(
     ceilings: Ceilings | None = None,
     trace: Trace | None = None,
     *,
+    captures: Sequence[CaptureTrace] = (),
     partial: bool = False,
     inductor_cache: Path | str | None = None,
 ) -> Analysis:
     """Derive the analysis of ``run`` from its raw files; ``ceilings`` replace the stored ones.
 
-    ``trace`` is the run's trace where it has been read already. With ``partial``, a trace that is cut off is read up to the cut. A run
-    without a trace (interrupted before the traced pass) still has its step times. ``inductor_cache`` is the directory of the code that
-    inductor generated. Raises TraceError when the trace is corrupt.
+    ``trace`` is the run's trace where it has been read already, ``captures`` are traces of the capture of its graphs. With
+    ``partial``, a trace that is cut off is read up to the cut. A run without a trace (interrupted before the traced pass) still has
+    its step times. ``inductor_cache`` is the directory of the code that inductor generated. Raises
+    TraceError when the trace is corrupt.
     """
     facts = run.facts
     ceilings = ceilings or facts.ceilings
@@ -70,7 +74,7 @@ def analyze(
             # What is left are the times of dispatching on the host, which the device's roofs do not bound.
             ceilings = None
             notes.append(_no_device_events(facts, trace))
-        parts |= _traced_parts(run, trace, ceilings, steps, inductor_cache)
+        parts |= _traced_parts(run, trace, ceilings, steps, captures, inductor_cache)
         notes += parts.pop("notes")
     flops = sum(row.flops for row in parts["operators"]) if trace is not None and parts["basis"].per == "step" else None
     used = usage(run, flops, ceilings)
@@ -102,7 +106,12 @@ def _with_conclusions(measured: Analysis) -> Analysis:
 
 
 def _traced_parts(
-    run: Run, trace: Trace, ceilings: Ceilings | None, steps: Steps | None, inductor_cache: Path | str | None
+    run: Run,
+    trace: Trace,
+    ceilings: Ceilings | None,
+    steps: Steps | None,
+    captures: Sequence[CaptureTrace],
+    inductor_cache: Path | str | None,
 ) -> dict[str, Any]:
     """The fields of the analysis that come from the trace; ``notes`` are those about the trace."""
     facts = run.facts
@@ -117,7 +126,10 @@ def _traced_parts(
     if roofs is not None and len(trace.device):
         roofs = with_shortest_kernel(roofs, trace)
     cache = read_cache(inductor_cache) if inductor_cache is not None else None
-    attribution = attribute(trace, calls, facts.parameter_elements, _list_dtype(facts.workload), facts.noted_calls, compiled, cache)
+    attribution = attribute(
+        trace, calls, facts.parameter_elements, _list_dtype(facts.workload), facts.noted_calls, compiled, captures, cache
+    )
+    calls = attribution.calls
     notes += attribution.notes
     devices = len(np.unique(trace.device.device))
     if devices > 1:
@@ -161,6 +173,7 @@ def _coverage(trace: Trace, calls: Calls, attribution: Attribution, divided: Par
         unmodelled=tuple(unmodelled_row(gap, calls, count) for gap in sorted(attribution.gaps, key=lambda gap: -gap.time_ns)),
         orphan_device_events=attribution.orphans,
         graph_launch_time_s=attribution.graphs_ns / 1e9 / count,
+        graph_matched_time_s=attribution.matched_ns / 1e9 / count,
     )
 
 

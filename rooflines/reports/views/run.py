@@ -389,8 +389,11 @@ def _coverage(analysis: Analysis) -> Section:
         text = f"{coverage.orphan_device_events} device events have no launch in the trace and belong to no operator."
         blocks.append(Paragraph(text))
     if coverage is not None and coverage.graph_launch_time_s:
-        graphs = seconds(coverage.graph_launch_time_s)
-        blocks.append(Paragraph(f"{graphs} was launched as graphs, whose kernels the trace does not tie to operators."))
+        known = percent(coverage.graph_matched_time_s / coverage.graph_launch_time_s)
+        text = f"{seconds(coverage.graph_launch_time_s)} was launched as graphs; the operators are known for {known} of it."
+        if not coverage.graph_matched_time_s:
+            text += " The trace of their capture has them (--capture)."
+        blocks.append(Paragraph(text))
     return Section(name="coverage", title="Coverage", under=_QUALITY, blocks=tuple(blocks))
 
 

@@ -84,7 +84,8 @@ class Pieces:
 
 class DividedTime(NamedTuple):
     """The time of the windows divided among rows and gaps. ``busy`` is when anything ran, ``orphans`` the number of device events whose
-    launch is not in the trace, ``graphs_ns`` the device time of what was launched as a graph."""
+    launch is not in the trace, ``graphs_ns`` the device time of what was launched as a graph, ``matched_ns`` that with known
+    operators."""
 
     rows: tuple[Row, ...]
     gaps: tuple[Gap, ...]
@@ -92,6 +93,7 @@ class DividedTime(NamedTuple):
     busy: Intervals
     orphans: int = 0
     graphs_ns: int = 0
+    matched_ns: int = 0
 
 
 def grouped(calls: Calls, variants: Int64s, events: Int64s) -> tuple[Int64s, Int64s]:

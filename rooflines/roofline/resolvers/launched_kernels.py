@@ -12,7 +12,7 @@ import numpy as np
 
 from rooflines.profiler.trace.launches import LAUNCHING, launching
 from rooflines.profiler.trace.nesting import Mask, covered
-from rooflines.profiler.trace.records import KERNEL, OPERATOR, RUNTIME, Int64s, LaunchShape, Trace
+from rooflines.profiler.trace.records import KERNEL, OPERATOR, RUNTIME, LaunchShape, Trace
 from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas.kernels import count_launch, family_of
 from rooflines.roofline.formulas.kernels.launch import Launch
@@ -73,22 +73,18 @@ def _kernels(trace: Trace, free: Mask, compiled: Mask) -> dict[int, tuple[str, L
     launches = np.array(["Graph" not in name and any(word in name for word in LAUNCHING) for name in trace.names], bool)
     free = free & (host.kind == RUNTIME) & launches[host.name] if len(host) else free
     found: dict[int, tuple[str, LaunchShape | None]] = {}
-    names: Int64s | None = getattr(host, "kernel", None)
-    if names is not None:
-        for event in np.flatnonzero(free & (family[names] | (compiled & (names >= 0)))).tolist():
-            found[event] = trace.names[names[event]], _shape(trace, int(getattr(host, "shape")[event]))
+    recorded = np.array([*(family_of(name) is not None for name, _ in trace.kernels), False])
+    for event in np.flatnonzero(free & (recorded[host.kernel] | (compiled & (host.kernel >= 0)))).tolist():
+        found[event] = trace.kernels[host.kernel[event]]
     launch, _ = launching(trace)
     events = np.flatnonzero((launch >= 0) & (device.kind == KERNEL))
     events = events[free[launch[events]] & (family[device.name[events]] | compiled[launch[events]])]
     at = launch[events]
     alone = np.bincount(at, minlength=len(host))[at] == 1
     for event, call in zip(events[alone].tolist(), at[alone].tolist(), strict=True):
-        found[call] = trace.names[device.name[event]], _shape(trace, int(device.shape[event]))
+        shape = int(device.shape[event])
+        found[call] = trace.names[device.name[event]], trace.launch_shapes[shape] if shape >= 0 else None
     return found
-
-
-def _shape(trace: Trace, number: int) -> LaunchShape | None:
-    return trace.launch_shapes[number] if number >= 0 else None
 
 
 class _Chains:
