@@ -12,6 +12,7 @@ import typer
 
 from rooflines._version import __version__
 from rooflines.arguments import as_options
+from rooflines.cli import commands
 from rooflines.errors import Interrupted, RooflinesError, UsageError, WorkloadError
 
 app = typer.Typer(
@@ -25,8 +26,10 @@ app = typer.Typer(
 
 def main() -> None:
     """Run the command line. RooflinesErrors print one line, a hint and exit; other exceptions are bugs and show a traceback."""
+    arguments = sys.argv[1:] or ["--help"]
     try:
-        sys.exit(app(sys.argv[1:] or ["--help"], prog_name="rooflines", standalone_mode=False))
+        commands.load(arguments)
+        sys.exit(app(arguments, prog_name="rooflines", standalone_mode=False))
     except RooflinesError as error:
         _print_cause(error)
         _fail(as_options(error.marked_message), as_options(error.marked_hint), error.exit_code)
