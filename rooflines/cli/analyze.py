@@ -13,6 +13,7 @@ from rooflines.cli.app import app
 from rooflines.cli.options import DaskAddress, Formulas, Jobs, MemoryLimit, Partial, RecordFormat, size
 from rooflines.cli.output import print_page, progress_bar
 from rooflines.errors import writing
+from rooflines.pipeline.collection import paused
 from rooflines.pipeline.options import CEILINGS_HELP
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 
 @app.command()
+@paused()
 def analyze(
     sources: Annotated[
         list[str],
@@ -82,12 +84,13 @@ def analyze(
 
 def _page(analysis: Analysis | RankAnalysis | MonitorAnalysis) -> Page:
     from rooflines.roofline.analysis import Analysis
-    from rooflines.roofline.ranks.records import RankAnalysis
 
     if isinstance(analysis, Analysis):
         from rooflines.reports.views import run
 
         return run.page(analysis)
+    from rooflines.roofline.ranks.records import RankAnalysis
+
     if isinstance(analysis, RankAnalysis):
         from rooflines.reports.views import ranks
 

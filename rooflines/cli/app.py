@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import sys
-import traceback
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -14,6 +15,9 @@ from rooflines._version import __version__
 from rooflines.arguments import as_options
 from rooflines.cli import commands
 from rooflines.errors import Interrupted, RooflinesError, UsageError, WorkloadError
+
+if TYPE_CHECKING:
+    import traceback
 
 app = typer.Typer(
     name="rooflines",
@@ -26,6 +30,7 @@ app = typer.Typer(
 
 def main() -> None:
     """Run the command line. RooflinesErrors print one line, a hint and exit; other exceptions are bugs and show a traceback."""
+    atexit.register(gc.freeze)  # the interpreter would search all objects for cycles as it ends
     arguments = sys.argv[1:] or ["--help"]
     try:
         commands.load(arguments)
@@ -56,6 +61,8 @@ def _fail(message: str, hint: str, code: int) -> NoReturn:
 
 def _print_cause(error: RooflinesError) -> None:
     """Print the traceback of the user's code if that failed. Errors raised by torch for an input are already in the message."""
+    import traceback
+
     cause = error.__cause__
     if not isinstance(error, WorkloadError) or cause is None or isinstance(cause, SystemExit):
         return

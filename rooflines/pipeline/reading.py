@@ -13,6 +13,7 @@ import msgspec
 from rooflines.arguments import arg
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import DataError, TraceError, UsageError
+from rooflines.pipeline import collection
 from rooflines.pipeline.ceilings import given_ceilings, sheet_of
 from rooflines.profiler.external_trace import run_of_trace
 from rooflines.profiler.progress import Progress, Silent
@@ -54,6 +55,7 @@ def analyze(
     return _analyze(run, chosen(run, False, progress), partial=partial)
 
 
+@collection.paused()
 def analyze_trace(
     path: Path | str,
     *,

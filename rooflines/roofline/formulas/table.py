@@ -20,6 +20,7 @@ from rooflines.profiler.work_ranges import DeclaredWork
 from rooflines.roofline.formulas import shapes
 from rooflines.roofline.formulas.arguments import Dispatches, NotCounted
 from rooflines.roofline.formulas.decomposed import DECOMPOSED, decomposes
+from rooflines.roofline.formulas.families import load_families, load_family_of
 from rooflines.roofline.formulas.libraries import load_all, load_library_of
 from rooflines.roofline.formulas.plugins import load_installed
 from rooflines.roofline.formulas.record import Work
@@ -103,6 +104,7 @@ def aten(text: str) -> tuple[str, ...]:
 
 def _register(names: tuple[str, ...], entry: _Entry) -> None:
     for name in names:
+        load_family_of(name)  # a formula of another package may be for an operator that has one here
         if name in _FORMULAS:
             raise ValueError(f"operator '{name}' is registered twice")
         _FORMULAS[name] = entry
@@ -130,6 +132,7 @@ def hinted_formula(*names: str, category: str) -> Callable[[HintedFormula], Hint
 
 def registered() -> dict[str, str]:
     """Every registered operator with its category, those of installed packages included."""
+    load_families()
     load_all()
     load_installed()
     return {name: entry.category for name, entry in _FORMULAS.items()}
@@ -158,6 +161,7 @@ def count(
     name = _without_overload(signature.name)
     entry = _FORMULAS.get(name)
     if entry is None:
+        load_family_of(name)
         load_library_of(name)
         load_installed()
         entry = _FORMULAS.get(name)
