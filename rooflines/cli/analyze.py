@@ -68,16 +68,15 @@ def analyze(
         analysis = pipeline.analyze(
             source, ceilings=ceilings, jobs=jobs, dask=dask, partial=partial, memory_limit_bytes=size(memory_limit), progress=progress
         )
-    text = serial.to_json(analysis)
     if output is None and not isinstance(source, list) and pipeline.is_directory(sources[0]):
         output = Path(sources[0])
     if output is not None:
         name = pipeline.RANKS_FILE if isinstance(source, list) else pipeline.ANALYSIS_FILE
         path = output / name if output.is_dir() else output
         with writing(f"write {str(path)!r}", f"Choose another {arg('output')}."):
-            serial.write_text(path, text)
+            serial.write_text(path, serial.to_json(analysis))
     if quiet:
-        print(text, end="")
+        print(serial.to_json(analysis), end="")
     else:
         print_page(_page(analysis))
 
