@@ -30,7 +30,7 @@ _OURS = re.compile(rb"^\s*\[\s*rooflines\.", re.MULTILINE)
 
 @cache
 def _are_mentioned(folders: tuple[str, ...]) -> bool:
-    """Whether a distribution in ``folders`` may have entry points of ours; parsing those of all takes longer than reading a small trace."""
+    """Whether a distribution in ``folders`` may have entry points of ours. Parsing those of all takes as long as a small trace."""
     for folder in folders:
         try:
             found = [entry.path for entry in os.scandir(folder or ".") if entry.name.endswith((".dist-info", ".egg-info", "EGG-INFO"))]

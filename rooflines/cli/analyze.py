@@ -13,8 +13,8 @@ from rooflines.cli.app import app
 from rooflines.cli.options import DaskAddress, Formulas, Jobs, MemoryLimit, Partial, RecordFormat, size
 from rooflines.cli.output import print_page, progress_bar
 from rooflines.errors import writing
-from rooflines.pipeline.collection import paused
 from rooflines.pipeline.options import CEILINGS_HELP
+from rooflines.profiler.trace.collection import paused
 
 if TYPE_CHECKING:
     from rooflines.reports.document import Page

@@ -189,7 +189,7 @@ def _named(known: Iterable[Sheet], text: str) -> tuple[Sheet, ...]:
 
 @functools.cache
 def _ours_named(text: str) -> tuple[Sheet, ...]:
-    """Our sheets of that name. Only files that contain all of its words are parsed, because parsing all takes longer than most traces."""
+    """Our sheets of that name. Only files with all of its words are parsed: parsing all takes longer than most traces."""
     words = text.split()
     return _named((_sheet(path) for path, content in _contents() if all(word in content for word in words)), text)
 

@@ -13,12 +13,12 @@ import msgspec
 from rooflines.arguments import arg
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import DataError, TraceError, UsageError
-from rooflines.pipeline import collection
 from rooflines.pipeline.ceilings import given_ceilings, sheet_of
 from rooflines.profiler.external_trace import run_of_trace
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.records import Run
 from rooflines.profiler.run import load
+from rooflines.profiler.trace import collection
 from rooflines.profiler.trace.columns import MEMORY_LIMIT_BYTES
 from rooflines.profiler.trace.cut import whole_part
 from rooflines.profiler.trace.reader import read_trace

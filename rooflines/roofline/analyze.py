@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from rooflines.device_specs.marks import CONTRADICTS, DISTURBED, UNCONFIRMED, marked, marks_of
 from rooflines.device_specs.records import Ceilings
@@ -14,6 +13,7 @@ from rooflines.profiler.records import Run, RunFile, Workload
 from rooflines.profiler.trace.breakdown import step_breakdown
 from rooflines.profiler.trace.calls import Calls, build_calls
 from rooflines.profiler.trace.cut import whole_part
+from rooflines.profiler.trace.distinct import distinct
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.launches import launches
 from rooflines.profiler.trace.reader import read_trace
@@ -106,7 +106,7 @@ def _traced_parts(run: Run, trace: Trace, ceilings: Ceilings | None, steps: Step
         roofs = with_shortest_kernel(roofs, trace)
     attribution = attribute(trace, calls, facts.parameter_elements, _list_dtype(facts.workload), facts.noted_calls, compiled)
     notes += attribution.notes
-    devices = len(np.unique(trace.device.device))
+    devices = len(distinct(trace.device.device)[0])
     if devices > 1:
         notes.append(_several_devices(devices))
     count = attribution.steps or 1

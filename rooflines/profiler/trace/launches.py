@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rooflines.profiler.trace.distinct import distinct
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.records import RUNTIME, Int64s, Trace
 
@@ -53,7 +54,7 @@ def launching(trace: Trace) -> tuple[Int64s, int]:
     doubtful = np.flatnonzero(known & (several[at] > 1))
     if len(doubtful):
         found[doubtful] = calls[_by_time(host.start_ns[calls], first, several, device.start_ns[doubtful], at[doubtful])]
-    return found, len(np.unique(at[doubtful]))
+    return found, len(distinct(at[doubtful])[0])
 
 
 def _by_time(called: Int64s, first: Int64s, several: Int64s, began: Int64s, which: Int64s) -> Int64s:

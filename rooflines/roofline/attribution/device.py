@@ -7,6 +7,7 @@ import numpy as np
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.breakdown import device_intervals
 from rooflines.profiler.trace.calls import FORWARD, Calls
+from rooflines.profiler.trace.distinct import distinct, distinct_rows
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.nesting import Mask
 from rooflines.profiler.trace.records import COMMUNICATION, KERNEL, MEMCPY, MEMSET, RUNTIME, Int64s, Trace
@@ -41,11 +42,11 @@ def attribute_device(
     exposed = _exposed(trace)
 
     owned = np.flatnonzero(belongs & (owning >= 0))
-    owners, position = np.unique(owning[owned], return_inverse=True)
+    owners, position = distinct(owning[owned])
     # Counted operators that launched nothing still did their FLOPs somewhere; views and allocations among them are of no interest.
     has_flops = counts.where(lambda variant: variant.count.work is not None and variant.count.work.flops > 0)
     silent = np.flatnonzero((owner == np.arange(len(host))) & inside & has_flops)
-    silent = np.setdiff1d(silent, owners)
+    silent = silent[~np.isin(silent, owners)]
     events = np.concatenate((owners, silent)).astype(np.int64)
     keys, group = grouped(calls, counts.of_event, events)
     group_of = group[position]
@@ -124,19 +125,18 @@ def _kernels(trace: Trace, events: Int64s, group: Int64s, groups: int) -> list[t
     found: list[list[LaunchedKernel]] = [[] for _ in range(groups)]
     if not len(events):
         return [tuple(one) for one in found]
-    keys, which = np.unique(np.stack((group, device.name[events].astype(np.int64))), axis=1, return_inverse=True)
-    which = which.reshape(-1)
+    keys, which = distinct_rows(group, device.name[events])
     numbers = np.bincount(which)
-    times = np.zeros(keys.shape[1], np.int64)
+    times = np.zeros(len(keys), np.int64)
     np.add.at(times, which, device.end_ns[events] - device.start_ns[events])
-    least, most = np.full(keys.shape[1], len(trace.launch_shapes), np.int64), np.full(keys.shape[1], -1, np.int64)
+    least, most = np.full(len(keys), len(trace.launch_shapes), np.int64), np.full(len(keys), -1, np.int64)
     np.minimum.at(least, which, device.shape[events])
     np.maximum.at(most, which, device.shape[events])
     shapes = [trace.launch_shapes[low] if low == high >= 0 else None for low, high in zip(least.tolist(), most.tolist(), strict=True)]
-    streams: list[list[int]] = [[] for _ in range(keys.shape[1])]
-    for place, stream in np.unique(np.stack((which, device.stream[events])), axis=1).T.tolist():
+    streams: list[list[int]] = [[] for _ in range(len(keys))]
+    for place, stream in distinct_rows(which, device.stream[events])[0].tolist():
         streams[place].append(stream)
-    columns = zip(keys.T.tolist(), numbers.tolist(), times.tolist(), streams, shapes, strict=True)
+    columns = zip(keys.tolist(), numbers.tolist(), times.tolist(), streams, shapes, strict=True)
     for (at, name), number, time_ns, ran_on, shape in columns:
         found[at].append(LaunchedKernel(trace.names[name], number, time_ns, tuple(ran_on), shape))
     return [tuple(sorted(one, key=lambda kernel: (-kernel.time_ns, kernel.name))) for one in found]
@@ -164,11 +164,10 @@ def _device_gaps(
     name = np.where(inside, at_launch(host.name, operator), device.name[events])
     module = np.where(inside, at_launch(calls.module, operator), -1)
     phase = np.where(inside, at_launch(calls.phase, operator), FORWARD)
-    keys, group = np.unique(np.stack((name, variant, module, phase), axis=1), axis=0, return_inverse=True)
-    group = group.reshape(-1)
+    keys, group = distinct_rows(name, variant, module, phase)
     busy_ns = intervals.lengths_by_group(group, device.start_ns[events], device.end_ns[events], len(keys))
     # A call is one of the operator; where there is none, one of the kernel.
-    callers = np.unique(np.stack((group, np.where(inside, operator, -1 - events)), axis=1), axis=0)
+    callers, _ = distinct_rows(group, np.where(inside, operator, -1 - events))
     numbers = np.bincount(callers[:, 0], minlength=len(keys))
     each = _by_step(trace, events, group, len(keys), step, steps)
     ran, hidden = _kernels(trace, events, group, len(keys)), _sums(exposed[events], group, len(keys))
@@ -196,8 +195,7 @@ def _device_gaps(
 
 def _other_gaps(trace: Trace, events: Int64s, starts: Int64s, ends: Int64s) -> tuple[Gap, ...]:
     """Device events outside of steps, by name; ``starts`` and ``ends`` are those of their parts in the span."""
-    names, group = np.unique(trace.device.name[events], return_inverse=True)
-    group = group.reshape(-1).astype(np.int64)
+    names, group = distinct(trace.device.name[events])
     busy_ns = intervals.lengths_by_group(group, starts, ends, len(names))
     numbers = np.bincount(group, minlength=len(names))
     return tuple(

@@ -1,7 +1,7 @@
 """The families of formulas, one module each, imported when one of their operators is first counted.
 
-``families.json`` lists the operators of each. ``python tests/roofline/formulas/families.py`` writes it, and a test compares it with what
-the modules register.
+``families.json`` lists the operators of each. ``python tests/roofline/formulas/families.py`` writes it, and a test compares it with
+what the modules register.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Writes ``families.json``: which module registers the formula of each operator.
 
-    python tests/roofline/formulas/families.py
+python tests/roofline/formulas/families.py
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Python's garbage collector, paused while a job makes very many objects that refer to nothing that refers back to them."""
+"""Python's garbage collector, paused while very many objects are made that refer to nothing that refers back to them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def paused() -> Iterator[None]:
-    """Search for no cycles meanwhile: in a trace of a million events the search takes a fifth of the time and finds none."""
+    """Without the collector of cycles, which goes through every object again and again while thousands are made; events have none."""
     enabled = gc.isenabled()
     gc.disable()
     try:
