@@ -96,8 +96,8 @@ def _innermost(chosen: Int64s, after: Int64s, *, itself: bool) -> Int64s:
     change = -np.bincount(after[chosen], minlength=count + 1)
     change[chosen if itself else chosen + 1] += 1
     depth = np.cumsum(change)[:count]
-    # Among the chosen ones of that depth, the last that begins before the event is the one around it: with events and chosen ones in one
-    # row, by depth and in their order, the last chosen one passed. Numbers of 16 bits are sorted in linear time.
+    # Among the chosen ones of that depth, the last that begins before the event is the one around it. With events and chosen ones in
+    # one row, by depth and in their order, it is the last chosen one passed. Numbers of 16 bits are sorted in linear time.
     begun = np.zeros(count, np.int64)
     begun[chosen] = 1
     of_event = np.arange(count) + np.cumsum(begun) - (0 if itself else begun)
