@@ -19,6 +19,7 @@ from rooflines.profiler.external_trace import run_of_trace
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.records import Run
 from rooflines.profiler.run import load
+from rooflines.profiler.trace import collection
 from rooflines.profiler.trace.columns import MEMORY_LIMIT_BYTES
 from rooflines.profiler.trace.cut import whole_part
 from rooflines.profiler.trace.reader import read_trace
@@ -61,6 +62,7 @@ def analyze(
     return _analyze(run, chosen(run, False, progress), captures=captures, partial=partial, inductor_cache=inductor_cache)
 
 
+@collection.paused()
 def analyze_trace(
     path: Path | str,
     *,

@@ -26,7 +26,7 @@ from rooflines.roofline.formulas.arguments import NotCounted, distinct, floating
 from rooflines.roofline.formulas.elementwise import RULES as ELEMENTWISE
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
 from rooflines.roofline.formulas.reduction import RULES as REDUCTIONS
-from rooflines.roofline.formulas.table import family_formula, words
+from rooflines.roofline.formulas.table import words
 from rooflines.roofline.formulas.views import VIEWS
 
 NAME: Final = re.compile(r"(?:triton_(?P<kind>[a-z]+)|(?:graph_\d+_)?cpp)_fused_?(?P<operators>\w*?)_?\d*\Z")
@@ -140,8 +140,8 @@ def flops_per_point(parsed: GeneratedName) -> int:
     return total
 
 
-@family_formula(r"triton_\w+_fused|triton_\w+_\d+\Z", category=category_of)
-def _generated(signature: Signature) -> Work:
+def work_of(signature: Signature) -> Work:
+    """The work of a call of a generated Triton kernel; NotCounted, with the reason, where its arguments do not determine it."""
     parsed = parse_name(signature.name)
     tensors = signature.tensors
     sizes = [arg for arg in signature.args if isinstance(arg, int) and not isinstance(arg, bool)]

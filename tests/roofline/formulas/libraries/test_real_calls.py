@@ -26,7 +26,9 @@ def nbytes(*values):
 
 
 def counted(trace, name):
-    (signature,) = {trace.signatures[code] for code in trace.host.signature.tolist() if code >= 0 and trace.signatures[code].name == name}
+    (signature,) = {
+        trace.signatures[code] for code in trace.host.signature.tolist() if code >= 0 and trace.signatures[code].name == name
+    }
     found = count(signature)
     assert found.kind == "counted", found.reason
     return found.work
