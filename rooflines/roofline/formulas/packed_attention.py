@@ -17,6 +17,7 @@ from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, s
 from rooflines.roofline.formulas.attention import Attention, backward_work, has_dropout, sight
 from rooflines.roofline.formulas.costs import SOFTMAX, TANH, TRANSCENDENTAL
 from rooflines.roofline.formulas.lengths import Lengths, packed_lengths, recorded_lengths
+from rooflines.roofline.formulas.nodes import parts
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.formulas.table import Hints, hinted_formula
 
@@ -226,8 +227,15 @@ def backward(signature: Signature, hints: Hints, layout: Layout) -> Work:
     )
 
 
+def gradient_first(signature: Signature) -> Signature:
+    """A node of autograd with the gradient of the first result, then the arguments of its forward call; raises NotCounted without
+    them."""
+    gradients, forward = parts(signature)
+    return replace(signature, args=(gradients[0], *forward.args))
+
+
 def function_backward(signature: Signature, hints: Hints, layout: Layout) -> Work:
-    """Backward of an autograd function, given the gradient and the arguments of its forward; it reads the result and the rows' sums."""
+    """Backward of an autograd function, as ``gradient_first`` has it; it reads the result and the rows' sums."""
     given = replace(layout, schemas=tuple(f"grad {schema}" for schema in layout.schemas))
     work, args = backward(signature, hints, given), _arguments(signature, given)
     query, value = args.tensor("query"), args.tensor("value")

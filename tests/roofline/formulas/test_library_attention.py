@@ -373,7 +373,7 @@ def test_fused_attention_of_transformer_engine(caches):
     assert found.matrix_flops == 4 * 8 * 2 * 4 * 15
     assert "causal mask" in found.assumption
     assert work("FusedAttnFunc", *first, *[by_batch] * 3, None, 0.3, 0.0) == found
-    back = work("FusedAttnFuncBackward", by_sequence, *first, *[by_sequence] * 3, None, 0.3, 0.0)
+    back = work("FusedAttnFuncBackward", (by_sequence,), *first, *[by_sequence] * 3, None, 0.3, 0.0)
     assert back.matrix_flops == 5 * 2 * 8 * 2 * 4 * 15
     assert back.bytes == 8 * 2 * 2 * 5 * 4 * 8 + 4 * 2 * 5 * 4  # five tensors read, three written, and the rows' sums
     packed = work("FusedAttnFunc", *first, *[tensor(9, 4, 8, dtype=HALF)] * 3, None, 0.3, 0.0)
