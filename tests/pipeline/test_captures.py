@@ -132,6 +132,23 @@ def test_the_record_of_a_folder_gives_the_sizes(tmp_path):
         rooflines.analyze(source)
 
 
+def test_a_file_with_several_sizes_has_none(tmp_path):
+    twice = DETAILS.replace("32,", "16,")[:-1] + "," + DETAILS.replace("32,", "8,")[1:]
+    source = layout(tmp_path, twice)
+    edited(SGLANG_CAPTURE, source / "capture_traces" / "bs_32.json.gz", lambda events: events.pop())
+    coverage = rooflines.analyze(source).coverage
+    assert coverage.graph_matched_time_s == coverage.graph_launch_time_s
+
+
+def test_modules_that_no_replay_calls_are_not_listed(tmp_path):
+    def call_another(events):
+        module = next(event for event in events if event["name"].startswith("nn.Module: "))
+        events.append(module | {"name": "nn.Module: WarmUp_0", "ts": events[0]["ts"] - 1000, "dur": 10})
+
+    analysis = rooflines.analyze(SGLANG, capture=edited(SGLANG_CAPTURE, tmp_path / "capture.json", call_another))
+    assert {module.calls for module in analysis.modules} == {1}
+
+
 @pytest.mark.parametrize("details", ["[{", '[{"file": 7}]', '[{"file": "../bs_32.json.gz"}]', "{}"])
 def test_a_damaged_record_is_refused(tmp_path, details):
     with pytest.raises(DataError, match=r"execution_details\.json"):
