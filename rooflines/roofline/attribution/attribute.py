@@ -12,10 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from rooflines.errors import TraceError
+from rooflines.profiler.compiled.inductor_cache import CachedKernel
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.calls import Calls, build_calls
 from rooflines.profiler.trace.capture import CaptureTrace
 from rooflines.profiler.trace.collectives import launched_by_collectives
+from rooflines.profiler.trace.idle import unrecorded_until
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.launches import launching
 from rooflines.profiler.trace.nesting import Mask
@@ -29,6 +31,7 @@ from rooflines.roofline.attribution.host import attribute_host
 from rooflines.roofline.attribution.origins import FROM_KERNEL, CountedTrace
 from rooflines.roofline.attribution.ownership import find_owners
 from rooflines.roofline.attribution.rows import Gap, Pieces, Row
+from rooflines.roofline.resolvers.cached_kernels import missing_note
 from rooflines.roofline.resolvers.counts import CompiledCalls, Context
 from rooflines.roofline.resolvers.resolve import count_calls
 from rooflines.units import counted, seconds
@@ -96,11 +99,13 @@ def attribute(
     stored_calls: tuple[StoredCall, ...] = (),
     compiled: CompiledCalls | None = None,
     captures: Sequence[CaptureTrace] = (),
+    inductor_cache: dict[str, tuple[CachedKernel, ...]] | None = None,
 ) -> Attribution:
     """Divide the time of the trace's steps, or of the whole trace when it has none: the time of the device when the trace has device
     events, else that of the CPU. ``captures`` are traces of the capture of its graphs. The other arguments are those of ``Context``.
     Raises TraceError for captures of other graphs."""
-    counts = count_calls(Context(trace, calls, parameter_elements, parameter_dtype, stored_calls, compiled))
+    context = Context(trace, calls, parameter_elements, parameter_dtype, stored_calls, compiled, inductor_cache)
+    counts = count_calls(context)
     ownership = find_owners(trace, calls, counts)
     steps = step_window(trace, calls)
     window = whole_window(trace, calls) if steps is None else steps
@@ -110,19 +115,30 @@ def attribute(
     phase = np.full(len(launch), -1, np.int64)
     if captures and not len(trace.device):
         raise TraceError("the trace has no device events, so a capture trace does not apply to it.")
-    windows, earlier_ns, notes = window if steps is None else calls.steps, 0, (*calls.notes, *_ambiguous(doubtful))
+    windows, earlier_ns, notes = (
+        window if steps is None else calls.steps,
+        0,
+        (*calls.notes, *_ambiguous(doubtful), *filter(None, (missing_note(counts, context),))),
+    )
     if len(trace.device):
         first = CountedTrace.of(trace, calls, counts, ownership, launch)
-        origins, calls, about_graphs = find_origins(first, [_counted(one, parameter_dtype) for one in captures], launch, inside)
+        origins, calls, about_graphs = find_origins(first, [_counted(one, context) for one in captures], launch, inside)
         phase = np.where(origins.inferred == FROM_KERNEL, at_launch(calls.phase, launch), origins.at(origins.phase))
         trace = launched_by_collectives(trace, calls, launch)
         before = earlier(trace, launch) if steps is not None else np.zeros(len(trace.device), bool)
         belongs = belonging(trace, window, inside, launch, before)
         if steps is not None:
             windows = lasting(windows, trace, launch, belongs, before)
+            if calls.batches:
+                # A server prepares a step while the device is at the one before, which a recording of single steps leaves out.
+                windows[0, 0] = unrecorded_until(trace, calls, launch, windows, belongs)
+                beside = belongs & (trace.device.start_ns < windows[0, 0])
+                belongs &= ~beside
+                owners = ownership.owner[launch[beside & (launch >= 0)]]
+                inside[owners[owners >= 0]] = False
         window = intervals.union(windows[:, 0], windows[:, 1])
         step = step_number(launched_ns(trace, launch), calls.steps)
-        divided = attribute_device(trace, origins, inside, launch, belongs, window, step, count)
+        divided = attribute_device(trace, calls, origins, inside, launch, belongs, window, step, count)
         earlier_ns = intervals.length(intervals.union(trace.device.start_ns[before], trace.device.end_ns[before]))
         notes += (*about_graphs, *_earlier_work(int(before.sum()), earlier_ns), *_left_out(trace, before, window))
     else:
@@ -142,10 +158,11 @@ def attribute(
     )
 
 
-def _counted(capture: CaptureTrace, parameter_dtype: str) -> CountedTrace:
+def _counted(capture: CaptureTrace, context: Context) -> CountedTrace:
     """The calls of a capture, counted like those of any trace."""
     calls = build_calls(capture.trace)
-    counts = count_calls(Context(capture.trace, calls, parameter_dtype=parameter_dtype))
+    known = Context(capture.trace, calls, parameter_dtype=context.parameter_dtype, inductor_cache=context.inductor_cache)
+    counts = count_calls(known)
     owners = find_owners(capture.trace, calls, counts)
     return CountedTrace.of(capture.trace, calls, counts, owners, name=capture.name, tokens=capture.tokens)
 

@@ -17,7 +17,7 @@ from rooflines.profiler.trace.calls import Calls
 from rooflines.profiler.trace.graphs import CapturedGraph, captured_graphs
 from rooflines.profiler.trace.launches import launching
 from rooflines.profiler.trace.nesting import Mask
-from rooflines.profiler.trace.records import ANNOTATION, MODULE_PREFIX, PYTHON, Int64s, Trace
+from rooflines.profiler.trace.records import ANNOTATION, MODULE_PREFIX, PYTHON, RUNTIME, Int64s, Trace
 from rooflines.roofline.attribution.ownership import Ownership
 from rooflines.roofline.resolvers.counts import Counts, Variant
 
@@ -97,6 +97,9 @@ def joined(traces: Sequence[CountedTrace], launch: Int64s) -> tuple[Origins, Cal
         start = before[-1]
         owner, operator = one.ownership.owner, one.calls.operator
         placed.append(modules.of(one.calls.modules))
+        # A launch that was counted as a call of its kernel stands for itself.
+        itself = (one.counts.of_event >= 0) & (one.trace.host.kind == RUNTIME)
+        operator = np.where(itself, np.arange(len(operator)), operator)
         columns.append((
             names.of(one.trace.names)[one.trace.host.name],
             np.where(owner >= 0, owner + start, -1),
