@@ -10,7 +10,7 @@ import typer
 
 from rooflines.arguments import arg
 from rooflines.cli.app import app
-from rooflines.cli.options import Capture, DaskAddress, Formulas, Jobs, MemoryLimit, Partial, RecordFormat, size
+from rooflines.cli.options import Capture, DaskAddress, Formulas, InductorCache, Jobs, MemoryLimit, Partial, RecordFormat, size
 from rooflines.cli.output import print_page, progress_bar
 from rooflines.errors import writing
 from rooflines.pipeline.options import CEILINGS_HELP
@@ -50,6 +50,7 @@ def analyze(
     partial: Partial = False,
     memory_limit: MemoryLimit = "4GB",
     formulas: Formulas = None,
+    inductor_cache: InductorCache = None,
 ) -> None:
     """Analyze a run directory or any PyTorch trace.
 
@@ -67,7 +68,7 @@ def analyze(
     with progress_bar(quiet) as progress:
         analysis = pipeline.analyze(
             source, ceilings=ceilings, capture=capture or None, jobs=jobs, dask=dask, partial=partial,
-            memory_limit_bytes=size(memory_limit), progress=progress,
+            memory_limit_bytes=size(memory_limit), inductor_cache=inductor_cache, progress=progress,
         )  # fmt: skip
     text = serial.to_json(analysis)
     if output is None and not isinstance(source, list) and pipeline.is_directory(sources[0]) and not captured_beside(sources[0]):

@@ -89,6 +89,13 @@ DaskAddress = Annotated[
 ]
 MemoryLimit = Annotated[str, typer.Option(help="Maximum memory for trace data.", metavar="SIZE")]
 Partial = Annotated[bool, typer.Option("--partial", help="Read a truncated trace up to the cut.")]
+InductorCache = Annotated[
+    Path | None,
+    typer.Option(
+        "--inductor-cache", metavar="DIR", help="TORCHINDUCTOR_CACHE_DIR of the recorded program: count compiled kernels exactly.",
+        show_default=False,
+    ),
+]  # fmt: skip
 Formulas = Annotated[
     list[Path] | None,
     typer.Option(

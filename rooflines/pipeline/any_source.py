@@ -38,6 +38,7 @@ def analyze(
     capture: Captures | None = None,
     partial: bool = False,
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
+    inductor_cache: Path | str | None = None,
     progress: Progress | None = None,
 ) -> Analysis: ...
 
@@ -68,6 +69,7 @@ def analyze(
     dask: str | None = None,
     partial: bool = False,
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
+    inductor_cache: Path | str | None = None,
     progress: Progress | None = None,
 ) -> Analysis | RankAnalysis | MonitorAnalysis: ...
 
@@ -81,6 +83,7 @@ def analyze(
     dask: str | None = None,
     partial: bool = False,
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
+    inductor_cache: Path | str | None = None,
     progress: Progress | None = None,
 ) -> Analysis | RankAnalysis | MonitorAnalysis:
     """Analyze a run, a PyTorch trace, the traces of several ranks, or a monitored program; nothing is written.
@@ -97,6 +100,8 @@ def analyze(
         dask: For several ranks: address of a Dask scheduler whose workers read the traces.
         partial: Read a truncated trace up to the cut; the notes say what is missing.
         memory_limit_bytes: Maximum memory for trace data, in each process.
+        inductor_cache: For one run or trace: directory with the code that inductor generated for the program, which counts its
+            kernels exactly. The files are read, not executed.
         progress: Called with each stage.
 
     Raises RunError and TraceError for a source that cannot be read, UsageError for an argument that does not apply to it.
@@ -104,15 +109,16 @@ def analyze(
     if isinstance(source, Monitored):
         from rooflines.pipeline.monitoring import analyze_monitored
 
-        _refuse("a monitored program", ceilings=ceilings, capture=capture, jobs=jobs, dask=dask)
+        _refuse("a monitored program", ceilings=ceilings, capture=capture, jobs=jobs, dask=dask, inductor_cache=inductor_cache)
         return analyze_monitored(source)
     if isinstance(source, Run | Path | str):
         _refuse("one run or trace", jobs=jobs, dask=dask)
         source, capture = _with_capture(source, capture)
         return reading.analyze(
-            source, ceilings=ceilings, capture=capture, partial=partial, memory_limit_bytes=memory_limit_bytes, progress=progress
-        )
-    _refuse("several ranks", ceilings=ceilings, capture=capture)
+            source, ceilings=ceilings, capture=capture, partial=partial, memory_limit_bytes=memory_limit_bytes,
+            inductor_cache=inductor_cache, progress=progress,
+        )  # fmt: skip
+    _refuse("several ranks", ceilings=ceilings, capture=capture, inductor_cache=inductor_cache)
     return analyze_ranks(source, jobs=jobs, dask=dask, partial=partial, memory_limit_bytes=memory_limit_bytes, progress=progress)
 
 
@@ -127,6 +133,7 @@ def report(
     dask: str | None = None,
     partial: bool = False,
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
+    inductor_cache: Path | str | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Path]:
     """Analyze ``source`` and write its reports; returns the files by format. ``formats`` are by default all that there are for it.
@@ -140,16 +147,16 @@ def report(
     if isinstance(source, Monitored) or (isinstance(source, Path | str) and is_monitored(source)):
         from rooflines.pipeline.monitoring import report_monitored
 
-        _refuse("a monitored program", ceilings=ceilings, capture=capture, jobs=jobs, dask=dask)
+        _refuse("a monitored program", ceilings=ceilings, capture=capture, jobs=jobs, dask=dask, inductor_cache=inductor_cache)
         return report_monitored(source, **chosen, output=directory, progress=progress)
     if isinstance(source, Run | Path | str):
         _refuse("one run or trace", jobs=jobs, dask=dask)
         source, capture = _with_capture(source, capture)
         return report_on(
             source, **chosen, output=directory, ceilings=ceilings, capture=capture, partial=partial,
-            memory_limit_bytes=memory_limit_bytes, progress=progress,
+            memory_limit_bytes=memory_limit_bytes, inductor_cache=inductor_cache, progress=progress,
         )  # fmt: skip
-    _refuse("several ranks", ceilings=ceilings, capture=capture)
+    _refuse("several ranks", ceilings=ceilings, capture=capture, inductor_cache=inductor_cache)
     ranks = analyze_ranks(source, jobs=jobs, dask=dask, partial=partial, memory_limit_bytes=memory_limit_bytes, progress=progress)
     return report_ranks(ranks, **chosen, output=directory, progress=progress)
 

@@ -35,6 +35,7 @@ def analyze(
     capture: Captures | None = None,
     partial: bool = False,
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
+    inductor_cache: Path | str | None = None,
     progress: Progress | None = None,
 ) -> Analysis:
     """Analyze a run, a run directory or any PyTorch trace; nothing is written.
@@ -44,19 +45,25 @@ def analyze(
     the data sheet of the device that it names, if there is one. ``capture`` are the traces in which the graphs that the trace launches
     were captured, as files or folders. ``memory_limit_bytes`` limits the memory for trace data. With
     ``partial``, a truncated trace is read up to the cut, and the notes say what is missing. Raises RunError and TraceError for a source
-    that cannot be read.
+    that cannot be read. ``inductor_cache`` is a directory with the code that inductor generated for the program.
     """
     progress = progress or Silent()
     if not isinstance(source, Run) and not is_directory(source):
         return analyze_trace(
-            source, ceilings=ceilings, capture=capture, partial=partial, memory_limit_bytes=memory_limit_bytes, progress=progress
+            source,
+            ceilings=ceilings,
+            capture=capture,
+            partial=partial,
+            memory_limit_bytes=memory_limit_bytes,
+            inductor_cache=inductor_cache,
+            progress=progress,
         )[1]
     run = source if isinstance(source, Run) else load(source)
     captures = read_captures(capture, partial=partial, memory_limit_bytes=memory_limit_bytes, progress=progress)
     if ceilings is None:
-        return _analyze(run, captures=captures, partial=partial)
+        return _analyze(run, captures=captures, partial=partial, inductor_cache=inductor_cache)
     chosen = given_ceilings(ceilings, run.facts.environment.device, recorded=run.facts.environment)
-    return _analyze(run, chosen(run, False, progress), captures=captures, partial=partial)
+    return _analyze(run, chosen(run, False, progress), captures=captures, partial=partial, inductor_cache=inductor_cache)
 
 
 def analyze_trace(
@@ -66,6 +73,7 @@ def analyze_trace(
     capture: Captures | None = None,
     partial: bool = False,
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
+    inductor_cache: Path | str | None = None,
     progress: Progress | None = None,
 ) -> tuple[Run, Analysis]:
     """Return the run recorded in the trace ``path``, and its analysis; the parameters are those of ``analyze``."""
@@ -86,7 +94,7 @@ def analyze_trace(
         if why_not:
             facts = msgspec.structs.replace(run.facts, notes=(*run.facts.notes, why_not))
             run = msgspec.structs.replace(run, facts=facts)
-    return run, _analyze(run, judges, trace, captures=captures)
+    return run, _analyze(run, judges, trace, captures=captures, inductor_cache=inductor_cache)
 
 
 def is_directory(source: Path | str) -> bool:

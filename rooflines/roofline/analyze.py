@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -10,6 +11,7 @@ import numpy as np
 
 from rooflines.device_specs.marks import CONTRADICTS, DISTURBED, UNCONFIRMED, marked, marks_of
 from rooflines.device_specs.records import Ceilings
+from rooflines.profiler.compiled.inductor_cache import read_cache
 from rooflines.profiler.compiled.records import read_compiled
 from rooflines.profiler.records import Run, RunFile, Workload
 from rooflines.profiler.trace.breakdown import step_breakdown
@@ -46,12 +48,13 @@ def analyze(
     *,
     captures: Sequence[CaptureTrace] = (),
     partial: bool = False,
+    inductor_cache: Path | str | None = None,
 ) -> Analysis:
     """Derive the analysis of ``run`` from its raw files; ``ceilings`` replace the stored ones.
 
     ``trace`` is the run's trace where it has been read already, ``captures`` are traces of the capture of its graphs. With
     ``partial``, a trace that is cut off is read up to the cut. A run without a trace (interrupted before the traced pass) still has
-    its step times. Raises TraceError when the trace is corrupt.
+    its step times. ``inductor_cache`` has the code that inductor generated. Raises TraceError when the trace is corrupt.
     """
     facts = run.facts
     ceilings = ceilings or facts.ceilings
@@ -71,7 +74,7 @@ def analyze(
             # What is left are the times of dispatching on the host, which the device's roofs do not bound.
             ceilings = None
             notes.append(_no_device_events(facts, trace))
-        parts |= _traced_parts(run, trace, ceilings, steps, captures)
+        parts |= _traced_parts(run, trace, ceilings, steps, captures, inductor_cache)
         notes += parts.pop("notes")
     flops = sum(row.flops for row in parts["operators"]) if trace is not None and parts["basis"].per == "step" else None
     used = usage(run, flops, ceilings)
@@ -103,7 +106,12 @@ def _with_conclusions(measured: Analysis) -> Analysis:
 
 
 def _traced_parts(
-    run: Run, trace: Trace, ceilings: Ceilings | None, steps: Steps | None, captures: Sequence[CaptureTrace]
+    run: Run,
+    trace: Trace,
+    ceilings: Ceilings | None,
+    steps: Steps | None,
+    captures: Sequence[CaptureTrace],
+    inductor_cache: Path | str | None,
 ) -> dict[str, Any]:
     """The fields of the analysis that come from the trace; ``notes`` are those about the trace."""
     facts = run.facts
@@ -117,7 +125,10 @@ def _traced_parts(
     roofs = ceilings
     if roofs is not None and len(trace.device):
         roofs = with_shortest_kernel(roofs, trace)
-    attribution = attribute(trace, calls, facts.parameter_elements, _list_dtype(facts.workload), facts.noted_calls, compiled, captures)
+    cache = read_cache(inductor_cache) if inductor_cache is not None else None
+    attribution = attribute(
+        trace, calls, facts.parameter_elements, _list_dtype(facts.workload), facts.noted_calls, compiled, captures, cache
+    )
     calls = attribution.calls
     notes += attribution.notes
     devices = len(np.unique(trace.device.device))

@@ -30,8 +30,7 @@ class HostEvents:
 
     ``name`` indexes ``Trace.names``, ``signature`` indexes ``Trace.signatures`` (-1: none), ``sequence`` is autograd's number (-1:
     none), ``forward_thread`` is non-zero on backward events, ``correlation`` ties a runtime call to device events (-1: none).
-    ``kernel`` indexes ``Trace.names`` and ``shape`` indexes ``Trace.launch_shapes``: what a call launches, as ROCm records it (-1: not
-    recorded).
+    ``kernel`` indexes ``Trace.kernels``: what a call launches, as ROCm records it (-1: not recorded).
     """
 
     kind: npt.NDArray[np.int8]
@@ -44,7 +43,6 @@ class HostEvents:
     forward_thread: Int64s
     correlation: Int64s
     kernel: Int32s
-    shape: Int32s
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -148,6 +146,8 @@ class Rank:
 
 # The grid and the block of a launch: x, y, z.
 LaunchShape = tuple[tuple[int, int, int], tuple[int, int, int]]
+# The kernel that a runtime call launches, and its grid and block where they are recorded.
+LaunchRecord = tuple[str, LaunchShape | None]
 
 
 def no_frames() -> Frames:
@@ -168,6 +168,7 @@ class Trace:
     signatures: list[Signature]
     collectives: list[Collective]
     launch_shapes: list[LaunchShape] = field(default_factory=list)
+    kernels: list[LaunchRecord] = field(default_factory=list)
     frames: Frames = field(default_factory=no_frames)
     frame_names: list[str] = field(default_factory=list)
     devices: tuple[TracedDevice, ...] = ()

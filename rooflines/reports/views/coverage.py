@@ -10,7 +10,7 @@ from rooflines.reports.words.text import is_kernel
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.formulas.table import NO_FORMULA
 from rooflines.roofline.kernel_names import short_kernel
-from rooflines.units import seconds
+from rooflines.units import percent, seconds
 
 _BRIEF, _PRINTED = 5, 12
 # A terminal lists the operators from this share of the time on; a full report always does.
@@ -31,8 +31,11 @@ def section(analysis: Analysis, under: str) -> Section:
         text = f"{coverage.orphan_device_events} device events have no launch in the trace and belong to no operator."
         blocks.append(Paragraph(text))
     if coverage is not None and coverage.graph_launch_time_s:
-        graphs = seconds(coverage.graph_launch_time_s)
-        blocks.append(Paragraph(f"{graphs} was launched as graphs, whose kernels the trace does not tie to operators."))
+        known = percent(coverage.graph_matched_time_s / coverage.graph_launch_time_s)
+        text = f"{seconds(coverage.graph_launch_time_s)} was launched as graphs; the operators are known for {known} of it."
+        if not coverage.graph_matched_time_s:
+            text += " The trace of their capture has them (--capture)."
+        blocks.append(Paragraph(text))
     return Section(name="coverage", title="Coverage", under=under, blocks=tuple(blocks))
 
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rooflines.errors import TraceError
+from rooflines.profiler.compiled.inductor_cache import CachedKernel
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.calls import Calls, build_calls
 from rooflines.profiler.trace.capture import CaptureTrace
@@ -21,14 +23,15 @@ from rooflines.profiler.trace.launches import launching
 from rooflines.profiler.trace.nesting import Mask
 from rooflines.profiler.trace.records import Int64s, Trace
 from rooflines.profiler.trace.stored_call import StoredCall
-from rooflines.profiler.trace.windows import belonging, earlier, lasting, launched_ns, step_number, step_window, whole_window
+from rooflines.profiler.trace.windows import at_launch, belonging, earlier, lasting, launched_ns, step_number, step_window, whole_window
 from rooflines.profiler.trace.windows import inside as in_windows
 from rooflines.roofline.attribution.device import attribute_device
 from rooflines.roofline.attribution.graphs import find_origins
 from rooflines.roofline.attribution.host import attribute_host
-from rooflines.roofline.attribution.origins import CountedTrace
+from rooflines.roofline.attribution.origins import FROM_KERNEL, CountedTrace
 from rooflines.roofline.attribution.ownership import find_owners
 from rooflines.roofline.attribution.rows import Gap, Pieces, Row
+from rooflines.roofline.resolvers.cached_kernels import missing_note
 from rooflines.roofline.resolvers.counts import CompiledCalls, Context
 from rooflines.roofline.resolvers.resolve import count_calls
 from rooflines.units import counted, seconds
@@ -96,11 +99,13 @@ def attribute(
     stored_calls: tuple[StoredCall, ...] = (),
     compiled: CompiledCalls | None = None,
     captures: Sequence[CaptureTrace] = (),
+    inductor_cache: dict[str, tuple[CachedKernel, ...]] | None = None,
 ) -> Attribution:
     """Divide the time of the trace's steps, or of the whole trace when it has none: the time of the device when the trace has device
     events, else that of the CPU. ``captures`` are traces of the capture of its graphs. The other arguments are those of ``Context``.
     Raises TraceError for captures of other graphs."""
-    counts = count_calls(Context(trace, calls, parameter_elements, parameter_dtype, stored_calls, compiled))
+    context = Context(trace, calls, parameter_elements, parameter_dtype, stored_calls, compiled, inductor_cache)
+    counts = count_calls(context)
     ownership = find_owners(trace, calls, counts)
     steps = step_window(trace, calls)
     window = whole_window(trace, calls) if steps is None else steps
@@ -108,11 +113,17 @@ def attribute(
     launch, doubtful = launching(trace)
     count = 0 if steps is None else len(calls.steps)
     phase = np.full(len(launch), -1, np.int64)
-    windows, earlier_ns, notes = window if steps is None else calls.steps, 0, (*calls.notes, *_ambiguous(doubtful))
+    if captures and not len(trace.device):
+        raise TraceError("the trace has no device events, so a capture trace does not apply to it.")
+    windows, earlier_ns, notes = (
+        window if steps is None else calls.steps,
+        0,
+        (*calls.notes, *_ambiguous(doubtful), *filter(None, (missing_note(counts, context),))),
+    )
     if len(trace.device):
         first = CountedTrace.of(trace, calls, counts, ownership, launch)
-        origins, calls, about_graphs = find_origins(first, [_counted(one, parameter_dtype) for one in captures], launch, inside)
-        phase = origins.at(origins.phase)
+        origins, calls, about_graphs = find_origins(first, [_counted(one, context) for one in captures], launch, inside)
+        phase = np.where(origins.inferred == FROM_KERNEL, at_launch(calls.phase, launch), origins.at(origins.phase))
         trace = launched_by_collectives(trace, calls, launch)
         before = earlier(trace, launch) if steps is not None else np.zeros(len(trace.device), bool)
         belongs = belonging(trace, window, inside, launch, before)
@@ -147,10 +158,11 @@ def attribute(
     )
 
 
-def _counted(capture: CaptureTrace, parameter_dtype: str) -> CountedTrace:
+def _counted(capture: CaptureTrace, context: Context) -> CountedTrace:
     """The calls of a capture, counted like those of any trace."""
     calls = build_calls(capture.trace)
-    counts = count_calls(Context(capture.trace, calls, parameter_dtype=parameter_dtype))
+    known = Context(capture.trace, calls, parameter_dtype=context.parameter_dtype, inductor_cache=context.inductor_cache)
+    counts = count_calls(known)
     owners = find_owners(capture.trace, calls, counts)
     return CountedTrace.of(capture.trace, calls, counts, owners, name=capture.name, tokens=capture.tokens)
 

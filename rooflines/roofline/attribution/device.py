@@ -12,7 +12,7 @@ from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.nesting import Mask
 from rooflines.profiler.trace.records import COMMUNICATION, KERNEL, MEMCPY, MEMSET, Int64s, Trace
 from rooflines.profiler.trace.windows import at_launch, step_number
-from rooflines.roofline.attribution.origins import Origins
+from rooflines.roofline.attribution.origins import FROM_KERNEL, FROM_RUN, Origins
 from rooflines.roofline.attribution.rows import DividedTime, Gap, LaunchedKernel, Pieces, Row, calls_by_step
 from rooflines.roofline.formulas.table import NO_FORMULA
 from rooflines.roofline.resolvers.batches import StepLengths
@@ -20,7 +20,10 @@ from rooflines.roofline.resolvers.counts import Variant
 
 NO_OPERATOR = "launched outside any operator"
 NO_LAUNCH = "its launch is not in the trace"
-EAGER = "the same kernels outside of the graph in this trace"
+EAGER = {
+    FROM_RUN: "the same kernels in the same order before the graph",
+    FROM_KERNEL: "calls of the same kernel outside of the graph",
+}
 OUTSIDE_STEPS = "ran during the steps, but they did not launch it"
 
 
@@ -60,11 +63,13 @@ def attribute_device(
     during = np.concatenate((step[owned][first], step_number(trace.host.start_ns[unheard], calls.steps)))
     # A captured call had the lengths of its capture, which are not those of the replay.
     replayed = np.concatenate((called[:, 1] >= 0, np.zeros(len(unheard), bool)))
+    # An eager call of the same kernel does not say where in the network the graph calls it.
+    place = events.copy()
+    elsewhere = np.flatnonzero(inferred == FROM_KERNEL)
+    place[elsewhere] = launch[called[elsewhere, 1] - len(trace.host)]
     variants, variant_of = _with_lengths(origins, events, np.where(replayed, during, -1), StepLengths(calls))
-    keys, group = np.unique(
-        np.stack((variant_of, origins.module[events], origins.phase[events], inferred), axis=1),
-        axis=0, return_inverse=True,
-    )  # fmt: skip
+    columns = np.stack((variant_of, origins.module[place], origins.phase[place], inferred), axis=1)
+    keys, group = np.unique(columns, axis=0, return_inverse=True)
     group = group.reshape(-1)
     group_of = group[position.reshape(-1)]
     busy_ns = intervals.lengths_by_group(group_of, device.start_ns[owned], device.end_ns[owned], len(keys))
@@ -80,13 +85,13 @@ def attribute_device(
             phase,
             number,
             time_ns,
-            EAGER if is_inferred else variants[variant].inferred,
+            EAGER.get(how, variants[variant].inferred),
             step_ns,
             kernels,
             exposed_ns,
             step_calls,
         )
-        for (variant, module, phase, is_inferred), number, time_ns, step_ns, kernels, exposed_ns, step_calls in zip(
+        for (variant, module, phase, how), number, time_ns, step_ns, kernels, exposed_ns, step_calls in zip(
             keys.tolist(), numbers.tolist(), busy_ns.tolist(), each, ran, hidden, began, strict=True
         )
     )
@@ -204,7 +209,8 @@ def _device_gaps(
     # What decides: the operator's variant, module and phase, the graph, or the kernel's name and whether its launch is known.
     variant = np.where(inside, at_launch(origins.variant, operator), np.where(graph >= 0, -3 - graph, np.where(known, -1, -2)))
     name = np.where(inside, at_launch(origins.name, operator), np.where(graph >= 0, -1, device.name[events]))
-    module = np.where(inside, at_launch(origins.module, operator), np.where(graph >= 0, origins.at(origins.module)[events], -1))
+    # A kernel launched from Python, below no operator, belongs to the module around the launch.
+    module = np.where(inside, at_launch(origins.module, operator), origins.at(origins.module)[events])
     phase = np.where(inside, at_launch(origins.phase, operator), FORWARD)
     keys, group = np.unique(np.stack((name, variant, module, phase), axis=1), axis=0, return_inverse=True)
     group = group.reshape(-1)
@@ -220,7 +226,7 @@ def _device_gaps(
         signature = None
         if which >= 0:
             signature, reason = origins.variants[which].signature, origins.variants[which].count.reason or NO_FORMULA
-            called = origins.names[code]
+            called = signature.name
         elif which <= -3:
             called, reason = origins.graphs[-3 - which]
         else:

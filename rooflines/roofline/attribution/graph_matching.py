@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 
 import numpy as np
 
@@ -19,10 +20,14 @@ from rooflines.profiler.trace.graphs import CapturedGraph, Replay
 from rooflines.profiler.trace.records import MEMCPY, MEMSET, Int64s, LaunchShape, Trace
 from rooflines.roofline.attribution.origins import CountedTrace
 from rooflines.roofline.kernel_names import short_kernel
+from rooflines.units import counted
 
 # Kernels with which the HIP runtime copies and fills.
 _COPIES = ("__amd_rocclr_",)
 _COPYING = ("Memcpy", "Memset")
+_FILLING = ("Memset", "fillBuffer")
+# What Inductor calls every kernel unless it is asked for unique names.
+_UNNAMED = "triton__"
 # Operators of these categories run no matrix product.
 _NO_PRODUCTS = {"copy", "reduction", "normalisation", "element-wise", "optimizer", "communication"}
 _LONGEST_NAME = 80
@@ -50,13 +55,14 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A captured graph: its copies among ``launches``, and the names of its kernels where they are recorded."""
+    """A captured graph: its kernels, with their names where they are recorded, and its copies, with which of them are fills."""
 
     number: int
     trace: int
     graph: CapturedGraph
     kernels: Int64s
     copies: Int64s
+    fills: list[bool]
     names: list[str] | None
 
 
@@ -132,21 +138,18 @@ class GraphMatcher:
             return wrong
         found = np.full(len(events), -1, np.int64)
         found[~copied] = launches
-        if len(one.copies) == copied.sum():
+        if one.fills == [_fills(self._trace.names[code]) for code in device.name[events[copied]].tolist()]:
             found[copied] = one.copies
         return Match(one.trace, one.graph, events, found, len(one.kernels) - len(kernels))
 
     def _other_shape(self, kernels: Int64s, launches: Int64s, captured: CountedTrace) -> Difference | None:
         """The first kernel whose grid or block is another in the capture, where both are recorded."""
-        host, device = captured.trace.host, self._trace.device
-        both = np.flatnonzero((host.shape[launches] >= 0) & (device.shape[kernels] >= 0))
-        for at in both.tolist():
-            ran, held = self._trace.launch_shapes[device.shape[kernels[at]]], captured.trace.launch_shapes[host.shape[launches[at]]]
-            if ran != held:
-                name = _short(self._trace.names[device.name[kernels[at]]])
-                return Difference(
-                    f"{_place(at, len(kernels))}: the replay ran {name} with grid and block {ran}, the capture has {held}", at
-                )
+        device, held = self._trace.device, captured.trace.host.kernel[launches]
+        for at in np.flatnonzero((held >= 0) & (device.shape[kernels] >= 0)).tolist():
+            shape, (name, other) = self._trace.launch_shapes[device.shape[kernels[at]]], captured.trace.kernels[held[at]]
+            if other is not None and shape != other:
+                differ = f"the replay ran {_short(name)} with grid and block {_shown(shape)}, the capture has {_shown(other)}"
+                return Difference(f"{_place(at, len(kernels))}: {differ}", at)
         return None
 
     def _unnamed(self, kernels: Int64s, ran: list[str], launches: Int64s, captured: CountedTrace, several: bool) -> Int64s | Difference:
@@ -180,8 +183,13 @@ def _candidate(number: int, at: int, graph: CapturedGraph, trace: Trace) -> _Can
     copied = np.array([any(word in trace.names[code] for word in _COPYING) for code in host.name[nodes].tolist()], bool)
     kernels = nodes[~copied]
     named = len(kernels) > 0 and bool((host.kernel[kernels] >= 0).all())
-    names = [trace.names[code] for code in host.kernel[kernels].tolist()] if named else None
-    return _Candidate(number, at, graph, kernels, nodes[copied], names)
+    names = [trace.kernels[code][0] for code in host.kernel[kernels].tolist()] if named else None
+    fills = [_fills(trace.names[code]) for code in host.name[nodes[copied]].tolist()]
+    return _Candidate(number, at, graph, kernels, nodes[copied], fills, names)
+
+
+def _fills(name: str) -> bool:
+    return any(word in name for word in _FILLING)
 
 
 def _by_name(ran: list[str], held: list[str], several: bool) -> Int64s | Difference:
@@ -196,9 +204,14 @@ def _by_name(ran: list[str], held: list[str], several: bool) -> Int64s | Differe
         return np.array([next(later[name]) for name in ran], np.int64)
     at = next((at for at, (one, other) in enumerate(zip(ran, held, strict=False)) if one != other), min(len(ran), len(held)))
     if at == len(ran):
-        return Difference(f"the replay ran {len(ran):,} kernels, the capture has {len(held):,}, the next one {_short(held[at])}", at)
-    has = _short(held[at]) if at < len(held) else "none"
-    return Difference(f"{_place(at, len(ran))}: the replay ran {_short(ran[at])}, the capture has {has}", at)
+        return Difference(f"the replay ran {counted(len(ran), 'kernel')}, the capture has {len(held):,}", at)
+    if at == len(held):
+        return Difference(f"{_place(at, len(ran))}: the replay ran {_short(ran[at])}, the capture ends before it", at)
+    one, other = _short(ran[at]), _short(held[at])
+    if one == other:
+        differs = next(place for place, letters in enumerate(zip_longest(ran[at], held[at])) if letters[0] != letters[1])
+        one, other = (_around(name, differs) for name in (ran[at], held[at]))
+    return Difference(f"{_place(at, len(ran))}: the replay ran {one}, the capture has {other}", at)
 
 
 def _contradiction(name: str, launch: int, captured: CountedTrace) -> str:
@@ -207,6 +220,8 @@ def _contradiction(name: str, launch: int, captured: CountedTrace) -> str:
     if operator < 0:
         return ""
     called: str = captured.trace.names[captured.trace.host.name[operator]]
+    if name.startswith(_UNNAMED):
+        return ""
     if called.startswith("triton_"):
         return "" if name.startswith(called) or called.startswith(name) else called
     if name.startswith("triton_") and called.startswith("aten::"):
@@ -229,3 +244,9 @@ def _shown(shape: LaunchShape) -> str:
 
 def _short(name: str) -> str:
     return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME // 2 - 1]}…{name[-_LONGEST_NAME // 2 :]}"
+
+
+def _around(name: str, place: int) -> str:
+    """The part of a long name around this place."""
+    start = max(0, place - _LONGEST_NAME // 2)
+    return f"{'…' if start else ''}{name[start : start + _LONGEST_NAME]}{'…' if start + _LONGEST_NAME < len(name) else ''}"

@@ -15,7 +15,7 @@ from rooflines.profiler.trace.nesting import Mask
 from rooflines.profiler.trace.records import Int64s, Trace
 from rooflines.roofline.attribution.eager_calls import EagerCalls
 from rooflines.roofline.attribution.graph_matching import Difference, GraphMatcher, Match
-from rooflines.roofline.attribution.origins import CountedTrace, Origins, joined, module_marks
+from rooflines.roofline.attribution.origins import FROM_KERNEL, FROM_RUN, CountedTrace, Origins, joined, module_marks
 from rooflines.units import counted
 
 NO_CAPTURE = "replayed by a graph whose capture is not in the trace"
@@ -61,7 +61,7 @@ def find_origins(
             f"{_place(ran, replay)}: {difference.text}.",
             hint=_HINT,
         )
-    event, of_replay, inferred = launch.copy(), np.full(len(launch), -1, np.int64), np.zeros(len(launch), bool)
+    event, of_replay, inferred = launch.copy(), np.full(len(launch), -1, np.int64), np.zeros(len(launch), np.int64)
     graph, graphs = np.full(len(launch), -1, np.int64), list[tuple[str, str]]()
     module_calls = calls.module_calls.copy()
     marks: dict[tuple[int, int], Int64s] = {}
@@ -79,9 +79,9 @@ def find_origins(
     for replay, difference in found.differences:
         reason = f"fits no captured graph: {difference.text}" if difference.place >= 0 else NO_CAPTURE
         assert eager is not None
-        events, calls_of, each = eager.of(replay.events)
-        event[events], inferred[events] = calls_of, True
-        of_replay[events] = np.where(each, len(trace.host) + events, replay.launch)
+        events, launches, whole = eager.of(replay.events)
+        event[events], inferred[events] = launches, FROM_RUN if whole else FROM_KERNEL
+        of_replay[events] = replay.launch if whole else len(trace.host) + events
         _number(graph, graphs, np.setdiff1d(replay.events, events), (_name(trace, found, replay), reason))
     origins = replace(origins, event=event, replay=of_replay, inferred=inferred, graph=graph, graphs=tuple(graphs))
     return origins, replace(calls, module_calls=module_calls), tuple(_notes(ran, found))

@@ -45,12 +45,16 @@ class CountedTrace:
         return cls(trace, calls, counts, ownership, tuple(sized), name)
 
 
+# The event behind a replayed kernel is an eager launch: in a run of the whole graph, or of the same kernel anywhere.
+FROM_RUN, FROM_KERNEL = 1, 2
+
+
 @dataclass(frozen=True, slots=True)
 class Origins:
     """``event`` is the host event behind each device event (-1: not known), ``replay`` the launch of the graph where a graph launched
-    it and the event is that of its capture (-1: none), ``inferred`` whether the event is an eager call of the same kernel. ``graph``
-    is the number of the graph where a replay has no capture (-1: it has, or is none), ``graphs`` the name of each and why it has
-    none.
+    it: calls in different replays are different calls (-1: none). ``inferred`` says that the event is an eager launch of the same
+    kernel, in a run of the whole graph (``FROM_RUN``) or anywhere (``FROM_KERNEL``). ``graph`` is the number of the graph where a
+    replay has no capture (-1: it has, or is none), ``graphs`` the name of each and why it has none.
 
     The other columns are parallel to the host events of all traces: ``owner`` and ``operator`` are host events (-1: none), ``name``
     indexes ``names``, ``variant`` indexes ``variants``, ``module`` indexes ``modules``. ``silent`` says which of them may have done
@@ -59,7 +63,7 @@ class Origins:
 
     event: Int64s
     replay: Int64s
-    inferred: Mask
+    inferred: Int64s
     graph: Int64s
     graphs: tuple[tuple[str, str], ...]
     names: list[str]
@@ -114,8 +118,8 @@ def joined(traces: Sequence[CountedTrace], launch: Int64s) -> tuple[Origins, Cal
     name, owner, operator, placed_at, phase, variant = (np.concatenate(parts).astype(np.int64) for parts in zip(*columns, strict=True))
     none = np.full(len(launch), -1, np.int64)
     origins = Origins(
-        launch, none, np.zeros(len(launch), bool), none, (), names, name, owner, operator, placed_at, phase, variant, tuple(variants),
-        _silent(first, before[-1]),
+        launch, none, np.zeros(len(launch), np.int64), none, (), names, name, owner, operator, placed_at, phase, variant,
+        tuple(variants), _silent(first, before[-1]),
     )  # fmt: skip
     added = np.zeros(len(modules) - len(first.calls.module_calls), np.int64)
     calls = replace(first.calls, modules=modules, module_calls=np.concatenate((first.calls.module_calls, added)))

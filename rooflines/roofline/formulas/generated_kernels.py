@@ -29,8 +29,8 @@ from rooflines.roofline.formulas.reduction import RULES as REDUCTIONS
 from rooflines.roofline.formulas.table import family_formula, words
 from rooflines.roofline.formulas.views import VIEWS
 
-NAME: Final = re.compile(r"triton_(?P<kind>[a-z]+)_fused_?(?P<operators>\w*?)_?\d*\Z")
-_REDUCED: Final = frozenset({"red", "per"})
+NAME: Final = re.compile(r"(?:triton_(?P<kind>[a-z]+)|(?:graph_\d+_)?cpp)_fused_?(?P<operators>\w*?)_?\d*\Z")
+_REDUCED: Final = frozenset({"red", "per", "cpp"})
 
 _NORMS: Final = words(
     "native_layer_norm native_group_norm native_batch_norm _native_batch_norm_legit"
@@ -72,13 +72,16 @@ _ZERO: Final = frozenset(
 _STATISTICS: Final = costs.MEAN_AND_VARIANCE  # of a norm: made by a reduction, and only used in a pointwise kernel
 # Operators that write where an index says, into a buffer of any size.
 _SCATTERS: Final = frozenset(words("index_put _unsafe_index_put scatter scatter_add scatter_reduce index_add embedding_dense_backward"))
+# Operators that read nothing.
+_FACTORIES: Final = frozenset(words("full full_like zeros zeros_like ones ones_like new_zeros new_full new_ones arange iota fill"))
 _POOLS: Final = frozenset(words("max_pool2d_with_indices avg_pool2d _adaptive_avg_pool2d"))
 _GATES: Final = frozenset(words("silu gelu sigmoid relu tanh glu"))
 _RENAMED: Final = frozenset(words("view _unsafe_view"))
 
-_ONE_EACH: Final = "FLOPs of the operators in the kernel's name, one of each"
+ONE_EACH: Final = "FLOPs of the operators in the kernel's name, one of each"
 _NOT_IN_PLACE: Final = "no argument is updated in place"
 _IN_PLACE: Final = "the first argument is updated in place"
+_NOT_READ: Final = "the argument updated in place is not read before"
 _ONE_READ: Final = "one element of each larger argument is read per result"
 _LAST_WRITTEN: Final = "only the last argument is written"
 _SCATTERED: Final = "every index names another element"
@@ -86,7 +89,7 @@ _SCATTERED: Final = "every index names another element"
 
 @dataclass(frozen=True, slots=True)
 class GeneratedName:
-    """The kind of a generated kernel (``poi``) and the operators fused into it, as far as they are known."""
+    """The kind of a generated kernel (``poi``; ``cpp`` for any in C++) and the operators fused into it, as far as they are known."""
 
     kind: str
     operators: tuple[str, ...]
@@ -111,7 +114,7 @@ def parse_name(name: str) -> GeneratedName | None:
         if ends:
             operators.append(rest[:end])
         rest = rest[end + 1 :]
-    return GeneratedName(found["kind"], tuple(operators))
+    return GeneratedName(found["kind"] or "cpp", tuple(operators))
 
 
 def category_of(name: str) -> str:
@@ -123,7 +126,7 @@ def category_of(name: str) -> str:
         return "matmul"
     if any("norm" in operator for operator in parsed.operators if operator in _COSTS):
         return "normalisation"
-    if parsed.reduces:
+    if parsed.kind in ("red", "per") or any(name in REDUCTIONS or "softmax" in name for name in parsed.operators):
         return "reduction"
     return "element-wise" if flops_per_point(parsed) else "copy"
 
@@ -169,8 +172,8 @@ def _looped(parsed: GeneratedName, tensors: tuple[TensorArg, ...], axes: list[in
     points = prod(axes)
     # What a kernel can write: an element for each point, of a reduction also one for each point of the outer axes.
     whole = set(accumulate(axes, mul)) if parsed.reduces else {points}
-    assumed = [_ONE_EACH] if flops_per_point(parsed) else []
-    scatters = bool(_SCATTERS & set(parsed.operators))
+    assumed = [ONE_EACH] if flops_per_point(parsed) else []
+    scatters = len(tensors) > 1 and bool(_SCATTERS & set(parsed.operators))
     first, last = tensors[0].numel in whole, tensors[-1].numel in whole
     read, written = 0, 0
     touched = []
@@ -186,7 +189,13 @@ def _looped(parsed: GeneratedName, tensors: tuple[TensorArg, ...], axes: list[in
     elif not last:
         if not first:
             raise NotCounted("the arguments that the kernel writes are not determined by their sizes")
-        read, written = sum(touched), touched[0]  # no buffer of its own for the result: it takes the place of the first argument
+        # No buffer of its own for the result: it takes the place of the first argument.
+        read, written = sum(touched), touched[0]
+        if parsed.reduces and sum(tensor.numel in whole for tensor in tensors) > 1:
+            read -= touched[0]
+            assumed.append(_NOT_READ)
+    elif len(tensors) == 1 and not set(parsed.operators) <= _FACTORIES | _SCATTERS:
+        read, written = touched[0], touched[0]  # what the kernel reads is there as well
     elif first and len(tensors) > 1 and _is_operand(parsed, tensors):
         read, written = sum(touched), touched[0]
         assumed.append(_IN_PLACE)
@@ -218,7 +227,7 @@ def _is_operand(parsed: GeneratedName, tensors: tuple[TensorArg, ...]) -> bool:
     that the first argument has."""
     first, last = tensors[0], tensors[-1]
     if len(last.shape) == 1 < len(first.shape):
-        return True
+        return not parsed.reduces
     viewed = len(last.shape) == 2 < len(first.shape) and last.shape[-1] == first.shape[-1] and last.dtype == first.dtype
     return viewed and bool(_RENAMED & set(parsed.operators))
 
@@ -242,5 +251,5 @@ def _template(parsed: GeneratedName, tensors: tuple[TensorArg, ...]) -> Work:
         bytes_read=sum(distinct(tensor) * size_of(tensor.dtype) for tensor in tensors[:-1]),
         bytes_written=result.numel * size_of(result.dtype),
         precision=matrix_precision_of(a.dtype),
-        assumption=_ONE_EACH if other else "",
+        assumption=ONE_EACH if other else "",
     )

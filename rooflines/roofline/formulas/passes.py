@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
@@ -32,7 +32,7 @@ class Pass:
 
 
 @cache
-def _parse(schema: str) -> tuple[str, dict[str, tuple[str, bool]]]:
+def parse(schema: str) -> tuple[str, dict[str, tuple[str, bool]]]:
     """The schema as ``Arguments`` reads it, and of each tensor the verb and whether it may be absent."""
     names, tensors = [], {}
     for field in schema.split(","):
@@ -46,23 +46,24 @@ def _parse(schema: str) -> tuple[str, dict[str, tuple[str, bool]]]:
 
 def pass_work(signature: Signature, one: Pass) -> Work:
     """The work of a call; raises NotCounted where a tensor was not recorded."""
-    schema, verbs = _parse(one.schema)
+    schema, verbs = parse(one.schema)
     args = Arguments(signature, schema)
     tensors: dict[str, TensorArg | None] = {
         name: args.optional(name) if absent else args.tensor(name) for name, (_, absent) in verbs.items()
     }
     result = args.tensor(one.result) if one.result else None
     per = args.tensor(one.per)
+    source = next((tensors[name] for name, (verb, _) in verbs.items() if verb != "write"), None)
     return Work(
         other_flops=per.numel * one.cost,
         bytes_read=size(*(tensors[name] for name, (verb, _) in verbs.items() if verb != "write")),
         bytes_written=written(*(tensors[name] for name, (verb, _) in verbs.items() if verb != "read"))
         + (result.numel * size_of(result.dtype) if result else 0),
-        precision=precision_of(per.dtype),
+        precision=precision_of(source.dtype) if source and one.cost else None,
     )
 
 
 def register(passes: Mapping[str, Pass], category: str, wraps: bool = False) -> None:
     """Register the formulas of ``passes``, operators by their names."""
     for name, one in passes.items():
-        formula(name, category=category, wraps=wraps)(lambda signature, one=one: pass_work(signature, one))
+        formula(name, category=category, wraps=wraps)(partial(pass_work, one=one))

@@ -13,6 +13,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from importlib import import_module
+from types import ModuleType
 from typing import Final, Literal
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
@@ -20,7 +22,6 @@ from rooflines.profiler.work_ranges import DeclaredWork
 from rooflines.roofline.formulas import shapes
 from rooflines.roofline.formulas.arguments import Dispatches, NotCounted
 from rooflines.roofline.formulas.decomposed import DECOMPOSED, decomposes
-from rooflines.roofline.formulas.libraries import load_all, load_library_of
 from rooflines.roofline.formulas.plugins import load_installed
 from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.sequences import Sequences
@@ -84,13 +85,15 @@ IS_COMMUNICATION: Final = "communication is bound by the link, not by the device
 # FLOPs or bytes of one call. More is a corrupt trace: at 1e18 FLOP/s this takes two weeks.
 _MOST: Final = 1 << 80
 
-# Names that the autograd engine, the optimizers, torch.compile and torchao give to what they call; the operators are inside.
+# Names that the autograd engine, the optimizers, torch.compile, torchao, FBGEMM and SGLang's profiler give to what they call; the
+# operators are inside.
 _COMPOSITE_NAMES: Final = re.compile(
     r"autograd::engine::evaluate_function: |torch::autograd::|torch::jit::|torch(::|\.)distributed(::|\.)|\w+Backward\d+\Z"
     r"|CopyBackwards\Z|CopySlices\Z|GraphRoot\Z|GeneratedBackwardFor_torchvision_|torch/"
     r"|Optimizer\.|ProfilerStep#|enumerate\(DataLoader\)|DistributedDataParallel\."
     r"|TorchDynamo Cache Lookup|Pregraph bytecode|AOTDispatcher "
-    r"|torchao::(choose_qparams_affine|choose_scale_float8|quantize_affine|dequantize_affine)\Z|_Round\Z"
+    r"|sglang_profiler::|torchao::(choose_qparams_affine|choose_scale_float8|quantize_affine|dequantize_affine)\Z|_Round\Z"
+    r"|fbgemm::\w+_embedding_\w+_(pt2_wrapper|function_pt2|function_cpu)\Z"
 )
 COMPILED: Final = re.compile(r"Torch-Compiled Region|CompiledFunction|TorchDynamo |## Call CompiledFxGraph")
 _FUSED: Final = re.compile(r"(graph_\d+_)?cpp_\w*fused_")
@@ -151,9 +154,14 @@ def _of_family(name: str) -> _Entry | None:
     return next((_Entry(category(name), formula) for pattern, category, formula in _FAMILIES if pattern.match(name)), None)
 
 
+def _libraries() -> ModuleType:
+    """The formulas of other libraries, whose modules import this one."""
+    return import_module("rooflines.roofline.formulas.libraries")
+
+
 def registered() -> dict[str, str]:
     """Every registered operator with its category, those of installed packages included."""
-    load_all()
+    _libraries().load_all()
     load_installed()
     return {name: entry.category for name, entry in _FORMULAS.items()}
 
@@ -181,9 +189,10 @@ def count(
     name = _without_overload(signature.name)
     entry = _FORMULAS.get(name)
     if entry is None:
-        load_library_of(name)
+        libraries = _libraries()
+        libraries.load_library_of(name)
         load_installed()
-        entry = _FORMULAS.get(name) or _of_family(name)
+        entry = _FORMULAS.get(name) or _FORMULAS.get(libraries.canonical(name)) or _of_family(name)
     if entry is None:
         if name.removeprefix("aten::") in DECOMPOSED or _COMPOSITE_NAMES.match(name):
             return CallCount("composite", None, "other")
@@ -203,8 +212,8 @@ def count(
         work = entry.formula(signature if name == signature.name else replace(signature, name=name), hints)
     except NotCounted as error:
         return CallCount("unknown", None, entry.category, str(error))
-    except Dispatches:
-        return CallCount("composite", None, entry.category)
+    except Dispatches as error:
+        return CallCount("composite", None, entry.category, str(error))
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         # A signature that no call of this operator can have: another schema, a corrupt trace.
         return CallCount("unknown", None, entry.category, f"arguments not understood ({type(error).__name__})")

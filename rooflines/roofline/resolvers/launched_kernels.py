@@ -11,8 +11,8 @@ from collections import defaultdict
 import numpy as np
 
 from rooflines.profiler.trace.launches import LAUNCHING, launching
-from rooflines.profiler.trace.nesting import covered
-from rooflines.profiler.trace.records import KERNEL, OPERATOR, RUNTIME, Int64s, LaunchShape, Trace
+from rooflines.profiler.trace.nesting import Mask, covered
+from rooflines.profiler.trace.records import KERNEL, OPERATOR, RUNTIME, LaunchShape, Trace
 from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas.kernels import count_launch, family_of
 from rooflines.roofline.formulas.kernels.launch import Launch
@@ -28,53 +28,74 @@ _COMPILED_REASON = "launched by torch.compile, which recorded none of its argume
 def from_launched_kernels(counts: Counts, context: Context) -> Counts:
     """Count the launches that no counted operator encloses and whose kernels are of a known family."""
     trace, calls = context.trace, context.calls
-    kernels = _kernels(trace)
-    if not kernels:
-        return counts
-    free = ~covered(counts.where(lambda variant: variant.count.kind == "counted"), calls.after)
-    chains = _Chains(trace, context)
+    counted = counts.where(lambda variant: variant.count.kind == "counted")
+    wrapping = counted & counts.where(lambda variant: variant.count.decomposes)
+    free, wrapped = ~covered(counted & ~wrapping, calls.after), covered(wrapping, calls.after)
+    compiled = _compiled(context) & ~wrapped
+    chains = _Chains(context)
+    found: dict[int, Variant] = {}
+    for event, (kernel, grid) in sorted(_kernels(trace, free, compiled).items()):
+        call = count_launch(chains.launch(event, kernel, grid), short_kernel(kernel))
+        if call is not None:
+            found[event] = Variant(*call)
+        elif compiled[event]:
+            found[event] = Variant(Signature(kernel), CallCount("unknown", None, "other", _COMPILED_REASON))
+    # A wrapper with a formula of its own is passed through only where its products are all counted.
+    events = np.array(sorted(found), np.int64)
+    for event in np.flatnonzero(wrapping).tolist() if len(events) else ():
+        below = events[np.searchsorted(events, event) : np.searchsorted(events, calls.after[event])].tolist()
+        works = [found[launch].count.work for launch in below if launch in found]
+        if None in works or not any(work.matrix_flops for work in works if work is not None):
+            for launch in below:
+                found.pop(launch, None)
     groups: dict[Variant, list[int]] = defaultdict(list)
-    for event, (kernel, grid) in sorted(kernels.items()):
-        if not free[event]:
-            continue
-        if family_of(kernel) is not None:
-            found = count_launch(chains.launch(event, kernel, grid), short_kernel(kernel))
-            if found is not None:
-                groups[Variant(*found)].append(event)
-        elif chains.compiled(event):
-            groups[Variant(Signature(kernel), CallCount("unknown", None, "other", _COMPILED_REASON))].append(event)
-    return counts.recounted((np.array(events), variant) for variant, events in groups.items())
+    for event, variant in found.items():
+        groups[variant].append(event)
+    return counts.recounted((np.array(group), variant) for variant, group in groups.items())
 
 
-def _kernels(trace: Trace) -> dict[int, tuple[str, LaunchShape | None]]:
-    """The kernel that each runtime call launched and its grid and block: those of its device event, else what the call itself records, as
-    it does while a graph is captured. A call that launched several kernels, as of a graph, is left out."""
-    found: dict[int, tuple[str, LaunchShape | None]] = {}
+def _compiled(context: Context) -> Mask:
+    """The events of which the innermost operator is compiled code as a whole."""
+    named = np.array([*(bool(COMPILED.match(name)) for name in context.trace.names), False])
+    operator = context.calls.operator
+    found: Mask = named[np.where(operator >= 0, context.trace.host.name[np.maximum(operator, 0)], -1)]
+    return found
+
+
+def _kernels(trace: Trace, free: Mask, compiled: Mask) -> dict[int, tuple[str, LaunchShape | None]]:
+    """The kernel that each ``free`` runtime call launched, with its grid and block, where it is of a known family or the call is of
+    ``compiled`` code: that of its device event, else the one that the call records, as those of ROCm do while a graph is captured.
+
+    A call that launched several kernels, such as a graph, is left out.
+    """
     host, device = trace.host, trace.device
-    names: Int64s | None = getattr(host, "kernel", None)
-    shapes: Int64s | None = getattr(host, "shape", None)
-    if names is not None:
-        for event in np.flatnonzero((host.kind == RUNTIME) & (names >= 0)).tolist():
-            shape = int(shapes[event]) if shapes is not None else -1
-            found[event] = trace.names[names[event]], trace.launch_shapes[shape] if shape >= 0 else None
+    family = np.array([*(family_of(name) is not None for name in trace.names), False])
+    launches = np.array(["Graph" not in name and any(word in name for word in LAUNCHING) for name in trace.names], bool)
+    free = free & (host.kind == RUNTIME) & launches[host.name] if len(host) else free
+    found: dict[int, tuple[str, LaunchShape | None]] = {}
+    recorded = np.array([*(family_of(name) is not None for name, _ in trace.kernels), False])
+    for event in np.flatnonzero(free & (recorded[host.kernel] | (compiled & (host.kernel >= 0)))).tolist():
+        found[event] = trace.kernels[host.kernel[event]]
     launch, _ = launching(trace)
     events = np.flatnonzero((launch >= 0) & (device.kind == KERNEL))
-    alone = np.bincount(launch[events], minlength=len(host)) == 1
-    launches = np.array(["Graph" not in name and any(word in name for word in LAUNCHING) for name in trace.names], bool)
-    for event in events.tolist():
-        at = int(launch[event])
-        if alone[at] and launches[host.name[at]]:
-            shape = int(device.shape[event])
-            found[at] = trace.names[device.name[event]], trace.launch_shapes[shape] if shape >= 0 else None
+    events = events[free[launch[events]] & (family[device.name[events]] | compiled[launch[events]])]
+    at = launch[events]
+    alone = np.bincount(at, minlength=len(host))[at] == 1
+    for event, call in zip(events[alone].tolist(), at[alone].tolist(), strict=True):
+        found[call] = trace.names[device.name[event]], _shape(trace, int(device.shape[event]))
     return found
+
+
+def _shape(trace: Trace, number: int) -> LaunchShape | None:
+    return trace.launch_shapes[number] if number >= 0 else None
 
 
 class _Chains:
     """The events around a launch."""
 
-    def __init__(self, trace: Trace, context: Context) -> None:
-        self._trace = trace
-        self._host = trace.host
+    def __init__(self, context: Context) -> None:
+        self._trace = context.trace
+        self._host = context.trace.host
         self._parent = context.calls.parent
         self._operator = context.calls.operator
 
@@ -95,11 +116,6 @@ class _Chains:
             inside=self._called(innermost, event) if innermost >= 0 else (),
             grid=shape[0] if shape is not None else None,
         )
-
-    def compiled(self, event: int) -> bool:
-        """Whether the innermost operator around a launch is compiled code as a whole."""
-        innermost = int(self._operator[event])
-        return innermost >= 0 and bool(COMPILED.match(self._trace.names[self._host.name[innermost]]))
 
     def _called(self, scope: int, event: int) -> tuple[Signature, ...]:
         """The operators that began between two events of one thread."""

@@ -19,7 +19,7 @@ from rooflines.roofline.formulas.kernels.experts import ELEMENT_BYTES, EXPERTS, 
 from rooflines.roofline.formulas.kernels.launch import Launch
 from rooflines.roofline.formulas.record import Work
 
-CATEGORY: Final = "matmul"
+CATEGORY: Final = "moe"
 
 _TYPE: Final = r"(?:Mx)?(?:E\dm\d|Bfloat16|Fp16|Fp32)"
 _NAME: Final = re.compile(

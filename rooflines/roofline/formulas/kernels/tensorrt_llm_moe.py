@@ -15,7 +15,7 @@ from rooflines.roofline.formulas.kernels.launch import Launch
 from rooflines.roofline.formulas.kernels.tensorrt_llm_bmm import routed_rows
 from rooflines.roofline.formulas.record import Work, precision_of
 
-CATEGORY: Final = "reduction"
+CATEGORY: Final = "moe"
 
 _BOOKKEEPING: Final = "it writes all small integers allocated before it"
 

@@ -14,7 +14,7 @@ from rooflines.roofline.formulas.arguments import NotCounted, size
 from rooflines.roofline.formulas.kernels.launch import Launch, allocations
 from rooflines.roofline.formulas.record import Work, precision_of
 
-CATEGORY: Final = "reduction"
+CATEGORY: Final = "moe"
 
 _WHOLE: Final = "it reads the arguments of the operator around it and writes all that this allocated"
 
