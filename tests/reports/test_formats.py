@@ -23,12 +23,13 @@ from rooflines.reports.render import markdown, pdf
 from rooflines.reports.render.terminal import print_page
 from rooflines.reports.views import comparison, monitor, ranks, run
 from rooflines.roofline.comparison.compare import compare
-from tests.reports.views import test_comparison, test_monitor, test_ranks
+from tests.reports.views import test_comparison, test_monitor, test_ranks, test_serving
 from tests.samples import analysis as sample
 
 TRACES = Path(__file__).parent.parent / "data" / "traces"
 PAGES = {
     "run": lambda: run.page(sample()),
+    "serving": lambda: run.page(test_serving.served()),
     "monitor": lambda: monitor.page(test_monitor.analysis(test_monitor.machine_samples(), python_memory=test_monitor.MEMORY)),
     "ranks": lambda: ranks.page(test_ranks.sample()),
     "comparison": lambda: comparison.page([compare(sample(), test_comparison.changed())]),

@@ -24,8 +24,9 @@ class RequestMark:
     """The batch of one step. In ``prefill`` a request computes tokens of its prompt, in ``decode`` it generates; ``mixed`` is both.
 
     ``tokens`` are computed, ``keys`` are those that they may attend to, the ones in the KV cache included. ``tokens_squared`` and
-    ``tokens_times_keys`` are sums over the requests of tokens² and tokens × keys. ``is_draft`` says that tokens of the step may be
-    rejected or belong to a draft model, so that it is not known how many it generates.
+    ``tokens_times_keys`` are sums over the requests of tokens² and tokens × keys. ``parts`` are the requests and these four sums of
+    prefill and of decode in a mixed batch. ``is_draft`` says that tokens of the step may be rejected or belong to a draft model, so
+    that it is not known how many it generates.
     """
 
     kind: Kind
@@ -37,6 +38,7 @@ class RequestMark:
     prefill_tokens: int | None = None
     decode_requests: int | None = None
     decode_tokens: int | None = None
+    parts: tuple[tuple[int, ...], ...] | None = None
     is_draft: bool = False
 
     def completed_by(self, other: RequestMark) -> RequestMark:
@@ -90,12 +92,14 @@ def _mark(prefill: _Group | None, decode: _Group | None, is_draft: bool = False)
     one = _Group(*map(_sum, zip(*groups, strict=True)))  # type: ignore[arg-type]
     kind: Kind = "mixed" if len(groups) == 2 else "prefill" if groups[0] is prefill else "decode"
     tokens = decode.tokens if decode is not None else None
+    parts = tuple(tuple(value for value in group if value is not None) for group in groups)
     drafts = is_draft or (decode is not None and tokens is not None and tokens > decode.requests)
     return RequestMark(
         kind, *one,
         prefill_tokens=prefill.tokens if prefill is not None and kind != "decode" else None,
         decode_requests=decode.requests if decode is not None and kind != "prefill" else None,
         decode_tokens=tokens if kind != "prefill" else None,
+        parts=parts if kind == "mixed" and all(len(part) == len(one) for part in parts) else None,
         is_draft=drafts,
     )  # fmt: skip
 

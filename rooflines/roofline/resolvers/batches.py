@@ -43,21 +43,22 @@ class StepLengths:
 
     def __init__(self, calls: Calls) -> None:
         self._steps = [_lengths(one) for one in calls.batches]
-        self.known = any(one is not None for one in self._steps)
+        self.known = any(self._steps)
         self._plain: dict[int, CallCount | None] = {}
-        self._counts: dict[tuple[int, Sequences], Variant | None] = {}
+        self._counts: dict[tuple[int, tuple[Sequences, ...]], Variant | None] = {}
         self._kept: list[Variant] = []
 
     def recounted(self, variant: Variant, step: int) -> Variant | None:
         """``variant`` with the lengths of the step; None where they make no difference."""
-        lengths = self._steps[step] if 0 <= step < len(self._steps) else None
-        plain = self._without(variant) if lengths is not None else None
-        if lengths is None or plain is None:
+        lengths = self._steps[step] if 0 <= step < len(self._steps) else ()
+        plain = self._without(variant) if lengths else None
+        if plain is None:
             return None
         key = (id(variant), lengths)
         if key not in self._counts:
-            found = count(variant.signature, sequences=lengths)
-            self._counts[key] = None if found == plain else Variant(variant.signature, found, MARKED)
+            each = (count(variant.signature, sequences=one) for one in lengths)
+            found = next((one for one in each if one != plain), None)
+            self._counts[key] = None if found is None else Variant(variant.signature, found, MARKED)
         return self._counts[key]
 
     def _without(self, variant: Variant) -> CallCount | None:
@@ -70,7 +71,12 @@ class StepLengths:
         return self._plain[id(variant)]
 
 
-def _lengths(batch: RequestMark) -> Sequences | None:
+def _lengths(batch: RequestMark) -> tuple[Sequences, ...]:
+    """The lengths of the whole batch, then those of its parts, the one with more tokens first: a call for one part is too small for the
+    lengths of a larger one, and its formula does not take them."""
     sums = (batch.tokens, batch.keys, batch.tokens_squared, batch.tokens_times_keys)
     known = [one for one in sums if one is not None]
-    return Sequences(batch.requests, *known) if len(known) == len(sums) else None
+    if len(known) < len(sums):
+        return ()
+    parts = (Sequences(*part) for part in batch.parts or ())
+    return (Sequences(batch.requests, *known), *sorted(parts, key=lambda part: -part.queries))

@@ -83,6 +83,19 @@ def test_attention_has_the_lengths_of_its_own_step(tmp_path):
     assert decode.attention.lower_bound_s == pytest.approx(decode.attention.efficiency * decode.attention.time_s)
 
 
+def test_calls_for_a_part_of_a_mixed_batch_have_the_lengths_of_that_part(tmp_path):
+    """Many backends compute the prompts and the requests in decode of a mixed step in two calls."""
+    mixed = "execute_14_context_2(sq10sk10sqsq52sqsk52)_generation_4(sq4sk90sqsq4sqsk90)"
+    events = [span(mixed, 0, 90), mm(5, 5, 14, 16, 32), launch(6, 2, 1), kernel("gemm", 20, 9, 1)]
+    for number, tokens in enumerate((10, 4), 2):
+        events += [attend(10 * number, tokens), launch(10 * number + 1, 2, number), kernel("attention", 20 * number, 9, number)]
+    analysis = analyzed(tmp_path, events)
+    flops = {row.shapes.split(",")[0]: row.flops for row in analysis.operators if row.name == ATTENTION}
+    assert flops == {"10x2x8": 4 * HEADS * DEPTH * 31, "4x2x8": 4 * HEADS * DEPTH * 90}
+    (step_of,) = analysis.serving.kinds
+    assert (step_of.kind, step_of.tokens, step_of.generated) == ("mixed", 14, 4)
+
+
 def test_what_a_decode_step_must_read(tmp_path):
     analysis = analyzed(tmp_path, step(DECODE, 0, 8, 1), step(LONGER, 100, 8, 3), step(PREFILL, 200, 10, 5))
     prefill, decode = analysis.serving.kinds

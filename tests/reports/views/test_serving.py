@@ -1,0 +1,74 @@
+"""The section of a server's trace: one row for each kind, what decode must read in words, and what is missing."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from rooflines.reports.document import texts
+from rooflines.reports.views import run, serving
+from rooflines.roofline.analysis import DecodeReads, ServedSteps, ServedWork, Serving
+from tests.samples import analysis
+
+READS = DecodeReads(weight_bytes=15_000_000_000, kv_cache_bytes=5_000_000_000, lower_bound_s=0.004, efficiency=0.4)
+DECODE = ServedSteps(
+    kind="decode", steps=8, requests=32, tokens=32, generated=32, keys=32_800, step_s=0.010, busy_s=0.009, tokens_per_s=3200,
+    generated_per_s=3200, category_breakdown={"matmul": 0.006, "attention": 0.002, "unmodelled": 0.001, "idle": 0.001}, reads=READS,
+    attention=ServedWork(time_s=0.002, flops=4e9, bytes=1e9, intensity_flop_per_byte=4.0, flop_per_s=2e12, attainable_flop_per_s=4e12,
+                         lower_bound_s=0.001, efficiency=0.5, assumption="no window"),
+)  # fmt: skip
+PREFILL = ServedSteps(
+    kind="prefill", steps=2, requests=15, tokens=15_360, step_s=0.5, busy_s=0.4, category_breakdown={"matmul": 0.4, "idle": 0.1}
+)
+
+
+def served(*kinds, generated_per_s=None):
+    """The sample as a trace of a server."""
+    return msgspec.structs.replace(analysis(), serving=Serving(kinds=kinds or (PREFILL, DECODE), generated_per_s=generated_per_s))
+
+
+def words(found):
+    return " ".join(block.text for block in serving.section(found).blocks if hasattr(block, "text"))
+
+
+def test_a_kind_is_a_row():
+    table = next(block for block in serving.section(served()).blocks if getattr(block, "name", "") == "serving-steps")
+    rows = texts(table).rows
+    assert [row[:5] for row in rows] == [("prefill", "2", "15", "15360", "–"), ("decode", "8", "32", "32", "1025")]
+
+
+def test_what_decode_must_read_is_a_sentence():
+    text = words(served(DECODE))
+    assert "15.0 GB of weights and 5.00 GB of KV cache" in text
+    assert "at least 4.00 ms" in text
+    assert "reaches 40 % of that bound" in text
+    assumed = msgspec.structs.replace(DECODE, reads=msgspec.structs.replace(READS, assumption="all experts"))
+    assert "(assumed: all experts)" in words(served(assumed))
+    roofless = msgspec.structs.replace(READS, lower_bound_s=None, efficiency=None)
+    assert "at least" not in words(served(msgspec.structs.replace(DECODE, reads=roofless)))
+
+
+def test_what_is_not_known_is_said():
+    text = words(served(msgspec.structs.replace(DECODE, reads=None)))
+    assert "not known: 11 % of its busy time is in operators without a work model" in text
+    assert "--capture" in text
+    assert "must read" not in words(served(PREFILL)), "of prefill nothing is said"
+
+
+def test_attention_is_marked_where_its_work_is_assumed():
+    table = next(block for block in serving.section(served()).blocks if getattr(block, "name", "") == "serving-roofline")
+    (row,) = texts(table).rows
+    assert row[:3] == ("decode", "attention *", "20.0")
+    times = next(block for block in serving.section(served()).blocks if getattr(block, "name", "") == "serving-times")
+    assert ("60.0", "decode", "matrix products") in [row[:3] for row in texts(times).rows]
+
+
+@pytest.mark.parametrize(("kinds", "said"), [((PREFILL, DECODE), True), ((DECODE,), False)])
+def test_the_rate_of_all_steps_is_said_of_several_kinds(kinds, said):
+    assert ("All steps together: 250 generated tokens per second" in words(served(*kinds, generated_per_s=250.0))) is said
+
+
+def test_other_pages_have_no_such_section():
+    assert serving.section(analysis()) is None
+    assert "serving" not in [section.name for section in run.page(analysis()).sections]
+    assert "serving" in [section.name for section in run.page(served()).sections]
