@@ -35,7 +35,7 @@ _NAMESPACES: Final[dict[str, tuple[str, ...]]] = {
 _PREFIXES: Final[dict[str, tuple[str, ...]]] = {
     "FlashAttn": ("flash_attention",),
     "FusedAttnFunc": ("transformer_engine_attention",),
-    "sage_fwd": ("aiter_attention",),
+    "sage_": ("aiter_attention",),
 }
 
 
