@@ -112,6 +112,19 @@ def test_sage_attention_multiplies_in_8_bits():
     assert work("sage_fwd_0", *turned, -1, *scales, *[0] * 8, -1, out).matrix_flops == found.matrix_flops
 
 
+def test_sage_attention_converts_its_inputs_in_one_kernel():
+    half, eighth, value = (tensor(1, 24, 768, 128, dtype=dtype) for dtype in (HALF, "int8", "float8_e4m3fnuz"))
+    scales = tensor(1, 24, 3), tensor(1, 24, 6), tensor(1, 24, 128)
+    found = count(Signature("sage_quant_kernel_0", (half, eighth, scales[0], half, eighth, scales[1], half, value, scales[2], 2359296)))
+    numbers = 24 * 768 * 128
+    assert found.work == Work(
+        other_flops=(8 + 7 + 5) * numbers,
+        bytes_read=3 * 2 * numbers + 4 * 24 * 128,
+        bytes_written=3 * numbers + 4 * 24 * 9,
+        precision="fp32",
+    )
+
+
 FIXED = (0.0, 0.3, True, -1, -1)
 
 

@@ -23,6 +23,7 @@ from torch.ops import aten
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import CallCount, Work, count, table
 from rooflines.roofline.formulas.decomposed import DECOMPOSED, SOMETIMES_DECOMPOSED
+from rooflines.roofline.formulas.libraries import modules_of
 from rooflines.roofline.formulas.ragged import NESTED
 from rooflines.roofline.formulas.sparse import SEARCH, SPARSE
 from rooflines.roofline.formulas.table import registered
@@ -346,7 +347,7 @@ UNKNOWN_ON_PURPOSE = {*SPARSE, SEARCH, *NESTED, "mkldnn_prepacked::conv2d_run", 
 COUNTED = sorted(
     name
     for name, category in registered().items()
-    if category not in ("composite", "communication") and explicit(name) and name not in UNKNOWN_ON_PURPOSE
+    if category not in ("composite", "communication") and explicit(name) and name not in UNKNOWN_ON_PURPOSE and not modules_of(name)
 )
 
 

@@ -70,7 +70,7 @@ _PREFIXES: Final[dict[str, tuple[str, ...]]] = {
     "Liger": ("liger",),
     "Mamba": ("mamba",),
     "MlpFunction": ("apex",),
-    "sage_fwd": ("aiter_attention",),
+    "sage_": ("aiter_attention",),
     "Scaled": ("apex",),
     "SelectiveScanFn": ("mamba",),
     "SoftmaxCrossEntropyLoss": ("apex",),
