@@ -62,7 +62,13 @@ def test_no_more_is_read_than_the_tables_have():
 
 @pytest.mark.parametrize(
     ("optimizer", "cost", "state"),
-    [("sgd", 2, 0), ("rowwise_adagrad", 4, 24 * 4), ("adagrad", 7, ROWS), ("adam", 13, 2 * ROWS), ("partial_rowwise_adam", 13, ROWS + 96)],
+    [
+        ("sgd", 2, 0),
+        ("rowwise_adagrad", 4, 24 * 4),
+        ("adagrad", 7, ROWS),
+        ("adam", 13, 2 * ROWS),
+        ("partial_rowwise_adam", 13, ROWS + 96),
+    ],
 )
 def test_a_node_updates_the_rows_of_its_forward_call(optimizer, cost, state):
     name = f"torch::autograd::CppNode<SplitLookupFunction_{optimizer}_Op>"
@@ -75,7 +81,22 @@ def test_a_node_updates_the_rows_of_its_forward_call(optimizer, cost, state):
 
 
 def test_the_operator_inside_a_node_has_the_same_work():
-    args = (TensorArg((7, 20)), WEIGHTS, EMPTY, EMPTY, TensorArg((2,), "int32"), TABLES, WIDTHS, 12, True, WIDTHS, 8, INDICES, OFFSETS, 0)
+    args = (
+        TensorArg((7, 20)),
+        WEIGHTS,
+        EMPTY,
+        EMPTY,
+        TensorArg((2,), "int32"),
+        TABLES,
+        WIDTHS,
+        12,
+        True,
+        WIDTHS,
+        8,
+        INDICES,
+        OFFSETS,
+        0,
+    )
     inside = work(Signature("fbgemm::split_embedding_backward_codegen_rowwise_adagrad_unweighted_exact_cuda", (*args, EMPTY)))
     node = Signature("torch::autograd::CppNode<SplitLookupFunction_rowwise_adagrad_Op>", ((args[0],), *lookup().args))
     assert inside == work(node)
@@ -95,7 +116,21 @@ def test_what_only_hands_on_is_not_counted(name):
 def test_packed_tables():
     """128 elements of 4 bits, a scale and an offset: 68 bytes, aligned to 80."""
     widths = (0, 128, 0, 0, 0)
-    args = (TensorArg((8000,), "uint8"), TensorArg((0,), "uint8"), TABLES, TABLES, TABLES, WIDTHS, 256, *widths, INDICES, OFFSETS, 0, None, 1)
+    args = (
+        TensorArg((8000,), "uint8"),
+        TensorArg((0,), "uint8"),
+        TABLES,
+        TABLES,
+        TABLES,
+        WIDTHS,
+        256,
+        *widths,
+        INDICES,
+        OFFSETS,
+        0,
+        None,
+        1,
+    )
     found = work(Signature("fbgemm::int_nbit_split_embedding_codegen_lookup_function", args))
     assert (found.bytes_read, found.bytes_written) == (24 * 80 + READ, 7 * 256 * 2)
     assert found.other_flops == 24 * 128 * 3

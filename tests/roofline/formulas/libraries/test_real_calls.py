@@ -1,4 +1,4 @@
-"""Operators of libraries that run without a GPU: what a profile records of a real call is counted, and its bytes are those of its tensors.
+"""Operators of libraries that run without a GPU: a profile of a real call is counted, and the bytes are those of its tensors.
 
 Skipped for each library that is not installed.
 """
@@ -26,7 +26,9 @@ def nbytes(*values):
 
 
 def counted(trace, name):
-    (signature,) = {trace.signatures[code] for code in trace.host.signature.tolist() if code >= 0 and trace.signatures[code].name == name}
+    (signature,) = {
+        trace.signatures[code] for code in trace.host.signature.tolist() if code >= 0 and trace.signatures[code].name == name
+    }
     found = count(signature)
     assert found.kind == "counted", found.reason
     return found.work
