@@ -10,7 +10,7 @@ import typer
 
 from rooflines.arguments import arg
 from rooflines.cli.app import app
-from rooflines.cli.options import DaskAddress, Formulas, Jobs, MemoryLimit, Partial, RecordFormat, size
+from rooflines.cli.options import Capture, DaskAddress, Formulas, InductorCache, Jobs, MemoryLimit, Partial, RecordFormat, size
 from rooflines.cli.output import print_page, progress_bar
 from rooflines.errors import writing
 from rooflines.pipeline.options import CEILINGS_HELP
@@ -44,11 +44,13 @@ def analyze(
             show_default="the run's own; for a trace, the data sheet of its device",
         ),
     ] = None,
+    capture: Capture = None,
     jobs: Jobs = None,
     dask: DaskAddress = None,
     partial: Partial = False,
     memory_limit: MemoryLimit = "4GB",
     formulas: Formulas = None,
+    inductor_cache: InductorCache = None,
 ) -> None:
     """Analyze a run directory or any PyTorch trace.
 
@@ -59,15 +61,17 @@ def analyze(
     [bold]rooflines analyze 'traces/rank*.json.gz'[/bold]
     """
     from rooflines import pipeline, serial
+    from rooflines.pipeline.captures import captured_beside
 
     source = pipeline.find_source(sources)
     quiet = format == "json"
     with progress_bar(quiet) as progress:
         analysis = pipeline.analyze(
-            source, ceilings=ceilings, jobs=jobs, dask=dask, partial=partial, memory_limit_bytes=size(memory_limit), progress=progress
-        )
+            source, ceilings=ceilings, capture=capture or None, jobs=jobs, dask=dask, partial=partial,
+            memory_limit_bytes=size(memory_limit), inductor_cache=inductor_cache, progress=progress,
+        )  # fmt: skip
     text = serial.to_json(analysis)
-    if output is None and not isinstance(source, list) and pipeline.is_directory(sources[0]):
+    if output is None and not isinstance(source, list) and pipeline.is_directory(sources[0]) and not captured_beside(sources[0]):
         output = Path(sources[0])
     if output is not None:
         name = pipeline.RANKS_FILE if isinstance(source, list) else pipeline.ANALYSIS_FILE

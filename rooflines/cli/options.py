@@ -76,12 +76,26 @@ Jobs = Annotated[
         show_default="number of processors; fewer for small traces",
     ),
 ]
+Capture = Annotated[
+    list[Path] | None,
+    typer.Option(
+        help="Trace of the capture of the CUDA or HIP graphs that the trace launches, or a folder of such traces. Repeatable.",
+        show_default="the folder capture_traces next to the trace if SOURCE is the directory of both",
+    ),
+]
 DaskAddress = Annotated[
     str | None,
     typer.Option("--dask", help="Read the traces on the workers of a Dask scheduler.", metavar="ADDRESS", rich_help_panel=_RANKS),
 ]
 MemoryLimit = Annotated[str, typer.Option(help="Maximum memory for trace data.", metavar="SIZE")]
 Partial = Annotated[bool, typer.Option("--partial", help="Read a truncated trace up to the cut.")]
+InductorCache = Annotated[
+    Path | None,
+    typer.Option(
+        "--inductor-cache", metavar="DIR", help="TORCHINDUCTOR_CACHE_DIR of the recorded program: count compiled kernels exactly.",
+        show_default=False,
+    ),
+]  # fmt: skip
 Formulas = Annotated[
     list[Path] | None,
     typer.Option(

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import FORMATS_HELP, DaskAddress, Formulas, Jobs, MemoryLimit, Partial, size
+from rooflines.cli.options import FORMATS_HELP, Capture, DaskAddress, Formulas, InductorCache, Jobs, MemoryLimit, Partial, size
 from rooflines.cli.options import formats as parse_formats
 from rooflines.cli.output import print_written, progress_bar
 from rooflines.pipeline.options import CEILINGS_HELP
@@ -39,11 +39,13 @@ def report(
         str | None,
         typer.Option(help=CEILINGS_HELP, show_default="as in rooflines analyze"),
     ] = None,
+    capture: Capture = None,
     jobs: Jobs = None,
     dask: DaskAddress = None,
     partial: Partial = False,
     memory_limit: MemoryLimit = "4GB",
     formulas: Formulas = None,
+    inductor_cache: InductorCache = None,
 ) -> None:
     """Write the reports of a run, a trace or several ranks from the recorded data."""
     from rooflines import pipeline
@@ -51,7 +53,7 @@ def report(
     chosen = None if formats is None else parse_formats(formats)
     with progress_bar(False) as progress:
         written = pipeline.report(
-            pipeline.find_source(sources), chosen, output=output, ceilings=ceilings, jobs=jobs, dask=dask, partial=partial,
-            memory_limit_bytes=size(memory_limit), progress=progress,
+            pipeline.find_source(sources), chosen, output=output, ceilings=ceilings, capture=capture or None, jobs=jobs, dask=dask,
+            partial=partial, memory_limit_bytes=size(memory_limit), inductor_cache=inductor_cache, progress=progress,
         )  # fmt: skip
     print_written(written)

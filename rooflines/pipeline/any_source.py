@@ -10,6 +10,7 @@ from rooflines.arguments import arg
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import UsageError
 from rooflines.pipeline import reading
+from rooflines.pipeline.captures import Captures, captured_beside
 from rooflines.pipeline.reporting import report_on
 from rooflines.pipeline.several import analyze_ranks, find_sources, report_ranks
 from rooflines.profiler.monitor.monitored import Monitored, is_monitored
@@ -34,8 +35,10 @@ def analyze(
     source: Run | Path | str,
     *,
     ceilings: Ceilings | str | None = None,
+    capture: Captures | None = None,
     partial: bool = False,
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
+    inductor_cache: Path | str | None = None,
     progress: Progress | None = None,
 ) -> Analysis: ...
 
@@ -61,10 +64,12 @@ def analyze(
     source: Source,
     *,
     ceilings: Ceilings | str | None = None,
+    capture: Captures | None = None,
     jobs: int | None = None,
     dask: str | None = None,
     partial: bool = False,
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
+    inductor_cache: Path | str | None = None,
     progress: Progress | None = None,
 ) -> Analysis | RankAnalysis | MonitorAnalysis: ...
 
@@ -73,10 +78,12 @@ def analyze(
     source: Source,
     *,
     ceilings: Ceilings | str | None = None,
+    capture: Captures | None = None,
     jobs: int | None = None,
     dask: str | None = None,
     partial: bool = False,
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
+    inductor_cache: Path | str | None = None,
     progress: Progress | None = None,
 ) -> Analysis | RankAnalysis | MonitorAnalysis:
     """Analyze a run, a PyTorch trace, the traces of several ranks, or a monitored program; nothing is written.
@@ -87,11 +94,14 @@ def analyze(
     Args:
         ceilings: For one run or trace: ``measured`` (on this machine, now), ``spec``, a file, a device name, or ``Ceilings``. By
             default those stored with the run; for a trace, the data sheet of the device that it names.
+        capture: For one trace that launches CUDA or HIP graphs: the trace of their capture, a folder of such traces, or a list.
         jobs: For several ranks: number of processes that read traces. They are spawned, so a script needs
             ``if __name__ == "__main__":``.
         dask: For several ranks: address of a Dask scheduler whose workers read the traces.
         partial: Read a truncated trace up to the cut; the notes say what is missing.
         memory_limit_bytes: Maximum memory for trace data, in each process.
+        inductor_cache: For one run or trace: directory with the code that inductor generated for the program, which counts its
+            kernels exactly. The files are read, not executed.
         progress: Called with each stage.
 
     Raises RunError and TraceError for a source that cannot be read, UsageError for an argument that does not apply to it.
@@ -99,12 +109,16 @@ def analyze(
     if isinstance(source, Monitored):
         from rooflines.pipeline.monitoring import analyze_monitored
 
-        _refuse("a monitored program", ceilings=ceilings, jobs=jobs, dask=dask)
+        _refuse("a monitored program", ceilings=ceilings, capture=capture, jobs=jobs, dask=dask, inductor_cache=inductor_cache)
         return analyze_monitored(source)
     if isinstance(source, Run | Path | str):
         _refuse("one run or trace", jobs=jobs, dask=dask)
-        return reading.analyze(source, ceilings=ceilings, partial=partial, memory_limit_bytes=memory_limit_bytes, progress=progress)
-    _refuse("several ranks", ceilings=ceilings)
+        source, capture = _with_capture(source, capture)
+        return reading.analyze(
+            source, ceilings=ceilings, capture=capture, partial=partial, memory_limit_bytes=memory_limit_bytes,
+            inductor_cache=inductor_cache, progress=progress,
+        )  # fmt: skip
+    _refuse("several ranks", ceilings=ceilings, capture=capture, inductor_cache=inductor_cache)
     return analyze_ranks(source, jobs=jobs, dask=dask, partial=partial, memory_limit_bytes=memory_limit_bytes, progress=progress)
 
 
@@ -114,10 +128,12 @@ def report(
     *,
     output: Path | str | None = None,
     ceilings: Ceilings | str | None = None,
+    capture: Captures | None = None,
     jobs: int | None = None,
     dask: str | None = None,
     partial: bool = False,
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
+    inductor_cache: Path | str | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Path]:
     """Analyze ``source`` and write its reports; returns the files by format. ``formats`` are by default all that there are for it.
@@ -131,15 +147,16 @@ def report(
     if isinstance(source, Monitored) or (isinstance(source, Path | str) and is_monitored(source)):
         from rooflines.pipeline.monitoring import report_monitored
 
-        _refuse("a monitored program", ceilings=ceilings, jobs=jobs, dask=dask)
+        _refuse("a monitored program", ceilings=ceilings, capture=capture, jobs=jobs, dask=dask, inductor_cache=inductor_cache)
         return report_monitored(source, **chosen, output=directory, progress=progress)
     if isinstance(source, Run | Path | str):
         _refuse("one run or trace", jobs=jobs, dask=dask)
+        source, capture = _with_capture(source, capture)
         return report_on(
-            source, **chosen, output=directory, ceilings=ceilings, partial=partial, memory_limit_bytes=memory_limit_bytes,
-            progress=progress,
+            source, **chosen, output=directory, ceilings=ceilings, capture=capture, partial=partial,
+            memory_limit_bytes=memory_limit_bytes, inductor_cache=inductor_cache, progress=progress,
         )  # fmt: skip
-    _refuse("several ranks", ceilings=ceilings)
+    _refuse("several ranks", ceilings=ceilings, capture=capture, inductor_cache=inductor_cache)
     ranks = analyze_ranks(source, jobs=jobs, dask=dask, partial=partial, memory_limit_bytes=memory_limit_bytes, progress=progress)
     return report_ranks(ranks, **chosen, output=directory, progress=progress)
 
@@ -150,8 +167,16 @@ def find_source(names: Sequence[str]) -> Monitored | str | list[str]:
         if len(names) > 1:
             raise UsageError("monitored programs cannot be analyzed together.", hint="Give one directory.")
         return load_monitored(names[0])
+    if len(names) == 1 and captured_beside(names[0]):
+        return names[0]
     found = find_sources(names)
     return found if len(found) > 1 else found[0]
+
+
+def _with_capture(source: Run | Path | str, capture: Captures | None) -> tuple[Run | Path | str, Captures | None]:
+    """``source`` and its capture: a directory with a trace and the traces of its capture is that trace with them."""
+    beside = captured_beside(source) if isinstance(source, Path | str) else None
+    return (source, capture) if beside is None else (beside[0], capture if capture is not None else beside[1])
 
 
 def _refuse(source: str, **arguments: object) -> None:

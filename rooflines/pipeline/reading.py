@@ -13,6 +13,7 @@ import msgspec
 from rooflines.arguments import arg
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import DataError, TraceError, UsageError
+from rooflines.pipeline.captures import Captures, read_captures
 from rooflines.pipeline.ceilings import given_ceilings, sheet_of
 from rooflines.profiler.external_trace import run_of_trace
 from rooflines.profiler.progress import Progress, Silent
@@ -31,35 +32,48 @@ def analyze(
     source: Run | Path | str,
     *,
     ceilings: Ceilings | str | None = None,
+    capture: Captures | None = None,
     partial: bool = False,
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
+    inductor_cache: Path | str | None = None,
     progress: Progress | None = None,
 ) -> Analysis:
     """Analyze a run, a run directory or any PyTorch trace; nothing is written.
 
     A run is analyzed from its raw files. A trace is a file, or a URL that fsspec opens. ``ceilings`` replaces those stored with the
     run: ``measured`` (on this machine, now), ``spec``, a file, the name of a device, or ``Ceilings``; by default a trace is judged by
-    the data sheet of the device that it names, if there is one. ``memory_limit_bytes`` limits the memory for trace data. With
+    the data sheet of the device that it names, if there is one. ``capture`` are the traces in which the graphs that the trace launches
+    were captured, as files or folders. ``memory_limit_bytes`` limits the memory for trace data. With
     ``partial``, a truncated trace is read up to the cut, and the notes say what is missing. Raises RunError and TraceError for a source
-    that cannot be read.
+    that cannot be read. ``inductor_cache`` is a directory with the code that inductor generated for the program.
     """
     progress = progress or Silent()
     if not isinstance(source, Run) and not is_directory(source):
-        limit = memory_limit_bytes
-        return analyze_trace(source, ceilings=ceilings, partial=partial, memory_limit_bytes=limit, progress=progress)[1]
+        return analyze_trace(
+            source,
+            ceilings=ceilings,
+            capture=capture,
+            partial=partial,
+            memory_limit_bytes=memory_limit_bytes,
+            inductor_cache=inductor_cache,
+            progress=progress,
+        )[1]
     run = source if isinstance(source, Run) else load(source)
+    captures = read_captures(capture, partial=partial, memory_limit_bytes=memory_limit_bytes, progress=progress)
     if ceilings is None:
-        return _analyze(run, partial=partial)
+        return _analyze(run, captures=captures, partial=partial, inductor_cache=inductor_cache)
     chosen = given_ceilings(ceilings, run.facts.environment.device, recorded=run.facts.environment)
-    return _analyze(run, chosen(run, False, progress), partial=partial)
+    return _analyze(run, chosen(run, False, progress), captures=captures, partial=partial, inductor_cache=inductor_cache)
 
 
 def analyze_trace(
     path: Path | str,
     *,
     ceilings: Ceilings | str | None = None,
+    capture: Captures | None = None,
     partial: bool = False,
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
+    inductor_cache: Path | str | None = None,
     progress: Progress | None = None,
 ) -> tuple[Run, Analysis]:
     """Return the run recorded in the trace ``path``, and its analysis; the parameters are those of ``analyze``."""
@@ -68,6 +82,7 @@ def analyze_trace(
         raise TraceError(f"no such run or trace: {str(path)!r}.", hint="Give a run directory, or a trace as a file or URL.")
     progress.stage("reading the trace", None)
     trace = whole_part(read_trace(path, memory_limit_bytes=memory_limit_bytes, partial=partial))
+    captures = read_captures(capture, partial=partial, memory_limit_bytes=memory_limit_bytes, progress=progress)
     run = run_of_trace(path, trace, default_command())
     progress.stage("analyzing", None)
     if ceilings is not None:
@@ -79,7 +94,7 @@ def analyze_trace(
         if why_not:
             facts = msgspec.structs.replace(run.facts, notes=(*run.facts.notes, why_not))
             run = msgspec.structs.replace(run, facts=facts)
-    return run, _analyze(run, judges, trace)
+    return run, _analyze(run, judges, trace, captures=captures, inductor_cache=inductor_cache)
 
 
 def is_directory(source: Path | str) -> bool:

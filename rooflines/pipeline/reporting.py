@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import writing
+from rooflines.pipeline.captures import Captures
 from rooflines.pipeline.options import FORMATS
 from rooflines.pipeline.reading import analyze, analyze_trace, is_directory
 from rooflines.profiler.directory import create_directory, default_directory
@@ -94,8 +95,10 @@ def report_on(
     *,
     output: Path | None = None,
     ceilings: Ceilings | str | None = None,
+    capture: Captures | None = None,
     partial: bool = False,
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
+    inductor_cache: Path | str | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Path]:
     """Write the reports of a run, its directory or a trace, into ``output``, without it into the run or a new directory under ``runs``.
@@ -105,13 +108,14 @@ def report_on(
     chosen = check_formats(formats)
     if isinstance(source, Run) or is_directory(source):
         run = source if isinstance(source, Run) else load(source)
-        analysis = analyze(run, ceilings=ceilings, partial=partial, progress=progress)
+        analysis = analyze(run, ceilings=ceilings, capture=capture, partial=partial, inductor_cache=inductor_cache, progress=progress)
         if output is None:
             return report(run, chosen, analysis=analysis, progress=progress)
     else:
         run, analysis = analyze_trace(
-            source, ceilings=ceilings, partial=partial, memory_limit_bytes=memory_limit_bytes, progress=progress
-        )
+            source, ceilings=ceilings, capture=capture, partial=partial, memory_limit_bytes=memory_limit_bytes,
+            inductor_cache=inductor_cache, progress=progress,
+        )  # fmt: skip
         output = output or default_directory(run.facts.workload.name.partition(".")[0], "trace")
     create_directory(output)
     return report(run, chosen, analysis=analysis, output=output, progress=progress)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -9,10 +11,12 @@ import numpy as np
 
 from rooflines.device_specs.marks import CONTRADICTS, DISTURBED, UNCONFIRMED, marked, marks_of
 from rooflines.device_specs.records import Ceilings
+from rooflines.profiler.compiled.inductor_cache import read_cache
 from rooflines.profiler.compiled.records import read_compiled
 from rooflines.profiler.records import Run, RunFile, Workload
 from rooflines.profiler.trace.breakdown import step_breakdown
 from rooflines.profiler.trace.calls import Calls, build_calls
+from rooflines.profiler.trace.capture import CaptureTrace
 from rooflines.profiler.trace.cut import whole_part
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.launches import launches
@@ -31,16 +35,26 @@ from rooflines.roofline.step.host_work import host_work, is_compiled, recomputat
 from rooflines.roofline.step.input_pipeline import delayed, feeding, limited_by
 from rooflines.roofline.step.interference import other_programs, page_faults, shared_machine
 from rooflines.roofline.step.partition import Label, Partition, partition, whole_trace
+from rooflines.roofline.step.serving import serving
 from rooflines.roofline.step.times import summarize_steps
 from rooflines.roofline.usage.device_usage import usage
 from rooflines.roofline.verdict import verdict
 
 
-def analyze(run: Run, ceilings: Ceilings | None = None, trace: Trace | None = None, *, partial: bool = False) -> Analysis:
+def analyze(
+    run: Run,
+    ceilings: Ceilings | None = None,
+    trace: Trace | None = None,
+    *,
+    captures: Sequence[CaptureTrace] = (),
+    partial: bool = False,
+    inductor_cache: Path | str | None = None,
+) -> Analysis:
     """Derive the analysis of ``run`` from its raw files; ``ceilings`` replace the stored ones.
 
-    ``trace`` is the run's trace where it has been read already. With ``partial``, a trace that is cut off is read up to the cut. A run
-    without a trace (interrupted before the traced pass) still has its step times. Raises TraceError when the trace is corrupt.
+    ``trace`` is the run's trace where it has been read already, ``captures`` are traces of the capture of its graphs. With
+    ``partial``, a trace that is cut off is read up to the cut. A run without a trace (interrupted before the traced pass) still has
+    its step times. ``inductor_cache`` has the code that inductor generated. Raises TraceError when the trace is corrupt.
     """
     facts = run.facts
     ceilings = ceilings or facts.ceilings
@@ -60,7 +74,7 @@ def analyze(run: Run, ceilings: Ceilings | None = None, trace: Trace | None = No
             # What is left are the times of dispatching on the host, which the device's roofs do not bound.
             ceilings = None
             notes.append(_no_device_events(facts, trace))
-        parts |= _traced_parts(run, trace, ceilings, steps)
+        parts |= _traced_parts(run, trace, ceilings, steps, captures, inductor_cache)
         notes += parts.pop("notes")
     flops = sum(row.flops for row in parts["operators"]) if trace is not None and parts["basis"].per == "step" else None
     used = usage(run, flops, ceilings)
@@ -91,7 +105,14 @@ def _with_conclusions(measured: Analysis) -> Analysis:
     return msgspec.structs.replace(judged, verdict=verdict(judged))
 
 
-def _traced_parts(run: Run, trace: Trace, ceilings: Ceilings | None, steps: Steps | None) -> dict[str, Any]:
+def _traced_parts(
+    run: Run,
+    trace: Trace,
+    ceilings: Ceilings | None,
+    steps: Steps | None,
+    captures: Sequence[CaptureTrace],
+    inductor_cache: Path | str | None,
+) -> dict[str, Any]:
     """The fields of the analysis that come from the trace; ``notes`` are those about the trace."""
     facts = run.facts
     notes: list[str] = []
@@ -104,7 +125,11 @@ def _traced_parts(run: Run, trace: Trace, ceilings: Ceilings | None, steps: Step
     roofs = ceilings
     if roofs is not None and len(trace.device):
         roofs = with_shortest_kernel(roofs, trace)
-    attribution = attribute(trace, calls, facts.parameter_elements, _list_dtype(facts.workload), facts.noted_calls, compiled)
+    cache = read_cache(inductor_cache) if inductor_cache is not None else None
+    attribution = attribute(
+        trace, calls, facts.parameter_elements, _list_dtype(facts.workload), facts.noted_calls, compiled, captures, cache
+    )
+    calls = attribution.calls
     notes += attribution.notes
     devices = len(np.unique(trace.device.device))
     if devices > 1:
@@ -112,7 +137,8 @@ def _traced_parts(run: Run, trace: Trace, ceilings: Ceilings | None, steps: Step
     count = attribution.steps or 1
     judged = [operator_row(row, calls, roofs, count, facts) for row in attribution.rows]
     start_up = facts.steps is not None and facts.steps.traced == "program"
-    traced = partition(trace, calls, attribution, [Label(row.bound, row.category) for row in judged])
+    labels = [Label(row.bound, row.category) for row in judged]
+    traced = partition(trace, calls, attribution, labels)
     divided, fed = _divided(traced, steps, facts, start_up)
     breakdown = step_breakdown(attribution.trace, calls, attribution.windows)
     return {
@@ -124,6 +150,7 @@ def _traced_parts(run: Run, trace: Trace, ceilings: Ceilings | None, steps: Step
         "traced_steps": _traced_steps(calls, attribution.windows, breakdown) if attribution.steps else (),
         "idle_breakdown": {f"{cause}_s": time_s for cause, time_s in divided.idle.items()} if len(trace.device) else None,
         "launches": _launches(trace, attribution),
+        "serving": serving(trace, calls, attribution, judged, labels, roofs),
         **_on_host(attribution, calls, traced, divided),
         "recomputation": recomputation(attribution.trace, calls, attribution),
         "collectives": collective_rows(calls, attribution),
@@ -148,6 +175,7 @@ def _coverage(trace: Trace, calls: Calls, attribution: Attribution, divided: Par
         unmodelled=tuple(unmodelled_row(gap, calls, count) for gap in sorted(attribution.gaps, key=lambda gap: -gap.time_ns)),
         orphan_device_events=attribution.orphans,
         graph_launch_time_s=attribution.graphs_ns / 1e9 / count,
+        graph_matched_time_s=attribution.matched_ns / 1e9 / count,
     )
 
 

@@ -21,6 +21,8 @@ _PRECISIONS = (
 # The letter in front of ``gemm`` and ``cudnn`` in the names of NVIDIA's libraries, and behind the indices in those of Tensile.
 _LETTERS = {"s": "fp32", "h": "fp16", "d": "fp64", "i": "int8", "c": "complex64", "z": "complex128", "b": "bf16"}
 _NVJET = {"t": "bf16", "h": "fp16", "s": "fp32", "q": "fp8", "d": "fp64"}
+# The dtypes in the names of grouped products: of TensorRT-LLM, and of triton_kernels and AITER.
+_FORMATS = {"MxE2m1": "mxfp4", "E2m1": "nvfp4", "MxE4m3": "mxfp8", "E4m3": "fp8", "Bfloat16": "bf16", "Fp16": "fp16", "Fp32": "fp32"}
 _DIRECTIONS = {"fprop": "forward", "dgrad": "backward input", "wgrad": "backward weight"}
 # What stands around an element-wise functor and says nothing of it.
 _WRAPPERS = {"BinaryFunctor", "AUnaryFunctor", "BUnaryFunctor", "UnaryFunctor", "CompareFunctor", "operator", "gpu_kernel"}
@@ -116,11 +118,25 @@ def _convolution(name: str) -> str | None:
     return _told("convolution", way, precision, method, "(cuDNN)")
 
 
+def _grouped(name: str) -> str | None:
+    """Products of rows with the weights of their experts."""
+    found = re.match(r"_(?:p_)?matmul\w*?_[NT]{3}_[a-z0-9]+?x([a-z0-9]+?)x([a-z0-9]+)_(\d+x\d+x\d+)x\d+(\w*)", name)
+    if found:
+        return _told("grouped GEMM", f"{found[1]} x {found[2]}", found[3], found[4].strip("_"), "(triton_kernels)")
+    kind = r"(?:Mx)?(?:E\dm\d|Bfloat16|Fp16|Fp32)"
+    found = re.match(rf"bmm_{kind}_({kind}?)({kind})_\w+?_t(\d+x\d+x\d+)", name)
+    if found is None:
+        return None
+    weights, rows = (_FORMATS.get(word, word) for word in (found[1] or found[2], found[2]))
+    gate = re.search(r"swiGlu|geGlu", name)
+    return _told("grouped GEMM", f"{rows} x {weights}", found[3], gate[0].lower() if gate else "", "(TensorRT-LLM)")
+
+
 def _product(name: str) -> str | None:
-    tensile = re.match(r"(?:Custom_)?Cijk_\w{4}_\w{4}_([A-Z0-9]+)", name)
+    tensile = re.match(r"(?:Custom_)?Cijk_(\w)(\w)\w\w_(\w)(\w)\w\w_([A-Z0-9]+)", name)
     if tensile:
-        precision = "fp8" if tensile[1].startswith(("F8", "B8")) else _LETTERS.get(tensile[1][0].lower(), "")
-        return _told("GEMM", precision, _tile(name), "(Tensile)")
+        precision = "fp8" if tensile[5].startswith(("F8", "B8")) else _LETTERS.get(tensile[5][0].lower(), "")
+        return _told("GEMM", precision, _tile(name), _layout(tensile), "(Tensile)")
     nvjet = re.match(r"nvjet_([a-z])", name)
     if nvjet:
         return _told("GEMM", _NVJET.get(nvjet[1], ""), _tile(name), "(cuBLAS)")
@@ -138,6 +154,13 @@ def _product(name: str) -> str | None:
     align = re.search(r"align([12])(?:\D|$)", text)
     maker = "CUTLASS" if "cutlass" in name.lower() else "cuBLAS"
     return _told("GEMM", precision, _tile(text), "SIMT" if "simt" in text else "", f"({maker}{f', align {align[1]}' if align else ''})")
+
+
+def _layout(indices: re.Match[str]) -> str:
+    """The layout of a product of Tensile as BLAS has it: ``TN`` of ``Alik_Bljk``. The first index is contiguous, and ``l`` is summed
+    over."""
+    a, b = ("T" if indices[2] == "l" else "N"), ("N" if indices[4] == "l" else "T")
+    return a + b
 
 
 def _element_wise(name: str) -> str | None:
@@ -169,7 +192,7 @@ def _reduction(name: str) -> str | None:
 
 
 _RULES: tuple[Callable[[str], str | None], ...] = (
-    _readable, _collective, _attention, _element_wise, _of_many, _reduction, _convolution, _product,
+    _readable, _collective, _attention, _element_wise, _of_many, _reduction, _convolution, _grouped, _product,
 )  # fmt: skip
 
 

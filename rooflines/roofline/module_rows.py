@@ -37,9 +37,10 @@ def module_rows(
             sums[at] += (operator.time_s, lower_s, lower_s + headroom_s)
     result = []
     for at, module in enumerate(calls.modules):
-        if index[module.path] != at:
-            continue
         time_s, lower_s, bounded_s = sums[at].tolist()
+        # A capture trace has modules that no replayed graph calls.
+        if index[module.path] != at or (not calls.module_calls[at] and not time_s):
+            continue
         known = has_ceilings and bounded_s > 0
         result.append(
             ModuleRow(

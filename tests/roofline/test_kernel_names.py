@@ -21,9 +21,9 @@ FAMILIES = {
     "_bf16_256x128_64x3_tn_align2::Params)": "GEMM bf16 256x128x64 (CUTLASS, align 2)",
     "void cutlass::Kernel<cutlass_80_simt_sgemm_128x32_8x5_nn_align1>(cutlass_80_simt_sgemm_128x32_8x5_nn_align1::Params)":
         "GEMM fp32 128x32x8 SIMT (CUTLASS, align 1)",
-    "Cijk_Ailk_Bjlk_BBS_BH_MT128x128x32_MI16x16x16x1_SN_1LDSB0": "GEMM bf16 128x128x32 (Tensile)",
-    "Cijk_Alik_Bljk_HHS_BH_Bias_MT64x32x256_MI16x16x1": "GEMM fp16 64x32x256 (Tensile)",
-    "Cijk_Ailk_Bjlk_SB_Bias_AS_SAV_UserArgs_MT64x16x16_MI16x16x1": "GEMM fp32 64x16x16 (Tensile)",
+    "Cijk_Ailk_Bjlk_BBS_BH_MT128x128x32_MI16x16x16x1_SN_1LDSB0": "GEMM bf16 128x128x32 NT (Tensile)",
+    "Cijk_Alik_Bljk_HHS_BH_Bias_MT64x32x256_MI16x16x1": "GEMM fp16 64x32x256 TN (Tensile)",
+    "Cijk_Ailk_Bjlk_SB_Bias_AS_SAV_UserArgs_MT64x16x16_MI16x16x1": "GEMM fp32 64x16x16 NT (Tensile)",
     "void gemvNSP_kernel<float, float, float, float, 1, 16, 4, 1024, cublasGemvParams<float> >(float)": "GEMV fp32 (cuBLAS)",
     "void splitKreduce_kernel<float, float, float, float>(cublasSplitKParams<float>)": "split-K reduction (cuBLAS)",
     # convolutions

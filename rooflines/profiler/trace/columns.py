@@ -36,6 +36,7 @@ from rooflines.profiler.trace.records import (
     HostEvents,
     Int32s,
     Int64s,
+    LaunchRecord,
     LaunchShape,
     MemoryEvents,
 )
@@ -97,6 +98,7 @@ class Columns:
         self.signatures: list[Signature] = []
         self.collectives: list[Collective] = []
         self.launch_shapes: list[LaunchShape] = []
+        self.kernels: list[LaunchRecord] = []
         self.frame_names = _Codes(LONGEST_NAME, _is_place)
         self.events = 0
         self.spans = 0
@@ -186,7 +188,29 @@ class Columns:
             _integers([found.sequence for found in args], -1),
             _integers([found.forward_thread for found in args], 0),
             _integers([found.correlation if found.correlation is not None else found.old_correlation for found in args], -1),
+            self._launched(kind, args),
         ))  # fmt: skip
+
+    def _launched(self, kind: npt.NDArray[np.int8], args: list[Args]) -> Int32s:
+        """The number of the kernel that each event launches; each distinct record is parsed once."""
+        found = np.full(len(args), -1, np.int32)
+        for i in np.flatnonzero(kind == RUNTIME).tolist():
+            name = args[i].kernel
+            if not isinstance(name, str):
+                continue
+            key = ("launched", name, bytes(args[i].grid), bytes(args[i].block))
+            if key not in self._codes:
+                grid, block = (_extent(text) for text in key[2:])
+                self._codes[key] = len(self.kernels)
+                self.kernels.append((self._shown(name), (grid, block) if grid is not None and block is not None else None))
+                self._held += 1000 + 4 * len(name) + sum(map(len, key[2:]))
+            found[i] = self._codes[key]
+        return found
+
+    @staticmethod
+    def _shown(name: str) -> str:
+        """The name as that of a device event is kept."""
+        return showable(name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…")
 
     def _take_device(self, events: list[Event]) -> None:
         events, start, end = self._timed(events)
@@ -211,6 +235,7 @@ class Columns:
             _integers([found.correlation if found.correlation is not None else found.old_correlation for found in args], -1),
             noted,
             self._launch_shapes(args),
+            _integers([found.graph_node for found in args], 0),
         ))  # fmt: skip
 
     def _launch_shapes(self, args: list[Args]) -> Int32s:
@@ -335,19 +360,19 @@ class Columns:
 
     def finish(self) -> tuple[HostEvents, DeviceEvents, MemoryEvents, Frames]:
         """The columns, sorted; this object is empty afterwards."""
-        kind, name, thread, start, end, signature, sequence, forward, correlation = _joined(self._host, _HOST_TYPES)
+        kind, name, thread, start, end, signature, sequence, forward, correlation, kernel = _joined(self._host, _HOST_TYPES)
         # By thread, then start; of two that start together the longer one is the caller. The sort is stable, so that events equal in
         # both keep the order of the file, in which Kineto writes the caller first.
         order = np.lexsort((-end, start, thread))
         host = HostEvents(
             kind[order], name[order], thread[order], start[order], end[order], signature[order], sequence[order], forward[order],
-            correlation[order],
+            correlation[order], kernel[order],
         )  # fmt: skip
-        kind, name, device, stream, start, end, correlation, noted, shape = _joined(self._device, _DEVICE_TYPES)
+        kind, name, device, stream, start, end, correlation, noted, shape, node = _joined(self._device, _DEVICE_TYPES)
         order = np.lexsort((end, start))
         on_device = DeviceEvents(
             kind[order], name[order], device[order], stream[order], start[order], end[order], correlation[order], noted[order],
-            shape[order],
+            shape[order], node[order],
         )  # fmt: skip
         time, thread, size, device_type = _joined(self._memory, _MEMORY_TYPES)
         order = np.argsort(time, kind="stable")
@@ -368,8 +393,8 @@ class Columns:
             )
 
 
-_HOST_TYPES = (np.int8, np.int32, np.int32, np.int64, np.int64, np.int32, np.int64, np.int64, np.int64)
-_DEVICE_TYPES = (np.int8, np.int32, np.int32, np.int64, np.int64, np.int64, np.int64, np.int32, np.int32)
+_HOST_TYPES = (np.int8, np.int32, np.int32, np.int64, np.int64, np.int32, np.int64, np.int64, np.int64, np.int32)
+_DEVICE_TYPES = (np.int8, np.int32, np.int32, np.int64, np.int64, np.int64, np.int64, np.int32, np.int32, np.int64)
 _MEMORY_TYPES = (np.int64, np.int32, np.int64, np.int64)
 _FRAME_TYPES = (np.int32, np.int32, np.int64, np.int64)
 

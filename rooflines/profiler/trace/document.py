@@ -43,6 +43,8 @@ class Args(msgspec.Struct, gc=False):
     device: Any = None
     grid: _Raw = _Raw()
     block: _Raw = _Raw()
+    kernel: Any = None
+    graph_node: Any = msgspec.field(default=None, name="graph node id")
     size: Any = msgspec.field(default=None, name="Bytes")
     device_type: Any = msgspec.field(default=None, name="Device Type")
     collective: Any = msgspec.field(default=None, name="Collective name")

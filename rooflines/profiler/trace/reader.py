@@ -74,6 +74,7 @@ def _read(data: Iterable[bytes], origin: str, list_dtype: str, memory_limit_byte
         signatures=columns.signatures,
         collectives=columns.collectives,
         launch_shapes=columns.launch_shapes,
+        kernels=columns.kernels,
         frames=frames,
         frame_names=columns.frame_names.listed,
         devices=_devices(document.head),

@@ -30,6 +30,7 @@ class HostEvents:
 
     ``name`` indexes ``Trace.names``, ``signature`` indexes ``Trace.signatures`` (-1: none), ``sequence`` is autograd's number (-1:
     none), ``forward_thread`` is non-zero on backward events, ``correlation`` ties a runtime call to device events (-1: none).
+    ``kernel`` indexes ``Trace.kernels``: what a call launches, as ROCm records it (-1: not recorded).
     """
 
     kind: npt.NDArray[np.int8]
@@ -41,6 +42,7 @@ class HostEvents:
     sequence: Int64s
     forward_thread: Int64s
     correlation: Int64s
+    kernel: Int32s
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -51,6 +53,7 @@ class DeviceEvents:
     """Events of accelerators: kernels, copies, memsets, collectives; sorted by start. ``device`` is the ordinal in the trace.
 
     ``collective`` indexes ``Trace.collectives`` and ``shape`` indexes ``Trace.launch_shapes`` (-1: none, or the trace does not say).
+    ``graph_node`` numbers the nodes of CUDA graphs in the order of their capture (0: none, or the trace does not say).
     """
 
     kind: npt.NDArray[np.int8]
@@ -62,6 +65,7 @@ class DeviceEvents:
     correlation: Int64s
     collective: Int32s
     shape: Int32s
+    graph_node: Int64s
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -142,6 +146,8 @@ class Rank:
 
 # The grid and the block of a launch: x, y, z.
 LaunchShape = tuple[tuple[int, int, int], tuple[int, int, int]]
+# The kernel that a runtime call launches, and its grid and block where they are recorded.
+LaunchRecord = tuple[str, LaunchShape | None]
 
 
 def no_frames() -> Frames:
@@ -162,6 +168,7 @@ class Trace:
     signatures: list[Signature]
     collectives: list[Collective]
     launch_shapes: list[LaunchShape] = field(default_factory=list)
+    kernels: list[LaunchRecord] = field(default_factory=list)
     frames: Frames = field(default_factory=no_frames)
     frame_names: list[str] = field(default_factory=list)
     devices: tuple[TracedDevice, ...] = ()

@@ -14,6 +14,8 @@ from rooflines.profiler.trace.url import is_url, shown, shown_reason
 _SUFFIXES = (".json", ".json.gz", ".json.zst")
 # Files that rooflines writes, perhaps next to the traces.
 _OURS = frozenset({"run.json", "analysis.json", "ranks.json", "report.json", "monitor.json", "python_memory.json"})
+# What servers write next to theirs.
+_OF_OTHERS = frozenset({"execution_details.json"})
 _NUMBER = re.compile(r"(\d+)")
 
 
@@ -72,7 +74,7 @@ def _behind(pattern: str) -> list[str]:
 
 
 def _with_suffix(paths: Iterable[str]) -> list[str]:
-    return [path for path in paths if path.endswith(_SUFFIXES) and re.split(r"[/\\]", path)[-1] not in _OURS]
+    return [path for path in paths if path.endswith(_SUFFIXES) and re.split(r"[/\\]", path)[-1] not in _OURS | _OF_OTHERS]
 
 
 def _by_number(path: str) -> list[tuple[int, str]]:

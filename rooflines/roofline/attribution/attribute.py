@@ -6,24 +6,32 @@ Calls are counted (``resolvers/``), counted calls own what runs below them (``ow
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from rooflines.errors import TraceError
+from rooflines.profiler.compiled.inductor_cache import CachedKernel
 from rooflines.profiler.trace import intervals
-from rooflines.profiler.trace.calls import Calls
+from rooflines.profiler.trace.calls import Calls, build_calls
+from rooflines.profiler.trace.capture import CaptureTrace
 from rooflines.profiler.trace.collectives import launched_by_collectives
+from rooflines.profiler.trace.idle import unrecorded_until
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.launches import launching
 from rooflines.profiler.trace.nesting import Mask
 from rooflines.profiler.trace.records import Int64s, Trace
 from rooflines.profiler.trace.stored_call import StoredCall
-from rooflines.profiler.trace.windows import belonging, earlier, lasting, launched_ns, step_number, step_window, whole_window
+from rooflines.profiler.trace.windows import at_launch, belonging, earlier, lasting, launched_ns, step_number, step_window, whole_window
 from rooflines.profiler.trace.windows import inside as in_windows
 from rooflines.roofline.attribution.device import attribute_device
+from rooflines.roofline.attribution.graphs import find_origins
 from rooflines.roofline.attribution.host import attribute_host
+from rooflines.roofline.attribution.origins import FROM_KERNEL, CountedTrace
 from rooflines.roofline.attribution.ownership import find_owners
 from rooflines.roofline.attribution.rows import Gap, Pieces, Row
+from rooflines.roofline.resolvers.cached_kernels import missing_note
 from rooflines.roofline.resolvers.counts import CompiledCalls, Context
 from rooflines.roofline.resolvers.resolve import count_calls
 from rooflines.units import counted, seconds
@@ -38,13 +46,15 @@ class Attribution:
 
     ``windows`` has a row for each profiler step, or one for the whole trace, and ``span_ns`` is their length: that of the steps
     (``trace/windows.py``), or from the first to the last event. What else ran meanwhile is among the gaps. ``steps`` is the number of
-    profiler steps, 0 when there are none; ``graphs_ns`` the device time of what was launched as a graph. ``launch`` is the host event
-    that launched each device event (-1: not in the trace), ``earlier_ns`` the device time of work launched before the recording, which
-    is in no step. ``trace`` is the trace with all that a collective launched marked as communication. ``notes`` are sentences about
-    what was left out or inferred with doubt.
+    profiler steps, 0 when there are none; ``graphs_ns`` the device time of what was launched as a graph, ``matched_ns`` that with
+    known operators. ``launch`` is the host event that launched each device event (-1: not in the trace), ``phase`` the phase of what
+    it launched (-1: not known), ``earlier_ns`` the device time of work launched before the recording, which is in no step. ``trace``
+    is the trace with all that a collective launched marked as communication, ``calls`` its call tree with the modules of captured
+    graphs. ``notes`` are sentences about what was left out or inferred with doubt.
     """
 
     trace: Trace
+    calls: Calls
     rows: tuple[Row, ...]
     gaps: tuple[Gap, ...]
     pieces: Pieces
@@ -53,8 +63,10 @@ class Attribution:
     span_ns: int
     busy: Intervals
     launch: Int64s
+    phase: Int64s
     orphans: int
     graphs_ns: int
+    matched_ns: int
     earlier_ns: int = 0
     notes: tuple[str, ...] = ()
 
@@ -86,41 +98,73 @@ def attribute(
     parameter_dtype: str = "float32",
     stored_calls: tuple[StoredCall, ...] = (),
     compiled: CompiledCalls | None = None,
+    captures: Sequence[CaptureTrace] = (),
+    inductor_cache: dict[str, tuple[CachedKernel, ...]] | None = None,
 ) -> Attribution:
     """Divide the time of the trace's steps, or of the whole trace when it has none: the time of the device when the trace has device
-    events, else that of the CPU. The other arguments are those of ``Context``."""
-    counts = count_calls(Context(trace, calls, parameter_elements, parameter_dtype, stored_calls, compiled))
+    events, else that of the CPU. ``captures`` are traces of the capture of its graphs. The other arguments are those of ``Context``.
+    Raises TraceError for captures of other graphs."""
+    context = Context(trace, calls, parameter_elements, parameter_dtype, stored_calls, compiled, inductor_cache)
+    counts = count_calls(context)
     ownership = find_owners(trace, calls, counts)
     steps = step_window(trace, calls)
     window = whole_window(trace, calls) if steps is None else steps
     inside = np.ones(len(trace.host), bool) if steps is None else in_windows(trace.host.start_ns, steps)
     launch, doubtful = launching(trace)
     count = 0 if steps is None else len(calls.steps)
-    windows, earlier_ns, notes = window if steps is None else calls.steps, 0, (*calls.notes, *_ambiguous(doubtful))
+    phase = np.full(len(launch), -1, np.int64)
+    if captures and not len(trace.device):
+        raise TraceError("the trace has no device events, so a capture trace does not apply to it.")
+    windows, earlier_ns, notes = (
+        window if steps is None else calls.steps,
+        0,
+        (*calls.notes, *_ambiguous(doubtful), *filter(None, (missing_note(counts, context),))),
+    )
     if len(trace.device):
+        first = CountedTrace.of(trace, calls, counts, ownership, launch)
+        origins, calls, about_graphs = find_origins(first, [_counted(one, context) for one in captures], launch, inside)
+        phase = np.where(origins.inferred == FROM_KERNEL, at_launch(calls.phase, launch), origins.at(origins.phase))
         trace = launched_by_collectives(trace, calls, launch)
         before = earlier(trace, launch) if steps is not None else np.zeros(len(trace.device), bool)
         belongs = belonging(trace, window, inside, launch, before)
         if steps is not None:
             windows = lasting(windows, trace, launch, belongs, before)
+            if calls.batches:
+                # A server prepares a step while the device is at the one before, which a recording of single steps leaves out.
+                windows[0, 0] = unrecorded_until(trace, calls, launch, windows, belongs)
+                beside = belongs & (trace.device.start_ns < windows[0, 0])
+                belongs &= ~beside
+                owners = ownership.owner[launch[beside & (launch >= 0)]]
+                inside[owners[owners >= 0]] = False
         window = intervals.union(windows[:, 0], windows[:, 1])
         step = step_number(launched_ns(trace, launch), calls.steps)
-        divided = attribute_device(trace, calls, counts, ownership, inside, launch, belongs, window, step, count)
+        divided = attribute_device(trace, calls, origins, inside, launch, belongs, window, step, count)
         earlier_ns = intervals.length(intervals.union(trace.device.start_ns[before], trace.device.end_ns[before]))
-        notes += (*_earlier_work(int(before.sum()), earlier_ns), *_left_out(trace, before, window))
+        notes += (*about_graphs, *_earlier_work(int(before.sum()), earlier_ns), *_left_out(trace, before, window))
     else:
         step = step_number(trace.host.start_ns, calls.steps)
         divided = attribute_host(trace, calls, window, counts, ownership, inside, step, count)
     return Attribution(
         trace=trace,
+        calls=calls,
         windows=windows,
         steps=count,
         span_ns=intervals.length(window),
         launch=launch,
+        phase=phase,
         earlier_ns=earlier_ns,
         notes=notes,
         **divided._asdict(),
     )
+
+
+def _counted(capture: CaptureTrace, context: Context) -> CountedTrace:
+    """The calls of a capture, counted like those of any trace."""
+    calls = build_calls(capture.trace)
+    known = Context(capture.trace, calls, parameter_dtype=context.parameter_dtype, inductor_cache=context.inductor_cache)
+    counts = count_calls(known)
+    owners = find_owners(capture.trace, calls, counts)
+    return CountedTrace.of(capture.trace, calls, counts, owners, name=capture.name, tokens=capture.tokens)
 
 
 def _ambiguous(ids: int) -> tuple[str, ...]:

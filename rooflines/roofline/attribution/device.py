@@ -7,24 +7,30 @@ import numpy as np
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.breakdown import device_intervals
 from rooflines.profiler.trace.calls import FORWARD, Calls
+from rooflines.profiler.trace.graphs import is_graph_launch
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.nesting import Mask
-from rooflines.profiler.trace.records import COMMUNICATION, KERNEL, MEMCPY, MEMSET, RUNTIME, Int64s, Trace
-from rooflines.profiler.trace.windows import at_launch
-from rooflines.roofline.attribution.ownership import Ownership
-from rooflines.roofline.attribution.rows import DividedTime, Gap, LaunchedKernel, Pieces, Row, grouped
-from rooflines.roofline.resolvers.counts import Counts
+from rooflines.profiler.trace.records import COMMUNICATION, KERNEL, MEMCPY, MEMSET, Int64s, Trace
+from rooflines.profiler.trace.windows import at_launch, step_number
+from rooflines.roofline.attribution.origins import FROM_KERNEL, FROM_RUN, Origins
+from rooflines.roofline.attribution.rows import DividedTime, Gap, LaunchedKernel, Pieces, Row, calls_by_step
+from rooflines.roofline.formulas.table import NO_FORMULA
+from rooflines.roofline.resolvers.batches import StepLengths
+from rooflines.roofline.resolvers.counts import Variant
 
 NO_OPERATOR = "launched outside any operator"
 NO_LAUNCH = "its launch is not in the trace"
+EAGER = {
+    FROM_RUN: "the same kernels in the same order before the graph",
+    FROM_KERNEL: "calls of the same kernel outside of the graph",
+}
 OUTSIDE_STEPS = "ran during the steps, but they did not launch it"
 
 
 def attribute_device(
     trace: Trace,
     calls: Calls,
-    counts: Counts,
-    ownership: Ownership,
+    origins: Origins,
     inside: Mask,
     launch: Int64s,
     belongs: Mask,
@@ -34,45 +40,65 @@ def attribute_device(
 ) -> DividedTime:
     """Divide the time of the device events that belong to the window; ``launch`` is the host event that launched each, ``step`` the
     number of its step."""
-    host, device, owner = trace.host, trace.device, ownership.owner
-    known = launch >= 0
-    owning = np.where(known, at_launch(owner, launch), -1)
-    innermost = np.where(known, at_launch(calls.operator, launch), -1)
+    device, owner = trace.device, origins.owner
+    owning = origins.at(owner)
     exposed = _exposed(trace)
 
     owned = np.flatnonzero(belongs & (owning >= 0))
-    owners, position = np.unique(owning[owned], return_inverse=True)
+    # An owner in a captured graph is called once in every replay.
+    called, first, position = np.unique(
+        np.stack((owning[owned], origins.replay[owned], origins.inferred[owned]), axis=1),
+        axis=0,
+        return_index=True,
+        return_inverse=True,
+    )
     # Counted operators that launched nothing still did their FLOPs somewhere; views and allocations among them are of no interest.
-    has_flops = counts.where(lambda variant: variant.count.work is not None and variant.count.work.flops > 0)
-    silent = np.flatnonzero((owner == np.arange(len(host))) & inside & has_flops)
-    silent = np.setdiff1d(silent, owners)
-    events = np.concatenate((owners, silent)).astype(np.int64)
-    keys, group = grouped(calls, counts.of_event, events)
-    group_of = group[position]
+    works = np.array([*(one.count.work is not None and one.count.work.flops > 0 for one in origins.variants), False])
+    silent = origins.silent & (owner == np.arange(len(owner))) & works[origins.variant]
+    silent[: len(inside)] &= inside
+    silent[called[:, 0]] = False
+    unheard = np.flatnonzero(silent)
+    events = np.concatenate((called[:, 0], unheard))
+    inferred = np.concatenate((called[:, 2], np.zeros(len(unheard), np.int64)))
+    during = np.concatenate((step[owned][first], step_number(trace.host.start_ns[unheard], calls.steps)))
+    # A captured call had the lengths of its capture, which are not those of the replay.
+    replayed = np.concatenate((called[:, 1] >= 0, np.zeros(len(unheard), bool)))
+    # An eager call of the same kernel does not say where in the network the graph calls it.
+    place = events.copy()
+    elsewhere = np.flatnonzero(inferred == FROM_KERNEL)
+    place[elsewhere] = launch[called[elsewhere, 1] - len(trace.host)]
+    variants, variant_of = _with_lengths(origins, events, np.where(replayed, during, -1), StepLengths(calls))
+    columns = np.stack((variant_of, origins.module[place], origins.phase[place], inferred), axis=1)
+    keys, group = np.unique(columns, axis=0, return_inverse=True)
+    group = group.reshape(-1)
+    group_of = group[position.reshape(-1)]
     busy_ns = intervals.lengths_by_group(group_of, device.start_ns[owned], device.end_ns[owned], len(keys))
     numbers = np.bincount(group, minlength=len(keys))
     each = _by_step(trace, owned, group_of, len(keys), step, steps)
+    began = calls_by_step(group, len(keys), during, steps)
     ran, hidden = _kernels(trace, owned, group_of, len(keys)), _sums(exposed[owned], group_of, len(keys))
     rows = tuple(
         Row(
-            counts.variants[variant].signature,
-            counts.variants[variant].count,
+            variants[variant].signature,
+            variants[variant].count,
             module,
             phase,
             number,
             time_ns,
-            counts.variants[variant].inferred,
+            EAGER.get(how, variants[variant].inferred),
             step_ns,
             kernels,
             exposed_ns,
+            step_calls,
         )
-        for (variant, module, phase), number, time_ns, step_ns, kernels, exposed_ns in zip(
-            keys.tolist(), numbers.tolist(), busy_ns.tolist(), each, ran, hidden, strict=True
+        for (variant, module, phase, how), number, time_ns, step_ns, kernels, exposed_ns, step_calls in zip(
+            keys.tolist(), numbers.tolist(), busy_ns.tolist(), each, ran, hidden, began, strict=True
         )
     )
-    gaps = _device_gaps(trace, calls, counts, np.flatnonzero(belongs & (owning < 0)), innermost, known, exposed, step, steps)
-    graphs = belongs & known & at_launch(_is_graph(trace), launch)
-    graphs_ns = intervals.length(intervals.union(device.start_ns[graphs], device.end_ns[graphs]))
+    gaps = _device_gaps(trace, origins, np.flatnonzero(belongs & (owning < 0)), launch, exposed, step, steps)
+    known = launch >= 0
+    graphs = belongs & known & at_launch(is_graph_launch(trace), launch)
+    matched = graphs & (origins.replay >= 0)
 
     row_of = np.full(len(device), -1, np.int64)
     row_of[owned] = group_of
@@ -80,8 +106,34 @@ def attribute_device(
     # While the device runs work launched by others, it is not idle, and the time does not belong to the steps.
     others = ~belongs[event]
     gaps += _other_gaps(trace, event[others], starts[others], ends[others])
-    busy = intervals.union(starts, ends)
-    return DividedTime(rows, gaps, Pieces(event, starts, ends, row_of[event]), busy, int((belongs & ~known).sum()), graphs_ns)
+    return DividedTime(
+        rows,
+        gaps,
+        Pieces(event, starts, ends, row_of[event]),
+        busy=intervals.union(starts, ends),
+        orphans=int((belongs & ~known).sum()),
+        graphs_ns=_lasting(trace, graphs),
+        matched_ns=_lasting(trace, matched),
+    )
+
+
+def _with_lengths(origins: Origins, events: Int64s, step: Int64s, lengths: StepLengths) -> tuple[list[Variant], Int64s]:
+    """The variants and that of each event, counted with the lengths of the sequences of its ``step`` where it has one (-1: none)."""
+    variants, variant_of = list(origins.variants), origins.variant[events]
+    if not lengths.known:
+        return variants, variant_of
+    keys, which = np.unique(np.stack((variant_of, step)), axis=1, return_inverse=True)
+    for place, (code, number) in enumerate(keys.T.tolist()):
+        found = lengths.recounted(variants[code], number) if code >= 0 and number >= 0 else None
+        if found is not None:
+            variant_of[which.reshape(-1) == place] = len(variants)
+            variants.append(found)
+    return variants, variant_of
+
+
+def _lasting(trace: Trace, chosen: Mask) -> int:
+    """The time in which one of the chosen device events runs."""
+    return intervals.length(intervals.union(trace.device.start_ns[chosen], trace.device.end_ns[chosen]))
 
 
 def _by_step(trace: Trace, events: Int64s, group: Int64s, groups: int, step: Int64s, steps: int) -> list[tuple[int, ...]]:
@@ -143,43 +195,45 @@ def _kernels(trace: Trace, events: Int64s, group: Int64s, groups: int) -> list[t
 
 
 def _device_gaps(
-    trace: Trace,
-    calls: Calls,
-    counts: Counts,
-    events: Int64s,
-    innermost: Int64s,
-    known: Mask,
-    exposed: Int64s,
-    step: Int64s,
-    steps: int,
+    trace: Trace, origins: Origins, events: Int64s, launch: Int64s, exposed: Int64s, step: Int64s, steps: int
 ) -> tuple[Gap, ...]:
-    """The device events that no counted operator owns, by the operator around their launch, or by kernel where there is none."""
+    """The device events that no counted operator owns, by the operator around their launch, by graph where it has no capture, or by
+    kernel where there is none."""
     if not len(events):
         return ()
-    host, device = trace.host, trace.device
-    operator = innermost[events]
+    device = trace.device
+    graph = origins.graph[events]
+    operator = np.where(graph >= 0, -1, origins.at(origins.operator)[events])
     inside = operator >= 0
-    # What decides: the operator's variant, module and phase, or the kernel's name and whether its launch is known.
-    variant = np.where(inside, at_launch(counts.of_event, operator), np.where(known[events], -1, -2))
-    name = np.where(inside, at_launch(host.name, operator), device.name[events])
-    module = np.where(inside, at_launch(calls.module, operator), -1)
-    phase = np.where(inside, at_launch(calls.phase, operator), FORWARD)
+    known = launch[events] >= 0
+    # What decides: the operator's variant, module and phase, the graph, or the kernel's name and whether its launch is known.
+    variant = np.where(inside, at_launch(origins.variant, operator), np.where(graph >= 0, -3 - graph, np.where(known, -1, -2)))
+    name = np.where(inside, at_launch(origins.name, operator), np.where(graph >= 0, -1, device.name[events]))
+    # A kernel launched from Python, below no operator, belongs to the module around the launch.
+    module = np.where(inside, at_launch(origins.module, operator), origins.at(origins.module)[events])
+    phase = np.where(inside, at_launch(origins.phase, operator), FORWARD)
     keys, group = np.unique(np.stack((name, variant, module, phase), axis=1), axis=0, return_inverse=True)
     group = group.reshape(-1)
     busy_ns = intervals.lengths_by_group(group, device.start_ns[events], device.end_ns[events], len(keys))
-    # A call is one of the operator; where there is none, one of the kernel.
-    callers = np.unique(np.stack((group, np.where(inside, operator, -1 - events)), axis=1), axis=0)
+    # A call is one of the operator, in each replay of a graph, or a launch of the graph; where there is neither, one of the kernel.
+    caller = np.where(inside, operator, np.where(graph >= 0, launch[events], -1 - events))
+    callers = np.unique(np.stack((group, caller, origins.replay[events]), axis=1), axis=0)
     numbers = np.bincount(callers[:, 0], minlength=len(keys))
     each = _by_step(trace, events, group, len(keys), step, steps)
     ran, hidden = _kernels(trace, events, group, len(keys)), _sums(exposed[events], group, len(keys))
     gaps = []
     for place, (code, which, at, during) in enumerate(keys.tolist()):
-        signature, reason = None, NO_OPERATOR if which == -1 else NO_LAUNCH
+        signature = None
         if which >= 0:
-            signature, reason = counts.variants[which].signature, counts.variants[which].count.reason or "no formula"
+            signature, reason = origins.variants[which].signature, origins.variants[which].count.reason or NO_FORMULA
+            called = signature.name
+        elif which <= -3:
+            called, reason = origins.graphs[-3 - which]
+        else:
+            called, reason = trace.names[code], NO_OPERATOR if which == -1 else NO_LAUNCH
         gaps.append(
             Gap(
-                trace.names[code],
+                called,
                 reason,
                 int(numbers[place]),
                 int(busy_ns[place]),
@@ -204,10 +258,3 @@ def _other_gaps(trace: Trace, events: Int64s, starts: Int64s, ends: Int64s) -> t
         Gap(trace.names[code], OUTSIDE_STEPS, number, time_ns)
         for code, number, time_ns in zip(names.tolist(), numbers.tolist(), busy_ns.tolist(), strict=True)
     )
-
-
-def _is_graph(trace: Trace) -> Mask:
-    """The host events that launch a whole CUDA or HIP graph, in which operators have no separate launch."""
-    named = np.array(["GraphLaunch" in name for name in trace.names], bool)
-    chosen: Mask = named[trace.host.name] & (trace.host.kind == RUNTIME)
-    return chosen

@@ -10,6 +10,7 @@ import rooflines.roofline.formulas.elementwise
 import rooflines.roofline.formulas.embedding
 import rooflines.roofline.formulas.factories
 import rooflines.roofline.formulas.gather
+import rooflines.roofline.formulas.generated_kernels
 import rooflines.roofline.formulas.linalg
 import rooflines.roofline.formulas.loss
 import rooflines.roofline.formulas.low_precision

@@ -74,4 +74,4 @@ def count_node(node: StoredCall) -> CallCount:
     """The work of an operator call in a graph, by itself."""
     if node.name in _VIEWS:
         return CallCount("counted", Work(), "view")
-    return count(node.signature, outputs=node.results)
+    return count(node.signature, outputs=node.results or None)

@@ -77,20 +77,26 @@ class _Entry:
 
 
 _FORMULAS: Final[dict[str, _Entry]] = {}
+# Formulas of families of names, such as those of generated kernels: the pattern, the category of a name, and the formula.
+_FAMILIES: Final[list[tuple[re.Pattern[str], Callable[[str], str], HintedFormula]]] = []
+# The reason of an operator that nobody has written a formula for.
+NO_FORMULA: Final = "no formula"
+IS_COMMUNICATION: Final = "communication is bound by the link, not by the device"
 # FLOPs or bytes of one call. More is a corrupt trace: at 1e18 FLOP/s this takes two weeks.
 _MOST: Final = 1 << 80
 
-# Names that the autograd engine, the optimizers, torch.compile, torchao and FBGEMM give to what they call; the operators are inside.
+# Names that the autograd engine, the optimizers, torch.compile, torchao, FBGEMM and SGLang's profiler give to what they call; the
+# operators are inside.
 _COMPOSITE_NAMES: Final = re.compile(
     r"autograd::engine::evaluate_function: |torch::autograd::|torch::jit::|torch(::|\.)distributed(::|\.)|\w+Backward\d+\Z"
     r"|CopyBackwards\Z|CopySlices\Z|GraphRoot\Z|GeneratedBackwardFor_torchvision_|torch/"
     r"|Optimizer\.|ProfilerStep#|enumerate\(DataLoader\)|DistributedDataParallel\."
     r"|TorchDynamo Cache Lookup|Pregraph bytecode|AOTDispatcher "
-    r"|torchao::(choose_qparams_affine|choose_scale_float8|(de)?quantize_affine(_float8_non_decomposed)?)\Z|_Round\Z"
+    r"|sglang_profiler::|torchao::(choose_qparams_affine|choose_scale_float8|(de)?quantize_affine(_float8_non_decomposed)?)\Z|_Round\Z"
     r"|fbgemm::\w+_embedding_\w+_(pt2_wrapper|function_pt2|function_cpu)\Z"
 )
-_COMPILED: Final = re.compile(r"Torch-Compiled Region|CompiledFunction|TorchDynamo |## Call CompiledFxGraph")
-_FUSED: Final = re.compile(r"triton_\w+_fused|triton_\w+_\d+\Z|(graph_\d+_)?cpp_\w*fused_")
+COMPILED: Final = re.compile(r"Torch-Compiled Region|CompiledFunction|TorchDynamo |## Call CompiledFxGraph")
+_FUSED: Final = re.compile(r"(graph_\d+_)?cpp_\w*fused_")
 _COMMUNICATION: Final = re.compile(r"(c10d|_c10d_functional|nccl|gloo|mpi|ucc)(::|:)|record_param_comms")
 
 
@@ -134,6 +140,20 @@ def hinted_formula(*names: str, category: str) -> Callable[[HintedFormula], Hint
     return register
 
 
+def family_formula(pattern: str, category: Callable[[str], str]) -> Callable[[Formula], Formula]:
+    """Register ``f(signature) -> Work`` for every name that ``pattern`` matches; ``category`` returns that of a name."""
+
+    def register(function: Formula) -> Formula:
+        _FAMILIES.append((re.compile(pattern), category, lambda signature, _: function(signature)))
+        return function
+
+    return register
+
+
+def _of_family(name: str) -> _Entry | None:
+    return next((_Entry(category(name), formula) for pattern, category, formula in _FAMILIES if pattern.match(name)), None)
+
+
 def _libraries() -> ModuleType:
     """The formulas of other libraries, whose modules import this one."""
     return import_module("rooflines.roofline.formulas.libraries")
@@ -169,38 +189,51 @@ def count(
     name = _without_overload(signature.name)
     entry = _FORMULAS.get(name)
     if entry is None:
-        _libraries().load_library_of(name)
+        libraries = _libraries()
+        libraries.load_library_of(name)
         load_installed()
-        entry = _FORMULAS.get(name)
+        entry = _FORMULAS.get(name) or _FORMULAS.get(libraries.canonical(name)) or _of_family(name)
     if entry is None:
         if name.removeprefix("aten::") in DECOMPOSED or _COMPOSITE_NAMES.match(name):
             return CallCount("composite", None, "other")
-        if _COMPILED.match(name):
+        if COMPILED.match(name):
             return CallCount(
                 "unknown", None, "other", "not compiled by inductor in this recording: kernels in it may leave no event of their own"
             )
         if _FUSED.match(name):
-            return CallCount("unknown", None, "other", "a fused kernel: traces do not say what it computes; rooflines profile notes it")
+            return CallCount(
+                "unknown", None, "other", "a fused C++ kernel: traces do not record its arguments; rooflines profile notes them"
+            )
         if _COMMUNICATION.match(name):
-            return CallCount("unknown", None, "communication", "communication is bound by the link, not by the device")
-        return CallCount("unknown", None, "other", "no formula")
+            return CallCount("unknown", None, "communication", IS_COMMUNICATION)
+        return CallCount("unknown", None, "other", NO_FORMULA)
     hints = Hints(outputs, output_bytes, parameter_elements, parameter_dtype, sequences)
     try:
         work = entry.formula(signature if name == signature.name else replace(signature, name=name), hints)
     except NotCounted as error:
         return CallCount("unknown", None, entry.category, str(error))
-    except Dispatches:
-        return CallCount("composite", None, entry.category)
+    except Dispatches as error:
+        return CallCount("composite", None, entry.category, str(error))
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         # A signature that no call of this operator can have: another schema, a corrupt trace.
         return CallCount("unknown", None, entry.category, f"arguments not understood ({type(error).__name__})")
-    numbers = (work.matrix_flops, work.other_flops, work.bytes_read, work.bytes_written)
+    numbers = _numbers(work)
+    if numbers is None:
+        return CallCount("unknown", None, entry.category, "its formula does not return rooflines.Work with whole numbers")
     if min(numbers) < 0:
         return CallCount("unknown", None, entry.category, "arguments not understood (negative size)")
     if max(numbers) > _MOST:
         return CallCount("unknown", None, entry.category, "arguments not understood (invalid size)")
     passed = entry.wraps or decomposes(name.removeprefix("aten::"), signature.args)
     return CallCount("counted", work, entry.category, decomposes=passed)
+
+
+def _numbers(work: object) -> tuple[int, ...] | None:
+    """FLOPs and bytes of what a formula returned; None for what is not ``Work`` of whole numbers (formulas may be a user's)."""
+    if not isinstance(work, Work):
+        return None
+    numbers = (work.matrix_flops, work.other_flops, work.bytes_read, work.bytes_written)
+    return numbers if all(isinstance(number, int) for number in numbers) else None
 
 
 def _without_overload(name: str) -> str:

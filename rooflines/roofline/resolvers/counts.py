@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from rooflines.profiler.compiled.inductor_cache import CachedKernel
 from rooflines.profiler.trace.calls import Calls
 from rooflines.profiler.trace.nesting import Mask
 from rooflines.profiler.trace.records import Int64s, Trace
@@ -71,7 +72,8 @@ class Context:
 
     ``parameter_elements`` is how many elements of parameters the optimizers of one step update together, None where that is not known,
     and ``parameter_dtype`` the dtype of lists of tensors. ``stored_calls`` are the calls of one step that were stored with the
-    arguments that the trace leaves out, in order. ``compiled`` knows the kernels of compiled code.
+    arguments that the trace leaves out, in order. ``compiled`` knows the kernels of compiled code, ``inductor_cache`` those of
+    a cache of inductor by name, None where none was given.
     """
 
     trace: Trace
@@ -80,6 +82,7 @@ class Context:
     parameter_dtype: str = "float32"
     stored_calls: tuple[StoredCall, ...] = ()
     compiled: CompiledCalls | None = None
+    inductor_cache: dict[str, tuple[CachedKernel, ...]] | None = None
 
 
 Resolver: TypeAlias = Callable[[Counts, Context], Counts]

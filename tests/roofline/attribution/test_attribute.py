@@ -417,7 +417,8 @@ def test_time_launched_as_a_graph_is_said_and_never_dropped():
     graph = launch(0, 2, 1) | {"name": "cudaGraphLaunch"}
     result = divide(graph, kernel("a", 20, 5, 1), kernel("b", 25, 5, 1), add(40, 5), launch(41, 2, 2), kernel("c", 60, 5, 2))
     assert result.graphs_ns == 10_000
-    assert times(result) == ({"aten::add": 5_000}, {"a": 5_000, "b": 5_000})
+    assert times(result) == ({"aten::add": 5_000}, {"CUDA graph 1": 10_000})
+    assert [(kernel.name, kernel.calls, kernel.time_ns) for kernel in result.gaps[0].kernels] == [("a", 1, 5_000), ("b", 1, 5_000)]
 
 
 def test_calls_without_a_count_are_calls_of_the_operator_not_of_its_kernels():

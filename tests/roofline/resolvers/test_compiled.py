@@ -80,7 +80,7 @@ def test_a_kernel_has_its_facts_and_what_is_around_it_dispatches():
 def test_without_facts_it_stays_unknown_with_a_reason():
     found = trace(region(10, 100), op("graph_0_cpp_fused_relu_0", 20, 60))
     reasons = gaps(attribute(found, build_calls(found)))
-    assert "traces do not say what it computes" in reasons["graph_0_cpp_fused_relu_0"]
+    assert "traces do not record its arguments" in reasons["graph_0_cpp_fused_relu_0"]
     assert "not compiled by inductor in this recording" in reasons["Torch-Compiled Region: 0/0"]
 
 

@@ -1,0 +1,85 @@
+"""The capture traces of CUDA and HIP graphs: files, folders, and the layout in which vLLM, SGLang and xDiT record them."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+
+from rooflines.errors import DataError, TraceError
+from rooflines.profiler.progress import Progress
+from rooflines.profiler.trace.capture import CaptureTrace
+from rooflines.profiler.trace.cut import whole_part
+from rooflines.profiler.trace.reader import read_trace
+from rooflines.profiler.trace.sources import find_traces
+from rooflines.profiler.trace.url import is_url, shown
+
+Captures: TypeAlias = Path | str | Sequence[Path | str]
+
+DETAILS = "execution_details.json"
+_FOLDER = "capture_traces"
+_LARGEST_DETAILS = 1 << 20
+
+
+class _Detail(msgspec.Struct):
+    """A line of ``execution_details.json``: a trace of captures, and for how many tokens it captured."""
+
+    file: str
+    batch_size: int | None = None
+
+
+def captured_beside(source: Path | str) -> tuple[str, str] | None:
+    """The trace and the folder of its captures where ``source`` is a directory that holds both; None for anything else."""
+    if is_url(source) or not os.path.isfile(folder := os.path.join(source, _FOLDER, DETAILS)):
+        return None
+    traces = find_traces([source], may_be_empty=True)
+    return (traces[0], os.path.dirname(folder)) if len(traces) == 1 else None
+
+
+def read_captures(
+    captures: Captures | None, *, partial: bool = False, memory_limit_bytes: int, progress: Progress
+) -> list[CaptureTrace]:
+    """Read capture traces: files, or folders of them. Raises TraceError for one that cannot be read, DataError for a damaged record."""
+    if captures is None:
+        return []
+    given = [captures] if isinstance(captures, Path | str) else captures
+    found = dict(pair for one in given for pair in _files(one))
+    progress.stage("reading the capture", None)
+    result = []
+    for path, tokens in found.items():
+        trace = whole_part(read_trace(path, memory_limit_bytes=memory_limit_bytes, partial=partial))
+        result.append(CaptureTrace(trace, shown(path), tokens))
+    return result
+
+
+def _files(source: Path | str) -> list[tuple[str, int | None]]:
+    """The capture traces of one source, each with the number of tokens that it was captured for."""
+    if not is_url(source) and not os.path.exists(source):
+        raise TraceError(f"no such capture trace: {str(source)!r}.", hint="Give a trace, or a folder of traces.")
+    if is_url(source):
+        return [(path, None) for path in find_traces([source])]
+    if not os.path.isdir(source):
+        sizes = _details(Path(source).parent)
+        return [(str(source), sizes.get(Path(source).name))]
+    sizes = _details(Path(source))
+    names = [str(Path(source) / name) for name in sizes] or find_traces([source])
+    return [(path, sizes.get(Path(path).name)) for path in names]
+
+
+def _details(folder: Path) -> dict[str, int | None]:
+    """The traces listed in the record of ``folder``, each with its size; without one where several are listed for a file."""
+    path = folder / DETAILS
+    try:
+        if not path.is_file() or path.stat().st_size > _LARGEST_DETAILS:
+            return {}
+        found = msgspec.json.decode(path.read_bytes(), type=list[_Detail])
+    except (msgspec.DecodeError, UnicodeDecodeError, OSError, RecursionError) as error:
+        raise DataError(f"cannot read {str(path)!r}: {error}.", hint="Give the capture traces as files.") from None
+    if any(one.file != os.path.basename(one.file) for one in found):
+        raise DataError(f"{str(path)!r} names a file outside of its folder.", hint="Give the capture traces as files.")
+    times = Counter(one.file for one in found)
+    return {one.file: one.batch_size if times[one.file] == 1 else None for one in found}

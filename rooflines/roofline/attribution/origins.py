@@ -1,0 +1,144 @@
+"""What is behind each device event: the host event that says what it is, its operator, owner, module and phase.
+
+That event is its launch. For a kernel that a graph replays it is the launch of the same kernel when the graph was captured, in the
+same or in another trace. The host events of other traces follow those of the trace itself, in one numbering.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rooflines.profiler.trace.calls import Calls
+from rooflines.profiler.trace.graphs import CapturedGraph, captured_graphs
+from rooflines.profiler.trace.launches import launching
+from rooflines.profiler.trace.nesting import Mask
+from rooflines.profiler.trace.records import MODULE_PREFIX, RUNTIME, Int64s, Trace
+from rooflines.roofline.attribution.ownership import Ownership
+from rooflines.roofline.resolvers.counts import Counts, Variant
+
+
+@dataclass(frozen=True, slots=True)
+class CountedTrace:
+    """A trace with its call tree, the counts of its calls, their owners, and the graphs captured in it. ``tokens`` is the batch that
+    they were captured for where they do not say it themselves."""
+
+    trace: Trace
+    calls: Calls
+    counts: Counts
+    ownership: Ownership
+    graphs: tuple[CapturedGraph, ...] = ()
+    name: str = ""
+
+    @classmethod
+    def of(
+        cls, trace: Trace, calls: Calls, counts: Counts, ownership: Ownership, launch: Int64s | None = None, name: str = "",
+        tokens: int | None = None,
+    ) -> CountedTrace:  # fmt: skip
+        """The trace with the graphs that were captured in it."""
+        graphs = captured_graphs(trace, calls, launching(trace)[0] if launch is None else launch)
+        sized = (graph if graph.tokens is not None else replace(graph, tokens=tokens) for graph in graphs)
+        return cls(trace, calls, counts, ownership, tuple(sized), name)
+
+
+# The event behind a replayed kernel is an eager launch: in a run of the whole graph, or of the same kernel anywhere.
+FROM_RUN, FROM_KERNEL = 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Origins:
+    """``event`` is the host event behind each device event (-1: not known), ``replay`` the launch of the graph where a graph launched
+    it: calls in different replays are different calls (-1: none). ``inferred`` says that the event is an eager launch of the same
+    kernel, in a run of the whole graph (``FROM_RUN``) or anywhere (``FROM_KERNEL``). ``graph`` is the number of the graph where a
+    replay has no capture (-1: it has, or is none), ``graphs`` the name of each and why it has none.
+
+    The other columns are parallel to the host events of all traces: ``owner`` and ``operator`` are host events (-1: none), ``name``
+    indexes ``names``, ``variant`` indexes ``variants``, ``module`` indexes ``modules``. ``silent`` says which of them may have done
+    work without a launch: those of the trace itself that were not captured.
+    """
+
+    event: Int64s
+    replay: Int64s
+    inferred: Int64s
+    graph: Int64s
+    graphs: tuple[tuple[str, str], ...]
+    names: list[str]
+    name: Int64s
+    owner: Int64s
+    operator: Int64s
+    module: Int64s
+    phase: Int64s
+    variant: Int64s
+    variants: tuple[Variant, ...]
+    silent: Mask
+
+    def at(self, column: npt.NDArray[Any], otherwise: int = -1) -> npt.NDArray[Any]:
+        """``column`` at the host event behind each device event, ``otherwise`` where that is not known."""
+        return np.where(self.event >= 0, column[self.event], otherwise) if len(column) else np.full(len(self.event), otherwise)
+
+
+def joined(traces: Sequence[CountedTrace], launch: Int64s) -> tuple[Origins, Calls, list[int], list[Int64s]]:
+    """The origins of the first trace's device events, each its ``launch``, with the host events of all ``traces`` numbered one after
+    the other; the first one's calls with the modules of all; the number of the first host event of each trace; and the modules of
+    each."""
+    first = traces[0]
+    names, modules = list(first.trace.names), list(first.calls.modules)
+    variants: list[Variant] = []
+    places = {(module.path, module.type): at for at, module in reversed(list(enumerate(modules)))}
+    columns: list[tuple[npt.NDArray[Any], ...]] = []
+    placed: list[Int64s] = []
+    before = [0]
+    for number, one in enumerate(traces):
+        start = before[-1]
+        if number:
+            for module in one.calls.modules:
+                if places.setdefault((module.path, module.type), len(modules)) == len(modules):
+                    modules.append(module)
+        own = [places[module.path, module.type] for module in one.calls.modules] if number else list(range(len(modules)))
+        placed.append(np.array([*own, -1], np.int64))
+        owner, operator = one.ownership.owner, one.calls.operator
+        # A launch that was counted as a call of its kernel stands for itself.
+        itself = (one.counts.of_event >= 0) & (one.trace.host.kind == RUNTIME)
+        operator = np.where(itself, np.arange(len(operator)), operator)
+        columns.append((
+            one.trace.host.name + (len(names) if number else 0),
+            np.where(owner >= 0, owner + start, -1),
+            np.where(operator >= 0, operator + start, -1),
+            placed[-1][one.calls.module],
+            one.calls.phase.astype(np.int64),
+            np.where(one.counts.of_event >= 0, one.counts.of_event + len(variants), -1),
+        ))  # fmt: skip
+        names += one.trace.names if number else []
+        variants += one.counts.variants
+        before.append(start + len(one.trace.host))
+    name, owner, operator, placed_at, phase, variant = (np.concatenate(parts).astype(np.int64) for parts in zip(*columns, strict=True))
+    none = np.full(len(launch), -1, np.int64)
+    origins = Origins(
+        launch, none, np.zeros(len(launch), np.int64), none, (), names, name, owner, operator, placed_at, phase, variant,
+        tuple(variants), _silent(first, before[-1]),
+    )  # fmt: skip
+    added = np.zeros(len(modules) - len(first.calls.module_calls), np.int64)
+    calls = replace(first.calls, modules=modules, module_calls=np.concatenate((first.calls.module_calls, added)))
+    return origins, calls, before, placed
+
+
+def module_marks(one: CountedTrace, graph: CapturedGraph) -> Int64s:
+    """The module of each call of a module during the capture of ``graph``, as an index of its trace's modules."""
+    events = np.arange(*graph.events)
+    is_mark = np.array([name.startswith(MODULE_PREFIX) for name in one.trace.names], bool)[one.trace.host.name[events]]
+    modules: Int64s = one.calls.module[events[is_mark]]
+    return modules[modules >= 0]
+
+
+def _silent(first: CountedTrace, events: int) -> Mask:
+    """The events of the trace itself except those that were captured: they ran nothing."""
+    silent = np.arange(events) < len(first.trace.host)
+    for graph in first.graphs:
+        silent[slice(*graph.events)] = False
+        owner = first.ownership.owner[graph.launches]
+        silent[owner[owner >= 0]] = False
+    return silent

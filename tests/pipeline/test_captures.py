@@ -1,0 +1,165 @@
+"""Graph replays with the traces of their capture: files, folders and the layout of servers, on pairs that servers recorded."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import rooflines
+from rooflines.errors import DataError, TraceError, UsageError
+from rooflines.reports.views import run as view
+from tests.commands import call
+
+DATA = Path(__file__).parent.parent / "data" / "traces"
+SGLANG, SGLANG_CAPTURE = DATA / "sglang_mi300x_decode_replay.json.gz", DATA / "sglang_mi300x_decode_capture.json.gz"
+VLLM, VLLM_CAPTURE = DATA / "vllm_mi300x_piecewise_replay.json.gz", DATA / "vllm_mi300x_piecewise_capture.json.gz"
+
+
+def edited(path, target, change):
+    """A copy of a trace, changed."""
+    document = json.loads(gzip.decompress(path.read_bytes()))
+    change(document["traceEvents"])
+    target.write_text(json.dumps(document))
+    return target
+
+
+def launches(events):
+    return sorted((event for event in events if "kernel" in event["args"]), key=lambda event: event["ts"])
+
+
+def test_each_replayed_kernel_has_the_operator_and_module_of_its_capture():
+    analysis = rooflines.analyze(SGLANG, capture=SGLANG_CAPTURE)
+    coverage = analysis.coverage
+    assert coverage.graph_matched_time_s == coverage.graph_launch_time_s == pytest.approx(587.085e-6)
+    layers = [f"Qwen3Model_0.Qwen3DecoderLayer_{number}" for number in range(2)]
+    products = sorted((row.shapes, row.calls) for row in analysis.operators if row.name == "aten::mm")
+    # Two layers of Qwen3-8B for 32 tokens: queries, keys and values; output; gate and up; down.
+    shapes = ["32x12288, 12288x4096", "32x4096, 4096x24576", "32x4096, 4096x4096", "32x4096, 4096x6144"]
+    assert products == [(shape, 1) for shape in shapes for _ in layers]
+    assert {row.module.rpartition(".Qwen")[0] for row in analysis.operators if row.name == "aten::mm"} == set(layers)
+    weights = 4096 * 6144 + 4096 * 4096 + 4096 * 24576 + 12288 * 4096
+    assert sum(row.matrix_flops for row in analysis.operators if row.name == "aten::mm") == 2 * 2 * 32 * weights
+    assert {module.path: module.calls for module in analysis.modules}["Qwen3Model_0.Qwen3DecoderLayer_1"] == 1
+
+
+def test_the_times_of_a_replay_are_those_of_its_kernels():
+    events = json.loads(gzip.decompress(SGLANG.read_bytes()))["traceEvents"]
+    kernels = [event["dur"] for event in events if event["cat"] == "kernel"]
+    analysis = rooflines.analyze(SGLANG, capture=SGLANG_CAPTURE)
+    divided = [row.time_s for row in (*analysis.operators, *analysis.coverage.unmodelled)]
+    assert sum(divided) * 1e6 == pytest.approx(sum(kernels))
+    assert sum(kernel.calls for row in (*analysis.operators, *analysis.coverage.unmodelled) for kernel in row.kernels) == len(kernels)
+
+
+def test_without_its_capture_a_graph_is_one_row():
+    (graph,) = rooflines.analyze(SGLANG).coverage.unmodelled
+    assert (graph.name, graph.calls, sum(kernel.calls for kernel in graph.kernels)) == ("HIP graph 1", 1, 32)
+
+
+def test_pieces_of_a_model_are_matched_in_order():
+    analysis = rooflines.analyze(VLLM, capture=[VLLM_CAPTURE])
+    assert analysis.coverage.graph_matched_time_s == analysis.coverage.graph_launch_time_s
+    # One product of queries, keys and values in the first, second and third of the four pieces, one of the output in all but the first.
+    products = {row.shapes: row.calls for row in analysis.operators if row.name == "aten::addmm"}
+    assert products == {"5120, 8192x2880, 2880x5120": 3, "2880, 8192x4096, 4096x2880": 3, "32, 8192x2880, 2880x32": 3}
+
+
+@pytest.mark.parametrize(("replay", "capture"), [(SGLANG, VLLM_CAPTURE), (VLLM, SGLANG_CAPTURE)])
+def test_the_capture_of_another_model_is_refused_with_the_first_kernel(replay, capture):
+    with pytest.raises(TraceError, match=r"launch 1 of \d: kernel 1 of \d+: the replay ran .*, the capture has "):
+        rooflines.analyze(replay, capture=capture)
+
+
+def rename(events):
+    launches(events)[20]["args"]["kernel"] = "another"
+
+
+def remove(events):
+    events.remove(launches(events)[20])
+
+
+def fewer(events):
+    next(event for event in events if event["name"].startswith("capture_"))["name"] = "capture_16_DECODE"
+
+
+@pytest.mark.parametrize(
+    ("change", "difference"),
+    [(rename, "kernel 21 of 32: .* the capture has another"), (remove, "kernel 21 of 32"), (fewer, "32 tokens, .* captured for 16")],
+)
+def test_a_changed_capture_is_refused(tmp_path, change, difference):
+    with pytest.raises(TraceError, match=difference):
+        rooflines.analyze(SGLANG, capture=edited(SGLANG_CAPTURE, tmp_path / "capture.json", change))
+
+
+def test_a_truncated_capture_is_refused(tmp_path):
+    text = gzip.decompress(SGLANG_CAPTURE.read_bytes())
+    (tmp_path / "cut.json").write_bytes(text[: len(text) // 2])
+    with pytest.raises(TraceError, match=r"cut\.json' is cut off"):
+        rooflines.analyze(SGLANG, capture=tmp_path / "cut.json")
+
+
+def layout(folder, details):
+    """A directory as servers write it: the trace, and the folder of its captures with a record of them."""
+    (folder / "capture_traces").mkdir()
+    shutil.copy(SGLANG, folder / "decode.json.gz")
+    shutil.copy(SGLANG_CAPTURE, folder / "capture_traces" / "bs_32.json.gz")
+    (folder / "capture_traces" / "execution_details.json").write_text(details)
+    return folder
+
+
+DETAILS = '[{"file": "bs_32.json.gz", "batch_size": 32, "mode": "FULL"}]'
+
+
+def test_a_directory_of_a_trace_and_its_captures_is_that_trace_with_them(tmp_path, capsys, monkeypatch):
+    source = layout(tmp_path, DETAILS)
+    expected = rooflines.analyze(SGLANG, capture=SGLANG_CAPTURE).coverage.graph_matched_time_s
+    given = rooflines.analyze(source / "decode.json.gz", capture=source / "capture_traces")
+    assert rooflines.analyze(source).coverage.graph_matched_time_s == given.coverage.graph_matched_time_s == expected
+    answer = call(capsys, monkeypatch, "analyze", source, "--format", "json")
+    assert json.loads(answer.out)["coverage"]["graph_matched_time_s"] == expected
+    assert sorted(path.name for path in source.iterdir()) == ["capture_traces", "decode.json.gz"]
+
+
+def test_the_record_of_a_folder_gives_the_sizes(tmp_path):
+    source = layout(tmp_path, DETAILS.replace("32,", "16,"))
+    # The mark of the size is the last event.
+    edited(SGLANG_CAPTURE, source / "capture_traces" / "bs_32.json.gz", lambda events: events.pop())
+    with pytest.raises(TraceError, match="captured for 16"):
+        rooflines.analyze(source)
+
+
+@pytest.mark.parametrize("details", ["[{", '[{"file": 7}]', '[{"file": "../bs_32.json.gz"}]', "{}"])
+def test_a_damaged_record_is_refused(tmp_path, details):
+    with pytest.raises(DataError, match=r"execution_details\.json"):
+        rooflines.analyze(layout(tmp_path, details))
+
+
+def test_the_command_takes_captures(tmp_path, capsys, monkeypatch):
+    answer = call(capsys, monkeypatch, "analyze", SGLANG, "--capture", SGLANG_CAPTURE)
+    assert (answer.code, answer.err.splitlines()) == (0, ["reading the trace", "reading the capture", "analyzing"])
+    assert "aten::mm" in answer.out
+    answer = call(capsys, monkeypatch, "report", SGLANG, "--capture", SGLANG_CAPTURE, "--formats", "json", "--output", tmp_path / "out")
+    assert answer.code == 0
+    assert json.loads((tmp_path / "out" / "analysis.json").read_text())["coverage"]["graph_matched_time_s"] > 0
+    answer = call(capsys, monkeypatch, "analyze", SGLANG, "--capture", VLLM_CAPTURE)
+    assert answer.code == 2
+    assert "kernel 1 of 32: the replay ran" in " ".join(answer.complaint)
+
+
+def test_reports_say_which_part_of_the_graphs_is_known():
+    def text(**capture):
+        return str(view.page(rooflines.analyze(SGLANG, **capture)))
+
+    assert "587 µs was launched as graphs; the operators are known for 100 % of it." in text(capture=SGLANG_CAPTURE)
+    assert "the operators are known for 0 % of it. The trace of their capture has them (--capture)." in text()
+
+
+def test_a_capture_does_not_apply_to_several_ranks_and_must_exist(tmp_path):
+    with pytest.raises(UsageError, match="capture does not apply to several ranks"):
+        rooflines.analyze([SGLANG, VLLM], capture=SGLANG_CAPTURE)
+    with pytest.raises(TraceError, match="no such capture trace"):
+        rooflines.analyze(SGLANG, capture=tmp_path / "none.json")

@@ -1,0 +1,404 @@
+"""Kernels that graphs replay: the operators of their capture, of eager calls, or none. Microseconds in, nanoseconds out."""
+
+from __future__ import annotations
+
+import pytest
+
+from rooflines.errors import TraceError
+from rooflines.profiler.trace.calls import build_calls
+from rooflines.profiler.trace.capture import CaptureTrace
+from rooflines.roofline.attribution.attribute import attribute
+from rooflines.roofline.attribution.graphs import NO_CAPTURE
+from tests.traces import add, kernel, launch, mm, op, span, trace
+
+
+def runtime(name, ts, dur=1, correlation=-1, *, tid=1, **args):
+    """A runtime call."""
+    return launch(ts, dur, correlation, tid=tid) | {"name": name, "args": {"correlation": correlation, **args}}
+
+
+def hip(ts, name, correlation, *, grid=None, tid=1):
+    """A launch that ROCm records with the name of its kernel."""
+    shape = {"grid": [grid, 1, 1], "block": [64, 1, 1]} if grid else {}
+    return runtime("hipLaunchKernel", ts, 1, correlation, tid=tid, kernel=name, **shape)
+
+
+def sized(event, grid):
+    """A kernel with its grid, as CUDA records it."""
+    return event | {"args": event["args"] | {"grid": [grid, 1, 1], "block": [128, 1, 1]}}
+
+
+def captured(*events, start=0, end=100, of="hip", tid=1):
+    """These events between the calls that begin and end a capture."""
+    return [runtime(f"{of}StreamBeginCapture", start, tid=tid), *events, runtime(f"{of}StreamEndCapture", end, tid=tid)]
+
+
+def replay(at, correlation, *names, of="hip", each=10, streams=(7,)):
+    """A launch of a graph at ``at`` whose kernels run one after the other, 100 later."""
+    ran = [
+        kernel(name, at + 100 + each * i, each, correlation, stream=streams[i % len(streams)]) for i, name in enumerate(names)
+    ]  # fmt: skip
+    return [runtime(f"{of}GraphLaunch", at, 2, correlation), *ran]
+
+
+def divide(events, *captures, tokens=None):
+    """The attribution of ``events``, with what holds for every one."""
+    found = trace(*events)
+    given = [CaptureTrace(trace(*one), f"capture{number}", tokens) for number, one in enumerate(captures)]
+    result = attribute(found, build_calls(found), captures=given)
+    parts = [row.time_ns for row in result.rows] + [gap.time_ns for gap in result.gaps]
+    assert sum(parts) + result.idle_ns - result.overlap_ns == result.span_ns
+    return result
+
+
+def rows(result):
+    return {(row.signature.name, row.signature.shapes()): (row.calls, row.time_ns) for row in result.rows}
+
+
+def gaps(result):
+    return {gap.name: (gap.calls, gap.time_ns, gap.reason) for gap in result.gaps}
+
+
+# Two products of different shapes by one kernel, an addition between them.
+LAYER = [
+    mm(10, 8, 4, 8, 16), hip(12, "gemm", 1), add(20, 8), hip(22, "plus", 2), mm(30, 8, 4, 16, 32), hip(32, "gemm", 3),
+]  # fmt: skip
+NAMES = ("gemm", "plus", "gemm")
+
+
+def test_replayed_kernels_take_the_operators_of_the_capture_once_a_replay():
+    result = divide([*replay(0, 50, *NAMES), *replay(1000, 51, *NAMES), *replay(2000, 52, *NAMES)], captured(*LAYER))
+    assert rows(result) == {
+        ("aten::mm", "4x8, 8x16"): (3, 30_000),
+        ("aten::add", "1000, 1000"): (3, 30_000),
+        ("aten::mm", "4x16, 16x32"): (3, 30_000),
+    }
+    assert (gaps(result), result.graphs_ns, result.matched_ns, result.notes) == ({}, 90_000, 90_000, ())
+    assert sum(row.count.work.matrix_flops * row.calls for row in result.rows) == 3 * 2 * (4 * 8 * 16 + 4 * 16 * 32)
+
+
+def test_an_operator_with_two_kernels_is_called_once_a_replay():
+    both = captured(mm(10, 8, 4, 8, 16), hip(12, "split", 1), hip(14, "reduce", 2))
+    result = divide([*replay(0, 50, "split", "reduce"), *replay(1000, 51, "split", "reduce")], both)
+    assert rows(result) == {("aten::mm", "4x8, 8x16"): (2, 40_000)}
+
+
+def test_modules_of_the_capture_are_called_once_a_replay():
+    module = {"ph": "X", "cat": "python_function", "name": "nn.Module: Linear_0", "pid": 7, "tid": 1, "ts": 5, "dur": 40, "args": {}}
+    outside = module | {"name": "nn.Module: Other_0", "ts": 200, "dur": 5}
+    result = divide([*replay(0, 50, *NAMES), *replay(1000, 51, *NAMES)], [*captured(module, *LAYER), outside])
+    called = {one.path: int(calls) for one, calls in zip(result.calls.modules, result.calls.module_calls, strict=True)}
+    assert called == {"Linear_0": 2, "Other_0": 0}
+    assert {result.calls.modules[row.module].path for row in result.rows} == {"Linear_0"}
+
+
+def test_a_trace_with_the_capture_needs_no_other_and_captured_calls_are_no_work():
+    result = divide([*captured(*LAYER), *replay(1000, 50, *NAMES), *replay(2000, 51, *NAMES)])
+    assert {name: calls for (name, _), (calls, _) in rows(result).items()} == {"aten::mm": 2, "aten::add": 2}
+    assert result.matched_ns == 60_000
+
+
+def test_launches_of_other_threads_belong_to_the_only_open_capture():
+    backward = [mm(30, 8, 4, 16, 32, tid=2), hip(32, "gemm", 3, tid=2)]
+    result = divide(replay(0, 50, *NAMES), captured(*LAYER[:4], *backward))
+    assert result.matched_ns == 30_000
+
+
+def test_a_launch_that_ran_during_a_capture_is_not_a_node():
+    ran = [hip(25, "eager", 9), kernel("eager", 26, 4, 9)]
+    result = divide(replay(0, 50, *NAMES), captured(*LAYER, *ran))
+    assert result.matched_ns == 30_000
+
+
+@pytest.mark.parametrize(
+    ("names", "difference"),
+    [
+        (("gemm", "plus", "other"), "launch 1 of 1: kernel 3 of 3: the replay ran other, the capture has gemm"),
+        (("gemm", "gemm", "plus"), "launch 1 of 1: kernel 2 of 3: the replay ran gemm, the capture has plus"),
+        (("plus", "gemm"), "launch 1 of 1: kernel 1 of 2: the replay ran plus, the capture has gemm"),
+        (("gemm", "plus", "gemm", "gemm"), "launch 1 of 1: kernel 4 of 4: the replay ran gemm, the capture ends before it"),
+        (("gemm",), "launch 1 of 1: the replay ran 1 kernel, the capture has 3"),
+    ],
+)
+def test_a_capture_of_another_graph_is_refused_with_the_first_difference(names, difference):
+    with pytest.raises(TraceError) as refused:
+        divide(replay(0, 50, *names), captured(*LAYER))
+    assert difference in refused.value.message
+    assert refused.value.hint
+
+
+def test_names_that_differ_in_the_middle_are_shown_around_the_difference():
+    one, other = (f"{'a' * 200}{tile}{'b' * 200}" for tile in ("64x32", "64x16"))
+    with pytest.raises(TraceError, match=r"ran …a+64x32b+…, the capture has …a+64x16b+…"):
+        divide(replay(0, 50, one), captured(mm(10, 8, 4, 8, 16), hip(12, other, 1)))
+
+
+def test_a_replay_that_fits_nothing_is_noted_beside_one_that_fits():
+    result = divide([*replay(0, 50, *NAMES), *replay(1000, 51, "gemm", "other", "gemm")], captured(*LAYER))
+    assert (result.graphs_ns, result.matched_ns) == (60_000, 30_000)
+    reason = "fits no captured graph: kernel 2 of 3: the replay ran other, the capture has plus"
+    assert gaps(result) == {"HIP graph 2": (1, 30_000, reason)}
+    assert any("launch 2 of 2" in note and "the replay ran other" in note for note in result.notes)
+
+
+def test_the_last_kernel_may_lack_its_record_and_its_operator_is_not_counted():
+    result = divide(replay(0, 50, "gemm", "plus"), captured(*LAYER))
+    assert rows(result) == {("aten::mm", "4x8, 8x16"): (1, 10_000), ("aten::add", "1000, 1000"): (1, 10_000)}
+    assert sum(row.count.work.matrix_flops * row.calls for row in result.rows) == 2 * 4 * 8 * 16
+    assert any("last kernel" in note for note in result.notes)
+
+
+def test_kernels_of_several_streams_are_matched_by_name_and_occurrence():
+    swapped = replay(0, 50, "gemm", "gemm", "plus", streams=(7, 8))
+    result = divide(swapped, captured(*LAYER))
+    assert rows(result)[("aten::mm", "4x8, 8x16")] == (1, 10_000)
+    assert rows(result)[("aten::mm", "4x16, 16x32")] == (1, 10_000)
+    joined = captured(*LAYER, runtime("hipStreamWaitEvent", 40))
+    assert divide(replay(0, 50, "gemm", "gemm", "plus"), joined).matched_ns == 30_000
+    with pytest.raises(TraceError):
+        divide(replay(0, 50, "gemm", "plus", "plus", streams=(7, 8)), captured(*LAYER))
+
+
+def test_grids_that_differ_refuse_the_capture():
+    nodes = captured(mm(10, 8, 4, 8, 16), hip(12, "gemm", 1, grid=32))
+    ran = replay(0, 50, "gemm")
+    shape = {"grid": [16, 1, 1], "block": [64, 1, 1]}
+    with pytest.raises(TraceError, match="grid and block 16x1x1, 64x1x1, the capture has 32x1x1, 64x1x1"):
+        divide([ran[0], ran[1] | {"args": ran[1]["args"] | shape}], nodes)
+    assert divide([ran[0], ran[1] | {"args": ran[1]["args"] | shape | {"grid": [32, 1, 1]}}], nodes).matched_ns == 10_000
+
+
+def test_copies_that_the_runtime_adds_are_listed_and_do_not_hinder():
+    added = kernel("__amd_rocclr_fillBufferAligned.kd", 130, 10, 50)
+    result = divide([*replay(0, 50, *NAMES), added], captured(*LAYER))
+    assert gaps(result) == {"HIP graph 1": (1, 10_000, "a copy or fill that its capture does not have")}
+    assert result.matched_ns == 30_000
+    copied = captured(*LAYER, op("aten::copy_", 40, 5, dims=[[8], [8], []], types=["float", "float", "Scalar"]),
+                      runtime("hipMemcpyAsync", 41, 2, 9))  # fmt: skip
+    result = divide([*replay(0, 50, *NAMES), kernel("Memcpy DtoD (Device -> Device)", 130, 10, 50, cat="gpu_memcpy")], copied)
+    assert (gaps(result), result.matched_ns) == ({}, 40_000)
+
+
+def test_a_fill_is_not_matched_with_a_copy():
+    copied = captured(*LAYER, op("aten::copy_", 40, 5, dims=[[8], [8], []], types=["float", "float", "Scalar"]),
+                      runtime("hipMemcpyAsync", 41, 2, 9))  # fmt: skip
+    result = divide([*replay(0, 50, *NAMES), kernel("Memset (Device)", 130, 10, 50, cat="gpu_memset")], copied)
+    assert gaps(result) == {"HIP graph 1": (1, 10_000, "a copy or fill that its capture does not have")}
+
+
+def test_replays_belong_to_the_step_that_launches_them():
+    steps = [span(f"ProfilerStep#{number}", 10_000 * number, 9_000) for number in range(2)]
+    work = [add(10_000 * number + 10, 5) for number in range(2)]
+    ran = [replay(10_000 * number + 100 + 500 * i, 50 + 10 * number + i, *NAMES) for number in range(2) for i in range(2 + number)]
+    result = divide([*steps, *work, *(event for one in ran for event in one)], captured(*LAYER))
+    products = [row for row in result.rows if row.signature.name == "aten::mm"]
+    assert (result.steps, [(row.calls, row.step_ns) for row in products]) == (2, [(5, (20_000, 30_000))] * 2)
+
+
+def test_a_counted_range_around_the_launch_of_a_graph_owns_it():
+    around = op("aten::mm", 0, 10, dims=[[4, 8], [8, 16]], types=["float", "float"])
+    result = divide([around, *replay(2, 50, *NAMES)])
+    assert rows(result) == {("aten::mm", "4x8, 8x16"): (1, 30_000)}
+
+
+# --- batch sizes and pieces --------------------------------------------------------------------------------------------------------
+
+
+def of_batch(batch, start):
+    """The capture of one product for ``batch`` tokens."""
+    mark = span(f"capture_{batch}_FULL", start - 2, 40)
+    return [mark, *captured(mm(start + 2, 8, batch, 8, 16), hip(start + 4, "gemm", start), start=start, end=start + 30)]
+
+
+def step(tokens, at, correlation):
+    """A step of vLLM that generates ``tokens`` tokens and replays a graph."""
+    mark = span(f"execute_{tokens}_context_0(sq0sk0sqsq0sqsk0)_generation_{tokens}(sq{tokens}sk900sqsq9sqsk900)", at - 5, 20)
+    return [mark, *replay(at, correlation, "gemm")]
+
+
+def test_the_smallest_captured_batch_that_holds_the_step_is_replayed():
+    captures = [*of_batch(32, 0), *of_batch(16, 100), *of_batch(8, 200)]
+    result = divide([*step(9, 1000, 50), *step(16, 2000, 51), *step(8, 3000, 52)], captures)
+    assert rows(result) == {("aten::mm", "16x8, 8x16"): (2, 20_000), ("aten::mm", "8x8, 8x16"): (1, 10_000)}
+
+
+def test_a_capture_for_fewer_tokens_than_the_step_computes_is_refused():
+    with pytest.raises(TraceError, match="its step computes 33 tokens, and the graph was captured for 32"):
+        divide(step(33, 1000, 50), of_batch(32, 0))
+    without_mark = of_batch(16, 0)[1:]
+    with pytest.raises(TraceError, match="captured for 16"):
+        divide(step(33, 1000, 50), without_mark, tokens=16)
+
+
+def test_captures_of_several_shapes_need_the_size_of_the_step():
+    captures = [*of_batch(32, 0), *of_batch(16, 100)]
+    with pytest.raises(TraceError, match="2 captured graphs with different shapes"):
+        divide(replay(1000, 50, "gemm"), captures)
+
+
+def test_pieces_with_the_same_kernels_are_replayed_in_the_order_of_their_capture():
+    def piece(number, start):
+        module = {"ph": "X", "cat": "python_function", "name": f"nn.Module: Layer_{number}", "pid": 7, "tid": 1, "ts": start + 1,
+                  "dur": 20, "args": {}}  # fmt: skip
+        return captured(module, mm(start + 2, 8, 4, 8, 16), hip(start + 4, "gemm", start), start=start, end=start + 30)
+
+    pieces = [event for number in range(3) for event in piece(number, 100 * number)]
+    ran = [event for number in range(6) for event in replay(1000 * number, 50 + number, "gemm")]
+    result = divide(ran, pieces)
+    assert {result.calls.modules[row.module].path: row.calls for row in result.rows} == {"Layer_0": 2, "Layer_1": 2, "Layer_2": 2}
+
+
+# --- CUDA, which does not record what a launch captures ----------------------------------------------------------------------------
+
+CUDA = [
+    mm(10, 8, 4, 8, 16), runtime("cudaLaunchKernel", 12, 1, 1), add(20, 8), runtime("cudaLaunchKernel", 22, 1, 2),
+    op("triton_poi_fused_mul_0", 30, 8), runtime("cuLaunchKernelEx", 32, 1, 3),
+]  # fmt: skip
+CUDA_NAMES = ("ampere_sgemm_128x64_tn", "void at::native::vectorized_elementwise_kernel<4, X>", "triton_poi_fused_mul_0")
+
+
+def test_cuda_kernels_are_matched_by_their_number_and_order():
+    result = divide([*replay(0, 50, *CUDA_NAMES, of="cuda"), *replay(1000, 51, *CUDA_NAMES, of="cuda")], captured(*CUDA, of="cuda"))
+    assert rows(result)[("aten::mm", "4x8, 8x16")] == (2, 20_000)
+    assert result.matched_ns == 60_000
+    assert gaps(result)["triton_poi_fused_mul_0"][:2] == (2, 20_000)
+
+
+def test_a_driver_call_in_a_runtime_call_is_one_launch():
+    nested = runtime("cuLaunchKernel", 12, 0.5, 1)
+    assert divide(replay(0, 50, *CUDA_NAMES, of="cuda"), captured(*CUDA, nested, of="cuda")).matched_ns == 30_000
+
+
+def test_triton_kernels_without_a_name_of_their_own_contradict_nothing():
+    names = (*CUDA_NAMES[:2], "triton__0d1d2d")
+    assert divide(replay(0, 50, *names, of="cuda"), captured(*CUDA, of="cuda")).matched_ns == 30_000
+
+
+@pytest.mark.parametrize(
+    ("names", "difference"),
+    [
+        (CUDA_NAMES[:2], "the replay ran 2 kernels, the capture has 3"),
+        (
+            (CUDA_NAMES[0], CUDA_NAMES[0], CUDA_NAMES[2]),
+            "kernel 2 of 3: the replay ran ampere_sgemm_128x64_tn, the capture has aten::add",
+        ),
+        ((*CUDA_NAMES[:2], "triton_red_fused_sum_1"), "the replay ran triton_red_fused_sum_1, the capture has triton_poi_fused_mul_0"),
+        ((CUDA_NAMES[2], *CUDA_NAMES[1:]), "kernel 1 of 3: the replay ran triton_poi_fused_mul_0, the capture has aten::mm"),
+    ],
+)
+def test_cuda_kernels_that_contradict_the_captured_operators_are_refused(names, difference):
+    with pytest.raises(TraceError) as refused:
+        divide(replay(0, 50, *names, of="cuda"), captured(*CUDA, of="cuda"))
+    assert difference in refused.value.message
+
+
+def test_cuda_graphs_of_several_streams_need_the_numbers_of_their_nodes():
+    # The product, which was captured first, starts last.
+    ran = replay(0, 50, CUDA_NAMES[1], CUDA_NAMES[2], CUDA_NAMES[0], of="cuda", streams=(7, 8))
+    with pytest.raises(TraceError):
+        divide(ran, captured(*CUDA, of="cuda"))
+    numbered = [ran[0]] + [
+        event | {"args": event["args"] | {"graph node id": (5 << 32) + node}} for event, node in zip(ran[1:], (2, 3, 1), strict=True)
+    ]
+    result = divide(numbered, captured(*CUDA, of="cuda"))
+    assert [row.kernels[0].name for row in result.rows if row.signature.name == "aten::mm"] == [CUDA_NAMES[0]]
+
+
+# --- captures that do not apply ----------------------------------------------------------------------------------------------------
+
+
+def test_a_capture_is_refused_where_it_cannot_apply():
+    with pytest.raises(TraceError, match="'capture0' contains no captured graph"):
+        divide(replay(0, 50, "gemm"), replay(0, 50, "gemm"))
+    with pytest.raises(TraceError, match="launches no graph"):
+        divide([add(0, 5), launch(1, 1, 1), kernel("plus", 10, 5, 1)], captured(*LAYER))
+    with pytest.raises(TraceError, match="no device events"):
+        divide([add(0, 5)], captured(*LAYER))
+
+
+# --- without a capture -------------------------------------------------------------------------------------------------------------
+
+PLUS = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul>>(int)"
+
+
+def test_replays_of_one_graph_are_one_row_with_its_kernels():
+    events = [*replay(0, 50, *NAMES), *replay(1000, 51, *NAMES), *replay(2000, 52, "plus")]
+    result = divide(events)
+    assert gaps(result) == {"HIP graph 1": (2, 60_000, NO_CAPTURE), "HIP graph 2": (1, 10_000, NO_CAPTURE)}
+    kernels = {one.name: one.calls for gap in result.gaps if gap.name == "HIP graph 1" for one in gap.kernels}
+    assert kernels == {"gemm": 4, "plus": 2}
+
+
+def eager(at, correlation, operator, name, grid):
+    """An eager call of one kernel."""
+    return [operator, runtime("cudaLaunchKernel", at + 1, 1, correlation), sized(kernel(name, at + 20, 5, correlation), grid)]
+
+
+def with_grids(events, *grids):
+    return [events[0], *(sized(event, grid) for event, grid in zip(events[1:], grids, strict=True))]
+
+
+def test_a_vectorized_kernel_has_the_work_of_its_eager_calls():
+    before = [*eager(0, 1, add(0, 5, 400_000), PLUS, 400), *eager(50, 2, add(50, 5, 400_000), PLUS, 400)]
+    graph = with_grids(replay(1000, 50, PLUS, "other", PLUS, of="cuda"), 400, 400, 400)
+    result = divide([*before, *graph])
+    inferred = [row for row in result.rows if row.inferred]
+    # Two calls in the graph, each a call of its own.
+    assert [(row.signature.name, row.calls, row.time_ns, row.count.work.flops) for row in inferred] == [
+        ("aten::add", 2, 20_000, 400_000)
+    ]
+    assert gaps(result) == {"CUDA graph 1": (1, 10_000, NO_CAPTURE)}
+
+
+@pytest.mark.parametrize(
+    ("calls", "name", "grid"),
+    [
+        # Eager calls with two sizes, another grid, a grid of few blocks, a kernel that reads strided or broadcast operands.
+        ([add(0, 5, 400_000), add(50, 5, 399_990)], PLUS, 400),
+        ([add(0, 5, 400_000)], PLUS, 401),
+        ([add(0, 5, 1_000)], PLUS, 2),
+        ([add(0, 5, 400_000)], "void at::native::elementwise_kernel<128, 4, add>(int)", 400),
+        # A product: its grid does not hold the summed dimension.
+        ([mm(0, 5, 2048, 8, 2048)], "ampere_sgemm_128x64_tn", 512),
+        ([mm(0, 5, 2048, 8, 2048)], PLUS.replace("CUDAFunctor_add", "gemm"), 2),
+    ],
+)
+def test_a_kernel_is_not_inferred_where_doubt_remains(calls, name, grid):
+    ran = [
+        event for number, call in enumerate(calls) for event in eager(call["ts"], number + 1, call, name, 400 if grid == 401 else grid)
+    ]
+    result = divide([*ran, *with_grids(replay(1000, 50, name, of="cuda"), grid)])
+    assert not [row for row in result.rows if row.inferred]
+    assert gaps(result) == {"CUDA graph 1": (1, 10_000, NO_CAPTURE)}
+
+
+WARM_UP = [
+    *eager(0, 1, mm(0, 5, 64, 8, 64), "gemm", 4),
+    *eager(50, 2, add(50, 5, 4096), PLUS, 8),
+    *eager(100, 3, mm(100, 5, 64, 64, 64), "gemm", 4),
+]
+
+
+def test_a_run_of_the_whole_graph_before_it_stands_for_its_capture():
+    graphs = [
+        *with_grids(replay(1000, 50, "gemm", PLUS, "gemm", of="cuda"), 4, 8, 4),
+        *with_grids(replay(2000, 51, "gemm", PLUS, "gemm", of="cuda"), 4, 8, 4),
+    ]
+    result = divide([*WARM_UP, *graphs])
+    inferred = {(row.signature.name, row.signature.shapes()): row.calls for row in result.rows if row.inferred}
+    assert inferred[("aten::mm", "64x8, 8x64")] == inferred[("aten::mm", "64x64, 64x64")] == 2
+    assert (sum(inferred.values()), result.gaps, result.matched_ns) == (6, (), 60_000)
+
+
+def test_runs_with_other_grids_orders_or_shapes_stand_for_nothing():
+    graph = replay(1000, 50, "gemm", PLUS, "gemm", of="cuda")
+    for grids in ((4, 9, 4), (4, 8, 5)):
+        assert divide([*WARM_UP, *with_grids(graph, *grids)]).matched_ns == 0
+    other = replay(1000, 50, PLUS, "gemm", "gemm", of="cuda")
+    assert divide([*WARM_UP, *with_grids(other, 8, 4, 4)]).matched_ns == 0
+    assert divide([*WARM_UP, *graph]).matched_ns == 0, "grids that are not recorded"
+    twice = [
+        *WARM_UP, *eager(200, 4, mm(200, 5, 64, 9, 64), "gemm", 4), *eager(250, 5, add(250, 5, 4096), PLUS, 8),
+        *eager(300, 6, mm(300, 5, 64, 64, 64), "gemm", 4),
+    ]  # fmt: skip
+    assert divide([*twice, *with_grids(graph, 4, 8, 4)]).matched_ns == 0, "two runs with different calls"
