@@ -1,4 +1,4 @@
-"""Operators of libraries that run without a GPU: what a profile records of a real call is counted, and its bytes are those of its tensors.
+"""Operators of libraries that run without a GPU: a profile of a real call is counted, and the bytes are those of its tensors.
 
 Skipped for each library that is not installed.
 """
