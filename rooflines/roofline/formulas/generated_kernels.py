@@ -191,7 +191,8 @@ def _looped(parsed: GeneratedName, tensors: tuple[TensorArg, ...], axes: list[in
             raise NotCounted("the arguments that the kernel writes are not determined by their sizes")
         # No buffer of its own for the result: it takes the place of the first argument.
         read, written = sum(touched), touched[0]
-        if parsed.reduces and sum(tensor.numel in whole for tensor in tensors) > 1:
+        if parsed.kind == "red" and sum(tensor.numel in whole for tensor in tensors) > 1:
+            # A reduction in several loops also keeps a new result there, from one loop to the next.
             read -= touched[0]
             assumed.append(_NOT_READ)
     elif len(tensors) == 1 and not set(parsed.operators) <= _FACTORIES | _SCATTERS:
