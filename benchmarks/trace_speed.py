@@ -94,7 +94,7 @@ def _marked(event: dict[str, Any], period: float, numbers: list[tuple[float, flo
 def write(path: Path, size_bytes: float) -> tuple[int, int]:
     """Write the trace; returns its uncompressed bytes and its events."""
     size, events = 0, 0
-    with gzip.open(path, "wb", compresslevel=4) as file:
+    with gzip.open(path, "wb", compresslevel=1 if size_bytes > 1e9 else 4) as file:
         for text, number in repeated(STEP, size_bytes):
             size += file.write(text.encode())
             events += number
