@@ -14,6 +14,7 @@ _PLURAL = {
     "convolution": "convolutions",
     "matmul": "matrix products",
     "attention": "attention",
+    "moe": "mixtures of experts",
     "normalisation": "normalisation",
     "element-wise": "element-wise operators",
     "reduction": "reductions and pooling",

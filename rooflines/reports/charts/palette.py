@@ -1,6 +1,6 @@
 """Colours and patterns with one meaning everywhere: colour is the category of an operator, ink and pattern are what bounds it.
 
-The ten category colours start from Okabe and Ito's set and were moved apart, by search in OKLab under simulated protanopia,
+The eleven category colours start from Okabe and Ito's set and were moved apart, by search in OKLab under simulated protanopia,
 deuteranopia and tritanopia (Machado 2009), until every pair stayed distinct with 3:1 contrast or more against the page (WCAG AA for
 graphics). Bound classes carry no hue, so that the two never compete: they differ in lightness, in pattern and by a letter, and survive
 a grayscale print.
@@ -22,6 +22,7 @@ _CATEGORY: dict[Theme, dict[str, str]] = {
         "convolution": "#0069B9",
         "matmul": "#BC2A00",
         "attention": "#A32890",
+        "moe": "#681000",
         "normalisation": "#3E9949",
         "element-wise": "#E45C00",
         "reduction": "#3A86FF",
@@ -34,6 +35,7 @@ _CATEGORY: dict[Theme, dict[str, str]] = {
         "convolution": "#60AAFC",
         "matmul": "#F23A00",
         "attention": "#BE45B5",
+        "moe": "#F09000",
         "normalisation": "#199465",
         "element-wise": "#FFE814",
         "reduction": "#5EDDF6",

@@ -11,13 +11,14 @@ from rooflines.roofline.analysis import OperatorRow
 from rooflines.roofline.verdict import efficiency_of, plural, runs
 from rooflines.units import percent, seconds
 
-CATEGORIES = ("convolution", "matmul", "attention", "normalisation", "element-wise", "reduction", "copy", "optimizer")
+CATEGORIES = ("convolution", "matmul", "attention", "moe", "normalisation", "element-wise", "reduction", "copy", "optimizer")
 # Operators that reach more of their bound than this run well.
 GOOD = 0.8
 # A call that takes longer than this fills the device: a larger batch makes it longer, not better.
 LARGE_S = 50e-6
 _LARGE = {
     "convolution": "torch.backends.cudnn.benchmark = True, which measures the algorithms for each size; channels-last images",
+    "moe": "more tokens a step, which share the weights of an expert; kernels tuned for this device (vLLM: benchmark_moe.py --tune)",
     "normalisation": "half precision and channels-last images, for which libraries have faster kernels",
 }
 
