@@ -13,6 +13,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from importlib import import_module
+from types import ModuleType
 from typing import Final, Literal
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
@@ -20,7 +22,6 @@ from rooflines.profiler.work_ranges import DeclaredWork
 from rooflines.roofline.formulas import shapes
 from rooflines.roofline.formulas.arguments import Dispatches, NotCounted
 from rooflines.roofline.formulas.decomposed import DECOMPOSED, decomposes
-from rooflines.roofline.formulas.libraries import load_all, load_library_of
 from rooflines.roofline.formulas.plugins import load_installed
 from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.sequences import Sequences
@@ -72,19 +73,21 @@ HintedFormula = Callable[[Signature, Hints], Work]
 class _Entry:
     category: str
     formula: HintedFormula
+    wraps: bool = False
 
 
 _FORMULAS: Final[dict[str, _Entry]] = {}
 # FLOPs or bytes of one call. More is a corrupt trace: at 1e18 FLOP/s this takes two weeks.
 _MOST: Final = 1 << 80
 
-# Names that the autograd engine, the optimizers, torch.compile and torchao give to what they call; the operators are inside.
+# Names that the autograd engine, the optimizers, torch.compile, torchao and SGLang's profiler give to what they call; the operators are
+# inside.
 _COMPOSITE_NAMES: Final = re.compile(
     r"autograd::engine::evaluate_function: |torch::autograd::|torch::jit::|torch(::|\.)distributed(::|\.)|\w+Backward\d+\Z"
     r"|CopyBackwards\Z|CopySlices\Z|GraphRoot\Z|GeneratedBackwardFor_torchvision_|torch/"
     r"|Optimizer\.|ProfilerStep#|enumerate\(DataLoader\)|DistributedDataParallel\."
     r"|TorchDynamo Cache Lookup|Pregraph bytecode|AOTDispatcher "
-    r"|torchao::(choose_qparams_affine|choose_scale_float8|quantize_affine|dequantize_affine)\Z|_Round\Z"
+    r"|sglang_profiler::|torchao::(choose_qparams_affine|choose_scale_float8|quantize_affine|dequantize_affine)\Z|_Round\Z"
 )
 _COMPILED: Final = re.compile(r"Torch-Compiled Region|CompiledFunction|TorchDynamo |## Call CompiledFxGraph")
 _FUSED: Final = re.compile(r"triton_\w+_fused|triton_\w+_\d+\Z|(graph_\d+_)?cpp_\w*fused_")
@@ -108,11 +111,14 @@ def _register(names: tuple[str, ...], entry: _Entry) -> None:
         _FORMULAS[name] = entry
 
 
-def formula(*names: str, category: str) -> Callable[[Formula], Formula]:
-    """Register ``f(signature) -> Work`` for these operators; ValueError names an operator that has one already."""
+def formula(*names: str, category: str, wraps: bool = False) -> Callable[[Formula], Formula]:
+    """Register ``f(signature) -> Work`` for these operators; ValueError names an operator that has one already.
+
+    ``wraps`` says that they may call other operators for all of their work: where an operator below is counted, only that one counts.
+    """
 
     def register(function: Formula) -> Formula:
-        _register(names, _Entry(category, lambda signature, _: function(signature)))
+        _register(names, _Entry(category, lambda signature, _: function(signature), wraps))
         return function
 
     return register
@@ -128,9 +134,14 @@ def hinted_formula(*names: str, category: str) -> Callable[[HintedFormula], Hint
     return register
 
 
+def _libraries() -> ModuleType:
+    """The formulas of other libraries, whose modules import this one."""
+    return import_module("rooflines.roofline.formulas.libraries")
+
+
 def registered() -> dict[str, str]:
     """Every registered operator with its category, those of installed packages included."""
-    load_all()
+    _libraries().load_all()
     load_installed()
     return {name: entry.category for name, entry in _FORMULAS.items()}
 
@@ -158,7 +169,7 @@ def count(
     name = _without_overload(signature.name)
     entry = _FORMULAS.get(name)
     if entry is None:
-        load_library_of(name)
+        _libraries().load_library_of(name)
         load_installed()
         entry = _FORMULAS.get(name)
     if entry is None:
@@ -178,8 +189,8 @@ def count(
         work = entry.formula(signature if name == signature.name else replace(signature, name=name), hints)
     except NotCounted as error:
         return CallCount("unknown", None, entry.category, str(error))
-    except Dispatches:
-        return CallCount("composite", None, entry.category)
+    except Dispatches as error:
+        return CallCount("composite", None, entry.category, str(error))
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         # A signature that no call of this operator can have: another schema, a corrupt trace.
         return CallCount("unknown", None, entry.category, f"arguments not understood ({type(error).__name__})")
@@ -188,7 +199,8 @@ def count(
         return CallCount("unknown", None, entry.category, "arguments not understood (negative size)")
     if max(numbers) > _MOST:
         return CallCount("unknown", None, entry.category, "arguments not understood (invalid size)")
-    return CallCount("counted", work, entry.category, decomposes=decomposes(name.removeprefix("aten::"), signature.args))
+    passed = entry.wraps or decomposes(name.removeprefix("aten::"), signature.args)
+    return CallCount("counted", work, entry.category, decomposes=passed)
 
 
 def _without_overload(name: str) -> str:
