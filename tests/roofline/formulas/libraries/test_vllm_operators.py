@@ -132,3 +132,9 @@ def wrapper(start, duration):
 def test_a_wrapper_counts_only_where_no_operator_below_it_does():
     assert counted_names(wrapper(0, 50)) == ["vllm::rocm_unquantized_gemm"]
     assert counted_names(wrapper(0, 50), mm(10, 20, 5, 48, 24)) == ["aten::mm"]
+
+
+def test_a_copy_below_a_wrapper_of_a_product_is_not_its_work():
+    copy = op("aten::copy_", 5, 5, dims=[[5, 48], [5, 48], []], types=["c10::BFloat16"] * 2 + ["Scalar"], concrete=["", "", "False"])
+    assert counted_names(wrapper(0, 50), copy) == ["vllm::rocm_unquantized_gemm", "aten::copy_"], "the outermost owns both"
+    assert counted_names(wrapper(0, 50), copy, mm(10, 20, 5, 48, 24)) == ["aten::copy_", "aten::mm"]
