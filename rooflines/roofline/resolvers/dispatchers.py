@@ -36,13 +36,19 @@ def _hands_on(outer: Signature, inner: Signature) -> bool:
 
 
 def pass_decomposed_calls(counts: Counts, context: Context) -> Counts:
-    """Pass through what PyTorch decomposes itself, where something below it has work: a dispatch mode sees only that."""
+    """Pass through what PyTorch decomposes itself, where something below it has work: a dispatch mode sees only that.
+
+    A library's product is passed only where a product is below it: it may copy its operands and launch a kernel of its own.
+    """
     after = context.calls.after
     counted = counts.where(lambda variant: variant.count.kind == "counted")
     working = counted & counts.where(lambda variant: variant.count.work != Work())
     decomposes = counted & counts.where(lambda variant: variant.count.decomposes)
-    hidden = covered(counted & ~decomposes, after)
-    return counts.dispatching(np.flatnonzero(decomposes & (enclosed(working & ~hidden, after) > 0)))
+    products = counts.where(lambda variant: variant.count.work is not None and variant.count.work.matrix_flops > 0)
+    libraries = counts.where(lambda variant: not variant.signature.name.startswith("aten::"))
+    visible = working & ~covered(counted & ~decomposes, after)
+    parts = np.where(products & libraries, enclosed(visible & products, after), enclosed(visible, after))
+    return counts.dispatching(np.flatnonzero(decomposes & (parts > 0)))
 
 
 def pass_wrapped_attention(counts: Counts, context: Context) -> Counts:
