@@ -13,13 +13,12 @@ from typing import Final
 
 # The namespace of an operator (``vllm::unified_attention``) -> the modules with its formulas.
 _NAMESPACES: Final[dict[str, tuple[str, ...]]] = {
-<<<<<<< HEAD
-    "_C": ("vllm_attention", "vllm_kernels", "vllm_products", "vllm_experts"),
+    "_C": ("vllm_attention", "vllm_kernels", "vllm_products", "vllm_experts", "mamba_kernels"),
     "_C_cache_ops": ("vllm_kernels",),
     "_C_custom_ar": ("vllm_operators",),
     "_diffusers_flash_attn_3": ("flash_attention",),
     "_flashmla_C": ("flash_mla",),
-    "_moe_C": ("vllm_experts",),
+    "_moe_C": ("vllm_experts", "vllm_products"),
     "_rocm_C": ("vllm_attention", "vllm_products"),
     "_vllm_fa2_C": ("flash_attention",),
     "_vllm_fa3_C": ("flash_attention",),
@@ -40,6 +39,7 @@ _NAMESPACES: Final[dict[str, tuple[str, ...]]] = {
         "vllm_products",
         "vllm_operators",
         "vllm_experts",
+        "mamba_kernels",
     ),
     "sglang": ("sglang_attention", "sglang_kernels", "vllm_operators", "vllm_experts"),
     "sglang_profiler": ("aiter_attention",),
@@ -98,20 +98,6 @@ def canonical(name: str) -> str:
     if hub:
         return ("flash_attn_3::" if hub["version"] == "3" else "flash_attn_2_cuda::") + name[hub.end() :]
     return _NUMBER.sub("", name)
-=======
-    "_C": ("vllm_kernels", "vllm_products", "vllm_experts", "mamba_kernels"),
-    "_C_cache_ops": ("vllm_kernels",),
-    "_C_custom_ar": ("vllm_operators",),
-    "_moe_C": ("vllm_experts", "vllm_products"),
-    "_rocm_C": ("vllm_products",),
-    "vllm": ("vllm_operators", "vllm_experts"),
-    "sgl_kernel": ("sglang_kernels", "vllm_kernels", "vllm_products", "vllm_operators", "vllm_experts", "mamba_kernels"),
-    "sglang": ("sglang_kernels", "vllm_operators", "vllm_experts"),
-    "aiter": ("aiter_kernels", "aiter_experts", "vllm_kernels", "vllm_products"),
-}
-# The start of an operator's name without a namespace -> the modules with its formulas.
-_PREFIXES: Final[dict[str, tuple[str, ...]]] = {"TopK": ("triton_kernels",), "SortTokens": ("triton_kernels",)}
->>>>>>> inference-libs
 
 
 def load_library_of(name: str) -> None:
@@ -121,16 +107,9 @@ def load_library_of(name: str) -> None:
 
 def modules_of(name: str) -> tuple[str, ...]:
     """The modules that may have a formula for the operator ``name``."""
-<<<<<<< HEAD
     name = canonical(name)
     of_namespace = _NAMESPACES.get(name.partition("::")[0], ())
     return (*of_namespace, *(module for prefix, modules in _PREFIXES.items() if name.startswith(prefix) for module in modules))
-=======
-    namespace, separator, _ = name.partition("::")
-    if separator:
-        return _NAMESPACES.get(namespace, ())
-    return tuple(module for prefix, modules in _PREFIXES.items() if name.startswith(prefix) for module in modules)
->>>>>>> inference-libs
 
 
 def load_all() -> None:
