@@ -185,9 +185,9 @@ def _fused_marlin(signature: Signature) -> Work:
     """Repacked weights [experts, k / 16, ...] and [experts, inner / 16, ...]; the ids are the integers [tokens, top_k]."""
     hidden, first, second, *others = signature.tensors
     ids = next((tensor for tensor in others if tensor.dtype in INTEGERS and len(tensor.shape) == 2), None)
-    if ids is None or ids.shape[0] != hidden.shape[0]:
+    weights = next((tensor for tensor in others if ids is not None and tensor is not ids and tensor.shape == ids.shape), None)
+    if ids is None or weights is None or ids.shape[0] != hidden.shape[0]:
         raise NotCounted("shape of the experts' ids not recorded")
-    weights = next(tensor for tensor in others if tensor.shape == ids.shape and tensor is not ids)
     scales = [tensor for tensor in others if len(tensor.shape) == 3]
     return fused_experts(hidden, first, second, (weights, ids), scales, widened=True, inner=16 * second.shape[1])
 
@@ -204,11 +204,13 @@ def aiter_experts(signature: Signature) -> Work:
     first = args.tensor("w1")
     masks = [tensor for tensor in later if tensor.dtype in INTEGERS and len(tensor.shape) == 1 and tensor.numel >= first.shape[0]]
     scales = [tensor for tensor in later if tensor.dtype not in INTEGERS]
+    # With a scale for each 32 (QuantType 3) the activations may become fp4 too.
+    narrow = first.dtype in FOUR_BIT and signature.arg(7) == 3
     # The place of the result's dtype differs; 5 and 15 (float16, bfloat16) are no size of a block.
     dtypes = [SCALAR_TYPES[arg] for arg in signature.args[13:18] if isinstance(arg, int) and arg in (5, 15)]
     return fused_experts(
         args.tensor("hidden"), first, args.tensor("w2"), (args.tensor("topk_weights"), args.tensor("topk_ids")), scales,
-        global_experts=masks[0].numel if masks else None, out=dtypes[0] if dtypes else "",
+        global_experts=masks[0].numel if masks else None, out=dtypes[0] if dtypes else "", precision="fp4" if narrow else None,
     )  # fmt: skip
 
 

@@ -158,6 +158,13 @@ def test_aiter_layer_of_activations_that_are_fp8_already():
     assert reason("aiter::fused_moe_", *args) == "dtype of the result not recorded"
 
 
+def test_aiter_layer_with_scales_of_32_may_run_in_fp4():
+    args = (bf16(7, K), uint8(E, 2 * INNER, K // 2), uint8(E, K, INNER // 2), fp32(7, TOP), int32(7, TOP), None, 0)
+    assert counted("aiter::fused_moe_", *args, 3, False).work.precision == "fp4"
+    assert counted("aiter::fused_moe_", *args, 0, False).work.precision == "bf16"
+    assert counted("aiter::fused_moe_", *args, 3, False).work.matrix_flops == flops(14)
+
+
 def test_aiter_kernels_for_the_whole_layer_or_one_product():
     ids = (int32(99), fp32(99), int32(9), int32(1), TOP)
     whole = counted(
