@@ -12,13 +12,13 @@ from typing import Final
 
 # The namespace of an operator (``vllm::unified_attention``) -> the modules with its formulas.
 _NAMESPACES: Final[dict[str, tuple[str, ...]]] = {
-    "_C": ("vllm_kernels", "vllm_products", "vllm_experts"),
+    "_C": ("vllm_kernels", "vllm_products", "vllm_experts", "mamba_kernels"),
     "_C_cache_ops": ("vllm_kernels",),
     "_C_custom_ar": ("vllm_operators",),
-    "_moe_C": ("vllm_experts",),
+    "_moe_C": ("vllm_experts", "vllm_products"),
     "_rocm_C": ("vllm_products",),
     "vllm": ("vllm_operators", "vllm_experts"),
-    "sgl_kernel": ("sglang_kernels", "vllm_kernels", "vllm_products", "vllm_operators", "vllm_experts"),
+    "sgl_kernel": ("sglang_kernels", "vllm_kernels", "vllm_products", "vllm_operators", "vllm_experts", "mamba_kernels"),
     "sglang": ("sglang_kernels", "vllm_operators", "vllm_experts"),
     "aiter": ("aiter_kernels", "aiter_experts", "vllm_kernels", "vllm_products"),
 }

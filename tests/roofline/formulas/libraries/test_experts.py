@@ -96,6 +96,29 @@ def test_of_experts_on_several_ranks_each_gets_its_part_of_the_rows():
     assert work.assumption == "as many experts are used as possible; tokens are spread evenly over the ranks"
 
 
+def test_flashinfer_layers_have_the_routing_inside():
+    blocks = (
+        fp32(7, E),
+        fp32(E),
+        bf16(7, K),
+        fp8(E, 2 * INNER, K),
+        fp32(E, 2, 1),
+        fp8(E, K, INNER),
+        fp32(E, 1, 2),
+        E,
+        TOP,
+        1,
+        1,
+        INNER,
+        0,
+        E,
+    )
+    work = counted("vllm::flashinfer_fused_moe_blockscale_fp8", *blocks).work
+    assert (work.matrix_flops, work.precision) == (flops(14), "fp8")
+    assert work.bytes_read == 4 * 7 * E + 4 * E + 2 * 7 * K + E * 3 * INNER * K + 4 * 4 * E
+    assert work.bytes_written == 2 * 7 * K
+
+
 def test_marlin_packs_its_weights_by_16_rows():
     ids = (fp32(7, 24), fp32(7, TOP), int32(7, TOP))
     args = (bf16(7, 32), int32(E, 2, 96), int32(E, 3, 64), fp32(E, 1, 96), fp32(E, 1, 32), *ids)
