@@ -248,7 +248,9 @@ def main() -> None:
     parser.add_argument("--tracelens", metavar="PYTHON", help="an interpreter with TraceLens")
     parser.add_argument("--patience", type=float, default=300.0, help="seconds after which a process is ended (default 300)")
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    parser.add_argument("--address-space", type=int, default=memory * 2 // 3, help="of the other sides (default two thirds of the memory)")
+    parser.add_argument(
+        "--address-space", type=int, default=memory * 2 // 3, help="of the other sides (default two thirds of the memory)"
+    )
     parser.add_argument("--folder", type=Path, help="folder for the traces that are made; those in it are used")
     parser.add_argument("--output", type=Path, default=RESULTS, help="result file")
     arguments = parser.parse_args()
