@@ -13,17 +13,12 @@ from typing import Final
 
 # The namespace of an operator (``vllm::unified_attention``) -> the modules with its formulas.
 _NAMESPACES: Final[dict[str, tuple[str, ...]]] = {
-<<<<<<< HEAD
     "_C": ("vllm_attention", "vllm_kernels", "vllm_products", "vllm_experts", "mamba_kernels"),
-=======
-    "_C": ("vllm_kernels", "vllm_products", "vllm_experts", "mamba_kernels"),
->>>>>>> inference-libs
     "_C_cache_ops": ("vllm_kernels",),
     "_C_custom_ar": ("vllm_operators",),
     "_diffusers_flash_attn_3": ("flash_attention",),
     "_flashmla_C": ("flash_mla",),
     "_moe_C": ("vllm_experts", "vllm_products"),
-<<<<<<< HEAD
     "_rocm_C": ("vllm_attention", "vllm_products"),
     "_vllm_fa2_C": ("flash_attention",),
     "_vllm_fa3_C": ("flash_attention",),
@@ -55,13 +50,6 @@ _NAMESPACES: Final[dict[str, tuple[str, ...]]] = {
     "xformers": ("xformers",),
     "xformers_flash": ("xformers",),
     "xformers_flash3": ("xformers",),
-=======
-    "_rocm_C": ("vllm_products",),
-    "vllm": ("vllm_operators", "vllm_experts"),
-    "sgl_kernel": ("sglang_kernels", "vllm_kernels", "vllm_products", "vllm_operators", "vllm_experts", "mamba_kernels"),
-    "sglang": ("sglang_kernels", "vllm_operators", "vllm_experts"),
-    "aiter": ("aiter_kernels", "aiter_experts", "vllm_kernels", "vllm_products"),
->>>>>>> inference-libs
 }
 # The start of the name of an operator without a namespace, or of an autograd node -> the modules with its formulas.
 _PREFIXES: Final[dict[str, tuple[str, ...]]] = {
