@@ -255,7 +255,7 @@ def of_batch(batch, start):
 
 def step(tokens, at, correlation):
     """A step of vLLM that generates ``tokens`` tokens and replays a graph."""
-    mark = span(f"execute_{tokens}_context_0(sq0sk0sqsq0sqsk0)_generation_{tokens}(sq{tokens}sk900sqsq9sqsk900)", at - 5, 20)
+    mark = span(f"execute_{tokens}_context_0(sq0sk0sqsq0sqsk0)_generation_{tokens}(sq{tokens}sk900sqsq{tokens}sqsk900)", at - 5, 20)
     return [mark, *replay(at, correlation, "gemm")]
 
 
