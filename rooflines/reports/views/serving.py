@@ -8,12 +8,7 @@ from rooflines.roofline.analysis import Analysis, ServedSteps, ServedWork
 from rooflines.roofline.verdict import plural
 from rooflines.units import counted, percent, seconds, si
 
-_NAMES = {
-    "unmodelled": "operators without a work model",
-    "idle": "idle",
-    "communication": "communication",
-    "moe": "mixtures of experts",
-}
+_NAMES = {"unmodelled": "operators without a work model", "idle": "idle"}
 
 
 def section(analysis: Analysis) -> Section | None:
@@ -111,7 +106,9 @@ def _times(kinds: tuple[ServedSteps, ...]) -> Table:
 
 
 def _roofline(kinds: tuple[ServedSteps, ...]) -> Table | None:
-    works = [(one, name, work) for one in kinds for name, work in (("attention", one.attention), ("moe", one.moe)) if work is not None]
+    works = [
+        (one, name, work) for one in kinds for name, work in (("attention", one.attention), ("experts", one.moe)) if work is not None
+    ]
     if not works:
         return None
     columns = (
@@ -130,7 +127,7 @@ def _roofline(kinds: tuple[ServedSteps, ...]) -> Table | None:
 
 
 def _work_cells(one: ServedSteps, name: str, work: ServedWork) -> tuple[Cell | str | float | None, ...]:
-    shown = f"{_NAMES.get(name, name)}{f' {INFERRED_MARK}' if work.assumption else ''}"
+    shown = f"{name}{f' {INFERRED_MARK}' if work.assumption else ''}"
     return (
         one.kind, Cell(value=shown, hover=f"assumed: {work.assumption}" if work.assumption else ""),
         work.time_s / one.step_s if one.step_s > 0 else None, work.time_s, work.flops, work.bytes, work.intensity_flop_per_byte,

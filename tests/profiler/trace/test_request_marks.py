@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from rooflines.profiler.trace.calls import build_calls
+from rooflines.profiler.trace.cut import whole_part
 from rooflines.profiler.trace.request_marks import RequestMark, request_mark
-from tests.traces import add, launch, span, trace
+from tests.traces import add, kernel, launch, span, trace
 
 DECODE = "execute_3_context_0(sq0sk0sqsq0sqsk0)_generation_3(sq3sk60sqsq3sqsk60)"
 PREFILL = "execute_10_context_2(sq10sk10sqsq52sqsk52)_generation_0(sq0sk0sqsq0sqsk0)"  # prompts of 4 and 6 tokens: 16 + 36
@@ -103,6 +106,13 @@ def test_steps_of_the_profiler_count_where_they_enclose_more():
     assert name == "ProfilerStep#1"
     ((name, _, _),) = steps(span("ProfilerStep#1", 0, 300), span(DECODE, 5, 290), add(10, 100))
     assert name == DECODE
+
+
+def test_no_step_of_a_trace_that_is_cut_off_counts():
+    """Device events of a step may be missing."""
+    events = trace(span(DECODE, 0, 100), add(10, 50), launch(20, 5, 1), kernel("k", 60, 5, 1))
+    assert len(build_calls(events).steps) == 1
+    assert not len(build_calls(whole_part(replace(events, cut_ns=100_000))).steps)
 
 
 def test_marks_of_the_device_and_marks_without_work_are_no_steps():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ from rooflines.roofline.formulas import Work
 from rooflines.roofline.formulas.table import hinted_formula
 from tests.traces import kernel, launch, mm, op, span
 
+TRACES = Path(__file__).parents[2] / "data" / "traces"
 ATTENTION = "servertest::attention"
 HEADS, DEPTH, FP32 = 2, 8, 4
 DECODE = "execute_4_context_0(sq0sk0sqsq0sqsk0)_generation_4(sq4sk90sqsq4sqsk90)"
@@ -134,6 +136,16 @@ def test_a_step_waits_for_nothing_that_was_not_recorded(tmp_path):
     # The work was launched after 6 µs and began after 5,020: until then the device ran what the trace does not have.
     assert decode.step_s == pytest.approx(80e-6)
     assert decode.busy_s == pytest.approx(80e-6)
+
+
+def test_a_trace_of_vllm():
+    """One prompt of 888 tokens, marked on the host and once more on the device."""
+    analysis = rooflines.analyze(TRACES / "gpt-oss_b200_prefill.json.gz")
+    (prefill,) = analysis.serving.kinds
+    assert (prefill.kind, prefill.steps, prefill.requests, prefill.tokens, prefill.keys) == ("prefill", 1, 1, 888, None)
+    assert prefill.step_s == pytest.approx(analysis.timeline.span_s)
+    assert prefill.tokens_per_s == pytest.approx(888 / analysis.timeline.span_s)
+    assert analysis.verdict.startswith("Prefill step (1 request, 888 tokens)")
 
 
 def test_the_verdict_names_the_kind(tmp_path):
