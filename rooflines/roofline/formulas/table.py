@@ -192,21 +192,29 @@ def count(
             return CallCount("unknown", None, "communication", "communication is bound by the link, not by the device")
         return CallCount("unknown", None, "other", "no formula")
     hints = Hints(outputs, output_bytes, parameter_elements, parameter_dtype, sequences)
+    plain, formula_of = signature if name == signature.name else replace(signature, name=name), entry.formula
+    found = count_by(lambda: formula_of(plain, hints), entry.category)
+    passed = found.kind == "counted" and decomposes(name.removeprefix("aten::"), signature.args)
+    return replace(found, decomposes=True) if passed else found
+
+
+def count_by(work_of: Callable[[], Work], category: str) -> CallCount:
+    """The count of a call whose work ``work_of`` returns: unknown, with the reason, where it raises or no call can have that much."""
     try:
-        work = entry.formula(signature if name == signature.name else replace(signature, name=name), hints)
+        work = work_of()
     except NotCounted as error:
-        return CallCount("unknown", None, entry.category, str(error))
+        return CallCount("unknown", None, category, str(error))
     except Dispatches:
-        return CallCount("composite", None, entry.category)
+        return CallCount("composite", None, category)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         # A signature that no call of this operator can have: another schema, a corrupt trace.
-        return CallCount("unknown", None, entry.category, f"arguments not understood ({type(error).__name__})")
+        return CallCount("unknown", None, category, f"arguments not understood ({type(error).__name__})")
     numbers = (work.matrix_flops, work.other_flops, work.bytes_read, work.bytes_written)
     if min(numbers) < 0:
-        return CallCount("unknown", None, entry.category, "arguments not understood (negative size)")
+        return CallCount("unknown", None, category, "arguments not understood (negative size)")
     if max(numbers) > _MOST:
-        return CallCount("unknown", None, entry.category, "arguments not understood (invalid size)")
-    return CallCount("counted", work, entry.category, decomposes=decomposes(name.removeprefix("aten::"), signature.args))
+        return CallCount("unknown", None, category, "arguments not understood (invalid size)")
+    return CallCount("counted", work, category)
 
 
 def _without_overload(name: str) -> str:
