@@ -50,9 +50,14 @@ def analyze(
     progress = progress or Silent()
     if not isinstance(source, Run) and not is_directory(source):
         return analyze_trace(
-            source, ceilings=ceilings, capture=capture, partial=partial, memory_limit_bytes=memory_limit_bytes,
-            inductor_cache=inductor_cache, progress=progress,
-        )[1]  # fmt: skip
+            source,
+            ceilings=ceilings,
+            capture=capture,
+            partial=partial,
+            memory_limit_bytes=memory_limit_bytes,
+            inductor_cache=inductor_cache,
+            progress=progress,
+        )[1]
     run = source if isinstance(source, Run) else load(source)
     captures = read_captures(capture, partial=partial, memory_limit_bytes=memory_limit_bytes, progress=progress)
     if ceilings is None:

@@ -35,6 +35,7 @@ from rooflines.roofline.step.host_work import host_work, is_compiled, recomputat
 from rooflines.roofline.step.input_pipeline import delayed, feeding, limited_by
 from rooflines.roofline.step.interference import other_programs, page_faults, shared_machine
 from rooflines.roofline.step.partition import Label, Partition, partition, whole_trace
+from rooflines.roofline.step.serving import serving
 from rooflines.roofline.step.times import summarize_steps
 from rooflines.roofline.usage.device_usage import usage
 from rooflines.roofline.verdict import verdict
@@ -53,8 +54,7 @@ def analyze(
 
     ``trace`` is the run's trace where it has been read already, ``captures`` are traces of the capture of its graphs. With
     ``partial``, a trace that is cut off is read up to the cut. A run without a trace (interrupted before the traced pass) still has
-    its step times. ``inductor_cache`` is the directory of the code that inductor generated. Raises
-    TraceError when the trace is corrupt.
+    its step times. ``inductor_cache`` has the code that inductor generated. Raises TraceError when the trace is corrupt.
     """
     facts = run.facts
     ceilings = ceilings or facts.ceilings
@@ -137,7 +137,8 @@ def _traced_parts(
     count = attribution.steps or 1
     judged = [operator_row(row, calls, roofs, count, facts) for row in attribution.rows]
     start_up = facts.steps is not None and facts.steps.traced == "program"
-    traced = partition(trace, calls, attribution, [Label(row.bound, row.category) for row in judged])
+    labels = [Label(row.bound, row.category) for row in judged]
+    traced = partition(trace, calls, attribution, labels)
     divided, fed = _divided(traced, steps, facts, start_up)
     breakdown = step_breakdown(attribution.trace, calls, attribution.windows)
     return {
@@ -149,6 +150,7 @@ def _traced_parts(
         "traced_steps": _traced_steps(calls, attribution.windows, breakdown) if attribution.steps else (),
         "idle_breakdown": {f"{cause}_s": time_s for cause, time_s in divided.idle.items()} if len(trace.device) else None,
         "launches": _launches(trace, attribution),
+        "serving": serving(trace, calls, attribution, judged, labels, roofs),
         **_on_host(attribution, calls, traced, divided),
         "recomputation": recomputation(attribution.trace, calls, attribution),
         "collectives": collective_rows(calls, attribution),

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.launches import LAUNCHING
 from rooflines.profiler.trace.nesting import Mask, innermost, nest, parents
 from rooflines.profiler.trace.records import (
@@ -27,6 +28,7 @@ from rooflines.profiler.trace.records import (
     Int64s,
     Trace,
 )
+from rooflines.profiler.trace.request_marks import RequestMark, request_mark
 
 FORWARD, BACKWARD, OPTIMIZER, OUTSIDE = 0, 1, 2, 3
 PHASES = ("forward", "backward", "optimizer", "")
@@ -39,6 +41,8 @@ _EMPTY = "Step marks not counted because no operator ran in them: {:,}."
 _RESOLUTION_NS = 1_000
 # A path of instances that would be longer starts again at its module: no network nests so deep.
 _LONGEST_PATH = 1024
+# Marks of batches are the steps where they enclose most of what the profiler's steps enclose: by this factor it may be more.
+_WHOLE = 1.1
 _MODULE = re.compile(re.escape(MODULE_PREFIX) + r"(?P<path>.*) \((?P<type>[^()]*)\)\Z")
 
 
@@ -58,8 +62,9 @@ class Calls:
     ``after`` the first event behind everything below this one: what event ``i`` encloses are the events ``i + 1`` to ``after[i] - 1``.
     ``module`` indexes ``modules`` (-1: none), ``phase`` indexes ``PHASES``, ``end_ns`` is the event's end clipped to its parent's, and
     ``begin_ns`` its start; an optimizer's range around a closure begins where the closure's backward has ended.
-    ``steps`` holds ``[start, end)`` of every profiler step on the host, ``step_names`` their names: a step's mark lies in nothing and
-    encloses nothing. ``notes`` are sentences about marks that were left out.
+    ``steps`` holds ``[start, end)`` of every step on the host, ``step_names`` their names: a profiler step's mark lies in nothing and
+    encloses nothing. ``batches`` are the batches of the steps where a server marked them, otherwise empty. ``notes`` are sentences
+    about marks that were left out.
     """
 
     parent: Int64s
@@ -73,6 +78,7 @@ class Calls:
     module_calls: Int64s
     steps: Int64s
     step_names: tuple[str, ...]
+    batches: tuple[RequestMark, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -95,9 +101,14 @@ def build_calls(trace: Trace) -> Calls:
     begin = _begins(host, end, innermost(is_node, after), forward, marks)
     phase = _phases(host, after, is_node, marks, begin)
     phase[is_step] = FORWARD
-    steps, bounds, overlapping = _steps(host, np.flatnonzero(is_step))
     launches = np.array([any(word in name for word in LAUNCHING) for name in trace.names], bool)[host.name]
-    steps, bounds, empty = _with_work(host.start_ns[is_operator | ((host.kind == RUNTIME) & launches)], steps, bounds)
+    began = host.start_ns[is_operator | ((host.kind == RUNTIME) & launches)]
+    found = _found_steps(host, np.flatnonzero(is_step), began)
+    batches = _batches(host, np.flatnonzero(is_annotation & marks.is_batch[host.name]), began, marks)
+    working = intervals.union(host.start_ns[is_operator], end[is_operator])
+    # The profiler's steps count where they enclose more: a batch may be a part of a larger step.
+    if len(batches.marks) and _WHOLE * batches.enclosed_ns(working) >= found.enclosed_ns(working):
+        found = batches
     return Calls(
         parent=np.where(is_step, -1, parents(after)),
         operator=innermost(is_operator, after),
@@ -108,9 +119,10 @@ def build_calls(trace: Trace) -> Calls:
         end_ns=end,
         modules=modules,
         module_calls=np.bincount(marked[marked >= 0], minlength=len(modules)).astype(np.int64),
-        steps=bounds,
-        step_names=tuple(trace.names[code] for code in host.name[steps].tolist()),
-        notes=tuple(text.format(number) for text, number in ((_OVERLAPPING, overlapping), (_EMPTY, empty)) if number),
+        steps=found.bounds,
+        step_names=tuple(trace.names[code] for code in host.name[found.marks].tolist()),
+        batches=found.batches,
+        notes=tuple(text.format(number) for text, number in ((_OVERLAPPING, found.overlapping), (_EMPTY, found.empty)) if number),
     )
 
 
@@ -122,6 +134,65 @@ def _nest(host: HostEvents, is_step: Mask) -> tuple[Int64s, Int64s]:
     after, end = np.arange(1, len(host) + 1), host.end_ns.copy()
     after[nested], end[nested] = nested[inner - 1] + 1, inner_end
     return after, end
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """Marks that are steps with the ``[start, end)`` of each, and how many others overlap them or enclose no work."""
+
+    marks: Int64s
+    bounds: Int64s
+    overlapping: int
+    empty: int
+    batches: tuple[RequestMark, ...] = ()
+
+    def enclosed_ns(self, working: intervals.Intervals) -> int:
+        """Nanoseconds of ``working`` inside of the steps."""
+        return int(intervals.covered(working, self.bounds).sum())
+
+
+def _found_steps(host: HostEvents, marks: Int64s, began: Int64s) -> _Steps:
+    """The profiler's steps."""
+    kept, bounds, overlapping = _steps(host, marks)
+    kept, bounds, empty = _with_work(began, kept, bounds)
+    return _Steps(kept, bounds, overlapping, empty)
+
+
+def _batches(host: HostEvents, marks: Int64s, began: Int64s, names: _Marks) -> _Steps:
+    """The steps that a server marked. Marks in one another are of one step, and the outer one tells when.
+
+    What follows a mark belongs to its step: servers choose the next tokens and copy them to the host there. A step ends with the last
+    operator or runtime call before the next mark.
+    """
+    outer, bounds, _ = _steps(host, marks)
+    others = np.setdiff1d(marks, outer)
+    around = np.searchsorted(bounds[:, 0], host.start_ns[others], side="right") - 1
+    inner = (around >= 0) & (host.end_ns[others] <= np.append(bounds[:, 1], 0)[around])
+    batches = dict(zip(outer.tolist(), (names.batches[code] for code in host.name[outer].tolist()), strict=True))
+    for mark, code in zip(outer[around[inner]].tolist(), host.name[others[inner]].tolist(), strict=True):
+        batches[mark] = batches[mark].completed_by(names.batches[code])
+    kept, bounds, empty = _with_work(began, outer, bounds)
+    calls = (host.kind == OPERATOR) | (host.kind == RUNTIME)
+    bounds = _until_next(bounds, host.start_ns[calls], host.end_ns[calls])
+    return _Steps(kept, bounds, len(others) - int(inner.sum()), empty, tuple(batches[mark] for mark in kept.tolist()))
+
+
+def _until_next(bounds: Int64s, starts: Int64s, ends: Int64s) -> Int64s:
+    """``bounds`` that each end with the last of the events that begin before the next ones.
+
+    What follows the last of several bounds may be anything, so that it grows by no more than another.
+    """
+    if not len(bounds) or not len(starts):
+        return bounds
+    order = np.argsort(starts, kind="stable")
+    reached = np.maximum.accumulate(ends[order])
+    following = np.append(bounds[1:, 0], max(int(reached[-1]), int(bounds[-1, 1])))
+    last = np.searchsorted(starts[order], following, side="left") - 1
+    until = np.minimum(np.where(last >= 0, reached[np.maximum(last, 0)], bounds[:, 1]), following)
+    longer = np.maximum(until - bounds[:, 1], 0)
+    if len(bounds) > 1:
+        longer[-1] = min(longer[-1], longer[:-1].max())
+    return np.stack((bounds[:, 0], bounds[:, 1] + longer), axis=1)
 
 
 def _steps(host: HostEvents, marks: Int64s) -> tuple[Int64s, Int64s, int]:
@@ -314,6 +385,8 @@ class _Marks:
         self.module = np.full(len(names), -1, np.int64)
         self.phase = np.full(len(names), -1, np.int64)
         self.is_step = np.zeros(len(names), bool)
+        self.is_batch = np.zeros(len(names), bool)
+        self.batches: dict[int, RequestMark] = {}
         self.is_node = np.zeros(len(names), bool)
         self.is_optimizer = np.zeros(len(names), bool)
         for code, name in enumerate(names):
@@ -332,3 +405,6 @@ class _Marks:
                 self.is_optimizer[code] = name.startswith("Optimizer.")
             elif name.startswith("enumerate(DataLoader)"):
                 self.phase[code] = OUTSIDE
+            elif (batch := request_mark(name)) is not None:
+                self.is_batch[code] = True
+                self.batches[code] = batch

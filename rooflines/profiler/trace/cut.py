@@ -13,7 +13,8 @@ import numpy as np
 from rooflines.profiler.trace.calls import build_calls
 from rooflines.profiler.trace.launches import launching
 from rooflines.profiler.trace.nesting import Mask
-from rooflines.profiler.trace.records import ANNOTATION, OPERATOR, RUNTIME, STEP_PREFIX, Trace
+from rooflines.profiler.trace.records import ANNOTATION, OPERATOR, RUNTIME, Trace
+from rooflines.profiler.trace.request_marks import is_step_mark
 
 
 def lacks_device(trace: Trace) -> bool:
@@ -33,7 +34,7 @@ def whole_part(trace: Trace) -> Trace:
     if trace.cut_ns is None:
         return trace
     host, notes = trace.host, []
-    is_step = (host.kind == ANNOTATION) & np.array([name.startswith(STEP_PREFIX) for name in trace.names], bool)[host.name]
+    is_step = (host.kind == ANNOTATION) & np.array([is_step_mark(name) for name in trace.names], bool)[host.name]
     on_device, lacking = len(trace.device) > 0, lacks_device(trace)
     whole = is_step & (host.end_ns <= trace.cut_ns) & (not on_device and not lacking)
     keep = ~is_step | whole

@@ -14,6 +14,7 @@ from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.breakdown import host_intervals
 from rooflines.profiler.trace.calls import OUTSIDE, Calls
 from rooflines.profiler.trace.intervals import Intervals
+from rooflines.profiler.trace.nesting import Mask
 from rooflines.profiler.trace.records import ANNOTATION, RUNTIME, Int64s, Trace
 
 # Calls in which the host waits for the device, of CUDA, HIP, SYCL and Level Zero; a copy without Async waits until it is done.
@@ -21,6 +22,8 @@ _WAITS = ("Synchronize", "cudaMemcpy", "hipMemcpy", "urEventWait", "urQueueFinis
 _DOES_NOT_WAIT = ("Async", "MemcpyBatch")
 # No launch takes longer to arrive; a call that lasts longer was at other work, such as loading the kernel.
 _LONGEST_ARRIVAL_NS = 1_000_000
+# The share of a step's work that may run before the step begins in earnest: preparations on another stream.
+_LITTLE = 0.05
 
 
 def idle_causes(trace: Trace, calls: Calls, launch: Int64s, gaps: Intervals) -> dict[str, Intervals]:
@@ -50,6 +53,23 @@ def idle_causes(trace: Trace, calls: Calls, launch: Int64s, gaps: Intervals) -> 
         "data_loading": loading,
         "unknown": intervals.union(gaps[~known, 0], gaps[~known, 1]),
     }
+
+
+def unrecorded_until(trace: Trace, calls: Calls, launch: Int64s, window: Intervals, belongs: Mask) -> int:
+    """When the device has done what it was launched before the recording began, as far as the waiting of the first of ``window`` shows.
+
+    That is the end of the step's last wait for work that is not in the trace, if little of its own work runs before, else its begin.
+    """
+    first = window[:1]
+    device = trace.device
+    gaps = intervals.subtract(first, intervals.union(device.start_ns, device.end_ns))
+    waits = idle_causes(trace, calls, launch, gaps)["outside"]
+    if not len(waits):
+        return int(first[0, 0])
+    until = int(waits[-1, 1])
+    own = intervals.intersect(intervals.union(device.start_ns[belongs], device.end_ns[belongs]), first)
+    done_ns = intervals.length(intervals.clip(own, int(first[0, 0]), until))
+    return until if done_ns <= _LITTLE * intervals.length(own) else int(first[0, 0])
 
 
 def _working_until(trace: Trace, calls: Int64s, began: Int64s) -> Int64s:

@@ -28,6 +28,7 @@ DTYPE_BYTES: Final[dict[str, int]] = {
     "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8, "bool": 1,
     "qint8": 1, "quint8": 1, "qint32": 4,
     "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1, "float8_e5m2fnuz": 1, "float8_e8m0fnu": 1,
+    "float4_e2m1fn_x2": 1,
 }  # fmt: skip
 
 # torch.ScalarType's numbers, as traces record a dtype argument.
@@ -35,6 +36,7 @@ SCALAR_TYPES: Final[dict[int, str]] = {
     0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 5: "float16", 6: "float32", 7: "float64", 8: "complex32",
     9: "complex64", 10: "complex128", 11: "bool", 12: "qint8", 13: "quint8", 14: "qint32", 15: "bfloat16",
     23: "float8_e5m2", 24: "float8_e4m3fn", 25: "float8_e5m2fnuz", 26: "float8_e4m3fnuz", 27: "uint16", 28: "uint32", 29: "uint64",
+    44: "float8_e8m0fnu", 45: "float4_e2m1fn_x2",
 }  # fmt: skip
 
 # What Kineto prints for a dtype (C++ type names, since 2021) -> the name torch and numpy use.
@@ -46,6 +48,7 @@ _KINETO_DTYPES: Final[dict[str, str]] = {
     "unsigned long": "uint64", "bool": "bool", "c10::qint8": "qint8", "c10::quint8": "quint8", "c10::qint32": "qint32",
     "c10::Float8_e4m3fn": "float8_e4m3fn", "c10::Float8_e5m2": "float8_e5m2", "c10::Float8_e4m3fnuz": "float8_e4m3fnuz",
     "c10::Float8_e5m2fnuz": "float8_e5m2fnuz", "c10::Float8_e8m0fnu": "float8_e8m0fnu",
+    "c10::Float4_e2m1fn_x2": "float4_e2m1fn_x2",
 }  # fmt: skip
 
 

@@ -157,7 +157,8 @@ def _paragraph(lines: _Lines, block: Paragraph) -> None:
     elif block.kind == "alert":
         lines.line(("! ", "bold red"), block.text, indent=_INDENT, hang=2 * _INDENT)
     elif block.kind == "code":
-        lines.line((block.text, "cyan"), indent=_INDENT, whole=True)
+        for text in block.text.split("\n"):
+            lines.line((text, "cyan"), indent=_INDENT, whole=True)
     else:
         style = "dim" if block.kind in ("note", "absent") else ""
         lines.line((block.text, style), indent=_INDENT, hang=2 * _INDENT)

@@ -24,21 +24,18 @@ from rooflines.reports.document import (
     Show,
     Table,
 )
-from rooflines.reports.views import modules, operators
+from rooflines.reports.views import coverage, modules, operators
 from rooflines.reports.views.advice import findings_section, trials_section
 from rooflines.reports.views.division import division_rows, division_title, input_sentences
 from rooflines.reports.views.usage import usage_table
 from rooflines.reports.words import sentences
-from rooflines.reports.words.rows import module_text, table_rows
 from rooflines.reports.words.summary import bound_times, operators_summary, peak_memory, share_of_step, step_time
-from rooflines.reports.words.text import is_kernel, size_text
+from rooflines.reports.words.text import size_text
 from rooflines.reports.words.usage_sentences import missing_usage, usage_remarks, usage_title
 from rooflines.roofline.analysis import Analysis
-from rooflines.roofline.kernel_names import short_kernel
 from rooflines.roofline.trials import Trials
 from rooflines.units import binary_bytes, counted, percent, seconds, si
 
-_UNMODELLED_PRINTED = 12
 # More traced steps than this are a sweep, not a table.
 _MOST_STEPS = 50
 _QUALITY = "Measurement quality"
@@ -80,7 +77,7 @@ def page(analysis: Analysis, trials: Trials | None = None) -> Page:
             _device(analysis),
             _ceilings(analysis),
             _memory(analysis),
-            _coverage(analysis),
+            coverage.section(analysis, _QUALITY),
             _method(analysis),
         ),
         footer=f"Schema {analysis.schema}.",
@@ -376,48 +373,6 @@ def _memory(analysis: Analysis) -> Section:
         sentence = f"{sentence.removesuffix('.')}, {percent(whole)} of {binary_bytes(peak.available_bytes)}."
         share = min(1.0, whole)
     return Section(name="memory", title="Memory", blocks=(Paragraph(sentence, meter=share),))
-
-
-def _coverage(analysis: Analysis) -> Section:
-    coverage, sentence = analysis.coverage, sentences.coverage_sentence(analysis)
-    missing = sentences.missing_operators(analysis) or "The share of time with a count is unknown."
-    blocks: list[Block] = [Paragraph(sentence, show="always") if sentence else Paragraph(missing, "absent")]
-    table = unmodelled_table(analysis)
-    if table:
-        blocks.append(table)
-    if coverage is not None and coverage.orphan_device_events:
-        text = f"{coverage.orphan_device_events} device events have no launch in the trace and belong to no operator."
-        blocks.append(Paragraph(text))
-    if coverage is not None and coverage.graph_launch_time_s:
-        known = percent(coverage.graph_matched_time_s / coverage.graph_launch_time_s)
-        text = f"{seconds(coverage.graph_launch_time_s)} was launched as graphs; the operators are known for {known} of it."
-        if not coverage.graph_matched_time_s:
-            text += " The trace of their capture has them (--capture)."
-        blocks.append(Paragraph(text))
-    return Section(name="coverage", title="Coverage", under=_QUALITY, blocks=tuple(blocks))
-
-
-def unmodelled_table(analysis: Analysis) -> Table | None:
-    """The operators without a count, longest first; None without any."""
-    items = sorted((one for one in table_rows(analysis) if one.reason), key=lambda one: -one.row.time_s)
-    if not items:
-        return None
-    columns = (
-        Column("share", "%", "share"), Column("operator", format="text", least=20), Column("module", format="path", priority=1),
-        Column("time", "s", "scaled"), Column("calls", format="count"), Column("reason", format="text", least=20),
-    )  # fmt: skip
-    rows = tuple(
-        Row(
-            (
-                share_of_step(one.row.time_s, analysis),
-                Cell(value=short_kernel(one.row.name) if is_kernel(one.row) else one.row.name, hover=one.row.name),
-                Cell(value=module_text(one), hover=module_text(one)), one.row.time_s, one.row.calls, one.reason,
-            )
-        )
-        for one in items
-    )  # fmt: skip
-    caption = "Operators without a FLOP and byte count"
-    return Table(name="unmodelled", caption=caption, columns=columns, rows=rows, printed=_UNMODELLED_PRINTED)
 
 
 def _method(analysis: Analysis) -> Section:

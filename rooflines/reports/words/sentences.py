@@ -85,23 +85,26 @@ def missing_findings(analysis: Analysis) -> str:
     return "No advice: possible savings need operators and ceilings."
 
 
-def coverage_sentence(analysis: Analysis) -> str | None:
-    """The share of the step in operators without a work model, and their names; None without a trace."""
+def coverage_sentence(analysis: Analysis, *, named: bool = True) -> str | None:
+    """The share of the step in operators without a work model, with the names of the longest if ``named``; None without a trace."""
     coverage, breakdown = analysis.coverage, analysis.bound_breakdown
     if coverage is None or coverage.modelled_time_fraction is None:
         return None
     if not coverage.unmodelled:
         return "Every operator has a work model."
+    share = (breakdown or {}).get("unmodelled", 0.0) / whole if breakdown and (whole := sum(breakdown.values())) else 0.0
+    sentence = f"Operators without a work model take {percent(share)} of the {analysis.basis.per}"
+    if not named:
+        return f"{sentence}."
     times: dict[tuple[str, str], float] = {}
     for one in table_rows(analysis):
         if one.reason:
             name = short_kernel(one.row.name) if is_kernel(one.row) else one.row.name
             times[name, one.reason] = times.get((name, one.reason), 0.0) + one.row.time_s
     longest = sorted(times.items(), key=lambda one: -one[1])
-    named = ", ".join(f"{name} ({seconds(time_s)}, {reason})" for (name, reason), time_s in longest[:3])
+    listed = ", ".join(f"{name} ({seconds(time_s)}, {reason})" for (name, reason), time_s in longest[:3])
     more = f" and {len(longest) - 3} more" if len(longest) > 3 else ""
-    share = (breakdown or {}).get("unmodelled", 0.0) / whole if breakdown and (whole := sum(breakdown.values())) else 0.0
-    return f"Operators without a work model take {percent(share)} of the {analysis.basis.per}: {named}{more}."
+    return f"{sentence}: {listed}{more}."
 
 
 def memory_sentence(peak: PeakMemory | None) -> str:

@@ -17,6 +17,7 @@ from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.calls import Calls, build_calls
 from rooflines.profiler.trace.capture import CaptureTrace
 from rooflines.profiler.trace.collectives import launched_by_collectives
+from rooflines.profiler.trace.idle import unrecorded_until
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.launches import launching
 from rooflines.profiler.trace.nesting import Mask
@@ -128,9 +129,16 @@ def attribute(
         belongs = belonging(trace, window, inside, launch, before)
         if steps is not None:
             windows = lasting(windows, trace, launch, belongs, before)
+            if calls.batches:
+                # A server prepares a step while the device is at the one before, which a recording of single steps leaves out.
+                windows[0, 0] = unrecorded_until(trace, calls, launch, windows, belongs)
+                beside = belongs & (trace.device.start_ns < windows[0, 0])
+                belongs &= ~beside
+                owners = ownership.owner[launch[beside & (launch >= 0)]]
+                inside[owners[owners >= 0]] = False
         window = intervals.union(windows[:, 0], windows[:, 1])
         step = step_number(launched_ns(trace, launch), calls.steps)
-        divided = attribute_device(trace, origins, inside, launch, belongs, window, step, count)
+        divided = attribute_device(trace, calls, origins, inside, launch, belongs, window, step, count)
         earlier_ns = intervals.length(intervals.union(trace.device.start_ns[before], trace.device.end_ns[before]))
         notes += (*about_graphs, *_earlier_work(int(before.sum()), earlier_ns), *_left_out(trace, before, window))
     else:
@@ -150,11 +158,11 @@ def attribute(
     )
 
 
-def _counted(capture: CaptureTrace, replay: Context) -> CountedTrace:
+def _counted(capture: CaptureTrace, context: Context) -> CountedTrace:
     """The calls of a capture, counted like those of any trace."""
     calls = build_calls(capture.trace)
-    context = Context(capture.trace, calls, parameter_dtype=replay.parameter_dtype, inductor_cache=replay.inductor_cache)
-    counts = count_calls(context)
+    known = Context(capture.trace, calls, parameter_dtype=context.parameter_dtype, inductor_cache=context.inductor_cache)
+    counts = count_calls(known)
     owners = find_owners(capture.trace, calls, counts)
     return CountedTrace.of(capture.trace, calls, counts, owners, name=capture.name, tokens=capture.tokens)
 

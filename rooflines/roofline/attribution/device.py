@@ -6,14 +6,17 @@ import numpy as np
 
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.breakdown import device_intervals
-from rooflines.profiler.trace.calls import FORWARD
+from rooflines.profiler.trace.calls import FORWARD, Calls
 from rooflines.profiler.trace.graphs import is_graph_launch
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.nesting import Mask
 from rooflines.profiler.trace.records import COMMUNICATION, KERNEL, MEMCPY, MEMSET, Int64s, Trace
-from rooflines.profiler.trace.windows import at_launch
+from rooflines.profiler.trace.windows import at_launch, step_number
 from rooflines.roofline.attribution.origins import FROM_KERNEL, FROM_RUN, Origins
-from rooflines.roofline.attribution.rows import DividedTime, Gap, LaunchedKernel, Pieces, Row
+from rooflines.roofline.attribution.rows import DividedTime, Gap, LaunchedKernel, Pieces, Row, calls_by_step
+from rooflines.roofline.formulas.table import NO_FORMULA
+from rooflines.roofline.resolvers.batches import StepLengths
+from rooflines.roofline.resolvers.counts import Variant
 
 NO_OPERATOR = "launched outside any operator"
 NO_LAUNCH = "its launch is not in the trace"
@@ -25,7 +28,15 @@ OUTSIDE_STEPS = "ran during the steps, but they did not launch it"
 
 
 def attribute_device(
-    trace: Trace, origins: Origins, inside: Mask, launch: Int64s, belongs: Mask, window: Intervals, step: Int64s, steps: int
+    trace: Trace,
+    calls: Calls,
+    origins: Origins,
+    inside: Mask,
+    launch: Int64s,
+    belongs: Mask,
+    window: Intervals,
+    step: Int64s,
+    steps: int,
 ) -> DividedTime:
     """Divide the time of the device events that belong to the window; ``launch`` is the host event that launched each, ``step`` the
     number of its step."""
@@ -35,43 +46,53 @@ def attribute_device(
 
     owned = np.flatnonzero(belongs & (owning >= 0))
     # An owner in a captured graph is called once in every replay.
-    calls, position = np.unique(
-        np.stack((owning[owned], origins.replay[owned], origins.inferred[owned]), axis=1), axis=0, return_inverse=True
+    called, first, position = np.unique(
+        np.stack((owning[owned], origins.replay[owned], origins.inferred[owned]), axis=1),
+        axis=0,
+        return_index=True,
+        return_inverse=True,
     )
     # Counted operators that launched nothing still did their FLOPs somewhere; views and allocations among them are of no interest.
     works = np.array([*(one.count.work is not None and one.count.work.flops > 0 for one in origins.variants), False])
     silent = origins.silent & (owner == np.arange(len(owner))) & works[origins.variant]
     silent[: len(inside)] &= inside
-    silent[calls[:, 0]] = False
-    events = np.concatenate((calls[:, 0], np.flatnonzero(silent)))
-    inferred = np.concatenate((calls[:, 2], np.zeros(len(events) - len(calls), np.int64)))
+    silent[called[:, 0]] = False
+    unheard = np.flatnonzero(silent)
+    events = np.concatenate((called[:, 0], unheard))
+    inferred = np.concatenate((called[:, 2], np.zeros(len(unheard), np.int64)))
+    during = np.concatenate((step[owned][first], step_number(trace.host.start_ns[unheard], calls.steps)))
+    # A captured call had the lengths of its capture, which are not those of the replay.
+    replayed = np.concatenate((called[:, 1] >= 0, np.zeros(len(unheard), bool)))
     # An eager call of the same kernel does not say where in the network the graph calls it.
     place = events.copy()
     elsewhere = np.flatnonzero(inferred == FROM_KERNEL)
-    place[elsewhere] = launch[calls[elsewhere, 1] - len(trace.host)]
-    columns = np.stack((origins.variant[events], origins.module[place], origins.phase[place], inferred), axis=1)
+    place[elsewhere] = launch[called[elsewhere, 1] - len(trace.host)]
+    variants, variant_of = _with_lengths(origins, events, np.where(replayed, during, -1), StepLengths(calls))
+    columns = np.stack((variant_of, origins.module[place], origins.phase[place], inferred), axis=1)
     keys, group = np.unique(columns, axis=0, return_inverse=True)
     group = group.reshape(-1)
     group_of = group[position.reshape(-1)]
     busy_ns = intervals.lengths_by_group(group_of, device.start_ns[owned], device.end_ns[owned], len(keys))
     numbers = np.bincount(group, minlength=len(keys))
     each = _by_step(trace, owned, group_of, len(keys), step, steps)
+    began = calls_by_step(group, len(keys), during, steps)
     ran, hidden = _kernels(trace, owned, group_of, len(keys)), _sums(exposed[owned], group_of, len(keys))
     rows = tuple(
         Row(
-            origins.variants[variant].signature,
-            origins.variants[variant].count,
+            variants[variant].signature,
+            variants[variant].count,
             module,
             phase,
             number,
             time_ns,
-            EAGER.get(how, origins.variants[variant].inferred),
+            EAGER.get(how, variants[variant].inferred),
             step_ns,
             kernels,
             exposed_ns,
+            step_calls,
         )
-        for (variant, module, phase, how), number, time_ns, step_ns, kernels, exposed_ns in zip(
-            keys.tolist(), numbers.tolist(), busy_ns.tolist(), each, ran, hidden, strict=True
+        for (variant, module, phase, how), number, time_ns, step_ns, kernels, exposed_ns, step_calls in zip(
+            keys.tolist(), numbers.tolist(), busy_ns.tolist(), each, ran, hidden, began, strict=True
         )
     )
     gaps = _device_gaps(trace, origins, np.flatnonzero(belongs & (owning < 0)), launch, exposed, step, steps)
@@ -94,6 +115,20 @@ def attribute_device(
         graphs_ns=_lasting(trace, graphs),
         matched_ns=_lasting(trace, matched),
     )
+
+
+def _with_lengths(origins: Origins, events: Int64s, step: Int64s, lengths: StepLengths) -> tuple[list[Variant], Int64s]:
+    """The variants and that of each event, counted with the lengths of the sequences of its ``step`` where it has one (-1: none)."""
+    variants, variant_of = list(origins.variants), origins.variant[events]
+    if not lengths.known:
+        return variants, variant_of
+    keys, which = np.unique(np.stack((variant_of, step)), axis=1, return_inverse=True)
+    for place, (code, number) in enumerate(keys.T.tolist()):
+        found = lengths.recounted(variants[code], number) if code >= 0 and number >= 0 else None
+        if found is not None:
+            variant_of[which.reshape(-1) == place] = len(variants)
+            variants.append(found)
+    return variants, variant_of
 
 
 def _lasting(trace: Trace, chosen: Mask) -> int:
@@ -192,8 +227,8 @@ def _device_gaps(
     for place, (code, which, at, during) in enumerate(keys.tolist()):
         signature = None
         if which >= 0:
-            signature, reason = origins.variants[which].signature, origins.variants[which].count.reason or "no formula"
-            called = origins.names[code]
+            signature, reason = origins.variants[which].signature, origins.variants[which].count.reason or NO_FORMULA
+            called = signature.name
         elif which <= -3:
             called, reason = origins.graphs[-3 - which]
         else:

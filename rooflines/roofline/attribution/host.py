@@ -10,7 +10,7 @@ from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.nesting import Mask, exclusive
 from rooflines.profiler.trace.records import OPERATOR, Int64s, Trace
 from rooflines.roofline.attribution.ownership import Ownership
-from rooflines.roofline.attribution.rows import DividedTime, Gap, Pieces, Row, grouped
+from rooflines.roofline.attribution.rows import DividedTime, Gap, Pieces, Row, calls_by_step, grouped
 from rooflines.roofline.resolvers.counts import Counts
 
 
@@ -66,6 +66,7 @@ def _rows_and_gaps(
     numbers = np.bincount(group, minlength=len(keys)) if len(group) else np.empty(0, np.int64)
     rows: list[Row] = []
     gaps: list[Gap] = []
+    began = calls_by_step(group, len(keys), step[events], steps)
     row_of_key = np.full(len(keys), -1, np.int64)
     for place, ((variant, module, phase), each, number) in enumerate(zip(keys.tolist(), times.tolist(), numbers.tolist(), strict=True)):
         call, total, step_ns = counts.variants[variant], sum(each), tuple(each) if steps > 1 else ()
@@ -73,5 +74,5 @@ def _rows_and_gaps(
             gaps.append(Gap(call.signature.name, call.count.reason, number, total, module, phase, call.signature, step_ns))
         else:
             row_of_key[place] = len(rows)
-            rows.append(Row(call.signature, call.count, module, phase, number, total, call.inferred, step_ns))
+            rows.append(Row(call.signature, call.count, module, phase, number, total, call.inferred, step_ns, step_calls=began[place]))
     return tuple(rows), tuple(gaps), row_of_key[group]

@@ -32,9 +32,9 @@ class LaunchedKernel:
 class Row:
     """All calls of one counted (or composite) signature in one module and phase: nanoseconds and calls over the window.
 
-    ``step_ns`` is the time in each profiler step, empty of a trace with fewer than two. ``inferred`` says what was inferred from other
-    calls in the trace, None where nothing. ``exposed_ns`` is the time of its copies and
-    collectives that nothing of a higher priority hides, None where it has none (``partition.py`` on the priority).
+    ``step_ns`` is the time in each step and ``step_calls`` the calls in it, empty of a trace with fewer than two. ``inferred`` says
+    what was inferred from other calls in the trace, None where nothing. ``exposed_ns`` is the time of its copies and collectives that
+    nothing of a higher priority hides, None where it has none (``partition.py`` on the priority).
     """
 
     signature: Signature
@@ -47,6 +47,7 @@ class Row:
     step_ns: tuple[int, ...] = ()
     kernels: tuple[LaunchedKernel, ...] = ()
     exposed_ns: int | None = None
+    step_calls: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,14 @@ class DividedTime(NamedTuple):
     orphans: int = 0
     graphs_ns: int = 0
     matched_ns: int = 0
+
+
+def calls_by_step(group: Int64s, groups: int, step: Int64s, steps: int) -> list[tuple[int, ...]]:
+    """How many calls of each group began in each step; empty with fewer than two steps."""
+    if steps < 2:
+        return [()] * groups
+    numbers = np.bincount(group * steps + np.maximum(step, 0), minlength=groups * steps)
+    return [tuple(each) for each in numbers.reshape(groups, steps).tolist()]
 
 
 def grouped(calls: Calls, variants: Int64s, events: Int64s) -> tuple[Int64s, Int64s]:

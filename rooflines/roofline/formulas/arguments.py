@@ -23,7 +23,10 @@ class NotCounted(Exception):
 
 
 class Dispatches(Exception):
-    """This call only hands its work to other operators, which carry what the count needs."""
+    """This call only hands its work to other operators, which carry what the count needs.
+
+    A message says why kernels that it launches itself have no work.
+    """
 
 
 @cache

@@ -190,8 +190,11 @@ BACKWARD: Final[dict[str, Backend]] = {
 # --- one attention -----------------------------------------------------------------------------------------------------------------
 
 
-def _bounds(args: Arguments, backend: Backend) -> tuple[int | None, int | None, bool]:
-    """How far a query sees to its left and right (None: to the end), and whether places count from the end."""
+def sight(args: Arguments, lower_right: bool) -> tuple[int | None, int | None, bool]:
+    """How far a query sees to its left and right (None: to the end), and whether places count from the end.
+
+    ``lower_right`` is the alignment where no argument states it.
+    """
     if args.has("mask_type"):  # memory-efficient attention: 1 is causal from the upper left, 2 from the lower right
         kind, window = args.value("mask_type"), _bound(args.value("window"))
         if isinstance(kind, bool) or kind not in (0, 1, 2):
@@ -205,7 +208,7 @@ def _bounds(args: Arguments, backend: Backend) -> tuple[int | None, int | None, 
         left, right = map(_bound, window)
     else:
         left, right = (_bound(args.value(name, absent=None)) for name in ("left", "right"))
-    return left, 0 if args.flag("causal", absent=False) else right, backend.lower_right
+    return left, 0 if args.flag("causal", absent=False) else right, lower_right
 
 
 def _bound(value: Argument) -> int | None:
@@ -223,7 +226,7 @@ def _sizes(args: Arguments, backend: Backend) -> Attention:
         raise NotCounted("use of paged keys and values not recorded")
     if len(query.shape) < -backend.sequence_axis or len(query.shape) != len(key.shape):
         raise NotCounted("query and key differ in dimensions")
-    bounds = _bounds(args, backend)
+    bounds = sight(args, backend.lower_right)
     if args.optional("cum_q") is not None or args.optional("cum_k") is not None:  # [total, h, d]
         rows: tuple[int, ...] = (query.shape[-2], query.shape[-3])
         meeting = query.shape[-2] * _packed_pairs(args, *bounds)
@@ -253,7 +256,8 @@ def _packed_pairs(args: Arguments, left: int | None, right: int | None, lower_ri
     raise NotCounted("sequence lengths of a packed tensor not recorded")
 
 
-def _dropout(args: Arguments) -> bool:
+def has_dropout(args: Arguments) -> bool:
+    """Whether the call drops probabilities."""
     value = args.value("dropout") if args.has("dropout") and args.recorded("dropout") else 0.0
     return isinstance(value, int | float) and value > 0
 
@@ -264,7 +268,7 @@ def _forward(signature: Signature, backend: Backend) -> Work:
     sizes = _sizes(args, backend)
     bias, alibi = args.optional("bias"), args.optional("alibi")
     # scale, softmax; add the mask; add slope * distance; draw, multiply
-    cost = 1 + SOFTMAX + (bias is not None) + 2 * (alibi is not None) + 2 * _dropout(args)
+    cost = 1 + SOFTMAX + (bias is not None) + 2 * (alibi is not None) + 2 * has_dropout(args)
     others = [args.optional(name) for name in ("cum_q", "cum_k", "q_scale", "k_scale", "v_scale")]
     itemsize = 2 if query.dtype.startswith("float8") else size_of(query.dtype)  # of 8-bit inputs the result is bfloat16
     return Work(
@@ -277,15 +281,18 @@ def _forward(signature: Signature, backend: Backend) -> Work:
 
 
 def _backward(signature: Signature, backend: Backend) -> Work:
+    args = Arguments(signature, backend.schema)
+    return backward_work(args, _sizes(args, backend))
+
+
+def backward_work(args: Arguments, sizes: Attention) -> Work:
     """The scores again, then two products for each of the forward's two: 5 where the forward has 2.
 
     p = exp(scores - log_sum); the gradient of p is grad @ v^T, that of the scores p * (that - the row's sum of grad * out).
     """
-    args = Arguments(signature, backend.schema)
     grad, query = args.tensor("grad"), args.tensor("query")
     inputs = [query, args.tensor("key"), args.tensor("value")]
-    sizes = _sizes(args, backend)
-    bias, random = args.optional("bias"), _dropout(args)
+    bias, random = args.optional("bias"), has_dropout(args)
     # scale, add the mask, p; its gradient (2), scale; of p and its gradient what was dropped
     cost = 1 + (bias is not None) + SOFTMAX_FROM_LOG_SUM + 3 + 4 * random
     saved = [args.optional(name) for name in ("out", "log_sum", "cum_q", "cum_k")]
@@ -336,7 +343,7 @@ def _math(signature: Signature) -> Work:
     masked = bias is not None or (args.recorded("causal") and args.flag("causal"))
     return Work(
         matrix_flops=sizes.scores_flops + sizes.values_flops,
-        other_flops=scores * (1 + SOFTMAX + masked + 2 * _dropout(args)),
+        other_flops=scores * (1 + SOFTMAX + masked + 2 * has_dropout(args)),
         bytes_read=size(query, key, value, bias, given),
         bytes_written=(prod(query.shape[:-1]) * value.shape[-1] + scores) * size_of(query.dtype),
         precision=matrix_precision_of(query.dtype),

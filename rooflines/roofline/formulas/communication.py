@@ -9,27 +9,32 @@ instead), and of a reduction or gathering to one rank what every rank reads coun
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from math import prod
 from typing import Final
 
 from rooflines.profiler.trace.signature import Argument, Signature, TensorArg
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of
-from rooflines.roofline.formulas.record import Work
-from rooflines.roofline.formulas.table import formula, words
+from rooflines.roofline.formulas.arguments import Arguments, Dispatches, NotCounted, size, size_of, written
+from rooflines.roofline.formulas.matmul import product, product_work
+from rooflines.roofline.formulas.record import Work, matrix_precision_of
+from rooflines.roofline.formulas.table import Hints, formula, hinted_formula, words
 
 # Operators by their first arguments: what they read, what they write, and what they read and write in place.
 _BY_SCHEMA: Final[dict[str, str]] = {
     "in_place": "c10d::allreduce_ c10d::allreduce_coalesced_ _c10d_functional::all_reduce_ _c10d_functional::all_reduce_coalesced_"
     " nccl:all_reduce gloo:all_reduce symm_mem::two_shot_all_reduce_ symm_mem::multimem_all_reduce_",
-    "read": "c10d::reduce_ c10d::send c10d::check_for_nan _c10d_functional::isend nccl:reduce gloo:reduce nccl:send gloo:send",
+    "read": "c10d::reduce_ c10d::send c10d::check_for_nan _c10d_functional::isend nccl:reduce gloo:reduce nccl:send gloo:send"
+    " symm_mem::nccl_put symm_mem::nccl_put_with_signal symm_mem::nvshmem_put symm_mem::nvshmem_put_with_signal",
     "written": "c10d::broadcast_ c10d::recv_ c10d::recv_any_source_ _c10d_functional::broadcast_ _c10d_functional::broadcast"
-    " _c10d_functional::irecv nccl:broadcast gloo:broadcast nccl:recv gloo:recv",
+    " _c10d_functional::irecv nccl:broadcast gloo:broadcast nccl:recv gloo:recv symm_mem::nccl_get symm_mem::nvshmem_get"
+    " symm_mem::nvshmem_broadcast",
     "written read": "c10d::allgather_ c10d::_allgather_base_ c10d::allgather_coalesced_ c10d::allgather_into_tensor_coalesced_"
     " c10d::reduce_scatter_ c10d::_reduce_scatter_base_ c10d::reduce_scatter_tensor_coalesced_ c10d::alltoall_ c10d::alltoall_base_"
     " c10d::scatter_ c10d::gather_ c10d::gather_into_tensor_",
     "": "c10d::barrier c10d::monitored_barrier_ _c10d_functional::wait_tensor _c10d_functional::_wrap_tensor_autograd"
-    " nccl:all_reduce_barrier gloo:barrier",
+    " nccl:all_reduce_barrier gloo:barrier symm_mem::_barrier symm_mem::_rendezvous symm_mem::nccl_wait_for_signal"
+    " symm_mem::nccl_wait_signal symm_mem::nvshmem_wait_for_signal symm_mem::stream_write_value32_",
 }
 # Only the root has the other side's tensors: the list is empty elsewhere.
 _ROOTED: Final = frozenset({"c10d::scatter_", "c10d::gather_"})
@@ -77,6 +82,73 @@ def _returned(inputs: tuple[TensorArg, ...], ratio: tuple[int, int] = (1, 1)) ->
          "symm_mem::one_shot_all_reduce", "symm_mem::multimem_one_shot_all_reduce", category="communication")  # fmt: skip
 def _same_size(signature: Signature) -> Work:
     return _returned(_tensors(Arguments(signature, "inputs"), "inputs"))
+
+
+@formula(*(f"symm_mem::{name}" for name in words(
+    "one_shot_all_reduce_out multimem_one_shot_all_reduce_out multimem_one_shot_reduce_out two_shot_all_reduce_out reduce_scatter_out"
+    " multimem_all_gather_out nvshmem_all_to_all nccl_all_to_all_nd tile_reduce one_shot_all_reduce_copy_out"
+)), category="communication")  # fmt: skip
+def _into(signature: Signature) -> Work:
+    """From the first tensor into the last; ``copy`` takes its input from the second, and the buffer is its way."""
+    tensors = signature.tensors[1 if "copy" in signature.name else 0 :]
+    if len(tensors) < 2:
+        raise NotCounted("tensors not recorded")
+    return Work(bytes_read=size(tensors[0]), bytes_written=written(tensors[-1]))
+
+
+@formula("symm_mem::one_shot_all_reduce_copy", category="communication")
+def _through_buffer(signature: Signature) -> Work:
+    return _returned((Arguments(signature, "buffer input").tensor("input"),))
+
+
+@formula("nccl:all_to_all", "gloo:all_to_all", category="communication")
+def _sent_to_all(signature: Signature) -> Work:
+    """A process group records what it sends."""
+    sent = _returned(_tensors(Arguments(signature, "inputs"), "inputs"))
+    return replace(sent, assumption="as many bytes received as sent")
+
+
+# A product and a collective in one operator: both are at work at the same time, and the product is what the device computes.
+
+
+@hinted_formula("symm_mem::fused_all_gather_matmul", "symm_mem::fused_all_gather_scaled_matmul", category="matmul")
+def _gathered_product(signature: Signature, hints: Hints) -> Work:
+    """The rows of all ranks with each of several weights. In a trace the operators inside have the products; how many ranks there are
+    is not among the arguments."""
+    args = Arguments(signature, "self others")
+    shard, others = args.tensor("self"), args.tensors("others")
+    if not hints.outputs or len(hints.outputs) < len(others):
+        raise Dispatches
+    results = hints.outputs[len(hints.outputs) - len(others) :]
+    whole = results[0].numel // results[0].shape[-1] * shard.shape[-1] * size_of(shard.dtype)
+    return Work(
+        matrix_flops=sum(2 * result.numel * shard.shape[-1] for result in results),
+        bytes_read=whole + size(*others),
+        bytes_written=written(*results) + (whole if len(hints.outputs) > len(others) else 0),
+        precision=matrix_precision_of(shard.dtype),
+    )
+
+
+@hinted_formula("symm_mem::fused_matmul_reduce_scatter", "symm_mem::fused_scaled_matmul_reduce_scatter", category="matmul")
+def _scattered_product(signature: Signature, hints: Hints) -> Work:
+    """The product of this rank's operands, of whose sum over the ranks it keeps a part."""
+    args = Arguments(signature, "self other")
+    left, right = args.tensor("self"), args.tensor("other")
+    if not hints.outputs:
+        raise Dispatches
+    return Work(
+        matrix_flops=product(left, right)[0],
+        bytes_read=size(left, right),
+        bytes_written=written(*hints.outputs),
+        precision=matrix_precision_of(left.dtype),
+    )
+
+
+@formula("symm_mem::_async_input_mm", category="matmul")
+def _awaited_product(signature: Signature) -> Work:
+    """A product whose left operand arrives in parts."""
+    args = Arguments(signature, "self other")
+    return product_work(args.tensor("self"), args.tensor("other"))
 
 
 _GATHERS: Final = ("all_gather_into_tensor", "all_gather_into_tensor_coalesced", "all_gather_into_tensor_out")

@@ -53,6 +53,7 @@ GATHER_STATISTICS: Final = 10  # a device's mean and deviation into those of all
 LAYER_NORM_BACKWARD: Final = 14  # normalise x 2, g * w 1, two row sums 3, combine 5, weight gradient 2, bias gradient 1
 RMS_NORM: Final = 4  # multiply and add for the mean square, x * r * w
 RMS_NORM_BACKWARD: Final = 10  # normalise x 1, g * w 1, one row sum 2, combine 4, weight gradient 2
+ROTARY_EMBEDDING: Final = 3  # x * cos - y * sin
 WEIGHT_NORM: Final = 3  # multiply and add for the norm, multiply by g / norm
 WEIGHT_NORM_BACKWARD: Final = 5  # multiply and add for sum(g * v), (g - v * a) * b 3
 

@@ -92,7 +92,7 @@ def _scaled_grouped(signature: Signature) -> Work:
 # --- products with a narrow weight -------------------------------------------------------------------------------------------------
 
 
-def _widened(inputs: TensorArg, outputs: int, weight: int, unpack: int, scales: list[TensorArg | None]) -> Work:
+def widened(inputs: TensorArg, outputs: int, weight: int, unpack: int, scales: list[TensorArg | None]) -> Work:
     """[m, k] with a weight of ``weight`` bytes for [k, n], each of whose elements costs ``unpack`` FLOPs; 1 more for each result where
     it is scaled instead."""
     rows, inner = prod(inputs.shape[:-1]), inputs.shape[-1]
@@ -110,7 +110,7 @@ def _eight_bit_weight(signature: Signature) -> Work:
     """[m, k] @ [n, k]^T of int8, a scale for each of the n."""
     args = Arguments(signature, "self other scales")
     weight = args.tensor("other")
-    return _widened(args.tensor("self"), weight.shape[0], size(weight), 0, [args.tensor("scales")])
+    return widened(args.tensor("self"), weight.shape[0], size(weight), 0, [args.tensor("scales")])
 
 
 @formula(*aten("_weight_int4pack_mm _weight_int4pack_mm_for_cpu"), "quantized::int4mm_packed_weight_cpu", category="matmul")
@@ -118,14 +118,14 @@ def _four_bit_weight(signature: Signature) -> Work:
     """[m, k] @ [n, k]^T of 4-bit integers, packed two to a byte; a scale and a zero for each group of a row, [k / group, n, 2]."""
     args = Arguments(signature, "self other group scales_and_zeros")
     weight, scales = args.tensor("other"), args.tensor("scales_and_zeros")
-    return _widened(args.tensor("self"), scales.shape[1], size(weight), DEQUANTIZE, [scales])
+    return widened(args.tensor("self"), scales.shape[1], size(weight), DEQUANTIZE, [scales])
 
 
 @formula("aten::_weight_int4pack_mm_with_scales_and_zeros", category="matmul")
 def _four_bit_weight_in_parts(signature: Signature) -> Work:
     args = Arguments(signature, "self other group scales zeros")
     weight = args.tensor("other")
-    return _widened(args.tensor("self"), weight.shape[0], size(weight), DEQUANTIZE, [args.tensor("scales"), args.tensor("zeros")])
+    return widened(args.tensor("self"), weight.shape[0], size(weight), DEQUANTIZE, [args.tensor("scales"), args.tensor("zeros")])
 
 
 @formula("aten::_dyn_quant_matmul_4bit", category="matmul")
@@ -156,7 +156,7 @@ def _mixed_linear(signature: Signature) -> Work:
         bytes_read=size(bias),
         precision=matrix_precision_of(inputs.dtype),
     )
-    return _widened(inputs, outputs, size(args.tensor("weight")), 0, [scale]) + added
+    return widened(inputs, outputs, size(args.tensor("weight")), 0, [scale]) + added
 
 
 # --- packed weights ----------------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from typing import Final
 _PRECISIONS: Final[dict[str, str]] = {
     "float64": "fp64", "float32": "fp32", "bfloat16": "bf16", "float16": "fp16",
     "float8_e4m3fn": "fp8", "float8_e5m2": "fp8", "float8_e4m3fnuz": "fp8", "float8_e5m2fnuz": "fp8",
+    "float4_e2m1fn_x2": "fp4",
     "complex128": "fp64", "complex64": "fp32", "complex32": "fp16",
 }  # fmt: skip
 _INTEGER_MATRIX: Final = frozenset({"int8", "uint8", "qint8", "quint8"})
@@ -19,7 +20,7 @@ class Work:
 
     A FLOP is one addition or multiplication, a fused multiply-add is 2. ``matrix_flops`` is matmul, convolution and attention products
     without bias; everything else is ``other_flops``. A byte is counted once however often it is used. ``precision`` is that of the
-    arithmetic (fp64 fp32 bf16 fp16 fp8 int8), None where there is none or where it is on integers outside a matrix product.
+    arithmetic (fp64 fp32 bf16 fp16 fp8 fp4 int8), None where there is none or where it is on integers outside a matrix product.
     ``assumption`` says what was assumed about data that the arguments do not determine, such as the lengths of packed sequences; the
     numbers are then an estimate or a bound.
     """

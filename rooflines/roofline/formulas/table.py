@@ -13,6 +13,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from importlib import import_module
+from types import ModuleType
 from typing import Final, Literal
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
@@ -20,7 +22,6 @@ from rooflines.profiler.work_ranges import DeclaredWork
 from rooflines.roofline.formulas import shapes
 from rooflines.roofline.formulas.arguments import Dispatches, NotCounted
 from rooflines.roofline.formulas.decomposed import DECOMPOSED, decomposes
-from rooflines.roofline.formulas.libraries import load_all, load_library_of
 from rooflines.roofline.formulas.plugins import load_installed
 from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.sequences import Sequences
@@ -72,21 +73,27 @@ HintedFormula = Callable[[Signature, Hints], Work]
 class _Entry:
     category: str
     formula: HintedFormula
+    wraps: bool = False
 
 
 _FORMULAS: Final[dict[str, _Entry]] = {}
 # Formulas of families of names, such as those of generated kernels: the pattern, the category of a name, and the formula.
 _FAMILIES: Final[list[tuple[re.Pattern[str], Callable[[str], str], HintedFormula]]] = []
+# The reason of an operator that nobody has written a formula for.
+NO_FORMULA: Final = "no formula"
+IS_COMMUNICATION: Final = "communication is bound by the link, not by the device"
 # FLOPs or bytes of one call. More is a corrupt trace: at 1e18 FLOP/s this takes two weeks.
 _MOST: Final = 1 << 80
 
-# Names that the autograd engine, the optimizers, torch.compile and torchao give to what they call; the operators are inside.
+# Names that the autograd engine, the optimizers, torch.compile, torchao, FBGEMM and SGLang's profiler give to what they call; the
+# operators are inside.
 _COMPOSITE_NAMES: Final = re.compile(
     r"autograd::engine::evaluate_function: |torch::autograd::|torch::jit::|torch(::|\.)distributed(::|\.)|\w+Backward\d+\Z"
     r"|CopyBackwards\Z|CopySlices\Z|GraphRoot\Z|GeneratedBackwardFor_torchvision_|torch/"
     r"|Optimizer\.|ProfilerStep#|enumerate\(DataLoader\)|DistributedDataParallel\."
     r"|TorchDynamo Cache Lookup|Pregraph bytecode|AOTDispatcher "
-    r"|torchao::(choose_qparams_affine|choose_scale_float8|quantize_affine|dequantize_affine)\Z|_Round\Z"
+    r"|sglang_profiler::|torchao::(choose_qparams_affine|choose_scale_float8|quantize_affine|dequantize_affine)\Z|_Round\Z"
+    r"|fbgemm::\w+_embedding_\w+_(pt2_wrapper|function_pt2|function_cpu)\Z"
 )
 COMPILED: Final = re.compile(r"Torch-Compiled Region|CompiledFunction|TorchDynamo |## Call CompiledFxGraph")
 _FUSED: Final = re.compile(r"(graph_\d+_)?cpp_\w*fused_")
@@ -110,11 +117,14 @@ def _register(names: tuple[str, ...], entry: _Entry) -> None:
         _FORMULAS[name] = entry
 
 
-def formula(*names: str, category: str) -> Callable[[Formula], Formula]:
-    """Register ``f(signature) -> Work`` for these operators; ValueError names an operator that has one already."""
+def formula(*names: str, category: str, wraps: bool = False) -> Callable[[Formula], Formula]:
+    """Register ``f(signature) -> Work`` for these operators; ValueError names an operator that has one already.
+
+    ``wraps`` says that they may call other operators for all of their work: where an operator below is counted, only that one counts.
+    """
 
     def register(function: Formula) -> Formula:
-        _register(names, _Entry(category, lambda signature, _: function(signature)))
+        _register(names, _Entry(category, lambda signature, _: function(signature), wraps))
         return function
 
     return register
@@ -144,9 +154,14 @@ def _of_family(name: str) -> _Entry | None:
     return next((_Entry(category(name), formula) for pattern, category, formula in _FAMILIES if pattern.match(name)), None)
 
 
+def _libraries() -> ModuleType:
+    """The formulas of other libraries, whose modules import this one."""
+    return import_module("rooflines.roofline.formulas.libraries")
+
+
 def registered() -> dict[str, str]:
     """Every registered operator with its category, those of installed packages included."""
-    load_all()
+    _libraries().load_all()
     load_installed()
     return {name: entry.category for name, entry in _FORMULAS.items()}
 
@@ -174,9 +189,10 @@ def count(
     name = _without_overload(signature.name)
     entry = _FORMULAS.get(name)
     if entry is None:
-        load_library_of(name)
+        libraries = _libraries()
+        libraries.load_library_of(name)
         load_installed()
-        entry = _FORMULAS.get(name) or _of_family(name)
+        entry = _FORMULAS.get(name) or _FORMULAS.get(libraries.canonical(name)) or _of_family(name)
     if entry is None:
         if name.removeprefix("aten::") in DECOMPOSED or _COMPOSITE_NAMES.match(name):
             return CallCount("composite", None, "other")
@@ -189,12 +205,12 @@ def count(
                 "unknown", None, "other", "a fused C++ kernel: traces do not record its arguments; rooflines profile notes them"
             )
         if _COMMUNICATION.match(name):
-            return CallCount("unknown", None, "communication", "communication is bound by the link, not by the device")
-        return CallCount("unknown", None, "other", "no formula")
+            return CallCount("unknown", None, "communication", IS_COMMUNICATION)
+        return CallCount("unknown", None, "other", NO_FORMULA)
     hints = Hints(outputs, output_bytes, parameter_elements, parameter_dtype, sequences)
     plain, formula_of = signature if name == signature.name else replace(signature, name=name), entry.formula
     found = count_by(lambda: formula_of(plain, hints), entry.category)
-    passed = found.kind == "counted" and decomposes(name.removeprefix("aten::"), signature.args)
+    passed = found.kind == "counted" and (entry.wraps or decomposes(name.removeprefix("aten::"), signature.args))
     return replace(found, decomposes=True) if passed else found
 
 
@@ -204,17 +220,27 @@ def count_by(work_of: Callable[[], Work], category: str) -> CallCount:
         work = work_of()
     except NotCounted as error:
         return CallCount("unknown", None, category, str(error))
-    except Dispatches:
-        return CallCount("composite", None, category)
+    except Dispatches as error:
+        return CallCount("composite", None, category, str(error))
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         # A signature that no call of this operator can have: another schema, a corrupt trace.
         return CallCount("unknown", None, category, f"arguments not understood ({type(error).__name__})")
-    numbers = (work.matrix_flops, work.other_flops, work.bytes_read, work.bytes_written)
+    numbers = _numbers(work)
+    if numbers is None:
+        return CallCount("unknown", None, category, "its formula does not return rooflines.Work with whole numbers")
     if min(numbers) < 0:
         return CallCount("unknown", None, category, "arguments not understood (negative size)")
     if max(numbers) > _MOST:
         return CallCount("unknown", None, category, "arguments not understood (invalid size)")
     return CallCount("counted", work, category)
+
+
+def _numbers(work: object) -> tuple[int, ...] | None:
+    """FLOPs and bytes of what a formula returned; None for what is not ``Work`` of whole numbers (formulas may be a user's)."""
+    if not isinstance(work, Work):
+        return None
+    numbers = (work.matrix_flops, work.other_flops, work.bytes_read, work.bytes_written)
+    return numbers if all(isinstance(number, int) for number in numbers) else None
 
 
 def _without_overload(name: str) -> str:

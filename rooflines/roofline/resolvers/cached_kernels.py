@@ -66,14 +66,8 @@ def count_cached(signature: Signature, kernels: tuple[CachedKernel, ...]) -> Cal
     """The work of a call of one of ``kernels``; None where none fits, or where those that fit differ."""
     try:
         found = {one for kernel in kernels if (one := _count(signature, kernel)) is not None}
-    except (
-        ArithmeticError,
-        AttributeError,
-        LookupError,
-        RecursionError,
-        TypeError,
-        ValueError,
-    ):  # code or arguments that inductor cannot have written
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
+        # Code or arguments that inductor cannot have written.
         return None
     return found.pop() if len(found) == 1 else None
 

@@ -9,7 +9,7 @@ from rooflines.profiler.trace.records import OPERATOR, Int64s
 from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas import Work
 from rooflines.roofline.formulas.decomposed import SOMETIMES_DECOMPOSED
-from rooflines.roofline.resolvers.counts import Context, Counts
+from rooflines.roofline.resolvers.counts import Context, Counts, Variant
 
 
 def pass_repeated_calls(counts: Counts, context: Context) -> Counts:
@@ -42,6 +42,25 @@ def pass_decomposed_calls(counts: Counts, context: Context) -> Counts:
     decomposes = counted & counts.where(lambda variant: variant.count.decomposes)
     hidden = covered(counted & ~decomposes, after)
     return counts.dispatching(np.flatnonzero(decomposes & (enclosed(working & ~hidden, after) > 0)))
+
+
+def pass_wrapped_attention(counts: Counts, context: Context) -> Counts:
+    """Pass through a library's attention where an operator below it is counted as attention: the one inside records more.
+
+    ``vllm::unified_attention`` is given neither KV cache nor window, ``FlashAttnFunc`` no window; the kernel's operator has both.
+    """
+    names, host = context.trace.names, context.trace.host
+    products = counts.where(_is_attention) & (host.kind == OPERATOR)
+    library = np.array([not name.startswith("aten::") for name in names] + [False], bool)[host.name]
+    if not (products & library).any():
+        return counts
+    return counts.dispatching(np.flatnonzero(products & library & (enclosed(products, context.calls.after) > 0)))
+
+
+def _is_attention(variant: Variant) -> bool:
+    """Whether a call is counted as attention, and is more than the joining of partial results."""
+    work = variant.count.work
+    return variant.count.category == "attention" and work is not None and work.matrix_flops > 0
 
 
 def enclosed(chosen: Mask, after: Int64s) -> Int64s:

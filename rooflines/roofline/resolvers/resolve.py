@@ -6,11 +6,14 @@ from functools import reduce
 from typing import Final
 
 from rooflines.roofline.resolvers.allocations import from_allocations
+from rooflines.roofline.resolvers.autograd_functions import from_forward_functions
+from rooflines.roofline.resolvers.batches import from_batches
 from rooflines.roofline.resolvers.cached_kernels import from_inductor_cache
 from rooflines.roofline.resolvers.compiled import from_compiled_code
 from rooflines.roofline.resolvers.counts import Context, Counts, Resolver, count_signatures
-from rooflines.roofline.resolvers.dispatchers import pass_decomposed_calls, pass_repeated_calls
+from rooflines.roofline.resolvers.dispatchers import pass_decomposed_calls, pass_repeated_calls, pass_wrapped_attention
 from rooflines.roofline.resolvers.launched_kernels import from_launched_kernels
+from rooflines.roofline.resolvers.library_gradients import from_forward_calls
 from rooflines.roofline.resolvers.parameters import from_parameters
 from rooflines.roofline.resolvers.related_calls import from_related_calls
 from rooflines.roofline.resolvers.stored_calls import from_stored_calls
@@ -19,10 +22,14 @@ from rooflines.roofline.resolvers.stored_calls import from_stored_calls
 RESOLVERS: Final[tuple[Resolver, ...]] = (
     from_allocations,
     from_related_calls,
+    from_forward_functions,
+    from_forward_calls,
     from_parameters,
     from_stored_calls,
+    from_batches,
     pass_repeated_calls,
     from_compiled_code,
+    pass_wrapped_attention,
     from_inductor_cache,
     from_launched_kernels,
     pass_decomposed_calls,

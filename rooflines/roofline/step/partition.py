@@ -23,7 +23,8 @@ from rooflines.profiler.trace.breakdown import device_intervals, host_intervals
 from rooflines.profiler.trace.calls import BACKWARD, FORWARD, OPTIMIZER, OUTSIDE, Calls
 from rooflines.profiler.trace.idle import idle_causes
 from rooflines.profiler.trace.intervals import Intervals
-from rooflines.profiler.trace.records import ANNOTATION, COMMUNICATION, KERNEL, MEMCPY, MEMSET, OPERATOR, STEP_PREFIX, Int64s, Trace
+from rooflines.profiler.trace.records import ANNOTATION, COMMUNICATION, KERNEL, MEMCPY, MEMSET, OPERATOR, Int64s, Trace
+from rooflines.profiler.trace.request_marks import is_step_mark
 from rooflines.roofline.analysis import PARTS, StepDivision, Timeline
 from rooflines.roofline.attribution.attribute import Attribution
 from rooflines.roofline.bounds.transfers import FROM_HOST, TO_HOST
@@ -261,7 +262,7 @@ def _main_thread(trace: Trace, calls: Calls) -> int:
     host = trace.host
     if not len(host):
         return -1
-    steps = (host.kind == ANNOTATION) & np.array([name.startswith(STEP_PREFIX) for name in trace.names], bool)[host.name]
+    steps = (host.kind == ANNOTATION) & np.array([is_step_mark(name) for name in trace.names], bool)[host.name]
     if steps.any():
         return int(np.bincount(host.thread[steps]).argmax())
     outermost = (host.kind == OPERATOR) & (calls.parent < 0)

@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 
 from rooflines.roofline.formulas import costs
+from rooflines.roofline.formulas.libraries import modules_of
 from rooflines.roofline.formulas.ragged import NESTED
 from rooflines.roofline.formulas.sparse import SEARCH, SPARSE
 from rooflines.roofline.formulas.table import registered
 from rooflines.roofline.formulas.views import ALLOCATIONS, METADATA, VIEWS
 
-PAGE = (Path(__file__).parents[3] / "docs" / "counting.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[3] / "docs"
+PAGE = (DOCS / "counting.md").read_text(encoding="utf-8")
+LIBRARIES = (DOCS / "libraries.md").read_text(encoding="utf-8")
 
 
 def test_the_cost_table_is_that_of_the_code():
@@ -33,18 +36,23 @@ def listed(heading):
 
 NOTHING = {*VIEWS, *ALLOCATIONS, *METADATA, "detach", "detach_"}
 UNKNOWN = {*NESTED, *SPARSE, SEARCH}
-CATEGORIES = sorted(set(registered().values()) - {"other"})
+OF_TORCH = {name: category for name, category in registered().items() if not modules_of(name)}
+CATEGORIES = sorted(set(OF_TORCH.values()) - {"other"})
 
 
 @pytest.mark.parametrize("category", CATEGORIES)
 def test_every_counted_operator_is_listed(category):
-    assert listed(category.capitalize()) == plain(name for name, found in registered().items() if found == category)
+    assert listed(category.capitalize()) == plain(name for name, found in OF_TORCH.items() if found == category)
 
 
 def test_what_is_counted_and_has_no_category_is_listed():
-    others = plain(name for name, found in registered().items() if found == "other") - plain(NOTHING)
+    others = plain(name for name, found in OF_TORCH.items() if found == "other") - plain(NOTHING)
     assert listed("Other") == others - plain(UNKNOWN)
     assert listed("Unknown for all shapes") == plain(UNKNOWN)
+
+
+def test_every_operator_of_a_library_is_listed():
+    assert set(registered()) - set(OF_TORCH) <= set(re.findall(r"`([^`]+)`", LIBRARIES))
 
 
 def test_what_is_zero_is_listed():

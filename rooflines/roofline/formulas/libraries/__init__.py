@@ -7,24 +7,108 @@ the start of their names in ``_PREFIXES``.
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
 from typing import Final
 
 # The namespace of an operator (``vllm::unified_attention``) -> the modules with its formulas.
-_NAMESPACES: Final[dict[str, tuple[str, ...]]] = {}
-# The start of an operator's name without a namespace -> the modules with its formulas.
-_PREFIXES: Final[dict[str, tuple[str, ...]]] = {}
+_NAMESPACES: Final[dict[str, tuple[str, ...]]] = {
+    "_C": ("vllm_attention", "vllm_kernels", "vllm_products", "vllm_experts"),
+    "_C_cache_ops": ("vllm_kernels",),
+    "_C_custom_ar": ("vllm_operators",),
+    "_diffusers_flash_attn_3": ("flash_attention",),
+    "_flashmla_C": ("flash_mla",),
+    "_moe_C": ("vllm_experts",),
+    "_rocm_C": ("vllm_attention", "vllm_products"),
+    "_vllm_fa2_C": ("flash_attention",),
+    "_vllm_fa3_C": ("flash_attention",),
+    "aiter": ("aiter_attention", "aiter_kernels", "aiter_experts", "vllm_kernels", "vllm_products"),
+    "apex": ("apex",),
+    "bitsandbytes": ("bitsandbytes",),
+    "DaoAILab": ("mamba",),
+    "fbgemm": ("fbgemm", "fbgemm_embedding", "fbgemm_genai"),
+    "flash_attn": ("flash_attention",),
+    "flash_attn_2_cuda": ("flash_attention",),
+    "flash_attn_3": ("flash_attention",),
+    "sgl_kernel": (
+        "flash_attention",
+        "flash_mla",
+        "sglang_attention",
+        "sglang_kernels",
+        "vllm_kernels",
+        "vllm_products",
+        "vllm_operators",
+        "vllm_experts",
+    ),
+    "sglang": ("sglang_attention", "sglang_kernels", "vllm_operators", "vllm_experts"),
+    "sglang_profiler": ("aiter_attention",),
+    "te_moe": ("transformer_engine",),
+    "te_softmax": ("transformer_engine",),
+    "torchao": ("torchao",),
+    "vllm": ("vllm_attention", "vllm_operators", "vllm_experts"),
+    "xformers": ("xformers",),
+    "xformers_flash": ("xformers",),
+    "xformers_flash3": ("xformers",),
+}
+# The start of the name of an operator without a namespace, or of an autograd node -> the modules with its formulas.
+_PREFIXES: Final[dict[str, tuple[str, ...]]] = {
+    "_GroupedLinear": ("transformer_engine",),
+    "_LayerNorm": ("transformer_engine",),
+    "_Linear": ("transformer_engine",),
+    "_RMSNorm": ("transformer_engine",),
+    "CausalConv1dFn": ("mamba",),
+    "CrossEntropyFunction": ("transformer_engine",),
+    "FastLayerNormFN": ("apex",),
+    "FlashAttn": ("flash_attention",),
+    "FusedAttnFunc": ("transformer_engine_attention",),
+    "FusedDense": ("apex",),
+    "FusedLayerNorm": ("apex",),
+    "FusedRMSNorm": ("apex",),
+    "FusedRoPEFunc": ("transformer_engine",),
+    "GenericScaledMaskedSoftmax": ("apex",),
+    "LayerNormFn": ("mamba",),
+    "Liger": ("liger",),
+    "Mamba": ("mamba",),
+    "MlpFunction": ("apex",),
+    "sage_fwd": ("aiter_attention",),
+    "Scaled": ("apex",),
+    "SelectiveScanFn": ("mamba",),
+    "SoftmaxCrossEntropyLoss": ("apex",),
+    "SortTokens": ("triton_kernels",),
+    "SwiGLU": ("mamba",),
+    "TopK": ("triton_kernels",),
+    "torch::autograd::CppNode<": ("fbgemm", "fbgemm_embedding"),
+}
+
+
+# A number that SGLang's profiler gives to a function it makes an operator of, or inductor to a program's own kernel in Triton.
+_NUMBER: Final = re.compile(r"_\d+\Z")
+# The namespace of a kernel from Hugging Face's hub, with the commit it was built from: ``_flash_attn3_cuda_1d39a44::fwd``.
+_HUB: Final = re.compile(r"_(?:vllm_)?flash_attn(?P<version>[23]?)_\w+::")
+
+
+def canonical(name: str) -> str:
+    """The name of an operator without what a profiler, a compiler or a build adds to it.
+
+    ``sglang_profiler::attention_paged_attention_ragged_100`` and ``sage_fwd_1`` lose the number, and flash-attn from the hub is
+    ``flash_attn_2_cuda::fwd`` or ``flash_attn_3::fwd``.
+    """
+    hub = _HUB.match(name)
+    if hub:
+        return ("flash_attn_3::" if hub["version"] == "3" else "flash_attn_2_cuda::") + name[hub.end() :]
+    return _NUMBER.sub("", name)
 
 
 def load_library_of(name: str) -> None:
     """Import the modules with formulas for the library of the operator ``name``, if there are any."""
-    namespace, separator, _ = name.partition("::")
-    if separator:
-        _load(_NAMESPACES.get(namespace, ()))
-    else:
-        for prefix, modules in _PREFIXES.items():
-            if name.startswith(prefix):
-                _load(modules)
+    _load(modules_of(name))
+
+
+def modules_of(name: str) -> tuple[str, ...]:
+    """The modules that may have a formula for the operator ``name``."""
+    name = canonical(name)
+    of_namespace = _NAMESPACES.get(name.partition("::")[0], ())
+    return (*of_namespace, *(module for prefix, modules in _PREFIXES.items() if name.startswith(prefix) for module in modules))
 
 
 def load_all() -> None:

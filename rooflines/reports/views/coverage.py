@@ -1,0 +1,92 @@
+"""The section on coverage: the share of the time with a work model, the operators that lack one, and how to add a formula."""
+
+from __future__ import annotations
+
+from rooflines.reports.document import Block, Cell, Column, Paragraph, Row, Section, Show, Table
+from rooflines.reports.words import sentences
+from rooflines.reports.words.rows import TableRow, table_rows
+from rooflines.reports.words.summary import share_of_step
+from rooflines.reports.words.text import is_kernel
+from rooflines.roofline.analysis import Analysis
+from rooflines.roofline.formulas.table import NO_FORMULA
+from rooflines.roofline.kernel_names import short_kernel
+from rooflines.units import percent, seconds
+
+_BRIEF, _PRINTED = 5, 12
+# A terminal lists the operators from this share of the time on; a full report always does.
+_WORTH_A_TABLE = 0.02
+
+
+def section(analysis: Analysis, under: str) -> Section:
+    """The section, below the heading ``under``."""
+    coverage, rows = analysis.coverage, _uncounted(analysis)
+    share = share_of_step(sum(map(_time_s, rows.values())), analysis) if rows else 0.0
+    show: Show = "always" if share is None or share >= _WORTH_A_TABLE else "full"
+    sentence = sentences.coverage_sentence(analysis, named=show != "always")
+    missing = sentences.missing_operators(analysis) or "The share of time with a count is unknown."
+    blocks: list[Block] = [Paragraph(sentence, show="always") if sentence else Paragraph(missing, "absent")]
+    if rows:
+        blocks += [_table(rows, analysis, show), *_how_to_add(rows, show)]
+    if coverage is not None and coverage.orphan_device_events:
+        text = f"{coverage.orphan_device_events} device events have no launch in the trace and belong to no operator."
+        blocks.append(Paragraph(text))
+    if coverage is not None and coverage.graph_launch_time_s:
+        known = percent(coverage.graph_matched_time_s / coverage.graph_launch_time_s)
+        text = f"{seconds(coverage.graph_launch_time_s)} was launched as graphs; the operators are known for {known} of it."
+        if not coverage.graph_matched_time_s:
+            text += " The trace of their capture has them (--capture)."
+        blocks.append(Paragraph(text))
+    return Section(name="coverage", title="Coverage", under=under, blocks=tuple(blocks))
+
+
+def _uncounted(analysis: Analysis) -> dict[tuple[str, str], list[TableRow]]:
+    """The rows without a count by operator and reason, longest first."""
+    groups: dict[tuple[str, str], list[TableRow]] = {}
+    for one in table_rows(analysis):
+        if one.reason:
+            groups.setdefault((one.row.name, one.reason), []).append(one)
+    return dict(sorted(groups.items(), key=lambda group: -_time_s(group[1])))
+
+
+def _time_s(members: list[TableRow]) -> float:
+    return sum(one.row.time_s for one in members)
+
+
+def _table(groups: dict[tuple[str, str], list[TableRow]], analysis: Analysis, show: Show) -> Table:
+    columns = (
+        Column("share", "%", "share"), Column("operator", format="text", least=20), Column("time", "s", "scaled"),
+        Column("calls", format="count"), Column("shapes", format="shapes", priority=1, help="the first of its shapes"),
+        Column("reason", format="text", least=20),
+    )  # fmt: skip
+    rows = tuple(
+        Row(
+            (
+                share_of_step(_time_s(members), analysis),
+                Cell(value=short_kernel(name) if is_kernel(members[0].row) else name, hover=name),
+                _time_s(members), sum(one.row.calls for one in members), members[0].row.shapes, reason,
+            )
+        )
+        for (name, reason), members in groups.items()
+    )  # fmt: skip
+    return Table(
+        name="unmodelled",
+        caption="Operators without a FLOP and byte count",
+        columns=columns,
+        rows=rows,
+        brief=_BRIEF,
+        printed=_PRINTED,
+        show=show,
+    )
+
+
+def _how_to_add(groups: dict[tuple[str, str], list[TableRow]], show: Show) -> list[Block]:
+    """The two lines that add the formula of the longest operator that has none."""
+    name = next((name for name, reason in groups if reason == NO_FORMULA), None)
+    if name is None:
+        return []
+    text = (
+        f"To count {name}, write a file formulas.py with 'from rooflines import Work, formula' and the two lines below, complete them"
+        " (op.tensors has the shapes), and add the option --formulas formulas.py."
+    )
+    code = f'@formula("{name}", category="other")\ndef work(op): return Work(matrix_flops=..., bytes_read=..., bytes_written=...)'
+    return [Paragraph(text, show=show), Paragraph(code, "code", show=show)]

@@ -1,0 +1,109 @@
+"""Mixtures of experts: products with the weights of the experts that a token is routed to, and the routing itself.
+
+FLOPs are those of tokens × experts per token (the rows). Which experts get the rows is data, so the number of experts whose weights are
+read is an upper bound: as many as possible, at most all; such work states it. Padding of rows to blocks is not counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from rooflines.profiler.trace.signature import TensorArg
+from rooflines.roofline.formulas.arguments import NotCounted, size, size_of
+from rooflines.roofline.formulas.costs import QUANTIZE, SILU
+from rooflines.roofline.formulas.record import Work, matrix_precision_of
+from rooflines.roofline.formulas.scaled import FOUR_BIT, packing
+
+# A range and a scale for each block, then the number itself.
+DYNAMIC_QUANTIZE: Final = QUANTIZE + 2
+INTEGERS: Final = ("int64", "int32", "int16", "uint32", "uint16")
+SPREAD: Final = "as many experts are used as possible"
+EVEN: Final = "tokens are spread evenly over the ranks"
+
+
+def used(experts: int, rows: int) -> int:
+    """Experts whose weights are read: no more than there are rows."""
+    return min(experts, rows)
+
+
+def share(tensors: Iterable[TensorArg | None], experts: int, rows: int) -> int:
+    """Bytes of the tensors, of those with one part for each expert the parts of the experts that are used."""
+    total = 0
+    for tensor in tensors:
+        whole = size(tensor)
+        if tensor is not None and experts and tensor.shape[:1] == (experts,):
+            whole = whole * used(experts, rows) // experts
+        total += whole
+    return total
+
+
+def assumed(experts: int, global_experts: int | None = None) -> str:
+    """What the work of these experts assumes; nothing for a single one."""
+    spread = SPREAD if experts > 1 else ""
+    return f"{spread}; {EVEN}".removeprefix("; ") if global_experts not in (None, experts) else spread
+
+
+def product_of_experts(
+    rows: int, inner: int, outputs: int, activations: TensorArg, weight: TensorArg, others: Iterable[TensorArg | None], made: int,
+    precision: str | None = None,
+) -> Work:  # fmt: skip
+    """``rows`` rows of ``inner`` numbers, each with an expert's [outputs, inner] of ``weight`` [experts, ...]; writes ``made`` bytes.
+
+    ``activations`` are read as they are, perhaps once for several rows.
+    """
+    experts = weight.shape[0]
+    return Work(
+        matrix_flops=2 * rows * inner * outputs,
+        bytes_read=size(activations) + share((weight, *others), experts, rows),
+        bytes_written=made,
+        precision=precision or (matrix_precision_of(activations.dtype) if activations.dtype not in FOUR_BIT else "fp4"),
+        assumption=assumed(experts),
+    )
+
+
+def fused_experts(
+    hidden: TensorArg, first: TensorArg, second: TensorArg, routing: tuple[TensorArg, TensorArg], others: Iterable[TensorArg | None],
+    *, widened: bool = False, global_experts: int | None = None, inner: int | None = None, out: str = "",
+) -> Work:  # fmt: skip
+    """A whole layer: ``hidden`` [tokens, k] with ``first`` [experts, 2 * inner, k] ([experts, inner, k] without a gate), an activation,
+    ``second`` [experts, k, inner], and the sum over a token's experts by the weights of ``routing`` (weights, ids).
+
+    Weights may be packed along their last dimension. fp8 and int8 weights mean that the activations are quantized too, unless
+    ``widened``. ``others`` are scales and biases. ``global_experts`` is the number of experts on all ranks; ids may be of experts on
+    other ones. ``inner`` is given where the layout of the weights hides it. What lies between the two products is not written.
+    """
+    tokens, depth = hidden.shape[0], hidden.shape[-1]
+    if (
+        hidden.dtype in FOUR_BIT
+        or len(hidden.shape) != 2
+        or len(first.shape) != 3
+        or len(second.shape) != 3
+        or routing[1].numel % max(tokens, 1)
+    ):
+        raise NotCounted("shapes of the experts not understood")
+    experts, rows = first.shape[0], routing[1].numel
+    if global_experts is not None and global_experts > experts:
+        rows = -(-rows * experts // global_experts)
+    if inner is None:
+        inner = second.shape[-1] * packing(depth, first.shape[-1])
+        wide = first.shape[1]
+        if wide not in (inner, 2 * inner):  # padding differs
+            inner = wide // 2
+    else:
+        wide = 2 * inner
+    if not out and size_of(hidden.dtype) == 1:
+        raise NotCounted("dtype of the result not recorded")
+    quantized = not widened and first.dtype not in FOUR_BIT and size_of(first.dtype) == 1 and size_of(hidden.dtype) > 1
+    precision = matrix_precision_of(first.dtype if quantized else hidden.dtype)
+    cost = (SILU + (wide > inner)) * rows * inner + 2 * rows * depth
+    if quantized:
+        cost += DYNAMIC_QUANTIZE * (tokens * depth + rows * inner)
+    return Work(
+        matrix_flops=2 * rows * depth * (wide + inner),
+        other_flops=cost,
+        bytes_read=size(hidden, *routing) + share((first, second, *others), experts, rows),
+        bytes_written=tokens * depth * size_of(out or hidden.dtype),
+        precision=precision,
+        assumption=assumed(experts, global_experts),
+    )

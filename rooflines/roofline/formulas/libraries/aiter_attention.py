@@ -1,0 +1,110 @@
+"""Attention of AITER.
+
+Orders of arguments: ROCm/aiter e404860 (aiter/ops/mha.py, aiter/ops/attention.py), and of earlier versions eb63ac8 (April 2025),
+8f62dd1 (August 2025) and d04be8c (December 2025). Functions of Python that only call a kernel, such as ``paged_attention_ragged``,
+reach a trace where SGLang's profiler wraps them (``sglang_profiler::attention_paged_attention_ragged_100``), with their tensors alone.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rooflines.profiler.trace.signature import Signature
+from rooflines.roofline.formulas.arguments import Arguments, size, written
+from rooflines.roofline.formulas.attention import Attention
+from rooflines.roofline.formulas.costs import SOFTMAX
+from rooflines.roofline.formulas.packed_attention import Layout, register
+from rooflines.roofline.formulas.record import Work, matrix_precision_of
+from rooflines.roofline.formulas.table import formula
+
+_BASE: Final = "query key value dropout scale causal left right"
+_SCALES: Final = "q_scale=None k_scale=None v_scale=None"
+_END: Final = "with_log_sum debug"
+_RESULT: Final = "out=None bias=None alibi=None"
+_PACKED: Final = "query key value cum_q cum_k max_q max_k"
+_PACKED_BASE: Final = f"{_PACKED} min_q dropout scale softcap zero causal left right"
+_LATENT: Final = "query key cum_q page_ends page_list last_pages"
+_PAGED: Final = "query key value cum_q page_ends page_list max_q max_k dropout scale softcap zero causal left right"
+
+FORWARD: Final = {
+    "aiter::mha_fwd": Layout((
+        f"{_BASE} sink_size {_END} cum_q=None cum_k=None {_RESULT} {_SCALES} sinks=None",
+        f"{_BASE} {_END} cum_q=None cum_k=None {_RESULT} {_SCALES}",
+    )),
+    "aiter::fmha_v3_fwd": Layout((f"{_BASE} {_END} conversion=0 {_RESULT} {_SCALES}",)),
+    "aiter::mha_varlen_fwd": Layout((
+        f"{_PACKED_BASE} sink_size {_END} out=None pages=None bias=None alibi=None {_SCALES}",
+        f"{_PACKED_BASE} {_END} out=None pages=None bias=None alibi=None {_SCALES}",
+        f"{_PACKED} dropout scale zero causal left right {_END} out=None pages=None bias=None alibi=None",
+    )),
+    "aiter::fmha_v3_varlen_fwd": Layout((f"{_PACKED_BASE} {_END} conversion out=None pages=None bias=None alibi=None {_SCALES}",)),
+    "aiter::mha_batch_prefill": Layout((
+        f"{_PAGED} sink_size {_END} {_RESULT} {_SCALES} page_scale=None last_pages=None pages=None used_k=None sinks=None",
+        f"{_PAGED} {_END} out=None alibi=None",
+    )),
+    "aiter::mha_fwd_native_splitkv": Layout(("query key value out scale causal with_log_sum splits",)),
+    "aiter::paged_attention_v1": Layout((
+        "out workspace query key value scale pages cum_q used_k max_k alibi cache_dtype layout softcap k_scale v_scale out_scale=None"
+        " partition=256 mtp=1 sliding_window=0",
+    ), log_sum=False, causal=True),
+    "aiter::paged_attention_rocm": Layout((
+        "out sums maxima part query key value heads scale pages used_k page_size max_k alibi cache_dtype k_scale v_scale",
+    ), log_sum=False, causal=True),
+    "aiter::pa_fwd_asm": Layout((
+        "query key value pages used_k stride max_q=1 k_scale=None v_scale=None out=None cum_q=None",
+    ), log_sum=False, causal=True),
+    "aiter::mla_decode_stage1_asm_fwd": Layout((
+        f"{_LATENT} split_ends work work_ends work_info max_q page_size heads scale parts part_sums out",
+        f"{_LATENT} split_ends work work_ends work_info max_q scale parts part_sums out",
+        f"{_LATENT} max_q scale out",
+    ), log_sum=False, causal=True),
+    "aiter::mla_prefill_asm_fwd": Layout((
+        f"{_LATENT} max_q scale out",
+    ), log_sum=False, causal=True),
+    # The name of the function's module and its own: aiter.ops.attention.paged_attention_ragged.
+    "sglang_profiler::attention_paged_attention_ragged": Layout((
+        "out workspace query key value page_ends page_list last_pages alibi k_scale v_scale",
+    ), log_sum=False, causal=True),
+}  # fmt: skip
+
+_GRADIENT: Final = "grad query key value out log_sum"
+_FIXED_END: Final = "dropout scale causal left right deterministic"
+_PACKED_END: Final = "cum_q cum_k max_q max_k dropout scale zero causal left right deterministic"
+
+BACKWARD: Final = {
+    "aiter::mha_bwd": Layout((f"{_GRADIENT} {_FIXED_END} dq=None dk=None dv=None dbias=None bias=None",)),
+    "aiter::fmha_v3_bwd": Layout((f"{_GRADIENT} {_FIXED_END}",)),
+    "aiter::mha_varlen_bwd": Layout((f"{_GRADIENT} {_PACKED_END}",)),
+    "aiter::fmha_v3_varlen_bwd": Layout((f"{_GRADIENT} {_PACKED_END}",)),
+    "aiter::_flash_attn_backward": Layout((
+        f"{_GRADIENT} dq dk dv dbias dropout scale causal left right bias=None alibi=None",
+    )),
+}  # fmt: skip
+
+register(FORWARD, BACKWARD)
+
+
+@formula("sage_fwd", category="attention")
+def _sage(signature: Signature) -> Work:
+    """Sage attention, a kernel in Triton that inductor calls: queries and keys in int8, values in 8-bit floating point.
+
+    Whether it is causal is a constant of the kernel, which a call does not record (fav3_sage_attention.py below aiter/ops/triton).
+    """
+    args = Arguments(
+        signature,
+        "query key value bias q_scale k_scale v_scale q_scale_0 q_scale_1 q_scale_2 k_scale_0 k_scale_1 k_scale_2 v_scale_0 v_scale_1"
+        " log_sum out",
+    )
+    query, key, value, out = (args.tensor(name) for name in ("query", "key", "value", "out"))
+    batch, heads, _ = args.tensor("q_scale").shape  # [b, h, blocks], where queries are [b, h, s, d] or [b, s, h, d]
+    queries, keys = (tensor.shape[2 if query.shape[1] == heads else 1] for tensor in (query, key))
+    sizes = Attention(batch * heads * queries * keys, query.shape[-1], value.shape[-1])
+    scales = [args.optional(name) for name in ("bias", "q_scale", "k_scale", "v_scale")]
+    return Work(
+        matrix_flops=sizes.scores_flops + sizes.values_flops,
+        other_flops=sizes.pairs * (1 + SOFTMAX),
+        bytes_read=size(query, key, value, *scales),
+        bytes_written=written(out, args.optional("log_sum")),
+        precision=matrix_precision_of(query.dtype),
+        assumption="no causal mask, which is not recorded",
+    )

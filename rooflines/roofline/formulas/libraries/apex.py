@@ -1,0 +1,180 @@
+"""Apex: fused norms, dense layers, softmaxes and losses, as autograd functions and as operators.
+
+Order of arguments: Apex 25.09 (commit 6424da3b): ``apex/normalization/fused_layer_norm.py``, ``apex/fused_dense/fused_dense.py``,
+``apex/mlp/mlp.py``, ``apex/contrib/layer_norm/layer_norm.py``, ``apex/contrib/xentropy/softmax_xentropy.py``; the functions of the
+scaled softmaxes are Megatron-LM's (``megatron/core/fusions/fused_softmax.py``) and TransformerEngine's
+(``attention/dot_product_attention/softmax.py``). ``multi_tensor_apply`` (FusedAdam, FusedLAMB) is no operator: a trace has its kernels
+without shapes. A function of ``normalized_shape`` is taken to normalise the last dimension where it has no parameters.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from rooflines.profiler.trace.signature import Signature, TensorArg
+from rooflines.roofline.formulas import costs
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, written
+from rooflines.roofline.formulas.libraries.norms import norm_backward, norm_forward, norm_of
+from rooflines.roofline.formulas.matmul import linear_work, product_flops
+from rooflines.roofline.formulas.nodes import parts
+from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
+from rooflines.roofline.formulas.table import formula
+
+# --- norms -------------------------------------------------------------------------------------------------------------------------
+
+_NORMS: Final = {
+    "FusedLayerNormAffineFunction": False,
+    "FusedLayerNormAffineMixedDtypesFunction": False,
+    "FusedLayerNormFunction": False,
+    "FastLayerNormFN": False,
+    "FusedRMSNormAffineFunction": True,
+    "FusedRMSNormAffineMixedDtypesFunction": True,
+    "FusedRMSNormFunction": True,
+}
+
+
+def _norm(signature: Signature, rms: bool) -> Work:
+    return norm_forward(norm_of(signature.tensors, rms))
+
+
+def _norm_gradient(signature: Signature, rms: bool) -> Work:
+    gradients, forward = parts(signature)
+    return norm_backward(norm_of(forward.tensors, rms), gradients)
+
+
+for _name, _rms in _NORMS.items():
+    formula(_name, category="normalisation", wraps=True)(partial(_norm, rms=_rms))
+    formula(f"{_name}Backward", category="normalisation", wraps=True)(partial(_norm_gradient, rms=_rms))
+for _kind, _rms in {"layer": False, "rms": True}.items():
+    formula(f"apex::fused_{_kind}_norm_affine_fwd", f"apex::fused_{_kind}_norm_fwd", category="normalisation")(partial(_norm, rms=_rms))
+
+_SAVED: Final = {"layer": "grad mean invvar self normalized_shape", "rms": "grad invvar self normalized_shape"}
+
+
+def _saved_gradient(signature: Signature, rms: bool) -> Work:
+    args = Arguments(signature, f"{_SAVED['rms' if rms else 'layer']} weight=None bias=None")
+    inputs = args.tensor("self")
+    parameters = [one for name in ("weight", "bias") if (one := args.optional(name)) is not None]
+    return norm_backward(norm_of((inputs, *parameters), rms), (args.tensor("grad"),))
+
+
+for _kind, _rms in {"layer": False, "rms": True}.items():
+    formula(f"apex::fused_{_kind}_norm_affine_bwd", f"apex::fused_{_kind}_norm_bwd", category="normalisation")(
+        partial(_saved_gradient, rms=_rms)
+    )
+
+
+# --- dense layers ------------------------------------------------------------------------------------------------------------------
+
+
+def _layers(signature: Signature) -> tuple[TensorArg, list[TensorArg], list[TensorArg]]:
+    """The input, the weights [out, in] and the biases of layers that follow each other."""
+    if len(signature.tensors) < 2:
+        raise NotCounted("shapes not recorded")
+    inputs, *rest = signature.tensors
+    weights = [one for one in rest if len(one.shape) == 2]
+    if not weights or weights[0].shape[1] != inputs.shape[-1]:
+        raise NotCounted("shapes of the weights not recorded")
+    return inputs, weights, [one for one in rest if len(one.shape) == 1]
+
+
+@formula("FusedDenseFunc", category="matmul")
+def _dense(signature: Signature) -> Work:
+    inputs, (weight, *_), biases = _layers(signature)
+    return linear_work(inputs, weight, biases[0] if biases else None)
+
+
+def _stack(signature: Signature, activation: int) -> Work:
+    """Layers one after the other, with an activation between; what is between two of them is kept for the backward."""
+    inputs, weights, biases = _layers(signature)
+    rows = inputs.numel // inputs.shape[-1]
+    outputs = [weight.shape[0] for weight in weights]
+    return Work(
+        matrix_flops=sum(product_flops(1, rows, weight.shape[1], weight.shape[0]) for weight in weights),
+        other_flops=rows * (sum(outputs) * bool(biases) + activation * sum(outputs[:-1])),
+        bytes_read=size(inputs, *weights, *biases),
+        bytes_written=rows * sum(outputs) * inputs.itemsize,
+        precision=matrix_precision_of(inputs.dtype),
+    )
+
+
+def _stack_gradient(signature: Signature, activation: int) -> Work:
+    (grad, *_), forward = parts(signature)
+    inputs, weights, biases = _layers(forward)
+    rows = inputs.numel // inputs.shape[-1]
+    inner = rows * sum(weight.shape[0] for weight in weights[:-1])
+    return Work(
+        matrix_flops=2 * sum(product_flops(1, rows, weight.shape[1], weight.shape[0]) for weight in weights),
+        other_flops=inner * activation + rows * sum(bias.numel for bias in biases),
+        bytes_read=size(grad, inputs, *weights) + inner * inputs.itemsize,
+        bytes_written=written(inputs, *weights, *biases),
+        precision=matrix_precision_of(inputs.dtype),
+    )
+
+
+formula("FusedDenseGeluDenseFunc", category="matmul")(partial(_stack, activation=costs.GELU))
+formula("MlpFunction", category="matmul")(partial(_stack, activation=1))
+formula("FusedDenseFuncBackward", "MlpFunctionBackward", category="matmul")(partial(_stack_gradient, activation=1))
+formula("FusedDenseGeluDenseFuncBackward", category="matmul")(partial(_stack_gradient, activation=costs.GELU + 6))
+
+
+# --- softmaxes and losses ----------------------------------------------------------------------------------------------------------
+
+_SOFTMAXES: Final = ("ScaledSoftmax", "ScaledMaskedSoftmax", "ScaledUpperTriangMaskedSoftmax", "ScaledAlignedCausalMaskedSoftmax",
+                     "GenericScaledMaskedSoftmax")  # fmt: skip
+
+
+@formula(*_SOFTMAXES, category="reduction", wraps=True)
+def _scaled_softmax(signature: Signature) -> Work:
+    """softmax(scale * x) with a mask, or below the diagonal; the whole is written."""
+    return softmax_forward(signature.tensors)
+
+
+def softmax_forward(tensors: tuple[TensorArg, ...]) -> Work:
+    """A scaled softmax of the first tensor, with a mask behind it if there is one."""
+    if not tensors:
+        raise NotCounted("shapes not recorded")
+    scores, *mask = tensors
+    return Work(
+        other_flops=scores.numel * (costs.SOFTMAX + 1 + bool(mask)),
+        bytes_read=size(scores, *mask[:1]),
+        bytes_written=written(scores),
+        precision=precision_of(scores.dtype),
+    )
+
+
+@formula(*(f"{name}Backward" for name in _SOFTMAXES), category="reduction", wraps=True)
+def _scaled_softmax_gradient(signature: Signature) -> Work:
+    """The gradient has the shape of the result, which is kept."""
+    return softmax_backward(signature.tensors)
+
+
+def softmax_backward(tensors: tuple[TensorArg, ...]) -> Work:
+    """Of the gradient of the result, and the result, which has the same shape."""
+    if not tensors:
+        raise NotCounted("shapes not recorded")
+    grad = tensors[0]
+    return Work(
+        other_flops=grad.numel * (costs.SOFTMAX_BACKWARD + 1),
+        bytes_read=2 * size(grad),
+        bytes_written=written(grad),
+        precision=precision_of(grad.dtype),
+    )
+
+
+@formula("SoftmaxCrossEntropyLoss", category="reduction")
+def _cross_entropy(signature: Signature) -> Work:
+    """Losses, and the logarithm of each row's sum for the backward, in float32."""
+    if len(signature.tensors) < 2:
+        raise NotCounted("shapes not recorded")
+    logits, labels = signature.tensors[:2]
+    return Work(0, costs.SOFTMAX * logits.numel, size(logits, labels), 8 * labels.numel, precision_of(logits.dtype))
+
+
+@formula("SoftmaxCrossEntropyLossBackward", category="reduction")
+def _cross_entropy_gradient(signature: Signature) -> Work:
+    (grad, *_), forward = parts(signature)
+    logits, labels = forward.tensors[:2]
+    flops = logits.numel * (costs.SOFTMAX_FROM_LOG_SUM + 2)
+    return Work(0, flops, size(grad, logits, labels) + 4 * labels.numel, written(logits), precision_of(logits.dtype))

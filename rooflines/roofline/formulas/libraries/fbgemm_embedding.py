@@ -1,0 +1,346 @@
+"""FBGEMM's embedding bags: the lookup of many tables in one call, and its backward, which updates the rows with the optimizer.
+
+Order of arguments: FBGEMM 1.9 (commit 71d6f8b22), ``fbgemm_gpu/codegen/training``: the schemas in
+``backward/embedding_backward_split_host_template.cpp``, ``backward/embedding_backward_split_template.cu``,
+``forward/embedding_forward_split_template.cu``, ``pt2/embedding_split_host_pt2_autograd_template.cpp`` and the CPU's
+``backward/embedding_backward_split_host_cpu_template.cpp``; ``codegen/inference/embedding_forward_quantized_host.cpp``. The arguments
+up to the optimizer's are those of FBGEMM 0.2 (tag v0.2.0).
+
+A call looks up N indices in T tables; ``offsets`` cuts them into T * B bags. Which rows they are is data: each index is taken to select
+another row, as far as the tables have rows. In tables of different widths it is data, too, how many indices go to which table. Sorting
+the indices in the backward is the kernel's own way and is not counted.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from typing import Final
+
+from rooflines.profiler.trace.signature import Signature, TensorArg
+from rooflines.roofline.formulas import costs
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
+from rooflines.roofline.formulas.nodes import parts
+from rooflines.roofline.formulas.record import Work, precision_of
+from rooflines.roofline.formulas.table import Hints, formula, hinted_formula
+
+_MEAN, _NO_BAG = 1, 2  # pooling modes
+# FBGEMM's SparseType of a result.
+_RESULTS: Final = {0: "float32", 1: "float16", 2: "uint8", 5: "bfloat16"}
+_ROWS: Final = "each index selects another row"
+_WIDTHS: Final = "indices spread evenly over tables of different widths"
+
+# Optimizer -> FLOPs an element, elements of state for each element of a row, and for each row.
+_OPTIMIZERS: Final[dict[str, tuple[int, int, int]]] = {
+    "sgd": (costs.SGD, 0, 0),
+    "approx_sgd": (costs.SGD, 0, 0),
+    "lars_sgd": (costs.SGD_MOMENTUM + costs.SGD + 4, 1, 0),  # two norms
+    "adagrad": (costs.ADAGRAD, 1, 0),
+    "rowwise_adagrad": (costs.SGD + 2, 0, 1),  # the mean of the squares of a row
+    "approx_rowwise_adagrad": (costs.SGD + 2, 0, 1),
+    "rowwise_adagrad_with_weight_decay": (costs.SGD + 2 + costs.WEIGHT_DECAY, 0, 1),
+    "approx_rowwise_adagrad_with_weight_decay": (costs.SGD + 2 + costs.WEIGHT_DECAY, 0, 1),
+    "rowwise_adagrad_with_counter": (costs.SGD + 2 + costs.WEIGHT_DECAY, 0, 3),
+    "approx_rowwise_adagrad_with_counter": (costs.SGD + 2 + costs.WEIGHT_DECAY, 0, 3),
+    "rowwise_weighted_adagrad": (costs.SGD + 2, 0, 1),
+    "adam": (costs.ADAM, 2, 0),
+    "partial_rowwise_adam": (costs.ADAM, 1, 1),
+    "lamb": (costs.ADAM + 5, 2, 0),  # two norms, the ratio
+    "partial_rowwise_lamb": (costs.ADAM + 5, 1, 1),
+}
+_GRADIENT_ONLY: Final = ("dense", "none")  # these return a gradient and update nothing
+
+
+@dataclass(frozen=True, slots=True)
+class _Lookup:
+    """N indices into tables: ``width`` elements a row on average, in ``exact`` or estimated figures; ``pooling`` is None where it was
+    not recorded."""
+
+    weights: tuple[TensorArg, ...]
+    indices: TensorArg
+    bags: int
+    elements: int  # of all rows that are looked up
+    pooling: int | None
+    read: int  # bytes of everything but the tables
+    weighted: bool
+    assumption: str
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of the rows, at most those of the tables."""
+        return min(self.elements * size_of(self.weights[0].dtype), size(*self.weights))
+
+
+def _lookup(args: Arguments, result: TensorArg | None) -> _Lookup:
+    """The sizes of a lookup; ``result`` is what it returned, or the gradient of that."""
+    weights = tuple(found for name in ("host", "dev", "uvm") if (found := args.optional(name)) is not None and found.numel)
+    indices, offsets = args.tensor("indices"), args.tensor("offsets")
+    if not weights:
+        raise NotCounted("shapes of the tables not recorded")
+    tables = args.tensor("weights_offsets" if args.has("width") else "D_offsets").numel - (not args.has("width"))
+    bags = (offsets.numel - 1) // tables if tables else 0
+    count, mixed = indices.numel, False
+    pooling = args.integer("pooling") if args.has("pooling") and args.recorded("pooling") else None
+    if args.has("width"):
+        pooling = _NO_BAG
+        elements = count * (result.shape[-1] if result is not None else args.integer("width"))
+    elif result is not None and len(result.shape) == 2 and (pooling == _NO_BAG or (pooling is None and result.shape[0] != bags)):
+        pooling, elements = _NO_BAG, result.numel
+    elif pooling == _NO_BAG:
+        elements = count * args.integer("max_D")
+    else:
+        whole = result is not None and len(result.shape) == 2
+        total = result.shape[1] if result is not None and whole else args.integer("total_D") if args.has("total_D") else 0
+        if not total:
+            raise NotCounted("width of the tables not recorded")
+        widest = args.integer("max_D") if args.has("max_D") and args.recorded("max_D") else total
+        mixed = tables > 1 and widest * tables != total
+        elements = count * total // tables
+    factors = args.optional("indice_weights")
+    return _Lookup(
+        weights=weights,
+        indices=indices,
+        bags=bags * tables,
+        elements=elements,
+        pooling=pooling,
+        read=size(indices, offsets, factors, args.optional("locations")),
+        weighted=factors is not None and factors.numel > 0,
+        assumption=_ROWS + ("; " + _WIDTHS if mixed else ""),
+    )
+
+
+# --- forward -----------------------------------------------------------------------------------------------------------------------
+
+_TABLES: Final = "dev uvm cache placements"
+_TAIL: Final = "total_D max_D hash_size_cumsum total_hash_size_bits indices offsets pooling indice_weights"
+_LOOKUP: Final = f"placeholder {_TABLES} weights_offsets D_offsets {_TAIL} feature_requires_grad locations"
+_CPU: Final = "host weights_offsets D_offsets total_D hash_size_cumsum indices offsets pooling indice_weights output"
+
+
+def _forward(signature: Signature, hints: Hints, schema: str) -> Work:
+    """Rows read and added up by bags, or returned one by one."""
+    args = Arguments(signature, schema)
+    result = hints.outputs[0] if hints.outputs else None
+    found = _lookup(args, result)
+    assumption = found.assumption
+    if result is not None:
+        results = written(result)
+    else:
+        dtype = "float32"
+        if args.has("output"):
+            dtype = _RESULTS.get(args.integer("output"), "")
+        elif hints.output_bytes is None:
+            assumption += "; results of float32"
+        results = _result_elements(args, found) * size_of(dtype)
+    cost = 0 if found.pooling == _NO_BAG else 2 if found.weighted else 1
+    return Work(
+        other_flops=found.elements * cost + (_result_elements(args, found, result) if found.pooling == _MEAN else 0),
+        bytes_read=found.row_bytes + found.read,
+        bytes_written=results,
+        precision=precision_of(found.weights[0].dtype) if cost else None,
+        assumption=assumption,
+    )
+
+
+def _result_elements(args: Arguments, found: _Lookup, result: TensorArg | None = None) -> int:
+    if result is not None:
+        return result.numel
+    if found.pooling == _NO_BAG:
+        return found.elements
+    if args.has("vbe_output_size"):
+        return args.integer("vbe_output_size")
+    tables = args.tensor("D_offsets").numel - 1
+    return found.bags // tables * args.integer("total_D")
+
+
+for _optimizer in (*_OPTIMIZERS, *_GRADIENT_ONLY):
+    hinted_formula(f"fbgemm::split_embedding_codegen_lookup_{_optimizer}_function", category="copy")(partial(_forward, schema=_LOOKUP))
+hinted_formula("fbgemm::dense_embedding_codegen_lookup_function", category="copy")(
+    partial(_forward, schema=f"dev weights_offsets D_offsets {_TAIL} feature_requires_grad output=0")
+)
+hinted_formula("fbgemm::split_embedding_codegen_forward_cpu", category="copy")(partial(_forward, schema=_CPU))
+hinted_formula("fbgemm::split_embedding_nobag_codegen_forward_cpu", category="copy")(
+    partial(_forward, schema="host weights_offsets width hash_size_cumsum indices offsets output")
+)
+for _kind, _weighted, _vbe in product(("split", "dense"), (False, True), (False, True)):
+    _names = f"{'dev' if _kind == 'dense' else _TABLES} weights_offsets D_offsets total_D max_D indices offsets pooling"
+    _names += (" indice_weights" if _weighted else "") + ("" if _kind == "dense" else " locations uvm_cache_stats") + " output"
+    _names += " vbe_row_output_offsets vbe_b_t_map vbe_output_size" if _vbe else ""
+    hinted_formula(
+        f"fbgemm::{_kind}_embedding_codegen_forward_{'' if _weighted else 'un'}weighted{'_vbe' if _vbe else ''}_cuda",
+        category="copy",
+    )(partial(_forward, schema=_names))
+for _kind in ("split", "dense"):
+    hinted_formula(f"fbgemm::{_kind}_embedding_nobag_codegen_forward_unweighted_cuda", category="copy")(
+        partial(
+            _forward,
+            schema=f"{'dev' if _kind == 'dense' else _TABLES} weights_offsets width indices offsets"
+            + (" output" if _kind == "dense" else " locations uvm_cache_stats output"),
+        )
+    )
+
+
+# --- backward ----------------------------------------------------------------------------------------------------------------------
+
+
+def _update(args: Arguments, optimizer: str, grad: TensorArg) -> Work:
+    """The gradient of each row that was looked up, summed, and the row and its state updated."""
+    found = _lookup(args, grad)
+    width = found.elements / max(found.indices.numel, 1)
+    rows = int(found.row_bytes / (width * size_of(found.weights[0].dtype))) if width else 0
+    summed = found.elements * (2 if found.weighted else 1)
+    weight_gradient = 2 * found.elements if found.weighted else 0
+    read = size(grad) + found.read
+    if optimizer in _GRADIENT_ONLY:
+        return Work(
+            other_flops=summed + weight_gradient,
+            bytes_read=read + (found.row_bytes if found.weighted else 0),
+            bytes_written=size(*found.weights),
+            precision=precision_of(grad.dtype),
+            assumption=found.assumption,
+        )
+    cost, each, of_row = _OPTIMIZERS[optimizer]
+    updated = int(rows * width)
+    state = 4 * (updated * each + rows * of_row)
+    return Work(
+        other_flops=summed + weight_gradient + updated * cost,
+        bytes_read=read + found.row_bytes + state,
+        bytes_written=found.row_bytes + state + (4 * found.indices.numel if found.weighted else 0),
+        precision=precision_of(grad.dtype),
+        assumption=found.assumption,
+    )
+
+
+_NODE: Final = re.compile(r"torch::autograd::CppNode<(?:\(anonymous namespace\)::)?Split(?:NoBag)?LookupFunction_(\w+)_Op>")
+
+
+def forward_of(node: str) -> str | None:
+    """The operator whose backward is the autograd node of this name, None for a node of something else."""
+    match = _NODE.fullmatch(node)
+    if match is None:
+        return None
+    optimizer = match[1].lower()
+    return f"fbgemm::{'dense' if optimizer == 'dense' else 'split'}_embedding_codegen_lookup_" + (
+        "function" if optimizer == "dense" else f"{optimizer}_function"
+    )
+
+
+def _node(signature: Signature) -> Work:
+    (grad, *_), forward = parts(signature)
+    match = _NODE.fullmatch(signature.name)
+    optimizer = match[1].lower() if match else ""
+    schema = f"dev weights_offsets D_offsets {_TAIL}" if optimizer == "dense" else _LOOKUP
+    return _update(Arguments(forward, schema), optimizer, grad)
+
+
+formula(
+    *(
+        f"torch::autograd::CppNode<{space}Split{bag}LookupFunction_{optimizer}_Op>"
+        for space in ("", "(anonymous namespace)::")
+        for bag in ("", "NoBag")
+        for optimizer in (*_OPTIMIZERS, "none", "Dense", "dense")
+    ),
+    category="copy",
+)(_node)
+
+
+def _backward(signature: Signature, schema: str, optimizer: str) -> Work:
+    args = Arguments(signature, schema)
+    return _update(args, optimizer, args.tensor("grad"))
+
+
+for _optimizer in (*_OPTIMIZERS, *_GRADIENT_ONLY):
+    _dense = _optimizer == "dense"
+    _kind = "dense" if _dense else "split"
+    _first = f"grad {'dev' if _dense else _TABLES} weights_offsets"
+    _middle = "hash_size_cumsum total_hash_size_bits indices offsets"
+    _last = "" if _dense else " locations"
+    for _weighted, _batch in product((False, True), ("", "_vbe")):
+        formula(
+            f"fbgemm::{_kind}_embedding_backward_codegen_{_optimizer}_{'' if _weighted else 'un'}weighted{_batch}_exact_cuda",
+            category="copy",
+        )(
+            partial(
+                _backward,
+                schema=f"{_first} D_offsets max_D mixed_D {_middle} pooling{' indice_weights' if _weighted else ''}{_last}",
+                optimizer=_optimizer,
+            )
+        )
+    formula(f"fbgemm::{_kind}_embedding_nobag_backward_codegen_{_optimizer}_unweighted_exact_cuda", category="copy")(
+        partial(_backward, schema=f"{_first} width {_middle}{_last}", optimizer=_optimizer)
+    )
+for _optimizer in _OPTIMIZERS:
+    formula(f"fbgemm::split_embedding_backward_codegen_{_optimizer}_cpu", category="copy")(
+        partial(
+            _backward,
+            schema="grad host placements weights_offsets D_offsets max_D hash_size_cumsum total_hash_size_bits indices offsets pooling"
+            " indice_weights",
+            optimizer=_optimizer,
+        )
+    )
+
+
+def _sample_weight_gradient(signature: Signature, schema: str) -> Work:
+    """A dot product of a row and the gradient of its bag for each index."""
+    args = Arguments(signature, schema)
+    grad = args.tensor("grad")
+    found = _lookup(args, grad)
+    return Work(
+        other_flops=2 * found.elements,
+        bytes_read=size(grad) + found.row_bytes + found.read,
+        bytes_written=found.indices.numel * size_of(grad.dtype),
+        precision=precision_of(grad.dtype),
+        assumption=found.assumption,
+    )
+
+
+formula("fbgemm::split_embedding_codegen_grad_indice_weights_cpu", category="copy")(
+    partial(_sample_weight_gradient, schema="grad host weights_offsets D_offsets indices offsets")
+)
+for _kind, _batch in product(("split", "dense"), ("", "_vbe")):
+    formula(f"fbgemm::{_kind}_embedding_codegen_grad_indice_weights{_batch}_cuda", category="copy")(
+        partial(
+            _sample_weight_gradient,
+            schema=f"grad {'dev' if _kind == 'dense' else _TABLES} weights_offsets D_offsets max_D indices offsets"
+            + ("" if _kind == "dense" else " locations"),
+        )
+    )
+
+
+# --- inference: tables of packed rows ----------------------------------------------------------------------------------------------
+
+_NARROW: Final = {"max_int2_D": 2, "max_int4_D": 4, "max_int8_D": 8, "max_float16_D": 16, "max_float32_D": 32}
+_ALIGNMENT: Final = 16  # bytes of a row on a GPU
+
+
+@formula("fbgemm::int_nbit_split_embedding_codegen_lookup_function",
+         "fbgemm::int_nbit_split_embedding_uvm_caching_codegen_lookup_function", category="copy")  # fmt: skip
+def _packed(signature: Signature) -> Work:
+    """Rows of integers, each with a scale and an offset of 16 bits before it, widened and added up."""
+    args = Arguments(
+        signature,
+        f"dev uvm placements weights_offsets weights_tys D_offsets total_D {' '.join(_NARROW)} indices offsets pooling indice_weights"
+        " output=1",
+    )
+    tables, indices, offsets = args.tensor("D_offsets").numel - 1, args.tensor("indices"), args.tensor("offsets")
+    kinds = [(bits, args.integer(name)) for name, bits in _NARROW.items() if args.integer(name) > 0]
+    if len(kinds) != 1:
+        raise NotCounted("tables of several types: how many indices go to which is in their values")
+    bits, widest = kinds[0]
+    total, pooling, factors = args.integer("total_D"), args.integer("pooling"), args.optional("indice_weights")
+    width = widest if pooling == _NO_BAG or not tables else total // tables
+    packed = -(-(width * bits // 8 + (4 if bits < 16 else 0)) // _ALIGNMENT) * _ALIGNMENT
+    elements = indices.numel * width
+    bags = (offsets.numel - 1) // tables if tables else 0
+    results = elements if pooling == _NO_BAG else bags * total
+    cost = (costs.DEQUANTIZE if bits < 16 else 0) + (0 if pooling == _NO_BAG else 1) + (factors is not None)
+    tables_bytes = size(*(found for name in ("dev", "uvm") if (found := args.optional(name)) is not None))
+    return Work(
+        other_flops=elements * cost + (results if pooling == _MEAN else 0),
+        bytes_read=min(indices.numel * packed, tables_bytes) + size(indices, offsets, factors),
+        bytes_written=results * size_of(_RESULTS.get(args.integer("output"), "")),
+        precision="fp32",
+        assumption=_ROWS if pooling == _NO_BAG or widest * tables == total else f"{_ROWS}; {_WIDTHS}",
+    )

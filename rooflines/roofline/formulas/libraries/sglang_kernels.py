@@ -1,0 +1,168 @@
+"""SGLang's operators: ``sgl_kernel`` (compiled), ``sglang`` (written in Python), without attention.
+
+Order of arguments: SGLang, ``sgl-kernel/csrc/common_extension.cc`` (commit 0063ef1), ``common_extension_rocm.cc`` (commit 0098674) and
+``sglang/jit_kernel/kvcache.py``. What SGLang's profiler names ``sglang_profiler::...`` are functions in Python, which only call others.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rooflines.profiler.trace.signature import Signature
+from rooflines.roofline.formulas import costs
+from rooflines.roofline.formulas.arguments import Arguments, size, size_of, written
+from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE
+from rooflines.roofline.formulas.kv_cache import stored
+from rooflines.roofline.formulas.libraries.vllm_experts import grouped_work
+from rooflines.roofline.formulas.libraries.vllm_kernels import GATED, to_fp4
+from rooflines.roofline.formulas.passes import Pass, register
+from rooflines.roofline.formulas.record import Work, precision_of
+from rooflines.roofline.formulas.rotary import rotary_work
+from rooflines.roofline.formulas.scaled import register as register_products
+from rooflines.roofline.formulas.table import formula
+
+_SCALED: Final = "left, right, read scale_a, read scale_b"
+PRODUCTS: Final[dict[str, str]] = {
+    "sgl_kernel::int8_scaled_mm": f"{_SCALED}, out_dtype, read bias?",
+    "sgl_kernel::fp8_scaled_mm": f"{_SCALED}, out_dtype, read bias?",
+    "sgl_kernel::fp8_blockwise_scaled_mm": f"{_SCALED}, out_dtype",
+    "sgl_kernel::bmm_fp8": "left, right, write out, read scale_a, read scale_b",
+    "sgl_kernel::cutlass_scaled_fp4_mm": "write out, left, right, read scale_a, read scale_b, read alpha",
+    "sgl_kernel::dsv3_fused_a_gemm": "write out, left, right",
+    "sgl_kernel::dsv3_router_gemm": "write out, left, right",
+    "sgl_kernel::qserve_w4a8_per_chn_gemm": "left, right, read wscales, read ascales, read w_szs, read a_ssums, write out",
+    "sgl_kernel::qserve_w4a8_per_group_gemm": "left, right, read zeros, read scales_i8, read wscales, read ascales, write out",
+}
+register_products(PRODUCTS)
+register_products(
+    {
+        "sglang::w8a8_block_fp8_matmul_deepgemm": f"{_SCALED}, block, out_dtype",
+        "sglang::w8a8_block_fp8_matmul_triton": f"{_SCALED}, block, out_dtype",
+        "sglang::deep_gemm_fp8_fp8_bf16_nt": "left, read scale_a, right, read scale_b, write out",
+    },
+    wraps=True,
+)
+
+NORMS: Final[dict[str, Pass]] = {
+    "rmsnorm": Pass("write out, read input, read weight, eps", costs.RMS_NORM),
+    "gemma_rmsnorm": Pass("write out, read input, read weight, eps", costs.RMS_NORM),
+    "fused_add_rmsnorm": Pass("update input, update residual, read weight, eps", costs.RMS_NORM + 1),
+    "gemma_fused_add_rmsnorm": Pass("update input, update residual, read weight, eps", costs.RMS_NORM + 1),
+}
+QUANTIZATIONS: Final[dict[str, Pass]] = {
+    name: Pass("read input, write out, write scale", DYNAMIC_QUANTIZE)
+    for name in (
+        "sgl_per_token_group_quant_fp8", "sgl_per_token_group_quant_int8", "sgl_per_token_group_quant_8bit", "sgl_per_token_quant_fp8",
+    )
+}  # fmt: skip
+COPIES: Final[dict[str, Pass]] = {
+    "copy_to_gpu_no_ce": Pass("read input, write out", 0),
+    "concat_mla_k": Pass("write out, read input, read rope", 0),
+}
+ROUTING: Final[dict[str, Pass]] = {
+    "topk_softmax": Pass("write weights, write ids, read input, renormalize", costs.SOFTMAX + 1),
+    "topk_sigmoid": Pass("write weights, write ids, read input, renormalize, read bias?", costs.SIGMOID + 1),
+    "moe_align_block_size": Pass("read input, experts, block, write sorted_ids, write expert_ids, write count", 0),
+    "shuffle_rows": Pass("rows, read map, write out", 0, per="out"),
+    "apply_shuffle_mul_sum": Pass("read input, write out, read map, read factors?", 2),
+    "prepare_moe_input": Pass(
+        "read input, write offsets, write block_offsets?, write sizes1, write sizes2, write order, write back", 0
+    ),
+}
+register({f"sgl_kernel::{name}": one for name, one in NORMS.items()}, "normalisation")
+register({f"sgl_kernel::{name}": Pass("write out, read input", cost, per="out") for name, cost in GATED.items()}, "element-wise")
+register({f"sgl_kernel::{name}": one for name, one in QUANTIZATIONS.items()}, "element-wise")
+register({f"sgl_kernel::{name}": one for name, one in COPIES.items()}, "copy")
+register({f"sgl_kernel::{name}": one for name, one in ROUTING.items()}, "moe")
+
+
+@formula("sgl_kernel::sgl_per_token_group_quant_8bit_v2", category="element-wise")
+def _grouped_quantization(signature: Signature) -> Work:
+    """With an activation of [gate, factor] before it, where a flag says so: then the result is half as wide."""
+    args = Arguments(signature, "input out scale")
+    inputs, out, scale = args.tensor("input"), args.tensor("out"), args.tensor("scale")
+    activation = costs.SILU + 1 if inputs.shape[-1] == 2 * out.shape[-1] else 0
+    return Work(
+        other_flops=out.numel * (DYNAMIC_QUANTIZE + activation),
+        bytes_read=size(inputs),
+        bytes_written=written(out, scale),
+        precision=precision_of(inputs.dtype),
+    )
+
+
+@formula("sgl_kernel::sgl_per_tensor_quant_fp8", category="element-wise")
+def _tensor_quantization(signature: Signature) -> Work:
+    """The scale is given, or computed."""
+    args = Arguments(signature, "input out scale is_static")
+    inputs, out, scale, static = args.tensor("input"), args.tensor("out"), args.tensor("scale"), args.flag("is_static")
+    return Work(
+        other_flops=inputs.numel * (costs.QUANTIZE if static else DYNAMIC_QUANTIZE),
+        bytes_read=size(inputs, scale if static else None),
+        bytes_written=written(out, None if static else scale),
+        precision=precision_of(inputs.dtype),
+    )
+
+
+@formula("sgl_kernel::scaled_fp4_quant", category="element-wise")
+def _to_fp4(signature: Signature) -> Work:
+    return to_fp4(signature, "out input block_scale scale")
+
+
+@formula("sgl_kernel::gelu_quick", category="element-wise")
+def _quick(signature: Signature) -> Work:
+    args = Arguments(signature, "out input")
+    inputs, out = args.tensor("input"), args.tensor("out")
+    return Work(
+        other_flops=out.numel * (costs.SIGMOID + 2),
+        bytes_read=size(inputs),
+        bytes_written=written(out),
+        precision=precision_of(inputs.dtype),
+    )
+
+
+@formula("sgl_kernel::weak_ref_tensor", category="other")
+def _reference(_: Signature) -> Work:
+    """The same memory."""
+    return Work()
+
+
+@formula("sgl_kernel::apply_rope_pos_ids_cos_sin_cache", category="element-wise")
+def _rotary(signature: Signature) -> Work:
+    """Query and key [tokens, heads, head_dim], read whole and written to ``q_rope`` and ``k_rope``, which may be the same memory.
+
+    With a value and buffers, the new keys and values go into the KV cache too.
+    """
+    args = Arguments(signature, "q k q_rope k_rope table positions interleave pdl stream v=None k_buffer=None v_buffer=None slots=None")
+    q, k, positions, table = args.tensor("q"), args.tensor("k"), args.tensor("positions"), args.tensor("table")
+    rotated = rotary_work(positions, (q, k), table, q.shape[-1])
+    v, caches = args.optional("v"), (args.optional("k_buffer"), args.optional("v_buffer"))
+    cached = v.numel if v is not None and caches[0] is not None else 0
+    return Work(
+        other_flops=rotated.other_flops,
+        bytes_read=rotated.bytes_read - rotated.bytes_written + size(q, k, v, args.optional("slots")),
+        bytes_written=written(args.tensor("q_rope"), args.tensor("k_rope"))
+        + cached * sum(size_of(c.dtype) for c in caches if c is not None),
+        precision=rotated.precision,
+    )
+
+
+@formula("sglang::store_cache", category="copy")
+def _store_cache(signature: Signature) -> Work:
+    args = Arguments(signature, "key value key_cache value_cache slots")
+    slots, new = args.tensor("slots"), (args.tensor("key"), args.tensor("value"))
+    return stored(slots.numel, new, (args.tensor("key_cache"), args.tensor("value_cache")), slots)
+
+
+@formula("sgl_kernel::store_kv_cache", category="copy")
+def _store_kv_cache(signature: Signature) -> Work:
+    args = Arguments(signature, "key_cache value_cache slots key value")
+    slots, new = args.tensor("slots"), (args.tensor("key"), args.tensor("value"))
+    return stored(slots.numel, new, (args.tensor("key_cache"), args.tensor("value_cache")), slots)
+
+
+@formula("sgl_kernel::fp8_blockwise_scaled_grouped_mm", category="moe")
+def _blockwise_grouped(signature: Signature) -> Work:
+    """Rows sorted by expert, weight [experts, k, n]; pointers to each expert's operands come before them."""
+    args = Arguments(signature, "out a_ptrs b_ptrs out_ptrs a_scales_ptrs b_scales_ptrs a b scales_a scales_b")
+    scales = [args.tensor("scales_a"), args.tensor("scales_b")]
+    return grouped_work(args.tensor("out"), args.tensor("a"), args.tensor("b"), scales)

@@ -1,0 +1,260 @@
+"""TransformerEngine: its modules' autograd functions, softmaxes, rotary embedding, permutation of tokens and cross entropy.
+
+Order of arguments: TransformerEngine 2.9 (commit d0067d0da): ``transformer_engine/pytorch/module/{linear,layernorm_linear,
+layernorm_mlp,grouped_linear}.py``, ``attention/rope.py``, ``attention/dot_product_attention/softmax.py``, ``permutation.py``,
+``cross_entropy.py``. The functions call ``transformer_engine_torch`` (``tex``), an extension whose calls are no operators. Traces
+record neither the recipe nor the dtype of quantized copies: products are counted in the dtype of the tensors, and casts not at all.
+``FusedAttnFunc`` takes the layout and the mask as words, which traces do not record, so it has no formula.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from rooflines.profiler.trace.signature import Signature, TensorArg
+from rooflines.roofline.formulas import costs
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
+from rooflines.roofline.formulas.gather import selected
+from rooflines.roofline.formulas.libraries.apex import softmax_backward, softmax_forward
+from rooflines.roofline.formulas.libraries.norms import Norm, norm_backward, norm_forward, norm_of
+from rooflines.roofline.formulas.matmul import product_flops
+from rooflines.roofline.formulas.nodes import parts
+from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
+from rooflines.roofline.formulas.table import formula
+
+_RECIPE: Final = "products in the dtype of the tensors: recipes of fp8 are not recorded"
+
+
+@dataclass(frozen=True, slots=True)
+class _Layers:
+    """Linear layers that follow each other, and the norm before them if there is one."""
+
+    inputs: TensorArg
+    norm: Norm | None
+    weights: tuple[TensorArg, ...]
+    biases: tuple[TensorArg, ...]
+
+    @property
+    def rows(self) -> int:
+        """Tokens."""
+        return self.inputs.numel // max(self.inputs.shape[-1], 1)
+
+    @property
+    def flops(self) -> int:
+        """Products of the forward."""
+        return sum(product_flops(1, self.rows, one.shape[1], one.shape[0]) for one in self.weights)
+
+
+def _layers(tensors: tuple[TensorArg, ...], weight_first: bool, normed: bool, count: int) -> _Layers:
+    """Find the layers among the tensors of a call. Copies of a weight in another format follow it and have its shape."""
+    found = [one for one in tensors if one.numel]
+    weights: list[TensorArg] = []
+    if weight_first and len(found) > 1:
+        weights.append(found.pop(0))
+        while len(found) > 1 and found[0].shape == weights[0].shape and found[0].shape[-1] != found[1].shape[-1]:
+            found.pop(0)
+    if not found:
+        raise NotCounted("shapes not recorded")
+    inputs, width = found[0], found[0].shape[-1]
+    parameters: list[TensorArg] = []
+    biases: list[TensorArg] = []
+    for one in found[1:]:
+        if len(one.shape) == 2 and len(weights) < count:
+            if not weights or one.shape != weights[-1].shape:
+                weights.append(one)
+        elif len(one.shape) == 1:
+            (parameters if normed and not weights and one.numel == width else biases).append(one)
+    if len(weights) != count or weights[0].shape[1] != width:
+        raise NotCounted("shapes of the weights not recorded")
+    norm = norm_of((inputs, *parameters), None) if normed else None
+    return _Layers(inputs, norm, tuple(weights), tuple(biases))
+
+
+# Function -> is the weight before the input, is there a norm, how many layers.
+_MODULES: Final = {
+    "_Linear": (True, False, 1),
+    "_LayerNormLinear": (False, True, 1),
+    "_LayerNormMLP": (False, True, 2),
+}
+
+
+def _hidden(found: _Layers) -> tuple[int, int]:
+    """Elements between two layers, and the FLOPs of the activation there: gated where it halves them."""
+    if len(found.weights) < 2:
+        return 0, 0
+    made, used = found.weights[0].shape[0], found.weights[1].shape[1]
+    return found.rows * used, found.rows * used * (costs.SILU + 1 if made == 2 * used else costs.GELU)
+
+
+def _forward(signature: Signature, weight_first: bool, normed: bool, count: int) -> Work:
+    found = _layers(signature.tensors, weight_first, normed, count)
+    norm = norm_forward(found.norm, kept=True) if found.norm is not None else Work()
+    return Work(
+        matrix_flops=found.flops,
+        other_flops=norm.other_flops + _hidden(found)[1] + found.rows * sum(one.numel for one in found.biases),
+        bytes_read=size(found.inputs, *found.weights, *found.biases) + (size(*found.norm.parameters) if found.norm else 0),
+        bytes_written=found.rows * found.weights[-1].shape[0] * size_of(found.inputs.dtype),
+        precision=matrix_precision_of(found.inputs.dtype),
+        assumption=_RECIPE,
+    )
+
+
+def _backward(signature: Signature, weight_first: bool, normed: bool, count: int) -> Work:
+    """Gradients of the input and of every parameter: two products for each of the forward's."""
+    gradients, forward = parts(signature)
+    found = _layers(forward.tensors, weight_first, normed, count)
+    norm = norm_backward(found.norm, gradients[:1]) if found.norm is not None else Work()
+    parameters = (*found.weights, *found.biases, *(found.norm.parameters if found.norm else ()))
+    return Work(
+        matrix_flops=2 * found.flops,
+        other_flops=norm.other_flops + _hidden(found)[1] + found.rows * sum(one.numel for one in found.biases),
+        bytes_read=size(gradients[0], found.inputs, *found.weights) + _hidden(found)[0] * size_of(found.inputs.dtype),
+        bytes_written=written(found.inputs, *parameters),
+        precision=matrix_precision_of(found.inputs.dtype),
+        assumption=_RECIPE,
+    )
+
+
+for _name, _facts in _MODULES.items():
+    formula(_name, category="matmul")(partial(_forward, weight_first=_facts[0], normed=_facts[1], count=_facts[2]))
+    formula(f"{_name}Backward", category="matmul")(partial(_backward, weight_first=_facts[0], normed=_facts[1], count=_facts[2]))
+
+
+def _groups(tensors: tuple[TensorArg, ...]) -> tuple[TensorArg, list[TensorArg], list[TensorArg]]:
+    """The tokens of all groups, and a weight [out, in] and perhaps a bias for each group."""
+    if not tensors:
+        raise NotCounted("shapes not recorded")
+    inputs = tensors[0]
+    weights = [one for one in tensors[1:] if len(one.shape) == 2 and one.shape[1] == inputs.shape[-1]]
+    if not weights or len({one.shape for one in weights}) > 1:
+        raise NotCounted("shapes of the weights not recorded")
+    return inputs, weights, [one for one in tensors[1:] if one.shape == weights[0].shape[:1] and one.numel]
+
+
+@formula("_GroupedLinear", category="matmul")
+def _grouped(signature: Signature) -> Work:
+    inputs, weights, biases = _groups(signature.tensors)
+    rows, outputs = inputs.numel // max(inputs.shape[-1], 1), weights[0].shape[0]
+    return Work(
+        matrix_flops=product_flops(1, rows, inputs.shape[-1], outputs),
+        other_flops=rows * outputs * bool(biases),
+        bytes_read=size(inputs, *weights, *biases),
+        bytes_written=rows * outputs * size_of(inputs.dtype),
+        precision=matrix_precision_of(inputs.dtype),
+        assumption=_RECIPE,
+    )
+
+
+@formula("_GroupedLinearBackward", category="matmul")
+def _grouped_gradient(signature: Signature) -> Work:
+    (grad, *_), forward = parts(signature)
+    inputs, weights, biases = _groups(forward.tensors)
+    rows, outputs = inputs.numel // max(inputs.shape[-1], 1), weights[0].shape[0]
+    return Work(
+        matrix_flops=2 * product_flops(1, rows, inputs.shape[-1], outputs),
+        other_flops=rows * outputs * bool(biases),
+        bytes_read=size(grad, inputs, *weights),
+        bytes_written=written(inputs, *weights, *biases),
+        precision=matrix_precision_of(inputs.dtype),
+        assumption=_RECIPE,
+    )
+
+
+# --- norms, softmaxes, rotary embedding, losses ------------------------------------------------------------------------------------
+
+
+def _norm(signature: Signature, rms: bool) -> Work:
+    return norm_forward(norm_of(signature.tensors, rms))
+
+
+def _norm_gradient(signature: Signature, rms: bool) -> Work:
+    gradients, forward = parts(signature)
+    return norm_backward(norm_of(forward.tensors, rms), gradients)
+
+
+for _name, _rms in {"_LayerNorm": False, "_RMSNorm": True}.items():  # TransformerEngine 1
+    formula(_name, category="normalisation")(partial(_norm, rms=_rms))
+    formula(f"{_name}Backward", category="normalisation")(partial(_norm_gradient, rms=_rms))
+
+_SOFTMAXES: Final = ("scaled_softmax", "scaled_masked_softmax", "scaled_upper_triang_masked_softmax",
+                     "scaled_aligned_causal_masked_softmax")  # fmt: skip
+
+
+@formula(*(f"te_softmax::{name}_fwd" for name in _SOFTMAXES), category="reduction")
+def _softmax(signature: Signature) -> Work:
+    return softmax_forward(signature.tensors)
+
+
+@formula(*(f"te_softmax::{name}_bwd" for name in _SOFTMAXES), category="reduction")
+def _softmax_gradient(signature: Signature) -> Work:
+    return softmax_backward(signature.tensors)
+
+
+@formula("FusedRoPEFunc", category="element-wise")
+def _rotate(signature: Signature) -> Work:
+    """Two multiplications and an addition an element; the sine and cosine of each angle."""
+    if len(signature.tensors) < 2:
+        raise NotCounted("shapes not recorded")
+    inputs, angles = signature.tensors[:2]
+    flops = 3 * inputs.numel + 2 * costs.TRANSCENDENTAL * angles.numel
+    return Work(0, flops, size(*signature.tensors), written(inputs), precision_of(inputs.dtype))
+
+
+@formula("FusedRoPEFuncBackward", category="element-wise")
+def _rotate_back(signature: Signature) -> Work:
+    (grad, *_), forward = parts(signature)
+    angles = forward.tensors[1]
+    flops = 3 * grad.numel + 2 * costs.TRANSCENDENTAL * angles.numel
+    return Work(0, flops, size(grad, angles), written(grad), precision_of(grad.dtype))
+
+
+@formula("CrossEntropyFunction", category="reduction")
+def _cross_entropy(signature: Signature) -> Work:
+    """The gradient takes the place of the logits."""
+    if len(signature.tensors) < 2:
+        raise NotCounted("shapes not recorded")
+    logits, target = signature.tensors[:2]
+    return Work(
+        other_flops=logits.numel * (costs.SOFTMAX + 2),
+        bytes_read=size(logits, target),
+        bytes_written=written(logits) + 4 * target.numel,
+        precision=precision_of(logits.dtype),
+        assumption="gradients computed in the forward",
+    )
+
+
+# --- permutation of tokens ---------------------------------------------------------------------------------------------------------
+
+
+@formula("te_moe::permute_index_map", "te_moe::permute_mask_map_fwd", category="copy")
+def _permute(signature: Signature) -> Work:
+    """[tokens, hidden] -> a row for each expert that a token goes to."""
+    args = Arguments(signature, "inp index num_out_tokens probs=None")
+    inputs, index = args.tensor("inp"), args.tensor("index")
+    rows = args.integer("num_out_tokens")
+    if rows <= 0:
+        if signature.name.endswith("fwd"):
+            raise NotCounted("number of permuted tokens not recorded")
+        rows = index.numel
+    width = inputs.shape[-1]
+    return Work(
+        bytes_read=selected(inputs, rows * width) + size(index, args.optional("probs")),
+        bytes_written=rows * width * size_of(inputs.dtype) + 4 * rows,
+    )
+
+
+@formula("te_moe::unpermute_index_map_fwd", "te_moe::unpermute_mask_map_fwd", "te_moe::permute_index_map_bwd", category="copy")
+def _unpermute(signature: Signature) -> Work:
+    """Rows of experts added up, weighted by their probabilities, to one for each token."""
+    backward = signature.name.endswith("bwd")
+    args = Arguments(signature, "inp row_id_map num_tokens" if backward else "inp row_id_map probs num_tokens")
+    inputs, probabilities = args.tensor("inp"), args.optional("probs")
+    results = args.integer("num_tokens") * inputs.shape[-1]
+    return Work(
+        other_flops=inputs.numel * (2 if probabilities is not None and probabilities.numel else 1),
+        bytes_read=size(inputs, args.tensor("row_id_map"), probabilities),
+        bytes_written=results * size_of(inputs.dtype),
+        precision=precision_of(inputs.dtype),
+    )

@@ -1,0 +1,202 @@
+"""vLLM's mixtures of experts: routing and products (``_moe_C``, ``_C``), and whole layers (``vllm``).
+
+Order of arguments: vLLM, ``csrc/moe/torch_bindings.cpp`` (commit 00cf1a8 and later ones for ``moe_permute``, ``grouped_topk``),
+``csrc/libtorch_stable/torch_bindings.cpp`` (commit 0135b6c), ``vllm/model_executor/layers/fused_moe/fused_moe.py``, and
+``vllm/_aiter_ops.py`` (commit 0002bde). SGLang's ``sglang::*_fused_experts`` (``srt/layers/moe/fused_moe_triton/fused_moe.py``) come
+from the same source. Versions differ in what follows the first five arguments, so that is recognised by its kind.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rooflines.profiler.trace.signature import SCALAR_TYPES, Signature, TensorArg
+from rooflines.roofline.formulas import costs
+from rooflines.roofline.formulas.arguments import Arguments, Dispatches, NotCounted, size, size_of, written
+from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE, INTEGERS, fused_experts, product_of_experts
+from rooflines.roofline.formulas.passes import Pass, register
+from rooflines.roofline.formulas.record import Work, precision_of
+from rooflines.roofline.formulas.scaled import FOUR_BIT, operand_precision
+from rooflines.roofline.formulas.table import formula
+
+# The largest of the scores of all experts are searched once for each token.
+ROUTING: Final[dict[str, Pass]] = {
+    "_moe_C::topk_softmax": Pass("write weights, write ids, write places, read input", costs.SOFTMAX + 1),
+    "_moe_C::topk_sigmoid": Pass("write weights, write ids, write places, read input", costs.SIGMOID + 1),
+    "_moe_C::moe_align_block_size": Pass("read input, experts, block, write sorted_ids, write expert_ids, write count", 0),
+    "_moe_C::sgl_moe_align_block_size": Pass("read input, experts, block, write sorted_ids, write expert_ids, write count", 0),
+    "_moe_C::moe_sum": Pass("read input, write out", 1),
+    "_moe_C::shuffle_rows": Pass("rows, read map, write out", 0, per="out"),
+}
+register(ROUTING, "moe")
+
+
+@formula("vllm::moe_forward", "vllm::moe_forward_shared", "sglang::moe_forward", category="moe")
+def _wrapper(_: Signature) -> Work:
+    """The layer is found by its name: the weights are not arguments. What it calls has the work."""
+    raise Dispatches("the layer's weights are not arguments")
+
+
+@formula("_moe_C::grouped_topk", "sgl_kernel::moe_fused_gate", "vllm::grouped_topk", category="moe")
+def _grouped_topk(signature: Signature) -> Work:
+    """Scores [tokens, experts], a bias; groups, groups kept and experts kept are the first three integers. Returns weights and ids."""
+    flag = next((place for place, arg in enumerate(signature.args) if isinstance(arg, bool | float)), len(signature.args))
+    numbers = [arg for arg in signature.args[:flag] if isinstance(arg, int)]
+    tensors = signature.tensors
+    if len(numbers) < 3 or not tensors:
+        raise NotCounted("number of experts kept not recorded")
+    kept = tensors[0].shape[0] * numbers[2]
+    return Work(
+        other_flops=tensors[0].numel * (costs.SIGMOID + 2),
+        bytes_read=size(*tensors),
+        bytes_written=kept * (size_of("float32") + size_of("int32")),
+        precision=precision_of(tensors[0].dtype),
+    )
+
+
+@formula("_moe_C::moe_permute", category="moe")
+def _permute(signature: Signature) -> Work:
+    """The rows of each expert side by side. The result is the other tensor with rows as wide as the input's."""
+    inputs, ids, *others = signature.tensors
+    out = next((other for other in others if len(other.shape) == 2 and other.shape[-1] == inputs.shape[-1]), None)
+    if out is None:
+        raise NotCounted("shape of the result not recorded")
+    return Work(bytes_read=size(inputs, ids), bytes_written=written(out))
+
+
+@formula("_moe_C::moe_unpermute", category="moe")
+def _unpermute(signature: Signature) -> Work:
+    """The rows of each token, weighted and added."""
+    rows, *others, out = signature.tensors
+    return Work(
+        other_flops=2 * rows.numel,
+        bytes_read=size(rows, *others),
+        bytes_written=written(out),
+        precision=precision_of(rows.dtype),
+    )
+
+
+# --- products ----------------------------------------------------------------------------------------------------------------------
+
+
+@formula("_moe_C::moe_wna16_gemm", category="moe")
+def _narrow_weights(signature: Signature) -> Work:
+    """Activations [m, k], of which each row meets ``top_k`` experts; weight [experts, n, k / numbers] of uint8."""
+    args = Arguments(signature, "input out weight scales zeros topk_weights sorted_ids expert_ids count top_k")
+    inputs, out, weight = args.tensor("input"), args.tensor("out"), args.tensor("weight")
+    rows, (_, n, _) = inputs.shape[0] * args.integer("top_k"), weight.shape
+    others = [args.optional(name) for name in ("scales", "zeros", "topk_weights")]
+    return product_of_experts(rows, inputs.shape[-1], n, inputs, weight, others, rows * n * size_of(out.dtype))
+
+
+@formula("_moe_C::moe_wna16_marlin_gemm", "sgl_kernel::moe_wna16_marlin_gemm", category="moe")
+def _marlin(signature: Signature) -> Work:
+    """Repacked weights: m, n and k are integers, before them the block and the number of experts of a row."""
+    numbers = [arg for arg in signature.args if isinstance(arg, int) and not isinstance(arg, bool)]
+    first = next((place for place, arg in enumerate(numbers[:-2]) if arg == signature.tensors[0].shape[0]), None)
+    weight = next(
+        (tensor for tensor in signature.tensors[1:] if len(tensor.shape) == 3 and tensor.dtype in (*INTEGERS, *FOUR_BIT)), None
+    )
+    if weight is None or first is None or first < 2:
+        raise NotCounted("sizes of the product not recorded")
+    inputs, (m, n, k), top_k = signature.tensors[0], numbers[first : first + 3], numbers[1]
+    others = [tensor for tensor in signature.tensors if len(tensor.shape) == 3 and tensor is not weight]
+    return product_of_experts(m * top_k, k, n, inputs, weight, others, m * top_k * n * size_of(inputs.dtype))
+
+
+@formula("_C::cutlass_moe_mm", "_C::cutlass_fp4_group_mm", "_C::cutlass_mxfp4_group_mm", "_C::cutlass_mxfp8_grouped_mm",
+         "_C::cutlass_w4a8_moe_mm", "sgl_kernel::cutlass_fp4_group_mm", "sgl_kernel::cutlass_w4a8_moe_mm",
+         "sgl_kernel::es_fp8_blockwise_scaled_grouped_mm", category="moe")  # fmt: skip
+def _grouped(signature: Signature) -> Work:
+    """Rows [m, k], sorted by expert, weight [experts, n, k] or [experts, k, n], scales. The result comes first, or has m rows."""
+    out, inputs, weight, *others = signature.tensors
+    if signature.name.endswith("mxfp8_grouped_mm"):
+        inputs, weight, *others = signature.tensors
+        out = next((other for other in others if len(other.shape) == 2 and other.shape[0] == inputs.shape[0]
+                    and precision_of(other.dtype) in ("bf16", "fp16")), out)  # fmt: skip
+    return grouped_work(out, inputs, weight, others[:2])
+
+
+def grouped_work(out: TensorArg, inputs: TensorArg, weight: TensorArg, scales: list[TensorArg]) -> Work:
+    """``inputs`` [m, k] with ``weight`` [experts, .., ..] into ``out`` [m, n]: k counts numbers, two an element of 4-bit operands."""
+    if len(inputs.shape) != 2 or len(weight.shape) != 3:
+        raise NotCounted("shapes of the experts not understood")
+    precision = operand_precision(inputs, weight)
+    inner = inputs.shape[-1] * (2 if precision == "fp4" else 1)
+    rows = inputs.shape[0]
+    return product_of_experts(rows, inner, out.shape[-1], inputs, weight, scales, rows * out.shape[-1] * size_of(out.dtype), precision)
+
+
+@formula("_C::ggml_moe_a8", "_C::ggml_moe_a8_vec", category="moe")
+def _ggml(signature: Signature) -> Work:
+    """Activations [tokens, k], weight [experts, n, bytes of a row]; the last integers are n, experts of a token and tokens."""
+    inputs, weight = signature.tensors[:2]
+    numbers = [arg for arg in signature.args if isinstance(arg, int)]
+    vector = signature.name.endswith("_vec")  # top_k, type, n, tokens instead of type, n, top_k, tokens
+    top_k, n, tokens = (numbers[0], numbers[2], numbers[3]) if vector else (numbers[2], numbers[1], numbers[3])
+    rows = tokens * top_k
+    work = product_of_experts(rows, inputs.shape[-1], n, inputs, weight, (), rows * n * size_of(inputs.dtype), "int8")
+    return work + Work(other_flops=inputs.numel * DYNAMIC_QUANTIZE + rows * n)
+
+
+# --- whole layers ------------------------------------------------------------------------------------------------------------------
+
+
+@formula("vllm::inplace_fused_experts", "vllm::outplace_fused_experts", "vllm::fused_experts", "sglang::inplace_fused_experts",
+         "sglang::outplace_fused_experts", category="moe")  # fmt: skip
+def _fused(signature: Signature) -> Work:
+    """Both products, the activation and the sum over the experts of a token.
+
+    Of integers among the later tensors, one with one dimension is the map of experts to ranks; the others are scales and biases.
+    """
+    args = Arguments(signature, "hidden w1 w2 topk_weights topk_ids")
+    later = [arg for arg in signature.args[5:] if isinstance(arg, TensorArg)]
+    maps = [tensor for tensor in later if tensor.dtype in INTEGERS and len(tensor.shape) == 1]
+    hidden, first = args.tensor("hidden"), args.tensor("w1")
+    return fused_experts(
+        hidden, first, args.tensor("w2"), (args.tensor("topk_weights"), args.tensor("topk_ids")),
+        [tensor for tensor in later if tensor not in maps], widened=first.dtype == "int8" and not _activations_are_int8(signature),
+        global_experts=maps[0].numel if maps else None,
+    )  # fmt: skip
+
+
+def _activations_are_int8(signature: Signature) -> bool:
+    """The flags are, in order: weight on the input, fp8, int8 of both, int8 of the weights, ... SGLang has one for the gate before,
+    after the activation's number."""
+    place = next((place for place, arg in enumerate(signature.args) if isinstance(arg, bool)), None)
+    if place is None or len(signature.args) < place + 4:
+        raise NotCounted("whether the activations are int8 not recorded")
+    gated = isinstance(signature.args[place - 1], int)
+    return bool(signature.args[place + 2 + gated])
+
+
+@formula("vllm::fused_marlin_moe", "sglang::fused_marlin_moe", category="moe")
+def _fused_marlin(signature: Signature) -> Work:
+    """Repacked weights [experts, k / 16, ...] and [experts, inner / 16, ...]; the ids are the integers [tokens, top_k]."""
+    hidden, first, second, *others = signature.tensors
+    ids = next((tensor for tensor in others if tensor.dtype in INTEGERS and len(tensor.shape) == 2), None)
+    if ids is None or ids.shape[0] != hidden.shape[0]:
+        raise NotCounted("shape of the experts' ids not recorded")
+    weights = next(tensor for tensor in others if tensor.shape == ids.shape and tensor is not ids)
+    scales = [tensor for tensor in others if len(tensor.shape) == 3]
+    return fused_experts(hidden, first, second, (weights, ids), scales, widened=True, inner=16 * second.shape[1])
+
+
+@formula("vllm::rocm_aiter_fused_moe", "vllm::rocm_aiter_asm_moe_tkw1", category="moe", wraps=True)
+def _aiter(signature: Signature) -> Work:
+    return aiter_experts(signature)
+
+
+def aiter_experts(signature: Signature) -> Work:
+    """AITER's whole layer: hidden, w1, w2, weights and ids of the experts, perhaps the mask of those on this rank, and scales."""
+    args = Arguments(signature, "hidden w1 w2 topk_weights topk_ids")
+    later = [arg for arg in signature.args[5:] if isinstance(arg, TensorArg)]
+    first = args.tensor("w1")
+    masks = [tensor for tensor in later if tensor.dtype in INTEGERS and len(tensor.shape) == 1 and tensor.numel >= first.shape[0]]
+    scales = [tensor for tensor in later if tensor.dtype not in INTEGERS]
+    # The place of the result's dtype differs; 5 and 15 (float16, bfloat16) are no size of a block.
+    dtypes = [SCALAR_TYPES[arg] for arg in signature.args[13:18] if isinstance(arg, int) and arg in (5, 15)]
+    return fused_experts(
+        args.tensor("hidden"), first, args.tensor("w2"), (args.tensor("topk_weights"), args.tensor("topk_ids")), scales,
+        global_experts=masks[0].numel if masks else None, out=dtypes[0] if dtypes else "",
+    )  # fmt: skip

@@ -1,0 +1,153 @@
+"""vLLM's products of quantized numbers (``_C``) and of few rows on ROCm (``_rocm_C``).
+
+Order of arguments: vLLM, ``csrc/torch_bindings.cpp`` (commit 00256d5), ``csrc/libtorch_stable/torch_bindings.cpp`` (commit 0135b6c) and
+``csrc/rocm/torch_bindings.cpp`` (commit 001cd45). Weights of 4 or 8 bits are widened: the precision is that of the activations.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rooflines.profiler.trace.signature import Signature, TensorArg
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
+from rooflines.roofline.formulas.costs import DEQUANTIZE
+from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE, INTEGERS
+from rooflines.roofline.formulas.low_precision import widened
+from rooflines.roofline.formulas.matmul import product_flops
+from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
+from rooflines.roofline.formulas.scaled import FOUR_BIT, register
+from rooflines.roofline.formulas.table import formula
+
+_SCALED: Final = "write out, left, right, read scale_a, read scale_b"
+PRODUCTS: Final[dict[str, str]] = {
+    "_C::cutlass_scaled_mm": f"{_SCALED}, read bias?",
+    "_C::cutlass_scaled_mm_azp": f"{_SCALED}, read azp_adj, read azp?, read bias?",
+    "_C::cutlass_scaled_fp4_mm": f"{_SCALED}, read alpha",
+    "_C::cutlass_w4a8_mm": "left, right, read group_scales, group_size, read channel_scales, read token_scales, out_dtype",
+    "_C::dsv3_fused_a_gemm": "write out, left, right",
+    "_C::dsv3_router_gemm": "write out, left, right",
+    "_C::fp32_router_gemm": "write out, left, right",
+    # the weight comes first: weight [n, k], activations [m, k]
+    "_rocm_C::LLMM1": "right, left, rows_per_block",
+    "aiter::LLMM1": "right, left, write out, rows_per_block",
+    "aiter::wvSpltK": "right, left, write out, N_in, CuCount",
+    "aiter::wv_splitk_small_fp16_bf16": "right, left, write out, N_in, CuCount",
+}
+register(PRODUCTS)
+
+
+@formula("_rocm_C::wvSplitK", "_rocm_C::wvSplitKrc", "_rocm_C::wvSplitKQ", "aiter::wvSplitKQ", category="matmul")
+def _few_rows(signature: Signature) -> Work:
+    """weight [n, k], activations [m, k]; a bias since 2025. ``KQ`` is fp8 with two scales, the result before them."""
+    weight, inputs, *others = signature.tensors
+    n, k = weight.shape[-2:]
+    rows = inputs.numel // k
+    scaled = signature.name.endswith("KQ")
+    bias, out, scales = (others[:-3], others[-3], others[-2:]) if scaled else (others, None, [])
+    return Work(
+        matrix_flops=product_flops(1, rows, k, n),
+        other_flops=rows * n * (bool(bias) + bool(scales)),
+        bytes_read=size(weight, inputs, *bias, *scales),
+        bytes_written=written(out) if out else rows * n * size_of(inputs.dtype),
+        precision=matrix_precision_of(inputs.dtype),
+    )
+
+
+# --- weights of 4 or 8 bits --------------------------------------------------------------------------------------------------------
+
+
+@formula("_C::gptq_gemm", "sgl_kernel::gptq_gemm", category="matmul")
+def _gptq(signature: Signature) -> Work:
+    """Weight [k / 8, n] of int32."""
+    args = Arguments(signature, "a weight zeros scales g_idx")
+    inputs, weight, scales = args.tensor("a"), args.tensor("weight"), args.tensor("scales")
+    return widened(inputs, weight.shape[-1], size(weight), DEQUANTIZE, [args.tensor("zeros"), scales, args.optional("g_idx")])
+
+
+@formula("_C::awq_gemm", category="matmul")
+def _awq(signature: Signature) -> Work:
+    """Weight [k, n / 8] of int32, scales [k / group, n]."""
+    args = Arguments(signature, "a weight scales zeros")
+    scales = args.tensor("scales")
+    return widened(args.tensor("a"), scales.shape[-1], size(args.tensor("weight")), DEQUANTIZE, [scales, args.tensor("zeros")])
+
+
+@formula("_C::awq_dequantize", "sgl_kernel::awq_dequantize", category="element-wise")
+def _awq_dequantize(signature: Signature) -> Work:
+    """[k, n / 8] of int32 -> [k, n] of the dtype of the scales."""
+    args = Arguments(signature, "weight scales zeros")
+    weight, scales = args.tensor("weight"), args.tensor("scales")
+    results = weight.shape[0] * scales.shape[-1]
+    return Work(
+        other_flops=results * DEQUANTIZE,
+        bytes_read=size(weight, scales, args.tensor("zeros")),
+        bytes_written=results * size_of(scales.dtype),
+        precision=precision_of(scales.dtype),
+    )
+
+
+@formula("_C::marlin_gemm", "_C::gptq_marlin_gemm", "_C::fp8_marlin_gemm", "_C::awq_marlin_gemm",
+         "sgl_kernel::gptq_marlin_gemm", category="matmul")  # fmt: skip
+def _marlin(signature: Signature) -> Work:
+    """The weight is repacked, so the sizes are arguments: m, n and k are the last integers before the first flag.
+
+    The tensors before them differ between versions: activations, perhaps the result, the weight (the first one of integers or fp8),
+    scales, zeros, and the workspace, which is last.
+    """
+    flag = next((place for place, arg in enumerate(signature.args) if isinstance(arg, bool)), len(signature.args))
+    numbers = [arg for arg in signature.args[:flag] if isinstance(arg, int)]
+    tensors = [arg for arg in signature.args[:flag] if isinstance(arg, TensorArg)]
+    if len(numbers) < 3 or len(tensors) < 3:
+        raise NotCounted("sizes of the product not recorded")
+    m, n, k = numbers[-3:]
+    inputs, *others = tensors[:-1]
+    if others[0].shape == (m, n) and others[0].dtype == inputs.dtype:
+        others = others[1:]  # the result
+    weight = next((tensor for tensor in others if tensor.dtype in (*INTEGERS, *FOUR_BIT, "int8") or size_of(tensor.dtype) == 1), None)
+    if weight is None or inputs.numel != m * k:
+        raise NotCounted("arguments of another version")
+    return widened(inputs, n, size(weight), DEQUANTIZE, [tensor for tensor in others if tensor is not weight])
+
+
+@formula("_C::machete_mm", category="matmul")
+def _machete(signature: Signature) -> Work:
+    """Weight [k / 8, n] of int32, repacked."""
+    args = Arguments(signature, "a weight type out_type group_scales group_zeros group_size channel_scales token_scales")
+    others = [args.optional(name) for name in ("group_scales", "group_zeros", "channel_scales", "token_scales")]
+    weight = args.tensor("weight")
+    return widened(args.tensor("a"), weight.shape[-1], size(weight), DEQUANTIZE, others)
+
+
+@formula("_C::allspark_w8a16_gemm", category="matmul")
+def _allspark(signature: Signature) -> Work:
+    args = Arguments(signature, "a weight scales zeros n")
+    weight = args.tensor("weight")
+    return widened(args.tensor("a"), args.integer("n"), size(weight), DEQUANTIZE, [args.tensor("scales"), args.optional("zeros")])
+
+
+@formula("_C::ggml_mul_mat_vec_a8", "_C::ggml_mul_mat_a8", category="matmul")
+def _ggml(signature: Signature) -> Work:
+    """The activations become 8-bit integers; a row of the weight is a row of blocks of bytes."""
+    args = Arguments(signature, "weight x type rows")
+    weight, inputs, outputs = args.tensor("weight"), args.tensor("x"), args.integer("rows")
+    k = inputs.shape[-1]
+    rows = inputs.numel // k
+    return Work(
+        matrix_flops=product_flops(1, rows, k, outputs),
+        other_flops=inputs.numel * DYNAMIC_QUANTIZE + rows * outputs,
+        bytes_read=size(weight, inputs),
+        bytes_written=rows * outputs * size_of(inputs.dtype),
+        precision="int8",
+    )
+
+
+@formula("_C::ggml_dequantize", category="element-wise")
+def _ggml_dequantize(signature: Signature) -> Work:
+    args = Arguments(signature, "weight type m n dtype=None")
+    dtype, results = args.dtype("dtype", "float16"), args.integer("m") * args.integer("n")
+    return Work(
+        other_flops=results * DEQUANTIZE,
+        bytes_read=size(args.tensor("weight")),
+        bytes_written=results * size_of(dtype),
+        precision=precision_of(dtype),
+    )

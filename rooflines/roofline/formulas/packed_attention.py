@@ -1,0 +1,363 @@
+"""Attention over packed sequences and KV caches, as libraries call it: lengths are in tensors, whose values no trace has.
+
+What the arguments determine is exact: tensors with a dimension for the sequence, packed sequences whose number and longest length
+show that all are equally long. A server's mark gives the lengths of a step (``Hints.sequences``). Otherwise the count is an estimate
+or a bound, and ``Work.assumption`` says which.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+from math import prod
+from typing import Final
+
+from rooflines.profiler.trace.signature import Signature, TensorArg
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
+from rooflines.roofline.formulas.attention import Attention, backward_work, has_dropout, pairs, sight
+from rooflines.roofline.formulas.costs import SOFTMAX, TANH, TRANSCENDENTAL
+from rooflines.roofline.formulas.record import Work, matrix_precision_of
+from rooflines.roofline.formulas.sequences import Sequences
+from rooflines.roofline.formulas.table import Hints, hinted_formula
+
+EQUAL: Final = "sequences equally long except for the longest"
+LONGEST: Final = "KV length of every sequence is the largest that the arguments allow"
+NEW_ONLY: Final = "KV lengths not recorded: only the new tokens are counted"
+WINDOW: Final = "a window over sequences of equal length"
+NO_WINDOW: Final = "no window, which is not recorded"
+
+# --- lengths of the sequences of a batch -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """The lengths of a batch: ``groups`` are (number of sequences, queries of each, keys of each).
+
+    ``sums`` are the same lengths as a server recorded them, of which ``groups`` has the means.
+    """
+
+    groups: tuple[tuple[int, int, int], ...]
+    assumption: str = ""
+    sums: Sequences | None = None
+
+    @property
+    def queries(self) -> int:
+        """Queries of all sequences."""
+        return sum(count * queries for count, queries, _ in self.groups)
+
+    def pairs(self, left: int | None, right: int | None, lower_right: bool) -> int:
+        """(query, key) pairs of one head."""
+        if self.sums is not None and left is None and right is None:
+            return self.sums.queries_times_keys
+        if self.sums is not None and left is None and right == 0 and lower_right:
+            return self.sums.causal_pairs
+        return sum(count * pairs(queries, keys, left, right, lower_right) for count, queries, keys in self.groups)
+
+    def keys(self, left: int | None) -> int:
+        """Keys that a query sees, where the last query is at the place of the last key."""
+        return sum(count * (keys if left is None else min(keys, queries + left)) for count, queries, keys in self.groups)
+
+
+def equal_lengths(count: int, queries: int, keys: int) -> tuple[tuple[int, int, int], ...]:
+    """``count`` sequences with these numbers of queries and keys in all, as equal as whole numbers can be."""
+    each_query, longer_queries = divmod(queries, count)
+    each_key, longer_keys = divmod(keys, count)
+    bounds = sorted({0, longer_queries, longer_keys, count})
+    return tuple(
+        (stop - start, each_query + (start < longer_queries), each_key + (start < longer_keys)) for start, stop in pairwise(bounds)
+    )
+
+
+def lengths_of(sums: Sequences) -> Lengths:
+    """The lengths that a server recorded."""
+    return Lengths(equal_lengths(sums.count, sums.queries, sums.keys), sums=sums)
+
+
+def _longest_and_equal(count: int, queries: int, keys: int, longest_query: int, longest_key: int) -> tuple[tuple[int, int, int], ...]:
+    """One sequence of the longest lengths, and the others equal: the fewest causal pairs of a sequence with itself for these totals."""
+    rest = (queries - longest_query, keys - longest_key)
+    if count < 2 or min(rest) < 0:
+        return equal_lengths(count, queries, keys)
+    return ((1, longest_query, longest_key), *equal_lengths(count - 1, *rest))
+
+
+# --- the arguments of one operator -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How an operator takes its arguments: ``schemas`` of its versions, of which the first that fits a call is used.
+
+    Tensors: ``query`` [b, s, h, d] or packed [total, h, d], ``query_rest`` more of its depth, ``key`` and ``value`` alike or a cache
+    [pages, page, h, d], ``new_key`` and ``new_value`` that are appended to it, ``out``. Lengths: ``cum_q`` and ``cum_k`` (where
+    packed sequences end), ``used_q`` and ``used_k`` (lengths), ``max_q`` and ``max_k``; ``pages`` [b, pages of a sequence], or
+    ``page_list`` with ``page_ends``, and ``page_size``. ``with_log_sum`` says whether a row's sum is returned, ``log_sum`` whether it
+    is where no argument says. Without a ``value`` the values are a part of the keys, ``value_depth`` or ``out`` as deep. ``causal``
+    is for operators without such an argument. ``assumption`` says what an operator never records.
+    """
+
+    schemas: tuple[str, ...]
+    lower_right: bool = True
+    log_sum: bool = True
+    causal: bool = False
+    assumption: str = ""
+
+
+_FLAGS: Final = ("causal", "with_log_sum")
+_INTEGERS: Final = ("max_q", "max_k", "left", "right", "chunk", "page_size", "value_depth")
+_TENSORS: Final = ("query", "key", "value", "grad")
+
+
+def _arguments(signature: Signature, layout: Layout) -> Arguments:
+    for schema in layout.schemas:
+        args = Arguments(signature, schema)
+        required = sum("=" not in field for field in schema.split())
+        if required <= len(signature.args) and _fits(args):
+            return args
+    raise NotCounted("arguments of another version of this operator" if signature.tensors else "shapes not recorded")
+
+
+def _fits(args: Arguments) -> bool:
+    """Whether the arguments are of the kinds that their names say; what was not recorded fits."""
+    values = {name: args.value(name, absent=None) for name in (*_FLAGS, *_INTEGERS) if args.has(name) and args.recorded(name)}
+    flags = all(isinstance(values[name], bool) for name in _FLAGS if name in values)
+    integers = all(values[name] is None or type(values[name]) is int for name in _INTEGERS if name in values)
+    return flags and integers and all(args.optional(name) is not None for name in _TENSORS if args.has(name))
+
+
+def _positive(args: Arguments, name: str) -> int | None:
+    value = args.value(name) if args.has(name) and args.recorded(name) else None
+    return value if isinstance(value, int) and value > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Keys:
+    """``capacity`` is the number of tokens in the tensor of keys, ``total`` that of all sequences, as far as it is bounded.
+
+    ``cached`` says that sequences use only a part of the tensor.
+    """
+
+    capacity: int
+    total: int
+    cached: bool
+    assumption: str = ""
+
+
+def _page_size(key: TensorArg, latent: bool) -> int:
+    """Tokens of a page: [pages, page, h, d], [pages, h, d / x, page, x], [tokens, h, d], or of latent attention [pages, page, d]."""
+    if len(key.shape) == 5:
+        return key.shape[3]
+    return key.shape[1] if len(key.shape) == 4 or latent else 1
+
+
+def _keys(args: Arguments, count: int, tokens: int) -> _Keys:
+    key = args.tensor("key")
+    pages, page_list = args.optional("pages"), args.optional("page_list")
+    longest = _positive(args, "max_k")
+    bounds = [] if longest is None else [count * longest]
+    if pages is None and page_list is None:
+        capacity = prod(key.shape[:-2])
+        if args.optional("used_k") is None:
+            return _Keys(capacity, capacity, cached=False)
+        bounds.append(capacity)
+    else:
+        page = _positive(args, "page_size") or _page_size(key, latent=not args.has("value"))
+        capacity = key.shape[0] * page
+        bounds += [table.numel * page for table in (pages, page_list) if table is not None]
+    total = min(bounds)
+    if total == tokens:  # and each sequence has at least its new tokens
+        return _Keys(capacity, total, cached=True)
+    # lists of pages and longest lengths are often those of the largest model and batch
+    return _Keys(capacity, total, True, LONGEST) if total <= capacity else _Keys(capacity, tokens, True, NEW_ONLY)
+
+
+def _count(args: Arguments) -> int:
+    """The number of sequences; raises NotCounted where there is none."""
+    query = args.tensor("query")
+    tokens = prod(query.shape[:-2])
+    for name, more in (("cum_q", 1), ("pages", 0), ("page_ends", 1), ("used_k", 0)):
+        found = args.optional(name)
+        if found is not None and found.shape and (name == "cum_q" or len(query.shape) == 3):
+            count = min(found.shape[0] - more, tokens)  # the tables of a captured graph have room for more
+            break
+    else:
+        count = query.shape[0]
+    if count < 1 or not tokens:
+        raise NotCounted("number of sequences not recorded")
+    return count
+
+
+def _lengths(args: Arguments, hints: Hints, left: int | None, right: int | None) -> tuple[Lengths, _Keys]:
+    query, count = args.tensor("query"), _count(args)
+    tokens = prod(query.shape[:-2])
+    longest_query = -(-tokens // count) if args.optional("cum_q") is None else _positive(args, "max_q")
+    if longest_query is not None:
+        tokens = min(tokens, count * longest_query)  # more are padding
+    keys = _keys(args, count, tokens)
+    known = hints.sequences
+    if known is not None and _is_of(known, count, tokens, keys, right):
+        found = lengths_of(known)
+        return (found if left is None or known.count == 1 else Lengths(found.groups, WINDOW, known)), keys
+    longest_key = -(-keys.total // count) if args.optional("cum_k") is None or keys.cached else _positive(args, "max_k")
+    equal_queries = count * (longest_query or 0) == tokens and args.optional("used_q") is None
+    equal_keys = count * (longest_key or 0) == keys.total
+    if keys.cached and keys.total == tokens:  # of each sequence only the new tokens
+        longest_key, equal_keys = longest_query, equal_queries
+    exact = (equal_queries or equal_keys) if left is None and right is None else equal_queries and equal_keys
+    longest_query, longest_key = longest_query or -(-tokens // count), longest_key or -(-keys.total // count)
+    groups = _longest_and_equal(count, tokens, keys.total, longest_query, longest_key)
+    return Lengths(groups, keys.assumption or ("" if exact else EQUAL)), keys
+
+
+def _is_of(known: Sequences, count: int, tokens: int, keys: _Keys, right: int | None) -> bool:
+    """Whether a call can be of the step whose lengths a server recorded: causal, and not of a part of the step."""
+    causal = right == 0 or (keys.cached and known.queries == known.count)  # one query a sequence sees all keys
+    return causal and 0 < known.queries <= tokens and 0 < known.count <= count and (keys.cached or known.keys <= keys.total)
+
+
+# --- formulas ----------------------------------------------------------------------------------------------------------------------
+
+
+def _part(tensor: TensorArg | None, some: int, of: int) -> int:
+    """Bytes of ``some`` tokens of a tensor that has ``of``."""
+    return size(tensor) * some // of
+
+
+def _sight(args: Arguments, layout: Layout) -> tuple[int | None, int | None, bool]:
+    left, right, lower_right = sight(args, layout.lower_right)
+    sliding = _positive(args, "sliding_window")  # the query's own place and those before it
+    return sliding - 1 if sliding else left, 0 if layout.causal else right, lower_right
+
+
+def _value_depth(args: Arguments) -> int:
+    query, value, out = args.tensor("query"), args.optional("value"), args.optional("out")
+    if out is not None and len(out.shape) >= len(query.shape):
+        return out.shape[-1]
+    return args.integer("value_depth") if value is None else value.shape[-1]
+
+
+def _both(*assumptions: str) -> str:
+    return "; ".join(filter(None, assumptions))
+
+
+_SMALL: Final = ("bias", "alibi", "sinks", "cum_q", "cum_k", "used_q", "used_k", "q_scale", "k_scale", "v_scale")
+
+
+def forward(signature: Signature, hints: Hints, layout: Layout) -> Work:
+    """Two products; of a KV cache, the keys and values that a query sees, and those appended to it."""
+    args = _arguments(signature, layout)
+    query, key = args.tensor("query"), args.tensor("key")
+    rest, out, new = args.optional("query_rest"), args.optional("out"), args.optional("new_key")
+    if _positive(args, "chunk"):
+        raise NotCounted("no formula for attention in chunks")
+    left, right, lower_right = _sight(args, layout)
+    lengths, keys = _lengths(args, hints, left, right)
+    depth = query.shape[-1] + (rest.shape[-1] if rest is not None else 0)
+    sizes = Attention(query.shape[-2] * lengths.pairs(left, right, lower_right), depth, _value_depth(args))
+    appended = prod(new.shape[:-2]) if new is not None else 0
+    seen = max(min(lengths.keys(left), keys.capacity) - appended, 0) if keys.cached else keys.capacity
+    tokens = prod(query.shape[:-2])
+    queries = min(lengths.queries, tokens)
+    cost = 1 + SOFTMAX + (args.optional("bias") is not None) + 2 * (args.optional("alibi") is not None) + 2 * has_dropout(args)
+    softcap = args.value("softcap") if args.has("softcap") and args.recorded("softcap") else 0.0
+    if isinstance(softcap, int | float) and softcap > 0:
+        cost += TANH + 1
+    item = size_of(out.dtype) if out is not None else 2 if query.dtype.startswith("float8") else size_of(query.dtype)
+    log_sum = args.flag("with_log_sum") if args.has("with_log_sum") and args.recorded("with_log_sum") else layout.log_sum
+    appending = (new, args.optional("new_value"))
+    return Work(
+        matrix_flops=sizes.scores_flops + sizes.values_flops,
+        other_flops=sizes.pairs * cost,
+        bytes_read=_part(query, queries, tokens) + _part(rest, queries, tokens)
+        + _part(key, seen, keys.capacity) + _part(args.optional("value"), seen, keys.capacity)
+        + size(*appending, *(args.optional(name) for name in _SMALL)),
+        bytes_written=queries * query.shape[-2] * (sizes.value_depth * item + 4 * log_sum) + written(*appending),
+        precision=matrix_precision_of(query.dtype),
+        assumption=_both(lengths.assumption, layout.assumption),
+    )  # fmt: skip
+
+
+def backward(signature: Signature, hints: Hints, layout: Layout) -> Work:
+    """Five products, as every backward of flash attention: the scores again, and two for each of the forward's."""
+    args = _arguments(signature, layout)
+    left, right, lower_right = _sight(args, layout)
+    lengths, _ = _lengths(args, hints, left, right)
+    query, value = args.tensor("query"), args.tensor("value")
+    meeting = query.shape[-2] * lengths.pairs(left, right, lower_right)
+    work = backward_work(args, Attention(meeting, query.shape[-1], value.shape[-1]))
+    return replace(work, assumption=_both(lengths.assumption, layout.assumption))
+
+
+def function_backward(signature: Signature, hints: Hints, layout: Layout) -> Work:
+    """Backward of an autograd function, given the gradient and the arguments of its forward; it reads the result and the rows' sums."""
+    given = replace(layout, schemas=tuple(f"grad {schema}" for schema in layout.schemas))
+    work, args = backward(signature, hints, given), _arguments(signature, given)
+    query, value = args.tensor("query"), args.tensor("value")
+    saved = prod(query.shape[:-1]) * (value.shape[-1] * size_of(query.dtype) + 4)
+    return replace(work, bytes_read=work.bytes_read + saved)
+
+
+def register(forwards: dict[str, Layout], backwards: dict[str, Layout]) -> None:
+    """Register the formulas of a library's operators."""
+    for formula, layouts in ((forward, forwards), (backward, backwards)):
+        for name, layout in layouts.items():
+            hinted_formula(name, category="attention")(partial(formula, layout=layout))
+
+
+# --- layers of servers -----------------------------------------------------------------------------------------------------------
+
+SERVED: Final = "causal attention without a window"
+ONE: Final = "one sequence without a prefix"
+
+
+def unified(signature: Signature, hints: Hints, schema: str, writes_cache: bool | None = None) -> Work:
+    """Causal attention of a step's tokens to themselves and to the tokens of their sequences in the KV cache.
+
+    A cache is in 8 bits where queries are, as vLLM quantizes queries for such a cache only. ``writes_cache`` says whether the call
+    also appends the new keys and values to it; None: if no tensor shows that another operator does.
+    """
+    args = Arguments(signature, schema)
+    query, key, value, out = args.tensor("query"), args.tensor("key"), args.tensor("value"), args.optional("out")
+    if len(key.shape) != 3 or len(query.shape) not in (2, 3):
+        raise NotCounted("number of heads not recorded")
+    depth, value_depth = key.shape[-1], value.shape[-1]
+    tokens, heads = query.shape[0], prod(query.shape[1:]) // depth
+    known = hints.sequences
+    fits = known is not None and 0 < known.queries <= tokens
+    lengths = lengths_of(known) if known is not None and fits else Lengths(((1, tokens, tokens),), ONE)
+    new, seen = lengths.queries, lengths.keys(None)
+    eighth = query.dtype.startswith("float8")
+    cache = key.shape[-2] * (depth + value_depth) * (1 if eighth else size_of(key.dtype))
+    recorded = key.shape[-2] * (depth * size_of(key.dtype) + value_depth * size_of(value.dtype))
+    writes = args.optional("updated") is None if writes_cache is None else writes_cache
+    item = size_of(out.dtype) if out is not None else size_of(value.dtype)
+    sizes = Attention(heads * lengths.pairs(None, 0, True), depth, value_depth)
+    return Work(
+        matrix_flops=sizes.scores_flops + sizes.values_flops,
+        other_flops=sizes.pairs * (1 + SOFTMAX),
+        bytes_read=size(query) * new // tokens + new * (recorded if writes else cache) + max(seen - new, 0) * cache,
+        bytes_written=new * heads * value_depth * item + new * cache * writes,
+        precision=matrix_precision_of(query.dtype),
+        assumption="; ".join(filter(None, (lengths.assumption, SERVED))),
+    )
+
+
+# --- partial results ---------------------------------------------------------------------------------------------------------------
+
+_MERGE_ELEMENT: Final = 3  # a * x + b * y
+_MERGE_ROW: Final = 2 * TRANSCENDENTAL + 6  # the larger sum, two exponentials of differences, their sum, two weights
+
+
+def merge(signature: Signature, schema: str) -> Work:
+    """Two partial results of attention, each with its rows' log-sum-exp, joined into one."""
+    args = Arguments(signature, schema)
+    out, log_sum = args.tensor("out"), args.optional("out_log_sum")
+    parts = [args.tensor(name) for name in ("prefix", "prefix_log_sum", "suffix", "suffix_log_sum")]
+    rows = prod(out.shape[:-1])
+    return Work(
+        other_flops=out.numel * _MERGE_ELEMENT + rows * (_MERGE_ROW + (TRANSCENDENTAL + 1) * (log_sum is not None)),
+        bytes_read=size(*parts),
+        bytes_written=written(out, log_sum),
+        precision="fp32",
+    )

@@ -1,0 +1,207 @@
+"""What a server did in its steps, by kind: requests, tokens, time by category, attention and experts on the roofline, decode's reads.
+
+Prefill computes the tokens of prompts together and decode one token of each request, so that a mean over both describes neither.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from rooflines.device_specs.records import Ceilings
+from rooflines.profiler.trace import intervals
+from rooflines.profiler.trace.calls import Calls
+from rooflines.profiler.trace.records import Trace
+from rooflines.profiler.trace.request_marks import KINDS, Kind, RequestMark
+from rooflines.roofline.analysis import DecodeReads, OperatorRow, ServedSteps, ServedWork, Serving
+from rooflines.roofline.attribution.attribute import Attribution
+from rooflines.roofline.attribution.rows import Row
+from rooflines.roofline.resolvers.batches import MARKED
+from rooflines.roofline.step.partition import Label, partition
+from rooflines.roofline.step.times import per_step
+
+# Kernels that read weights or the KV cache. If uncounted ones take more of the busy time, what decode must read is not known.
+_READS = re.compile(r"gemm|cijk_|matmul|nvjet|xmma|attention|attn|fmha|flash|moe|expert|mla_|_dot_", re.IGNORECASE)
+_MOST_MISSING = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class _Ran:
+    """A row in the steps of one kind: its calls and its time there."""
+
+    row: Row
+    judged: OperatorRow
+    calls: int
+    time_ns: int
+
+
+def serving(
+    trace: Trace, calls: Calls, attribution: Attribution, judged: Sequence[OperatorRow], labels: Sequence[Label], roofs: Ceilings | None
+) -> Serving | None:
+    """The steps that a server marked; None for a trace without such marks. ``judged`` and ``labels`` go with the attribution's rows."""
+    if not attribution.steps or not calls.batches:
+        return None
+    rows = list(zip(attribution.rows, judged, strict=True))
+    found = []
+    for kind in KINDS:
+        numbers = [number for number, one in enumerate(calls.batches) if one.kind == kind]
+        if numbers:
+            found.append(_steps(kind, numbers, trace, calls, attribution, rows, labels, roofs))
+    generated = [one.generated for one in found if one.kind != "prefill"]
+    known = [one for one in generated if one is not None]
+    total_s = sum(one.step_s * one.steps for one in found)
+    tokens = sum(one.generated * one.steps for one in found if one.generated is not None)
+    return Serving(kinds=tuple(found), generated_per_s=tokens / total_s if known and len(known) == len(generated) and total_s else None)
+
+
+def _steps(
+    kind: Kind,
+    numbers: list[int],
+    trace: Trace,
+    calls: Calls,
+    attribution: Attribution,
+    rows: list[tuple[Row, OperatorRow]],
+    labels: Sequence[Label],
+    roofs: Ceilings | None,
+) -> ServedSteps:
+    count, batches = len(numbers), [calls.batches[number] for number in numbers]
+    windows = attribution.windows[numbers]
+    divided = partition(trace, calls, replace(attribution, windows=windows, steps=count), labels)
+    step_s = intervals.length(windows) / 1e9 / count
+    busy_s = divided.timeline.busy_s
+    categories = divided.categories()
+    modelled = 1 - categories.get("unmodelled", 0.0) / busy_s if busy_s > 0 else None
+    ran = [found for row, judged_row in rows if (found := _in_steps(row, judged_row, numbers, attribution.steps)).calls]
+    tokens, generated = _mean([one.tokens for one in batches]), _generated(kind, batches, calls.batches)
+    return ServedSteps(
+        kind=kind,
+        steps=count,
+        requests=per_step(sum(one.requests for one in batches), count),
+        tokens=tokens,
+        generated=generated,
+        keys=_mean([one.keys for one in batches]),
+        step_s=step_s,
+        busy_s=busy_s,
+        tokens_per_s=tokens / step_s if tokens is not None and step_s > 0 else None,
+        generated_per_s=generated / step_s if generated is not None and step_s > 0 else None,
+        category_breakdown={**categories, "idle": divided.timeline.idle_s},
+        modelled_time_fraction=modelled,
+        attention=_work([one for one in ran if one.judged.category == "attention"], count),
+        moe=_work([one for one in ran if one.judged.category == "moe"], count),
+        reads=_reads(ran, batches, step_s, roofs) if kind == "decode" and _is_complete(attribution, numbers, busy_s) else None,
+    )
+
+
+def _in_steps(row: Row, judged: OperatorRow, numbers: list[int], steps: int) -> _Ran:
+    """The row in the steps of these numbers."""
+    if steps < 2:
+        return _Ran(row, judged, row.calls, row.time_ns)
+    return _Ran(row, judged, sum(row.step_calls[number] for number in numbers), sum(row.step_ns[number] for number in numbers))
+
+
+def _mean(values: Sequence[int | None]) -> int | float | None:
+    known = [value for value in values if value is not None]
+    return per_step(sum(known), len(values)) if len(known) == len(values) else None
+
+
+def _generated(kind: Kind, batches: list[RequestMark], every: Sequence[RequestMark]) -> int | float | None:
+    """The tokens that requests in decode generate: one each, if no drafts are verified."""
+    return None if kind == "prefill" or any(one.is_draft for one in every) else _mean([one.decode_requests for one in batches])
+
+
+def _work(ran: list[_Ran], steps: int) -> ServedWork | None:
+    """These operators together, per step; None where there is none."""
+    if not ran:
+        return None
+    works = [(one, one.row.count.work) for one in ran]
+    flops = sum(work.flops * one.calls for one, work in works if work is not None)
+    size = sum(work.bytes * one.calls for one, work in works if work is not None)
+    time_s = sum(one.time_ns for one in ran) / 1e9
+    bounds = [(one, found) for one in ran if (found := _bound_s(one)) is not None]
+    bound_s, bounded_s = sum(found for _, found in bounds), sum(one.time_ns for one, _ in bounds) / 1e9
+    bounded_flops = sum(one.row.count.work.flops * one.calls for one, _ in bounds if one.row.count.work is not None)
+    return ServedWork(
+        time_s=time_s / steps,
+        flops=per_step(flops, steps),
+        bytes=per_step(size, steps),
+        intensity_flop_per_byte=flops / size if flops and size else None,
+        flop_per_s=flops / time_s if flops and time_s > 0 else None,
+        attainable_flop_per_s=bounded_flops / bound_s if bounded_flops and bound_s > 0 else None,
+        lower_bound_s=bound_s / steps if bounds else None,
+        efficiency=bound_s / bounded_s if bounded_s > 0 else None,
+        assumption=_assumptions(ran),
+    )
+
+
+def _bound_s(one: _Ran) -> float | None:
+    """The lower bound of the row's calls in these steps. ``judged`` has it per step, for all calls."""
+    bound_s, calls = one.judged.lower_bound_s, one.judged.calls
+    return None if bound_s is None else bound_s / calls * one.calls
+
+
+def _assumptions(ran: list[_Ran]) -> str | None:
+    return "; ".join(dict.fromkeys(one.judged.assumption for one in ran if one.judged.assumption)) or None
+
+
+# --- what a decode step must read --------------------------------------------------------------------------------------------------
+
+
+def _reads(ran: list[_Ran], batches: list[RequestMark], step_s: float, roofs: Ceilings | None) -> DecodeReads | None:
+    """The weights and the KV cache that these operators read per step; None where one of the two is not known."""
+    products = [one for one in ran if _has_weights(one)]
+    attention = [one for one in ran if one.judged.category == "attention" and one.judged.flops]
+    # Without the lengths of the sequences the keys are an assumption.
+    known = all(one.row.inferred == MARKED or one.judged.assumption is None for one in attention)
+    if not products or not attention or not known:
+        return None
+    steps = len(batches)
+    weights = sum(_weights(one) * one.calls for one in products)
+    tokens = _mean([one.tokens for one in batches])
+    cache = sum(_keys_and_values(one, tokens) * one.calls for one in attention)
+    memory = roofs.outermost_memory() if roofs is not None else None
+    bound_s = (weights + cache) / steps / memory.value if memory is not None else None
+    return DecodeReads(
+        weight_bytes=per_step(weights, steps),
+        kv_cache_bytes=per_step(round(cache), steps),
+        lower_bound_s=bound_s,
+        efficiency=bound_s / step_s if bound_s is not None and step_s > 0 else None,
+        assumption=_assumptions([*products, *attention]),
+    )
+
+
+def _weights(one: _Ran) -> int:
+    """The bytes that a product reads beside its first matrix, the tokens; of experts only those that the tokens reach."""
+    work, tensors = one.row.count.work, one.row.signature.tensors
+    tokens = next((tensor for tensor in tensors if len(tensor.shape) >= 2), None)
+    return max(0, work.bytes_read - tokens.nbytes) if work is not None and tokens is not None else 0
+
+
+def _has_weights(one: _Ran) -> bool:
+    """Whether one side of a product is weights; in a product of two batches of matrices both may be activations."""
+    if one.judged.category == "moe":
+        return True
+    shapes = [tensor.shape for tensor in one.row.signature.tensors if len(tensor.shape) >= 2]
+    return one.judged.category == "matmul" and len(shapes) >= 2 and any(len(shape) == 2 for shape in shapes)
+
+
+def _is_complete(attribution: Attribution, numbers: list[int], busy_s: float) -> bool:
+    """Whether nearly all products and attention of these steps are counted, by the names of the kernels without a count."""
+    missing_ns = 0.0
+    for gap in attribution.gaps:
+        own_ns = sum(gap.step_ns[number] for number in numbers) if gap.step_ns else gap.time_ns
+        total_ns = sum(kernel.time_ns for kernel in gap.kernels)
+        read_ns = sum(kernel.time_ns for kernel in gap.kernels if _READS.search(kernel.name))
+        missing_ns += own_ns * read_ns / total_ns if total_ns else 0.0
+    return missing_ns / 1e9 / len(numbers) <= _MOST_MISSING * busy_s
+
+
+def _keys_and_values(one: _Ran, tokens: int | float | None) -> float:
+    """The bytes that an operator of attention reads, less those of its queries; these may be padded to more than ``tokens``."""
+    work, tensors = one.row.count.work, one.row.signature.tensors
+    assert work is not None
+    query = tensors[0] if tensors else None
+    if query is None or not query.shape or not query.shape[0]:
+        return work.bytes_read
+    padded = one.row.inferred == MARKED and tokens is not None and tokens < query.shape[0]
+    return max(0.0, work.bytes_read - query.nbytes * (tokens / query.shape[0] if padded and tokens is not None else 1))

@@ -1,0 +1,267 @@
+"""Mixtures of experts of vLLM, SGLang, AITER and triton_kernels: closed forms, the bound on the weights that are read, and its laws."""
+
+from __future__ import annotations
+
+import pytest
+
+from rooflines.profiler.trace.signature import Signature, TensorArg, from_kineto
+from rooflines.roofline.formulas import CallCount, count
+from tests.roofline.formulas.libraries.calls import bf16, counted, figures, fp8, fp32, int32, int64, reason, uint8
+
+E, TOP, K, INNER = 6, 2, 20, 12  # experts, of them for a token, width, width between the products
+FLAGS = (None, False, False, False, False, False, False)  # activation, weight on the input, fp8, int8, int8 weights, int4, per channel
+
+
+def layer(tokens, weight=bf16, experts=E):
+    return (bf16(tokens, K), weight(experts, 2 * INNER, K), weight(experts, K, INNER), fp32(tokens, TOP), int32(tokens, TOP))
+
+
+def flops(rows):
+    return 2 * rows * (K * 2 * INNER + INNER * K)
+
+
+@pytest.mark.parametrize("name", ["vllm::inplace_fused_experts", "vllm::outplace_fused_experts", "sglang::outplace_fused_experts"])
+def test_a_layer_multiplies_tokens_times_experts_per_token(name):
+    tokens = 7
+    rows = tokens * TOP  # 14 rows may reach all 6 experts
+    weights = 2 * E * 3 * INNER * K
+    assert figures(name, *layer(tokens), *FLAGS) == (
+        flops(rows), 15 * rows * INNER + 2 * rows * K, 2 * tokens * K + 8 * tokens * TOP + weights, 2 * tokens * K, "bf16",
+    )  # fmt: skip
+    assert counted(name, *layer(tokens), *FLAGS).category == "moe"
+
+
+def test_a_small_batch_cannot_read_every_expert():
+    work = counted("vllm::inplace_fused_experts", *layer(2), *FLAGS).work  # 4 rows, 6 experts
+    assert work.bytes_read == 2 * 2 * K + 8 * 4 + 4 * 2 * 3 * INNER * K
+    assert work.assumption == "as many experts are used as possible"
+
+
+def test_bytes_of_weights_grow_with_the_batch_up_to_all_experts():
+    def weights(tokens):
+        return counted("vllm::inplace_fused_experts", *layer(tokens), *FLAGS).work.bytes_read - 2 * tokens * K - 8 * tokens * TOP
+
+    assert [weights(tokens) // (2 * 3 * INNER * K) for tokens in (1, 2, 3, 4, 40)] == [2, 4, 6, 6, 6]
+
+
+def test_a_single_expert_assumes_nothing():
+    assert counted("vllm::inplace_fused_experts", *layer(3, experts=1), *FLAGS).work.assumption == ""
+
+
+def test_fp8_weights_mean_fp8_activations():
+    scales = (fp32(E), fp32(E), None, None)
+    flags = (None, False, True, False, False, False, False, -1, None, *scales)
+    rows = 14
+    assert figures("vllm::inplace_fused_experts", *layer(7, fp8), *flags) == (
+        flops(rows), 15 * rows * INNER + 2 * rows * K + 7 * (7 * K + rows * INNER),
+        2 * 7 * K + 8 * rows + E * 3 * INNER * K + 2 * 4 * E, 2 * 7 * K, "fp8",
+    )  # fmt: skip
+
+
+def test_scales_are_read_for_the_experts_that_are_used():
+    flags = (None, False, True, False, False, False, False, -1, None, fp32(E, 3, 2), fp32(E, 2, 3), None, None)
+    read = counted("vllm::inplace_fused_experts", *layer(2, fp8), *flags).work.bytes_read
+    assert read == 2 * 2 * K + 8 * 4 + 4 * (3 * INNER * K + 4 * 6 + 4 * 6)
+
+
+def test_the_flags_say_whether_int8_weights_meet_int8_activations():
+    def of(*flags):
+        return counted("sglang::inplace_fused_experts", *layer(7, lambda *shape: TensorArg(shape, "int8")), *flags).work.precision
+
+    assert of(None, False, False, True, False, False, False) == "int8"  # vLLM, and SGLang at first
+    assert of(None, False, False, False, True, False, False) == "bf16"
+    assert of(None, None, 0, True, False, False, True, False, False) == "int8"  # SGLang: two biases, a number, a flag for the gate
+    assert of(None, None, 0, True, False, False, False, True, False) == "bf16"
+    assert "not recorded" in reason("sglang::inplace_fused_experts", *layer(7, lambda *shape: TensorArg(shape, "int8")))
+
+
+def test_weights_of_4_bits_are_packed_along_their_last_dimension():
+    args = (bf16(7, K), uint8(E, 2 * INNER, K // 2), uint8(E, K, INNER // 2), fp32(7, TOP), int32(7, TOP))
+    work = counted("vllm::outplace_fused_experts", *args, *FLAGS).work
+    assert (work.matrix_flops, work.precision) == (flops(14), "bf16")
+    assert work.bytes_read == 2 * 7 * K + 8 * 14 + E * 3 * INNER * K // 2
+
+
+def test_without_a_gate_the_first_product_is_half_as_wide():
+    args = (bf16(7, K), bf16(E, INNER, K), bf16(E, K, INNER), fp32(7, TOP), int32(7, TOP))
+    work = counted("vllm::outplace_fused_experts", *args, *FLAGS).work
+    assert work.matrix_flops == 2 * 14 * 2 * INNER * K
+    assert work.other_flops == 14 * 14 * INNER + 2 * 14 * K
+
+
+def test_of_experts_on_several_ranks_each_gets_its_part_of_the_rows():
+    flags = (*FLAGS, 4 * E, int32(4 * E))  # 24 experts on 4 ranks
+    work = counted("vllm::inplace_fused_experts", *layer(20), *flags).work
+    assert work.matrix_flops == flops(40 // 4)
+    assert work.assumption == "as many experts are used as possible; tokens are spread evenly over the ranks"
+
+
+def test_marlin_packs_its_weights_by_16_rows():
+    ids = (fp32(7, 24), fp32(7, TOP), int32(7, TOP))
+    args = (bf16(7, 32), int32(E, 2, 96), int32(E, 3, 64), fp32(E, 1, 96), fp32(E, 1, 32), *ids)
+    work = counted("vllm::fused_marlin_moe", *args).work
+    assert work.matrix_flops == 2 * 14 * (32 * 96 + 48 * 32)
+    assert work.bytes_read == 2 * 7 * 32 + 8 * 14 + 4 * E * (2 * 96 + 3 * 64 + 96 + 32)
+
+
+@pytest.mark.parametrize("name", ["aiter::fused_moe_", "aiter::fused_moe", "vllm::rocm_aiter_fused_moe"])
+def test_aiter_layer(name):
+    work = counted(name, *layer(7, fp8), None, 0, 4, False, fp32(E, 2, 1), fp32(E, 1, 2)).work
+    assert (work.matrix_flops, work.precision) == (flops(14), "fp8")
+    assert work.bytes_read == 2 * 7 * K + 8 * 14 + E * 3 * INNER * K + 4 * 4 * E
+    local = counted(name, *layer(20, fp8), int32(4 * E), 0, 4, False).work
+    assert local.matrix_flops == flops(10)
+
+
+def test_aiter_layer_of_activations_that_are_fp8_already():
+    args = (
+        fp8(7, K),
+        fp8(E, 2 * INNER, K),
+        fp8(E, K, INNER),
+        fp32(7, TOP),
+        int32(7, TOP),
+        None,
+        0,
+        4,
+        False,
+        None,
+        None,
+        fp32(7, 1),
+        None,
+    )
+    work = counted("aiter::fused_moe_", *args, 32, None, 0, 15).work
+    assert (work.bytes_written, work.precision) == (2 * 7 * K, "fp8")
+    assert work.other_flops == 15 * 14 * INNER + 2 * 14 * K, "the conversion was another operator's"
+    assert reason("aiter::fused_moe_", *args) == "dtype of the result not recorded"
+
+
+def test_aiter_kernels_for_the_whole_layer_or_one_product():
+    ids = (int32(99), fp32(99), int32(9), int32(1), TOP)
+    whole = counted(
+        "aiter::fmoe_g1u1", bf16(7, K), fp8(7, K), fp8(E, 2 * INNER, K), fp8(E, K, INNER), *ids, fp32(7, 1), fp32(E, 24), fp32(E, K)
+    )
+    assert (whole.work.matrix_flops, whole.work.precision) == (flops(14), "fp8")
+    assert whole.work.bytes_written == 2 * 7 * K
+    first, second = fp8(E, 2 * INNER, K), fp8(E, K, INNER)
+    up = counted("aiter::ck_moe_stage1", fp8(7, K), first, second, int32(99), int32(9), int32(1), bf16(7, TOP, INNER), TOP).work
+    down = counted("aiter::ck_moe_stage2", fp8(7, TOP, INNER), first, second, int32(99), int32(9), int32(1), bf16(7, K), TOP).work
+    assert up.matrix_flops + down.matrix_flops == flops(14)
+    assert (up.bytes_read, up.bytes_written) == (7 * K + E * 2 * INNER * K, 2 * 14 * INNER)
+    assert (down.bytes_read, down.bytes_written) == (14 * INNER + E * K * INNER, 2 * 7 * K)
+    tile = counted(
+        "aiter::moe_cktile2stages_gemm1_ck", bf16(7, K), bf16(E, 2 * INNER, K), bf16(7, TOP, INNER), int32(9), int32(9), int32(1), TOP
+    )
+    assert tile.work.matrix_flops == up.matrix_flops
+
+
+# --- products of sorted rows ---------------------------------------------------------------------------------------------------------
+
+
+def test_grouped_products_of_sorted_rows():
+    rows = 4
+    offsets = (int32(E), int32(E, 3), int64(E), int64(E), int64(E), True, True)
+    args = (bf16(rows, 2 * INNER), fp8(rows, K), fp8(E, K, 2 * INNER), fp32(rows, 1), fp32(E, 2 * INNER, 1), *offsets)
+    work = counted("_C::cutlass_moe_mm", *args).work
+    assert work.matrix_flops == 2 * rows * K * 2 * INNER
+    assert work.bytes_read == rows * K + 4 * rows + 4 * (K * 2 * INNER + 4 * 2 * INNER)
+    assert work.bytes_written == 2 * rows * 2 * INNER
+    pointers = (int64(E),) * 5
+    same = counted("sgl_kernel::fp8_blockwise_scaled_grouped_mm", args[0], *pointers, *args[1:5], *offsets[2:5]).work
+    assert same == work
+
+
+@pytest.mark.parametrize("name", ["_C::cutlass_fp4_group_mm", "sgl_kernel::cutlass_fp4_group_mm"])
+def test_grouped_products_of_4_bits(name):
+    args = (bf16(8, 2 * INNER), uint8(8, K // 2), uint8(E, 2 * INNER, K // 2), fp8(128, 4), fp8(E, 128, 4), fp32(E), int32(E, 3))
+    work = counted(name, *args).work
+    assert (work.matrix_flops, work.precision) == (2 * 8 * K * 2 * INNER, "fp4")
+    assert work.bytes_read == 8 * K // 2 + 512 + E * (INNER * K + 512)
+
+
+def test_rows_with_weights_of_4_bits():
+    args = (
+        bf16(7, K),
+        bf16(7, TOP, 2 * INNER),
+        uint8(E, 2 * INNER, K // 2),
+        bf16(E, 2 * INNER, 1),
+        None,
+        None,
+        int32(99),
+        int32(9),
+        int32(1),
+        TOP,
+    )
+    work = counted("_moe_C::moe_wna16_gemm", *args, 16, 64, 64, 4).work
+    assert (work.matrix_flops, work.precision) == (2 * 14 * K * 2 * INNER, "bf16")
+    assert work.bytes_read == 2 * 7 * K + E * (INNER * K + 4 * INNER)
+    assert work.bytes_written == 2 * 14 * 2 * INNER
+
+
+def test_marlin_rows_have_their_sizes_as_numbers():
+    sizes = (16, TOP, False, False, 1125, 7, 2 * INNER, K, True, False, True, False)
+    args = (bf16(7, K), None, int32(E, 2, 48), bf16(E, 1, 24), None, None, None, int32(9), int32(99), int32(9), int32(1), fp32(7, TOP))
+    work = counted("sgl_kernel::moe_wna16_marlin_gemm", *args, *sizes).work
+    assert work.matrix_flops == 2 * 14 * K * 2 * INNER
+    assert work.bytes_read == 2 * 7 * K + E * (4 * 2 * 48 + 2 * 24)
+
+
+def test_ggml_rows():
+    args = (bf16(7, K), uint8(E, 24, 22), int32(99), int32(9), int32(1), 8, 24, TOP, 7)
+    work = counted("_C::ggml_moe_a8", *args).work
+    assert (work.matrix_flops, work.precision) == (2 * 14 * K * 24, "int8")
+    vector = counted("_C::ggml_moe_a8_vec", bf16(7, K), uint8(E, 24, 22), int32(7, TOP), TOP, 8, 24, 7).work
+    assert vector == work
+
+
+# --- routing -------------------------------------------------------------------------------------------------------------------------
+
+
+def test_routing_reads_the_scores_of_all_experts():
+    # softmax 14, a compare 1
+    args = (fp32(7, TOP), int32(7, TOP), int32(7, TOP), bf16(7, E))
+    assert figures("_moe_C::topk_softmax", *args) == (0, 15 * 42, 2 * 42, 3 * 4 * 14, "bf16")
+    assert figures("aiter::topk_softmax", *args, True) == figures("_moe_C::topk_softmax", *args)
+    assert figures("sgl_kernel::topk_softmax", fp32(7, TOP), int32(7, TOP), bf16(7, E), True) == (0, 15 * 42, 2 * 42, 8 * 14, "bf16")
+    # a sigmoid 13, the bias 1, a compare 1
+    grouped = (bf16(7, 8), 4, 2, 3, True, 2.5, bf16(8), 1)
+    assert figures("_moe_C::grouped_topk", *grouped) == (0, 15 * 56, 2 * 56 + 16, 7 * 3 * 8, "bf16")
+    assert figures("sgl_kernel::moe_fused_gate", bf16(7, 8), bf16(8), 4, 2, 3, 0, 2.5, False) == (0, 15 * 56, 128, 168, "bf16")
+    biased = (bf16(7, 8), bf16(8), fp32(7, 3), int32(7, 3), 4, 2, True, 2.5)
+    assert figures("aiter::biased_grouped_topk_hip", *biased) == (0, 15 * 56, 128, 168, "bf16")
+
+
+def test_sorting_and_summing():
+    assert figures("_moe_C::moe_align_block_size", int32(7, TOP), E, 16, int32(99), int32(9), int32(1)) == (0, 0, 56, 4 * 109, None)
+    assert figures("_moe_C::moe_sum", bf16(7, TOP, K), bf16(7, K)) == (0, 14 * K, 2 * 14 * K, 2 * 7 * K, "bf16")
+    permute = (bf16(7, K), int32(7, TOP), int32(7, TOP), None, E, E, TOP, bf16(14, K), int64(E + 1), int32(14), int32(14))
+    assert figures("_moe_C::moe_permute", *permute) == (0, 0, 2 * 7 * K + 4 * 14, 2 * 14 * K, None)
+    back = (bf16(14, K), fp32(7, TOP), int32(14), None, TOP, bf16(7, K))
+    assert figures("_moe_C::moe_unpermute", *back) == (0, 2 * 14 * K, 2 * 14 * K + 8 * 14, 2 * 7 * K, "bf16")
+
+
+def test_routing_of_triton_kernels():
+    """vLLM's capture on an MI300X, gpt-oss with 32 experts, 4 for a token: TraceLens, tests/traces/inference/vllm_decode_full."""
+    top = {
+        "Input Dims": [[32, 32], [], [], [], [], [], []], "Input type": ["c10::BFloat16", *["Scalar"] * 4, "", ""],
+        "Concrete Inputs": ["", "4", "True", "1", "True", "", ""],
+    }  # fmt: skip
+    work = count(from_kineto("TopK", top)).work
+    assert work.other_flops == 32 * 32 + 14 * 32 * 4
+    assert (work.bytes_read, work.bytes_written) == (2 * 32 * 32, 32 * (4 * 4 + 4))
+    assert figures("SortTokens", bf16(32, 4), TensorArg((32, 4), "int16"), 32) == (0, 0, 4 * 128, 128 * 10 + 4 * 32, None)
+    assert reason("TopK", bf16(3, 4, 5), 2, True, 1) == "arguments of another library's function"
+
+
+# --- wrappers ------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["vllm::moe_forward", "vllm::moe_forward_shared"])
+def test_a_layer_that_is_found_by_name_leaves_its_work_to_what_it_calls(name):
+    outcome = count(Signature(name, (bf16(888, 3072), bf16(888, 128), None)))
+    assert outcome == CallCount("composite", None, "moe", "the layer's weights are not arguments")
+
+
+def test_a_shape_that_no_layer_has_is_not_counted():
+    assert reason("vllm::inplace_fused_experts", bf16(7, K), bf16(E, K), bf16(E, K), fp32(7, 2), int32(7, 2)) == (
+        "shapes of the experts not understood"
+    )

@@ -1,0 +1,363 @@
+"""Attention over packed sequences and KV caches: lengths against sequences written out one by one, and flash-attn's calls by hand."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rooflines.profiler.trace.signature import MISSING, Signature
+from rooflines.roofline.formulas import Work, count
+from rooflines.roofline.formulas.attention import pairs
+from rooflines.roofline.formulas.costs import SOFTMAX, SOFTMAX_FROM_LOG_SUM, TANH
+from rooflines.roofline.formulas.packed_attention import EQUAL, LONGEST, NEW_ONLY, WINDOW, equal_lengths, lengths_of
+from rooflines.roofline.formulas.sequences import Sequences
+from tests.roofline.formulas.by_hand import tensor
+
+HALF = "bfloat16"
+
+
+def work(name, *args, sequences=None):
+    found = count(Signature(name, args), sequences=sequences)
+    assert found.work is not None, found.reason
+    assert found.category == "attention"
+    return found.work
+
+
+def reason(name, *args):
+    return count(Signature(name, args)).reason
+
+
+def sums(*lengths):
+    """The sums over sequences of (queries, keys)."""
+    return sum((Sequences(1, q, k, q * q, q * k) for q, k in lengths), Sequences(0, 0, 0, 0, 0))
+
+
+def ends(batch):
+    return tensor(batch + 1, dtype="int32")
+
+
+# --- lengths -----------------------------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 9), st.integers(0, 40), st.integers(0, 40))
+def test_equal_lengths_keep_the_totals_and_differ_by_one(sequences, queries, keys):
+    groups = equal_lengths(sequences, queries, keys)
+    assert sum(number for number, _, _ in groups) == sequences
+    assert sum(number * each for number, each, _ in groups) == queries
+    assert sum(number * each for number, _, each in groups) == keys
+    for each in ([group[1] for group in groups], [group[2] for group in groups]):
+        assert max(each) - min(each) <= 1
+
+
+lengths = st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9)).map(lambda one: (one[0], sum(one))), min_size=1, max_size=5)
+
+
+@given(lengths)
+def test_recorded_lengths_give_the_pairs_of_every_sequence(batch):
+    known = lengths_of(sums(*batch))
+    assert known.pairs(None, 0, lower_right=True) == sum(pairs(q, k, right=0, lower_right=True) for q, k in batch)
+    assert known.pairs(None, None, lower_right=True) == sum(q * k for q, k in batch)
+    assert (known.queries, known.keys(None)) == (sum(q for q, _ in batch), sum(k for _, k in batch))
+
+
+@given(st.integers(1, 9), st.integers(0, 9), st.integers(0, 12))
+def test_a_window_reads_the_keys_that_a_query_sees(queries, before, left):
+    keys = queries + before
+    seen = {key for query in range(queries) for key in range(keys) if query + before - left <= key <= query + before}
+    assert lengths_of(sums((queries, keys))).keys(left) == len(seen)
+
+
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=6))
+def test_causal_self_attention_is_bounded_from_below_by_what_the_arguments_say(batch):
+    """The number of sequences, the longest and the total are recorded; equal others need the fewest pairs."""
+    total, longest = sum(batch), max(batch)
+    packed = tensor(total, 2, 8, dtype=HALF)
+    found = varlen(packed, packed, packed, len(batch), longest, longest)
+    exact = 2 * sum(length * (length + 1) // 2 for length in batch) * 4 * 8
+    assert found.matrix_flops <= exact
+    if total == len(batch) * longest:
+        assert (found.matrix_flops, found.assumption) == (exact, "")
+    else:
+        assert found.assumption == EQUAL
+
+
+# --- flash-attn 2 ------------------------------------------------------------------------------------------------------------------
+
+
+def varlen(q, k, v, batch, max_q, max_k, causal=True, left=-1, right=-1, pages=None, used=None, softcap=0.0, sequences=None):
+    return work(
+        "flash_attn::_flash_attn_varlen_forward", q, k, v, ends(batch), ends(batch), max_q, max_k, 0.0, 0.125, causal, left, right,
+        softcap, None, False, pages, None, used, False, 0, sequences=sequences,
+    )  # fmt: skip
+
+
+def test_fixed_lengths_with_grouped_queries_and_a_causal_mask():
+    """5 queries meet 7 keys, the last the last: 3 + 4 + 5 + 6 + 7 pairs of each of 2 * 6 rows of heads."""
+    q, k, v = tensor(2, 5, 6, 8, dtype=HALF), tensor(2, 7, 3, 8, dtype=HALF), tensor(2, 7, 3, 8, dtype=HALF)
+    found = work("flash_attn::_flash_attn_forward", q, k, v, 0.0, 0.35, True, -1, -1, 0.0, None, False)
+    meeting = 2 * 6 * (3 + 4 + 5 + 6 + 7)
+    assert found == Work(
+        matrix_flops=4 * 8 * meeting,
+        other_flops=meeting * (1 + SOFTMAX),
+        bytes_read=2 * (2 * 5 * 6 * 8 + 2 * 2 * 7 * 3 * 8),
+        bytes_written=2 * 2 * 5 * 6 * 8 + 4 * 2 * 5 * 6,  # the result, and a float32 for each row
+        precision="bf16",
+    )
+
+
+def test_a_window_a_softcap_dropout_and_slopes():
+    """Window (2, 1) over 4 queries and 4 keys: 2 + 3 + 4 + 3 pairs."""
+    q, slopes = tensor(1, 4, 5, 8, dtype="float16"), tensor(5)
+    found = work("flash_attn::_flash_attn_forward", q, q, q, 0.1, 0.35, False, 2, 1, 30.0, slopes, False)
+    meeting = 5 * (2 + 3 + 4 + 3)
+    assert found.matrix_flops == 4 * 8 * meeting
+    assert found.other_flops == meeting * (1 + SOFTMAX + 2 + 2 + TANH + 1)
+    assert found.bytes_read == 3 * 2 * 4 * 5 * 8 + 4 * 5
+
+
+def test_packed_sequences_of_equal_length_are_exact():
+    q, k = tensor(3 * 5, 4, 8, dtype=HALF), tensor(3 * 7, 2, 8, dtype=HALF)
+    found = varlen(q, k, k, 3, 5, 7)
+    assert found.matrix_flops == 4 * 8 * 4 * 3 * (3 + 4 + 5 + 6 + 7)
+    assert found.assumption == ""
+    assert found.bytes_read == 2 * (15 * 4 * 8 + 2 * 21 * 2 * 8) + 2 * 4 * 4
+
+
+def test_without_a_mask_it_is_enough_that_the_queries_are_equally_long():
+    q, k = tensor(3 * 5, 4, 8, dtype=HALF), tensor(20, 2, 8, dtype=HALF)
+    found = varlen(q, k, k, 3, 5, 9, causal=False)
+    assert (found.matrix_flops, found.assumption) == (4 * 8 * 4 * 5 * 20, "")
+
+
+def test_of_other_lengths_the_longest_is_known_and_the_others_are_taken_as_equal():
+    """16 tokens in 3 sequences of which the longest has 8: 8 + 4 + 4."""
+    q = tensor(16, 2, 8, dtype=HALF)
+    found = varlen(q, q, q, 3, 8, 8)
+    assert found.matrix_flops == 4 * 8 * 2 * (8 * 9 // 2 + 2 * (4 * 5 // 2))
+    assert found.assumption == EQUAL
+
+
+def test_the_lengths_of_a_server_are_used_where_there_are_some():
+    q = tensor(16, 2, 8, dtype=HALF)
+    found = varlen(q, q, q, 3, 8, 8, sequences=sums((8, 8), (7, 7), (1, 1)))
+    assert found.matrix_flops == 4 * 8 * 2 * (36 + 28 + 1)
+    assert found.assumption == ""
+
+
+@pytest.mark.parametrize("other", [sums((9, 9), (8, 8)), sums((4, 90), (2, 2)), sums((1, 1), (1, 1), (1, 1), (1, 1)), sums()])
+def test_lengths_of_another_call_are_not(other):
+    """More tokens or sequences than the call has, or more keys than it is given."""
+    q = tensor(16, 2, 8, dtype=HALF)
+    assert varlen(q, q, q, 3, 8, 8, sequences=other) == varlen(q, q, q, 3, 8, 8)
+
+
+def test_a_cross_attention_does_not_take_the_lengths_of_the_language_model():
+    q, k = tensor(3 * 5, 4, 8, dtype=HALF), tensor(20, 2, 8, dtype=HALF)
+    known = sums((5, 5), (5, 5), (5, 5))
+    assert varlen(q, k, k, 3, 5, 9, causal=False, sequences=known) == varlen(q, k, k, 3, 5, 9, causal=False)
+
+
+# --- paged caches ------------------------------------------------------------------------------------------------------------------
+
+CACHE = tensor(100, 16, 2, 8, dtype=HALF)  # 1600 tokens of 2 heads
+TOKEN = 2 * 2 * 2 * 8  # bytes of a token's keys and values
+TABLE = tensor(3, 10, dtype="int32")
+
+
+def test_a_decode_step_of_recorded_lengths_reads_the_tokens_that_it_sees():
+    q, known = tensor(3, 4, 8, dtype=HALF), sums((1, 33), (1, 90), (1, 5))
+    found = varlen(q, CACHE, CACHE, 3, 1, 90, pages=TABLE, used=tensor(3, dtype="int32"), sequences=known)
+    assert found.matrix_flops == 4 * 8 * 4 * 128
+    assert found.bytes_read == 2 * 3 * 4 * 8 + 128 * TOKEN + 2 * 4 * 4 + 3 * 4
+    assert found.assumption == ""
+
+
+def test_a_padded_batch_has_the_tokens_of_the_mark():
+    q, known = tensor(8, 4, 8, dtype=HALF), sums((1, 33), (1, 90), (1, 5))
+    table = tensor(8, 10, dtype="int32")
+    found = varlen(q, CACHE, CACHE, 8, 1, 90, pages=table, sequences=known)
+    assert found.matrix_flops == 4 * 8 * 4 * 128
+    assert found.bytes_written == 3 * 4 * (2 * 8 + 4)
+
+
+def test_tables_of_a_captured_graph_have_room_for_more_sequences():
+    q, known = tensor(3, 4, 8, dtype=HALF), sums((1, 33), (1, 90), (1, 5))
+    found = varlen(q, CACHE, CACHE, 64, 1, 131072, pages=tensor(64, 8192, dtype="int32"))
+    assert (found.matrix_flops, found.assumption) == (4 * 8 * 4 * 3, NEW_ONLY)
+    assert (
+        varlen(q, CACHE, CACHE, 64, 1, 131072, pages=tensor(64, 8192, dtype="int32"), sequences=known).matrix_flops == 4 * 8 * 4 * 128
+    )
+
+
+def test_a_part_of_a_step_that_is_not_causal_does_not_take_its_lengths():
+    """Attention to a common prefix: all queries see all of it."""
+    q, known = tensor(20, 4, 8, dtype=HALF), sums((10, 40), (10, 40))
+    args = (q, CACHE, CACHE, 2, 10, 30)
+    assert varlen(*args, causal=False, pages=TABLE, sequences=known) == varlen(*args, causal=False, pages=TABLE)
+
+
+def test_a_window_over_a_cache_reads_no_more_than_the_window():
+    q, known = tensor(2, 4, 8, dtype=HALF), sums((1, 40), (1, 40))
+    found = varlen(q, CACHE, CACHE, 2, 1, 40, left=7, pages=tensor(2, 10, dtype="int32"), sequences=known)
+    assert found.matrix_flops == 4 * 8 * 4 * 2 * 8
+    assert found.bytes_read == 2 * 2 * 4 * 8 + 2 * 8 * TOKEN + 2 * 3 * 4
+    assert found.assumption == WINDOW
+
+
+def test_without_a_mark_every_sequence_is_as_long_as_the_longest():
+    q = tensor(3, 4, 8, dtype=HALF)
+    found = varlen(q, CACHE, CACHE, 3, 1, 90, pages=TABLE)
+    assert (found.matrix_flops, found.assumption) == (4 * 8 * 4 * 3 * 90, LONGEST)
+    assert found.bytes_read == 2 * 3 * 4 * 8 + 270 * TOKEN + 2 * 4 * 4
+
+
+def test_a_longest_length_that_no_cache_holds_says_nothing():
+    """A captured graph is given the longest length of the model."""
+    q = tensor(3, 4, 8, dtype=HALF)
+    found = varlen(q, CACHE, CACHE, 3, 1, 131072, pages=tensor(3, 8192, dtype="int32"))
+    assert (found.matrix_flops, found.assumption) == (4 * 8 * 4 * 3, NEW_ONLY)
+
+
+def test_prompts_without_a_prefix_are_exact_where_all_are_as_long_as_the_longest():
+    q = tensor(3 * 20, 4, 8, dtype=HALF)
+    found = varlen(q, CACHE, CACHE, 3, 20, 20, pages=TABLE)
+    assert (found.matrix_flops, found.assumption) == (4 * 8 * 4 * 3 * 210, "")
+
+
+def test_appended_keys_are_written_and_not_read_from_the_cache():
+    """fwd_kvcache: 2 sequences in a cache of 64 tokens each; one new token of each."""
+    q, cache, new = tensor(2, 1, 4, 8, dtype=HALF), tensor(2, 64, 2, 8, dtype=HALF), tensor(2, 1, 2, 8, dtype=HALF)
+    args = (q, cache, cache, new, new, tensor(2, dtype="int32"), *[None] * 7, 0.3, True, -1, -1, 0.0, False, 0)
+    found = work("_vllm_fa2_C::fwd_kvcache", *args, sequences=sums((1, 30), (1, 11)))
+    assert found.matrix_flops == 4 * 8 * 4 * 41
+    assert found.bytes_read == 2 * 2 * 4 * 8 + (41 - 2) * TOKEN + 2 * TOKEN + 2 * 4
+    assert found.bytes_written == 2 * 4 * (2 * 8 + 4) + 2 * TOKEN
+    assert work("_vllm_fa2_C::fwd_kvcache", *args).assumption == LONGEST
+
+
+def test_flash_attention_from_the_hub_has_the_commit_of_its_build_in_its_name():
+    q, k, log_sum = tensor(15, 4, 8, dtype=HALF), tensor(21, 2, 8, dtype=HALF), tensor(4, 15)
+    options = (0.0, 0.3, False, True, -1, -1, 0.0)
+    found = work("_flash_attn2_cuda_1d39a44::varlen_fwd", q, k, k, None, ends(3), ends(3), *[None] * 4, 5, 7, *options, False, None)
+    assert found == varlen(q, k, k, 3, 5, 7)
+    back = work(
+        "_flash_attn_1d39a44_dirty::varlen_bwd", q, q, k, k, q, log_sum, *[None] * 3, ends(3), ends(3), None, 5, 7, *options, False
+    )
+    assert back.matrix_flops == 5 * 2 * 8 * 4 * 3 * 25
+    fixed, keys = tensor(3, 5, 4, 8, dtype=HALF), tensor(3, 7, 2, 8, dtype=HALF)
+    options = (0.0, 0.3, True, -1, -1, 0.0, False, None)
+    assert work("_flash_attn2_1d39a44::fwd", fixed, keys, keys, None, None, *options).matrix_flops == found.matrix_flops
+    assert work("_flash_attn2_1d39a44::bwd", fixed, fixed, keys, keys, fixed, log_sum, *[None] * 4, *options).flops == back.flops
+    third = work("_flash_attn3_48fe103::fwd", *three(fixed, keys, keys, end=(0, 0.0, True, None, 0, None, 0)))
+    assert third.matrix_flops == found.matrix_flops
+    diffusers = work(
+        "_diffusers_flash_attn_3::_flash_attn_forward", fixed, keys, keys, 0.3, True, *[None] * 4, 0, 0.0, 1, None, False, 0
+    )
+    assert diffusers == third
+
+
+# --- flash-attn 3 ------------------------------------------------------------------------------------------------------------------
+
+
+def three(q, k, v, *, rest=None, cum_q=None, used=None, max_q=None, max_k=None, pages=None, middle=(), end=()):
+    first = (q, k, v, None, None, rest, None, cum_q, None, None, None, used, max_q, max_k, pages, *[None] * 8)
+    return (*first, *middle, 0.1, True, -1, -1, *end)
+
+
+STEP = {"cum_q": ends(3), "used": tensor(3, dtype="int32"), "max_q": 1, "max_k": 90, "pages": TABLE}
+
+
+@pytest.mark.parametrize(
+    ("name", "middle", "end"),
+    [
+        ("flash_attn_3::fwd", (), (0, 0.0, False, None, 0, None, 0)),
+        ("flash_attn_3::_flash_attn_forward", (), (0, 0.0, True, None, 1, None, 0)),
+        ("_vllm_fa3_C::fwd", (None,), (0.0, True, None, 0, None, 0, None, 1, 0, None)),
+        ("_vllm_fa3_C::fwd", (), (0.0, True, None, 0, None, 0)),
+        ("sgl_kernel::fwd", (), (0.0, True, None, 0, None, 0)),
+        ("sgl_kernel::fwd", (), (0, 0.0, True, None, 0, None, 0, None)),
+    ],
+)
+def test_every_version_of_flash_attention_3_counts_alike(name, middle, end):
+    q = tensor(3, 4, 8, dtype=HALF)
+    found = work(name, *three(q, CACHE, CACHE, **STEP, middle=middle, end=end), sequences=sums((1, 33), (1, 90), (1, 5)))
+    assert found.matrix_flops == 4 * 8 * 4 * 128
+    assert found.bytes_read == 2 * 3 * 4 * 8 + 128 * TOKEN + 4 * 4 + 3 * 4
+    assert found.bytes_written == 3 * 4 * (2 * 8 + 4)
+
+
+def test_latent_attention_has_a_part_of_the_query_of_its_own():
+    """Keys of 64 and values of 512, both multiplied by the query: 576 and 512 deep."""
+    q, rest = tensor(2, 16, 64, dtype=HALF), tensor(2, 16, 512, dtype=HALF)
+    k, v = tensor(30, 1, 1, 64, dtype=HALF), tensor(30, 1, 1, 512, dtype=HALF)
+    step = {"cum_q": ends(2), "used": tensor(2, dtype="int32"), "max_q": 1, "max_k": None, "pages": tensor(2, 15, dtype="int32")}
+    args = three(q, k, v, rest=rest, **step, end=(0, 0.0, False, None, 0, None, 0))
+    found = work("flash_attn_3::fwd", *args, sequences=sums((1, 9), (1, 14)))
+    assert found.matrix_flops == 2 * (576 + 512) * 16 * 23
+    assert found.bytes_read == 2 * 2 * 16 * 576 + 2 * 23 * 576 + 3 * 4 + 2 * 4
+
+
+def test_8_bit_inputs_multiply_in_8_bits_and_give_16():
+    q, cache = tensor(3, 4, 8, dtype="float8_e4m3fn"), tensor(100, 16, 2, 8, dtype="float8_e4m3fn")
+    found = work(
+        "flash_attn_3::fwd",
+        *three(q, cache, cache, **STEP, end=(0, 0.0, False, None, 0, None, 0)),
+        sequences=sums((1, 33), (1, 90), (1, 5)),
+    )
+    assert found.precision == "fp8"
+    assert found.bytes_read == 3 * 4 * 8 + 128 * TOKEN // 2 + 4 * 4 + 3 * 4
+    assert found.bytes_written == 3 * 4 * (2 * 8 + 4)
+
+
+# --- backward and autograd's functions ---------------------------------------------------------------------------------------------
+
+
+def test_a_backward_is_five_products_and_writes_three_gradients():
+    q, k, log_sum = tensor(15, 4, 8, dtype=HALF), tensor(21, 2, 8, dtype=HALF), tensor(4, 15)
+    name = "flash_attn::_flash_attn_varlen_backward"
+    options = (ends(3), ends(3), 5, 7, 0.0, 0.3, True, -1, -1, 0.0, None, False, None, False)
+    found = work(name, q, q, k, k, q, log_sum, None, None, None, *options)
+    meeting = 4 * 3 * 25
+    assert found.matrix_flops == 5 * 2 * 8 * meeting
+    assert found.other_flops == meeting * (1 + SOFTMAX_FROM_LOG_SUM + 3) + 2 * 15 * 4 * 8
+    assert found.bytes_read == 2 * (3 * 15 * 4 * 8 + 2 * 21 * 2 * 8) + 4 * 4 * 15 + 2 * 4 * 4
+    assert found.bytes_written == 2 * (15 * 4 * 8 + 2 * 21 * 2 * 8)
+
+
+def test_the_two_operators_of_version_3_have_their_gradients_in_different_places():
+    q, log_sum = tensor(2, 5, 4, 8, dtype=HALF), tensor(2, 4, 5)
+    lengths, gradients = (None,) * 6, (q, q, q)
+    options = (0.3, True, -1, -1, 0.0, False, 0)
+    one = work("flash_attn_3::bwd", q, q, q, q, q, log_sum, *gradients, *lengths, *options)
+    other = work("flash_attn_3::_flash_attn_backward", q, q, q, q, q, log_sum, *lengths, *gradients, *options)
+    assert one == other
+    assert one.matrix_flops == 5 * 2 * 8 * 2 * 4 * 15
+
+
+def test_autograds_function_has_the_forward_and_no_window():
+    """As the profiler records it: a tuple and None read as None, strings are left out."""
+    q, k = tensor(2, 5, 6, 8, dtype=HALF), tensor(2, 7, 3, 8, dtype=HALF)
+    found = work("FlashAttnFunc", q, k, k, 0.0, None, True, None, 0.0, None, False, False, True)
+    assert found.matrix_flops == 4 * 8 * 2 * 6 * 25
+    assert "no window" in found.assumption
+    third = work("FlashAttnFunc", q, k, k, None, True, None, None, None, None, None, 0, 0.0, 1, None, False, 0)
+    assert third.matrix_flops == found.matrix_flops
+    packed = work("FlashAttnVarlenFunc", tensor(15, 4, 8), *[tensor(21, 2, 8)] * 2, ends(3), ends(3), 5, 7, 0.0, None, True, None)
+    assert packed.matrix_flops == 4 * 8 * 4 * 3 * 25
+
+
+# --- what is not counted -----------------------------------------------------------------------------------------------------------
+
+
+def test_arguments_of_another_version_are_not_guessed():
+    q = tensor(2, 5, 6, 8, dtype=HALF)
+    assert "another version" in reason("flash_attn::_flash_attn_forward", q, q, q, 0.0, 0.35, 1.0, True, -1, -1, None, False)
+    assert "another version" in reason("flash_attn::_flash_attn_forward", q, q, q)
+    assert reason("flash_attn::_flash_attn_forward") == "shapes not recorded"
+    assert "not recorded" in reason("FlashAttnFunc", q, q, q, 0.0, 0.35, MISSING, None, 0.0, None)
+
+
+def test_attention_in_chunks_is_not_counted():
+    q = tensor(2, 5, 6, 8, dtype=HALF)
+    assert "chunks" in reason("flash_attn_3::fwd", *three(q, q, q, end=(64, 0.0, False, None, 0, None, 0)))
