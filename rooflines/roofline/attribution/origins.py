@@ -57,8 +57,7 @@ class Origins:
     kernel, in a run of the whole graph (``FROM_RUN``) or anywhere (``FROM_KERNEL``). ``graph`` is the number of the graph where a
     replay has no capture (-1: it has, or is none), ``graphs`` the name of each and why it has none.
 
-    The other columns are parallel to the host events of all traces: ``owner`` and ``operator`` are host events (-1: none; a launch
-    that was counted as a call of its kernel is its own), ``name``
+    The other columns are parallel to the host events of all traces: ``owner`` and ``operator`` are host events (-1: none), ``name``
     indexes ``names``, ``variant`` indexes ``variants``, ``module`` indexes ``modules``. ``silent`` says which of them may have done
     work without a launch: those of the trace itself that were not captured.
     """

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from itertools import accumulate
 from math import prod
 from operator import mul
@@ -69,6 +69,8 @@ _ZERO: Final = frozenset(
         ),
     )
 )
+_KNOWN: Final = frozenset({*_COSTS, *_ZERO})
+_LONGEST: Final = max(map(len, _KNOWN))
 _STATISTICS: Final = costs.MEAN_AND_VARIANCE  # of a norm: made by a reduction, and only used in a pointwise kernel
 # Operators that write where an index says, into a buffer of any size.
 _SCATTERS: Final = frozenset(words("index_put _unsafe_index_put scatter scatter_add scatter_reduce index_add embedding_dense_backward"))
@@ -100,16 +102,16 @@ class GeneratedName:
         return self.kind in _REDUCED
 
 
-@cache
+@lru_cache(maxsize=4096)
 def parse_name(name: str) -> GeneratedName | None:
     """The parts of a generated kernel's name; None for another name. Operators' names contain the ``_`` that separates them."""
     found = NAME.match(name)
     if found is None:
         return None
-    known, rest, operators = {*_COSTS, *_ZERO}, found["operators"], []
+    rest, operators = found["operators"], []
     while rest:
         # The longest known name; else a word of one that is not known, such as an operator of another library.
-        ends = [at for at in range(len(rest), 0, -1) if (at == len(rest) or rest[at] == "_") and rest[:at] in known]
+        ends = [at for at in range(min(len(rest), _LONGEST), 0, -1) if (at == len(rest) or rest[at] == "_") and rest[:at] in _KNOWN]
         end = ends[0] if ends else rest.find("_", 1) if "_" in rest[1:] else len(rest)
         if ends:
             operators.append(rest[:end])

@@ -205,24 +205,31 @@ def count(
             return CallCount("unknown", None, "communication", IS_COMMUNICATION)
         return CallCount("unknown", None, "other", NO_FORMULA)
     hints = Hints(outputs, output_bytes, parameter_elements, parameter_dtype, sequences)
+    plain, formula_of = signature if name == signature.name else replace(signature, name=name), entry.formula
+    found = count_by(lambda: formula_of(plain, hints), entry.category)
+    passed = found.kind == "counted" and (entry.wraps or decomposes(name.removeprefix("aten::"), signature.args))
+    return replace(found, decomposes=True) if passed else found
+
+
+def count_by(work_of: Callable[[], Work], category: str) -> CallCount:
+    """The count of a call whose work ``work_of`` returns: unknown, with the reason, where it raises or no call can have that much."""
     try:
-        work = entry.formula(signature if name == signature.name else replace(signature, name=name), hints)
+        work = work_of()
     except NotCounted as error:
-        return CallCount("unknown", None, entry.category, str(error))
+        return CallCount("unknown", None, category, str(error))
     except Dispatches as error:
-        return CallCount("composite", None, entry.category, str(error))
+        return CallCount("composite", None, category, str(error))
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         # A signature that no call of this operator can have: another schema, a corrupt trace.
-        return CallCount("unknown", None, entry.category, f"arguments not understood ({type(error).__name__})")
+        return CallCount("unknown", None, category, f"arguments not understood ({type(error).__name__})")
     numbers = _numbers(work)
     if numbers is None:
-        return CallCount("unknown", None, entry.category, "its formula does not return rooflines.Work with whole numbers")
+        return CallCount("unknown", None, category, "its formula does not return rooflines.Work with whole numbers")
     if min(numbers) < 0:
-        return CallCount("unknown", None, entry.category, "arguments not understood (negative size)")
+        return CallCount("unknown", None, category, "arguments not understood (negative size)")
     if max(numbers) > _MOST:
-        return CallCount("unknown", None, entry.category, "arguments not understood (invalid size)")
-    passed = entry.wraps or decomposes(name.removeprefix("aten::"), signature.args)
-    return CallCount("counted", work, entry.category, decomposes=passed)
+        return CallCount("unknown", None, category, "arguments not understood (invalid size)")
+    return CallCount("counted", work, category)
 
 
 def _numbers(work: object) -> tuple[int, ...] | None:

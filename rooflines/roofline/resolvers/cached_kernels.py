@@ -64,7 +64,11 @@ def cached(name: str, cache: dict[str, tuple[CachedKernel, ...]]) -> tuple[Cache
 
 def count_cached(signature: Signature, kernels: tuple[CachedKernel, ...]) -> CallCount | None:
     """The work of a call of one of ``kernels``; None where none fits, or where those that fit differ."""
-    found = {one for kernel in kernels if (one := _count(signature, kernel)) is not None}
+    try:
+        found = {one for kernel in kernels if (one := _count(signature, kernel)) is not None}
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
+        # Code or arguments that inductor cannot have written.
+        return None
     return found.pop() if len(found) == 1 else None
 
 

@@ -137,6 +137,12 @@ def test_what_is_not_determined_is_not_counted(args, reason):
     assert reason in found.reason
 
 
+def test_long_names_and_huge_sizes_are_read():
+    assert parse_name("triton_poi_fused_" + "add_" * 1000).operators == ("add",) * 1000
+    assert parse_name("triton_poi_fused_" + "_" * 4000).operators == ()
+    assert call("triton_red_fused_sum_0", t(4), t(1 << 62), 1 << 62, 1 << 50).reason == "arguments not understood (invalid size)"
+
+
 def test_a_template_of_something_else_is_not_counted():
     assert "template" in call("triton_tem_fused_convolution_0", t(4, 4), t(4, 4), t(4, 4)).reason
 

@@ -110,12 +110,9 @@ def test_kernels_that_the_cache_lacks_are_named_in_a_note(cache):
     assert not [note for note in divided(None, *events).notes if "inductor" in note]
 
 
-def test_the_option_reaches_the_analysis_and_the_reports(tmp_path, cache):
-    file = DATA.parent / "traces" / "triton_kernel.json.gz"
-    for given in (rooflines.analyze(file, inductor_cache=tmp_path), rooflines.analyze(file, inductor_cache=str(tmp_path))):
-        assert [note for note in given.notes if "triton_poi_fused_add_cos_sin_0" in note]
-    written = rooflines.report(file, ["json"], output=tmp_path / "out", inductor_cache=tmp_path)
-    assert "inductor cache" in written["json"].read_text()
+def test_the_option_reaches_the_analysis(tmp_path, cache):
+    found = rooflines.analyze(DATA.parent / "traces" / "triton_kernel.json.gz", inductor_cache=tmp_path)
+    assert [note for note in found.notes if "triton_poi_fused_add_cos_sin_0" in note]
 
 
 def test_the_option_applies_to_one_run_or_trace(tmp_path):
