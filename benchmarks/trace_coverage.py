@@ -59,7 +59,9 @@ def row_of(analysis: Analysis) -> dict[str, Any]:
     for one in coverage.unmodelled:
         if one.reason == IS_COMMUNICATION:  # a class of its own, although no formula says how much it moves
             continue
-        times[one.name, one.reason] = times.get((one.name, one.reason), 0.0) + one.time_s
+        # Work that no operator launched has the name of its kernel.
+        name = short_kernel(one.name) if one.kernels and one.kernels[0].name == one.name else one.name
+        times[name, one.reason] = times.get((name, one.reason), 0.0) + one.time_s
     busy_s = timeline.busy_s
     longest = sorted(times.items(), key=lambda one: -one[1])[:_LISTED] if busy_s > 0 else []
     # Earlier versions, which the column "before" comes from, have no assumptions.
@@ -70,7 +72,7 @@ def row_of(analysis: Analysis) -> dict[str, Any]:
         "shapes_recorded": coverage.shapes_recorded,
         "coverage": coverage.modelled_time_fraction,
         "estimated": estimated_s / busy_s if busy_s > 0 else None,
-        "left": [{"name": short_kernel(name), "reason": reason, "share": time_s / busy_s} for (name, reason), time_s in longest],
+        "left": [{"name": name, "reason": reason, "share": time_s / busy_s} for (name, reason), time_s in longest],
     }
 
 

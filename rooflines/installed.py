@@ -6,6 +6,9 @@ A group is ``rooflines.`` and what it adds.
 from __future__ import annotations
 
 import contextlib
+import os
+import re
+import sys
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -15,9 +18,31 @@ from rooflines.errors import UsageError
 
 def entries(group: str) -> dict[str, str]:
     """The entry points of a group: ``module`` or ``module:object`` by name. Imports none of them."""
+    if not _are_mentioned(tuple(sys.path)):
+        return {}
     from importlib.metadata import entry_points
 
     return {entry.name: entry.value for entry in entry_points(group=f"rooflines.{group}")}
+
+
+_OURS = re.compile(rb"^\s*\[\s*rooflines\.", re.MULTILINE)
+
+
+@cache
+def _are_mentioned(folders: tuple[str, ...]) -> bool:
+    """Whether a distribution in ``folders`` may have entry points of ours. Parsing those of all takes as long as a small trace."""
+    for folder in folders:
+        try:
+            found = [entry.path for entry in os.scandir(folder or ".") if entry.name.endswith((".dist-info", ".egg-info", "EGG-INFO"))]
+        except NotADirectoryError:  # an archive
+            return True
+        except OSError:
+            continue
+        for path in found:
+            with contextlib.suppress(OSError), open(os.path.join(path, "entry_points.txt"), "rb") as file:
+                if _OURS.search(file.read()):
+                    return True
+    return False
 
 
 @cache

@@ -32,9 +32,11 @@ def si(value: float, unit: str, digits: int = 3) -> str:
     if value == 0 or not math.isfinite(value):
         return f"{significant(value)} {unit}".rstrip()
     for factor, prefix in _DECIMAL:
-        scaled = float(significant(value / factor, digits))
-        if abs(scaled) >= 1:
-            return f"{significant(value / factor, digits)} {prefix}{unit}".rstrip()
+        if abs(value) < 0.9 * factor:  # rounds to less than one
+            continue
+        scaled = significant(value / factor, digits)
+        if abs(float(scaled)) >= 1:
+            return f"{scaled} {prefix}{unit}".rstrip()
     factor, prefix = _DECIMAL[-1]
     return f"{significant(value / factor, digits)} {prefix}{unit}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import json
+import re
 import subprocess
 import sys
 import zipfile
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import rooflines
+from rooflines.cli.commands import COMMANDS
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "rooflines"
@@ -47,6 +49,18 @@ HEAVY = (
     "tensorboard",
     "typst",
 )
+# What the analysis of a trace needs none of where all of its operators have a formula.
+NOT_FOR_TRACES = (
+    *(name for name in HEAVY if name != "numpy"),
+    "jinja2",
+    "rich.console",
+    "fsspec",
+    "zstandard",
+    "numpy.ma",
+    "importlib.metadata",
+    "email",
+)
+TRACE = ROOT / "tests" / "data" / "traces" / "bert-small_h100_inference.json.gz"
 
 
 def test_public_names():
@@ -181,6 +195,46 @@ def test_what_must_be_quick_loads_nothing_heavy(statement):
     check = f"{statement}\nimport json, sys\nprint('\\n' + json.dumps([name for name in {HEAVY!r} if name in sys.modules]))"
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout.splitlines()[-1]) == []
+
+
+LOADED = "\nimport json, sys\nprint('\\n' + json.dumps(sorted(sys.modules)))"
+
+
+def loaded(statement):
+    """The modules that are loaded after ``statement`` in a process of its own."""
+    # The modules of this environment's own that start with the interpreter are not of the package.
+    done = subprocess.run([sys.executable, "-c", f"{statement}{LOADED}"], capture_output=True, text=True, check=True)
+    before = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True)
+    return set(json.loads(done.stdout.splitlines()[-1])) - set(json.loads(before.stdout.splitlines()[-1]))
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [f"import rooflines; rooflines.analyze({str(TRACE)!r})", COMMAND.format(["rooflines", "analyze", str(TRACE), "--format", "json"])],
+    ids=["python", "command"],
+)
+def test_a_trace_loads_what_it_needs(statement):
+    found = loaded(statement)
+    assert found.isdisjoint(NOT_FOR_TRACES)
+    # nothing of pages, of other jobs, of several ranks, and no formula of an operator that is not in the trace
+    assert found.isdisjoint({"rooflines.reports.document", "rooflines.pipeline.recording", "rooflines.pipeline.monitoring"})
+    assert found.isdisjoint({f"rooflines.roofline.formulas.{family}" for family in ("optimizer", "recurrent", "vision", "sparse")})
+    assert not [name for name in found if name.startswith(("rooflines.roofline.ranks.", "rooflines.reports.render."))]
+
+
+def test_a_command_loads_no_other():
+    found = loaded(COMMAND.format(["rooflines", "devices", "h200"]))
+    assert {name for name in COMMANDS if f"rooflines.cli.{name}" in found} == {"devices"}
+
+
+def test_every_file_of_a_command_is_listed_and_helped():
+    registering = {
+        path.stem for path in (PACKAGE / "cli").glob("*.py") if re.search(r"^(@app\.command|app\.add_typer)", path.read_text(), re.M)
+    }
+    assert sorted(COMMANDS) == sorted(registering)
+    done = subprocess.run([sys.executable, "-m", "rooflines", "--help"], capture_output=True, text=True, check=True)
+    for name in COMMANDS:
+        assert re.search(rf"^\W*{name} +[A-Z]\w+", done.stdout, re.MULTILINE), name
 
 
 def test_python_m_is_the_command():

@@ -14,6 +14,7 @@ from rooflines.cli.options import Capture, DaskAddress, Formulas, InductorCache,
 from rooflines.cli.output import print_page, progress_bar
 from rooflines.errors import writing
 from rooflines.pipeline.options import CEILINGS_HELP
+from rooflines.profiler.trace.collection import paused
 
 if TYPE_CHECKING:
     from rooflines.reports.document import Page
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 
 @app.command()
+@paused()
 def analyze(
     sources: Annotated[
         list[str],
@@ -70,28 +72,28 @@ def analyze(
             source, ceilings=ceilings, capture=capture or None, jobs=jobs, dask=dask, partial=partial,
             memory_limit_bytes=size(memory_limit), inductor_cache=inductor_cache, progress=progress,
         )  # fmt: skip
-    text = serial.to_json(analysis)
     if output is None and not isinstance(source, list) and pipeline.is_directory(sources[0]) and not captured_beside(sources[0]):
         output = Path(sources[0])
     if output is not None:
         name = pipeline.RANKS_FILE if isinstance(source, list) else pipeline.ANALYSIS_FILE
         path = output / name if output.is_dir() else output
         with writing(f"write {str(path)!r}", f"Choose another {arg('output')}."):
-            serial.write_text(path, text)
+            serial.write_text(path, serial.to_json(analysis))
     if quiet:
-        print(text, end="")
+        print(serial.to_json(analysis), end="")
     else:
         print_page(_page(analysis))
 
 
 def _page(analysis: Analysis | RankAnalysis | MonitorAnalysis) -> Page:
     from rooflines.roofline.analysis import Analysis
-    from rooflines.roofline.ranks.records import RankAnalysis
 
     if isinstance(analysis, Analysis):
         from rooflines.reports.views import run
 
         return run.page(analysis)
+    from rooflines.roofline.ranks.records import RankAnalysis
+
     if isinstance(analysis, RankAnalysis):
         from rooflines.reports.views import ranks
 

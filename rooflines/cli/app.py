@@ -3,16 +3,21 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import sys
-import traceback
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from rooflines._version import __version__
 from rooflines.arguments import as_options
+from rooflines.cli import commands
 from rooflines.errors import Interrupted, RooflinesError, UsageError, WorkloadError
+
+if TYPE_CHECKING:
+    import traceback
 
 app = typer.Typer(
     name="rooflines",
@@ -25,8 +30,11 @@ app = typer.Typer(
 
 def main() -> None:
     """Run the command line. RooflinesErrors print one line, a hint and exit; other exceptions are bugs and show a traceback."""
+    atexit.register(gc.freeze)  # the interpreter would search all objects for cycles as it ends
+    arguments = sys.argv[1:] or ["--help"]
     try:
-        sys.exit(app(sys.argv[1:] or ["--help"], prog_name="rooflines", standalone_mode=False))
+        commands.load(arguments)
+        sys.exit(app(arguments, prog_name="rooflines", standalone_mode=False))
     except RooflinesError as error:
         _print_cause(error)
         _fail(as_options(error.marked_message), as_options(error.marked_hint), error.exit_code)
@@ -53,6 +61,8 @@ def _fail(message: str, hint: str, code: int) -> NoReturn:
 
 def _print_cause(error: RooflinesError) -> None:
     """Print the traceback of the user's code if that failed. Errors raised by torch for an input are already in the message."""
+    import traceback
+
     cause = error.__cause__
     if not isinstance(error, WorkloadError) or cause is None or isinstance(cause, SystemExit):
         return

@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Literal
 
@@ -113,11 +113,12 @@ def matching(device_name: str, facts: Facts | None = None) -> tuple[Match, ...]:
     """Every device that ``device_name`` may be, as far as ``facts`` tell: the user's own sheets if any fits, else ours."""
     facts = facts or Facts()
     parsed = names.parse(device_name)
-    for user, index in ((True, _index(user_sheets())), (False, _our_index())):
-        found = index.get(parsed.text, ())
+    catalogs: dict[bool, Callable[[str], tuple[Sheet, ...]]] = {True: functools.partial(_named, user_sheets()), False: _ours_named}
+    for user, named in catalogs.items():
+        found = named(parsed.text)
         memory_gb = None
         if not found and (shorter := names.without_memory(parsed.text)):
-            found, memory_gb = index.get(shorter[0], ()), shorter[1]
+            found, memory_gb = named(shorter[0]), shorter[1]
         fitting = [
             Match(sheet=sheet, mig=parsed.mig, user=user) for sheet in found if _fits(sheet, parsed, facts) and _has(sheet, memory_gb)
         ]
@@ -129,7 +130,10 @@ def matching(device_name: str, facts: Facts | None = None) -> tuple[Match, ...]:
 @functools.cache
 def sheets() -> tuple[Sheet, ...]:
     """Every data sheet of the package, ordered by file name."""
-    return tuple(read_sheet(path) for path in sorted(_DATA.glob("*.toml")))
+    return tuple(map(_sheet, sorted(_DATA.glob("*.toml"))))
+
+
+_sheet = functools.cache(read_sheet)
 
 
 def nearest(device_name: str, count: int = 3) -> tuple[str, ...]:
@@ -178,18 +182,22 @@ def _our_spellings() -> tuple[tuple[str, frozenset[str]], ...]:
     return tuple(map(_spelled, sheets()))
 
 
+def _named(known: Iterable[Sheet], text: str) -> tuple[Sheet, ...]:
+    """The sheets with a name that ``names.parse`` reduces to ``text``."""
+    return tuple(sheet for sheet in known if any(names.parse(name).text == text for name in sheet.names))
+
+
 @functools.cache
-def _our_index() -> dict[str, tuple[Sheet, ...]]:
-    return _index(sheets())
+def _ours_named(text: str) -> tuple[Sheet, ...]:
+    """Our sheets of that name. Only files with all of its words are parsed: parsing all takes longer than most traces."""
+    words = text.split()
+    return _named((_sheet(path) for path, content in _contents() if all(word in content for word in words)), text)
 
 
-def _index(known: tuple[Sheet, ...]) -> dict[str, tuple[Sheet, ...]]:
-    """The sheets by each of their names, as ``names.parse`` leaves it."""
-    index: dict[str, tuple[Sheet, ...]] = {}
-    for sheet in known:
-        for key in dict.fromkeys(names.parse(name).text for name in sheet.names):
-            index[key] = (*index.get(key, ()), sheet)
-    return index
+@functools.cache
+def _contents() -> tuple[tuple[Path, str], ...]:
+    """The text of every data sheet in lower case, ordered by file name."""
+    return tuple((path, path.read_text(encoding="utf-8").casefold()) for path in sorted(_DATA.glob("*.toml")))
 
 
 def _fits(sheet: Sheet, parsed: Printed, facts: Facts) -> bool:

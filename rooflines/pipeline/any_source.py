@@ -11,10 +11,6 @@ from rooflines.device_specs.records import Ceilings
 from rooflines.errors import UsageError
 from rooflines.pipeline import reading
 from rooflines.pipeline.captures import Captures, captured_beside
-from rooflines.pipeline.reporting import report_on
-from rooflines.pipeline.several import analyze_ranks, find_sources, report_ranks
-from rooflines.profiler.monitor.monitored import Monitored, is_monitored
-from rooflines.profiler.monitor.monitored import load as load_monitored
 from rooflines.profiler.progress import Progress
 from rooflines.profiler.records import Run
 from rooflines.profiler.trace.columns import MEMORY_LIMIT_BYTES
@@ -23,6 +19,7 @@ from rooflines.roofline.analysis import Analysis
 if TYPE_CHECKING:
     from typing import TypeAlias
 
+    from rooflines.profiler.monitor.monitored import Monitored
     from rooflines.roofline.ranks.records import RankAnalysis
     from rooflines.roofline.usage.monitored import MonitorAnalysis
 
@@ -106,11 +103,6 @@ def analyze(
 
     Raises RunError and TraceError for a source that cannot be read, UsageError for an argument that does not apply to it.
     """
-    if isinstance(source, Monitored):
-        from rooflines.pipeline.monitoring import analyze_monitored
-
-        _refuse("a monitored program", ceilings=ceilings, capture=capture, jobs=jobs, dask=dask, inductor_cache=inductor_cache)
-        return analyze_monitored(source)
     if isinstance(source, Run | Path | str):
         _refuse("one run or trace", jobs=jobs, dask=dask)
         source, capture = _with_capture(source, capture)
@@ -118,6 +110,13 @@ def analyze(
             source, ceilings=ceilings, capture=capture, partial=partial, memory_limit_bytes=memory_limit_bytes,
             inductor_cache=inductor_cache, progress=progress,
         )  # fmt: skip
+    if not isinstance(source, Sequence):
+        from rooflines.pipeline.monitoring import analyze_monitored
+
+        _refuse("a monitored program", ceilings=ceilings, capture=capture, jobs=jobs, dask=dask, inductor_cache=inductor_cache)
+        return analyze_monitored(source)
+    from rooflines.pipeline.several import analyze_ranks
+
     _refuse("several ranks", ceilings=ceilings, capture=capture, inductor_cache=inductor_cache)
     return analyze_ranks(source, jobs=jobs, dask=dask, partial=partial, memory_limit_bytes=memory_limit_bytes, progress=progress)
 
@@ -142,6 +141,10 @@ def report(
     ``runs``. The directory of a monitored program is a source, too. The other parameters are those of ``analyze``. Raises UsageError
     for an unknown format, OutputError for a directory that cannot be written.
     """
+    from rooflines.pipeline.reporting import report_on
+    from rooflines.pipeline.several import analyze_ranks, report_ranks
+    from rooflines.profiler.monitor.monitored import Monitored, is_monitored
+
     chosen = {} if formats is None else {"formats": formats}
     directory = None if output is None else Path(output)
     if isinstance(source, Monitored) or (isinstance(source, Path | str) and is_monitored(source)):
@@ -163,12 +166,17 @@ def report(
 
 def find_source(names: Sequence[str]) -> Monitored | str | list[str]:
     """The source that ``names`` stand for: a monitored program, one run or trace, or several ranks. Raises UsageError where none is."""
-    if any(map(is_monitored, names)):
-        if len(names) > 1:
-            raise UsageError("monitored programs cannot be analyzed together.", hint="Give one directory.")
-        return load_monitored(names[0])
+    if any(map(reading.is_directory, names)):
+        from rooflines.profiler.monitor import monitored
+
+        if any(map(monitored.is_monitored, names)):
+            if len(names) > 1:
+                raise UsageError("monitored programs cannot be analyzed together.", hint="Give one directory.")
+            return monitored.load(names[0])
     if len(names) == 1 and captured_beside(names[0]):
         return names[0]
+    from rooflines.pipeline.several import find_sources
+
     found = find_sources(names)
     return found if len(found) > 1 else found[0]
 

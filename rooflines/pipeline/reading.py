@@ -19,6 +19,7 @@ from rooflines.profiler.external_trace import run_of_trace
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.records import Run
 from rooflines.profiler.run import load
+from rooflines.profiler.trace import collection
 from rooflines.profiler.trace.columns import MEMORY_LIMIT_BYTES
 from rooflines.profiler.trace.cut import whole_part
 from rooflines.profiler.trace.reader import read_trace
@@ -50,14 +51,9 @@ def analyze(
     progress = progress or Silent()
     if not isinstance(source, Run) and not is_directory(source):
         return analyze_trace(
-            source,
-            ceilings=ceilings,
-            capture=capture,
-            partial=partial,
-            memory_limit_bytes=memory_limit_bytes,
-            inductor_cache=inductor_cache,
-            progress=progress,
-        )[1]
+            source, ceilings=ceilings, capture=capture, partial=partial, memory_limit_bytes=memory_limit_bytes,
+            inductor_cache=inductor_cache, progress=progress,
+        )[1]  # fmt: skip
     run = source if isinstance(source, Run) else load(source)
     captures = read_captures(capture, partial=partial, memory_limit_bytes=memory_limit_bytes, progress=progress)
     if ceilings is None:
@@ -66,6 +62,7 @@ def analyze(
     return _analyze(run, chosen(run, False, progress), captures=captures, partial=partial, inductor_cache=inductor_cache)
 
 
+@collection.paused()
 def analyze_trace(
     path: Path | str,
     *,

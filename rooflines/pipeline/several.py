@@ -10,12 +10,9 @@ from typing import TYPE_CHECKING
 from rooflines.arguments import arg
 from rooflines.errors import UsageError
 from rooflines.pipeline.reading import is_directory
-from rooflines.pipeline.reporting import write_reports
-from rooflines.profiler.directory import create_directory, default_directory
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.run import RUN_FILE, load
 from rooflines.profiler.trace.columns import MEMORY_LIMIT_BYTES
-from rooflines.reports.formats import check_formats
 
 if TYPE_CHECKING:
     from rooflines.roofline.ranks.records import RankAnalysis
@@ -76,6 +73,9 @@ def report_ranks(
 ) -> dict[str, Path]:
     """Write the reports of several ranks into ``output``, without it into a new directory under ``runs``; returns what was written, by
     format, and the analysis, which is in ``ranks.json``. Raises UsageError for an unknown format."""
+    from rooflines.pipeline.reporting import write_reports
+    from rooflines.profiler.directory import create_directory, default_directory
+    from rooflines.reports.formats import check_formats
     from rooflines.reports.views import ranks as view
 
     chosen = check_formats(formats)

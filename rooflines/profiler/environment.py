@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from importlib import metadata
 from typing import Any
 
 import msgspec
@@ -71,6 +70,8 @@ def os_name() -> str:
 
 def package_version(name: str) -> str | None:
     """The version of an installed distribution, without importing it; None when it is not installed."""
+    from importlib import metadata
+
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

@@ -20,6 +20,7 @@ from rooflines.profiler.options import Mode
 from rooflines.profiler.records import Environment, Run, RunFile, Settings, Workload
 from rooflines.profiler.trace.calls import is_backward_node
 from rooflines.profiler.trace.cut import lacks_device
+from rooflines.profiler.trace.distinct import distinct
 from rooflines.profiler.trace.records import KERNEL, OPERATOR, Trace, TracedDevice
 from rooflines.profiler.trace.url import shown
 
@@ -64,7 +65,7 @@ def _precision(trace: Trace) -> str:
 
 def _tf32(trace: Trace) -> dict[str, bool] | None:
     """Where TF32 was allowed, by the kernels of products and convolutions that used it; None where none did, which may be chance."""
-    used = np.unique(trace.device.name[trace.device.kind == KERNEL]).tolist()
+    used = distinct(trace.device.name[trace.device.kind == KERNEL])[0].tolist()
     names = [trace.names[name] for name in used if _TF32.search(trace.names[name]) and not _OTHER.search(trace.names[name])]
     convolves = [_CONVOLUTION.search(name) is not None for name in names]
     return {"matmul": not all(convolves), "convolution": any(convolves)} if names else None
@@ -75,7 +76,7 @@ def _tf32(trace: Trace) -> dict[str, bool] | None:
 
 def _environment(trace: Trace) -> tuple[Environment, tuple[str, ...]]:
     """The device that worked, as far as the trace tells, and notes on how it was found."""
-    ordinals = [0] if lacks_device(trace) else np.unique(trace.device.device).tolist()
+    ordinals = [0] if lacks_device(trace) else distinct(trace.device.device)[0].tolist()
     if not ordinals:
         return Environment(rooflines=__version__, device="cpu", device_name=""), ()
     used, notes = _properties(trace, ordinals[0])
@@ -107,7 +108,7 @@ def _properties(trace: Trace, ordinal: int) -> tuple[TracedDevice | None, tuple[
 
 
 def _traits(trace: Trace, device: TracedDevice | None) -> DeviceTraits:
-    used = np.unique(trace.device.name[trace.device.kind == KERNEL]).tolist()
+    used = distinct(trace.device.name[trace.device.kind == KERNEL])[0].tolist()
     architectures, products = traits_in_kernels(trace.names[name] for name in used)
     if device is None:
         return DeviceTraits(architectures=architectures, products=products)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from rooflines.device_specs.marks import CONTRADICTS, DISTURBED, UNCONFIRMED, marked, marks_of
 from rooflines.device_specs.records import Ceilings
@@ -18,6 +17,7 @@ from rooflines.profiler.trace.breakdown import step_breakdown
 from rooflines.profiler.trace.calls import Calls, build_calls
 from rooflines.profiler.trace.capture import CaptureTrace
 from rooflines.profiler.trace.cut import whole_part
+from rooflines.profiler.trace.distinct import distinct
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.launches import launches
 from rooflines.profiler.trace.reader import read_trace
@@ -131,7 +131,7 @@ def _traced_parts(
     )
     calls = attribution.calls
     notes += attribution.notes
-    devices = len(np.unique(trace.device.device))
+    devices = len(distinct(trace.device.device)[0])
     if devices > 1:
         notes.append(_several_devices(devices))
     count = attribution.steps or 1

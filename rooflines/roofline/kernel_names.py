@@ -120,7 +120,7 @@ def _convolution(name: str) -> str | None:
 
 def _grouped(name: str) -> str | None:
     """Products of rows with the weights of their experts."""
-    found = re.match(r"_(?:p_)?matmul\w*?_[NT]{3}_[a-z0-9]+?x([a-z0-9]+?)x([a-z0-9]+)_(\d+x\d+x\d+)x\d+(\w*)", name)
+    found = re.match(r"_(?:p_)?matmul\w*?_[NT]{3}_[a-z0-9]{1,12}?x([a-z0-9]{1,12}?)x([a-z0-9]{1,12})_(\d+x\d+x\d+)x\d+(\w*)", name)
     if found:
         return _told("grouped GEMM", f"{found[1]} x {found[2]}", found[3], found[4].strip("_"), "(triton_kernels)")
     kind = r"(?:Mx)?(?:E\dm\d|Bfloat16|Fp16|Fp32)"

@@ -13,6 +13,7 @@ import typer
 import rooflines
 from rooflines.arguments import arg, as_options
 from rooflines.cli.app import app
+from rooflines.cli.commands import load
 from rooflines.errors import UsageError
 
 PACKAGE = Path(rooflines.__file__).parent
@@ -51,6 +52,7 @@ def calls(name):
 
 
 def test_every_argument_in_an_error_is_an_option():
+    load([])
     commands = list(typer.main.get_command(app).commands.values())
     for command in commands:
         commands += getattr(command, "commands", {}).values()

@@ -153,6 +153,19 @@ def test_every_device_is_found_by_each_of_its_names_in_every_spelling(one):
             assert not any(match.sheet is one for match in catalog.matching(other, facts)), other
 
 
+def test_a_device_is_found_without_reading_every_sheet():
+    code = (
+        "from rooflines.device_specs import catalog\n"
+        "read = []\n"
+        "catalog._sheet = lambda path: read.append(path.stem) or catalog.read_sheet(path)\n"
+        "print(catalog.identify('NVIDIA H100 80GB HBM3').sheet.name, len(read))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    name, number = done.stdout.rsplit(maxsplit=1)
+    assert name == "H100 SXM5 80GB"
+    assert 1 <= int(number) < len(FILES) / 10
+
+
 def test_what_is_missing_is_named():
     with pytest.raises(UsageError) as caught:
         catalog.look_up("NVIDIA GeForce RTX 3080")

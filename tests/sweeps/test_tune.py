@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from rooflines.cli.app import app
+from rooflines.cli.commands import load
 from rooflines.errors import DataError, Interrupted, OutputError, RooflinesError, UsageError
 from rooflines.profiler.progress import Silent
 from rooflines.reports.words.command import command_of
@@ -278,6 +279,7 @@ def test_the_command_of_a_setting_has_its_options(kind, options):
 
     words = shlex.split(command_of(kind, options))
     assert words[:2] == ["rooflines", kind]
+    load([kind])
     command = typer.main.get_command(app).commands[kind]
     parsed = command.make_context(kind, words[2:]).params
     assert {name: getattr(parsed[name], "value", parsed[name]) for name in options} == options

@@ -41,7 +41,11 @@ def read_cache(directory: Path | str) -> dict[str, tuple[CachedKernel, ...]]:
         raise UsageError(f"no such directory: {str(directory)!r}.", hint="Give the TORCHINDUCTOR_CACHE_DIR of the recorded run.")
     found: dict[str, dict[CachedKernel, None]] = {}
     for path in sorted(root.rglob("*.py")):
-        for kernel in _read_file(path):
+        try:
+            kernels = list(_read_file(path))
+        except RecursionError:  # nested deeper than inductor nests
+            continue
+        for kernel in kernels:
             found.setdefault(kernel.name, {})[kernel] = None
     # The code of one kernel says nothing that the code of its graph does not.
     return {name: _without_parts(tuple(kernels)) for name, kernels in found.items()}

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rooflines.profiler.trace import intervals
+from rooflines.profiler.trace.distinct import distinct
 from rooflines.profiler.trace.launches import LAUNCHING
 from rooflines.profiler.trace.nesting import Mask, innermost, nest, parents
 from rooflines.profiler.trace.records import (
@@ -240,7 +241,7 @@ def _begins(host: HostEvents, end: Int64s, node: Int64s, forward: Int64s, marks:
     made_on = np.where(forward >= 0, host.thread[forward], host.thread)
     # With gradients off, as the update is made, no operator has a sequence number.
     graded = np.flatnonzero((host.kind == OPERATOR) & (host.sequence >= 0))
-    for thread in np.unique(host.thread[ranges]).tolist():
+    for thread in distinct(host.thread[ranges])[0].tolist():
         around = ranges[host.thread[ranges] == thread]
         own = nodes[(made_on[nodes] == thread) | (host.thread[nodes] == thread)]
         closed = _last_inside(host, end, own, around)

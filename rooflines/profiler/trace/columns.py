@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
+from itertools import chain, compress
 from typing import Any
 
 import numpy as np
@@ -112,7 +113,7 @@ class Columns:
         self._lasting_ns = 0.0
         self._threads = _Codes(LONGEST_NAME)
         self._codes: dict[tuple[Any, ...], int] = {}
-        self._shapes: dict[tuple[bytes, bytes], int] = {}
+        self._shapes: dict[bytes, int] = {}
         self._frames: list[tuple[npt.NDArray[Any], ...]] = []
         self._host: list[tuple[npt.NDArray[Any], ...]] = []
         self._device: list[tuple[npt.NDArray[Any], ...]] = []
@@ -126,9 +127,6 @@ class Columns:
             sorted_out = self._sorted_out([event for event in events if _is_sane(event)])
         host, device, memory, python = sorted_out
         self.events += len(events)
-        categories = [event.cat for event in events if event.ph == "X"]
-        self.spans += len(categories)
-        self.stack_frames += categories.count("python_function")
         if not any(sorted_out) and len(self.other_categories) < 100:
             self.other_categories.update(dict.fromkeys(map(_label, events)))
         self._take(host, device, memory)
@@ -140,21 +138,23 @@ class Columns:
         """The events of threads, of devices, of memory and of the Python stack; raises TypeError for one whose labels are no text or
         numbers."""
         spans = [event for event in events if event.ph == "X"]
-        host = [
-            event for event in spans
-            if event.cat in HOST_KINDS and (event.cat != "python_function" or str(event.name).startswith(MODULE_PREFIX))
-        ]  # fmt: skip
-        device = [event for event in spans if event.cat in DEVICE_KINDS]
-        categories = {event.cat for event in spans}
+        of_span = [event.cat for event in spans]
+        categories = set(of_span)
+        host = list(compress(spans, map(HOST_KINDS.__contains__, of_span)))
+        device = list(compress(spans, map(DEVICE_KINDS.__contains__, of_span)))
         for category in categories & _PLATFORMS.keys():
             self.platform = _PLATFORMS[category]
         python = [event for event in spans if event.cat == "python_function"] if "python_function" in categories else []
+        if python:
+            host = [event for event in host if event.cat != "python_function" or str(event.name).startswith(MODULE_PREFIX)]
         memory = [event for event in events if event.ph == "i" and event.name == "[memory]" and event.args is not None]
-        if not {type(event.name) for event in (*host, *device, *python)} <= {str}:
+        if not {type(event.name) for event in chain(host, device, python)} <= {str}:
             raise TypeError("a name that is not a string")
         threads = (*host, *memory, *python)
         if ({type(event.pid) for event in threads} | {type(event.tid) for event in threads}) & {list, dict}:
             raise TypeError("a thread id that is neither a number nor a string")
+        self.spans += len(spans)
+        self.stack_frames += len(python)
         return host, device, memory, python
 
     def _take(self, host: list[Event], device: list[Event], memory: list[Event]) -> None:
@@ -169,8 +169,8 @@ class Columns:
         events, start, end = self._timed(events)
         if not events:
             return
-        name = np.array([self.names[event.name] for event in events], np.int32)
-        kind = np.array([HOST_KINDS[event.cat] for event in events], np.int8)
+        name = np.fromiter([self.names[event.name] for event in events], np.int32, len(events))
+        kind = np.fromiter([HOST_KINDS[event.cat] for event in events], np.int8, len(events))
         meaning = self.names.meanings[name]
         # In this order: our own marks count in any category, and the note of a process group is the operator that it notes.
         marked = (kind == OPERATOR) & (meaning & _IS_MARK > 0)
@@ -216,8 +216,8 @@ class Columns:
         events, start, end = self._timed(events)
         if not events:
             return
-        name = np.array([self.names[event.name] for event in events], np.int32)
-        kind = np.array([DEVICE_KINDS[event.cat] for event in events], np.int8)
+        name = np.fromiter([self.names[event.name] for event in events], np.int32, len(events))
+        kind = np.fromiter([DEVICE_KINDS[event.cat] for event in events], np.int8, len(events))
         args = [event.args or _NO_ARGS for event in events]
         # A kernel of any name with a collective's note belongs to it; a copy with such a note is part of it and stays a copy.
         communicates = self.names.meanings[name] & _COMMUNICATES > 0
@@ -240,16 +240,16 @@ class Columns:
 
     def _launch_shapes(self, args: list[Args]) -> Int32s:
         """The number of each launch's grid and block, -1 where they are not recorded; each distinct pair is parsed once."""
-        keys = [(bytes(found.grid), bytes(found.block)) for found in args]
+        keys = [b"\0".join((found.grid, found.block)) for found in args]
         for key in dict.fromkeys(keys):
             if key in self._shapes:
                 continue
-            grid, block = (_extent(text) for text in key)
+            grid, block = (_extent(text) for text in key.split(b"\0", 1))
             self._shapes[key] = len(self.launch_shapes) if grid is not None and block is not None else -1
             if grid is not None and block is not None:
                 self.launch_shapes.append((grid, block))
-            self._held += 400 + sum(map(len, key))
-        return np.array([self._shapes[key] for key in keys], np.int32)
+            self._held += 400 + len(key)
+        return np.fromiter([self._shapes[key] for key in keys], np.int32, len(keys))
 
     def _take_frames(self, events: list[Event]) -> None:
         """Keep the places in source files among these events of the Python stack."""
@@ -285,26 +285,31 @@ class Columns:
         return events, start, start + duration
 
     def _thread_codes(self, events: list[Event]) -> Int32s:
-        return np.array([self._threads[event.pid, event.tid] for event in events], np.int32)
+        return np.fromiter([self._threads[event.pid, event.tid] for event in events], np.int32, len(events))
 
     # --- signatures ----------------------------------------------------------------------------------------------------------------
 
     def _signatures(self, codes: list[int], args: list[Args]) -> list[int]:
         """The signatures of operators that are named ``codes`` and called with ``args``; each distinct one is parsed once."""
         note = self.names.get(_NOTE, -1)
-        keys = [
-            (code, bytes(found.dims or found.old_dims), bytes(found.types), bytes(found.strides), bytes(found.concrete))
+        keys: list[tuple[Any, ...]] = [
+            (code, b"\0".join((found.dims or found.old_dims, found.types, found.strides, found.concrete)))
             if code != note or found.collective is None
             else (code, *_message(found))
             for code, found in zip(codes, args, strict=True)
         ]
-        for key, code, found in zip(keys, codes, args, strict=True):
-            if key not in self._codes:
-                self._new(key, self._operator(key) if code != note or found.collective is None else collective(_NOTE, *_message(found)))
-        return [self._codes[key] for key in keys]
+        signatures = list(map(self._codes.get, keys))
+        for i, signature in enumerate(signatures):
+            if signature is None:
+                key, code, found = keys[i], codes[i], args[i]
+                if (signature := self._codes.get(key)) is None:
+                    noted = code == note and found.collective is not None
+                    signature = self._new(key, collective(_NOTE, *_message(found)) if noted else self._operator(code, found))
+                signatures[i] = signature
+        return signatures  # type: ignore[return-value]
 
-    def _operator(self, key: tuple[Any, ...]) -> Signature:
-        code, *raw = key
+    def _operator(self, code: int, args: Args) -> Signature:
+        raw = [bytes(text) for text in (args.dims or args.old_dims, args.types, args.strides, args.concrete)]
         labels = ("Input Dims", "Input type", "Input Strides", "Concrete Inputs")
         fields = {label: _from_json(text) for label, text in zip(labels, raw, strict=True) if text}
         # The bytes themselves, and what becomes of every item in them: at most a tensor.
@@ -553,10 +558,10 @@ def _microseconds(value: Any) -> float:
 
 def _integers(values: list[Any], default: int) -> Int64s:
     """Whole numbers, or text of digits; ``default`` for everything else."""
-    filled = [default if value is None else value for value in values]
+    filled = [default if value is None else value for value in values] if None in values else values
     if set(map(type, filled)) == {int}:
         try:
-            return np.array(filled, np.int64)
+            return np.fromiter(filled, np.int64, len(filled))
         except OverflowError:
             pass
     found = (_integer(value) for value in values)

@@ -8,6 +8,7 @@ around any of it.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,12 +17,11 @@ from rooflines.profiler.trace.calls import Calls
 from rooflines.profiler.trace.launches import LAUNCHING
 from rooflines.profiler.trace.nesting import Mask, covered, innermost
 from rooflines.profiler.trace.records import ANNOTATION, RUNTIME, Int64s, Trace
+from rooflines.profiler.trace.request_marks import request_mark
 
 _BEGIN, _END, _LAUNCH, _JOIN, _HOST = "BeginCapture", "EndCapture", "GraphLaunch", "StreamWaitEvent", "HostFunc"
-# The marks of vLLM and SGLang around a step (tokens of prompts, tokens that are generated) and around a capture (tokens it holds).
-_STEP = re.compile(r"execute_\d+_context_\d+\(sq(\d+)sk.*?\)_generation_\d+\(sq(\d+)sk")
-_DECODE = re.compile(r"step\[DECODE bs=(\d+)\b")
-_CAPTURE = re.compile(r"capture_(\d+)_[A-Z]+\b")
+# The mark of vLLM and SGLang around a capture: how many tokens the graph holds.
+_CAPTURE = re.compile(r"capture_(\d{1,9})_[A-Z]+\b", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +48,17 @@ class Replay:
 def captured_graphs(trace: Trace, calls: Calls, launch: Int64s) -> list[CapturedGraph]:
     """The graphs captured in the trace, in the order of time; ``launch`` is the host event that launched each device event."""
     host = trace.host
-    begins, ends = (np.flatnonzero((host.kind == RUNTIME) & _named(trace, word)) for word in (_BEGIN, _END))
+    begins, ends = (np.flatnonzero(_calls(trace, word)) for word in (_BEGIN, _END))
     if not len(begins) or not len(ends):
         return []
     ran = np.zeros(len(host), bool)
     ran[launch[launch >= 0]] = True
-    launches = (host.kind == RUNTIME) & _named(trace, *LAUNCHING) & ~_named(trace, _HOST)
+    launches = _calls(trace, *LAUNCHING) & ~_calls(trace, _HOST)
     # A runtime call and the driver's call in it are one launch.
     nodes = np.flatnonzero(launches & ~ran & ~covered(launches, calls.after))
     nodes = nodes[np.argsort(host.start_ns[nodes], kind="stable")]
-    joins = np.flatnonzero((host.kind == RUNTIME) & _named(trace, _JOIN))
-    tokens = _tokens(trace, calls, begins, _CAPTURE)
+    joins = np.flatnonzero(_calls(trace, _JOIN))
+    tokens = _tokens(trace, calls, begins, _captured_tokens)
     found: list[tuple[int, int, int, int, int | None]] = []
     for begin, size in zip(begins.tolist(), tokens, strict=True):
         at = int(np.searchsorted(ends, begin))
@@ -66,11 +66,12 @@ def captured_graphs(trace: Trace, calls: Calls, launch: Int64s) -> list[Captured
             end = int(ends[at])
             found.append((int(host.start_ns[begin]), int(host.start_ns[end]), begin, end, size))
     graphs = []
+    opened, closed = (np.sort([one[at] for one in found]) for at in (0, 1))
     for start, stop, begin, end, size in sorted(found):
         low, high = np.searchsorted(host.start_ns[nodes], (start, stop))
         chosen, thread = nodes[low:high], host.thread[begin]
         # Other threads launch into the capture as well (autograd's); where several captures are open, which one is not known.
-        alone = sum(one[0] < stop and start < one[1] for one in found) == 1 if len(np.unique(host.thread[begins])) > 1 else True
+        alone = np.searchsorted(opened, stop) - np.searchsorted(closed, start, side="right") == 1
         chosen = chosen if alone else chosen[host.thread[chosen] == thread]
         graphs.append(CapturedGraph(chosen, (begin, end + 1), bool(((joins > begin) & (joins < end)).any()), size))
     return graphs
@@ -86,33 +87,43 @@ def replays(trace: Trace, calls: Calls, launch: Int64s) -> list[Replay]:
     order = events[np.argsort(launch[events], kind="stable")]
     which, first = np.unique(launch[order], return_index=True)
     parts = np.split(order, first[1:])
-    tokens = _tokens(trace, calls, which, _STEP, _DECODE)
+    tokens = _tokens(trace, calls, which, _step_tokens)
     found = [Replay(int(one), part, size) for one, part, size in zip(which.tolist(), parts, tokens, strict=True)]
     return sorted(found, key=lambda replay: int(host.start_ns[replay.launch]))
 
 
 def is_graph_launch(trace: Trace) -> Mask:
     """The host events that launch a whole graph."""
-    found: Mask = (trace.host.kind == RUNTIME) & _named(trace, _LAUNCH)
+    return _calls(trace, _LAUNCH)
+
+
+def _calls(trace: Trace, *words: str) -> Mask:
+    """The runtime calls with one of these words in their names."""
+    runtime = trace.host.kind == RUNTIME
+    chosen = np.zeros(len(trace.names) + 1, bool)
+    for code in np.flatnonzero(np.bincount(trace.host.name[runtime])).tolist():
+        chosen[code] = any(word in trace.names[code] for word in words)
+    found: Mask = chosen[trace.host.name] & runtime
     return found
 
 
-def _named(trace: Trace, *words: str) -> Mask:
-    """The host events with one of these words in their names."""
-    found: Mask = np.array([any(word in name for word in words) for name in trace.names] or [False], bool)[trace.host.name]
-    return found
-
-
-def _tokens(trace: Trace, calls: Calls, events: Int64s, *marks: re.Pattern[str]) -> list[int | None]:
+def _tokens(trace: Trace, calls: Calls, events: Int64s, tokens_of: Callable[[str], int | None]) -> list[int | None]:
     """How many tokens the innermost mark around each host event names, None where there is none."""
-    sizes = np.array([_sum(name, marks) for name in trace.names] or [-1], np.int64)[trace.host.name]
-    marked = (trace.host.kind == ANNOTATION) & (sizes >= 0)
-    if not marked.any():
+    codes = np.unique(trace.host.name[trace.host.kind == ANNOTATION]).tolist()
+    sizes = {code: tokens for code in codes if (tokens := tokens_of(trace.names[code])) is not None}
+    if not sizes:
         return [None] * len(events)
+    marked = (trace.host.kind == ANNOTATION) & np.isin(trace.host.name, list(sizes))
     around = innermost(marked, calls.after)[events]
-    return [int(sizes[one]) if one >= 0 else None for one in around.tolist()]
+    return [sizes[int(trace.host.name[one])] if one >= 0 else None for one in around.tolist()]
 
 
-def _sum(name: str, marks: tuple[re.Pattern[str], ...]) -> int:
-    found = next((match for mark in marks if (match := mark.match(name))), None)
-    return sum(min(int(number[:9]), 1 << 30) for number in found.groups()) if found else -1
+def _captured_tokens(name: str) -> int | None:
+    found = _CAPTURE.match(name)
+    return int(found[1]) if found else None
+
+
+def _step_tokens(name: str) -> int | None:
+    """The tokens of a server's step; None where some of them may be those of a draft model, which has graphs of its own."""
+    mark = request_mark(name)
+    return mark.tokens if mark is not None and not mark.is_draft else None

@@ -8,6 +8,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from rooflines.profiler.trace.distinct import distinct
+
 Intervals = npt.NDArray[np.int64]
 
 
@@ -47,7 +49,7 @@ def lengths_by_group(
         before = np.concatenate(([-1], reached[:-1]))
         np.add.at(total, group, np.maximum(0, (ends + shift) - np.maximum(starts + shift, before)))
         return total
-    for one in np.unique(group).tolist():
+    for one in distinct(group)[0].tolist():
         total[one] = length(union(starts[group == one], ends[group == one]))
     return total
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rooflines.profiler.trace.distinct import distinct
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.records import RUNTIME, Int64s, Trace
 
@@ -53,7 +54,7 @@ def launching(trace: Trace) -> tuple[Int64s, int]:
     doubtful = np.flatnonzero(known & (several[at] > 1))
     if len(doubtful):
         found[doubtful] = calls[_by_time(host.start_ns[calls], first, several, device.start_ns[doubtful], at[doubtful])]
-    return found, len(np.unique(at[doubtful]))
+    return found, len(distinct(at[doubtful])[0])
 
 
 def _by_time(called: Int64s, first: Int64s, several: Int64s, began: Int64s, which: Int64s) -> Int64s:
@@ -95,8 +96,16 @@ def launches(trace: Trace, launch: Int64s, busy: Intervals) -> Launches | None:
     return Launches(
         count=len(known),
         delay_median_ns=float(np.median(delays)),
-        delay_p90_ns=float(np.percentile(delays, 90)),
+        delay_p90_ns=_quantile(delays, 0.9),
         queue_mean=float((length * lasting.astype(np.float64)).sum() / span),
         queue_max=int(length[within].max(initial=0)),
         queue_empty_fraction=float((lasting[length <= 0].sum() + max(0, int(edges[0]) - low)) / span),
     )
+
+
+def _quantile(values: Int64s, share: float) -> float:
+    """The value that ``share`` of ``values`` are below, to the bit that of ``numpy.quantile``, which imports the masked arrays."""
+    at = (len(values) - 1) * share
+    part = at - int(at)
+    low, high = (float(value) for value in np.sort(values)[[int(at), min(int(at) + 1, len(values) - 1)]])
+    return high - (high - low) * (1 - part) if part >= 0.5 else low + (high - low) * part

@@ -10,6 +10,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from rooflines.profiler.trace.distinct import distinct
+
 Mask = npt.NDArray[np.bool_]
 Int64s = npt.NDArray[np.int64]
 
@@ -91,17 +93,24 @@ def _innermost(chosen: Int64s, after: Int64s, *, itself: bool) -> Int64s:
     if not len(chosen):
         return np.full(count, -1, np.int64)
     # How many chosen events have begun by each event, less those that have ended: how deep in chosen ones it lies.
-    change = np.zeros(count + 1, np.int64)
-    np.add.at(change, chosen if itself else chosen + 1, 1)
-    np.add.at(change, after[chosen], -1)
+    change = -np.bincount(after[chosen], minlength=count + 1)
+    change[chosen if itself else chosen + 1] += 1
     depth = np.cumsum(change)[:count]
-    own = depth[chosen] if itself else depth[chosen] + 1
-    # Among the chosen ones of that depth, the last that begins before the event is the one around it.
-    keys = own * (count + 1) + chosen
-    order = np.argsort(keys, kind="stable")
-    at = np.searchsorted(keys[order], depth * (count + 1) + np.arange(count) + itself, side="left") - 1
-    found = chosen[order[np.maximum(at, 0)]]
-    return np.where(depth > 0, found, -1)
+    # Among the chosen ones of that depth, the last that begins before the event is the one around it. With events and chosen ones in
+    # one row, by depth and in their order, it is the last chosen one passed. Numbers of 16 bits are sorted in linear time.
+    begun = np.zeros(count, np.int64)
+    begun[chosen] = 1
+    of_event = np.arange(count) + np.cumsum(begun) - (0 if itself else begun)
+    of_chosen = chosen + np.arange(len(chosen)) + (0 if itself else 1)
+    depths = np.empty(count + len(chosen), np.int16 if depth.max() < np.iinfo(np.int16).max else np.int64)
+    depths[of_event], depths[of_chosen] = depth, depth[chosen] + (0 if itself else 1)
+    event_at = np.full(len(depths), -1, np.int64)
+    event_at[of_chosen] = chosen
+    order = np.argsort(depths, kind="stable")
+    passed = np.maximum.accumulate(np.where(event_at[order] >= 0, np.arange(len(order)), 0))
+    found = np.empty(len(depths), np.int64)
+    found[order] = event_at[order[passed]]
+    return np.where(depth > 0, found[of_event], -1)
 
 
 def _open_until(thread: npt.NDArray[np.integer], start: Int64s, end: Int64s) -> Int64s:
@@ -125,7 +134,7 @@ def _by_stack(after: Int64s, late: Int64s) -> Int64s:
     clipped = after.copy()
     reach = np.maximum.accumulate(after)
     first = np.flatnonzero(np.concatenate(([True], reach[:-1] <= np.arange(1, len(after)))))
-    groups = np.unique(np.searchsorted(first, late, side="right") - 1)
+    groups, _ = distinct(np.searchsorted(first, late, side="right") - 1)
     for low, high in zip(first[groups].tolist(), reach[np.append(first[1:], len(after))[groups] - 1].tolist(), strict=True):
         ends = after[low:high].tolist()
         stack: list[int] = []

@@ -6,13 +6,12 @@ Environment variables, user and host names, commands and paths are never looked 
 
 from __future__ import annotations
 
-import contextlib
-import gc
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from rooflines.errors import TraceError
+from rooflines.profiler.trace import collection
 from rooflines.profiler.trace.columns import LONGEST_NAME, MEMORY_LIMIT_BYTES, Columns, showable
 from rooflines.profiler.trace.document import Document, Head
 from rooflines.profiler.trace.records import Rank, Trace, TracedDevice
@@ -53,7 +52,7 @@ def parse_trace(
 def _read(data: Iterable[bytes], origin: str, list_dtype: str, memory_limit_bytes: int, problems: list[str] | None = None) -> Trace:
     document = Document(data, origin, problems)
     columns = Columns(list_dtype, memory_limit_bytes)
-    with _uncollected():
+    with collection.paused():
         for events in document:
             columns.add(events)
     cut_ns = None if document.all_events else columns.last_end_ns
@@ -83,18 +82,6 @@ def _read(data: Iterable[bytes], origin: str, list_dtype: str, memory_limit_byte
         notes=(*(problems or ()), *_cut(document, columns.events), *document.repairs, *_left_out(columns), *_slowed(columns)),
         cut_ns=cut_ns,
     )
-
-
-@contextlib.contextmanager
-def _uncollected() -> Iterator[None]:
-    """Without the collector of cycles, which goes through every object again and again while thousands are made; events have none."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _instead(columns: Columns) -> str:

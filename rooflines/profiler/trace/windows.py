@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.calls import Calls
+from rooflines.profiler.trace.distinct import distinct_rows
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.records import OPERATOR, Int64s, Trace
 
@@ -63,11 +64,11 @@ def earlier(trace: Trace, launch: Int64s) -> Mask:
     if not known.any():
         return np.zeros(len(device), bool)
     before = device.start_ns < device.start_ns[known].min()
-    streams, stream_of = np.unique(np.stack((device.device.astype(np.int64), device.stream)), axis=1, return_inverse=True)
-    first = np.full(streams.shape[1], np.iinfo(np.int64).max)
-    np.minimum.at(first, stream_of.reshape(-1)[known], device.start_ns[known])
+    streams, stream_of = distinct_rows(device.device, device.stream)
+    first = np.full(len(streams), np.iinfo(np.int64).max)
+    np.minimum.at(first, stream_of[known], device.start_ns[known])
     first_id = device.correlation[known].min()
-    in_order = (device.start_ns < first[stream_of.reshape(-1)]) & (device.correlation > 0) & (device.correlation < first_id)
+    in_order = (device.start_ns < first[stream_of]) & (device.correlation > 0) & (device.correlation < first_id)
     found: Mask = ~known & (before | in_order)
     return found
 

@@ -31,7 +31,7 @@ from rooflines.roofline.attribution.host import attribute_host
 from rooflines.roofline.attribution.origins import FROM_KERNEL, CountedTrace
 from rooflines.roofline.attribution.ownership import find_owners
 from rooflines.roofline.attribution.rows import Gap, Pieces, Row
-from rooflines.roofline.resolvers.cached_kernels import missing_note
+from rooflines.roofline.resolvers.cached_kernels import missing_kernels
 from rooflines.roofline.resolvers.counts import CompiledCalls, Context
 from rooflines.roofline.resolvers.resolve import count_calls
 from rooflines.units import counted, seconds
@@ -118,7 +118,7 @@ def attribute(
     windows, earlier_ns, notes = (
         window if steps is None else calls.steps,
         0,
-        (*calls.notes, *_ambiguous(doubtful), *filter(None, (missing_note(counts, context),))),
+        (*calls.notes, *_ambiguous(doubtful), *missing_kernels(counts, context)),
     )
     if len(trace.device):
         first = CountedTrace.of(trace, calls, counts, ownership, launch)

@@ -7,6 +7,7 @@ import numpy as np
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.breakdown import device_intervals
 from rooflines.profiler.trace.calls import FORWARD, Calls
+from rooflines.profiler.trace.distinct import distinct, distinct_rows
 from rooflines.profiler.trace.graphs import is_graph_launch
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.nesting import Mask
@@ -46,12 +47,9 @@ def attribute_device(
 
     owned = np.flatnonzero(belongs & (owning >= 0))
     # An owner in a captured graph is called once in every replay.
-    called, first, position = np.unique(
-        np.stack((owning[owned], origins.replay[owned], origins.inferred[owned]), axis=1),
-        axis=0,
-        return_index=True,
-        return_inverse=True,
-    )
+    called, position = distinct_rows(owning[owned], origins.replay[owned], origins.inferred[owned])
+    one = np.empty(len(called), np.int64)
+    one[position] = np.arange(len(position))  # a device event of each call
     # Counted operators that launched nothing still did their FLOPs somewhere; views and allocations among them are of no interest.
     works = np.array([*(one.count.work is not None and one.count.work.flops > 0 for one in origins.variants), False])
     silent = origins.silent & (owner == np.arange(len(owner))) & works[origins.variant]
@@ -60,7 +58,7 @@ def attribute_device(
     unheard = np.flatnonzero(silent)
     events = np.concatenate((called[:, 0], unheard))
     inferred = np.concatenate((called[:, 2], np.zeros(len(unheard), np.int64)))
-    during = np.concatenate((step[owned][first], step_number(trace.host.start_ns[unheard], calls.steps)))
+    during = np.concatenate((step[owned][one], step_number(trace.host.start_ns[unheard], calls.steps)))
     # A captured call had the lengths of its capture, which are not those of the replay.
     replayed = np.concatenate((called[:, 1] >= 0, np.zeros(len(unheard), bool)))
     # An eager call of the same kernel does not say where in the network the graph calls it.
@@ -68,10 +66,8 @@ def attribute_device(
     elsewhere = np.flatnonzero(inferred == FROM_KERNEL)
     place[elsewhere] = launch[called[elsewhere, 1] - len(trace.host)]
     variants, variant_of = _with_lengths(origins, events, np.where(replayed, during, -1), StepLengths(calls))
-    columns = np.stack((variant_of, origins.module[place], origins.phase[place], inferred), axis=1)
-    keys, group = np.unique(columns, axis=0, return_inverse=True)
-    group = group.reshape(-1)
-    group_of = group[position.reshape(-1)]
+    keys, group = distinct_rows(variant_of, origins.module[place], origins.phase[place], inferred)
+    group_of = group[position]
     busy_ns = intervals.lengths_by_group(group_of, device.start_ns[owned], device.end_ns[owned], len(keys))
     numbers = np.bincount(group, minlength=len(keys))
     each = _by_step(trace, owned, group_of, len(keys), step, steps)
@@ -176,19 +172,18 @@ def _kernels(trace: Trace, events: Int64s, group: Int64s, groups: int) -> list[t
     found: list[list[LaunchedKernel]] = [[] for _ in range(groups)]
     if not len(events):
         return [tuple(one) for one in found]
-    keys, which = np.unique(np.stack((group, device.name[events].astype(np.int64))), axis=1, return_inverse=True)
-    which = which.reshape(-1)
+    keys, which = distinct_rows(group, device.name[events])
     numbers = np.bincount(which)
-    times = np.zeros(keys.shape[1], np.int64)
+    times = np.zeros(len(keys), np.int64)
     np.add.at(times, which, device.end_ns[events] - device.start_ns[events])
-    least, most = np.full(keys.shape[1], len(trace.launch_shapes), np.int64), np.full(keys.shape[1], -1, np.int64)
+    least, most = np.full(len(keys), len(trace.launch_shapes), np.int64), np.full(len(keys), -1, np.int64)
     np.minimum.at(least, which, device.shape[events])
     np.maximum.at(most, which, device.shape[events])
     shapes = [trace.launch_shapes[low] if low == high >= 0 else None for low, high in zip(least.tolist(), most.tolist(), strict=True)]
-    streams: list[list[int]] = [[] for _ in range(keys.shape[1])]
-    for place, stream in np.unique(np.stack((which, device.stream[events])), axis=1).T.tolist():
+    streams: list[list[int]] = [[] for _ in range(len(keys))]
+    for place, stream in distinct_rows(which, device.stream[events])[0].tolist():
         streams[place].append(stream)
-    columns = zip(keys.T.tolist(), numbers.tolist(), times.tolist(), streams, shapes, strict=True)
+    columns = zip(keys.tolist(), numbers.tolist(), times.tolist(), streams, shapes, strict=True)
     for (at, name), number, time_ns, ran_on, shape in columns:
         found[at].append(LaunchedKernel(trace.names[name], number, time_ns, tuple(ran_on), shape))
     return [tuple(sorted(one, key=lambda kernel: (-kernel.time_ns, kernel.name))) for one in found]
@@ -212,12 +207,11 @@ def _device_gaps(
     # A kernel launched from Python, below no operator, belongs to the module around the launch.
     module = np.where(inside, at_launch(origins.module, operator), origins.at(origins.module)[events])
     phase = np.where(inside, at_launch(origins.phase, operator), FORWARD)
-    keys, group = np.unique(np.stack((name, variant, module, phase), axis=1), axis=0, return_inverse=True)
-    group = group.reshape(-1)
+    keys, group = distinct_rows(name, variant, module, phase)
     busy_ns = intervals.lengths_by_group(group, device.start_ns[events], device.end_ns[events], len(keys))
     # A call is one of the operator, in each replay of a graph, or a launch of the graph; where there is neither, one of the kernel.
     caller = np.where(inside, operator, np.where(graph >= 0, launch[events], -1 - events))
-    callers = np.unique(np.stack((group, caller, origins.replay[events]), axis=1), axis=0)
+    callers, _ = distinct_rows(group, caller, origins.replay[events])
     numbers = np.bincount(callers[:, 0], minlength=len(keys))
     each = _by_step(trace, events, group, len(keys), step, steps)
     ran, hidden = _kernels(trace, events, group, len(keys)), _sums(exposed[events], group, len(keys))
@@ -250,8 +244,7 @@ def _device_gaps(
 
 def _other_gaps(trace: Trace, events: Int64s, starts: Int64s, ends: Int64s) -> tuple[Gap, ...]:
     """Device events outside of steps, by name; ``starts`` and ``ends`` are those of their parts in the span."""
-    names, group = np.unique(trace.device.name[events], return_inverse=True)
-    group = group.reshape(-1).astype(np.int64)
+    names, group = distinct(trace.device.name[events])
     busy_ns = intervals.lengths_by_group(group, starts, ends, len(names))
     numbers = np.bincount(group, minlength=len(names))
     return tuple(

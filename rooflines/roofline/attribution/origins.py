@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ from rooflines.profiler.trace.calls import Calls
 from rooflines.profiler.trace.graphs import CapturedGraph, captured_graphs
 from rooflines.profiler.trace.launches import launching
 from rooflines.profiler.trace.nesting import Mask
-from rooflines.profiler.trace.records import MODULE_PREFIX, RUNTIME, Int64s, Trace
+from rooflines.profiler.trace.records import ANNOTATION, MODULE_PREFIX, PYTHON, RUNTIME, Int64s, Trace
 from rooflines.roofline.attribution.ownership import Ownership
 from rooflines.roofline.resolvers.counts import Counts, Variant
 
@@ -45,6 +45,7 @@ class CountedTrace:
         return cls(trace, calls, counts, ownership, tuple(sized), name)
 
 
+T = TypeVar("T")
 # The event behind a replayed kernel is an eager launch: in a run of the whole graph, or of the same kernel anywhere.
 FROM_RUN, FROM_KERNEL = 1, 2
 
@@ -86,52 +87,69 @@ def joined(traces: Sequence[CountedTrace], launch: Int64s) -> tuple[Origins, Cal
     the other; the first one's calls with the modules of all; the number of the first host event of each trace; and the modules of
     each."""
     first = traces[0]
-    names, modules = list(first.trace.names), list(first.calls.modules)
-    variants: list[Variant] = []
-    places = {(module.path, module.type): at for at, module in reversed(list(enumerate(modules)))}
+    names = _Numbers(first.trace.names)
+    variants = _Numbers(first.counts.variants)
+    modules = _Numbers(first.calls.modules)
     columns: list[tuple[npt.NDArray[Any], ...]] = []
     placed: list[Int64s] = []
     before = [0]
-    for number, one in enumerate(traces):
+    for one in traces:
         start = before[-1]
-        if number:
-            for module in one.calls.modules:
-                if places.setdefault((module.path, module.type), len(modules)) == len(modules):
-                    modules.append(module)
-        own = [places[module.path, module.type] for module in one.calls.modules] if number else list(range(len(modules)))
-        placed.append(np.array([*own, -1], np.int64))
         owner, operator = one.ownership.owner, one.calls.operator
+        placed.append(modules.of(one.calls.modules))
         # A launch that was counted as a call of its kernel stands for itself.
         itself = (one.counts.of_event >= 0) & (one.trace.host.kind == RUNTIME)
         operator = np.where(itself, np.arange(len(operator)), operator)
         columns.append((
-            one.trace.host.name + (len(names) if number else 0),
+            names.of(one.trace.names)[one.trace.host.name],
             np.where(owner >= 0, owner + start, -1),
             np.where(operator >= 0, operator + start, -1),
             placed[-1][one.calls.module],
             one.calls.phase.astype(np.int64),
-            np.where(one.counts.of_event >= 0, one.counts.of_event + len(variants), -1),
+            variants.of(one.counts.variants)[one.counts.of_event],
         ))  # fmt: skip
-        names += one.trace.names if number else []
-        variants += one.counts.variants
         before.append(start + len(one.trace.host))
     name, owner, operator, placed_at, phase, variant = (np.concatenate(parts).astype(np.int64) for parts in zip(*columns, strict=True))
     none = np.full(len(launch), -1, np.int64)
     origins = Origins(
-        launch, none, np.zeros(len(launch), np.int64), none, (), names, name, owner, operator, placed_at, phase, variant,
-        tuple(variants), _silent(first, before[-1]),
+        launch, none, np.zeros(len(launch), np.int64), none, (), names.listed, name, owner, operator, placed_at, phase,
+        variant, tuple(variants.listed), _silent(first, before[-1]),
     )  # fmt: skip
-    added = np.zeros(len(modules) - len(first.calls.module_calls), np.int64)
-    calls = replace(first.calls, modules=modules, module_calls=np.concatenate((first.calls.module_calls, added)))
+    added = np.zeros(len(modules.listed) - len(first.calls.module_calls), np.int64)
+    calls = replace(first.calls, modules=modules.listed, module_calls=np.concatenate((first.calls.module_calls, added)))
     return origins, calls, before, placed
+
+
+class _Numbers(Generic[T]):
+    """The things that the first trace has, followed by what others have besides: equal ones of several traces are one."""
+
+    def __init__(self, first: Sequence[T]) -> None:
+        self.listed = list(first)
+        self._first = first
+        self._known: dict[T, int] | None = None
+
+    def of(self, things: Sequence[T]) -> Int64s:
+        """The number of each of these, and -1 behind them."""
+        if things is self._first:
+            return np.append(np.arange(len(things)), -1)
+        if self._known is None:
+            self._known = {thing: at for at, thing in reversed(list(enumerate(self.listed)))}
+        for thing in things:
+            if thing not in self._known:
+                self._known[thing] = len(self.listed)
+                self.listed.append(thing)
+        return np.array([*(self._known[thing] for thing in things), -1], np.int64)
 
 
 def module_marks(one: CountedTrace, graph: CapturedGraph) -> Int64s:
     """The module of each call of a module during the capture of ``graph``, as an index of its trace's modules."""
-    events = np.arange(*graph.events)
-    is_mark = np.array([name.startswith(MODULE_PREFIX) for name in one.trace.names], bool)[one.trace.host.name[events]]
-    modules: Int64s = one.calls.module[events[is_mark]]
-    return modules[modules >= 0]
+    host = one.trace.host
+    named = np.array([name.startswith(MODULE_PREFIX) for name in one.trace.names] or [False], bool)[host.name]
+    # Where ranges mark the modules, those of the Python stack are left out, as in the call tree.
+    ranges = named & (host.kind == ANNOTATION)
+    marks = np.flatnonzero(ranges if ranges.any() else named & (host.kind == PYTHON))
+    modules: Int64s = one.calls.module[marks[(marks >= graph.events[0]) & (marks < graph.events[1])]]
+    return modules
 
 
 def _silent(first: CountedTrace, events: int) -> Mask:

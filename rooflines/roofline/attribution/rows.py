@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rooflines.profiler.trace.calls import FORWARD, Calls
+from rooflines.profiler.trace.distinct import distinct_rows
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.records import Int64s, LaunchShape
 from rooflines.profiler.trace.signature import Signature
@@ -109,6 +110,4 @@ def grouped(calls: Calls, variants: Int64s, events: Int64s) -> tuple[Int64s, Int
     """The distinct (variant, module, phase) among ``events`` and the group of each event."""
     if not len(events):
         return np.empty((0, 3), np.int64), np.empty(0, np.int64)
-    keys = np.stack((variants[events], calls.module[events], calls.phase[events].astype(np.int64)), axis=1)
-    distinct, group = np.unique(keys, axis=0, return_inverse=True)
-    return distinct, group.reshape(-1)
+    return distinct_rows(variants[events], calls.module[events], calls.phase[events])

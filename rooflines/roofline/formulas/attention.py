@@ -15,6 +15,7 @@ from typing import Final
 from rooflines.profiler.trace.signature import Argument, Signature, TensorArg
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
 from rooflines.roofline.formulas.costs import GELU, MEAN_AND_VARIANCE, SCALE_AND_SHIFT, SOFTMAX, SOFTMAX_FROM_LOG_SUM
+from rooflines.roofline.formulas.lengths import Lengths, packed_lengths, pairs, recorded_lengths
 from rooflines.roofline.formulas.matmul import product_flops
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.formulas.table import Hints, formula, hinted_formula
@@ -22,41 +23,22 @@ from rooflines.roofline.formulas.table import Hints, formula, hinted_formula
 _NO_MASK: Final = 1 << 30  # the block size of flex attention's mask that masks nothing
 
 
-# --- pairs -------------------------------------------------------------------------------------------------------------------------
-
-
-def pairs(queries: int, keys: int, left: int | None = None, right: int | None = None, lower_right: bool = False) -> int:
-    """(query, key) pairs of one head: query i sees the existing keys from i - left to i + right; None means unbounded.
-
-    ``right=0`` is causal. ``lower_right`` counts i from the end: the last query is at the place of the last key.
-    """
-    offset = keys - queries if lower_right else 0
-    upto = queries * keys if right is None else _below(offset + right + 1, queries, keys)
-    return max(upto - (0 if left is None else _below(offset - left, queries, keys)), 0)
-
-
-def _below(first: int, queries: int, keys: int) -> int:
-    """Pairs with key < first + i, summed over the queries i: the integers from ``first`` on, each held between 0 and ``keys``."""
-    return _ramp(first + queries, keys) - _ramp(first, keys)
-
-
-def _ramp(end: int, cap: int) -> int:
-    """The sum of min(v, cap) over 0 <= v < end."""
-    inside = min(max(end, 0), cap)
-    return inside * (inside - 1) // 2 + max(end - cap, 0) * cap
+# --- one attention ---------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Attention:
     """The sizes of one attention: ``pairs`` is how many (query, key) pairs meet, over all batches and query heads.
 
-    ``rows`` are those that a forward keeps statistics of: [b, h, s_q], or [h, total] where sequences are packed.
+    ``rows`` are those that a forward keeps statistics of: [b, h, s_q], or [h, total] where sequences are packed. ``assumption`` says
+    what was assumed about the lengths of these.
     """
 
     pairs: int
     query_depth: int
     value_depth: int
     rows: tuple[int, ...] = ()
+    assumption: str = ""
 
     @property
     def scores_flops(self) -> int:
@@ -216,7 +198,7 @@ def _bound(value: Argument) -> int | None:
     return value if isinstance(value, int) and value >= 0 else None
 
 
-def _sizes(args: Arguments, backend: Backend) -> Attention:
+def _sizes(args: Arguments, hints: Hints, backend: Backend) -> Attention:
     query, key, value = args.tensor("query"), args.tensor("key"), args.tensor("value")
     if query.dtype.startswith("complex"):
         raise NotCounted("no formula for attention over complex numbers")
@@ -229,31 +211,24 @@ def _sizes(args: Arguments, backend: Backend) -> Attention:
     bounds = sight(args, backend.lower_right)
     if args.optional("cum_q") is not None or args.optional("cum_k") is not None:  # [total, h, d]
         rows: tuple[int, ...] = (query.shape[-2], query.shape[-3])
-        meeting = query.shape[-2] * _packed_pairs(args, *bounds)
+        lengths = _packed(args, hints, *bounds)
+        return Attention(query.shape[-2] * lengths.pairs(*bounds), query.shape[-1], value.shape[-1], rows, lengths.assumption)
+    if backend.sequence_axis == -2:
+        rows, keys = query.shape[:-1], key.shape[-2]
     else:
-        if backend.sequence_axis == -2:
-            rows, keys = query.shape[:-1], key.shape[-2]
-        else:
-            rows, keys = (*query.shape[:-3], query.shape[-2], query.shape[-3]), key.shape[-3]
-        meeting = prod(rows[:-1]) * pairs(rows[-1], keys, *bounds)
-    return Attention(meeting, query.shape[-1], value.shape[-1], rows)
+        rows, keys = (*query.shape[:-3], query.shape[-2], query.shape[-3]), key.shape[-3]
+    return Attention(prod(rows[:-1]) * pairs(rows[-1], keys, *bounds), query.shape[-1], value.shape[-1], rows)
 
 
-def _packed_pairs(args: Arguments, left: int | None, right: int | None, lower_right: bool) -> int:
-    """(query, key) pairs of one head over all sequences of a batch packed into [total, h, d].
-
-    ``cum_q`` and ``cum_k`` say where each sequence ends, which is not recorded; the longest length and the total are. Where they show
-    that all are equally long the count is exact, and without a mask it is enough that the queries are, or the keys.
-    """
+def _packed(args: Arguments, hints: Hints, left: int | None, right: int | None, lower_right: bool) -> Lengths:
+    """The lengths of sequences packed into [total, h, d], which end where ``cum_q`` and ``cum_k`` say: values that no trace has."""
     batch = (args.optional("cum_q") or args.tensor("cum_k")).numel - 1
     queries, keys = args.tensor("query").shape[-3], args.tensor("key").shape[-3]
-    longest_query, longest_key = args.integer("max_q"), args.integer("max_k")
-    equal_queries, equal_keys = batch * longest_query == queries, batch * longest_key == keys
-    if equal_queries and equal_keys:
-        return batch * pairs(longest_query, longest_key, left, right, lower_right)
-    if left is None and right is None and (equal_queries or equal_keys):
-        return longest_query * keys if equal_queries else queries * longest_key
-    raise NotCounted("sequence lengths of a packed tensor not recorded")
+    if batch < 1:
+        raise NotCounted("number of sequences not recorded")
+    found = recorded_lengths(hints.sequences, batch, queries, keys, left) if right == 0 and lower_right else None
+    masked = left is not None or right is not None
+    return found or packed_lengths(batch, queries, keys, args.integer("max_q"), args.integer("max_k"), masked)
 
 
 def has_dropout(args: Arguments) -> bool:
@@ -262,10 +237,10 @@ def has_dropout(args: Arguments) -> bool:
     return isinstance(value, int | float) and value > 0
 
 
-def _forward(signature: Signature, backend: Backend) -> Work:
+def _forward(signature: Signature, hints: Hints, backend: Backend) -> Work:
     args = Arguments(signature, backend.schema)
     query, value = args.tensor("query"), args.tensor("value")
-    sizes = _sizes(args, backend)
+    sizes = _sizes(args, hints, backend)
     bias, alibi = args.optional("bias"), args.optional("alibi")
     # scale, softmax; add the mask; add slope * distance; draw, multiply
     cost = 1 + SOFTMAX + (bias is not None) + 2 * (alibi is not None) + 2 * has_dropout(args)
@@ -277,12 +252,13 @@ def _forward(signature: Signature, backend: Backend) -> Work:
         bytes_read=size(query, args.tensor("key"), value, bias, alibi, *others),
         bytes_written=prod(sizes.rows) * value.shape[-1] * itemsize + backend.statistics(args, sizes.rows),
         precision=matrix_precision_of(query.dtype),
+        assumption=sizes.assumption,
     )
 
 
-def _backward(signature: Signature, backend: Backend) -> Work:
+def _backward(signature: Signature, hints: Hints, backend: Backend) -> Work:
     args = Arguments(signature, backend.schema)
-    return backward_work(args, _sizes(args, backend))
+    return backward_work(args, _sizes(args, hints, backend))
 
 
 def backward_work(args: Arguments, sizes: Attention) -> Work:
@@ -304,6 +280,7 @@ def backward_work(args: Arguments, sizes: Attention) -> Work:
         bytes_read=size(grad, *inputs, bias, *saved, *state),
         bytes_written=written(*inputs, of_bias),
         precision=matrix_precision_of(query.dtype),
+        assumption=sizes.assumption,
     )
 
 
@@ -320,16 +297,16 @@ _FP8: Final[dict[str, Backend]] = {
 }
 
 
-def _flash_forward(signature: Signature) -> Work:
+def _flash_forward(signature: Signature, hints: Hints) -> Work:
     query = signature.arg(0)
     eighth = isinstance(query, TensorArg) and query.dtype.startswith("float8")
-    return _forward(signature, (_FP8 if eighth else FORWARD)[signature.name])
+    return _forward(signature, hints, (_FP8 if eighth else FORWARD)[signature.name])
 
 
 for _name, _backend in FORWARD.items():
-    formula(_name, category="attention")(_flash_forward if _name in _FP8 else partial(_forward, backend=_backend))
+    hinted_formula(_name, category="attention")(_flash_forward if _name in _FP8 else partial(_forward, backend=_backend))
 for _name, _backend in BACKWARD.items():
-    formula(_name, category="attention")(partial(_backward, backend=_backend))
+    hinted_formula(_name, category="attention")(partial(_backward, backend=_backend))
 
 
 @formula("aten::_scaled_dot_product_attention_math", "aten::_scaled_dot_product_attention_math_for_mps", category="attention")

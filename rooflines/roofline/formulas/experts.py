@@ -65,6 +65,7 @@ def product_of_experts(
 def fused_experts(
     hidden: TensorArg, first: TensorArg, second: TensorArg, routing: tuple[TensorArg, TensorArg], others: Iterable[TensorArg | None],
     *, widened: bool = False, global_experts: int | None = None, inner: int | None = None, out: str = "",
+    precision: str | None = None,
 ) -> Work:  # fmt: skip
     """A whole layer: ``hidden`` [tokens, k] with ``first`` [experts, 2 * inner, k] ([experts, inner, k] without a gate), an activation,
     ``second`` [experts, k, inner], and the sum over a token's experts by the weights of ``routing`` (weights, ids).
@@ -95,7 +96,7 @@ def fused_experts(
     if not out and size_of(hidden.dtype) == 1:
         raise NotCounted("dtype of the result not recorded")
     quantized = not widened and first.dtype not in FOUR_BIT and size_of(first.dtype) == 1 and size_of(hidden.dtype) > 1
-    precision = matrix_precision_of(first.dtype if quantized else hidden.dtype)
+    precision = precision or matrix_precision_of(first.dtype if quantized else hidden.dtype)
     cost = (SILU + (wide > inner)) * rows * inner + 2 * rows * depth
     if quantized:
         cost += DYNAMIC_QUANTIZE * (tokens * depth + rows * inner)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from itertools import accumulate
 from math import prod
 from operator import mul
@@ -26,7 +26,7 @@ from rooflines.roofline.formulas.arguments import NotCounted, distinct, floating
 from rooflines.roofline.formulas.elementwise import RULES as ELEMENTWISE
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
 from rooflines.roofline.formulas.reduction import RULES as REDUCTIONS
-from rooflines.roofline.formulas.table import family_formula, words
+from rooflines.roofline.formulas.table import words
 from rooflines.roofline.formulas.views import VIEWS
 
 NAME: Final = re.compile(r"(?:triton_(?P<kind>[a-z]+)|(?:graph_\d+_)?cpp)_fused_?(?P<operators>\w*?)_?\d*\Z")
@@ -69,6 +69,8 @@ _ZERO: Final = frozenset(
         ),
     )
 )
+_KNOWN: Final = frozenset({*_COSTS, *_ZERO})
+_LONGEST: Final = max(map(len, _KNOWN))
 _STATISTICS: Final = costs.MEAN_AND_VARIANCE  # of a norm: made by a reduction, and only used in a pointwise kernel
 # Operators that write where an index says, into a buffer of any size.
 _SCATTERS: Final = frozenset(words("index_put _unsafe_index_put scatter scatter_add scatter_reduce index_add embedding_dense_backward"))
@@ -100,16 +102,16 @@ class GeneratedName:
         return self.kind in _REDUCED
 
 
-@cache
+@lru_cache(maxsize=4096)
 def parse_name(name: str) -> GeneratedName | None:
     """The parts of a generated kernel's name; None for another name. Operators' names contain the ``_`` that separates them."""
     found = NAME.match(name)
     if found is None:
         return None
-    known, rest, operators = {*_COSTS, *_ZERO}, found["operators"], []
+    rest, operators = found["operators"], []
     while rest:
         # The longest known name; else a word of one that is not known, such as an operator of another library.
-        ends = [at for at in range(len(rest), 0, -1) if (at == len(rest) or rest[at] == "_") and rest[:at] in known]
+        ends = [at for at in range(min(len(rest), _LONGEST), 0, -1) if (at == len(rest) or rest[at] == "_") and rest[:at] in _KNOWN]
         end = ends[0] if ends else rest.find("_", 1) if "_" in rest[1:] else len(rest)
         if ends:
             operators.append(rest[:end])
@@ -140,8 +142,8 @@ def flops_per_point(parsed: GeneratedName) -> int:
     return total
 
 
-@family_formula(r"triton_\w+_fused|triton_\w+_\d+\Z", category=category_of)
-def _generated(signature: Signature) -> Work:
+def work_of(signature: Signature) -> Work:
+    """The work of a call of a generated Triton kernel; NotCounted, with the reason, where its arguments do not determine it."""
     parsed = parse_name(signature.name)
     tensors = signature.tensors
     sizes = [arg for arg in signature.args if isinstance(arg, int) and not isinstance(arg, bool)]
@@ -191,7 +193,8 @@ def _looped(parsed: GeneratedName, tensors: tuple[TensorArg, ...], axes: list[in
             raise NotCounted("the arguments that the kernel writes are not determined by their sizes")
         # No buffer of its own for the result: it takes the place of the first argument.
         read, written = sum(touched), touched[0]
-        if parsed.reduces and sum(tensor.numel in whole for tensor in tensors) > 1:
+        if parsed.kind == "red" and sum(tensor.numel in whole for tensor in tensors) > 1:
+            # A reduction in several loops also keeps a new result there, from one loop to the next.
             read -= touched[0]
             assumed.append(_NOT_READ)
     elif len(tensors) == 1 and not set(parsed.operators) <= _FACTORIES | _SCATTERS:

@@ -1,8 +1,8 @@
 """Autograd nodes of libraries: a node is given the gradients of what its forward call returned, and records nothing else.
 
 Formulas of such nodes are asked with the gradients as a tuple, followed by the arguments of the forward call, which
-``resolvers/library_gradients.py`` finds in the trace. A trace records of a Python function's arguments the tensors and, since
-torch 2.4, numbers; lists are left out. Formulas therefore take tensors by their order.
+``resolvers/library_gradients.py`` finds in the trace. A trace records of a Python function's arguments the tensors, and from recent
+versions of torch numbers as well; lists are left out. Formulas therefore take tensors by their order.
 """
 
 from __future__ import annotations

@@ -49,8 +49,13 @@ _AFFINE_NORM_BACKWARD: Final[dict[str, str]] = {
 
 
 def _mask(args: Arguments, length: int) -> tuple[bool, ...]:
-    """Which gradients were asked for; all of them where traces record no values, as training does."""
-    return args.mask("output_mask", length) if not args.has("output_mask") or args.recorded("output_mask") else (True,) * length
+    """Which gradients were asked for; all of them where traces record no values, or none of lists, as training does."""
+    return (True,) * length if args.has("output_mask") and not _has_value(args, "output_mask") else args.mask("output_mask", length)
+
+
+def _has_value(args: Arguments, name: str) -> bool:
+    """Whether the trace has the value of a list; some record numbers and leave lists empty."""
+    return args.recorded(name) and args.value(name) is not None
 
 
 def _statistics_dtype(inputs: TensorArg, parameter: TensorArg | None) -> str:
@@ -123,7 +128,7 @@ def _groups(args: Arguments, inputs: TensorArg) -> int:
     """How many means a norm has: one for each row of the normalised dimensions, or for each group of a sample."""
     if args.has("group"):
         return args.integer("n") * args.integer("group")
-    if not args.recorded("normalized_shape"):
+    if not _has_value(args, "normalized_shape"):
         # The parameters have the shape of what is normalised, and each mean is that of one such row.
         parameter = args.optional("weight") or args.optional("bias")
         if parameter is not None and parameter.numel:

@@ -9,78 +9,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
 from math import prod
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
-from rooflines.roofline.formulas.attention import Attention, backward_work, has_dropout, pairs, sight
+from rooflines.roofline.formulas.attention import Attention, backward_work, has_dropout, sight
 from rooflines.roofline.formulas.costs import SOFTMAX, TANH, TRANSCENDENTAL
+from rooflines.roofline.formulas.lengths import Lengths, packed_lengths, recorded_lengths
+from rooflines.roofline.formulas.nodes import parts
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
-from rooflines.roofline.formulas.sequences import Sequences
 from rooflines.roofline.formulas.table import Hints, hinted_formula
 
-EQUAL: Final = "sequences equally long except for the longest"
 LONGEST: Final = "KV length of every sequence is the largest that the arguments allow"
 NEW_ONLY: Final = "KV lengths not recorded: only the new tokens are counted"
-WINDOW: Final = "a window over sequences of equal length"
 NO_WINDOW: Final = "no window, which is not recorded"
-
-# --- lengths of the sequences of a batch -------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Lengths:
-    """The lengths of a batch: ``groups`` are (number of sequences, queries of each, keys of each).
-
-    ``sums`` are the same lengths as a server recorded them, of which ``groups`` has the means.
-    """
-
-    groups: tuple[tuple[int, int, int], ...]
-    assumption: str = ""
-    sums: Sequences | None = None
-
-    @property
-    def queries(self) -> int:
-        """Queries of all sequences."""
-        return sum(count * queries for count, queries, _ in self.groups)
-
-    def pairs(self, left: int | None, right: int | None, lower_right: bool) -> int:
-        """(query, key) pairs of one head."""
-        if self.sums is not None and left is None and right is None:
-            return self.sums.queries_times_keys
-        if self.sums is not None and left is None and right == 0 and lower_right:
-            return self.sums.causal_pairs
-        return sum(count * pairs(queries, keys, left, right, lower_right) for count, queries, keys in self.groups)
-
-    def keys(self, left: int | None) -> int:
-        """Keys that a query sees, where the last query is at the place of the last key."""
-        return sum(count * (keys if left is None else min(keys, queries + left)) for count, queries, keys in self.groups)
-
-
-def equal_lengths(count: int, queries: int, keys: int) -> tuple[tuple[int, int, int], ...]:
-    """``count`` sequences with these numbers of queries and keys in all, as equal as whole numbers can be."""
-    each_query, longer_queries = divmod(queries, count)
-    each_key, longer_keys = divmod(keys, count)
-    bounds = sorted({0, longer_queries, longer_keys, count})
-    return tuple(
-        (stop - start, each_query + (start < longer_queries), each_key + (start < longer_keys)) for start, stop in pairwise(bounds)
-    )
-
-
-def lengths_of(sums: Sequences) -> Lengths:
-    """The lengths that a server recorded."""
-    return Lengths(equal_lengths(sums.count, sums.queries, sums.keys), sums=sums)
-
-
-def _longest_and_equal(count: int, queries: int, keys: int, longest_query: int, longest_key: int) -> tuple[tuple[int, int, int], ...]:
-    """One sequence of the longest lengths, and the others equal: the fewest causal pairs of a sequence with itself for these totals."""
-    rest = (queries - longest_query, keys - longest_key)
-    if count < 2 or min(rest) < 0:
-        return equal_lengths(count, queries, keys)
-    return ((1, longest_query, longest_key), *equal_lengths(count - 1, *rest))
-
 
 # --- the arguments of one operator -------------------------------------------------------------------------------------------------
 
@@ -196,24 +139,18 @@ def _lengths(args: Arguments, hints: Hints, left: int | None, right: int | None)
         tokens = min(tokens, count * longest_query)  # more are padding
     keys = _keys(args, count, tokens)
     known = hints.sequences
-    if known is not None and _is_of(known, count, tokens, keys, right):
-        found = lengths_of(known)
-        return (found if left is None or known.count == 1 else Lengths(found.groups, WINDOW, known)), keys
+    one_each = known is not None and keys.cached and known.queries == known.count  # a query that sees all keys
+    if right == 0 or one_each:  # the calls of language models
+        found = recorded_lengths(known, count, tokens, None if keys.cached else keys.total, left)
+        if found is not None:
+            return found, keys
     longest_key = -(-keys.total // count) if args.optional("cum_k") is None or keys.cached else _positive(args, "max_k")
-    equal_queries = count * (longest_query or 0) == tokens and args.optional("used_q") is None
-    equal_keys = count * (longest_key or 0) == keys.total
     if keys.cached and keys.total == tokens:  # of each sequence only the new tokens
-        longest_key, equal_keys = longest_query, equal_queries
-    exact = (equal_queries or equal_keys) if left is None and right is None else equal_queries and equal_keys
-    longest_query, longest_key = longest_query or -(-tokens // count), longest_key or -(-keys.total // count)
-    groups = _longest_and_equal(count, tokens, keys.total, longest_query, longest_key)
-    return Lengths(groups, keys.assumption or ("" if exact else EQUAL)), keys
-
-
-def _is_of(known: Sequences, count: int, tokens: int, keys: _Keys, right: int | None) -> bool:
-    """Whether a call can be of the step whose lengths a server recorded: causal, and not of a part of the step."""
-    causal = right == 0 or (keys.cached and known.queries == known.count)  # one query a sequence sees all keys
-    return causal and 0 < known.queries <= tokens and 0 < known.count <= count and (keys.cached or known.keys <= keys.total)
+        longest_key = longest_query
+    if args.optional("used_q") is not None:
+        longest_query = None
+    found = packed_lengths(count, tokens, keys.total, longest_query, longest_key, left is not None or right is not None)
+    return (replace(found, assumption=keys.assumption) if keys.assumption else found), keys
 
 
 # --- formulas ----------------------------------------------------------------------------------------------------------------------
@@ -285,12 +222,20 @@ def backward(signature: Signature, hints: Hints, layout: Layout) -> Work:
     lengths, _ = _lengths(args, hints, left, right)
     query, value = args.tensor("query"), args.tensor("value")
     meeting = query.shape[-2] * lengths.pairs(left, right, lower_right)
-    work = backward_work(args, Attention(meeting, query.shape[-1], value.shape[-1]))
-    return replace(work, assumption=_both(lengths.assumption, layout.assumption))
+    return backward_work(
+        args, Attention(meeting, query.shape[-1], value.shape[-1], assumption=_both(lengths.assumption, layout.assumption))
+    )
+
+
+def gradient_first(signature: Signature) -> Signature:
+    """A node of autograd with the gradient of the first result, then the arguments of its forward call; raises NotCounted without
+    them."""
+    gradients, forward = parts(signature)
+    return replace(signature, args=(gradients[0], *forward.args))
 
 
 def function_backward(signature: Signature, hints: Hints, layout: Layout) -> Work:
-    """Backward of an autograd function, given the gradient and the arguments of its forward; it reads the result and the rows' sums."""
+    """Backward of an autograd function, as ``gradient_first`` has it; it reads the result and the rows' sums."""
     given = replace(layout, schemas=tuple(f"grad {schema}" for schema in layout.schemas))
     work, args = backward(signature, hints, given), _arguments(signature, given)
     query, value = args.tensor("query"), args.tensor("value")
@@ -323,9 +268,7 @@ def unified(signature: Signature, hints: Hints, schema: str, writes_cache: bool 
         raise NotCounted("number of heads not recorded")
     depth, value_depth = key.shape[-1], value.shape[-1]
     tokens, heads = query.shape[0], prod(query.shape[1:]) // depth
-    known = hints.sequences
-    fits = known is not None and 0 < known.queries <= tokens
-    lengths = lengths_of(known) if known is not None and fits else Lengths(((1, tokens, tokens),), ONE)
+    lengths = recorded_lengths(hints.sequences, tokens, tokens, None, None) or Lengths(((1, tokens, tokens),), ONE)
     new, seen = lengths.queries, lengths.keys(None)
     eighth = query.dtype.startswith("float8")
     cache = key.shape[-2] * (depth + value_depth) * (1 if eighth else size_of(key.dtype))

@@ -22,6 +22,7 @@ from rooflines.profiler.work_ranges import DeclaredWork
 from rooflines.roofline.formulas import shapes
 from rooflines.roofline.formulas.arguments import Dispatches, NotCounted
 from rooflines.roofline.formulas.decomposed import DECOMPOSED, decomposes
+from rooflines.roofline.formulas.families import load_families, load_family_of
 from rooflines.roofline.formulas.plugins import load_installed
 from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.sequences import Sequences
@@ -77,8 +78,6 @@ class _Entry:
 
 
 _FORMULAS: Final[dict[str, _Entry]] = {}
-# Formulas of families of names, such as those of generated kernels: the pattern, the category of a name, and the formula.
-_FAMILIES: Final[list[tuple[re.Pattern[str], Callable[[str], str], HintedFormula]]] = []
 # The reason of an operator that nobody has written a formula for.
 NO_FORMULA: Final = "no formula"
 IS_COMMUNICATION: Final = "communication is bound by the link, not by the device"
@@ -92,10 +91,11 @@ _COMPOSITE_NAMES: Final = re.compile(
     r"|CopyBackwards\Z|CopySlices\Z|GraphRoot\Z|GeneratedBackwardFor_torchvision_|torch/"
     r"|Optimizer\.|ProfilerStep#|enumerate\(DataLoader\)|DistributedDataParallel\."
     r"|TorchDynamo Cache Lookup|Pregraph bytecode|AOTDispatcher "
-    r"|sglang_profiler::|torchao::(choose_qparams_affine|choose_scale_float8|quantize_affine|dequantize_affine)\Z|_Round\Z"
+    r"|sglang_profiler::|torchao::(choose_qparams_affine|choose_scale_float8|(de)?quantize_affine(_float8_non_decomposed)?)\Z|_Round\Z"
     r"|fbgemm::\w+_embedding_\w+_(pt2_wrapper|function_pt2|function_cpu)\Z"
 )
 COMPILED: Final = re.compile(r"Torch-Compiled Region|CompiledFunction|TorchDynamo |## Call CompiledFxGraph")
+_TRITON: Final = re.compile(r"triton_\w+_fused|triton_\w+_\d+\Z")
 _FUSED: Final = re.compile(r"(graph_\d+_)?cpp_\w*fused_")
 _COMMUNICATION: Final = re.compile(r"(c10d|_c10d_functional|nccl|gloo|mpi|ucc)(::|:)|record_param_comms")
 
@@ -112,6 +112,7 @@ def aten(text: str) -> tuple[str, ...]:
 
 def _register(names: tuple[str, ...], entry: _Entry) -> None:
     for name in names:
+        load_family_of(name)  # a formula of another package may be for an operator that has one here
         if name in _FORMULAS:
             raise ValueError(f"operator '{name}' is registered twice")
         _FORMULAS[name] = entry
@@ -140,18 +141,12 @@ def hinted_formula(*names: str, category: str) -> Callable[[HintedFormula], Hint
     return register
 
 
-def family_formula(pattern: str, category: Callable[[str], str]) -> Callable[[Formula], Formula]:
-    """Register ``f(signature) -> Work`` for every name that ``pattern`` matches; ``category`` returns that of a name."""
-
-    def register(function: Formula) -> Formula:
-        _FAMILIES.append((re.compile(pattern), category, lambda signature, _: function(signature)))
-        return function
-
-    return register
-
-
-def _of_family(name: str) -> _Entry | None:
-    return next((_Entry(category(name), formula) for pattern, category, formula in _FAMILIES if pattern.match(name)), None)
+def _generated(name: str) -> _Entry | None:
+    """The formula of the kernels that inductor generates: one for all of their names."""
+    if not _TRITON.match(name):
+        return None
+    module = import_module("rooflines.roofline.formulas.generated_kernels")
+    return _Entry(module.category_of(name), lambda signature, _: module.work_of(signature))
 
 
 def _libraries() -> ModuleType:
@@ -161,6 +156,7 @@ def _libraries() -> ModuleType:
 
 def registered() -> dict[str, str]:
     """Every registered operator with its category, those of installed packages included."""
+    load_families()
     _libraries().load_all()
     load_installed()
     return {name: entry.category for name, entry in _FORMULAS.items()}
@@ -189,10 +185,11 @@ def count(
     name = _without_overload(signature.name)
     entry = _FORMULAS.get(name)
     if entry is None:
+        load_family_of(name)
         libraries = _libraries()
         libraries.load_library_of(name)
         load_installed()
-        entry = _FORMULAS.get(name) or _FORMULAS.get(libraries.canonical(name)) or _of_family(name)
+        entry = _FORMULAS.get(name) or _FORMULAS.get(libraries.canonical(name)) or _generated(name)
     if entry is None:
         if name.removeprefix("aten::") in DECOMPOSED or _COMPOSITE_NAMES.match(name):
             return CallCount("composite", None, "other")
@@ -208,24 +205,31 @@ def count(
             return CallCount("unknown", None, "communication", IS_COMMUNICATION)
         return CallCount("unknown", None, "other", NO_FORMULA)
     hints = Hints(outputs, output_bytes, parameter_elements, parameter_dtype, sequences)
+    plain, formula_of = signature if name == signature.name else replace(signature, name=name), entry.formula
+    found = count_by(lambda: formula_of(plain, hints), entry.category)
+    passed = found.kind == "counted" and (entry.wraps or decomposes(name.removeprefix("aten::"), signature.args))
+    return replace(found, decomposes=True) if passed else found
+
+
+def count_by(work_of: Callable[[], Work], category: str) -> CallCount:
+    """The count of a call whose work ``work_of`` returns: unknown, with the reason, where it raises or no call can have that much."""
     try:
-        work = entry.formula(signature if name == signature.name else replace(signature, name=name), hints)
+        work = work_of()
     except NotCounted as error:
-        return CallCount("unknown", None, entry.category, str(error))
+        return CallCount("unknown", None, category, str(error))
     except Dispatches as error:
-        return CallCount("composite", None, entry.category, str(error))
+        return CallCount("composite", None, category, str(error))
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         # A signature that no call of this operator can have: another schema, a corrupt trace.
-        return CallCount("unknown", None, entry.category, f"arguments not understood ({type(error).__name__})")
+        return CallCount("unknown", None, category, f"arguments not understood ({type(error).__name__})")
     numbers = _numbers(work)
     if numbers is None:
-        return CallCount("unknown", None, entry.category, "its formula does not return rooflines.Work with whole numbers")
+        return CallCount("unknown", None, category, "its formula does not return rooflines.Work with whole numbers")
     if min(numbers) < 0:
-        return CallCount("unknown", None, entry.category, "arguments not understood (negative size)")
+        return CallCount("unknown", None, category, "arguments not understood (negative size)")
     if max(numbers) > _MOST:
-        return CallCount("unknown", None, entry.category, "arguments not understood (invalid size)")
-    passed = entry.wraps or decomposes(name.removeprefix("aten::"), signature.args)
-    return CallCount("counted", work, entry.category, decomposes=passed)
+        return CallCount("unknown", None, category, "arguments not understood (invalid size)")
+    return CallCount("counted", work, category)
 
 
 def _numbers(work: object) -> tuple[int, ...] | None:

@@ -44,15 +44,17 @@ def from_inductor_cache(counts: Counts, context: Context) -> Counts:
     return counts.recounted(groups)
 
 
-def missing_note(counts: Counts, context: Context) -> str:
-    """A sentence about generated kernels of the trace that are not in the cache; empty where all are, or where none was given."""
+def missing_kernels(counts: Counts, context: Context) -> tuple[str, ...]:
+    """A note on generated kernels of the trace that are not in the cache, if one was given."""
     if context.inductor_cache is None:
-        return ""
+        return ()
     called = {variant.signature.name for variant in counts.variants if _GENERATED.match(variant.signature.name)}
     missing = sorted(name for name in called if not cached(name, context.inductor_cache))
     if not missing:
-        return ""
-    return f"Generated kernels of the trace that are not in the inductor cache: {len(missing)} of {len(called)}, such as {missing[0]}."
+        return ()
+    return (
+        f"Generated kernels of the trace that are not in the inductor cache: {len(missing)} of {len(called)}, such as {missing[0]}.",
+    )
 
 
 def cached(name: str, cache: dict[str, tuple[CachedKernel, ...]]) -> tuple[CachedKernel, ...]:
@@ -62,7 +64,11 @@ def cached(name: str, cache: dict[str, tuple[CachedKernel, ...]]) -> tuple[Cache
 
 def count_cached(signature: Signature, kernels: tuple[CachedKernel, ...]) -> CallCount | None:
     """The work of a call of one of ``kernels``; None where none fits, or where those that fit differ."""
-    found = {one for kernel in kernels if (one := _count(signature, kernel)) is not None}
+    try:
+        found = {one for kernel in kernels if (one := _count(signature, kernel)) is not None}
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
+        # Code or arguments that inductor cannot have written.
+        return None
     return found.pop() if len(found) == 1 else None
 
 

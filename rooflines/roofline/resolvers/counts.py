@@ -10,6 +10,7 @@ import numpy as np
 
 from rooflines.profiler.compiled.inductor_cache import CachedKernel
 from rooflines.profiler.trace.calls import Calls
+from rooflines.profiler.trace.distinct import distinct
 from rooflines.profiler.trace.nesting import Mask
 from rooflines.profiler.trace.records import Int64s, Trace
 from rooflines.profiler.trace.signature import Signature
@@ -50,11 +51,9 @@ class Counts:
 
     def dispatching(self, events: Int64s) -> Counts:
         """The counts where ``events`` only dispatch: their work is that of operators below them."""
-        codes, group = np.unique(self.of_event[events], return_inverse=True)
+        codes, group = distinct(self.of_event[events])
         signatures = [self.variants[code].signature for code in codes.tolist()]
-        return self.recounted(
-            (events[group.reshape(-1) == place], Variant(signature, DISPATCHES)) for place, signature in enumerate(signatures)
-        )
+        return self.recounted((events[group == place], Variant(signature, DISPATCHES)) for place, signature in enumerate(signatures))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from rooflines.profiler.trace.distinct import distinct, distinct_rows
 from rooflines.profiler.trace.nesting import Mask, covered
 from rooflines.profiler.trace.records import OPERATOR, Int64s
 from rooflines.profiler.trace.signature import Signature
@@ -20,9 +21,9 @@ def pass_repeated_calls(counts: Counts, context: Context) -> Counts:
         return counts
     above = np.where(calls.parent >= 0, calls.operator[np.maximum(calls.parent, 0)], -1)
     repeats = (host.kind == OPERATOR) & (above >= 0) & (host.name == host.name[np.maximum(above, 0)])
-    pairs, pair_of = np.unique(np.stack((host.signature[above[repeats]], host.signature[repeats]), axis=1), axis=0, return_inverse=True)
+    pairs, pair_of = distinct_rows(host.signature[above[repeats]], host.signature[repeats])
     passed = np.array([_hands_on(signatures[outer], signatures[inner]) for outer, inner in pairs.tolist()], bool)
-    return counts.dispatching(np.unique(above[repeats][passed[pair_of.reshape(-1)]])) if len(pairs) else counts
+    return counts.dispatching(distinct(above[repeats][passed[pair_of]])[0]) if len(pairs) else counts
 
 
 def _hands_on(outer: Signature, inner: Signature) -> bool:
@@ -35,13 +36,19 @@ def _hands_on(outer: Signature, inner: Signature) -> bool:
 
 
 def pass_decomposed_calls(counts: Counts, context: Context) -> Counts:
-    """Pass through what PyTorch decomposes itself, where something below it has work: a dispatch mode sees only that."""
+    """Pass through what PyTorch decomposes itself, where something below it has work: a dispatch mode sees only that.
+
+    A library's product is passed only where a product is below it: it may copy its operands and launch a kernel of its own.
+    """
     after = context.calls.after
     counted = counts.where(lambda variant: variant.count.kind == "counted")
     working = counted & counts.where(lambda variant: variant.count.work != Work())
     decomposes = counted & counts.where(lambda variant: variant.count.decomposes)
-    hidden = covered(counted & ~decomposes, after)
-    return counts.dispatching(np.flatnonzero(decomposes & (enclosed(working & ~hidden, after) > 0)))
+    products = counts.where(lambda variant: variant.count.work is not None and variant.count.work.matrix_flops > 0)
+    libraries = counts.where(lambda variant: not variant.signature.name.startswith("aten::"))
+    visible = working & ~covered(counted & ~decomposes, after)
+    parts = np.where(products & libraries, enclosed(visible & products, after), enclosed(visible, after))
+    return counts.dispatching(np.flatnonzero(decomposes & (parts > 0)))
 
 
 def pass_wrapped_attention(counts: Counts, context: Context) -> Counts:

@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 
 from rooflines.profiler.trace.calls import is_backward_node
+from rooflines.profiler.trace.distinct import distinct
 from rooflines.profiler.trace.nesting import Mask
 from rooflines.profiler.trace.records import OPERATOR, Int64s, Trace
 
@@ -29,7 +30,7 @@ class GradientConsumers:
         others = np.append(np.where(self._leaf, _NEVER, self._start), _NEVER)
         self._other = np.minimum.accumulate(others[::-1])[::-1]
         self._codes: dict[tuple[int, ...], list[int]] = {}
-        for code in np.unique(self._signature).tolist():
+        for code in distinct(self._signature)[0].tolist():
             for shape in {tensor.shape for tensor in trace.signatures[code].tensors} if code >= 0 else ():
                 self._codes.setdefault(shape, []).append(code)
         self._known: dict[tuple[int, ...], tuple[Int64s, Int64s, Int64s]] = {}

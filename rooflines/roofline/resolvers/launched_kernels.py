@@ -82,12 +82,9 @@ def _kernels(trace: Trace, free: Mask, compiled: Mask) -> dict[int, tuple[str, L
     at = launch[events]
     alone = np.bincount(at, minlength=len(host))[at] == 1
     for event, call in zip(events[alone].tolist(), at[alone].tolist(), strict=True):
-        found[call] = trace.names[device.name[event]], _shape(trace, int(device.shape[event]))
+        shape = int(device.shape[event])
+        found[call] = trace.names[device.name[event]], trace.launch_shapes[shape] if shape >= 0 else None
     return found
-
-
-def _shape(trace: Trace, number: int) -> LaunchShape | None:
-    return trace.launch_shapes[number] if number >= 0 else None
 
 
 class _Chains:

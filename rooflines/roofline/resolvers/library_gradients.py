@@ -106,5 +106,5 @@ def _fits(context: Context, node: int, call: int) -> bool:
     gradient, forward = signatures[codes[node]].arg(0), signatures[codes[call]]
     if not isinstance(gradient, TensorArg) or not gradient.shape:
         return False
-    rows, sizes = gradient.shape[0], {tensor.shape[0] for tensor in forward.tensors if tensor.shape}
+    rows, sizes = gradient.shape[0], {one.shape[0] for one in forward.tensors if one.shape and one.dtype.startswith("int")}
     return rows in sizes or any(rows and size > 1 and (size - 1) % rows == 0 for size in sizes)

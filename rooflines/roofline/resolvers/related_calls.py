@@ -17,6 +17,7 @@ from typing import Final
 import numpy as np
 
 from rooflines.profiler.trace.calls import Calls, is_backward_node
+from rooflines.profiler.trace.distinct import distinct, distinct_rows
 from rooflines.profiler.trace.nesting import Mask, innermost
 from rooflines.profiler.trace.records import OPERATOR, Int64s, Trace
 from rooflines.profiler.trace.signature import Signature
@@ -356,7 +357,7 @@ class _EvidenceSearch:
             of = self._maker[events] if calls is _GRADIENTS else events
             events, of = events[of >= 0], top[of[of >= 0]]
             for names, flag in ((_PLAIN, False), (TRANSPOSED, True)):
-                these = events[np.isin(of, np.unique(top[self._named(names)]))]
+                these = events[np.isin(of, distinct(top[self._named(names)])[0])]
                 rule = partial(pair_rules.filled, position=position, value=flag, source=f"'transposed' from {source}")
                 self._state(self._flags, these, self._ask(these, these, rule))
 
@@ -373,16 +374,15 @@ class _EvidenceSearch:
         events = events[~self._behind_frozen(self._maker[events])]
         consumers = GradientConsumers(self._trace)
         signatures, makers, ended = self._trace.signatures, self._maker[events], self._calls.end_ns[events]
-        pairs = np.stack((self._host.signature[events], self._host.signature[makers]), axis=1)
-        distinct, which = np.unique(pairs, axis=0, return_inverse=True)
+        pairs, which = distinct_rows(self._host.signature[events], self._host.signature[makers])
         made = np.zeros((len(events), 3), bool)
-        for case, (code, forward) in enumerate(distinct.tolist()):
-            ours = np.flatnonzero(which.reshape(-1) == case)
+        for case, (code, forward) in enumerate(pairs.tolist()):
+            ours = np.flatnonzero(which == case)
             for place, operand in enumerate(pair_rules.operands(signatures[code], signatures[forward])):
                 if operand is not None:
                     made[ours, place] = consumers.after(operand.shape, ended[ours], self._host.sequence[makers[ours]])
         codes = made @ np.array([4, 2, 1])
-        for code in np.unique(codes).tolist():
+        for code in distinct(codes)[0].tolist():
             these = events[codes == code]
             mask = (bool(code & 4), bool(code & 2), bool(code & 1))
             rule = partial(pair_rules.filled, position=10, value=mask, source="which gradients it makes from the nodes that take them")
@@ -422,7 +422,7 @@ class _EvidenceSearch:
             made = made[made >= 0]
             note(top[made[self._named(_LIBRARY_NORMS)[made]]], flag, "its mode from its backward call")
         counters = np.array([*(pair_rules.counts_batches(one) for one in self._trace.signatures), False])
-        tops = np.unique(top[norms])
+        tops = distinct(top[norms])[0]
         before = self._siblings[0][tops]
         counted = (before >= 0) & counters[self._host.signature[np.maximum(before, 0)]]
         note(tops[counted], True, "training from the count of its batches")

@@ -6,7 +6,6 @@ from functools import reduce
 from typing import Final
 
 from rooflines.roofline.resolvers.allocations import from_allocations
-from rooflines.roofline.resolvers.autograd_functions import from_forward_functions
 from rooflines.roofline.resolvers.batches import from_batches
 from rooflines.roofline.resolvers.cached_kernels import from_inductor_cache
 from rooflines.roofline.resolvers.compiled import from_compiled_code
@@ -22,7 +21,6 @@ from rooflines.roofline.resolvers.stored_calls import from_stored_calls
 RESOLVERS: Final[tuple[Resolver, ...]] = (
     from_allocations,
     from_related_calls,
-    from_forward_functions,
     from_forward_calls,
     from_parameters,
     from_stored_calls,

@@ -8,6 +8,7 @@ from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.breakdown import device_intervals
 from rooflines.profiler.trace.calls import Calls
 from rooflines.profiler.trace.collectives import read_collectives
+from rooflines.profiler.trace.distinct import distinct
 from rooflines.profiler.trace.records import COMMUNICATION, KERNEL, MEMCPY, MEMSET
 from rooflines.roofline.analysis import CollectiveRow
 from rooflines.roofline.attribution.attribute import Attribution
@@ -30,7 +31,7 @@ def collective_rows(calls: Calls, attribution: Attribution) -> tuple[CollectiveR
     ours = np.isin(kernels, attribution.pieces.event)
     steps = attribution.steps or 1
     result = []
-    for which in np.unique(found.what[ours]).tolist():
+    for which in distinct(found.what[ours])[0].tolist():
         chosen, one = ours & (found.what == which), found.exchanges[which]
         count = int(chosen.sum())
         result.append(

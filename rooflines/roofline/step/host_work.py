@@ -14,10 +14,11 @@ import numpy as np
 
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.calls import BACKWARD, Calls, is_backward_node
+from rooflines.profiler.trace.distinct import distinct
 from rooflines.profiler.trace.idle import is_wait
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.nesting import Mask, covered, exclusive, nest, parents
-from rooflines.profiler.trace.records import ANNOTATION, OPERATOR, RUNTIME, Int32s, Int64s, Trace
+from rooflines.profiler.trace.records import ANNOTATION, OPERATOR, RUNTIME, Int64s, Trace
 from rooflines.roofline.analysis import HostWork, Recomputation, Synchronisation
 from rooflines.roofline.attribution.attribute import Attribution
 from rooflines.roofline.step.partition import COMMUNICATION_CALLS
@@ -83,7 +84,7 @@ def host_work(trace: Trace, calls: Calls, attribution: Attribution, host_bound: 
     launched = attribution.launch[attribution.launch >= 0]
     if not len(launched) or not len(host_bound):
         return ()
-    threads = np.unique(trace.host.thread[launched])
+    threads, _ = distinct(trace.host.thread[launched])
     on_launching = np.isin(trace.host.thread, threads)
     functions, inside = _functions(trace, host_bound, threads)
     left = intervals.subtract(host_bound, inside)
@@ -159,7 +160,7 @@ def _is_update(name: str) -> bool:
     return name.startswith("Optimizer.step#")
 
 
-def _functions(trace: Trace, host_bound: Intervals, threads: Int32s) -> tuple[list[_Idle], Intervals]:
+def _functions(trace: Trace, host_bound: Intervals, threads: Int64s) -> tuple[list[_Idle], Intervals]:
     """Functions of the Python stack that make no call of a device's runtime, the outermost of them, and when they ran."""
     frames, host = trace.frames, trace.host
     silent = np.zeros(len(frames), bool)
@@ -241,7 +242,7 @@ class _Places:
         self._names, self._frames = trace.frame_names, frames
         after, self._end = nest(frames.thread, frames.start_ns, frames.end_ns)
         self._parent = parents(after)
-        self._low = {thread: int(np.searchsorted(frames.thread, thread, side="left")) for thread in np.unique(frames.thread).tolist()}
+        self._low = {thread: int(np.searchsorted(frames.thread, thread, side="left")) for thread in distinct(frames.thread)[0].tolist()}
         self._high = {thread: int(np.searchsorted(frames.thread, thread, side="right")) for thread in self._low}
 
     def of(self, thread: int, time_ns: int) -> str:

@@ -21,6 +21,7 @@ import numpy as np
 from rooflines.profiler.trace import intervals
 from rooflines.profiler.trace.breakdown import device_intervals, host_intervals
 from rooflines.profiler.trace.calls import BACKWARD, FORWARD, OPTIMIZER, OUTSIDE, Calls
+from rooflines.profiler.trace.distinct import distinct, distinct_rows
 from rooflines.profiler.trace.idle import idle_causes
 from rooflines.profiler.trace.intervals import Intervals
 from rooflines.profiler.trace.records import ANNOTATION, COMMUNICATION, KERNEL, MEMCPY, MEMSET, OPERATOR, Int64s, Trace
@@ -177,7 +178,7 @@ def _exclusive(starts: Int64s, ends: Int64s, ranks: Int64s, window: Intervals) -
         np.add.at(times, ranks, ends - starts)
         return {rank: time_ns for rank, time_ns in enumerate(times.tolist()) if time_ns}, busy
     found, taken = {}, np.empty((0, 2), np.int64)
-    for rank in np.unique(ranks).tolist():
+    for rank in distinct(ranks)[0].tolist():
         chosen = ranks == rank
         own = intervals.union(starts[chosen], ends[chosen])
         found[rank] = intervals.length(intervals.subtract(own, taken))
@@ -202,10 +203,9 @@ def _device_keys(trace: Trace, calls: Calls, attribution: Attribution, labels: S
     device, phase, pieces = trace.device, attribution.phase, attribution.pieces
     direction = np.array([2 * _says(name, FROM_HOST) + _says(name, TO_HOST) for name in trace.names], np.int64)
     way = np.where(device.kind == MEMCPY, direction[device.name], 0)
-    columns = np.stack((pieces.row, device.kind[pieces.event], phase[pieces.event], way[pieces.event]), axis=1)
-    distinct, which = np.unique(columns, axis=0, return_inverse=True)
+    keys, which = distinct_rows(pieces.row, device.kind[pieces.event], phase[pieces.event], way[pieces.event])
     found: list[Key] = []
-    for row, kind, during, copied in distinct.tolist():
+    for row, kind, during, copied in keys.tolist():
         label = labels[row] if row >= 0 else Label("unmodelled", "unmodelled")
         part = _PHASES.get(during, "other")
         if kind == COMMUNICATION:
@@ -214,7 +214,7 @@ def _device_keys(trace: Trace, calls: Calls, attribution: Attribution, labels: S
             label = Label("transfer", label.category if row >= 0 else "copy")
             part = "host_to_device" if copied >= 2 else part
         found.append((label.bound, part, label.category))
-    return _ranked(found, which.reshape(-1))
+    return _ranked(found, which)
 
 
 def _says(name: str, words: Sequence[str]) -> bool:
@@ -224,13 +224,12 @@ def _says(name: str, words: Sequence[str]) -> bool:
 def _host_keys(trace: Trace, calls: Calls, attribution: Attribution, labels: Sequence[Label]) -> tuple[list[Key], Int64s]:
     pieces = attribution.pieces
     talks = np.array([name.startswith(COMMUNICATION_CALLS) for name in trace.names], bool)[trace.host.name[pieces.event]]
-    columns = np.stack((pieces.row, calls.phase[pieces.event].astype(np.int64), talks.astype(np.int64)), axis=1)
-    distinct, which = np.unique(columns, axis=0, return_inverse=True)
+    keys, which = distinct_rows(pieces.row, calls.phase[pieces.event], talks)
     found: list[Key] = []
-    for row, during, talking in distinct.tolist():
+    for row, during, talking in keys.tolist():
         label = labels[row] if row >= 0 else Label("unmodelled", "unmodelled")
         found.append(("communication",) * 3 if talking else (label.bound, _PHASES.get(during, "forward"), label.category))
-    return _ranked(found, which.reshape(-1))
+    return _ranked(found, which)
 
 
 def _host_causes(trace: Trace, calls: Calls, gaps: Intervals, loading: Intervals) -> dict[str, Intervals]:
@@ -238,7 +237,7 @@ def _host_causes(trace: Trace, calls: Calls, gaps: Intervals, loading: Intervals
     host = trace.host
     talks = np.array([name.startswith(COMMUNICATION_CALLS) for name in trace.names], bool)[host.name]
     # Nothing waits for a thread that loads data ahead.
-    loads = np.unique(host.thread[(host.kind == ANNOTATION) & (calls.phase == OUTSIDE) & (host.thread != _main_thread(trace, calls))])
+    loads, _ = distinct(host.thread[(host.kind == ANNOTATION) & (calls.phase == OUTSIDE) & (host.thread != _main_thread(trace, calls))])
     rest = intervals.subtract(gaps, loading)
     exchanging = intervals.intersect(rest, host_intervals(trace, calls, talks & ~np.isin(host.thread, loads)))
     return {

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rooflines.profiler.trace.calls import build_calls
 from rooflines.profiler.trace.collectives import read_collectives
-from rooflines.profiler.trace.launches import launching
+from rooflines.profiler.trace.launches import _quantile, launching
 from rooflines.roofline.attribution.attribute import attribute
 from tests.traces import add, kernel, launch, mm, op, trace
 
@@ -79,3 +81,9 @@ def test_any_kernel_is_the_latest_launch_s_or_that_of_its_turn(calls, kernels):
         latest = max((start for start in own if start <= ts), default=own[0] if own else -1)
         turn = own[turns.index(ts)] if len(own) == len(turns) else latest
         assert by == (turn if turn <= ts else latest)
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 10, 11, 100, 1001])
+def test_the_quantile_is_that_of_numpy(length):
+    values = np.random.default_rng(length).integers(0, 10 ** length.bit_length(), length)
+    assert _quantile(values, 0.9) == float(np.quantile(values, 0.9))

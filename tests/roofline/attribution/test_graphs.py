@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rooflines.errors import TraceError
-from rooflines.profiler.trace.calls import build_calls
+from rooflines.profiler.trace.calls import FORWARD, OPTIMIZER, build_calls, module_annotation
 from rooflines.profiler.trace.capture import CaptureTrace
 from rooflines.roofline.attribution.attribute import attribute
 from rooflines.roofline.attribution.graphs import NO_CAPTURE
@@ -92,10 +92,44 @@ def test_modules_of_the_capture_are_called_once_a_replay():
     assert {result.calls.modules[row.module].path for row in result.rows} == {"Linear_0"}
 
 
+def module_calls(result):
+    return {one.path: int(calls) for one, calls in zip(result.calls.modules, result.calls.module_calls, strict=True) if calls}
+
+
+def test_ranges_of_modules_count_and_the_python_stack_inside_of_them_does_not():
+    stack = {"ph": "X", "cat": "python_function", "name": "nn.Module: Linear_0", "pid": 7, "tid": 1, "ts": 6, "dur": 38, "args": {}}
+    marked = captured(span(module_annotation("fc", "Linear"), 5, 40), stack, *LAYER)
+    assert module_calls(divide([*replay(0, 50, *NAMES), *replay(1000, 51, *NAMES)], marked)) == {"fc": 2}
+
+
+def test_modules_are_called_in_replays_of_the_steps_alone():
+    steps = [span("ProfilerStep#0", 5_000, 1_000), add(5_100, 800)]
+    marked = captured(span(module_annotation("fc", "Linear"), 5, 40), *LAYER)
+    assert module_calls(divide([*steps, *replay(0, 50, *NAMES), *replay(5_020, 51, *NAMES)], marked)) == {"fc": 1}
+
+
 def test_a_trace_with_the_capture_needs_no_other_and_captured_calls_are_no_work():
     result = divide([*captured(*LAYER), *replay(1000, 50, *NAMES), *replay(2000, 51, *NAMES)])
     assert {name: calls for (name, _), (calls, _) in rows(result).items()} == {"aten::mm": 2, "aten::add": 2}
     assert result.matched_ns == 60_000
+
+
+def test_a_graph_that_is_captured_and_not_replayed_is_no_work():
+    other_thread = [mm(30, 8, 4, 16, 32, tid=2), hip(32, "gemm", 3, tid=2)]
+    result = divide([*captured(*LAYER[:4], *other_thread), add(500, 5), launch(501, 1, 9), kernel("plus", 510, 10, 9)])
+    assert rows(result) == {("aten::add", "1000, 1000"): (1, 10_000)}
+
+
+def test_calls_of_the_host_in_a_capture_are_no_kernels():
+    assert divide(replay(0, 50, *NAMES), captured(*LAYER, runtime("hipLaunchHostFunc", 40, 1, 8))).matched_ns == 30_000
+
+
+def test_captures_of_two_threads_at_once_are_told_apart():
+    other = [mm(15, 4, 4, 8, 64, tid=2), hip(16, "wide", 8, tid=2)]
+    both = [*captured(*LAYER), *captured(*other, start=5, end=60, tid=2)]
+    result = divide([*replay(0, 50, *NAMES), *replay(1000, 51, "wide")], both)
+    assert result.matched_ns == 40_000
+    assert rows(result)[("aten::mm", "4x8, 8x64")] == (1, 10_000)
 
 
 def test_launches_of_other_threads_belong_to_the_only_open_capture():
@@ -146,6 +180,12 @@ def test_the_last_kernel_may_lack_its_record_and_its_operator_is_not_counted():
     assert rows(result) == {("aten::mm", "4x8, 8x16"): (1, 10_000), ("aten::add", "1000, 1000"): (1, 10_000)}
     assert sum(row.count.work.matrix_flops * row.calls for row in result.rows) == 2 * 4 * 8 * 16
     assert any("last kernel" in note for note in result.notes)
+
+
+def test_a_graph_with_all_its_kernels_comes_before_one_without_a_record_of_the_last():
+    result = divide(replay(0, 50, "gemm", "plus"), [*captured(*LAYER), *captured(mm(210, 5, 4, 9, 16), hip(212, "gemm", 7), add(220, 8),
+                    hip(222, "plus", 8), start=200, end=300)])  # fmt: skip
+    assert (("aten::mm", "4x9, 9x16") in rows(result), result.notes) == (True, ())
 
 
 def test_kernels_of_several_streams_are_matched_by_name_and_occurrence():
@@ -199,6 +239,9 @@ def test_a_counted_range_around_the_launch_of_a_graph_owns_it():
     around = op("aten::mm", 0, 10, dims=[[4, 8], [8, 16]], types=["float", "float"])
     result = divide([around, *replay(2, 50, *NAMES)])
     assert rows(result) == {("aten::mm", "4x8, 8x16"): (1, 30_000)}
+    result = divide([around, *replay(2, 50, *NAMES), *replay(1000, 51, *NAMES)], captured(*LAYER))
+    assert rows(result)[("aten::mm", "4x8, 8x16")] == (2, 40_000)
+    assert (result.graphs_ns, result.matched_ns) == (60_000, 30_000)
 
 
 # --- batch sizes and pieces --------------------------------------------------------------------------------------------------------
@@ -212,7 +255,7 @@ def of_batch(batch, start):
 
 def step(tokens, at, correlation):
     """A step of vLLM that generates ``tokens`` tokens and replays a graph."""
-    mark = span(f"execute_{tokens}_context_0(sq0sk0sqsq0sqsk0)_generation_{tokens}(sq{tokens}sk900sqsq9sqsk900)", at - 5, 20)
+    mark = span(f"execute_{tokens}_context_0(sq0sk0sqsq0sqsk0)_generation_{tokens}(sq{tokens}sk900sqsq{tokens}sqsk900)", at - 5, 20)
     return [mark, *replay(at, correlation, "gemm")]
 
 
@@ -297,6 +340,8 @@ def test_cuda_graphs_of_several_streams_need_the_numbers_of_their_nodes():
     ran = replay(0, 50, CUDA_NAMES[1], CUDA_NAMES[2], CUDA_NAMES[0], of="cuda", streams=(7, 8))
     with pytest.raises(TraceError):
         divide(ran, captured(*CUDA, of="cuda"))
+    with pytest.raises(TraceError, match="it ran on several streams"):
+        divide(replay(0, 50, "a", "b", CUDA_NAMES[2], of="cuda", streams=(7, 8)), captured(*CUDA, of="cuda"))
     numbered = [ran[0]] + [
         event | {"args": event["args"] | {"graph node id": (5 << 32) + node}} for event, node in zip(ran[1:], (2, 3, 1), strict=True)
     ]
@@ -348,6 +393,30 @@ def test_a_vectorized_kernel_has_the_work_of_its_eager_calls():
         ("aten::add", 2, 20_000, 400_000)
     ]
     assert gaps(result) == {"CUDA graph 1": (1, 10_000, NO_CAPTURE)}
+
+
+def test_the_place_of_an_inferred_call_is_that_of_the_graph():
+    events = [
+        span(module_annotation("first", "A"), 0, 40), span("Optimizer.step#SGD.step", 0, 40),
+        *eager(0, 1, add(0, 5, 400_000), PLUS, 400),
+        span(module_annotation("second", "B"), 990, 50), *with_grids(replay(1000, 50, PLUS, of="cuda"), 400),
+    ]  # fmt: skip
+    result = divide(events)
+    (inferred,) = (row for row in result.rows if row.inferred)
+    assert (result.calls.modules[inferred.module].path, inferred.phase) == ("second", FORWARD)
+    assert result.phase.tolist() == [OPTIMIZER, FORWARD]
+
+
+def test_an_operator_of_several_kernels_is_not_inferred_from_one():
+    call = [*eager(0, 1, add(0, 9, 400_000), PLUS, 400), runtime("cudaLaunchKernel", 3, 1, 2), kernel("second", 40, 5, 2)]
+    assert divide([*call, *with_grids(replay(1000, 50, PLUS, of="cuda"), 400)]).matched_ns == 0
+
+
+def test_a_run_without_grids_stands_for_nothing():
+    calls = [mm(0, 5, 64, 8, 64), add(50, 5, 4096), mm(100, 5, 64, 64, 64)]
+    ran = [[hip(50 * i + 1, name, i), kernel(name, 50 * i + 20, 5, i)] for i, name in enumerate(NAMES)]
+    plain = [*calls, *(event for one in ran for event in one)]
+    assert divide([*plain, *replay(1000, 50, *NAMES)]).matched_ns == 0
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,9 @@ from rooflines.profiler.dispatch.recorder import record
 from rooflines.profiler.dispatch.signatures import call_signature, tensor_arg
 from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg
 from rooflines.roofline.formulas import count
-from rooflines.roofline.formulas.attention import pairs
 from rooflines.roofline.formulas.costs import SOFTMAX
+from rooflines.roofline.formulas.lengths import EQUAL, pairs
+from rooflines.roofline.formulas.sequences import Sequences
 from tests.marks import recent_torch
 from tests.roofline.formulas.helpers import called, meta, tensor, work, work_of_trace
 
@@ -334,12 +335,16 @@ def test_what_cannot_be_counted_says_why(name, args, reason):
 # --- packed sequences --------------------------------------------------------------------------------------------------------------
 
 
-def packed(total_q, total_k, batch, longest_q, longest_k, causal=False, **keywords):
+def packed(*args, **keywords):
+    return count(packed_call(*args, **keywords))
+
+
+def packed_call(total_q, total_k, batch, longest_q, longest_k, causal=False, **keywords):
     """Sequences packed into [total, heads, depth]; where each ends is a tensor of batch + 1 numbers."""
     offsets = meta(batch + 1, dtype=torch.int32)
     query, key = meta(total_q, 4, 8), meta(total_k, 4, 8)
     args = (query, key, key, offsets, offsets, longest_q, longest_k, 0.0, causal, False)
-    return count(call_signature(aten._flash_attention_forward.default, args, keywords))
+    return call_signature(aten._flash_attention_forward.default, args, keywords)
 
 
 @given(small, small, small, st.booleans())
@@ -362,9 +367,17 @@ def test_without_a_mask_equally_long_queries_are_enough(lengths, queries):
 
 
 @recent_torch
-def test_sequences_of_different_lengths_are_unknown():
-    assert "lengths of a packed tensor not recorded" in packed(10, 10, 3, 6, 6).reason
-    assert "lengths of a packed tensor not recorded" in packed(12, 10, 3, 4, 6, causal=True).reason
+def test_of_sequences_of_different_lengths_the_longest_is_known():
+    found = packed(10, 10, 3, 6, 6, causal=True)  # 6 and 4 more in two sequences
+    assert found.work.matrix_flops == 2 * 2 * 4 * 8 * (21 + 3 + 3)
+    assert packed(12, 10, 3, 4, 6, causal=True).work.assumption == found.work.assumption == EQUAL
+    lengths = Sequences(3, 10, 10, 36 + 9 + 1, 36 + 9 + 1)
+    known = count(packed_call(10, 10, 3, 6, 6, causal=True), sequences=lengths)
+    assert (known.work.matrix_flops, known.work.assumption) == (2 * 2 * 4 * 8 * (21 + 6 + 1), "")
+
+
+@recent_torch
+def test_keys_in_a_cache_are_unknown():
     used = meta(3, dtype=torch.int32)
     assert "number of keys" in packed(12, 12, 3, 4, 4, seqused_k=used).reason
     assert "paged keys" in packed(12, 12, 3, 4, 4, block_table=meta(3, 2, dtype=torch.int32)).reason

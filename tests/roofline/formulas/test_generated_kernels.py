@@ -137,5 +137,20 @@ def test_what_is_not_determined_is_not_counted(args, reason):
     assert reason in found.reason
 
 
+def test_long_names_and_huge_sizes_are_read():
+    assert parse_name("triton_poi_fused_" + "add_" * 1000).operators == ("add",) * 1000
+    assert parse_name("triton_poi_fused_" + "_" * 4000).operators == ()
+    assert call("triton_red_fused_sum_0", t(4), t(1 << 62), 1 << 62, 1 << 50).reason == "arguments not understood (invalid size)"
+
+
 def test_a_template_of_something_else_is_not_counted():
     assert "template" in call("triton_tem_fused_convolution_0", t(4, 4), t(4, 4), t(4, 4)).reason
+
+
+def test_a_reduction_that_fits_into_registers_reads_what_it_updates_and_one_in_loops_may_not():
+    shapes = (t(2, 60, 96), t(2, 60, 96), t(120, 96), t(96))
+    held = call("triton_per_fused__unsafe_view_add_mean_mul_pow_rsqrt_0", *shapes, 120, 96)
+    loops = call("triton_red_fused__unsafe_view_add_mean_mul_pow_rsqrt_0", *shapes, 120, 96)
+    assert numbers(held)[1:] == (3 * 11520 * 2 + 96 * 2, 11520 * 2)
+    assert numbers(loops)[1:] == (2 * 11520 * 2 + 96 * 2, 11520 * 2)
+    assert "not read before" in loops.work.assumption

@@ -114,6 +114,18 @@ def test_without_the_tensors_a_kernel_is_unknown_with_a_reason(kernel, before):
     assert found.reason
 
 
+@pytest.mark.parametrize(
+    ("kernel", "before", "wrapper"),
+    [
+        ("_matmul_ogs_NNT_bf16xbf16xmxfp4_16x128x256x0", (empty(0), view(4, 64), view(0, 32, 0, dtype="uint8")), None),
+        ("bmm_Bfloat16_MxE2m1MxE4m3_Fp32_t128x16x256", BMM, Signature("moe", (TensorArg(()), TensorArg(())))),
+        ("_matmul_ogs_NNT_" + "x" * 4000, (), None),
+    ],
+)
+def test_calls_that_cannot_be_are_unknown(kernel, before, wrapper):
+    assert counted(kernel, *before, wrapper=wrapper).kind == "unknown"
+
+
 def test_a_grid_that_cannot_cover_the_result_contradicts_the_allocations():
     name = "bmm_Bfloat16_MxE2m1MxE4m3_Fp32_t32x16x256u2_dynBatch"
     assert "grid" in counted(name, *BMM, wrapper=WRAPPER, grid=(1, EXPERTS, 1)).reason

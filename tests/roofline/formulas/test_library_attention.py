@@ -7,7 +7,8 @@ import pytest
 from rooflines.profiler.trace.signature import Signature, from_kineto
 from rooflines.roofline.formulas import Work, count
 from rooflines.roofline.formulas.costs import SOFTMAX
-from rooflines.roofline.formulas.packed_attention import EQUAL, LONGEST, NEW_ONLY, ONE, SERVED
+from rooflines.roofline.formulas.lengths import EQUAL
+from rooflines.roofline.formulas.packed_attention import LONGEST, NEW_ONLY, ONE, SERVED
 from tests.roofline.formulas.by_hand import tensor
 from tests.roofline.formulas.test_packed_attention import ends, sums
 
@@ -109,6 +110,19 @@ def test_sage_attention_multiplies_in_8_bits():
     assert found.precision == "int8"
     turned = [tensor(1, 768, 24, 128, dtype=one.dtype) for one in (q, q, value)]
     assert work("sage_fwd_0", *turned, -1, *scales, *[0] * 8, -1, out).matrix_flops == found.matrix_flops
+
+
+def test_sage_attention_converts_its_inputs_in_one_kernel():
+    half, eighth, value = (tensor(1, 24, 768, 128, dtype=dtype) for dtype in (HALF, "int8", "float8_e4m3fnuz"))
+    scales = tensor(1, 24, 3), tensor(1, 24, 6), tensor(1, 24, 128)
+    found = count(Signature("sage_quant_kernel_0", (half, eighth, scales[0], half, eighth, scales[1], half, value, scales[2], 2359296)))
+    numbers = 24 * 768 * 128
+    assert found.work == Work(
+        other_flops=(8 + 7 + 5) * numbers,
+        bytes_read=3 * 2 * numbers + 4 * 24 * 128,
+        bytes_written=3 * numbers + 4 * 24 * 9,
+        precision="fp32",
+    )
 
 
 FIXED = (0.0, 0.3, True, -1, -1)
@@ -372,7 +386,7 @@ def test_fused_attention_of_transformer_engine(caches):
     assert found.matrix_flops == 4 * 8 * 2 * 4 * 15
     assert "causal mask" in found.assumption
     assert work("FusedAttnFunc", *first, *[by_batch] * 3, None, 0.3, 0.0) == found
-    back = work("FusedAttnFuncBackward", by_sequence, *first, *[by_sequence] * 3, None, 0.3, 0.0)
+    back = work("FusedAttnFuncBackward", (by_sequence,), *first, *[by_sequence] * 3, None, 0.3, 0.0)
     assert back.matrix_flops == 5 * 2 * 8 * 2 * 4 * 15
     assert back.bytes == 8 * 2 * 2 * 5 * 4 * 8 + 4 * 2 * 5 * 4  # five tensors read, three written, and the rows' sums
     packed = work("FusedAttnFunc", *first, *[tensor(9, 4, 8, dtype=HALF)] * 3, None, 0.3, 0.0)

@@ -23,6 +23,7 @@ from torch.ops import aten
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import CallCount, Work, count, table
 from rooflines.roofline.formulas.decomposed import DECOMPOSED, SOMETIMES_DECOMPOSED
+from rooflines.roofline.formulas.libraries import modules_of
 from rooflines.roofline.formulas.ragged import NESTED
 from rooflines.roofline.formulas.sparse import SEARCH, SPARSE
 from rooflines.roofline.formulas.table import registered
@@ -346,7 +347,7 @@ UNKNOWN_ON_PURPOSE = {*SPARSE, SEARCH, *NESTED, "mkldnn_prepacked::conv2d_run", 
 COUNTED = sorted(
     name
     for name, category in registered().items()
-    if category not in ("composite", "communication") and explicit(name) and name not in UNKNOWN_ON_PURPOSE
+    if category not in ("composite", "communication") and explicit(name) and name not in UNKNOWN_ON_PURPOSE and not modules_of(name)
 )
 
 
@@ -369,6 +370,7 @@ def runs_on_a_cpu(name: str) -> bool:
 
 def formula_of(name: str) -> Any:
     """The function behind an operator's formula. That the argument names it was given are torch's is tested where they are."""
+    table.registered()
     function: Any = table._FORMULAS[name].formula
     cells = [cell.cell_contents for cell in getattr(function, "__closure__", None) or () if callable(cell.cell_contents)]
     function = cells[0] if cells else function
@@ -397,7 +399,7 @@ def sibling(name: str) -> str:
 @pytest.fixture(scope="module")
 def exercised(collected):
     """The formulas of operators that some sample calls."""
-    return {formula_of(name) for name in collected if name in table._FORMULAS}
+    return {formula_of(name) for name in collected if name in table.registered()}
 
 
 @pytest.mark.parametrize("name", COUNTED)

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import rooflines
+from rooflines.errors import UsageError
 from rooflines.profiler.compiled.inductor_cache import read_cache
 from rooflines.profiler.trace.calls import build_calls
 from rooflines.profiler.trace.signature import Signature, TensorArg
@@ -106,3 +108,13 @@ def test_kernels_that_the_cache_lacks_are_named_in_a_note(cache):
     assert "1 of 2" in note
     assert "triton_poi_fused_relu_9" in note
     assert not [note for note in divided(None, *events).notes if "inductor" in note]
+
+
+def test_the_option_reaches_the_analysis(tmp_path, cache):
+    found = rooflines.analyze(DATA.parent / "traces" / "triton_kernel.json.gz", inductor_cache=tmp_path)
+    assert [note for note in found.notes if "triton_poi_fused_add_cos_sin_0" in note]
+
+
+def test_the_option_applies_to_one_run_or_trace(tmp_path):
+    with pytest.raises(UsageError, match="inductor_cache"):
+        rooflines.analyze(["a.json", "b.json"], inductor_cache=tmp_path)

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from importlib import import_module
-from typing import Final
+from typing import Final, cast
 
-from rooflines.profiler.trace.signature import Signature
-from rooflines.roofline.formulas.arguments import NotCounted
+from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas.kernels.launch import Launch
-from rooflines.roofline.formulas.table import CallCount
+from rooflines.roofline.formulas.record import Work
+from rooflines.roofline.formulas.table import CallCount, count_by
 
 # The pattern of a kernel's name -> the module of its family.
 _FAMILIES: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
@@ -37,8 +37,12 @@ def count_launch(launch: Launch, label: str) -> tuple[Signature, CallCount] | No
     if name is None:
         return None
     family = import_module(f"{__name__}.{name}")
-    try:
-        tensors, work = family.work(launch)
-    except NotCounted as error:
-        return Signature(label), CallCount("unknown", None, family.CATEGORY, str(error))
-    return Signature(label, tensors), CallCount("counted", work, family.CATEGORY)
+    tensors: tuple[TensorArg, ...] = ()
+
+    def work() -> Work:
+        nonlocal tensors
+        tensors, found = family.work(launch)
+        return cast("Work", found)
+
+    count = count_by(work, family.CATEGORY)
+    return Signature(label, tensors), count

@@ -21,7 +21,7 @@ from rooflines.roofline.formulas.record import Work
 CATEGORY: Final = "moe"
 
 _NAME: Final = re.compile(
-    r"_(?:p_)?matmul\w*?_[NT]{3}_(?P<y>[a-z0-9]+?)x(?P<x>[a-z0-9]+?)x(?P<w>[a-z0-9]+)_(?:\d+x){3}(?P<splits>\d+)(?P<then>\w*)"
+    r"_(?:p_)?matmul\w*?_[NT]{3}_(?P<y>[a-z0-9]{1,12}?)x(?P<x>[a-z0-9]{1,12}?)x(?P<w>[a-z0-9]{1,12})_(?:\d+x){3}(?P<splits>\d+)(?P<then>\w*)"
 )
 _SWIGLU: Final = costs.SIGMOID + 6  # two clamps, alpha * x, the sigmoid, two products, + 1
 

@@ -13,12 +13,12 @@ from typing import Final
 
 # The namespace of an operator (``vllm::unified_attention``) -> the modules with its formulas.
 _NAMESPACES: Final[dict[str, tuple[str, ...]]] = {
-    "_C": ("vllm_attention", "vllm_kernels", "vllm_products", "vllm_experts"),
+    "_C": ("vllm_attention", "vllm_kernels", "vllm_products", "vllm_experts", "mamba_kernels"),
     "_C_cache_ops": ("vllm_kernels",),
     "_C_custom_ar": ("vllm_operators",),
     "_diffusers_flash_attn_3": ("flash_attention",),
     "_flashmla_C": ("flash_mla",),
-    "_moe_C": ("vllm_experts",),
+    "_moe_C": ("vllm_experts", "vllm_products"),
     "_rocm_C": ("vllm_attention", "vllm_products"),
     "_vllm_fa2_C": ("flash_attention",),
     "_vllm_fa3_C": ("flash_attention",),
@@ -39,6 +39,7 @@ _NAMESPACES: Final[dict[str, tuple[str, ...]]] = {
         "vllm_products",
         "vllm_operators",
         "vllm_experts",
+        "mamba_kernels",
     ),
     "sglang": ("sglang_attention", "sglang_kernels", "vllm_operators", "vllm_experts"),
     "sglang_profiler": ("aiter_attention",),
@@ -70,7 +71,7 @@ _PREFIXES: Final[dict[str, tuple[str, ...]]] = {
     "Liger": ("liger",),
     "Mamba": ("mamba",),
     "MlpFunction": ("apex",),
-    "sage_fwd": ("aiter_attention",),
+    "sage_": ("aiter_attention",),
     "Scaled": ("apex",),
     "SelectiveScanFn": ("mamba",),
     "SoftmaxCrossEntropyLoss": ("apex",),

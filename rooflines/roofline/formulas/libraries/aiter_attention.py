@@ -1,6 +1,7 @@
 """Attention of AITER.
 
-Orders of arguments: ROCm/aiter e404860 (aiter/ops/mha.py, aiter/ops/attention.py), and of earlier versions eb63ac8 (April 2025),
+Orders of arguments: ROCm/aiter e404860 (aiter/ops/mha.py, aiter/ops/attention.py; sage attention in fav3_sage_attention.py and
+sage_attention_quant.py below aiter/ops/triton/_triton_kernels), and of earlier versions eb63ac8 (April 2025),
 8f62dd1 (August 2025) and d04be8c (December 2025). Functions of Python that only call a kernel, such as ``paged_attention_ragged``,
 reach a trace where SGLang's profiler wraps them (``sglang_profiler::attention_paged_attention_ragged_100``), with their tensors alone.
 """
@@ -12,7 +13,7 @@ from typing import Final
 from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas.arguments import Arguments, size, written
 from rooflines.roofline.formulas.attention import Attention
-from rooflines.roofline.formulas.costs import SOFTMAX
+from rooflines.roofline.formulas.costs import QUANTIZE, SOFTMAX
 from rooflines.roofline.formulas.packed_attention import Layout, register
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.formulas.table import formula
@@ -88,7 +89,7 @@ register(FORWARD, BACKWARD)
 def _sage(signature: Signature) -> Work:
     """Sage attention, a kernel in Triton that inductor calls: queries and keys in int8, values in 8-bit floating point.
 
-    Whether it is causal is a constant of the kernel, which a call does not record (fav3_sage_attention.py below aiter/ops/triton).
+    Whether it is causal is a constant of the kernel, which a call does not record.
     """
     args = Arguments(
         signature,
@@ -107,4 +108,21 @@ def _sage(signature: Signature) -> Work:
         bytes_written=written(out, args.optional("log_sum")),
         precision=matrix_precision_of(query.dtype),
         assumption="no causal mask, which is not recorded",
+    )
+
+
+_RANGE: Final = 2  # the largest absolute value
+
+
+@formula("sage_quant_kernel", category="element-wise")
+def _sage_quantize(signature: Signature) -> Work:
+    """Queries, scaled, and keys to int8 in blocks, whose scales it writes; values to 8-bit floating point with scales that it reads."""
+    args = Arguments(signature, "query query_out query_scale key key_out key_scale value value_out value_scale")
+    query, key, value = (args.tensor(name) for name in ("query", "key", "value"))
+    results = [args.tensor(name) for name in ("query_out", "query_scale", "key_out", "key_scale", "value_out")]
+    return Work(
+        other_flops=(1 + _RANGE + QUANTIZE) * query.numel + (_RANGE + QUANTIZE) * key.numel + QUANTIZE * value.numel,
+        bytes_read=size(query, key, value, args.tensor("value_scale")),
+        bytes_written=written(*results),
+        precision="fp32",
     )

@@ -17,8 +17,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from rooflines.roofline.formulas.packed_attention import NO_WINDOW, Layout, function_backward, register
-from rooflines.roofline.formulas.table import hinted_formula
+from rooflines.profiler.trace.signature import Signature
+from rooflines.roofline.formulas.packed_attention import NO_WINDOW, Layout, function_backward, gradient_first, register
+from rooflines.roofline.formulas.record import Work
+from rooflines.roofline.formulas.table import Hints, hinted_formula
 
 _OPTIONS: Final = "dropout scale causal left right softcap alibi"
 _FORWARD: Final = f"query key value {_OPTIONS} debug"
@@ -100,5 +102,11 @@ FUNCTIONS: Final = {
 }  # fmt: skip
 
 register(FORWARD | FUNCTIONS, BACKWARD)
+
+
+def _node(signature: Signature, hints: Hints, layout: Layout) -> Work:
+    return function_backward(gradient_first(signature), hints, layout)
+
+
 for _name, _layout in FUNCTIONS.items():
-    hinted_formula(f"{_name}Backward", category="attention")(partial(function_backward, layout=_layout))
+    hinted_formula(f"{_name}Backward", category="attention")(partial(_node, layout=_layout))

@@ -1,7 +1,9 @@
 """SGLang's operators: ``sgl_kernel`` (compiled), ``sglang`` (written in Python), without attention.
 
-Order of arguments: SGLang, ``sgl-kernel/csrc/common_extension.cc`` (commit 0063ef1), ``common_extension_rocm.cc`` (commit 0098674) and
-``sglang/jit_kernel/kvcache.py``. What SGLang's profiler names ``sglang_profiler::...`` are functions in Python, which only call others.
+Order of arguments: SGLang, ``sgl-kernel/csrc/common_extension.cc`` (commit 0063ef1), ``common_extension_rocm.cc`` (commit 0098674),
+compared with the schemas in sgl-kernel 0.3.21, and ``sglang/jit_kernel/kvcache.py``.
+
+What SGLang's profiler names ``sglang_profiler::...`` are functions in Python, which only call others.
 """
 
 from __future__ import annotations
@@ -60,17 +62,19 @@ COPIES: Final[dict[str, Pass]] = {
     "concat_mla_k": Pass("write out, read input, read rope", 0),
 }
 ROUTING: Final[dict[str, Pass]] = {
-    "topk_softmax": Pass("write weights, write ids, read input, renormalize", costs.SOFTMAX + 1),
+    "topk_softmax": Pass("write weights, write ids, read input, renormalize, softcapping, read bias?", costs.SOFTMAX + 1),
     "topk_sigmoid": Pass("write weights, write ids, read input, renormalize, read bias?", costs.SIGMOID + 1),
     "moe_align_block_size": Pass("read input, experts, block, write sorted_ids, write expert_ids, write count", 0),
-    "shuffle_rows": Pass("rows, read map, write out", 0, per="out"),
+    "moe_sum": Pass("read input, write out", 1),
+    "moe_sum_reduce": Pass("read input, write out, factor", 1),
     "apply_shuffle_mul_sum": Pass("read input, write out, read map, read factors?", 2),
     "prepare_moe_input": Pass(
         "read input, write offsets, write block_offsets?, write sizes1, write sizes2, write order, write back", 0
     ),
 }
 register({f"sgl_kernel::{name}": one for name, one in NORMS.items()}, "normalisation")
-register({f"sgl_kernel::{name}": Pass("write out, read input", cost, per="out") for name, cost in GATED.items()}, "element-wise")
+for _name in ("silu_and_mul", "gelu_and_mul", "gelu_tanh_and_mul"):
+    register({f"sgl_kernel::{_name}": Pass("write out, read input", GATED[_name], per="out")}, "element-wise")
 register({f"sgl_kernel::{name}": one for name, one in QUANTIZATIONS.items()}, "element-wise")
 register({f"sgl_kernel::{name}": one for name, one in COPIES.items()}, "copy")
 register({f"sgl_kernel::{name}": one for name, one in ROUTING.items()}, "moe")
@@ -130,19 +134,46 @@ def _reference(_: Signature) -> Work:
 def _rotary(signature: Signature) -> Work:
     """Query and key [tokens, heads, head_dim], read whole and written to ``q_rope`` and ``k_rope``, which may be the same memory.
 
-    With a value and buffers, the new keys and values go into the KV cache too.
+    Values, buffers of keys and values, and slots come last, if the new ones go into the KV cache too; numbers before them differ.
     """
-    args = Arguments(signature, "q k q_rope k_rope table positions interleave pdl stream v=None k_buffer=None v_buffer=None slots=None")
+    args = Arguments(signature, "q k q_rope k_rope table positions")
     q, k, positions, table = args.tensor("q"), args.tensor("k"), args.tensor("positions"), args.tensor("table")
     rotated = rotary_work(positions, (q, k), table, q.shape[-1])
-    v, caches = args.optional("v"), (args.optional("k_buffer"), args.optional("v_buffer"))
-    cached = v.numel if v is not None and caches[0] is not None else 0
+    later = signature.tensors[6:]
+    v, *caches, slots = later if len(later) == 4 else (None, None)
+    cached = v.numel if v is not None else 0
     return Work(
         other_flops=rotated.other_flops,
-        bytes_read=rotated.bytes_read - rotated.bytes_written + size(q, k, v, args.optional("slots")),
-        bytes_written=written(args.tensor("q_rope"), args.tensor("k_rope"))
-        + cached * sum(size_of(c.dtype) for c in caches if c is not None),
+        bytes_read=rotated.bytes_read - rotated.bytes_written + size(q, k, v, slots),
+        bytes_written=written(args.tensor("q_rope"), args.tensor("k_rope")) + cached * sum(size_of(cache.dtype) for cache in caches),
         precision=rotated.precision,
+    )
+
+
+@formula("sgl_kernel::fused_qk_norm_rope", category="normalisation")
+def _normalised_and_rotated(signature: Signature) -> Work:
+    """As vLLM's, but the cosines and sines are computed from a base."""
+    args = Arguments(signature, "qkv heads_q heads_k heads_v head_dim eps q_weight k_weight base is_neox positions")
+    qkv, positions = args.tensor("qkv"), args.tensor("positions")
+    numbers = positions.numel * (args.integer("heads_q") + args.integer("heads_k")) * args.integer("head_dim")
+    return Work(
+        other_flops=numbers * (costs.RMS_NORM + costs.ROTARY_EMBEDDING),
+        bytes_read=numbers * size_of(qkv.dtype) + size(args.tensor("q_weight"), args.tensor("k_weight"), positions),
+        bytes_written=numbers * size_of(qkv.dtype),
+        precision=precision_of(qkv.dtype),
+    )
+
+
+@formula("sgl_kernel::kimi_k2_moe_fused_gate", category="moe")
+def _gate(signature: Signature) -> Work:
+    """One group: a sigmoid and a bias for each score; weights and ids are returned."""
+    args = Arguments(signature, "input bias kept")
+    inputs, kept = args.tensor("input"), args.tensor("input").shape[0] * args.integer("kept")
+    return Work(
+        other_flops=inputs.numel * (costs.SIGMOID + 2),
+        bytes_read=size(inputs, args.tensor("bias")),
+        bytes_written=kept * (size_of("float32") + size_of("int32")),
+        precision=precision_of(inputs.dtype),
     )
 
 

@@ -12,7 +12,7 @@ from rooflines.profiler.trace.signature import Signature
 from rooflines.roofline.formulas.arguments import Arguments, size, size_of, written
 from rooflines.roofline.formulas.costs import DEQUANTIZE
 from rooflines.roofline.formulas.gather import selected
-from rooflines.roofline.formulas.matmul import product, product_flops
+from rooflines.roofline.formulas.matmul import product, product_flops, product_work
 from rooflines.roofline.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.formulas.table import formula
 
@@ -43,6 +43,22 @@ def _blockwise(signature: Signature) -> Work:
         bytes_written=prod(shape) * size_of(args.dtype("out_dtype", "bfloat16")),
         precision=matrix_precision_of(left.dtype),
     )
+
+
+@formula("torchao::int_matmul", category="matmul", wraps=True)
+def _integers(signature: Signature) -> Work:
+    """[m, k] @ [k, n] of int8, written as int32."""
+    args = Arguments(signature, "left right")
+    return product_work(args.tensor("left"), args.tensor("right"), out_dtype="int32")
+
+
+@formula("torchao::int_scaled_matmul", category="matmul", wraps=True)
+def _scaled_integers(signature: Signature) -> Work:
+    """The same, with a scale for each row, in whose dtype the results are."""
+    args = Arguments(signature, "left right scale")
+    left, right, scale = args.tensor("left"), args.tensor("right"), args.tensor("scale")
+    flops, shape = product(left, right)
+    return Work(flops, prod(shape), size(left, right, scale), prod(shape) * size_of(scale.dtype), "int8")
 
 
 @formula("torchao::scaled_int8_mm", category="matmul")

@@ -53,7 +53,7 @@ def _layers(tensors: tuple[TensorArg, ...], weight_first: bool, normed: bool, co
     weights: list[TensorArg] = []
     if weight_first and len(found) > 1:
         weights.append(found.pop(0))
-        while len(found) > 1 and found[0].shape == weights[0].shape and found[0].shape[-1] != found[1].shape[-1]:
+        if len(found) > 1 and found[0].shape == weights[0].shape and found[1].shape[1:] and found[1].shape[-1] == found[0].shape[-1]:
             found.pop(0)
     if not found:
         raise NotCounted("shapes not recorded")

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from rooflines.profiler.trace.signature import Argument, Signature, TensorArg
-from rooflines.roofline.formulas.packed_attention import NO_WINDOW, Layout, forward, function_backward
+from rooflines.roofline.formulas.packed_attention import NO_WINDOW, Layout, forward, function_backward, gradient_first
 from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.table import Hints, hinted_formula
 
@@ -32,6 +32,7 @@ def _fused(signature: Signature, hints: Hints) -> Work:
 @hinted_formula("FusedAttnFuncBackward", category="attention")
 def _fused_backward(signature: Signature, hints: Hints) -> Work:
     """Five products; the gradient is that of the result."""
+    signature = gradient_first(signature)
     return function_backward(*_batch_first(signature, hints, signature.arg(1 + _ENDS)))
 
 

@@ -21,23 +21,33 @@ from rooflines.roofline.formulas.table import formula
 
 # The largest of the scores of all experts are searched once for each token.
 ROUTING: Final[dict[str, Pass]] = {
-    "_moe_C::topk_softmax": Pass("write weights, write ids, write places, read input", costs.SOFTMAX + 1),
-    "_moe_C::topk_sigmoid": Pass("write weights, write ids, write places, read input", costs.SIGMOID + 1),
+    "_moe_C::topk_softmax": Pass("write weights, write ids, write places, read input, renormalize, read bias?", costs.SOFTMAX + 1),
+    "_moe_C::topk_sigmoid": Pass("write weights, write ids, write places, read input, renormalize, read bias?", costs.SIGMOID + 1),
+    "_moe_C::topk_softplus_sqrt": Pass(
+        "write weights, write ids, write places, read input, renormalize, factor, read bias?", costs.SOFTPLUS + 2
+    ),
     "_moe_C::moe_align_block_size": Pass("read input, experts, block, write sorted_ids, write expert_ids, write count", 0),
     "_moe_C::sgl_moe_align_block_size": Pass("read input, experts, block, write sorted_ids, write expert_ids, write count", 0),
     "_moe_C::moe_sum": Pass("read input, write out", 1),
-    "_moe_C::shuffle_rows": Pass("rows, read map, write out", 0, per="out"),
 }
 register(ROUTING, "moe")
 
 
-@formula("vllm::moe_forward", "vllm::moe_forward_shared", "sglang::moe_forward", category="moe")
+@formula("vllm::moe_forward", "vllm::moe_forward_shared", "vllm::transformers_moe_forward", category="moe")
 def _wrapper(_: Signature) -> Work:
     """The layer is found by its name: the weights are not arguments. What it calls has the work."""
     raise Dispatches("the layer's weights are not arguments")
 
 
-@formula("_moe_C::grouped_topk", "sgl_kernel::moe_fused_gate", "vllm::grouped_topk", category="moe")
+@formula("_moe_C::shuffle_rows", "sgl_kernel::shuffle_rows", category="moe")
+def _rows(signature: Signature) -> Work:
+    """The rows that the map names, once for each row of the result."""
+    args = Arguments(signature, "input map out")
+    inputs, out = args.tensor("input"), args.tensor("out")
+    return Work(bytes_read=min(size(inputs), out.numel * size_of(inputs.dtype)) + size(args.tensor("map")), bytes_written=written(out))
+
+
+@formula("_moe_C::grouped_topk", "sgl_kernel::moe_fused_gate", category="moe")
 def _grouped_topk(signature: Signature) -> Work:
     """Scores [tokens, experts], a bias; groups, groups kept and experts kept are the first three integers. Returns weights and ids."""
     flag = next((place for place, arg in enumerate(signature.args) if isinstance(arg, bool | float)), len(signature.args))
@@ -54,7 +64,7 @@ def _grouped_topk(signature: Signature) -> Work:
     )
 
 
-@formula("_moe_C::moe_permute", category="moe")
+@formula("_moe_C::moe_permute", "_moe_C::moe_permute_with_scratch", category="moe")
 def _permute(signature: Signature) -> Work:
     """The rows of each expert side by side. The result is the other tensor with rows as wide as the input's."""
     inputs, ids, *others = signature.tensors
@@ -127,7 +137,7 @@ def grouped_work(out: TensorArg, inputs: TensorArg, weight: TensorArg, scales: l
     return product_of_experts(rows, inner, out.shape[-1], inputs, weight, scales, rows * out.shape[-1] * size_of(out.dtype), precision)
 
 
-@formula("_C::ggml_moe_a8", "_C::ggml_moe_a8_vec", category="moe")
+@formula("_C::ggml_moe_a8", "_C::ggml_moe_a8_vec", "sgl_kernel::ggml_moe_a8", "sgl_kernel::ggml_moe_a8_vec", category="moe")
 def _ggml(signature: Signature) -> Work:
     """Activations [tokens, k], weight [experts, n, bytes of a row]; the last integers are n, experts of a token and tokens."""
     inputs, weight = signature.tensors[:2]
@@ -175,9 +185,9 @@ def _fused_marlin(signature: Signature) -> Work:
     """Repacked weights [experts, k / 16, ...] and [experts, inner / 16, ...]; the ids are the integers [tokens, top_k]."""
     hidden, first, second, *others = signature.tensors
     ids = next((tensor for tensor in others if tensor.dtype in INTEGERS and len(tensor.shape) == 2), None)
-    if ids is None or ids.shape[0] != hidden.shape[0]:
+    weights = next((tensor for tensor in others if ids is not None and tensor is not ids and tensor.shape == ids.shape), None)
+    if ids is None or weights is None or ids.shape[0] != hidden.shape[0]:
         raise NotCounted("shape of the experts' ids not recorded")
-    weights = next(tensor for tensor in others if tensor.shape == ids.shape and tensor is not ids)
     scales = [tensor for tensor in others if len(tensor.shape) == 3]
     return fused_experts(hidden, first, second, (weights, ids), scales, widened=True, inner=16 * second.shape[1])
 
@@ -194,9 +204,30 @@ def aiter_experts(signature: Signature) -> Work:
     first = args.tensor("w1")
     masks = [tensor for tensor in later if tensor.dtype in INTEGERS and len(tensor.shape) == 1 and tensor.numel >= first.shape[0]]
     scales = [tensor for tensor in later if tensor.dtype not in INTEGERS]
+    # With a scale for each 32 (QuantType 3) the activations may become fp4 too.
+    narrow = first.dtype in FOUR_BIT and signature.arg(7) == 3
     # The place of the result's dtype differs; 5 and 15 (float16, bfloat16) are no size of a block.
     dtypes = [SCALAR_TYPES[arg] for arg in signature.args[13:18] if isinstance(arg, int) and arg in (5, 15)]
     return fused_experts(
         args.tensor("hidden"), first, args.tensor("w2"), (args.tensor("topk_weights"), args.tensor("topk_ids")), scales,
-        global_experts=masks[0].numel if masks else None, out=dtypes[0] if dtypes else "",
+        global_experts=masks[0].numel if masks else None, out=dtypes[0] if dtypes else "", precision="fp4" if narrow else None,
     )  # fmt: skip
+
+
+@formula("vllm::flashinfer_fused_moe_blockscale_fp8", "vllm::flashinfer_fused_moe_per_tensor_scale_fp8", category="moe")
+def _flashinfer(signature: Signature) -> Work:
+    """With the routing: scores [tokens, experts], a bias, the activations (with a scale if they are fp8), then the weights.
+
+    The first two numbers are the experts on all ranks and those of a token.
+    """
+    logits, *others = signature.tensors
+    hidden = next((tensor for tensor in others if len(tensor.shape) == 2 and tensor.shape[0] == logits.shape[0]), None)
+    numbers = [arg for arg in signature.args if isinstance(arg, int) and not isinstance(arg, bool)]
+    weights = [tensor for tensor in others if len(tensor.shape) == 3 and tensor.dtype.startswith("float8")]
+    if hidden is None or len(weights) != 2 or len(numbers) < 2:
+        raise NotCounted("shapes of the experts not understood")
+    routing = TensorArg((hidden.shape[0], numbers[1])), TensorArg((hidden.shape[0], numbers[1]), "int32")
+    scales = [tensor for tensor in others if tensor is not hidden and tensor not in weights]
+    work = fused_experts(hidden, weights[0], weights[1], routing, scales, global_experts=numbers[0], out="bfloat16")
+    routed = Work(other_flops=logits.numel * (costs.SIGMOID + 2), bytes_read=size(logits) - size(*routing))
+    return work + routed

@@ -1,6 +1,7 @@
 """vLLM's compiled operators: norms, activations, rotary embedding, quantization (``_C``) and the KV cache (``_C_cache_ops``).
 
-Order of arguments: vLLM, ``csrc/torch_bindings.cpp`` (commit 00256d5) and ``csrc/libtorch_stable/torch_bindings.cpp`` (commit 0135b6c).
+Order of arguments: vLLM, ``csrc/torch_bindings.cpp`` (commit 00256d5) and ``csrc/libtorch_stable/torch_bindings.cpp`` (commit 0135b6c),
+compared with the schemas in the libraries of vLLM 0.11.0 and 0.33.0 and of sgl-kernel 0.3.21.
 Strings, such as the dtype of a cache, are not in traces; the cache's tensor has its dtype.
 """
 
@@ -123,6 +124,12 @@ def _normalised_and_rotated(signature: Signature) -> Work:
     )
 
 
+COPIES: Final[dict[str, Pass]] = {
+    "_C_cache_ops::concat_mla_q": Pass("read input, read rotated, write out", 0),
+    "sgl_kernel::concat_mla_absorb_q": Pass("read input, read rotated, write out", 0),
+}
+register(COPIES, "copy")
+
 # --- the KV cache ------------------------------------------------------------------------------------------------------------------
 
 
@@ -144,6 +151,17 @@ def _concat_and_cache(signature: Signature) -> Work:
     return Work(
         work.matrix_flops, work.other_flops, work.bytes_read, slots.numel * cache.shape[-1] * size_of(cache.dtype), work.precision
     )
+
+
+@formula("_C_cache_ops::concat_and_cache_mla_rope_fused", category="copy")
+def _rotate_concat_and_cache(signature: Signature) -> Work:
+    """Queries and keys rotate in place, and the keys go into the cache beside the compressed ones."""
+    args = Arguments(signature, "positions q_pe k_pe kv_c table is_neox slots cache dtype scale")
+    q, k, kv_c, cache, slots = (args.tensor(name) for name in ("q_pe", "k_pe", "kv_c", "cache", "slots"))
+    rotated = rotary_work(args.tensor("positions"), (q, k), args.tensor("table"), q.shape[-1])
+    stored_work = stored(slots.numel, (kv_c,), (cache,), slots, args.optional("scale"))
+    row = Work(bytes_written=slots.numel * cache.shape[-1] * size_of(cache.dtype) - stored_work.bytes_written)
+    return rotated + stored_work + row
 
 
 @formula("_C_cache_ops::swap_blocks", "aiter::swap_blocks", category="copy")

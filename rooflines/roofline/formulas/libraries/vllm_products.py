@@ -1,7 +1,9 @@
 """vLLM's products of quantized numbers (``_C``) and of few rows on ROCm (``_rocm_C``).
 
 Order of arguments: vLLM, ``csrc/torch_bindings.cpp`` (commit 00256d5), ``csrc/libtorch_stable/torch_bindings.cpp`` (commit 0135b6c) and
-``csrc/rocm/torch_bindings.cpp`` (commit 001cd45). Weights of 4 or 8 bits are widened: the precision is that of the activations.
+``csrc/rocm/torch_bindings.cpp`` (commit 001cd45), compared with the schemas in vLLM 0.11.0 and 0.33.0.
+
+Weights of 4 or 8 bits are widened: the precision is that of the activations.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ PRODUCTS: Final[dict[str, str]] = {
     "_C::cutlass_scaled_fp4_mm": f"{_SCALED}, read alpha",
     "_C::cutlass_w4a8_mm": "left, right, read group_scales, group_size, read channel_scales, read token_scales, out_dtype",
     "_C::dsv3_fused_a_gemm": "write out, left, right",
-    "_C::dsv3_router_gemm": "write out, left, right",
+    "_moe_C::dsv3_router_gemm": "write out, left, right",
     "_C::fp32_router_gemm": "write out, left, right",
     # the weight comes first: weight [n, k], activations [m, k]
     "_rocm_C::LLMM1": "right, left, rows_per_block",
@@ -125,7 +127,13 @@ def _allspark(signature: Signature) -> Work:
     return widened(args.tensor("a"), args.integer("n"), size(weight), DEQUANTIZE, [args.tensor("scales"), args.optional("zeros")])
 
 
-@formula("_C::ggml_mul_mat_vec_a8", "_C::ggml_mul_mat_a8", category="matmul")
+@formula(
+    "_C::ggml_mul_mat_vec_a8",
+    "_C::ggml_mul_mat_a8",
+    "sgl_kernel::ggml_mul_mat_vec_a8",
+    "sgl_kernel::ggml_mul_mat_a8",
+    category="matmul",
+)
 def _ggml(signature: Signature) -> Work:
     """The activations become 8-bit integers; a row of the weight is a row of blocks of bytes."""
     args = Arguments(signature, "weight x type rows")
@@ -141,7 +149,7 @@ def _ggml(signature: Signature) -> Work:
     )
 
 
-@formula("_C::ggml_dequantize", category="element-wise")
+@formula("_C::ggml_dequantize", "sgl_kernel::ggml_dequantize", category="element-wise")
 def _ggml_dequantize(signature: Signature) -> Work:
     args = Arguments(signature, "weight type m n dtype=None")
     dtype, results = args.dtype("dtype", "float16"), args.integer("m") * args.integer("n")

@@ -96,6 +96,29 @@ def test_of_experts_on_several_ranks_each_gets_its_part_of_the_rows():
     assert work.assumption == "as many experts are used as possible; tokens are spread evenly over the ranks"
 
 
+def test_flashinfer_layers_have_the_routing_inside():
+    blocks = (
+        fp32(7, E),
+        fp32(E),
+        bf16(7, K),
+        fp8(E, 2 * INNER, K),
+        fp32(E, 2, 1),
+        fp8(E, K, INNER),
+        fp32(E, 1, 2),
+        E,
+        TOP,
+        1,
+        1,
+        INNER,
+        0,
+        E,
+    )
+    work = counted("vllm::flashinfer_fused_moe_blockscale_fp8", *blocks).work
+    assert (work.matrix_flops, work.precision) == (flops(14), "fp8")
+    assert work.bytes_read == 4 * 7 * E + 4 * E + 2 * 7 * K + E * 3 * INNER * K + 4 * 4 * E
+    assert work.bytes_written == 2 * 7 * K
+
+
 def test_marlin_packs_its_weights_by_16_rows():
     ids = (fp32(7, 24), fp32(7, TOP), int32(7, TOP))
     args = (bf16(7, 32), int32(E, 2, 96), int32(E, 3, 64), fp32(E, 1, 96), fp32(E, 1, 32), *ids)
@@ -133,6 +156,13 @@ def test_aiter_layer_of_activations_that_are_fp8_already():
     assert (work.bytes_written, work.precision) == (2 * 7 * K, "fp8")
     assert work.other_flops == 15 * 14 * INNER + 2 * 14 * K, "the conversion was another operator's"
     assert reason("aiter::fused_moe_", *args) == "dtype of the result not recorded"
+
+
+def test_aiter_layer_with_scales_of_32_may_run_in_fp4():
+    args = (bf16(7, K), uint8(E, 2 * INNER, K // 2), uint8(E, K, INNER // 2), fp32(7, TOP), int32(7, TOP), None, 0)
+    assert counted("aiter::fused_moe_", *args, 3, False).work.precision == "fp4"
+    assert counted("aiter::fused_moe_", *args, 0, False).work.precision == "bf16"
+    assert counted("aiter::fused_moe_", *args, 3, False).work.matrix_flops == flops(14)
 
 
 def test_aiter_kernels_for_the_whole_layer_or_one_product():

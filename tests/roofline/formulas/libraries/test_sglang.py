@@ -82,9 +82,22 @@ def test_rotary_embedding_with_the_keys_going_into_the_cache():
     assert plain == (0, 3 * T * 50, 2 * T * 50 + 8 * T + 4 * T * 10, 2 * T * 50, "bf16")
     cache = fp8(99, 2, 10)
     stored = (bf16(T, 2, 10), cache, cache, int64(T))
+    newer = figures("sgl_kernel::apply_rope_pos_ids_cos_sin_cache", q, k, q, k, table, positions, False, False, *stored)
     both = figures("sgl_kernel::apply_rope_pos_ids_cos_sin_cache", q, k, q, k, table, positions, False, False, 0, *stored)
+    assert both == newer, "without a stream before the values"
     assert both[2] - plain[2] == 2 * T * 20 + 8 * T
     assert both[3] - plain[3] == 2 * T * 20
+
+
+def test_norm_and_rotation_without_a_table():
+    args = (bf16(T, 70), 3, 2, 2, 10, 1e-6, bf16(10), bf16(10), 10000.0, True, int64(T), 1.0, 1.0, 1.0, 1.0, 10)
+    assert figures("sgl_kernel::fused_qk_norm_rope", *args) == (0, 7 * T * 50, 2 * T * 50 + 40 + 8 * T, 2 * T * 50, "bf16")
+
+
+def test_routing_with_one_group():
+    assert figures("sgl_kernel::kimi_k2_moe_fused_gate", bf16(T, 8), bf16(8), 3, True, 2.5, False) == (
+        0, 15 * T * 8, 2 * T * 8 + 16, T * 3 * 8, "bf16",
+    )  # fmt: skip
 
 
 def test_functions_that_the_profiler_wraps_only_call_others():
@@ -94,5 +107,6 @@ def test_functions_that_the_profiler_wraps_only_call_others():
 
 def test_copies_and_rows():
     assert figures("sgl_kernel::concat_mla_k", bf16(T, 3, 10), bf16(T, 3, 8), bf16(T, 1, 2)) == (0, 0, 2 * T * 26, 2 * T * 30, None)
-    assert figures("sgl_kernel::shuffle_rows", bf16(T, D), int32(14), bf16(14, D)) == (0, 0, 4 * 14, 2 * 14 * D, None)
+    assert figures("sgl_kernel::shuffle_rows", bf16(T, D), int32(3), bf16(3, D))[2] == 2 * 3 * D + 4 * 3, "the rows that the map names"
+    assert figures("sgl_kernel::shuffle_rows", bf16(T, D), int32(14), bf16(14, D)) == (0, 0, 2 * T * D + 4 * 14, 2 * 14 * D, None)
     assert counted("sgl_kernel::weak_ref_tensor", bf16(T, D)).work == Work()

@@ -147,6 +147,14 @@ def test_compressed_keys_and_values_lie_side_by_side():
     assert figures("_C_cache_ops::concat_and_cache_mla", *scaled)[3] == T * 36
 
 
+def test_compressed_keys_rotate_on_their_way_into_the_cache():
+    args = (int64(T), bf16(T, 3, 6), bf16(T, 6), bf16(T, 24), bf16(99, 6), True, int64(T), bf16(50, 16, 30), None, fp32(1))
+    rotated = T * 4 * 6
+    assert figures("_C_cache_ops::concat_and_cache_mla_rope_fused", *args) == (
+        0, 3 * rotated, 2 * rotated + 8 * T + 2 * T * 6 + 2 * T * 24 + 8 * T + 4, 2 * rotated + 2 * T * 30, "bf16",
+    )  # fmt: skip
+
+
 def test_blocks_are_moved_by_the_map():
     source = bf16(50, 16, 30)
     assert figures("_C_cache_ops::swap_blocks", source, source, int64(3, 2))[2:4] == (3 * 960 + 48, 3 * 960)

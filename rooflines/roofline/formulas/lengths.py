@@ -1,0 +1,109 @@
+"""Which (query, key) pairs meet in attention, and the lengths of sequences that are packed into one tensor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from rooflines.roofline.formulas.sequences import Sequences
+
+EQUAL: Final = "sequences equally long except for the longest"
+WINDOW: Final = "a window over sequences of equal length"
+
+# --- pairs -------------------------------------------------------------------------------------------------------------------------
+
+
+def pairs(queries: int, keys: int, left: int | None = None, right: int | None = None, lower_right: bool = False) -> int:
+    """(query, key) pairs of one head: query i sees the existing keys from i - left to i + right; None means unbounded.
+
+    ``right=0`` is causal. ``lower_right`` counts i from the end: the last query is at the place of the last key.
+    """
+    offset = keys - queries if lower_right else 0
+    upto = queries * keys if right is None else _below(offset + right + 1, queries, keys)
+    return max(upto - (0 if left is None else _below(offset - left, queries, keys)), 0)
+
+
+def _below(first: int, queries: int, keys: int) -> int:
+    """Pairs with key < first + i, summed over the queries i: the integers from ``first`` on, each held between 0 and ``keys``."""
+    return _ramp(first + queries, keys) - _ramp(first, keys)
+
+
+def _ramp(end: int, cap: int) -> int:
+    """The sum of min(v, cap) over 0 <= v < end."""
+    inside = min(max(end, 0), cap)
+    return inside * (inside - 1) // 2 + max(end - cap, 0) * cap
+
+
+# --- lengths of the sequences of a batch ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """The lengths of a batch: ``groups`` are (number of sequences, queries of each, keys of each).
+
+    ``sums`` are the same lengths as a server recorded them, of which ``groups`` has the means.
+    """
+
+    groups: tuple[tuple[int, int, int], ...]
+    assumption: str = ""
+    sums: Sequences | None = None
+
+    @property
+    def queries(self) -> int:
+        """Queries of all sequences."""
+        return sum(count * queries for count, queries, _ in self.groups)
+
+    def pairs(self, left: int | None, right: int | None, lower_right: bool) -> int:
+        """(query, key) pairs of one head."""
+        if self.sums is not None and left is None and right is None:
+            return self.sums.queries_times_keys
+        if self.sums is not None and left is None and right == 0 and lower_right:
+            return self.sums.causal_pairs
+        return sum(count * pairs(queries, keys, left, right, lower_right) for count, queries, keys in self.groups)
+
+    def keys(self, left: int | None) -> int:
+        """Keys that a query sees, where the last query is at the place of the last key."""
+        return sum(count * (keys if left is None else min(keys, queries + left)) for count, queries, keys in self.groups)
+
+
+def equal_lengths(count: int, queries: int, keys: int) -> tuple[tuple[int, int, int], ...]:
+    """``count`` sequences with these numbers of queries and keys in all, as equal as whole numbers can be."""
+    each_query, longer_queries = divmod(queries, count)
+    each_key, longer_keys = divmod(keys, count)
+    bounds = sorted({0, longer_queries, longer_keys, count})
+    return tuple(
+        (stop - start, each_query + (start < longer_queries), each_key + (start < longer_keys)) for start, stop in pairwise(bounds)
+    )
+
+
+def lengths_of(sums: Sequences) -> Lengths:
+    """The lengths that a server recorded."""
+    return Lengths(equal_lengths(sums.count, sums.queries, sums.keys), sums=sums)
+
+
+def longest_and_equal(count: int, queries: int, keys: int, longest_query: int, longest_key: int) -> tuple[tuple[int, int, int], ...]:
+    """One sequence of the longest lengths, and the others equal: the fewest causal pairs of a sequence with itself for these totals."""
+    rest = (queries - longest_query, keys - longest_key)
+    if count < 2 or min(rest) < 0:
+        return equal_lengths(count, queries, keys)
+    return ((1, longest_query, longest_key), *equal_lengths(count - 1, *rest))
+
+
+def packed_lengths(count: int, queries: int, keys: int, longest_query: int | None, longest_key: int | None, masked: bool) -> Lengths:
+    """The lengths of ``count`` sequences with these numbers of queries and keys in all, as far as arguments determine them.
+
+    They do where all are equally long; without a mask it is enough that the queries are, or the keys.
+    """
+    equal_queries, equal_keys = count * (longest_query or 0) == queries, count * (longest_key or 0) == keys
+    exact = equal_queries and equal_keys if masked else equal_queries or equal_keys
+    groups = longest_and_equal(count, queries, keys, longest_query or -(-queries // count), longest_key or -(-keys // count))
+    return Lengths(groups, "" if exact else EQUAL)
+
+
+def recorded_lengths(known: Sequences | None, count: int, queries: int, keys: int | None, left: int | None) -> Lengths | None:
+    """The lengths that a server recorded, where they can be of a call with these numbers of sequences, queries and keys."""
+    if known is None or not (0 < known.queries <= queries and 0 < known.count <= count and (keys is None or known.keys <= keys)):
+        return None
+    found = lengths_of(known)
+    return found if left is None or known.count == 1 else Lengths(found.groups, WINDOW, known)

@@ -1,0 +1,256 @@
+"""Liger, Apex, TransformerEngine, Mamba, causal-conv1d, bitsandbytes, torchao: closed forms by hand at odd shapes."""
+
+from __future__ import annotations
+
+import pytest
+
+from rooflines.profiler.trace.signature import MISSING, Signature, TensorArg
+from rooflines.roofline.formulas import count
+from rooflines.roofline.formulas.table import registered
+
+
+def bf16(*shape):
+    return TensorArg(shape, "bfloat16")
+
+
+def fp32(*shape):
+    return TensorArg(shape, "float32")
+
+
+def work(name, *args):
+    found = count(Signature(name, args))
+    assert found.kind == "counted", found.reason
+    return found.work
+
+
+def node(name, gradients, *args):
+    return work(name + "Backward", gradients, *args)
+
+
+X, W, B = bf16(3, 5, 16), bf16(16), bf16(16)
+N = 3 * 5 * 16  # elements of X
+
+
+# --- norms: 2 bytes an element, statistics of 15 rows in float32 --------------------------------------------------------------------
+
+FORWARD = [
+    ("LigerRMSNormFunction", (X, W, 1e-6), 4 * N, 2 * N + 32, 2 * N + 60),
+    ("LigerFusedAddRMSNormFunction", (X, X, W, 1e-6), 5 * N, 4 * N + 32, 4 * N + 60),
+    ("LigerLayerNormFunction", (X, W, B, 1e-6), 8 * N, 2 * N + 64, 2 * N + 120),
+    ("FusedRMSNormFunction", (X, 1e-6), 3 * N, 2 * N, 2 * N + 60),
+    ("FusedLayerNormAffineFunction", (X, W, B), 8 * N, 2 * N + 64, 2 * N + 120),
+    ("FastLayerNormFN", (X, W, B, 1e-6), 8 * N, 2 * N + 64, 2 * N + 120),
+    ("apex::fused_rms_norm_affine_fwd", (X, W, (16,), 1e-6, False), 4 * N, 2 * N + 32, 2 * N + 60),
+    ("LayerNormFn", (X, W, None, X), 5 * N, 4 * N + 32, 4 * N + 60),
+    ("LayerNormFn", (X, W, B), 8 * N, 2 * N + 64, 2 * N + 120),
+    ("_RMSNorm", (X, W), 4 * N, 2 * N + 32, 2 * N + 60),
+]
+
+
+@pytest.mark.parametrize(("name", "args", "flops", "read", "written"), FORWARD)
+def test_norms(name, args, flops, read, written):
+    found = work(name, *args)
+    assert (found.flops, found.bytes_read, found.bytes_written) == (flops, read, written)
+
+
+BACKWARD = [
+    ("LigerRMSNormFunction", (X, W, 1e-6), 10 * N, 4 * N + 32 + 60, 2 * N + 32),
+    ("FusedRMSNormFunction", (X,), 7 * N, 4 * N + 60, 2 * N),
+    ("LigerLayerNormFunction", (X, W, B), 14 * N, 4 * N + 32 + 120, 2 * N + 64),
+]
+
+
+@pytest.mark.parametrize(("name", "args", "flops", "read", "written"), BACKWARD)
+def test_backward_of_norms(name, args, flops, read, written):
+    found = node(name, (X,), *args)
+    assert (found.flops, found.bytes_read, found.bytes_written) == (flops, read, written)
+    assert count(Signature(name + "Backward", (X,))).reason == "its forward call is not in the trace"
+
+
+def test_the_gradients_of_a_norm_and_of_its_residual_are_added():
+    assert node("LigerFusedAddRMSNormFunction", (X, X), X, X, W).flops == 11 * N
+
+
+def test_an_operator_of_apex_has_its_saved_statistics():
+    found = work("apex::fused_layer_norm_affine_bwd", X, fp32(15), fp32(15), X, (16,), W, B, 1e-6, False)
+    assert found == node("FusedLayerNormAffineFunction", (X,), X, W, B)
+
+
+# --- element by element ------------------------------------------------------------------------------------------------------------
+
+
+def test_gates():
+    assert work("LigerSiLUMulFunction", X, X).flops == 15 * N
+    assert work("LigerSiLUMulFunction", X, X).bytes == 6 * N
+    assert node("LigerSiLUMulFunction", (X,), X, X).bytes == 10 * N
+    assert work("SwiGLU", X).bytes == 3 * N
+    assert node("SwiGLU", (bf16(3, 5, 8),), X).bytes == 5 * N
+
+
+def test_rotary_embedding():
+    queries, keys, angles = bf16(2, 8, 7, 16), bf16(2, 2, 7, 16), bf16(1, 7, 16)
+    found = work("LigerRopeFunction", queries, keys, angles, angles)
+    turned = 2 * 10 * 7 * 16
+    assert (found.flops, found.bytes_read, found.bytes_written) == (3 * turned, 2 * turned + 2 * 2 * 7 * 16, 2 * turned)
+    assert node("LigerRopeFunction", (queries, keys), queries, keys, angles, angles) == found
+    assert work("FusedRoPEFunc", bf16(7, 2, 8, 16), fp32(7, 1, 1, 16)).flops == 3 * 7 * 2 * 8 * 16 + 20 * 7 * 16
+
+
+@pytest.mark.parametrize("name", ["ScaledMaskedSoftmax", "te_softmax::scaled_masked_softmax_fwd"])
+def test_scaled_softmax(name):
+    found = work(name, bf16(2, 3, 7, 7), TensorArg((2, 1, 7, 7), "uint8"), 0.5)
+    assert (found.flops, found.bytes_read, found.bytes_written) == (294 * 16, 588 + 98, 588)
+    assert work("ScaledMaskedSoftmaxBackward", bf16(2, 3, 7, 7)).bytes == 3 * 588
+
+
+# --- losses ------------------------------------------------------------------------------------------------------------------------
+
+
+def test_cross_entropy_leaves_the_gradient_in_place_of_the_logits():
+    logits, target = bf16(15, 101), TensorArg((15,), "int64")
+    found = work("LigerCrossEntropyFunction", logits, target)
+    assert (found.flops, found.bytes_read, found.bytes_written) == (15 * 101 * 16, 15 * 101 * 2 + 120, 15 * 101 * 2 + 4)
+    assert found.assumption == "gradients computed in the forward"
+    assert count(Signature("LigerCrossEntropyFunctionBackward", (fp32(),))).kind == "composite"
+
+
+def test_a_linear_layer_with_its_loss_makes_three_products():
+    found = work("LigerFusedLinearCrossEntropyFunction", bf16(15, 16), bf16(101, 16), TensorArg((15,), "int64"))
+    assert found.matrix_flops == 3 * 2 * 15 * 16 * 101
+    assert found.bytes == (480 + 3232 + 120) + (480 + 3232 + 4)
+
+
+# --- layers ------------------------------------------------------------------------------------------------------------------------
+
+UP, DOWN, BIAS = bf16(48, 16), bf16(16, 24), bf16(48)
+ROWS = 15
+
+
+def test_linear_layers():
+    dense = work("FusedDenseFunc", X, UP, BIAS)
+    assert (dense.matrix_flops, dense.other_flops, dense.bytes) == (2 * ROWS * 16 * 48, ROWS * 48, 2 * (N + 768 + 48 + ROWS * 48))
+    linear = work("_Linear", UP, X, BIAS)
+    assert (linear.matrix_flops, linear.other_flops, linear.bytes) == (dense.matrix_flops, dense.other_flops, dense.bytes)
+    assert "fp8" in linear.assumption
+    # TransformerEngine 1 gives a copy of the weight, too
+    assert work("_Linear", UP, TensorArg((48, 16), "uint8"), X, BIAS).matrix_flops == dense.matrix_flops
+    assert node("_Linear", (bf16(3, 5, 48),), UP, X, BIAS).matrix_flops == 2 * dense.matrix_flops
+
+
+def test_a_norm_and_its_layers():
+    one = work("_LayerNormLinear", X, W, None, UP, None, BIAS)
+    assert one.matrix_flops == 2 * ROWS * 16 * 48
+    assert one.other_flops == 4 * N + ROWS * 48
+    two = work("_LayerNormMLP", X, W, B, UP, None, None, DOWN)
+    assert two.matrix_flops == 2 * ROWS * 16 * (48 + 24)
+    assert two.other_flops == 8 * N + ROWS * 24 * 15  # a gated activation: 48 are made of which 24 are left
+    assert two.bytes == 2 * (N + 16 + 16 + 768 + 384) + 2 * N
+    assert node("_LayerNormMLP", (X,), X, W, B, UP, None, None, DOWN).matrix_flops == 2 * two.matrix_flops
+    assert count(Signature("_LayerNormMLP", (X, W))).reason == "shapes of the weights not recorded"
+
+
+def test_layers_that_follow_each_other():
+    wide, back, bias = bf16(48, 16), bf16(16, 48), bf16(16)
+    found = work("FusedDenseGeluDenseFunc", X, wide, BIAS, back, bias)
+    assert found.matrix_flops == 2 * 2 * ROWS * 16 * 48
+    assert found.other_flops == ROWS * (64 + 24 * 48)
+    assert found.bytes_written == 2 * ROWS * 64
+
+
+def test_groups_share_the_tokens():
+    found = work("_GroupedLinear", bf16(15, 16), UP, UP, UP)
+    assert (found.matrix_flops, found.bytes_read) == (2 * 15 * 16 * 48, 2 * (240 + 3 * 768))
+    assert node("_GroupedLinear", (bf16(15, 48),), bf16(15, 16), UP, UP, UP).matrix_flops == 2 * found.matrix_flops
+
+
+def test_tokens_in_another_order():
+    permuted = work("te_moe::permute_index_map", bf16(6, 16), TensorArg((6, 2), "int32"), 11, 20)
+    assert (permuted.bytes_read, permuted.bytes_written) == (6 * 16 * 2 + 48, 11 * 16 * 2 + 44)
+    back = work("te_moe::unpermute_index_map_fwd", bf16(11, 16), TensorArg((12,), "int32"), fp32(6, 2), 6, 2)
+    assert (back.flops, back.bytes_written) == (2 * 11 * 16, 6 * 16 * 2)
+
+
+# --- Mamba -------------------------------------------------------------------------------------------------------------------------
+
+
+def test_selective_scan():
+    inputs, decay, key = bf16(2, 6, 9), fp32(6, 4), bf16(2, 1, 4, 9)
+    scan = work("SelectiveScanFn", inputs, inputs, decay, key, key)
+    kept = 2 * 6 * 1 * 4 * 2 * 4
+    assert (scan.flops, scan.bytes_read, scan.bytes_written) == (108 * 4 * 16, 2 * 216 + 96 + 2 * 144, 216 + kept)
+    gated = work("SelectiveScanFn", inputs, inputs, decay, key, key, fp32(6), inputs, fp32(6))
+    assert gated.flops == scan.flops + 108 * (2 * 2 + 15)
+    assert gated.bytes_written == scan.bytes_written + 216
+    back = node("SelectiveScanFn", (inputs,), inputs, inputs, decay, key, key)
+    assert (back.flops, back.bytes_written) == (108 * 4 * 29, 2 * 216 + 96 + 2 * 144)
+
+
+def test_a_block_of_mamba():
+    weights = (bf16(6, 1, 4), bf16(6), bf16(11, 6), bf16(6, 3), bf16(5, 6))
+    found = work("MambaInnerFn", bf16(2, 12, 9), *weights, None, fp32(6, 4), None, None, fp32(6), fp32(6))
+    rows = 18
+    products = 2 * rows * (11 * 6 + 6 * 3 + 5 * 6)
+    assert found.matrix_flops == products + 2 * rows * 6 * 4
+    assert found.bytes_written == rows * 5 * 2
+
+
+def test_chunks_of_a_scan_are_products():
+    inputs, steps, key = bf16(2, 8, 6, 5), bf16(2, 8, 6), bf16(2, 8, 1, 4)
+    found = work("MambaChunkScanCombinedFn", inputs, steps, fp32(6), key, key, 4)
+    pairs = 16 * 5 // 2  # 4 chunks of 4 steps: 10 pairs each
+    assert found.matrix_flops == 2 * pairs * (4 + 30) + 4 * 16 * 30 * 4
+    assert not found.assumption
+    unknown = work("MambaChunkScanCombinedFn", inputs, steps, fp32(6), key, key, MISSING)
+    assert unknown.matrix_flops == 4 * 16 * 30 * 4
+    assert "chunk size" in unknown.assumption
+    assert node("MambaChunkScanCombinedFn", (inputs,), inputs, steps, fp32(6), key, key, 4).matrix_flops == 3 * found.matrix_flops
+
+
+def test_causal_convolution():
+    inputs, weight = bf16(2, 6, 9), bf16(6, 4)
+    operator = work("DaoAILab::_causal_conv1d_fwd_cpp", inputs, weight, None, None, None, inputs, None, True)
+    assert (operator.matrix_flops, operator.other_flops) == (2 * 108 * 4, 108 * 14)
+    assert (operator.bytes_read, operator.bytes_written) == (216 + 48, 216)
+    function = count(Signature("CausalConv1dFn", (inputs, weight)))
+    assert function.decomposes
+    assert function.work.bytes == operator.bytes
+    update = work("DaoAILab::_causal_conv1d_update_cpp", bf16(2, 6, 1), bf16(2, 6, 4), weight, None, bf16(2, 6, 1), False, None, None)
+    assert update.bytes == 24 + 48 + 24 + 2 * 2 * 24 * 2
+
+
+# --- bitsandbytes and torchao ------------------------------------------------------------------------------------------------------
+
+
+def test_optimizers_with_narrow_states():
+    param, state, table, scales = bf16(1000), TensorArg((1000,), "uint8"), fp32(256), fp32(4)
+    numbers = (0.9, 0.999, 0.0, 0.0, 1e-8, 1, 1e-3)
+    adam = work(
+        "bitsandbytes::optimizer_update_8bit_blockwise", "adam", param, param, state, state, *numbers, table, table, scales, scales
+    )
+    assert adam.flops == 1000 * (13 + 2 * 9)
+    assert (adam.bytes_read, adam.bytes_written) == (2 * 2000 + 2 * 1000 + 32, 2000 + 2 * 1000 + 32)
+    wide = work("bitsandbytes::optimizer_update_32bit", "momentum", param, param, fp32(1000), None)
+    assert (wide.flops, wide.bytes) == (5000, 2000 + 2 * (2000 + 4000))
+
+
+def test_a_vector_with_a_weight_of_four_bits():
+    found = work("bitsandbytes::gemv_4bit", bf16(1, 1, 128), TensorArg((96 * 64, 1), "uint8"), (96, 128), fp32(192), fp32(16), 64)
+    assert (found.matrix_flops, found.other_flops) == (2 * 128 * 96, 2 * 128 * 96)
+    assert (found.bytes_read, found.bytes_written) == (256 + 96 * 64 + 768 + 64, 192)
+
+
+def test_outliers_are_not_guessed():
+    args = (bf16(5, 16), TensorArg((5, 16), "int8"), TensorArg((7, 16), "int8"), fp32(5), fp32(7))
+    assert count(Signature("bitsandbytes::int8_mixed_scaled_mm", args)).decomposes
+    assert count(Signature("bitsandbytes::int8_mixed_scaled_mm", (*args, TensorArg((2,), "int64")))).kind == "unknown"
+
+
+def test_torchao_passes_its_quantization_on():
+    assert count(Signature("torchao::quantize_affine_float8_non_decomposed", (X,))).kind == "composite"
+    sparse = work("torchao::rowwise_scaled_linear_sparse_cutlass_f8f8", TensorArg((5, 16), "float8_e4m3fn"), fp32(5),
+                  TensorArg((7, 8), "float8_e4m3fn"), TensorArg((7, 2), "uint8"), fp32(7))  # fmt: skip
+    assert (sparse.matrix_flops, sparse.bytes_written) == (2 * 5 * 8 * 7, 70)
+
+
+def test_every_library_loads():
+    assert {"LigerRMSNormFunction", "_Linear", "MambaInnerFn", "fbgemm::f8f8bf16_rowwise", "torchao::mx_fp8_bf16"} <= set(registered())
