@@ -118,12 +118,12 @@ def _with_lengths(origins: Origins, events: Int64s, step: Int64s, lengths: StepL
     variants, variant_of = list(origins.variants), origins.variant[events]
     if not lengths.known:
         return variants, variant_of
-    keys, which = np.unique(np.stack((variant_of, step)), axis=1, return_inverse=True)
-    for place, (code, number) in enumerate(keys.T.tolist()):
-        found = lengths.recounted(variants[code], number) if code >= 0 and number >= 0 else None
-        if found is not None:
-            variant_of[which.reshape(-1) == place] = len(variants)
-            variants.append(found)
+    replayed = variant_of.copy()
+    for code in np.unique(replayed[(replayed >= 0) & (step >= 0)]).tolist():
+        of_code = np.flatnonzero((replayed == code) & (step >= 0))
+        for chosen, variant in lengths.recounted(origins.variants[code], step[of_code]):
+            variant_of[of_code[chosen]] = len(variants)
+            variants.append(variant)
     return variants, variant_of
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
 from rooflines.profiler.trace.calls import Calls
+from rooflines.profiler.trace.nesting import Mask
 from rooflines.profiler.trace.records import OPERATOR, Int64s
-from rooflines.profiler.trace.request_marks import RequestMark
+from rooflines.profiler.trace.request_marks import KINDS, RequestMark
 from rooflines.profiler.trace.windows import inside, step_number
-from rooflines.roofline.formulas import CallCount, count
+from rooflines.roofline.formulas import CallCount, Work, count
 from rooflines.roofline.formulas.sequences import Sequences
 from rooflines.roofline.resolvers.counts import Context, Counts, Variant
 
@@ -28,14 +30,11 @@ def from_batches(counts: Counts, context: Context) -> Counts:
 def _groups(counts: Counts, context: Context, lengths: StepLengths) -> Iterator[tuple[Int64s, Variant]]:
     host, steps = context.trace.host, context.calls.steps
     events = np.flatnonzero((host.kind == OPERATOR) & (counts.of_event >= 0) & inside(host.start_ns, steps))
-    keys = np.stack((counts.of_event[events], step_number(host.start_ns[events], steps)))
-    distinct, which = np.unique(keys, axis=1, return_inverse=True)
-    order = np.argsort(which.reshape(-1), kind="stable")
-    parts = np.split(events[order], np.cumsum(np.bincount(which.reshape(-1)))[:-1]) if len(events) else []
-    for (code, step), part in zip(distinct.T.tolist(), parts, strict=True):
-        found = lengths.recounted(counts.variants[code], step)
-        if found is not None:
-            yield part, found
+    codes, step = counts.of_event[events], step_number(host.start_ns[events], steps)
+    for code in np.unique(codes).tolist():
+        of_code = codes == code
+        for chosen, variant in lengths.recounted(counts.variants[code], step[of_code]):
+            yield events[of_code][chosen], variant
 
 
 class StepLengths:
@@ -43,32 +42,49 @@ class StepLengths:
 
     def __init__(self, calls: Calls) -> None:
         self._steps = [_lengths(one) for one in calls.batches]
+        self._kinds = np.array([KINDS.index(one.kind) for one in calls.batches], np.int64)
         self.known = any(self._steps)
-        self._plain: dict[int, CallCount | None] = {}
-        self._counts: dict[tuple[int, tuple[Sequences, ...]], Variant | None] = {}
-        self._kept: list[Variant] = []
 
-    def recounted(self, variant: Variant, step: int) -> Variant | None:
-        """``variant`` with the lengths of the step; None where they make no difference."""
-        lengths = self._steps[step] if 0 <= step < len(self._steps) else ()
-        plain = self._without(variant) if lengths else None
+    def recounted(self, variant: Variant, step: Int64s) -> Iterator[tuple[Mask, Variant]]:
+        """Which calls of ``variant`` have other work with the lengths of their ``step``, and that work: the mean over the steps of a
+        kind, because each step has lengths of its own and a row of them for each would be as long as the trace."""
+        plain = self._without(variant)
         if plain is None:
-            return None
-        key = (id(variant), lengths)
-        if key not in self._counts:
-            each = (count(variant.signature, sequences=one) for one in lengths)
-            found = next((one for one in each if one != plain), None)
-            self._counts[key] = None if found is None else Variant(variant.signature, found, MARKED)
-        return self._counts[key]
+            return
+        numbers, calls = np.unique(step, return_counts=True)
+        found: dict[int, list[tuple[int, int, CallCount]]] = {}
+        for number, called in zip(numbers.tolist(), calls.tolist(), strict=True):
+            each = (count(variant.signature, sequences=one) for one in self._steps[number]) if number >= 0 else iter(())
+            other = next((one for one in each if one != plain and one.work is not None), None)
+            if other is not None:
+                found.setdefault(int(self._kinds[number]), []).append((number, called, other))
+        for counted in found.values():
+            work = _mean([(called, one.work) for _, called, one in counted if one.work is not None])
+            mean = replace(counted[0][2], work=work)
+            yield np.isin(step, [number for number, *_ in counted]), Variant(variant.signature, mean, MARKED)
 
     def _without(self, variant: Variant) -> CallCount | None:
         """The count without lengths where a formula may depend on them: it is one of attention, or those of one sequence change it."""
-        if id(variant) not in self._plain:
-            self._kept.append(variant)  # so that no other has its id
-            plain = count(variant.signature)
-            depends = plain.category == "attention" or count(variant.signature, sequences=_ONE) != plain
-            self._plain[id(variant)] = plain if depends else None
-        return self._plain[id(variant)]
+        plain = count(variant.signature)
+        return plain if plain.category == "attention" or count(variant.signature, sequences=_ONE) != plain else None
+
+
+def _mean(works: list[tuple[int, Work]]) -> Work:
+    """The mean work of calls, rounded to whole FLOPs and bytes; each work with its number of calls."""
+    calls = sum(number for number, _ in works)
+
+    def mean(values: Iterable[int]) -> int:
+        return (2 * sum(number * value for (number, _), value in zip(works, values, strict=True)) + calls) // (2 * calls)
+
+    each = [work for _, work in works]
+    return Work(
+        mean(work.matrix_flops for work in each),
+        mean(work.other_flops for work in each),
+        mean(work.bytes_read for work in each),
+        mean(work.bytes_written for work in each),
+        each[0].precision,
+        "; ".join(dict.fromkeys(work.assumption for work in each if work.assumption)),
+    )
 
 
 def _lengths(batch: RequestMark) -> tuple[Sequences, ...]:

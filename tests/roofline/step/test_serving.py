@@ -75,14 +75,24 @@ def test_rates_are_over_the_time_of_the_device(tmp_path):
 def test_attention_has_the_lengths_of_its_own_step(tmp_path):
     analysis = analyzed(tmp_path, step(DECODE, 0, 8, 1), step(LONGER, 100, 8, 3), step(PREFILL, 200, 10, 5))
     rows = {row.flops: row for row in analysis.operators if row.name == ATTENTION}
-    # Decode: one pair for each key. Prompts of 4 and 6 tokens: 10 + 21 pairs. Rows are per step, the mean over three.
-    assert set(rows) == {4 * HEADS * DEPTH * pairs / 3 for pairs in (90, 94, 31)}
+    # Decode: one pair for each key. Prompts of 4 and 6 tokens: 10 + 21 pairs. Rows are per step, the mean over three, and of one kind.
+    assert set(rows) == {4 * HEADS * DEPTH * pairs / 3 for pairs in (90 + 94, 31)}
     assert all(row.inferred and row.assumption is None for row in rows.values())
     prefill, decode = analysis.serving.kinds
     assert prefill.attention.flops == 4 * HEADS * DEPTH * 31
     assert decode.attention.flops == 4 * HEADS * DEPTH * 92
     assert decode.attention.intensity_flop_per_byte == pytest.approx(decode.attention.flops / decode.attention.bytes)
     assert decode.attention.lower_bound_s == pytest.approx(decode.attention.efficiency * decode.attention.time_s)
+
+
+def test_rows_do_not_grow_with_the_steps(tmp_path):
+    """Each decode step has longer sequences than the one before."""
+    marks = [f"execute_4_context_0(sq0sk0sqsq0sqsk0)_generation_4(sq4sk{keys}sqsq4sqsk{keys})" for keys in range(10, 40)]
+    analysis = analyzed(tmp_path, *(step(mark, 100 * number, 8, 2 * number + 1) for number, mark in enumerate(marks)))
+    (row,) = [row for row in analysis.operators if row.name == ATTENTION]
+    assert row.calls == 1
+    assert row.flops == pytest.approx(4 * HEADS * DEPTH * 24.5, abs=1)
+    assert analysis.serving.kinds[0].keys == 24.5
 
 
 def test_calls_for_a_part_of_a_mixed_batch_have_the_lengths_of_that_part(tmp_path):
@@ -195,8 +205,7 @@ def test_replayed_attention_has_the_lengths_of_the_replay(tmp_path):
     path = tmp_path / "trace.json"
     path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
     analysis = rooflines.analyze(path, ceilings="MI300X", capture=tmp_path / "capture.json")
-    flops = sorted(row.flops for row in analysis.operators if row.name == ATTENTION)
-    assert flops == [4 * HEADS * DEPTH * pairs / 2 for pairs in (90, 94)]
+    assert [row.flops for row in analysis.operators if row.name == ATTENTION] == [4 * HEADS * DEPTH * 92]
     (decode,) = analysis.serving.kinds
     assert decode.attention.flops == 4 * HEADS * DEPTH * 92
     assert decode.reads.weight_bytes == 16 * 32 * FP32
