@@ -200,7 +200,8 @@ def _forward_and_backward(inputs, weight):
     ("name", "tensors"),
     [
         ("RMSNorm", "X W"), ("FusedAddRMSNorm", "X R W"), ("LayerNorm", "X W B"), ("SiLUMul", "a b"), ("Rope", "q k cos sin"),
-        ("CrossEntropy", "_input target weight"), ("FusedLinearCrossEntropy", "_input weight target bias"), ("DyT", "x alpha gamma beta"),
+        ("CrossEntropy", "_input target weight"), ("FusedLinearCrossEntropy", "_input weight target bias"),
+        ("DyT", "x alpha gamma beta"),
     ],
 )  # fmt: skip
 def test_functions_of_liger_take_their_tensors_first_and_in_this_order(name, tensors):
