@@ -49,6 +49,12 @@ CALLS = [
     ("_c10d_functional::wait_tensor", (SHARD,), 0, 0),
     ("_dtensor::shard_dim_alltoall", (SHARD, 0, 1, "0"), PART, PART),
     ("nccl:all_reduce", (SHARD,), PART, PART),
+    ("symm_mem::one_shot_all_reduce_copy", (WHOLE, SHARD, "sum", "0"), PART, PART),
+    ("symm_mem::one_shot_all_reduce_copy_out", (WHOLE, SHARD, "sum", "0", SHARD), PART, PART),
+    ("symm_mem::multimem_all_gather_out", (SHARD, "0", WHOLE), PART, ALL),
+    ("symm_mem::reduce_scatter_out", (WHOLE, "0", False, SHARD), ALL, PART),
+    ("symm_mem::nvshmem_put", (SHARD, 1), PART, 0),
+    ("symm_mem::nccl_get", (SHARD, 1), 0, PART),
     ("record_param_comms", ("allreduce", 24, 24, 6), PART, PART),
     ("record_param_comms", ("_allgather_base", 24, 72, 15), 24 * 2, 72 * 2),
     ("record_param_comms", ("reduce_scatter_tensor_coalesced", 72, 24, 6), ALL, PART),
@@ -161,3 +167,25 @@ def test_the_link_bounds_a_collective(tmp_path):
     assert found.coverage.unmodelled == ()
     assert found.totals.bytes == 8000 + 12 * 1000
     assert all("communication" not in finding.title for finding in found.findings)
+
+
+# --- a product and a collective in one operator ------------------------------------------------------------------------------------
+
+
+def test_a_product_of_gathered_rows_is_counted_by_its_results():
+    """[6, 4] of each of three ranks with [4, 5] and [4, 7]."""
+    signature = Signature("symm_mem::fused_all_gather_matmul", (SHARD, (TensorArg((4, 5)), TensorArg((4, 7))), 0, "0"))
+    assert count(signature).kind == "composite"  # how many ranks there are is not among the arguments
+    work = count(signature, outputs=(WHOLE, TensorArg((18, 5)), TensorArg((18, 7)))).work
+    assert work == Work(2 * 18 * 4 * 12, 0, ALL + 4 * 12 * 4, ALL + 18 * 12 * 4, "fp32")
+
+
+def test_a_product_whose_sum_is_scattered_is_the_whole_product():
+    signature = Signature("symm_mem::fused_matmul_reduce_scatter", (WHOLE, TensorArg((4, 5)), "sum", 0, "0"))
+    assert count(signature).kind == "composite"
+    assert count(signature, outputs=(TensorArg((6, 5)),)).work == Work(2 * 18 * 4 * 5, 0, ALL + 80, 120, "fp32")
+
+
+def test_a_process_group_records_what_it_sends():
+    work = count(Signature("nccl:all_to_all", (SHARD,))).work
+    assert (work.bytes_read, work.bytes_written, work.assumption) == (PART, PART, "as many bytes received as sent")

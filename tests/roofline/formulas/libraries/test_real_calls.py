@@ -5,10 +5,14 @@ Skipped for each library that is not installed.
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 import torch
 
+from rooflines.profiler.trace.calls import build_calls
 from rooflines.profiler.trace.reader import parse_trace
+from rooflines.roofline.attribution.attribute import attribute
 from rooflines.roofline.formulas import count
 
 
@@ -159,3 +163,48 @@ def _step(layer, indices, offsets):
     result = layer(indices, offsets)
     result.backward(torch.ones_like(result))
     return result.detach()
+
+
+# --- Python's autograd functions ---------------------------------------------------------------------------------------------------
+
+
+class LigerRMSNormFunction(torch.autograd.Function):
+    """The name and the arguments of Liger's function, which needs a GPU."""
+
+    @staticmethod
+    def forward(ctx, inputs, weight, eps, offset, mode, in_place):
+        ctx.save_for_backward(inputs, weight)
+        return inputs * weight
+
+    @staticmethod
+    def backward(ctx, gradient):
+        inputs, weight = ctx.saved_tensors
+        return gradient * weight, (gradient * inputs).sum(0), None, None, None, None
+
+
+def test_the_node_of_a_function_has_the_arguments_of_its_call(tmp_path):
+    inputs, weight = torch.randn(15, 16, requires_grad=True), torch.randn(16, requires_grad=True)
+    recorded, _ = traced(lambda: _forward_and_backward(inputs, weight), tmp_path / "trace.json")
+    rows = {row.signature.name: row.count.work for row in attribute(recorded, build_calls(recorded)).rows}
+    forward, backward = rows["LigerRMSNormFunction"], rows["LigerRMSNormFunctionBackward"]
+    assert (forward.flops, forward.bytes) == (4 * 240, 960 + 64 + 960 + 60)
+    assert (backward.flops, backward.bytes) == (10 * 240, 2 * 960 + 64 + 60 + 960 + 64)
+
+
+def _forward_and_backward(inputs, weight):
+    result = LigerRMSNormFunction.apply(inputs, weight, 1e-6, 0.0, "llama", True)
+    result.backward(torch.ones_like(result))
+
+
+@pytest.mark.parametrize(
+    ("name", "tensors"),
+    [
+        ("RMSNorm", "X W"), ("FusedAddRMSNorm", "X R W"), ("LayerNorm", "X W B"), ("SiLUMul", "a b"), ("Rope", "q k cos sin"),
+        ("CrossEntropy", "_input target weight"), ("FusedLinearCrossEntropy", "_input weight target bias"),
+        ("DyT", "x alpha gamma beta"),
+    ],
+)  # fmt: skip
+def test_functions_of_liger_take_their_tensors_first_and_in_this_order(name, tensors):
+    functions = pytest.importorskip("liger_kernel.ops")
+    forward = inspect.unwrap(getattr(functions, f"Liger{name}Function").forward)
+    assert list(inspect.signature(forward).parameters)[1:][: len(tensors.split())] == tensors.split()
