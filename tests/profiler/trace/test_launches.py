@@ -85,5 +85,5 @@ def test_any_kernel_is_the_latest_launch_s_or_that_of_its_turn(calls, kernels):
 
 @pytest.mark.parametrize("length", [1, 2, 3, 10, 11, 100, 1001])
 def test_the_quantile_is_that_of_numpy(length):
-    values = np.random.default_rng(length).integers(0, 10**length.bit_length(), length)
+    values = np.random.default_rng(length).integers(0, 10 ** length.bit_length(), length)
     assert _quantile(values, 0.9) == float(np.quantile(values, 0.9))
