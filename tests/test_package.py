@@ -222,9 +222,10 @@ def test_a_trace_loads_what_it_needs(statement):
     assert not [name for name in found if name.startswith(("rooflines.roofline.ranks.", "rooflines.reports.render."))]
 
 
-def test_a_command_loads_no_other():
-    found = loaded(COMMAND.format(["rooflines", "devices", "h200"]))
-    assert {name for name in COMMANDS if f"rooflines.cli.{name}" in found} == {"devices"}
+@pytest.mark.parametrize(("arguments", "expected"), [(["devices", "h200"], {"devices"}), (["--version"], set())], ids=str)
+def test_a_command_loads_no_other(arguments, expected):
+    found = loaded(COMMAND.format(["rooflines", *arguments]))
+    assert {name for name in COMMANDS if f"rooflines.cli.{name}" in found} == expected
 
 
 def test_every_file_of_a_command_is_listed_and_helped():

@@ -13,6 +13,7 @@ COMMANDS: Final = (
 
 
 def load(arguments: list[str]) -> None:
-    """Import the command that ``arguments`` begin with; every command if they begin with anything else."""
-    for name in arguments[:1] if arguments and arguments[0] in COMMANDS else COMMANDS:
+    """Import the command that ``arguments`` begin with, none for the version, and every command if they begin with anything else."""
+    first = arguments[:1]
+    for name in () if first == ["--version"] else first if first and first[0] in COMMANDS else COMMANDS:
         import_module(f"rooflines.cli.{name}")
