@@ -75,6 +75,7 @@ class _Entry:
     category: str
     formula: HintedFormula
     wraps: bool = False
+    library: bool = False
 
 
 _FORMULAS: Final[dict[str, _Entry]] = {}
@@ -111,15 +112,22 @@ def aten(text: str) -> tuple[str, ...]:
 
 
 def _register(names: tuple[str, ...], entry: _Entry) -> None:
+    libraries = _libraries()
+    entry = replace(entry, library=libraries.is_loading())
     for name in names:
-        load_family_of(name)  # a formula of another package may be for an operator that has one here
-        if name in _FORMULAS:
+        # A formula of a user may be for an operator that has one here. That of a library's operator is replaced.
+        load_family_of(name)
+        if not entry.library:
+            libraries.load_library_of(name)
+        before = _FORMULAS.get(name)
+        if before is not None and (entry.library or not before.library):
             raise ValueError(f"operator '{name}' is registered twice")
         _FORMULAS[name] = entry
 
 
 def formula(*names: str, category: str, wraps: bool = False) -> Callable[[Formula], Formula]:
-    """Register ``f(signature) -> Work`` for these operators; ValueError names an operator that has one already.
+    """Register ``f(signature) -> Work`` for these operators; ValueError names an operator that has one already, unless it is one of
+    the formulas for other libraries (``libraries/``), which a user's formula replaces.
 
     ``wraps`` says that they may call other operators for all of their work: where an operator below is counted, only that one counts.
     """

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rooflines.profiler.trace.signature import DTYPE_BYTES, MISSING, Signature, TensorArg
 from rooflines.roofline.analysis import CATEGORIES
-from rooflines.roofline.formulas import CallCount, Work, count, formula
+from rooflines.roofline.formulas import CallCount, Work, count, formula, table
 from rooflines.roofline.formulas.table import registered
 from tests.roofline.formulas.helpers import tensor
 
@@ -119,3 +119,14 @@ def test_no_signature_makes_it_raise(name, arguments, output_bytes):
 @given(st.text(max_size=30))
 def test_no_name_makes_it_raise(name):
     assert count(Signature(name, (tensor(2, 3),))).kind in ("counted", "composite", "unknown")
+
+
+def test_a_users_formula_replaces_that_of_a_library(monkeypatch):
+    """Also where the library's formulas are loaded later; a second one of the user's is an error."""
+    monkeypatch.setattr(table, "_FORMULAS", dict(table._FORMULAS))
+    once = formula("_C::rms_norm", category="other")
+    once(lambda signature: Work(bytes_read=17))
+    assert count(Signature("_C::rms_norm", (tensor(3, 5), tensor(3, 5)))).work == Work(bytes_read=17)
+    assert count(Signature("_C::silu_and_mul", (tensor(3, 5), tensor(3, 10)))).kind == "counted"
+    with pytest.raises(ValueError, match="'_C::rms_norm' is registered twice"):
+        once(lambda signature: Work())
