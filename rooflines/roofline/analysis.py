@@ -315,7 +315,7 @@ class OperatorRow(msgspec.Struct, frozen=True, kw_only=True):
 
     ``time_s`` is the mean of ``step_times_s``, the time in each traced step; absent with fewer than two steps.
     ``engine`` is the unit whose roof judges it, ``memory_level`` the level its bytes are judged against, ``flag`` why an efficiency
-    above 1 is not plausible. ``inferred`` says what was inferred from other calls in the trace, ``assumption`` what was assumed about
+    above 1 is not plausible. ``inferred`` says what was inferred from other events in the trace, ``assumption`` what was assumed about
     data that the trace does not record. ``nearest_roof`` is the roof that a row far from any roof is closest to, and ``exposed_s`` the
     part of a copy's or a collective's time that no computation hides.
     ``kernels`` are what it ran on the device, longest first.

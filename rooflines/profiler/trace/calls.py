@@ -166,7 +166,7 @@ def _batches(host: HostEvents, marks: Int64s, began: Int64s, names: _Marks) -> _
     operator or runtime call before the next mark.
     """
     outer, bounds, _ = _steps(host, marks)
-    others = np.setdiff1d(marks, outer)
+    others = marks[~np.isin(marks, outer)]
     around = np.searchsorted(bounds[:, 0], host.start_ns[others], side="right") - 1
     inner = (around >= 0) & (host.end_ns[others] <= np.append(bounds[:, 1], 0)[around])
     batches = dict(zip(outer.tolist(), (names.batches[code] for code in host.name[outer].tolist()), strict=True))

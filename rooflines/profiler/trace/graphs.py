@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rooflines.profiler.trace.calls import Calls
+from rooflines.profiler.trace.distinct import distinct
 from rooflines.profiler.trace.launches import LAUNCHING
 from rooflines.profiler.trace.nesting import Mask, covered, innermost
 from rooflines.profiler.trace.records import ANNOTATION, RUNTIME, Int64s, Trace
@@ -109,7 +110,7 @@ def _calls(trace: Trace, *words: str) -> Mask:
 
 def _tokens(trace: Trace, calls: Calls, events: Int64s, tokens_of: Callable[[str], int | None]) -> list[int | None]:
     """How many tokens the innermost mark around each host event names, None where there is none."""
-    codes = np.unique(trace.host.name[trace.host.kind == ANNOTATION]).tolist()
+    codes = distinct(trace.host.name[trace.host.kind == ANNOTATION])[0].tolist()
     sizes = {code: tokens for code in codes if (tokens := tokens_of(trace.names[code])) is not None}
     if not sizes:
         return [None] * len(events)

@@ -140,7 +140,7 @@ def _detail(one: TableRow, analysis: Analysis) -> tuple[Paragraph | Table, ...]:
     wrong = flagged(one)
     remarks = (
         f"No count: {one.reason}." if one.reason else "",
-        f"Work inferred from other calls in the trace: {one.row.inferred}." if one.row.inferred else "",
+        f"Work inferred from other events in the trace: {one.row.inferred}." if one.row.inferred else "",
         f"Work estimated: {one.row.assumption}." if one.row.assumption else "",
         f"{sentences.flag_sentence(one)}." if wrong else "",
     )

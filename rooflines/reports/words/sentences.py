@@ -143,8 +143,8 @@ def inferred_sentence(analysis: Analysis) -> str:
     share = f" ({percent(marked / whole)} of the operator time)" if whole > 0 else ""
     inferred, assumed = any(row.inferred for row in rows), any(row.assumption for row in rows)
     if not assumed:
-        return f"{INFERRED_MARK} work inferred from other calls in the trace, which does not record all arguments{share}"
-    how = "inferred from other calls in the trace, or estimated, because" if inferred else "estimated, because"
+        return f"{INFERRED_MARK} work inferred from other events in the trace, which does not record all arguments{share}"
+    how = "inferred from other events in the trace, or estimated, because" if inferred else "estimated, because"
     return f"{INFERRED_MARK} work {how} the trace does not record all arguments{share}"
 
 

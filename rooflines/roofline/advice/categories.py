@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from rooflines.roofline.advice.case import Advice, Case, Ran
 from rooflines.roofline.advice.setting import Setting, larger_batch, setting
-from rooflines.roofline.advice.small_kernels import FUSABLE, fewer_launches
+from rooflines.roofline.advice.small_kernels import FUSABLE, fewer_launches, of_library
 from rooflines.roofline.analysis import OperatorRow
 from rooflines.roofline.verdict import efficiency_of, plural, runs
 from rooflines.units import percent, seconds
@@ -14,6 +14,8 @@ from rooflines.units import percent, seconds
 CATEGORIES = ("convolution", "matmul", "attention", "moe", "normalisation", "element-wise", "reduction", "copy", "optimizer")
 # Operators that reach more of their bound than this run well.
 GOOD = 0.8
+# vLLM's compiled operators.
+_VLLM = ("_C", "_C_cache_ops", "_moe_C", "_rocm_C", "vllm")
 # A call that takes longer than this fills the device: a larger batch makes it longer, not better.
 LARGE_S = 50e-6
 _LARGE = {
@@ -60,6 +62,9 @@ def _is_judged(one: Ran) -> bool:
 
 
 def _remedy(category: str, case: Case, found: list[Ran]) -> Setting | str:
+    own = [one for one in found if of_library(one)]
+    if category != "moe" and sum(one.headroom_s or 0.0 for one in own) > 0.5 * sum(one.headroom_s or 0.0 for one in found):
+        return _newer_library(own)
     workload, batch_norm = case.analysis.workload, any("batch_norm" in one.row.name for one in found)
     if category in ("convolution", "normalisation", "reduction") and not workload.channels_last and workload.image_size:
         return setting(case.analysis, "channels_last", True)
@@ -79,6 +84,13 @@ def _remedy(category: str, case: Case, found: list[Ran]) -> Setting | str:
     if not case.on_device or sum(one.row.time_s for one in found) < LARGE_S * calls:
         return larger_batch(case.analysis)
     return _LARGE.get(category, _LARGE["normalisation"]) if category != "matmul" else _faster_products(found)
+
+
+def _newer_library(found: list[Ran]) -> str:
+    worst = max(found, key=lambda one: one.headroom_s or 0.0)
+    namespace = worst.row.name.partition("::")[0]
+    library = "vLLM" if namespace in _VLLM else "the library" if namespace == "torch" else namespace
+    return f"a newer release of {library}, or its tuning for these sizes: the kernels are its own, and PyTorch's settings do not apply"
 
 
 def _faster_attention(found: list[Ran]) -> str:

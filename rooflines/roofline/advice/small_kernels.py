@@ -46,7 +46,14 @@ def fewer_launches(case: Case, found: list[Ran]) -> Setting | str:
 
 def _fusable(found: list[Ran]) -> bool:
     """Whether most of the time is in operators that can be fused with their neighbours."""
-    return sum(one.row.time_s for one in found if one.category in FUSABLE) > 0.5 * sum(one.row.time_s for one in found)
+    fusable = [one for one in found if one.category in FUSABLE and not of_library(one)]
+    return sum(one.row.time_s for one in fusable) > 0.5 * sum(one.row.time_s for one in found)
+
+
+def of_library(one: Ran) -> bool:
+    """Whether another library than PyTorch has the operator: torch.compile calls it and does not change it."""
+    namespace, separator, _ = one.row.name.partition("::")
+    return namespace == "torch" or bool(separator and namespace not in ("aten", "prims", "torchvision", "quantized"))
 
 
 def has_graph(analysis: Analysis) -> bool:

@@ -34,7 +34,7 @@ class Row:
     """All calls of one counted (or composite) signature in one module and phase: nanoseconds and calls over the window.
 
     ``step_ns`` is the time in each step and ``step_calls`` the calls in it, empty of a trace with fewer than two. ``inferred`` says
-    what was inferred from other calls in the trace, None where nothing. ``exposed_ns`` is the time of its copies and collectives that
+    what was inferred from other events in the trace, None where nothing. ``exposed_ns`` is the time of its copies and collectives that
     nothing of a higher priority hides, None where it has none (``partition.py`` on the priority).
     """
 

@@ -16,7 +16,7 @@ from rooflines.reports.words.sentences import inferred_sentence
 from tests import samples
 
 SOURCE = "output from its backward call"
-SENTENCE = "* work inferred from other calls in the trace, which does not record all arguments"
+SENTENCE = "* work inferred from other events in the trace, which does not record all arguments"
 
 
 def marked():

@@ -147,3 +147,27 @@ def test_half_precision_is_low_enough():
     rows = (row("aten::mm", 0.04, 0.03, category="matmul", precision="bf16", matrix_flops=10**12, bound="compute"),)
     assert precision.lower_precision(case(*rows)) is None
     assert analysis(*rows).ceilings == CEILINGS
+
+
+@pytest.mark.parametrize(
+    ("name", "category", "library"),
+    [
+        ("_C::rms_norm", "normalisation", "vLLM"),
+        ("aiter::gemm_a16w16", "matmul", "aiter"),
+        ("torch::autograd::CppNode<SplitLookupFunction_sgd_Op>", "copy", "the library"),
+    ],
+)
+def test_operators_of_another_library_are_not_for_torch_compile(name, category, library):
+    found = categories.slow(category)(case(row(name, 0.02, 0.002, category=category)))
+    assert f"a newer release of {library}, or its tuning" in found.suggestion
+    small = small_kernels.small_operators(case(row(name, 0.02, 0.002, category=category, bound="latency")))
+    assert small.title == "Run fewer small operators"
+    assert "compile" not in str(small.suggestion)
+
+
+def test_operators_of_pytorch_decide_where_they_lose_more():
+    rows = (
+        row("aiter::rmsnorm", 0.002, 0.001, category="normalisation"),
+        row("aten::layer_norm", 0.02, 0.01, category="normalisation"),
+    )
+    assert "newer release" not in str(categories.slow("normalisation")(case(*rows)).suggestion)
