@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +18,7 @@ from rooflines.pipeline.options import CEILINGS_HELP
 from rooflines.profiler.trace.collection import paused
 
 if TYPE_CHECKING:
+    from rooflines.profiler.monitor.monitored import Monitored
     from rooflines.reports.document import Page
     from rooflines.roofline.analysis import Analysis
     from rooflines.roofline.ranks.records import RankAnalysis
@@ -63,7 +65,6 @@ def analyze(
     [bold]rooflines analyze 'traces/rank*.json.gz'[/bold]
     """
     from rooflines import pipeline, serial
-    from rooflines.pipeline.captures import captured_beside
 
     source = pipeline.find_source(sources)
     quiet = format == "json"
@@ -72,7 +73,7 @@ def analyze(
             source, ceilings=ceilings, capture=capture or None, jobs=jobs, dask=dask, partial=partial,
             memory_limit_bytes=size(memory_limit), inductor_cache=inductor_cache, progress=progress,
         )  # fmt: skip
-    if output is None and not isinstance(source, list) and pipeline.is_directory(sources[0]) and not captured_beside(sources[0]):
+    if output is None and not isinstance(source, list) and _is_recorded(source):
         output = Path(sources[0])
     if output is not None:
         name = pipeline.RANKS_FILE if isinstance(source, list) else pipeline.ANALYSIS_FILE
@@ -83,6 +84,13 @@ def analyze(
         print(serial.to_json(analysis), end="")
     else:
         print_page(_page(analysis))
+
+
+def _is_recorded(source: Monitored | str) -> bool:
+    """Whether rooflines wrote ``source``: a monitored program, or the directory of a run."""
+    from rooflines.profiler.run import RUN_FILE
+
+    return not isinstance(source, str) or os.path.isfile(os.path.join(source, RUN_FILE))
 
 
 def _page(analysis: Analysis | RankAnalysis | MonitorAnalysis) -> Page:

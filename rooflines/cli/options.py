@@ -79,8 +79,8 @@ Jobs = Annotated[
 Capture = Annotated[
     list[Path] | None,
     typer.Option(
-        help="Trace of the capture of the CUDA or HIP graphs that the trace launches, or a folder of such traces. Repeatable.",
-        show_default="the folder capture_traces next to the trace if SOURCE is the directory of both",
+        help="Capture trace of the CUDA or HIP graphs in SOURCE: a file or a folder (repeatable).",
+        show_default="capture_traces in SOURCE, if it is a directory with a trace and capture_traces/execution_details.json",
     ),
 ]
 DaskAddress = Annotated[
@@ -92,8 +92,8 @@ Partial = Annotated[bool, typer.Option("--partial", help="Read a truncated trace
 InductorCache = Annotated[
     Path | None,
     typer.Option(
-        "--inductor-cache", metavar="DIR", help="TORCHINDUCTOR_CACHE_DIR of the recorded program: count compiled kernels exactly.",
-        show_default=False,
+        "--inductor-cache", metavar="DIR", show_default=False,
+        help="Count compiled kernels from this inductor cache (the TORCHINDUCTOR_CACHE_DIR of the recorded program).",
     ),
 ]  # fmt: skip
 Formulas = Annotated[

@@ -59,7 +59,7 @@ def read_captures(
 def _files(source: Path | str) -> list[tuple[str, int | None]]:
     """The capture traces of one source, each with the number of tokens that it was captured for."""
     if not is_url(source) and not os.path.exists(source):
-        raise TraceError(f"no such capture trace: {str(source)!r}.", hint="Give a trace, or a folder of traces.")
+        raise TraceError(f"capture trace not found: {str(source)!r}.", hint="Give an existing file or folder.")
     if is_url(source):
         return [(path, None) for path in find_traces([source])]
     if not os.path.isdir(source):

@@ -54,7 +54,7 @@ def _served(analysis: Analysis) -> str:
     if len(kinds) == 1:
         return f"{kinds[0][0].upper()}{kinds[0][1:]}."
     text = "; ".join(kinds)
-    return f"{text[0].upper()}{text[1:]}. What follows is the mean over all of them."
+    return f"{text[0].upper()}{text[1:]}. All other figures are the mean over these steps."
 
 
 def _kind(one: ServedSteps) -> str:

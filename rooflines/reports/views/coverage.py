@@ -15,6 +15,8 @@ from rooflines.units import percent, seconds
 _BRIEF, _PRINTED = 5, 12
 # A terminal lists the operators from this share of the time on; a full report always does.
 _WORTH_A_TABLE = 0.02
+# Below this share of the time of graphs, their operators are missed.
+_MATCHED = 0.9
 
 
 def section(analysis: Analysis, under: str) -> Section:
@@ -32,10 +34,11 @@ def section(analysis: Analysis, under: str) -> Section:
         blocks.append(Paragraph(text))
     if coverage is not None and coverage.graph_launch_time_s:
         known = percent(coverage.graph_matched_time_s / coverage.graph_launch_time_s)
-        text = f"{seconds(coverage.graph_launch_time_s)} was launched as graphs; the operators are known for {known} of it."
-        if not coverage.graph_matched_time_s:
-            text += " The trace of their capture has them (--capture)."
-        blocks.append(Paragraph(text))
+        text = f"Graphs ran for {seconds(coverage.graph_launch_time_s)}; operators are known for {known} of this time."
+        lacking = coverage.graph_matched_time_s < _MATCHED * coverage.graph_launch_time_s
+        if lacking:
+            text += " Add the capture trace with --capture."
+        blocks.append(Paragraph(text, show="always" if lacking else "full"))
     return Section(name="coverage", title="Coverage", under=under, blocks=tuple(blocks))
 
 
@@ -85,8 +88,12 @@ def _how_to_add(groups: dict[tuple[str, str], list[TableRow]], show: Show) -> li
     if name is None:
         return []
     text = (
-        f"To count {name}, write a file formulas.py with 'from rooflines import Work, formula' and the two lines below, complete them"
-        " (op.tensors has the shapes), and add the option --formulas formulas.py."
+        f"To count {name}, save these lines as formulas.py, fill in the numbers (op.tensors has the shapes), and add"
+        " --formulas formulas.py:"
     )
-    code = f'@formula("{name}", category="other")\ndef work(op): return Work(matrix_flops=..., bytes_read=..., bytes_written=...)'
+    code = (
+        "from rooflines import Work, formula\n"
+        f'@formula("{name}", category="other")\n'
+        "def work(op): return Work(other_flops=..., bytes_read=..., bytes_written=...)"
+    )
     return [Paragraph(text, show=show), Paragraph(code, "code", show=show)]

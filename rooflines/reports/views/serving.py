@@ -28,9 +28,9 @@ def section(analysis: Analysis) -> Section | None:
 
 
 _METHOD = (
-    "Figures are per step of each kind. Tokens are those that the step computes, and tokens per second are over the time of a step on"
-    " the device, idle time included. Generated tokens are those of requests in decode. Keys are the tokens that attention may see, the"
-    " KV cache included."
+    "Figures are per step of each kind. Tokens: tokens computed in the step. Tokens/s: tokens divided by the step's time on the device,"
+    " including idle time. Generated tokens are those of requests in decode. Keys are the tokens that attention may see, including the"
+    " KV cache."
 )
 
 
@@ -74,16 +74,17 @@ def _reads(one: ServedSteps) -> str:
     reads = one.reads
     if reads is None:
         share = one.category_breakdown.get("unmodelled", 0.0) / one.busy_s if one.busy_s > 0 else 0.0
-        why = f": {percent(share)} of its busy time is in operators without a work model" if share else ""
-        also = ". For steps that replay graphs, --capture adds the trace of their capture" if share else ""
-        return f"The bytes that a decode step must read are not known{why}{also}."
-    what = f"A decode step must read {si(reads.weight_bytes, 'B')} of weights and {si(reads.kv_cache_bytes, 'B')} of KV cache"
+        why = f": {percent(share)} of the busy time is in operators without a work model" if share else ""
+        also = " If the step replays graphs, add their capture trace with --capture." if share else ""
+        return f"Bytes per decode step are not available{why}.{also}"
+    read, least = ("reads up to", "about") if reads.assumption else ("must read", "at least")
+    what = f"A decode step {read} {si(reads.weight_bytes, 'B')} of weights and {si(reads.kv_cache_bytes, 'B')} of KV cache"
     mark = f" (assumed: {reads.assumption})" if reads.assumption else ""
     if reads.lower_bound_s is None or reads.efficiency is None:
         return f"{what}{mark}."
     return (
-        f"{what}{mark}, which takes at least {seconds(reads.lower_bound_s)} at the memory bandwidth of the device: the step reaches "
-        f"{percent(reads.efficiency)} of that bound."
+        f"{what}{mark}. At the memory bandwidth of the device this takes {least} {seconds(reads.lower_bound_s)}, "
+        f"{percent(reads.efficiency)} of the step's time."
     )
 
 

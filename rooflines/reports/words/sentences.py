@@ -14,6 +14,7 @@ from rooflines.reports.words.text import INFERRED_MARK, is_kernel, operator_name
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.bounds.transfers import way_of
 from rooflines.roofline.kernel_names import short_kernel
+from rooflines.roofline.verdict import plural, runs
 from rooflines.units import binary_bytes, counted, percent, seconds, si, significant
 
 SOURCE_WORDS = {"measured": "measured", "spec": "data sheet", "derived": "derived", "user": "given", "trace": "this trace"}
@@ -80,6 +81,9 @@ def missing_ceilings(analysis: Analysis) -> str | None:
 
 def missing_findings(analysis: Analysis) -> str:
     """The reason why there is no advice: no finding is large enough, or there is nothing to judge by."""
+    covered = analysis.coverage.modelled_time_fraction if analysis.coverage is not None else None
+    if covered is not None and covered < 0.5:
+        return "No advice: most of the time is in operators without a work model."
     if any(row.headroom_s is not None for row in analysis.operators):
         return "No single change is expected to save a noticeable part of the time."
     return "No advice: possible savings need operators and ceilings."
@@ -118,8 +122,9 @@ def categories_sentence(categories: Iterable[CategorySummary], whole: str = "ste
     """The time of each category and its efficiency; empty without categories."""
     parts = []
     for one in categories:
-        reached = "" if one.efficiency is None else f" at {percent(one.efficiency)} of its bound"
-        parts.append(f"{one.category} takes {percent(one.share)} of the {whole}{reached}")
+        one_thing = runs(one.category) == "runs"
+        reached = "" if one.efficiency is None else f" at {percent(one.efficiency)} of {'its' if one_thing else 'their'} bound"
+        parts.append(f"{plural(one.category)} {'takes' if one_thing else 'take'} {percent(one.share)} of the {whole}{reached}")
     sentence = "; ".join(parts)
     return f"{sentence[0].upper()}{sentence[1:]}." if sentence else ""
 

@@ -16,11 +16,13 @@ CATEGORIES = ("convolution", "matmul", "attention", "moe", "normalisation", "ele
 GOOD = 0.8
 # vLLM's compiled operators.
 _VLLM = ("_C", "_C_cache_ops", "_moe_C", "_rocm_C", "vllm")
+# Autograd's nodes and the ranges of SGLang's profiler do not name the library.
+_UNNAMED = ("torch", "sglang_profiler")
 # A call that takes longer than this fills the device: a larger batch makes it longer, not better.
 LARGE_S = 50e-6
 _LARGE = {
     "convolution": "torch.backends.cudnn.benchmark = True, which measures the algorithms for each size; channels-last images",
-    "moe": "more tokens a step, which share the weights of an expert; kernels tuned for this device (vLLM: benchmark_moe.py --tune)",
+    "moe": "more tokens per step if the layer is memory-bound; otherwise kernels tuned for this device (vLLM: benchmark_moe.py --tune)",
     "normalisation": "half precision and channels-last images, for which libraries have faster kernels",
 }
 
@@ -89,8 +91,8 @@ def _remedy(category: str, case: Case, found: list[Ran]) -> Setting | str:
 def _newer_library(found: list[Ran]) -> str:
     worst = max(found, key=lambda one: one.headroom_s or 0.0)
     namespace = worst.row.name.partition("::")[0]
-    library = "vLLM" if namespace in _VLLM else "the library" if namespace == "torch" else namespace
-    return f"a newer release of {library}, or its tuning for these sizes: the kernels are its own, and PyTorch's settings do not apply"
+    library = "vLLM" if namespace in _VLLM else "the library" if namespace in _UNNAMED else namespace
+    return f"a newer release of {library}, or tune {library} for these sizes (PyTorch's settings do not affect its kernels)"
 
 
 def _faster_attention(found: list[Ran]) -> str:

@@ -91,7 +91,7 @@ class GraphMatcher:
         if replay.tokens is not None and len(sized) == len(found):
             enough = [tokens for tokens in sized if tokens >= replay.tokens]
             if not enough:
-                return Difference(f"its step computes {replay.tokens:,} tokens, and the graph was captured for {max(sized):,}", 0)
+                return Difference(f"the step has {replay.tokens:,} tokens, the capture only {max(sized):,}", 0)
             found = [(one, match) for one, match in found if one.graph.tokens == min(enough)]
         unsure = len({one.graph.tokens for one, _ in found}) > 1 or (not sized and len(found) > 1)
         if unsure and len({tuple(self._calls(match)) for _, match in found}) > 1:

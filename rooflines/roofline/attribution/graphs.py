@@ -57,8 +57,8 @@ def find_origins(
         at = max(range(len(found.differences)), key=lambda at: found.differences[at][1].place)
         replay, difference = found.differences[at]
         raise TraceError(
-            f"no graph that the trace launches was captured in {', '.join(repr(one.name) for one in captures)}: "
-            f"{_place(ran, replay)}: {difference.text}.",
+            f"the capture {', '.join(repr(one.name) for one in captures)} does not fit the trace. "
+            f"First difference: {_place(ran, replay)}, {difference.text}.",
             hint=_HINT,
         )
     event, of_replay, inferred = launch.copy(), np.full(len(launch), -1, np.int64), np.zeros(len(launch), np.int64)
@@ -130,12 +130,12 @@ def _notes(ran: list[Replay], found: _Found) -> list[str]:
     different = Counter(difference.text for _, difference in found.differences if difference.place >= 0)
     first = {difference.text: replay for replay, difference in reversed(found.differences)}
     for text, number in different.most_common(_MOST_NOTES):
-        replayed = f"{counted(number, 'replay')} of a graph (the first is {_place(ran, first[text])})"
-        notes.append(f"No captured graph fits {replayed}, whose kernels have no operator: {text}.")
+        replayed = f"{counted(number, 'replay')} (first: {_place(ran, first[text])}) without a captured graph"
+        notes.append(f"Unmodelled: {replayed}. First difference: {text}.")
     missing = sum(match.missing > 0 for _, match in found.matches)
     if missing:
         notes.append(f"The last kernel of the graph was not recorded in {counted(missing, 'replay')}; its operator is not counted.")
     added = sum(int((match.launches < 0).sum()) for _, match in found.matches)
     if added:
-        notes.append(f"Copies and fills that graphs ran without a counterpart in their capture: {added:,}.")
+        notes.append(f"Copies and fills of the replays that are not in the capture: {added:,}.")
     return notes

@@ -18,7 +18,7 @@ from rooflines.roofline.formulas.scaled import FOUR_BIT, packing
 # A range and a scale for each block, then the number itself.
 DYNAMIC_QUANTIZE: Final = QUANTIZE + 2
 INTEGERS: Final = ("int64", "int32", "int16", "uint32", "uint16")
-SPREAD: Final = "as many experts are used as possible"
+SPREAD: Final = "all experts that the rows can reach are used"
 EVEN: Final = "tokens are spread evenly over the ranks"
 
 

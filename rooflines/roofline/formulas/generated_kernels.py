@@ -150,11 +150,11 @@ def work_of(signature: Signature) -> Work:
     if parsed is None:
         raise NotCounted("a generated kernel whose name has no operators")
     if not signature.args or not tensors:
-        raise NotCounted("a generated kernel without recorded arguments; rooflines profile and --inductor-cache know them")
+        raise NotCounted("a generated kernel without recorded arguments; use --inductor-cache, or record with rooflines profile")
     if parsed.kind == "tem":
         return _template(parsed, tensors)
     if parsed.kind not in ("poi", "red", "per") or not sizes:
-        raise NotCounted("a generated kernel of several parts, whose sizes are not recorded")
+        raise NotCounted("several kernels combined in one; their sizes are not recorded")
     axes = _axes(sizes, tensors)
     return _looped(parsed, tensors, axes)
 
@@ -166,7 +166,7 @@ def _axes(sizes: list[int], tensors: tuple[TensorArg, ...]) -> list[int]:
         if prod(sizes[start:]) in elements:
             return sizes[start:]
     if len(sizes) > 3:
-        raise NotCounted("a generated kernel with dynamic shapes: its sizes are not distinguished")
+        raise NotCounted("sizes of a generated kernel with dynamic shapes are ambiguous")
     return sizes
 
 
@@ -241,10 +241,10 @@ def _template(parsed: GeneratedName, tensors: tuple[TensorArg, ...]) -> Work:
         raise NotCounted("a kernel from a template other than that of matrix products")
     a, b, result = tensors[0], tensors[1], tensors[-1]
     if not (len(a.shape) == len(b.shape) >= 2 and a.shape[-1] == b.shape[-2]):
-        raise NotCounted("the operands of the matrix product are not distinguished")
+        raise NotCounted("cannot tell which arguments are the operands of the matrix product")
     product = (*a.shape[:-1], b.shape[-1])
     if prod(product) != result.numel:
-        raise NotCounted("the result of the matrix product is not distinguished")
+        raise NotCounted("cannot tell which argument is the result of the matrix product")
     after = GeneratedName(parsed.kind, tuple(name for name in parsed.operators if name not in _PRODUCTS))
     biases = sum(_COSTS.get(name, 0) for name in parsed.operators if name in _PRODUCTS)
     other = result.numel * (flops_per_point(after) + biases)

@@ -53,7 +53,8 @@ def missing_kernels(counts: Counts, context: Context) -> tuple[str, ...]:
     if not missing:
         return ()
     return (
-        f"Generated kernels of the trace that are not in the inductor cache: {len(missing)} of {len(called)}, such as {missing[0]}.",
+        f"The inductor cache has {len(called) - len(missing)} of the {len(called)} generated kernels in the trace. Missing, for "
+        f"example: {missing[0]}.",
     )
 
 

@@ -51,11 +51,11 @@ def test_an_operator_of_many_modules_and_shapes_is_one_row():
 def test_the_lines_for_a_formula_work_as_they_stand_once_completed(tmp_path):
     section = section_of(one("lib::covered", 0.5, reason="argument 'k' not recorded"), one("lib::halve", 0.25))
     (code,) = code_of(section)
-    assert code.count("\n") == 1
+    assert code.count("\n") == 2
     assert '"lib::halve"' in code
-    completed = code.replace("matrix_flops=...", "other_flops=op.tensors[0].numel").replace("...", "op.tensors[0].nbytes")
+    completed = code.replace("other_flops=...", "other_flops=op.tensors[0].numel").replace("...", "op.tensors[0].nbytes")
     path = tmp_path / "formulas.py"
-    path.write_text(f"from rooflines import Work, formula\n{completed}\n")
+    path.write_text(f"{completed}\n")
     load_file(path)
     found = count(Signature("lib::halve", (TensorArg((3, 5), "float16"),)))
     assert found.work == rooflines.Work(other_flops=15, bytes_read=30, bytes_written=30)
@@ -77,7 +77,7 @@ def test_the_lines_fit_into_80_columns():
     terminal.print_page(run.page(without_count(one("vllm::unified_attention", step_s / 2))), Console(file=file, width=80))
     text = file.getvalue()
     assert '@formula("vllm::unified_attention", category="other")\n' in text
-    assert "def work(op): return Work(matrix_flops=..., bytes_read=..., bytes_written=...)\n" in text
+    assert "def work(op): return Work(other_flops=..., bytes_read=..., bytes_written=...)\n" in text
 
 
 def test_a_formula_that_returns_no_numbers_is_named_as_the_reason():

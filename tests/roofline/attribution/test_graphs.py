@@ -266,7 +266,7 @@ def test_the_smallest_captured_batch_that_holds_the_step_is_replayed():
 
 
 def test_a_capture_for_fewer_tokens_than_the_step_computes_is_refused():
-    with pytest.raises(TraceError, match="its step computes 33 tokens, and the graph was captured for 32"):
+    with pytest.raises(TraceError, match="the step has 33 tokens, the capture only 32"):
         divide(step(33, 1000, 50), of_batch(32, 0))
     without_mark = of_batch(16, 0)[1:]
     with pytest.raises(TraceError, match="captured for 16"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-EXPERTS: Final = "rows reach as many experts as they can"
+EXPERTS: Final = "all experts that the rows can reach are used"
 
 # Bytes of one element in the formats of weights and activations, with the scales of their blocks: one byte for 32 elements of the MX
 # formats (OCP Microscaling Formats 1.0), for 16 elements of NVFP4.

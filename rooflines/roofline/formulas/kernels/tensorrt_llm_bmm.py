@@ -33,7 +33,7 @@ def work(launch: Launch) -> tuple[tuple[TensorArg, ...], Work]:
     """The product of the rows of all tokens and their experts' weights; padding is not counted."""
     found = _NAME.match(launch.kernel)
     if found is None:
-        raise NotCounted("a name of another version of the batched GEMM")
+        raise NotCounted("kernel name of an unsupported version of the batched GEMM")
     y_type, x_type = found["y"].lower(), found["x"].lower()
     w_type = (found["w"] or found["x"]).lower()
     tokens, experts = launch.wrapped(0).shape[0], launch.wrapped(1).shape[-1]
@@ -44,7 +44,7 @@ def work(launch: Launch) -> tuple[tuple[TensorArg, ...], Work]:
     k, n = (hidden.shape[1], inner.shape[1] * (2 if gated else 1)) if first else (inner.shape[1], hidden.shape[1])
     rows, columns = chosen.numel, inner.shape[1] if first else n
     if launch.grid is not None and launch.grid[0] * int(found["tile_n"]) < n:
-        raise NotCounted("the grid of the kernel does not cover the weights that the allocations suggest")
+        raise NotCounted("the grid does not match the weights inferred from the allocations")
     inputs = TensorArg((tokens if first else rows, k), "uint8")
     return (inputs, TensorArg((experts, n, k), "uint8")), Work(
         matrix_flops=2 * rows * n * k,

@@ -17,7 +17,7 @@ from rooflines.roofline.formulas.record import Work, precision_of
 
 CATEGORY: Final = "moe"
 
-_BOOKKEEPING: Final = "it writes all small integers allocated before it"
+_BOOKKEEPING: Final = "it writes every small integer tensor allocated before it"
 
 
 def work(launch: Launch) -> tuple[tuple[TensorArg, ...], Work]:

@@ -30,7 +30,7 @@ def work(launch: Launch) -> tuple[tuple[TensorArg, ...], Work]:
     """The product of the gathered rows and their experts' weights."""
     found = _NAME.match(launch.kernel)
     if found is None:
-        raise NotCounted("a name of another version of triton_kernels")
+        raise NotCounted("kernel name of an unsupported version of triton_kernels")
     x_type, w_type, y_type = found["x"], found["w"], found["y"]
     if not {x_type, w_type, y_type} <= set(ELEMENT_BYTES):
         raise NotCounted(f"unknown dtype in '{launch.kernel[:60]}'")

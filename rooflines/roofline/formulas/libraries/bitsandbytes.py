@@ -51,7 +51,7 @@ def _mixed(signature: Signature) -> Work:
     args = Arguments(signature, "wide left right row_stats col_stats outliers=None bias=None")
     outliers = args.optional("outliers")
     if outliers is not None and outliers.numel:
-        raise NotCounted("columns with outliers are multiplied apart")
+        raise NotCounted("columns with outliers are multiplied separately; their number is not recorded")
     return _integer_product(args, "left", "right", args.tensor("wide").dtype, True)
 
 

@@ -327,7 +327,7 @@ def _packed(signature: Signature) -> Work:
     tables, indices, offsets = args.tensor("D_offsets").numel - 1, args.tensor("indices"), args.tensor("offsets")
     kinds = [(bits, args.integer(name)) for name, bits in _NARROW.items() if args.integer(name) > 0]
     if len(kinds) != 1:
-        raise NotCounted("tables of several types: how many indices go to which is in their values")
+        raise NotCounted("tables of several dtypes: the number of indices per table is not recorded")
     bits, widest = kinds[0]
     total, pooling, factors = args.integer("total_D"), args.integer("pooling"), args.optional("indice_weights")
     width = widest if pooling == _NO_BAG or not tables else total // tables

@@ -48,5 +48,5 @@ def _sparse(args: Arguments, capacity: int) -> Work:
         bytes_read=size(query, indices) + size(key) * min(indices.numel, capacity) // capacity,
         bytes_written=rows * heads * (value_depth * size_of(query.dtype) + 4),
         precision=matrix_precision_of(query.dtype),
-        assumption="as many keys for every query as the index has room for",
+        assumption="every query has as many keys as its index can hold",
     )

@@ -24,7 +24,7 @@ from rooflines.roofline.formulas.nodes import parts
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
 from rooflines.roofline.formulas.table import formula
 
-_RECIPE: Final = "products in the dtype of the tensors: recipes of fp8 are not recorded"
+_RECIPE: Final = "counted in the dtype of the tensors, because fp8 recipes are not recorded"
 
 
 @dataclass(frozen=True, slots=True)

@@ -175,7 +175,7 @@ def _activations_are_int8(signature: Signature) -> bool:
     after the activation's number."""
     place = next((place for place, arg in enumerate(signature.args) if isinstance(arg, bool)), None)
     if place is None or len(signature.args) < place + 4:
-        raise NotCounted("whether the activations are int8 not recorded")
+        raise NotCounted("dtype of the activations (int8 or not) not recorded")
     gated = isinstance(signature.args[place - 1], int)
     return bool(signature.args[place + 2 + gated])
 

@@ -34,7 +34,7 @@ def test_a_layer_multiplies_tokens_times_experts_per_token(name):
 def test_a_small_batch_cannot_read_every_expert():
     work = counted("vllm::inplace_fused_experts", *layer(2), *FLAGS).work  # 4 rows, 6 experts
     assert work.bytes_read == 2 * 2 * K + 8 * 4 + 4 * 2 * 3 * INNER * K
-    assert work.assumption == "as many experts are used as possible"
+    assert work.assumption == "all experts that the rows can reach are used"
 
 
 def test_bytes_of_weights_grow_with_the_batch_up_to_all_experts():
@@ -93,7 +93,7 @@ def test_of_experts_on_several_ranks_each_gets_its_part_of_the_rows():
     flags = (*FLAGS, 4 * E, int32(4 * E))  # 24 experts on 4 ranks
     work = counted("vllm::inplace_fused_experts", *layer(20), *flags).work
     assert work.matrix_flops == flops(40 // 4)
-    assert work.assumption == "as many experts are used as possible; tokens are spread evenly over the ranks"
+    assert work.assumption == "all experts that the rows can reach are used; tokens are spread evenly over the ranks"
 
 
 def test_flashinfer_layers_have_the_routing_inside():
