@@ -65,7 +65,7 @@ def _is_judged(one: Ran) -> bool:
 
 def _remedy(category: str, case: Case, found: list[Ran]) -> Setting | str:
     own = [one for one in found if of_library(one)]
-    if category != "moe" and sum(one.headroom_s or 0.0 for one in own) > 0.5 * sum(one.headroom_s or 0.0 for one in found):
+    if own and category != "moe" and sum(one.headroom_s or 0.0 for one in own) > 0.5 * sum(one.headroom_s or 0.0 for one in found):
         return _newer_library(own)
     workload, batch_norm = case.analysis.workload, any("batch_norm" in one.row.name for one in found)
     if category in ("convolution", "normalisation", "reduction") and not workload.channels_last and workload.image_size:
