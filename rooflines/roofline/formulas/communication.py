@@ -115,7 +115,9 @@ def _sent_to_all(signature: Signature) -> Work:
 def _gathered_product(signature: Signature, hints: Hints) -> Work:
     """The rows of all ranks with each of several weights. In a trace the operators inside have the products; how many ranks there are
     is not among the arguments."""
-    args = Arguments(signature, "self others")
+    args = Arguments(signature, "self others scale scales")
+    scaled = "scaled" in signature.name
+    scales = (args.tensor("scale"), *args.tensors("scales")) if scaled else ()
     shard, others = args.tensor("self"), args.tensors("others")
     if not hints.outputs or len(hints.outputs) < len(others):
         raise Dispatches
@@ -123,7 +125,8 @@ def _gathered_product(signature: Signature, hints: Hints) -> Work:
     whole = results[0].numel // results[0].shape[-1] * shard.shape[-1] * size_of(shard.dtype)
     return Work(
         matrix_flops=sum(2 * result.numel * shard.shape[-1] for result in results),
-        bytes_read=whole + size(*others),
+        other_flops=sum(result.numel for result in results) if scaled else 0,
+        bytes_read=whole + size(*others, *scales),
         bytes_written=written(*results) + (whole if len(hints.outputs) > len(others) else 0),
         precision=matrix_precision_of(shard.dtype),
     )
@@ -132,13 +135,16 @@ def _gathered_product(signature: Signature, hints: Hints) -> Work:
 @hinted_formula("symm_mem::fused_matmul_reduce_scatter", "symm_mem::fused_scaled_matmul_reduce_scatter", category="matmul")
 def _scattered_product(signature: Signature, hints: Hints) -> Work:
     """The product of this rank's operands, of whose sum over the ranks it keeps a part."""
-    args = Arguments(signature, "self other")
+    args = Arguments(signature, "self other scale_left scale_right")
     left, right = args.tensor("self"), args.tensor("other")
+    scales = (args.tensor("scale_left"), args.tensor("scale_right")) if "scaled" in signature.name else ()
     if not hints.outputs:
         raise Dispatches
+    flops, shape = product(left, right)
     return Work(
-        matrix_flops=product(left, right)[0],
-        bytes_read=size(left, right),
+        matrix_flops=flops,
+        other_flops=prod(shape) if scales else 0,
+        bytes_read=size(left, right, *scales),
         bytes_written=written(*hints.outputs),
         precision=matrix_precision_of(left.dtype),
     )

@@ -96,6 +96,7 @@ _COMPOSITE_NAMES: Final = re.compile(
     r"|fbgemm::\w+_embedding_\w+_(pt2_wrapper|function_pt2|function_cpu)\Z"
 )
 COMPILED: Final = re.compile(r"Torch-Compiled Region|CompiledFunction|TorchDynamo |## Call CompiledFxGraph")
+_OVERLOAD: Final = re.compile(r"(\w+::\w+)\.\w+\Z")
 _TRITON: Final = re.compile(r"triton_\w+_fused|triton_\w+_\d+\Z")
 _FUSED: Final = re.compile(r"(graph_\d+_)?cpp_\w*fused_")
 _COMMUNICATION: Final = re.compile(r"(c10d|_c10d_functional|nccl|gloo|mpi|ucc)(::|:)|record_param_comms")
@@ -249,5 +250,6 @@ def _numbers(work: object) -> tuple[int, ...] | None:
 
 
 def _without_overload(name: str) -> str:
-    """``aten::add.Tensor`` -> ``aten::add``; other names as they are."""
-    return name.partition(".")[0] if name.startswith("aten::") else name
+    """``aten::add.Tensor`` -> ``aten::add`` and ``_C::rms_norm.default`` -> ``_C::rms_norm``; other names, and those with a formula, as
+    they are."""
+    return name if name in _FORMULAS else _OVERLOAD.sub(r"\1", name)

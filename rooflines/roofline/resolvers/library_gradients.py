@@ -52,7 +52,8 @@ def _groups(counts: Counts, context: Context, waiting: Mask) -> Iterator[tuple[I
         backward = count(with_forward(gradient, gradients, forward))
         if backward.kind == "counted":
             yield np.array([one for one, _ in events], np.int64), Variant(gradient, backward, "arguments from its forward call")
-        if gradient.name.startswith(_NATIVE) and (counted := count(forward, outputs=gradients)).kind == "counted":
+        counted = count(forward, outputs=gradients)
+        if counted.kind == "counted" and counted != count(forward):
             yield np.array([one for _, one in events], np.int64), Variant(forward, counted, "output from its backward call")
 
 

@@ -186,6 +186,27 @@ def test_a_product_whose_sum_is_scattered_is_the_whole_product():
     assert count(signature, outputs=(TensorArg((6, 5)),)).work == Work(2 * 18 * 4 * 5, 0, ALL + 80, 120, "fp32")
 
 
+def test_products_of_fp8_read_their_scales():
+    """A multiplication for each element of the product."""
+    shard, whole, right, scale = (
+        TensorArg((6, 4), "float8_e4m3fn"),
+        TensorArg((18, 4), "float8_e4m3fn"),
+        TensorArg((4, 5), "float8_e4m3fn"),
+        TensorArg(()),
+    )
+    gathered = Signature("symm_mem::fused_all_gather_scaled_matmul", (shard, (right,), scale, (scale,), 0, "0", (None,), (None,)))
+    work = count(gathered, outputs=(whole, TensorArg((18, 5), "bfloat16"))).work
+    assert work == Work(2 * 18 * 4 * 5, 90, 72 + 20 + 8, 72 + 180, "fp8")
+    scattered = Signature("symm_mem::fused_scaled_matmul_reduce_scatter", (whole, right, scale, scale, "sum", 0, 0, "0"))
+    work = count(scattered, outputs=(TensorArg((6, 5), "bfloat16"),)).work
+    assert work == Work(2 * 18 * 4 * 5, 90, 72 + 20 + 8, 60, "fp8")
+
+
+def test_a_product_whose_operand_arrives_in_parts():
+    work = count(Signature("symm_mem::_async_input_mm", (WHOLE, TensorArg((4, 5)), TensorArg((3,), "uint32"), 0))).work
+    assert work == Work(2 * 18 * 4 * 5, 0, ALL + 80, 18 * 5 * 4, "fp32")
+
+
 def test_a_process_group_records_what_it_sends():
     work = count(Signature("nccl:all_to_all", (SHARD,))).work
     assert (work.bytes_read, work.bytes_written, work.assumption) == (PART, PART, "as many bytes received as sent")

@@ -66,6 +66,26 @@ def test_an_overload_name_is_the_same_operator():
     assert count(Signature("aten::add.Tensor", (tensor(2), tensor(2)))) == count(Signature("aten::add", (tensor(2), tensor(2))))
 
 
+def test_an_overload_name_of_a_librarys_operator_is_the_same_operator():
+    bf16, fp8 = TensorArg((3, 16), "bfloat16"), TensorArg((3, 16), "float8_e4m3fn")
+    scales = TensorArg((3, 1)), TensorArg((1, 3))
+    for name, args in (
+        ("vllm::unified_attention_with_output", (TensorArg((3, 2, 8), "bfloat16"),) * 4),
+        ("_C::silu_and_mul", (TensorArg((3, 8), "bfloat16"), bf16)),
+        ("sgl_kernel::fp8_scaled_mm", (fp8, TensorArg((16, 3), "float8_e4m3fn"), *scales)),
+        ("mslk::f8f8bf16_rowwise", (fp8, fp8, *scales)),
+    ):
+        plain = count(Signature(name, args))
+        assert plain.kind != "unknown" or plain.reason != "no formula"
+        assert count(Signature(f"{name}.default", args)) == plain
+
+
+def test_a_namespace_that_moved_has_the_same_formulas():
+    args = TensorArg((3, 16), "bfloat16"), TensorArg((5, 8), "int8"), TensorArg((1, 5)), TensorArg((1, 5))
+    assert count(Signature("mslk::bf16i4bf16_rowwise", args)) == count(Signature("fbgemm::bf16i4bf16_rowwise", args))
+    assert count(Signature("mslk::bf16i4bf16_rowwise", args)).kind == "counted"
+
+
 def test_shapes_that_were_not_recorded_are_unknown_not_zero():
     for name in ("aten::add", "aten::conv2d", "aten::batch_norm", "aten::copy_", "aten::sum", "aten::cat", "aten::_foreach_add_"):
         outcome = count(Signature(name, ()))

@@ -69,6 +69,7 @@ _PREFIXES: Final[dict[str, tuple[str, ...]]] = {
     "GenericScaledMaskedSoftmax": ("apex",),
     "LayerNormFn": ("mamba",),
     "Liger": ("liger",),
+    "LinearFunctionForZeroStage3": ("deepspeed",),
     "Mamba": ("mamba",),
     "MlpFunction": ("apex",),
     "sage_": ("aiter_attention",),
@@ -95,9 +96,12 @@ _loading = 0
 def canonical(name: str) -> str:
     """The name of an operator without what a profiler, a compiler or a build adds to it.
 
+    FBGEMM's GenAI operators moved to MSLK with their order of arguments: ``mslk::f8f8bf16`` is ``fbgemm::f8f8bf16``.
     ``sglang_profiler::attention_paged_attention_ragged_100`` and ``sage_fwd_1`` lose the number, and flash-attn from the hub is
     ``flash_attn_2_cuda::fwd`` or ``flash_attn_3::fwd``.
     """
+    if name.startswith("mslk::"):
+        return name.replace("mslk", "fbgemm", 1)
     hub = _HUB.match(name)
     if hub:
         return ("flash_attn_3::" if hub["version"] == "3" else "flash_attn_2_cuda::") + name[hub.end() :]

@@ -1,7 +1,8 @@
 """FBGEMM's GenAI operators: products of fp8, int8 and int4 numbers, grouped products, and quantization to fp8.
 
-Order of arguments: FBGEMM 1.9 (commit 71d6f8b22): ``fbgemm_gpu/experimental/gen_ai/src/quantize/quantize.cpp``. A weight is [n, k]. How
-many tokens each group of a grouped product has is data; together they are the rows of the input, which the stacked forms hold packed.
+Order of arguments: FBGEMM 1.9 (commit 71d6f8b22): ``fbgemm_gpu/experimental/gen_ai/src/quantize/quantize.cpp``; MSLK
+(meta-pytorch/MSLK: ``csrc/gemm/gemm_torch.cpp``) has the same operators in its namespace ``mslk``. A weight is [n, k]. How many tokens
+each group of a grouped product has is data; together they are the rows of the input, which the stacked forms hold packed.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def _scaled(signature: Signature) -> Work:
     """[..., m, k] @ [..., n, k]^T with scales; each result is scaled once, or each element of a narrow weight is widened."""
     args = Arguments(signature, "left right")
     left, right = args.tensor("left"), args.tensor("right")
-    packing = _MIXED.get(signature.name.removeprefix("fbgemm::"), 0)
+    packing = _MIXED.get(signature.name.rpartition("::")[2], 0)
     inner, outputs = left.shape[-1], right.shape[-2]
     rows = prod(left.shape[:-1])
     small = [one for one in signature.args[2:] if isinstance(one, TensorArg)]

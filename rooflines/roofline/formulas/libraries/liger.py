@@ -13,7 +13,7 @@ from typing import Final
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Dispatches, NotCounted, size, written
-from rooflines.roofline.formulas.libraries.norms import norm_backward, norm_forward, norm_of
+from rooflines.roofline.formulas.libraries.norms import Norm, norm_backward, norm_forward, norm_of
 from rooflines.roofline.formulas.matmul import product_flops
 from rooflines.roofline.formulas.nodes import parts
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
@@ -44,6 +44,27 @@ def _norm_gradient(signature: Signature, rms: bool) -> Work:
 for _name, _rms in {"RMSNorm": True, "FusedAddRMSNorm": True, "LayerNorm": False}.items():
     formula(f"Liger{_name}Function", category="normalisation")(partial(_norm, rms=_rms))
     formula(f"Liger{_name}FunctionBackward", category="normalisation")(partial(_norm_gradient, rms=_rms))
+
+
+def _grouped(signature: Signature) -> Norm:
+    """X [batch, channels, ...], weight and bias [channels], channels, groups: a row of the norm is a group."""
+    inputs, weight, bias = _tensors(signature, 3)[:3]
+    groups = signature.arg(4, None)
+    if not isinstance(groups, int) or isinstance(groups, bool):
+        raise NotCounted("number of groups not recorded")
+    rows = inputs.shape[0] * groups
+    return Norm(TensorArg((rows, inputs.numel // max(rows, 1)), inputs.dtype), (), (weight, bias), rms=False)
+
+
+@formula("LigerGroupNormFunction", category="normalisation")
+def _group_norm(signature: Signature) -> Work:
+    return norm_forward(_grouped(signature))
+
+
+@formula("LigerGroupNormFunctionBackward", category="normalisation")
+def _group_norm_gradient(signature: Signature) -> Work:
+    gradients, forward = parts(signature)
+    return norm_backward(_grouped(forward), gradients)
 
 
 # --- element by element ------------------------------------------------------------------------------------------------------------

@@ -130,10 +130,11 @@ def _inner_gradient(signature: Signature) -> Work:
 # --- state space duality: scans as products of chunks ------------------------------------------------------------------------------
 
 
-def _duality_flops(tokens: int, heads: int, depth: int, groups: int, states: int, chunk: int) -> int:
+def _duality_flops(batch: int, steps: int, heads: int, depth: int, groups: int, states: int, chunk: int) -> int:
     """Within a chunk C B^T and its product with x, on and below the diagonal; the states of each chunk; their product with C."""
-    pairs = tokens * (chunk + 1) // 2
-    return 2 * pairs * (groups * states + heads * depth) + 4 * tokens * heads * depth * states
+    chunks, rest = divmod(steps, chunk)
+    pairs = batch * (chunks * (chunk * (chunk + 1) // 2) + rest * (rest + 1) // 2)
+    return 2 * pairs * (groups * states + heads * depth) + 4 * batch * steps * heads * depth * states
 
 
 _RECURRENCE: Final = "chunk size not recorded: counted as a recurrence"
@@ -150,7 +151,7 @@ def _combined(signature: Signature) -> tuple[Work, tuple[TensorArg, ...]]:
     chunk = signature.arg(5, None)
     known = isinstance(chunk, int) and not isinstance(chunk, bool)
     gated = any(one.shape == inputs.shape for one in tensors[5:])
-    flops = _duality_flops(batch * steps, heads, depth, groups, states, min(int(chunk), steps)) if known else 4 * inputs.numel * states
+    flops = _duality_flops(batch, steps, heads, depth, groups, states, int(chunk)) if known else 4 * inputs.numel * states
     work = Work(
         matrix_flops=flops,
         other_flops=batch * steps * heads * (costs.SOFTPLUS + costs.TRANSCENDENTAL + 2) + inputs.numel * (2 + (costs.SILU + 1) * gated),
@@ -179,6 +180,138 @@ def _chunk_scan_gradient(signature: Signature) -> Work:
         bytes_written=written(*tensors),
         precision=work.precision,
         assumption=work.assumption,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Split:
+    """A block of Mamba 2 behind its first projection: sizes of its convolution, scan, gates and last projection."""
+
+    tokens: int
+    channels: int  # of the convolution: those of the scan, B and C
+    taps: int
+    scanned: int
+    beside: int  # channels that a gate takes past the scan
+    scan: int  # FLOPs of the scan's products
+    heads: int
+    normed: bool
+    projection: TensorArg | None
+    biased: bool
+    tensors: tuple[TensorArg, ...]
+    assumption: str
+
+    @property
+    def convolution(self) -> int:
+        """FLOPs of the convolution's products."""
+        return 2 * self.tokens * self.channels * self.taps
+
+    @property
+    def projected(self) -> int:
+        """FLOPs of the last projection's products."""
+        return product_flops(1, self.tokens, self.projection.shape[1], self.projection.shape[0]) if self.projection else 0
+
+    @property
+    def other(self) -> int:
+        """FLOPs besides products, without the projection's bias."""
+        gate = (costs.SILU + 1) * (self.scanned + self.beside) + costs.RMS_NORM * self.normed * self.scanned
+        steps = self.heads * (costs.SOFTPLUS + costs.TRANSCENDENTAL + 2)
+        return self.tokens * (steps + 2 * self.scanned + gate + costs.SILU * self.channels)
+
+
+_GROUP: Final = "one group of B and C"
+_PLAIN: Final = "no channels beside the scan"
+
+
+def _split(signature: Signature) -> _Split:
+    """zxbcdt [batch, steps, 2 * beside + scanned + channels + heads], the convolution [channels, taps] and its bias, the bias of dt
+    [heads], A [heads], D [heads] or [heads, depth], and perhaps states, a norm [scanned], and a projection [out, beside + scanned]."""
+    tensors = signature.tensors
+    if len(tensors) < 5 or len(tensors[0].shape) != 3 or len(tensors[1].shape) != 2:
+        raise NotCounted("shapes not recorded")
+    (batch, steps, width), (channels, taps) = tensors[0].shape, tensors[1].shape
+    rest = tensors[3:] if tensors[2].shape == (channels,) else tensors[2:]
+    if len(rest) < 3 or rest[0].shape != rest[1].shape or rest[2].shape[:1] != rest[0].shape:
+        raise NotCounted("shapes not recorded")
+    (heads,), skip, more = rest[0].shape, rest[2], rest[3:]
+    matrices = [one for one in more if len(one.shape) == 2 and not one.dtype.startswith(("int", "uint"))]
+    vectors = [one for one in more if len(one.shape) == 1]
+    start = next((one for one in more if len(one.shape) == 4), None)
+    projection = matrices[0] if matrices else None
+    assumptions = []
+    if len(skip.shape) == 2:
+        scanned = skip.numel
+    elif start is not None:
+        scanned = heads * start.shape[2]
+    elif projection is not None:
+        scanned = 2 * projection.shape[1] + channels + heads - width
+    elif vectors:
+        scanned = vectors[0].numel
+    else:
+        scanned = width - channels - heads
+        assumptions.append(_PLAIN)
+    beside, odd = divmod(width - scanned - channels - heads, 2)
+    grouped, uneven = divmod(channels - scanned, 2)
+    if odd or uneven or beside < 0 or grouped <= 0 or scanned <= 0 or scanned % heads:
+        raise NotCounted("shapes not understood")
+    groups = signature.arg(17, None)
+    if start is not None:
+        states = start.shape[3]
+    elif isinstance(groups, int) and groups > 0:
+        states = grouped // groups
+    else:
+        states = grouped
+        assumptions.append(_GROUP)
+    chunk = signature.arg(6, None)
+    if isinstance(chunk, int) and not isinstance(chunk, bool):
+        scan = _duality_flops(batch, steps, heads, scanned // heads, grouped // states, states, chunk)
+    else:
+        scan = 4 * batch * steps * scanned * states
+        assumptions.append(_RECURRENCE)
+    normed = any(one.numel == scanned for one in (vectors[:1] if projection is None else _before(more, projection)))
+    return _Split(
+        batch * steps, channels, taps, scanned, beside, scan, heads, normed, projection,
+        projection is not None and len(vectors) > normed, tensors, "; ".join(assumptions),
+    )  # fmt: skip
+
+
+def _before(tensors: tuple[TensorArg, ...], last: TensorArg) -> list[TensorArg]:
+    """The vectors in front of ``last``."""
+    return [one for one in tensors[: tensors.index(last)] if len(one.shape) == 1]
+
+
+def _split_results(found: _Split) -> int:
+    """Elements that the block returns."""
+    return found.tokens * (found.projection.shape[0] if found.projection else found.beside + found.scanned)
+
+
+@formula("MambaSplitConv1dScanCombinedFn", category="matmul")
+def _split_block(signature: Signature) -> Work:
+    """Writes its result, and the scan's for the backward."""
+    found = _split(signature)
+    inputs, results = found.tensors[0], _split_results(found)
+    return Work(
+        matrix_flops=found.convolution + found.scan + found.projected,
+        other_flops=found.other + results * found.biased,
+        bytes_read=size(*found.tensors),
+        bytes_written=(results + found.tokens * found.scanned) * size_of(inputs.dtype),
+        precision=matrix_precision_of(inputs.dtype),
+        assumption=found.assumption,
+    )
+
+
+@formula("MambaSplitConv1dScanCombinedFnBackward", category="matmul")
+def _split_gradient(signature: Signature) -> Work:
+    """The convolution and the scan again, and two products for each; of the projection two."""
+    gradients, forward = parts(signature)
+    found = _split(forward)
+    inputs = found.tensors[0]
+    return Work(
+        matrix_flops=3 * (found.convolution + found.scan) + 2 * found.projected,
+        other_flops=3 * found.other + _split_results(found) * found.biased,
+        bytes_read=size(*gradients, *found.tensors) + found.tokens * found.scanned * size_of(inputs.dtype),
+        bytes_written=written(*(one for one in found.tensors if not one.dtype.startswith(("int", "uint")))),
+        precision=matrix_precision_of(inputs.dtype),
+        assumption=found.assumption,
     )
 
 

@@ -4,27 +4,31 @@ Order of arguments: TransformerEngine 2.9 (commit d0067d0da): ``transformer_engi
 layernorm_mlp,grouped_linear}.py``, ``attention/rope.py``, ``attention/dot_product_attention/softmax.py``, ``permutation.py``,
 ``cross_entropy.py``. The functions call ``transformer_engine_torch`` (``tex``), an extension whose calls are no operators. Traces
 record neither the recipe nor the dtype of quantized copies: products are counted in the dtype of the tensors, and casts not at all.
+With sequence parallelism a layer gathers the tokens of all ranks before its product, or adds its results up and keeps a part of them:
+the product has as many rows as the longer of input and result.
 ``FusedAttnFunc`` takes the layout and the mask as words, which traces do not record, so it has no formula.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
+from rooflines.roofline.formulas.experts import SPREAD, used
 from rooflines.roofline.formulas.gather import selected
 from rooflines.roofline.formulas.libraries.apex import softmax_backward, softmax_forward
 from rooflines.roofline.formulas.libraries.norms import Norm, norm_backward, norm_forward, norm_of
 from rooflines.roofline.formulas.matmul import product_flops
 from rooflines.roofline.formulas.nodes import parts
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
-from rooflines.roofline.formulas.table import formula
+from rooflines.roofline.formulas.table import Hints, formula, hinted_formula
 
 _RECIPE: Final = "counted in the dtype of the tensors, because fp8 recipes are not recorded"
+_WHOLE: Final = "the sequence is not split over ranks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,25 +39,40 @@ class _Layers:
     norm: Norm | None
     weights: tuple[TensorArg, ...]
     biases: tuple[TensorArg, ...]
-
-    @property
-    def rows(self) -> int:
-        """Tokens."""
-        return self.inputs.numel // max(self.inputs.shape[-1], 1)
+    rows: int  # tokens
+    assumption: str = f"{_RECIPE}; {_WHOLE}"
 
     @property
     def flops(self) -> int:
         """Products of the forward."""
         return sum(product_flops(1, self.rows, one.shape[1], one.shape[0]) for one in self.weights)
 
+    @property
+    def gathered(self) -> int:
+        """Bytes of the input's rows that the first product reads."""
+        return self.rows * self.inputs.shape[-1] * size_of(self.inputs.dtype)
+
+    @property
+    def results(self) -> int:
+        """Bytes of the last product's rows."""
+        return self.rows * self.weights[-1].shape[0] * size_of(self.inputs.dtype)
+
+    def returning(self, result: TensorArg) -> _Layers:
+        """With the rows of the result. Two layers gather and scatter, so that neither input nor result has all rows."""
+        width = self.weights[-1].shape[0]
+        if not width or result.shape[-1:] != (width,):
+            raise NotCounted("the result does not fit the weights")
+        rows = max(self.rows, result.numel // width)
+        return replace(self, rows=rows, assumption=_RECIPE if len(self.weights) == 1 else self.assumption)
+
 
 def _layers(tensors: tuple[TensorArg, ...], weight_first: bool, normed: bool, count: int) -> _Layers:
     """Find the layers among the tensors of a call. Copies of a weight in another format follow it and have its shape."""
     found = [one for one in tensors if one.numel]
-    weights: list[TensorArg] = []
+    matrices: list[TensorArg] = []
     if weight_first and len(found) > 1:
-        weights.append(found.pop(0))
-        if len(found) > 1 and found[0].shape == weights[0].shape and found[1].shape[1:] and found[1].shape[-1] == found[0].shape[-1]:
+        matrices.append(found.pop(0))
+        if len(found) > 1 and found[0].shape == matrices[0].shape and found[1].shape[1:] and found[1].shape[-1] == found[0].shape[-1]:
             found.pop(0)
     if not found:
         raise NotCounted("shapes not recorded")
@@ -61,15 +80,19 @@ def _layers(tensors: tuple[TensorArg, ...], weight_first: bool, normed: bool, co
     parameters: list[TensorArg] = []
     biases: list[TensorArg] = []
     for one in found[1:]:
-        if len(one.shape) == 2 and len(weights) < count:
-            if not weights or one.shape != weights[-1].shape:
-                weights.append(one)
+        if len(one.shape) == 2:
+            matrices.append(one)
         elif len(one.shape) == 1:
-            (parameters if normed and not weights and one.numel == width else biases).append(one)
+            (parameters if normed and not matrices and one.numel == width else biases).append(one)
+    weights = [one for one, before in zip(matrices, [None, *matrices], strict=False) if before is None or one.shape != before.shape][
+        :count
+    ]
+    if len(weights) == 1 and len(matrices) % count == 0:  # of one shape: each has as many copies
+        weights = matrices[:: len(matrices) // count]
     if len(weights) != count or weights[0].shape[1] != width:
         raise NotCounted("shapes of the weights not recorded")
     norm = norm_of((inputs, *parameters), None) if normed else None
-    return _Layers(inputs, norm, tuple(weights), tuple(biases))
+    return _Layers(inputs, norm, tuple(weights), tuple(biases), inputs.numel // max(width, 1))
 
 
 # Function -> is the weight before the input, is there a norm, how many layers.
@@ -88,37 +111,39 @@ def _hidden(found: _Layers) -> tuple[int, int]:
     return found.rows * used, found.rows * used * (costs.SILU + 1 if made == 2 * used else costs.GELU)
 
 
-def _forward(signature: Signature, weight_first: bool, normed: bool, count: int) -> Work:
+def _forward(signature: Signature, hints: Hints, weight_first: bool, normed: bool, count: int) -> Work:
     found = _layers(signature.tensors, weight_first, normed, count)
+    if hints.outputs:
+        found = found.returning(hints.outputs[0])
     norm = norm_forward(found.norm, kept=True) if found.norm is not None else Work()
     return Work(
         matrix_flops=found.flops,
         other_flops=norm.other_flops + _hidden(found)[1] + found.rows * sum(one.numel for one in found.biases),
-        bytes_read=size(found.inputs, *found.weights, *found.biases) + (size(*found.norm.parameters) if found.norm else 0),
-        bytes_written=found.rows * found.weights[-1].shape[0] * size_of(found.inputs.dtype),
+        bytes_read=found.gathered + size(*found.weights, *found.biases) + (size(*found.norm.parameters) if found.norm else 0),
+        bytes_written=found.results,
         precision=matrix_precision_of(found.inputs.dtype),
-        assumption=_RECIPE,
+        assumption=found.assumption,
     )
 
 
 def _backward(signature: Signature, weight_first: bool, normed: bool, count: int) -> Work:
     """Gradients of the input and of every parameter: two products for each of the forward's."""
     gradients, forward = parts(signature)
-    found = _layers(forward.tensors, weight_first, normed, count)
+    found = _layers(forward.tensors, weight_first, normed, count).returning(gradients[0])
     norm = norm_backward(found.norm, gradients[:1]) if found.norm is not None else Work()
     parameters = (*found.weights, *found.biases, *(found.norm.parameters if found.norm else ()))
     return Work(
         matrix_flops=2 * found.flops,
         other_flops=norm.other_flops + _hidden(found)[1] + found.rows * sum(one.numel for one in found.biases),
-        bytes_read=size(gradients[0], found.inputs, *found.weights) + _hidden(found)[0] * size_of(found.inputs.dtype),
+        bytes_read=found.results + found.gathered + size(*found.weights) + _hidden(found)[0] * size_of(found.inputs.dtype),
         bytes_written=written(found.inputs, *parameters),
         precision=matrix_precision_of(found.inputs.dtype),
-        assumption=_RECIPE,
+        assumption=found.assumption,
     )
 
 
 for _name, _facts in _MODULES.items():
-    formula(_name, category="matmul")(partial(_forward, weight_first=_facts[0], normed=_facts[1], count=_facts[2]))
+    hinted_formula(_name, category="matmul")(partial(_forward, weight_first=_facts[0], normed=_facts[1], count=_facts[2]))
     formula(f"{_name}Backward", category="matmul")(partial(_backward, weight_first=_facts[0], normed=_facts[1], count=_facts[2]))
 
 
@@ -140,10 +165,10 @@ def _grouped(signature: Signature) -> Work:
     return Work(
         matrix_flops=product_flops(1, rows, inputs.shape[-1], outputs),
         other_flops=rows * outputs * bool(biases),
-        bytes_read=size(inputs, *weights, *biases),
+        bytes_read=size(inputs) + size(*weights, *biases) * used(len(weights), rows) // len(weights),
         bytes_written=rows * outputs * size_of(inputs.dtype),
         precision=matrix_precision_of(inputs.dtype),
-        assumption=_RECIPE,
+        assumption=f"{_RECIPE}; {SPREAD}",
     )
 
 
@@ -155,10 +180,10 @@ def _grouped_gradient(signature: Signature) -> Work:
     return Work(
         matrix_flops=2 * product_flops(1, rows, inputs.shape[-1], outputs),
         other_flops=rows * outputs * bool(biases),
-        bytes_read=size(grad, inputs, *weights),
+        bytes_read=size(grad, inputs) + size(*weights) * used(len(weights), rows) // len(weights),
         bytes_written=written(inputs, *weights, *biases),
         precision=matrix_precision_of(inputs.dtype),
-        assumption=_RECIPE,
+        assumption=f"{_RECIPE}; {SPREAD}",
     )
 
 

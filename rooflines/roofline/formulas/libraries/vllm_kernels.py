@@ -91,6 +91,22 @@ def to_fp4(signature: Signature, schema: str) -> Work:
     )
 
 
+@formula("_C::scaled_fp4_experts_quant", "sgl_kernel::scaled_fp4_experts_quant", "_C::silu_and_mul_scaled_fp4_experts_quant",
+         category="element-wise")  # fmt: skip
+def _experts_to_fp4(signature: Signature) -> Work:
+    """The rows of all experts as NVFP4, each with its expert's scale; behind a gate there are half as many numbers. The result's rows
+    and scales are padded, which is not counted."""
+    args = Arguments(signature, "out block_scale input scale offsets block_scale_offsets")
+    inputs, gated = args.tensor("input"), "silu_and_mul" in signature.name
+    made = inputs.numel // (2 if gated else 1)
+    return Work(
+        other_flops=made * (DYNAMIC_QUANTIZE + (costs.SILU + 1) * gated),
+        bytes_read=size(inputs, *(args.tensor(name) for name in ("scale", "offsets", "block_scale_offsets"))),
+        bytes_written=made // 2 + made // 16,
+        precision=precision_of(inputs.dtype),
+    )
+
+
 @formula("_C::weak_ref_tensor", "_C::get_cuda_view_from_cpu_tensor", category="other")
 def _reference(_: Signature) -> Work:
     """The same memory."""
@@ -174,6 +190,35 @@ def _swap_blocks(signature: Signature) -> Work:
     block = signature.arg(2) if isinstance(signature.arg(2), int) else source.numel // source.shape[0] * size_of(source.dtype)
     moved = mapping.numel // 2 * block
     return Work(bytes_read=moved + size(mapping), bytes_written=moved)
+
+
+@formula("_C_cache_ops::copy_blocks", "aiter::copy_blocks", "_C_cache_ops::copy_blocks_mla", category="copy")
+def _copy_blocks(signature: Signature) -> Work:
+    """Of every layer's cache [blocks, ...] as many blocks as the map [pairs, 2] has rows."""
+    args = Arguments(signature, "caches mapping" if signature.name.endswith("_mla") else "keys values mapping")
+    names = ("caches",) if signature.name.endswith("_mla") else ("keys", "values")
+    caches = [one for name in names for one in args.tensors(name)]
+    mapping = args.tensor("mapping")
+    if not caches or not all(one.shape and one.shape[0] for one in caches):
+        raise NotCounted("tensors of the list not recorded")
+    moved = mapping.numel // 2 * sum(one.numel // one.shape[0] * size_of(one.dtype) for one in caches)
+    return Work(bytes_read=moved + size(mapping), bytes_written=moved)
+
+
+@formula("_C_cache_ops::indexer_k_quant_and_cache", category="copy")
+def _index_key(signature: Signature) -> Work:
+    """The key [tokens, head_dim] of a sparse attention's index as fp8, with a float32 scale for each block of it."""
+    args = Arguments(signature, "k cache slots block dtype")
+    key, slots, block = args.tensor("k"), args.tensor("slots"), args.integer("block")
+    tokens, width = slots.numel, key.shape[-1]
+    if block <= 0 or key.numel < tokens * width:
+        raise NotCounted("more tokens than keys")
+    return Work(
+        other_flops=tokens * width * DYNAMIC_QUANTIZE,
+        bytes_read=tokens * width * size_of(key.dtype) + size(slots),
+        bytes_written=tokens * (width + 4 * (width // block)),
+        precision=precision_of(key.dtype),
+    )
 
 
 @formula("_C_cache_ops::convert_fp8", category="copy")

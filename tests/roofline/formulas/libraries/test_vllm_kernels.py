@@ -79,6 +79,14 @@ def test_numbers_of_4_bits_with_the_results_given_or_returned():
     assert returned == (0, 7 * T * 32, 2 * T * 32 + 4, T * 16 + T * 2, "bf16"), "half a byte a number, a byte for each 16"
 
 
+def test_rows_of_experts_become_numbers_of_4_bits():
+    """5 rows of 32; a gate halves what is converted."""
+    tensors = uint8(128, 16), int32(128, 1), bf16(5, 32), fp32(3), int32(4), int32(4)
+    read = 5 * 32 * 2 + 12 + 16 + 16
+    assert figures("_C::scaled_fp4_experts_quant", *tensors) == (0, 160 * 7, read, 80 + 10, "bf16")
+    assert figures("_C::silu_and_mul_scaled_fp4_experts_quant", *tensors) == (0, 80 * (7 + 15), read, 40 + 5, "bf16")
+
+
 def test_a_tensor_that_was_not_recorded_is_not_guessed():
     assert reason("_C::rms_norm", bf16(T, D), bf16(T, D), MISSING, 1e-5) == "shape of 'weight' not recorded"
     assert reason("_C::silu_and_mul", bf16(T, D)) == "shape of 'input' not recorded"
@@ -159,6 +167,21 @@ def test_blocks_are_moved_by_the_map():
     source = bf16(50, 16, 30)
     assert figures("_C_cache_ops::swap_blocks", source, source, int64(3, 2))[2:4] == (3 * 960 + 48, 3 * 960)
     assert figures("_C_cache_ops::swap_blocks", source, source, 1000, int64(3, 2))[2:4] == (3 * 1000 + 48, 3 * 1000)
+
+
+def test_blocks_of_every_layer_are_copied():
+    """Two blocks of 8 * 16 numbers in each of two layers' keys and values."""
+    layer, mapping = bf16(7, 8, 16), int64(2, 2)
+    moved = 2 * 4 * 8 * 16 * 2
+    assert figures("_C_cache_ops::copy_blocks", (layer, layer), (layer, layer), mapping) == (0, 0, moved + 32, moved, None)
+    assert figures("_C_cache_ops::copy_blocks_mla", (layer, layer), mapping) == (0, 0, moved // 2 + 32, moved // 2, None)
+    assert reason("_C_cache_ops::copy_blocks", MISSING, MISSING, mapping) == "argument 'keys' not recorded"
+
+
+def test_an_index_key_is_stored_with_a_scale_for_each_block():
+    """5 tokens of 256 numbers with a scale for each 128; the batch is padded to 8."""
+    found = figures("_C_cache_ops::indexer_k_quant_and_cache", bf16(8, 256), uint8(9, 64, 264), int64(5), 128, "ue8m0")
+    assert found == (0, 5 * 256 * 7, 5 * 512 + 40, 5 * (256 + 8), "bf16")
 
 
 def test_gathered_pages_are_bounded_by_the_result():
