@@ -166,6 +166,8 @@ CALLS = [
      2 * 5 * 16 * 7 + 2 * 7 * 16, 160 + 56 + 112, 70),
     ("bf16bf16bf16_grouped_stacked", (TensorArg((5, 16), "bfloat16"), TensorArg((9, 7, 16), "bfloat16"), TensorArg((9,), "int64")),
      2 * 5 * 16 * 7, 160 + 5 * 7 * 16 * 2 + 72, 70),
+    ("bf16bf16bf16_grouped_stacked", (TensorArg((5, 16), "bfloat16"), TensorArg((9, 7, 16), "bfloat16"), TensorArg((9,), "int64"),
+                                      TensorArg((5, 7), "bfloat16"), 132), 2 * 5 * 16 * 7, 160 + 5 * 7 * 16 * 2 + 72, 70),  # given
 ]  # fmt: skip
 
 
