@@ -163,7 +163,7 @@ def test_the_verdict_names_the_kind(tmp_path):
     assert analysis.verdict.startswith("Decode step (4 requests): 100 µs, 40,000 tokens/s.")
     both = analyzed(tmp_path, step(DECODE, 0, 8, 1), step(LONGER, 100, 8, 3), step(PREFILL, 200, 10, 5))
     assert "Prefill step (2 requests, 10 tokens): 100 µs, 100,000 tokens/s; 2 decode steps (4 requests): 100 µs a step" in both.verdict
-    assert "mean over all of them" in both.verdict
+    assert "the mean over these steps" in both.verdict
 
 
 def test_a_trace_without_marks_has_no_section(tmp_path):
