@@ -171,7 +171,7 @@ def test_reports_say_which_part_of_the_graphs_is_known():
         return str(view.page(rooflines.analyze(SGLANG, **capture)))
 
     assert "Graphs ran for 587 µs; operators are known for 100 % of this time." in text(capture=SGLANG_CAPTURE)
-    assert "the operators are known for 0 % of it. The trace of their capture has them (--capture)." in text()
+    assert "operators are known for 0 % of this time. Add the capture trace with --capture." in text()
 
 
 def test_a_capture_does_not_apply_to_several_ranks_and_must_exist(tmp_path):
