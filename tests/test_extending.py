@@ -184,7 +184,7 @@ def test_the_documented_page_is_written_in_every_format(tmp_path):
     assert [Path(line).name for line in ran.stdout.splitlines()] == ["report.html", "report.pdf", "report.md", "report.txt"]
     for file in ("report.html", "report.md", "report.txt"):
         text = (tmp_path / file).read_text()
-        assert "matrix products take" in text
+        assert "matmul takes" in text
         assert "element-wise" in text
 
 

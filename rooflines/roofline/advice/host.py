@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rooflines.roofline.advice.case import Advice, Case, Key, idle_of
 from rooflines.roofline.advice.setting import Setting, larger_batch, setting
-from rooflines.roofline.advice.small_kernels import COMPILED_GRAPH, GRAPH, MORE_GRAPHS, has_graph
+from rooflines.roofline.advice.small_kernels import COMPILED_GRAPH, GRAPH, MORE_GRAPHS, SERVER_GRAPHS, has_graph
 from rooflines.roofline.analysis import HostWork, Synchronisation
 from rooflines.units import seconds
 
@@ -71,7 +71,7 @@ def preprocessing(case: Case) -> Advice | None:
         title="Move work of the host out of the step",
         saves_s=idle_s,
         evidence=f"the device is idle for {case.share(idle_s)} ({seconds(idle_s)}) while the host computes: {listed}",
-        suggestion="prepare the data in workers of a DataLoader, ahead of the step, or with the same operators on the device",
+        suggestion="do this work ahead of the step (in training, in workers of a DataLoader), or with the same operators on the device",
         of={("idle", "host_bound"): idle_s},
     )
 
@@ -102,7 +102,11 @@ def unrecorded(case: Case) -> Advice | None:
 
 def beginning(case: Case) -> Advice | None:
     """Long calls of the device's runtime that do not wait: libraries and kernels that are loaded, memory that is allocated."""
-    found = [one for one in case.analysis.host_work if one.kind == "runtime" and (_allocates(one) or not _recurs(case, one))]
+    found = [
+        one
+        for one in case.analysis.host_work
+        if one.kind == "runtime" and "GraphLaunch" not in one.name and (_allocates(one) or not _recurs(case, one))
+    ]
     idle_s = min(case.idle_s("host_bound"), sum(one.idle_s for one in found))
     if idle_s <= 0:
         return None
@@ -157,6 +161,8 @@ def launching(case: Case) -> Advice | None:
 def _launch_less(case: Case) -> Setting | str:
     """Fewer launches for the same work."""
     analysis = case.analysis
+    if analysis.serving is not None:
+        return larger_batch(analysis) if has_graph(analysis) else SERVER_GRAPHS
     if has_graph(analysis):
         return MORE_GRAPHS
     if analysis.compiled:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rooflines.roofline.advice.case import Advice, Case
 from rooflines.roofline.advice.host import IDLE
-from rooflines.roofline.advice.small_kernels import has_graph
+from rooflines.roofline.advice.small_kernels import SERVER_GRAPHS, has_graph
 from rooflines.units import percent, seconds
 
 
@@ -31,6 +31,6 @@ def eager_decode(case: Case) -> Advice | None:
             f"the device is idle for {seconds(idle_s)} of a decode step of {seconds(decode.step_s)}, and no kernel was launched by a "
             f"graph{reached}"
         ),
-        suggestion="CUDA graphs for decode (vLLM: without --enforce-eager; SGLang: without --disable-cuda-graph)",
+        suggestion=SERVER_GRAPHS,
         of={("idle", "host_bound"): of_host, ("idle", "kernel_wait"): saves_s - of_host},
     )

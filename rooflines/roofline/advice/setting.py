@@ -31,5 +31,7 @@ def setting(analysis: Analysis, option: str, value: bool | int | str) -> Setting
 
 
 def larger_batch(analysis: Analysis) -> Setting | str:
-    """Suggest twice the batch."""
+    """Suggest twice the batch, or of a server more requests."""
+    if analysis.serving is not None:
+        return "more requests in a step, if their latency allows it"
     return setting(analysis, "batch_size", 2 * (analysis.workload.batch_size or 1))

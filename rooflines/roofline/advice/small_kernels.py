@@ -12,6 +12,7 @@ from rooflines.units import seconds
 FUSABLE = ("element-wise", "normalisation", "reduction", "copy")
 GRAPH = 'a CUDA graph where shapes do not change: torch.compile(mode="reduce-overhead") or torch.cuda.make_graphed_callables'
 COMPILED_GRAPH = 'mode="reduce-overhead" in torch.compile: a CUDA graph launches the kernels of a compiled region together'
+SERVER_GRAPHS = "the server's CUDA graphs (vLLM: without --enforce-eager; SGLang: without --disable-cuda-graph)"
 MORE_GRAPHS = "larger CUDA graphs (TORCH_LOGS=graph_breaks,cudagraphs names what ends or prevents one), or a larger batch"
 # A device whose kernels fill fewer of its units for this share of the busy time could do more work in the same time.
 UNDERUSED = 0.30
@@ -39,6 +40,8 @@ def small_operators(case: Case) -> Advice | None:
 def fewer_launches(case: Case, found: list[Ran]) -> Setting | str:
     """Suggest more work per launch: fusion if the operators allow it, else a larger batch."""
     analysis = case.analysis
+    if analysis.serving is not None:
+        return larger_batch(analysis) if has_graph(analysis) else SERVER_GRAPHS
     if analysis.compiled:
         return COMPILED_GRAPH if case.on_device and not has_graph(analysis) else larger_batch(analysis)
     return setting(analysis, "compile", "on") if _fusable(found) else larger_batch(analysis)

@@ -20,6 +20,7 @@ DYNAMIC_QUANTIZE: Final = QUANTIZE + 2
 INTEGERS: Final = ("int64", "int32", "int16", "uint32", "uint16")
 SPREAD: Final = "all experts that the rows can reach are used"
 EVEN: Final = "tokens are spread evenly over the ranks"
+LOCAL: Final = "all rows belong to experts of this rank"
 
 
 def used(experts: int, rows: int) -> int:
@@ -38,15 +39,17 @@ def share(tensors: Iterable[TensorArg | None], experts: int, rows: int) -> int:
     return total
 
 
-def assumed(experts: int, global_experts: int | None = None) -> str:
-    """What the work of these experts assumes; nothing for a single one."""
-    spread = SPREAD if experts > 1 else ""
-    return f"{spread}; {EVEN}".removeprefix("; ") if global_experts not in (None, experts) else spread
+def assumed(experts: int, global_experts: int | None = None, *, ranks: bool = False) -> str:
+    """What the work of these experts assumes; nothing for a single one. ``ranks`` says that rows may be of experts on other ranks,
+    whose number is not recorded."""
+    return "; ".join(
+        text for text, holds in ((SPREAD, experts > 1), (EVEN, global_experts not in (None, experts)), (LOCAL, ranks)) if holds
+    )
 
 
 def product_of_experts(
     rows: int, inner: int, outputs: int, activations: TensorArg, weight: TensorArg, others: Iterable[TensorArg | None], made: int,
-    precision: str | None = None,
+    precision: str | None = None, *, ranks: bool = False,
 ) -> Work:  # fmt: skip
     """``rows`` rows of ``inner`` numbers, each with an expert's [outputs, inner] of ``weight`` [experts, ...]; writes ``made`` bytes.
 
@@ -58,21 +61,22 @@ def product_of_experts(
         bytes_read=size(activations) + share((weight, *others), experts, rows),
         bytes_written=made,
         precision=precision or (matrix_precision_of(activations.dtype) if activations.dtype not in FOUR_BIT else "fp4"),
-        assumption=assumed(experts),
+        assumption=assumed(experts, ranks=ranks),
     )
 
 
 def fused_experts(
     hidden: TensorArg, first: TensorArg, second: TensorArg, routing: tuple[TensorArg, TensorArg], others: Iterable[TensorArg | None],
     *, widened: bool = False, global_experts: int | None = None, inner: int | None = None, out: str = "",
-    precision: str | None = None,
+    precision: str | None = None, ranks: bool = False,
 ) -> Work:  # fmt: skip
     """A whole layer: ``hidden`` [tokens, k] with ``first`` [experts, 2 * inner, k] ([experts, inner, k] without a gate), an activation,
     ``second`` [experts, k, inner], and the sum over a token's experts by the weights of ``routing`` (weights, ids).
 
     Weights may be packed along their last dimension. fp8 and int8 weights mean that the activations are quantized too, unless
     ``widened``. ``others`` are scales and biases. ``global_experts`` is the number of experts on all ranks; ids may be of experts on
-    other ones. ``inner`` is given where the layout of the weights hides it. What lies between the two products is not written.
+    other ones; ``ranks`` says that they may be although that number is not recorded. ``inner`` is given where the layout of the weights
+    hides it; the first product is as much wider as its weight is larger. What lies between the two products is not written.
     """
     tokens, depth = hidden.shape[0], hidden.shape[-1]
     if (
@@ -92,7 +96,7 @@ def fused_experts(
         if wide not in (inner, 2 * inner):  # padding differs
             inner = wide // 2
     else:
-        wide = 2 * inner
+        wide = inner if first.numel == second.numel else 2 * inner
     if not out and size_of(hidden.dtype) == 1:
         raise NotCounted("dtype of the result not recorded")
     quantized = not widened and first.dtype not in FOUR_BIT and size_of(first.dtype) == 1 and size_of(hidden.dtype) > 1
@@ -106,5 +110,5 @@ def fused_experts(
         bytes_read=size(hidden, *routing) + share((first, second, *others), experts, rows),
         bytes_written=tokens * depth * size_of(out or hidden.dtype),
         precision=precision,
-        assumption=assumed(experts, global_experts),
+        assumption=assumed(experts, global_experts, ranks=ranks),
     )

@@ -101,9 +101,16 @@ def packed_lengths(count: int, queries: int, keys: int, longest_query: int | Non
     return Lengths(groups, "" if exact else EQUAL)
 
 
-def recorded_lengths(known: Sequences | None, count: int, queries: int, keys: int | None, left: int | None) -> Lengths | None:
-    """The lengths that a server recorded, where they can be of a call with these numbers of sequences, queries and keys."""
+def recorded_lengths(
+    known: Sequences | None, count: int, queries: int, keys: int | None, left: int | None, longest_query: int | None = None,
+    longest_key: int | None = None,
+) -> Lengths | None:  # fmt: skip
+    """The lengths that a server recorded, where they can be of a call with these numbers of sequences, queries and keys, and no
+    sequence longer than the longest: a call may be for a part of the step, or see a part of the keys."""
     if known is None or not (0 < known.queries <= queries and 0 < known.count <= count and (keys is None or known.keys <= keys)):
         return None
+    for total, longest in ((known.queries, longest_query), (known.keys, longest_key)):
+        if longest is not None and total > known.count * longest:
+            return None
     found = lengths_of(known)
     return found if left is None or known.count == 1 else Lengths(found.groups, WINDOW, known)

@@ -92,15 +92,15 @@ def _scaled_grouped(signature: Signature) -> Work:
 # --- products with a narrow weight -------------------------------------------------------------------------------------------------
 
 
-def widened(inputs: TensorArg, outputs: int, weight: int, unpack: int, scales: list[TensorArg | None]) -> Work:
+def widened(inputs: TensorArg, outputs: int, weight: int, unpack: int, scales: list[TensorArg | None], out: str = "") -> Work:
     """[m, k] with a weight of ``weight`` bytes for [k, n], each of whose elements costs ``unpack`` FLOPs; 1 more for each result where
-    it is scaled instead."""
+    it is scaled instead. The result has the dtype ``out``, without one that of the activations."""
     rows, inner = prod(inputs.shape[:-1]), inputs.shape[-1]
     return Work(
         matrix_flops=product_flops(1, rows, inner, outputs),
         other_flops=unpack * inner * outputs if unpack else rows * outputs,
         bytes_read=size(inputs, *scales) + weight,
-        bytes_written=rows * outputs * size_of(inputs.dtype),
+        bytes_written=rows * outputs * size_of(out or inputs.dtype),
         precision=matrix_precision_of(inputs.dtype),
     )
 

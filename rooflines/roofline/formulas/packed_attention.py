@@ -23,6 +23,7 @@ from rooflines.roofline.formulas.table import Hints, hinted_formula
 
 LONGEST: Final = "KV length of every sequence is the largest that the arguments allow"
 NEW_ONLY: Final = "KV lengths not recorded: only the new tokens are counted"
+DECODES: Final = "one query a sequence: the kernel leaves out those with more"
 NO_WINDOW: Final = "no window, which is not recorded"
 
 # --- the arguments of one operator -------------------------------------------------------------------------------------------------
@@ -37,13 +38,15 @@ class Layout:
     packed sequences end), ``used_q`` and ``used_k`` (lengths), ``max_q`` and ``max_k``; ``pages`` [b, pages of a sequence], or
     ``page_list`` with ``page_ends``, and ``page_size``. ``with_log_sum`` says whether a row's sum is returned, ``log_sum`` whether it
     is where no argument says. Without a ``value`` the values are a part of the keys, ``value_depth`` or ``out`` as deep. ``causal``
-    is for operators without such an argument. ``assumption`` says what an operator never records.
+    is for operators without such an argument. ``decodes`` says that sequences of more than one query are left out where ``cum_q`` is
+    given. ``assumption`` says what an operator never records.
     """
 
     schemas: tuple[str, ...]
     lower_right: bool = True
     log_sum: bool = True
     causal: bool = False
+    decodes: bool = False
     assumption: str = ""
 
 
@@ -78,13 +81,16 @@ def _positive(args: Arguments, name: str) -> int | None:
 class _Keys:
     """``capacity`` is the number of tokens in the tensor of keys, ``total`` that of all sequences, as far as it is bounded.
 
-    ``cached`` says that sequences use only a part of the tensor.
+    ``cached`` says that sequences use only a part of the tensor. ``most`` is what the lists of pages or the cache have room for,
+    ``longest`` what one sequence can have.
     """
 
     capacity: int
     total: int
     cached: bool
     assumption: str = ""
+    most: int | None = None
+    longest: int | None = None
 
 
 def _page_size(key: TensorArg, latent: bool) -> int:
@@ -98,7 +104,7 @@ def _keys(args: Arguments, count: int, tokens: int) -> _Keys:
     key = args.tensor("key")
     pages, page_list = args.optional("pages"), args.optional("page_list")
     longest = _positive(args, "max_k")
-    bounds = [] if longest is None else [count * longest]
+    bounds = []
     if pages is None and page_list is None:
         capacity = prod(key.shape[:-2])
         if args.optional("used_k") is None:
@@ -108,11 +114,14 @@ def _keys(args: Arguments, count: int, tokens: int) -> _Keys:
         page = _positive(args, "page_size") or _page_size(key, latent=not args.has("value"))
         capacity = key.shape[0] * page
         bounds += [table.numel * page for table in (pages, page_list) if table is not None]
-    total = min(bounds)
+    most = min(bounds)
+    total = most if longest is None else min(most, count * longest)
+    # a graph may be captured with sequences of one token, which says nothing about those of its replays
+    found = _Keys(capacity, total, cached=True, most=most, longest=None if longest == 1 else longest)
     if total == tokens:  # and each sequence has at least its new tokens
-        return _Keys(capacity, total, cached=True)
+        return found
     # lists of pages and longest lengths are often those of the largest model and batch
-    return _Keys(capacity, total, True, LONGEST) if total <= capacity else _Keys(capacity, tokens, True, NEW_ONLY)
+    return replace(found, assumption=LONGEST) if total <= capacity else replace(found, total=tokens, assumption=NEW_ONLY)
 
 
 def _count(args: Arguments) -> int:
@@ -131,17 +140,20 @@ def _count(args: Arguments) -> int:
     return count
 
 
-def _lengths(args: Arguments, hints: Hints, left: int | None, right: int | None) -> tuple[Lengths, _Keys]:
+def _lengths(args: Arguments, hints: Hints, left: int | None, right: int | None, layout: Layout) -> tuple[Lengths, _Keys]:
     query, count = args.tensor("query"), _count(args)
     tokens = prod(query.shape[:-2])
-    longest_query = -(-tokens // count) if args.optional("cum_q") is None else _positive(args, "max_q")
+    decodes = layout.decodes and args.optional("cum_q") is not None
+    mixed = decodes and tokens > count
+    longest_query = 1 if decodes else -(-tokens // count) if args.optional("cum_q") is None else _positive(args, "max_q")
     if longest_query is not None:
         tokens = min(tokens, count * longest_query)  # more are padding
     keys = _keys(args, count, tokens)
     known = hints.sequences
     one_each = known is not None and keys.cached and known.queries == known.count  # a query that sees all keys
     if right == 0 or one_each:  # the calls of language models
-        found = recorded_lengths(known, count, tokens, None if keys.cached else keys.total, left)
+        total = keys.most if keys.cached else keys.total
+        found = recorded_lengths(known, count, tokens, total, left, longest_query, keys.longest)
         if found is not None:
             return found, keys
     longest_key = -(-keys.total // count) if args.optional("cum_k") is None or keys.cached else _positive(args, "max_k")
@@ -150,7 +162,8 @@ def _lengths(args: Arguments, hints: Hints, left: int | None, right: int | None)
     if args.optional("used_q") is not None:
         longest_query = None
     found = packed_lengths(count, tokens, keys.total, longest_query, longest_key, left is not None or right is not None)
-    return (replace(found, assumption=keys.assumption) if keys.assumption else found), keys
+    found = replace(found, assumption=keys.assumption) if keys.assumption else found
+    return (replace(found, assumption=_both(found.assumption, DECODES)) if mixed else found), keys
 
 
 # --- formulas ----------------------------------------------------------------------------------------------------------------------
@@ -162,6 +175,8 @@ def _part(tensor: TensorArg | None, some: int, of: int) -> int:
 
 
 def _sight(args: Arguments, layout: Layout) -> tuple[int | None, int | None, bool]:
+    if layout.assumption == NO_WINDOW and args.has("window") and not args.recorded("window"):
+        return None, 0 if args.flag("causal") else None, layout.lower_right
     left, right, lower_right = sight(args, layout.lower_right)
     sliding = _positive(args, "sliding_window")  # the query's own place and those before it
     return sliding - 1 if sliding else left, 0 if layout.causal else right, lower_right
@@ -189,7 +204,7 @@ def forward(signature: Signature, hints: Hints, layout: Layout) -> Work:
     if _positive(args, "chunk"):
         raise NotCounted("no formula for attention in chunks")
     left, right, lower_right = _sight(args, layout)
-    lengths, keys = _lengths(args, hints, left, right)
+    lengths, keys = _lengths(args, hints, left, right, layout)
     depth = query.shape[-1] + (rest.shape[-1] if rest is not None else 0)
     sizes = Attention(query.shape[-2] * lengths.pairs(left, right, lower_right), depth, _value_depth(args))
     appended = prod(new.shape[:-2]) if new is not None else 0
@@ -219,7 +234,7 @@ def backward(signature: Signature, hints: Hints, layout: Layout) -> Work:
     """Five products, as every backward of flash attention: the scores again, and two for each of the forward's."""
     args = _arguments(signature, layout)
     left, right, lower_right = _sight(args, layout)
-    lengths, _ = _lengths(args, hints, left, right)
+    lengths, _ = _lengths(args, hints, left, right, layout)
     query, value = args.tensor("query"), args.tensor("value")
     meeting = query.shape[-2] * lengths.pairs(left, right, lower_right)
     return backward_work(

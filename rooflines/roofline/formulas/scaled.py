@@ -17,8 +17,8 @@ from rooflines.roofline.formulas.record import Work, matrix_precision_of, precis
 from rooflines.roofline.formulas.table import formula
 
 FOUR_BIT: Final = ("uint8", "float4_e2m1fn_x2")
-# How many numbers an element of a weight may hold, where the activations hold one.
-_PACKED: Final = {"int32": (8,), "uint8": (1, 2), "int8": (1, 2), "float4_e2m1fn_x2": (2,)}
+# How many numbers an element of a weight may hold, where the activations hold one. Bytes are mostly two numbers of 4 bits.
+_PACKED: Final = {"int32": (8,), "uint8": (2, 1), "int8": (2, 1), "float4_e2m1fn_x2": (2,)}
 
 
 def packing(inner: int, elements: int) -> int:
@@ -36,19 +36,23 @@ def operand_precision(left: TensorArg, right: TensorArg) -> str | None:
     return matrix_precision_of(left.dtype)
 
 
-def sizes(left: TensorArg, right: TensorArg) -> tuple[int, int, int, int]:
+def sizes(left: TensorArg, right: TensorArg, out: TensorArg | None = None) -> tuple[int, int, int, int]:
     """Batch, m, k and n of ``left`` [.., m, k] with ``right`` [k, n] or [n, k], or [b, n, k] with ``left`` [b, m, k].
 
     A weight packed along k is [n, k / numbers] or [k / numbers, n]. k counts numbers: twice the elements if both
-    operands are of 4 bits.
+    operands are of 4 bits. Where several readings fit, n is that of the result ``out`` [.., n]; without one, the weight is packed,
+    except of two operands of int8.
     """
     if len(right.shape) < 2 or not left.shape:
         raise NotCounted("shapes of the operands not recorded")
     inner, (rows, columns) = left.shape[-1], right.shape[-2:]
     packed = (1,) if left.dtype in FOUR_BIT else _PACKED.get(right.dtype, (1,))
-    n = next((n for numbers in packed for n, depth in ((columns, rows), (rows, columns)) if depth * numbers == inner), None)
-    if n is None:
+    if left.dtype == right.dtype == "int8":
+        packed = (1, 2)
+    fitting = [n for numbers in packed for n, depth in ((columns, rows), (rows, columns)) if depth * numbers == inner]
+    if not fitting:
         raise NotCounted(f"inner dimensions {inner} and {columns} differ")
+    n = out.shape[-1] if out is not None and out.shape and out.shape[-1] in fitting else fitting[0]
     batch = right.shape[0] if len(right.shape) == 3 else 1
     numbers = 2 if operand_precision(left, right) == "fp4" else 1
     return batch, prod(left.shape[:-1]) // batch, inner * numbers, n
@@ -62,7 +66,7 @@ def scaled_work(signature: Signature, schema: str) -> Work:
     plain, verbs = parse(schema)
     args = Arguments(signature, plain)
     left, right, out, bias = args.tensor("left"), args.tensor("right"), args.optional("out"), args.optional("bias")
-    batch, m, k, n = sizes(left, right)
+    batch, m, k, n = sizes(left, right, out)
     results = batch * m * n
     others = [args.optional(name) for name, (verb, _) in verbs.items() if verb == "read" and name not in ("left", "right")]
     return Work(

@@ -88,11 +88,11 @@ def _mean(works: list[tuple[int, Work]]) -> Work:
 
 
 def _lengths(batch: RequestMark) -> tuple[Sequences, ...]:
-    """The lengths of the whole batch, then those of its parts, the one with more tokens first: a call for one part is too small for the
-    lengths of a larger one, and its formula does not take them."""
+    """The lengths of the whole batch, then those of its parts, the one with more tokens first, or with more sequences: a call for one
+    part is too small for the lengths of a larger one, and its formula does not take them."""
     sums = (batch.tokens, batch.keys, batch.tokens_squared, batch.tokens_times_keys)
     known = [one for one in sums if one is not None]
     if len(known) < len(sums):
         return ()
     parts = (Sequences(*part) for part in batch.parts or ())
-    return (Sequences(batch.requests, *known), *sorted(parts, key=lambda part: -part.queries))
+    return (Sequences(batch.requests, *known), *sorted(parts, key=lambda part: (-part.queries, -part.count)))

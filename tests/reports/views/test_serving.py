@@ -41,7 +41,7 @@ def test_what_decode_must_read_is_a_sentence():
     text = words(served(DECODE))
     assert "15.0 GB of weights and 5.00 GB of KV cache" in text
     assert "at least 4.00 ms" in text
-    assert "reaches 40 % of that bound" in text
+    assert "40 % of the step's time" in text
     assumed = msgspec.structs.replace(DECODE, reads=msgspec.structs.replace(READS, assumption="all experts"))
     assert "(assumed: all experts)" in words(served(assumed))
     roofless = msgspec.structs.replace(READS, lower_bound_s=None, efficiency=None)
@@ -50,7 +50,7 @@ def test_what_decode_must_read_is_a_sentence():
 
 def test_what_is_not_known_is_said():
     text = words(served(msgspec.structs.replace(DECODE, reads=None)))
-    assert "not known: 11 % of its busy time is in operators without a work model" in text
+    assert "not available: 11 % of the busy time is in operators without a work model" in text
     assert "--capture" in text
     assert "must read" not in words(served(PREFILL)), "of prefill nothing is said"
 

@@ -147,11 +147,11 @@ def test_a_launch_that_ran_during_a_capture_is_not_a_node():
 @pytest.mark.parametrize(
     ("names", "difference"),
     [
-        (("gemm", "plus", "other"), "launch 1 of 1: kernel 3 of 3: the replay ran other, the capture has gemm"),
-        (("gemm", "gemm", "plus"), "launch 1 of 1: kernel 2 of 3: the replay ran gemm, the capture has plus"),
-        (("plus", "gemm"), "launch 1 of 1: kernel 1 of 2: the replay ran plus, the capture has gemm"),
-        (("gemm", "plus", "gemm", "gemm"), "launch 1 of 1: kernel 4 of 4: the replay ran gemm, the capture ends before it"),
-        (("gemm",), "launch 1 of 1: the replay ran 1 kernel, the capture has 3"),
+        (("gemm", "plus", "other"), "launch 1 of 1, kernel 3 of 3: the replay ran other, the capture has gemm"),
+        (("gemm", "gemm", "plus"), "launch 1 of 1, kernel 2 of 3: the replay ran gemm, the capture has plus"),
+        (("plus", "gemm"), "launch 1 of 1, kernel 1 of 2: the replay ran plus, the capture has gemm"),
+        (("gemm", "plus", "gemm", "gemm"), "launch 1 of 1, kernel 4 of 4: the replay ran gemm, the capture ends before it"),
+        (("gemm",), "launch 1 of 1, the replay ran 1 kernel, the capture has 3"),
     ],
 )
 def test_a_capture_of_another_graph_is_refused_with_the_first_difference(names, difference):
@@ -269,7 +269,7 @@ def test_a_capture_for_fewer_tokens_than_the_step_computes_is_refused():
     with pytest.raises(TraceError, match="the step has 33 tokens, the capture only 32"):
         divide(step(33, 1000, 50), of_batch(32, 0))
     without_mark = of_batch(16, 0)[1:]
-    with pytest.raises(TraceError, match="captured for 16"):
+    with pytest.raises(TraceError, match="the capture only 16"):
         divide(step(33, 1000, 50), without_mark, tokens=16)
 
 

@@ -8,7 +8,7 @@ from rooflines.profiler.trace.signature import Signature, from_kineto
 from rooflines.roofline.formulas import Work, count
 from rooflines.roofline.formulas.costs import SOFTMAX
 from rooflines.roofline.formulas.lengths import EQUAL
-from rooflines.roofline.formulas.packed_attention import LONGEST, NEW_ONLY, ONE, SERVED
+from rooflines.roofline.formulas.packed_attention import DECODES, LONGEST, NEW_ONLY, ONE, SERVED
 from tests.roofline.formulas.by_hand import tensor
 from tests.roofline.formulas.test_packed_attention import ends, sums
 
@@ -35,9 +35,9 @@ def recorded(name, dims, types, values, sequences=None):
 BF16 = "c10::BFloat16"
 
 
-def batch_prefill(sequences=None, longest="1024"):
+def batch_prefill(sequences=None, longest="1024", pages=15616):
     """Qwen3-8B in SGLang on MI300X: its mark is execute_15360_context_15(sq15360sk15360sqsq15728640sqsk15728640)."""
-    dims = [[15360, 32, 128], [835874, 8, 128], [835874, 8, 128], [16], [16], [15616], *[[]] * 24]
+    dims = [[15360, 32, 128], [835874, 8, 128], [835874, 8, 128], [16], [16], [pages], *[[]] * 24]
     types = [BF16, BF16, BF16, "int", "int", "int", *["Scalar"] * 12, *[""] * 12]
     values = [
         *[""] * 6, longest, longest, "0.", "0.088388347648318447", "0.", "False", "True", "-1", "-1", "0", "False", "False", *[""] * 12,
@@ -60,9 +60,9 @@ def test_a_prefill_in_sglang_is_exact_without_and_with_its_mark():
 
 
 def test_a_prefill_of_prompts_with_a_prefix_needs_the_mark():
-    """15 prompts of 1024 tokens, each after 3072: of the pages, the list has the room that is recorded."""
-    assert batch_prefill(longest="4096").assumption == LONGEST
-    known = batch_prefill(sums(*[(1024, 4096)] * 15), longest="4096")
+    """15 prompts of 1024 tokens, each after 3072; the list of pages has room for 256 more."""
+    assert batch_prefill(longest="4096", pages=15 * 4096 + 256).assumption == LONGEST
+    known = batch_prefill(sums(*[(1024, 4096)] * 15), longest="4096", pages=15 * 4096 + 256)
     assert known.matrix_flops == 4 * 128 * 32 * 15 * (1024 * 3072 + 1024 * 1025 // 2)
     assert known.bytes_read == 2 * (15360 * 32 * 128 + 2 * 15 * 4096 * 8 * 128) + 4 * 16
     assert known.assumption == ""
@@ -267,6 +267,26 @@ def test_paged_attention_reads_the_tokens_of_its_sequences(call):
     assert read in (3 * 4, 3 * 4 + 2 * 4)  # the lengths, and the scales where the cache has some
     assert found.bytes_written == 2 * 3 * 6 * 32
     assert (call(None).matrix_flops, call(None).assumption) == (4 * 32 * 6 * 270, LONGEST)
+
+
+def rocm_paged(sequences=None):
+    """A prefill of 100 tokens and two decodes; the kernel is told where queries start, and serves the decodes only."""
+    keys, values = tensor(1000, 2, 8, 16, 8, dtype=HALF), tensor(1000, 2, 64, 16, dtype=HALF)
+    q, one = tensor(102, 8, 64, dtype=HALF), tensor(1)
+    parts = (tensor(3, 8, 2), tensor(3, 8, 2), tensor(3, 8, 2, 64))
+    return work(
+        "_rocm_C::paged_attention", q, *parts, q, keys, values, 2, 0.125, tensor(3, 64, dtype="int32"), tensor(3, dtype="int32"),
+        ends(3), 16, 500, None, None, one, one, sequences=sequences,
+    )  # fmt: skip
+
+
+def test_paged_attention_on_rocm_counts_the_decodes_of_a_mixed_step():
+    decodes = rocm_paged(sums((1, 500), (1, 500)))
+    assert (decodes.matrix_flops, decodes.assumption) == (4 * 8 * 64 * 1000, "")
+    assert decodes.bytes_written == 2 * 2 * 8 * 64
+    mixed = rocm_paged(sums((100, 100), (1, 500), (1, 500)))
+    assert mixed == rocm_paged(), "the sums of the whole step do not tell those of the decodes"
+    assert (mixed.matrix_flops, mixed.assumption) == (4 * 8 * 64 * 3 * 500, f"{LONGEST}; {DECODES}")
 
 
 # --- partial results, latent attention ---------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from rooflines.profiler.trace.signature import MISSING, Signature
 from rooflines.roofline.formulas import Work, count
 from rooflines.roofline.formulas.costs import SOFTMAX, SOFTMAX_FROM_LOG_SUM, TANH
 from rooflines.roofline.formulas.lengths import EQUAL, WINDOW, equal_lengths, lengths_of, pairs
-from rooflines.roofline.formulas.packed_attention import LONGEST, NEW_ONLY
+from rooflines.roofline.formulas.packed_attention import LONGEST, NEW_ONLY, NO_WINDOW
 from rooflines.roofline.formulas.sequences import Sequences
 from tests.roofline.formulas.by_hand import tensor
 
@@ -361,3 +361,51 @@ def test_arguments_of_another_version_are_not_guessed():
 def test_attention_in_chunks_is_not_counted():
     q = tensor(2, 5, 6, 8, dtype=HALF)
     assert "chunks" in reason("flash_attn_3::fwd", *three(q, q, q, end=(64, 0.0, False, None, 0, None, 0)))
+
+
+def test_a_function_whose_window_was_not_read_counts_without_one():
+    q = tensor(2, 5, 8, 64, dtype=HALF)
+    found = work("FlashAttnFunc", q, q, q, 0.0, 0.125, True, MISSING, 0.0, None, False, False, True)
+    assert (found.matrix_flops, found.assumption) == (4 * 8 * 64 * 2 * 15, NO_WINDOW)
+
+
+# --- lengths of a mark that are not those of the call ------------------------------------------------------------------------------
+
+
+def cached(queries, sequences, longest_query, longest_key, pages, known):
+    """flash-attn 3 in vLLM over pages of 16 tokens; 8 heads of 64."""
+    q, cache, none = tensor(queries, 8, 64, dtype=HALF), tensor(1000, 16, 2, 64, dtype=HALF), (None,) * 8
+    used, table = tensor(sequences, dtype="int32"), tensor(sequences, pages, dtype="int32")
+    return work(
+        "_vllm_fa3_C::fwd", q, cache, cache, None, None, None, q, ends(sequences), None, None, None, used, longest_query, longest_key,
+        table, *none, 0.125, True, -1, -1, 0.0, True, None, 0, None, 0, None, sequences=known,
+    )  # fmt: skip
+
+
+def test_a_call_for_the_keys_after_a_common_prefix_does_not_take_the_lengths_of_the_step():
+    """Four decodes of 1000 keys, of which 800 are a common prefix that another call sees."""
+    found = cached(4, 4, 1, 200, 14, sums(*[(1, 1000)] * 4))
+    assert (found.matrix_flops, found.assumption) == (4 * 8 * 64 * 800, LONGEST)
+
+
+def test_attention_in_chunks_does_not_take_the_lengths_of_the_step():
+    """The last 100 of 1000 tokens; 232 keys since the chunk before: 133 + ... + 232 pairs."""
+    found = cached(100, 1, 100, 232, 15, sums((100, 1000)))
+    assert (found.matrix_flops, found.assumption) == (4 * 8 * 64 * 18250, LONGEST)
+
+
+def test_a_list_of_pages_bounds_the_lengths_of_the_step():
+    found = cached(4, 4, 1, MISSING, 14, sums(*[(1, 1000)] * 4))
+    assert (found.matrix_flops, found.assumption) == (4 * 8 * 64 * 4 * 14 * 16, LONGEST)
+    assert cached(4, 4, 1, MISSING, 63, sums(*[(1, 1000)] * 4)).matrix_flops == 4 * 8 * 64 * 4000
+
+
+def test_a_decode_does_not_take_the_lengths_of_a_prefill_of_as_many_tokens():
+    decodes = cached(8, 8, 1, 900, 57, sums(*[(1, 900)] * 8))
+    assert (decodes.matrix_flops, decodes.assumption) == (4 * 8 * 64 * 7200, "")
+    assert cached(8, 8, 1, 900, 57, sums((8, 8))).assumption == LONGEST
+    assert cached(8, 1, 8, 8, 1, sums((8, 8))).matrix_flops == 4 * 8 * 64 * 36
+
+
+def test_a_graph_captured_with_one_token_a_sequence_takes_the_lengths_of_its_replay():
+    assert cached(4, 4, 1, 1, 64, sums(*[(1, 1000)] * 4)).matrix_flops == 4 * 8 * 64 * 4000

@@ -108,6 +108,36 @@ def test_calls_for_a_part_of_a_mixed_batch_have_the_lengths_of_that_part(tmp_pat
     assert (step_of.kind, step_of.tokens, step_of.generated) == ("mixed", 14, 4)
 
 
+def counted_call(tmp_path, mark, name, dims, types, values):
+    """The FLOPs of one call in the step with this mark."""
+    call = op(name, 20, 10, dims=dims, types=types, concrete=values)
+    (row,) = analyzed(tmp_path, span(mark, 0, 90), call, launch(21, 2, 2), kernel("attention", 40, 9, 2)).operators
+    return row.flops
+
+
+def test_paged_attention_on_rocm_has_the_decodes_of_a_mixed_step(tmp_path):
+    """It is called with all tokens, told where queries start, and leaves the prefill of 100 tokens to another kernel."""
+    mixed = "execute_102_context_1(sq100sk100sqsq10000sqsk10000)_generation_2(sq2sk1000sqsq2sqsk1000)"
+    half, partial = [102, 8, 64], [[3, 8, 2], [3, 8, 2], [3, 8, 2, 64]]
+    dims = [half, *partial, half, [1000, 2, 8, 16, 8], [1000, 2, 64, 16], [], [], [3, 64], [3], [4], [], [], [], [], [1], [1]]
+    brain, scalar = "c10::BFloat16", "Scalar"
+    types = [brain, "float", "float", *[brain] * 4, scalar, scalar, "int", "int", "int", scalar, scalar, "", "", "float", "float"]
+    values = [*[""] * 7, "2", "0.125", "", "", "", "16", "500", "", "", "", ""]
+    assert counted_call(tmp_path, mixed, "_rocm_C::paged_attention", dims, types, values) == 8 * 1000 * (4 * 64 + 15)
+
+
+@pytest.mark.parametrize(("sequences", "longest", "pairs"), [(8, ("1", "900"), 7200), (8, ("", ""), 7200), (1, ("8", "8"), 36)])
+def test_parts_of_as_many_tokens_are_told_by_their_sequences(tmp_path, sequences, longest, pairs):
+    """A prompt of 8 tokens, and 8 requests in decode with 7200 keys."""
+    mixed = "execute_16_context_1(sq8sk8sqsq64sqsk64)_generation_8(sq8sk7200sqsq8sqsk7200)"
+    cache = [1000, 16, 2, 64]
+    dims = [[8, 8, 64], cache, cache, [], [sequences + 1], [], [sequences], [], [sequences, 60], *[[]] * 13]
+    types = [*["c10::BFloat16"] * 3, "", "int", "", "int", "", "int", "", *["Scalar"] * 10, "", ""]
+    values = [*[""] * 10, *longest, "0.", "0.125", "False", "True", "-1", "-1", "0.", "False", "", ""]
+    flops = counted_call(tmp_path, mixed, "_vllm_fa2_C::varlen_fwd", dims, types, values)
+    assert flops == 8 * pairs * (4 * 64 + 15)
+
+
 def test_what_a_decode_step_must_read(tmp_path):
     analysis = analyzed(tmp_path, step(DECODE, 0, 8, 1), step(LONGER, 100, 8, 3), step(PREFILL, 200, 10, 5))
     prefill, decode = analysis.serving.kinds
@@ -163,7 +193,7 @@ def test_the_verdict_names_the_kind(tmp_path):
     assert analysis.verdict.startswith("Decode step (4 requests): 100 µs, 40,000 tokens/s.")
     both = analyzed(tmp_path, step(DECODE, 0, 8, 1), step(LONGER, 100, 8, 3), step(PREFILL, 200, 10, 5))
     assert "Prefill step (2 requests, 10 tokens): 100 µs, 100,000 tokens/s; 2 decode steps (4 requests): 100 µs a step" in both.verdict
-    assert "mean over all of them" in both.verdict
+    assert "the mean over these steps" in both.verdict
 
 
 def test_a_trace_without_marks_has_no_section(tmp_path):

@@ -4,7 +4,8 @@ Orders of arguments: vllm-project/vllm 00256d5 (csrc/torch_bindings.cpp), 001cd4
 vllm/model_executor/layers/attention/attention.py (before 2026 vllm/attention/layer.py), vllm/_aiter_ops.py.
 
 ``vllm::unified_attention`` finds KV cache, lengths, window and mask by the name of its layer. An operator of attention below it is
-counted in its place. Where the cache is written by ``vllm::unified_kv_cache_update``, its result is the last argument.
+counted in its place. ``_rocm_C::paged_attention`` returns at once for sequences with more than one query, where it is told their
+starts (csrc/rocm/attention.cu). Where the cache is written by ``vllm::unified_kv_cache_update``, its result is the last argument.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ FORWARD: Final = {
     "_rocm_C::paged_attention": Layout((
         "out sums maxima part query key value heads scale pages used_k cum_q page_size max_k alibi cache_dtype k_scale v_scale",
         f"out sums maxima part {_CACHE}",
-    ), log_sum=False, causal=True),
+    ), log_sum=False, causal=True, decodes=True),
     "_C::sm100_cutlass_mla_decode": Layout(("out log_sum query query_rest key used_k pages",), causal=True),
     "vllm::rocm_aiter_mla_decode_fwd": Layout(("query key out cum_q max_q page_ends=None page_list=None",), log_sum=False, causal=True),
 }  # fmt: skip

@@ -8,12 +8,14 @@ from the same source. Versions differ in what follows the first five arguments, 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
-from rooflines.profiler.trace.signature import SCALAR_TYPES, Signature, TensorArg
+from rooflines.profiler.trace.signature import SCALAR_TYPES, Argument, Signature, TensorArg
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, Dispatches, NotCounted, size, size_of, written
 from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE, INTEGERS, fused_experts, product_of_experts
+from rooflines.roofline.formulas.libraries.vllm_products import marlin_dtype
 from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.scaled import FOUR_BIT, operand_precision
@@ -101,17 +103,28 @@ def _narrow_weights(signature: Signature) -> Work:
 
 @formula("_moe_C::moe_wna16_marlin_gemm", "sgl_kernel::moe_wna16_marlin_gemm", category="moe")
 def _marlin(signature: Signature) -> Work:
-    """Repacked weights: m, n and k are integers, before them the block and the number of experts of a row."""
-    numbers = [arg for arg in signature.args if isinstance(arg, int) and not isinstance(arg, bool)]
-    first = next((place for place, arg in enumerate(numbers[:-2]) if arg == signature.tensors[0].shape[0]), None)
+    """Repacked weights: before the flags are the block and the number of experts of a row, after them a type, m, n and k.
+
+    The flags are those of weights on the results, and in most versions of experts on several ranks.
+    """
+    flags = [place for place, arg in enumerate(signature.args) if isinstance(arg, bool)]
+    before, after = (_integers(part) for part in (signature.args[: flags[0]], signature.args[flags[0] :])) if flags else ([], [])
     weight = next(
         (tensor for tensor in signature.tensors[1:] if len(tensor.shape) == 3 and tensor.dtype in (*INTEGERS, *FOUR_BIT)), None
     )
-    if weight is None or first is None or first < 2:
+    if weight is None or len(before) < 2 or len(after) < 4:
         raise NotCounted("sizes of the product not recorded")
-    inputs, (m, n, k), top_k = signature.tensors[0], numbers[first : first + 3], numbers[1]
+    inputs, (m, n, k), top_k = signature.tensors[0], after[1:4], before[-1]
+    if inputs.shape != (m, k):
+        raise NotCounted("arguments of another version")
     others = [tensor for tensor in signature.tensors if len(tensor.shape) == 3 and tensor is not weight]
-    return product_of_experts(m * top_k, k, n, inputs, weight, others, m * top_k * n * size_of(inputs.dtype))
+    made = m * top_k * n * size_of(marlin_dtype(inputs, others))
+    one_rank = flags[1] == flags[0] + 1 and signature.args[flags[1]] is False if len(flags) > 1 else False
+    return product_of_experts(m * top_k, k, n, inputs, weight, others, made, ranks=not one_rank)
+
+
+def _integers(args: Sequence[Argument]) -> list[int]:
+    return [arg for arg in args if isinstance(arg, int) and not isinstance(arg, bool)]
 
 
 @formula("_C::cutlass_moe_mm", "_C::cutlass_fp4_group_mm", "_C::cutlass_mxfp4_group_mm", "_C::cutlass_mxfp8_grouped_mm",
@@ -128,13 +141,17 @@ def _grouped(signature: Signature) -> Work:
 
 
 def grouped_work(out: TensorArg, inputs: TensorArg, weight: TensorArg, scales: list[TensorArg]) -> Work:
-    """``inputs`` [m, k] with ``weight`` [experts, .., ..] into ``out`` [m, n]: k counts numbers, two an element of 4-bit operands."""
+    """``inputs`` [m, k] with ``weight`` [experts, .., ..] into ``out`` [m, n]: k counts numbers, two an element of 4-bit operands.
+
+    The rows of each expert are told by offsets, perhaps none for rows of experts on other ranks.
+    """
     if len(inputs.shape) != 2 or len(weight.shape) != 3:
         raise NotCounted("shapes of the experts not understood")
     precision = operand_precision(inputs, weight)
     inner = inputs.shape[-1] * (2 if precision == "fp4" else 1)
     rows = inputs.shape[0]
-    return product_of_experts(rows, inner, out.shape[-1], inputs, weight, scales, rows * out.shape[-1] * size_of(out.dtype), precision)
+    made = rows * out.shape[-1] * size_of(out.dtype)
+    return product_of_experts(rows, inner, out.shape[-1], inputs, weight, scales, made, precision, ranks=True)
 
 
 @formula("_C::ggml_moe_a8", "_C::ggml_moe_a8_vec", "sgl_kernel::ggml_moe_a8", "sgl_kernel::ggml_moe_a8_vec", category="moe")
@@ -158,6 +175,7 @@ def _fused(signature: Signature) -> Work:
     """Both products, the activation and the sum over the experts of a token.
 
     Of integers among the later tensors, one with one dimension is the map of experts to ranks; the others are scales and biases.
+    SGLang has no such map: ids of experts on other ranks are -1.
     """
     args = Arguments(signature, "hidden w1 w2 topk_weights topk_ids")
     later = [arg for arg in signature.args[5:] if isinstance(arg, TensorArg)]
@@ -166,7 +184,7 @@ def _fused(signature: Signature) -> Work:
     return fused_experts(
         hidden, first, args.tensor("w2"), (args.tensor("topk_weights"), args.tensor("topk_ids")),
         [tensor for tensor in later if tensor not in maps], widened=first.dtype == "int8" and not _activations_are_int8(signature),
-        global_experts=maps[0].numel if maps else None,
+        global_experts=maps[0].numel if maps else None, ranks=signature.name.startswith("sglang::"),
     )  # fmt: skip
 
 
@@ -182,14 +200,22 @@ def _activations_are_int8(signature: Signature) -> bool:
 
 @formula("vllm::fused_marlin_moe", "sglang::fused_marlin_moe", category="moe")
 def _fused_marlin(signature: Signature) -> Work:
-    """Repacked weights [experts, k / 16, ...] and [experts, inner / 16, ...]; the ids are the integers [tokens, top_k]."""
+    """Repacked weights [experts, k / 16, ...] and [experts, inner / 16, ...]; the ids are the integers [tokens, top_k].
+
+    The map of experts to ranks is as long as there are experts on all ranks, which is an argument, and the width of the scores.
+    """
     hidden, first, second, *others = signature.tensors
     ids = next((tensor for tensor in others if tensor.dtype in INTEGERS and len(tensor.shape) == 2), None)
     weights = next((tensor for tensor in others if ids is not None and tensor is not ids and tensor.shape == ids.shape), None)
     if ids is None or weights is None or ids.shape[0] != hidden.shape[0]:
         raise NotCounted("shape of the experts' ids not recorded")
     scales = [tensor for tensor in others if len(tensor.shape) == 3]
-    return fused_experts(hidden, first, second, (weights, ids), scales, widened=True, inner=16 * second.shape[1])
+    lengths = [*_integers(signature.args), *(tensor.shape[1] for tensor in others if len(tensor.shape) == 2)]
+    maps = [tensor for tensor in others if tensor.dtype in INTEGERS and tensor.shape in [(n,) for n in lengths if n >= first.shape[0]]]
+    return fused_experts(
+        hidden, first, second, (weights, ids), scales, widened=True, inner=16 * second.shape[1],
+        global_experts=maps[0].numel if maps else None, ranks=not maps and signature.name.startswith("sglang::"),
+    )  # fmt: skip
 
 
 @formula("vllm::rocm_aiter_fused_moe", "vllm::rocm_aiter_asm_moe_tkw1", category="moe", wraps=True)

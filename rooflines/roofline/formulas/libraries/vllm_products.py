@@ -36,6 +36,7 @@ PRODUCTS: Final[dict[str, str]] = {
     "aiter::wv_splitk_small_fp16_bf16": "right, left, write out, N_in, CuCount",
 }
 register(PRODUCTS)
+_HALF: Final = ("fp16", "bf16")
 
 
 @formula("_rocm_C::wvSplitK", "_rocm_C::wvSplitKrc", "_rocm_C::wvSplitKQ", "aiter::wvSplitKQ", category="matmul")
@@ -94,7 +95,7 @@ def _marlin(signature: Signature) -> Work:
     """The weight is repacked, so the sizes are arguments: m, n and k are the last integers before the first flag.
 
     The tensors before them differ between versions: activations, perhaps the result, the weight (the first one of integers or fp8),
-    scales, zeros, and the workspace, which is last.
+    scales, zeros, and the workspace, which is last. Of 8-bit activations the result has the dtype of the scales.
     """
     flag = next((place for place, arg in enumerate(signature.args) if isinstance(arg, bool)), len(signature.args))
     numbers = [arg for arg in signature.args[:flag] if isinstance(arg, int)]
@@ -103,12 +104,23 @@ def _marlin(signature: Signature) -> Work:
         raise NotCounted("sizes of the product not recorded")
     m, n, k = numbers[-3:]
     inputs, *others = tensors[:-1]
-    if others[0].shape == (m, n) and others[0].dtype == inputs.dtype:
+    if others[0].shape == (m, n) and precision_of(others[0].dtype) in _HALF:
         others = others[1:]  # the result
     weight = next((tensor for tensor in others if tensor.dtype in (*INTEGERS, *FOUR_BIT, "int8") or size_of(tensor.dtype) == 1), None)
     if weight is None or inputs.numel != m * k:
         raise NotCounted("arguments of another version")
-    return widened(inputs, n, size(weight), DEQUANTIZE, [tensor for tensor in others if tensor is not weight])
+    scales = [tensor for tensor in others if tensor is not weight]
+    return widened(inputs, n, size(weight), DEQUANTIZE, [*scales], marlin_dtype(inputs, scales))
+
+
+def marlin_dtype(inputs: TensorArg, scales: list[TensorArg]) -> str:
+    """The dtype of the result: that of the activations, or of the scales where these are of 8 bits."""
+    if size_of(inputs.dtype) > 1:
+        return inputs.dtype
+    found = next((scale.dtype for scale in scales if precision_of(scale.dtype) in _HALF), None)
+    if found is None:
+        raise NotCounted("dtype of the result not recorded")
+    return found
 
 
 @formula("_C::machete_mm", category="matmul")

@@ -6,6 +6,7 @@ import pytest
 
 from rooflines.profiler.trace.signature import Signature, TensorArg, from_kineto
 from rooflines.roofline.formulas import CallCount, count
+from rooflines.roofline.formulas.experts import EVEN, LOCAL, SPREAD
 from tests.roofline.formulas.libraries.calls import bf16, counted, figures, fp8, fp32, int32, int64, reason, uint8
 
 E, TOP, K, INNER = 6, 2, 20, 12  # experts, of them for a token, width, width between the products
@@ -121,10 +122,40 @@ def test_flashinfer_layers_have_the_routing_inside():
 
 def test_marlin_packs_its_weights_by_16_rows():
     ids = (fp32(7, 24), fp32(7, TOP), int32(7, TOP))
-    args = (bf16(7, 32), int32(E, 2, 96), int32(E, 3, 64), fp32(E, 1, 96), fp32(E, 1, 32), *ids)
+    args = (bf16(7, 32), int32(E, 2, 192), int32(E, 3, 64), fp32(E, 1, 96), fp32(E, 1, 32), *ids)
     work = counted("vllm::fused_marlin_moe", *args).work
     assert work.matrix_flops == 2 * 14 * (32 * 96 + 48 * 32)
-    assert work.bytes_read == 2 * 7 * 32 + 8 * 14 + 4 * E * (2 * 96 + 3 * 64 + 96 + 32)
+    assert work.bytes_read == 2 * 7 * 32 + 8 * 14 + 4 * E * (2 * 192 + 3 * 64 + 96 + 32)
+
+
+def marlin(first, *more, name="vllm::fused_marlin_moe"):
+    """8 experts, 3 tokens, 2 for each; width 64, 32 between the products. A packed weight has a row for 16 of its numbers."""
+    return counted(name, bf16(3, 64), first, int32(8, 2, 128), None, None, bf16(8, 1, 64), bf16(8, 1, 64), *more).work
+
+
+def test_marlin_without_a_gate_has_weights_of_equal_size():
+    ids = (bf16(3, 8), fp32(3, 2), int32(3, 2), 1125, False, 8, None, None)
+    assert marlin(int32(8, 4, 128), *ids).matrix_flops == 2 * 6 * (64 * 64 + 32 * 64)
+    assert marlin(int32(8, 4, 64), *ids).matrix_flops == 2 * 6 * (64 * 32 + 32 * 64)
+
+
+def test_marlin_with_a_map_of_experts_gets_its_part_of_the_rows():
+    """6 rows over 32 experts, 8 of them here: 2 rows. A workspace is no map."""
+    ids, workspace = (None, fp32(3, 2), int32(3, 2), 1125, False, 32, None), int32(528)
+    work = marlin(int32(8, 4, 128), *ids, int32(32), None, None, None, None, None, workspace)
+    assert (work.matrix_flops, work.assumption) == (2 * 2 * 96 * 64, f"{SPREAD}; {EVEN}")
+    alone = marlin(int32(8, 4, 128), *ids, None, None, None, None, None, None, workspace)
+    assert (alone.matrix_flops, alone.assumption) == (2 * 6 * 96 * 64, SPREAD)
+    # the width of the scores tells the experts on all ranks where no integer does
+    scores = (bf16(3, 32), fp32(3, 2), int32(3, 2), 1125, False, -1, None, int32(32))
+    assert marlin(int32(8, 4, 128), *scores).matrix_flops == 2 * 2 * 96 * 64
+
+
+def test_rows_of_experts_on_other_ranks_may_be_among_those_without_a_map():
+    assert counted("sglang::inplace_fused_experts", *layer(7), *FLAGS).work.assumption == f"{SPREAD}; {LOCAL}"
+    assert counted("vllm::inplace_fused_experts", *layer(7), *FLAGS).work.assumption == SPREAD
+    grouped = (bf16(4, 24), fp8(4, K), fp8(E, K, 24), fp32(4, 1), fp32(E, 24, 1), int32(E), int32(E, 3), int64(E), int64(E), int64(E))
+    assert counted("_C::cutlass_moe_mm", *grouped).work.assumption == f"{SPREAD}; {LOCAL}"
 
 
 @pytest.mark.parametrize("name", ["aiter::fused_moe_", "aiter::fused_moe", "vllm::rocm_aiter_fused_moe"])
@@ -233,6 +264,28 @@ def test_marlin_rows_have_their_sizes_as_numbers():
     work = counted("sgl_kernel::moe_wna16_marlin_gemm", *args, *sizes).work
     assert work.matrix_flops == 2 * 14 * K * 2 * INNER
     assert work.bytes_read == 2 * 7 * K + E * (4 * 2 * 48 + 2 * 24)
+
+
+def marlin_rows(tokens, top, block, inputs=bf16, ranks=(False, False)):
+    sizes = (block, top, *ranks, 1125, tokens, 64, 32, True, False, True, False)
+    places = (None, None, None, None, None, int32(99), int32(99), int32(9), int32(1), fp32(tokens, top))
+    args = (inputs(tokens, 32), None, int32(E, 2, 128), None, bf16(E, 1, 64), *places, *sizes)
+    return counted("_moe_C::moe_wna16_marlin_gemm", *args).work
+
+
+@pytest.mark.parametrize(("tokens", "top", "block"), [(3, 2, 16), (8, 1, 8), (8, 8, 16), (16, 1, 16), (1, 8, 8)])
+def test_marlin_rows_may_be_as_many_as_a_block_or_a_tokens_experts(tokens, top, block):
+    assert marlin_rows(tokens, top, block).matrix_flops == 2 * tokens * top * 64 * 32
+
+
+def test_marlin_rows_of_one_rank_have_no_others():
+    assert marlin_rows(8, 2, 8).assumption == SPREAD
+    assert marlin_rows(8, 2, 8, ranks=(False, True)).assumption == f"{SPREAD}; {LOCAL}"
+    assert marlin_rows(8, 2, 8, ranks=(False,)).assumption == f"{SPREAD}; {LOCAL}"
+
+
+def test_marlin_rows_of_8_bits_are_written_in_the_dtype_of_the_scales():
+    assert marlin_rows(3, 2, 8, inputs=fp8).bytes_written == 2 * 6 * 64
 
 
 def test_ggml_rows():

@@ -43,6 +43,30 @@ def test_fp8_activations_with_a_packed_weight(weight):
     assert figures("_C::cutlass_w4a8_mm", *args) == (FLOPS, M * N, M * K + N * K // 2 + 2 * N + 4 * (M + N), 2 * M * N, "fp8")
 
 
+SQUARE = 2 * 3 * 64 * 64  # a weight [64, 64] of 4-bit numbers, [64, 32] of bytes
+
+
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [
+        ("vllm::rocm_aiter_gemm_a8wfp4", (fp8(3, 64), uint8(64, 32), fp32(3, 1), fp32(64, 2), 15)),
+        ("vllm::flashinfer_mm_bf16_fp4", (bf16(3, 64), uint8(64, 32), fp8(64, 4), fp32(1))),
+        ("sgl_kernel::qserve_w4a8_per_chn_gemm",
+         (int8(3, 64), int8(64, 32), bf16(64), bf16(3), bf16(64), bf16(3), bf16(3, 64))),
+    ],
+)  # fmt: skip
+def test_a_square_weight_of_4_bits_is_not_one_of_bytes(name, args):
+    work = counted(name, *args).work
+    assert (work.matrix_flops, work.bytes_written) == (SQUARE, 2 * 3 * 64)
+
+
+def test_a_weight_of_bytes_is_told_by_the_result_or_by_its_partner():
+    """[64, 32] is read as [k, n] if the result is [.., 32], and of two operands of int8."""
+    scales = (fp32(3, 1), fp32(1, 32))
+    assert counted("_C::cutlass_scaled_mm", bf16(3, 32), int8(3, 64), int8(64, 32), *scales, None).work.matrix_flops == SQUARE // 2
+    assert counted("sgl_kernel::int8_scaled_mm", int8(3, 64), int8(64, 32), *scales, 15, None).work.matrix_flops == SQUARE // 2
+
+
 def test_operands_that_do_not_fit_are_not_counted():
     args = (fp8(M, K), int32(K // 8, 25), bf16(1, 25), K, fp32(25, 1), fp32(M, 1), 15)
     assert counted("_C::cutlass_w4a8_mm", *args).work.matrix_flops == 2 * M * K * 25
@@ -91,6 +115,16 @@ def test_awq_and_its_conversion():
 )  # fmt: skip
 def test_marlin_has_its_sizes_as_numbers(args):
     assert figures("_C::gptq_marlin_gemm", *args) == (FLOPS, 2 * N * K, 2 * M * K + N * K // 2 + 4 * N, 2 * M * N, "bf16")
+
+
+def test_marlin_of_8_bit_activations_writes_the_dtype_of_the_scales():
+    args = (fp8(3, 64), None, int32(4, 80), None, bf16(1, 40), fp32(3, 1), None, None, None, None, int32(99), 1125, 3, 40, 64, True)
+    read = 3 * 64 + 4 * 4 * 80 + 2 * 40 + 4 * 3
+    assert figures("_C::marlin_gemm", *args) == (2 * 3 * 40 * 64, 2 * 40 * 64, read, 2 * 3 * 40, "fp8")
+    given = (args[0], bf16(3, 40), *args[2:])
+    assert figures("_C::marlin_gemm", *given) == figures("_C::marlin_gemm", *args)
+    unscaled = (*args[:4], None, *args[5:])
+    assert reason("_C::marlin_gemm", *unscaled) == "dtype of the result not recorded"
 
 
 def test_marlin_of_an_unknown_version_is_not_counted():
