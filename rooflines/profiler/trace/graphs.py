@@ -94,7 +94,7 @@ def replays(trace: Trace, calls: Calls, launch: Int64s) -> list[Replay]:
     which, first = np.unique(launch[order], return_index=True)
     parts = np.split(order, first[1:])
     tokens, steps = _tokens(trace, calls, which, _step_tokens)
-    found = [Replay(int(one), *of) for one, *of in zip(which.tolist(), parts, tokens, steps, strict=True)]
+    found = [Replay(*of) for of in zip(which.tolist(), parts, tokens, steps, strict=True)]
     return sorted(found, key=lambda replay: int(host.start_ns[replay.launch]))
 
 

@@ -215,7 +215,8 @@ class GraphMatcher:
     def _copied(self, events: Int64s) -> Mask:
         device = self._trace.device
         copied: Mask = np.isin(device.kind[events], (MEMCPY, MEMSET))
-        return copied | np.array([self._trace.names[code].startswith(_COPIES) for code in device.name[events].tolist()], bool)
+        copied |= np.array([self._trace.names[code].startswith(_COPIES) for code in device.name[events].tolist()], bool)
+        return copied
 
     def _compared(self, events: Int64s) -> list[_Fit] | Difference:
         """The captured graphs that these device events are; the exact ones, else those without a record of the last kernel."""
