@@ -28,22 +28,25 @@ _CAPTURE = re.compile(r"capture_(\d{1,9})_[A-Z]+\b", re.ASCII)
 @dataclass(frozen=True, slots=True)
 class CapturedGraph:
     """``launches`` are the host events that became nodes of the graph, in the order of time; ``events`` is ``[first, end)`` of the host
-    events on its thread. ``joins`` says whether several streams were captured, ``tokens`` for how many tokens (None: not recorded)."""
+    events on its thread. ``joins`` says whether several streams were captured, ``tokens`` for how many tokens (None: not recorded),
+    ``mark`` the server's mark that says it (empty: none)."""
 
     launches: Int64s
     events: tuple[int, int]
     joins: bool
     tokens: int | None
+    mark: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
     """One launch of a graph: the host event ``launch``, and its device ``events`` in the order of start. ``tokens`` is how many the
-    step around it computes (None: not recorded)."""
+    step around it computes (None: not recorded), ``step`` the host event that marks this step (-1: none)."""
 
     launch: int
     events: Int64s
     tokens: int | None
+    step: int = -1
 
 
 def captured_graphs(trace: Trace, calls: Calls, launch: Int64s) -> list[CapturedGraph]:
@@ -59,22 +62,24 @@ def captured_graphs(trace: Trace, calls: Calls, launch: Int64s) -> list[Captured
     nodes = np.flatnonzero(launches & ~ran & ~covered(launches, calls.after))
     nodes = nodes[np.argsort(host.start_ns[nodes], kind="stable")]
     joins = np.flatnonzero(_calls(trace, _JOIN))
-    tokens = _tokens(trace, calls, begins, _captured_tokens)
-    found: list[tuple[int, int, int, int, int | None]] = []
-    for begin, size in zip(begins.tolist(), tokens, strict=True):
+    tokens, marks = _tokens(trace, calls, begins, _captured_tokens)
+    found: list[tuple[int, int, int, int, int]] = []
+    for number, begin in enumerate(begins.tolist()):
         at = int(np.searchsorted(ends, begin))
         if at < len(ends) and host.thread[ends[at]] == host.thread[begin]:
             end = int(ends[at])
-            found.append((int(host.start_ns[begin]), int(host.start_ns[end]), begin, end, size))
+            found.append((int(host.start_ns[begin]), int(host.start_ns[end]), begin, end, number))
     graphs = []
     opened, closed = (np.sort([one[at] for one in found]) for at in (0, 1))
-    for start, stop, begin, end, size in sorted(found):
+    for start, stop, begin, end, number in sorted(found):
         low, high = np.searchsorted(host.start_ns[nodes], (start, stop))
         chosen, thread = nodes[low:high], host.thread[begin]
         # Other threads launch into the capture as well (autograd's); where several captures are open, which one is not known.
         alone = np.searchsorted(opened, stop) - np.searchsorted(closed, start, side="right") == 1
         chosen = chosen if alone else chosen[host.thread[chosen] == thread]
-        graphs.append(CapturedGraph(chosen, (begin, end + 1), bool(((joins > begin) & (joins < end)).any()), size))
+        size, mark = tokens[number], marks[number]
+        name = trace.names[host.name[mark]] if mark >= 0 else ""
+        graphs.append(CapturedGraph(chosen, (begin, end + 1), bool(((joins > begin) & (joins < end)).any()), size, name))
     return graphs
 
 
@@ -88,8 +93,8 @@ def replays(trace: Trace, calls: Calls, launch: Int64s) -> list[Replay]:
     order = events[np.argsort(launch[events], kind="stable")]
     which, first = np.unique(launch[order], return_index=True)
     parts = np.split(order, first[1:])
-    tokens = _tokens(trace, calls, which, _step_tokens)
-    found = [Replay(int(one), part, size) for one, part, size in zip(which.tolist(), parts, tokens, strict=True)]
+    tokens, steps = _tokens(trace, calls, which, _step_tokens)
+    found = [Replay(*of) for of in zip(which.tolist(), parts, tokens, steps, strict=True)]
     return sorted(found, key=lambda replay: int(host.start_ns[replay.launch]))
 
 
@@ -108,15 +113,15 @@ def _calls(trace: Trace, *words: str) -> Mask:
     return found
 
 
-def _tokens(trace: Trace, calls: Calls, events: Int64s, tokens_of: Callable[[str], int | None]) -> list[int | None]:
-    """How many tokens the innermost mark around each host event names, None where there is none."""
+def _tokens(trace: Trace, calls: Calls, events: Int64s, tokens_of: Callable[[str], int | None]) -> tuple[list[int | None], list[int]]:
+    """How many tokens the innermost mark around each host event names, None where there is none; and this mark, else -1."""
     codes = distinct(trace.host.name[trace.host.kind == ANNOTATION])[0].tolist()
     sizes = {code: tokens for code in codes if (tokens := tokens_of(trace.names[code])) is not None}
     if not sizes:
-        return [None] * len(events)
+        return [None] * len(events), [-1] * len(events)
     marked = (trace.host.kind == ANNOTATION) & np.isin(trace.host.name, list(sizes))
     around = innermost(marked, calls.after)[events]
-    return [sizes[int(trace.host.name[one])] if one >= 0 else None for one in around.tolist()]
+    return [sizes[int(trace.host.name[one])] if one >= 0 else None for one in around.tolist()], around.tolist()
 
 
 def _captured_tokens(name: str) -> int | None:

@@ -1,10 +1,13 @@
 """Which captured graph a launch of a graph replays, and which launch of the capture is behind each of its kernels.
 
 ROCm records the kernel that every launch captures. The kernels of a replay must be those of the capture, in the same order; where
-several streams were captured, equally many of each name. CUDA does not record it. There must be equally many kernels, and nothing
-that is recorded may contradict: grid and block, a Triton kernel below the operator of another, a matrix product below an operator
-that has none. Copies and fills are compared apart from kernels, because the runtime merges some and adds others. Nothing is matched
-in part, with one exception: the record of the last kernel of a graph is missing in every replay of some traces of ROCm.
+several streams were captured, equally many of each name, and all of one name the same call. CUDA does not record it. There must be
+equally many kernels, and nothing that is recorded may contradict: grid and block, or the operators around the launches
+(``contradictions.py``). Copies and fills are compared apart from kernels, because the runtime merges some and adds others. Nothing is
+matched in part, with one exception: the record of the last kernel of a graph is missing in every replay of some traces of ROCm.
+
+Order alone decides only between captured graphs with the same calls. A captured graph is one sequence of kernels: if replays with
+different ones fit it and its names are not recorded, none of them is certain.
 """
 
 from __future__ import annotations
@@ -17,20 +20,19 @@ from itertools import zip_longest
 import numpy as np
 
 from rooflines.profiler.trace.graphs import CapturedGraph, Replay
+from rooflines.profiler.trace.nesting import Mask
 from rooflines.profiler.trace.records import MEMCPY, MEMSET, Int64s, LaunchShape, Trace
+from rooflines.roofline.attribution.contradictions import contradiction
 from rooflines.roofline.attribution.origins import CountedTrace
-from rooflines.roofline.kernel_names import short_kernel
 from rooflines.units import counted
 
 # Kernels with which the HIP runtime copies and fills.
 _COPIES = ("__amd_rocclr_",)
 _COPYING = ("Memcpy", "Memset")
 _FILLING = ("Memset", "fillBuffer")
-# What Inductor calls every kernel unless it is asked for unique names.
-_UNNAMED = "triton__"
-# Operators of these categories run no matrix product.
-_NO_PRODUCTS = {"copy", "reduction", "normalisation", "element-wise", "optimizer", "communication"}
 _LONGEST_NAME = 80
+# An operator and its shapes.
+_Call = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +46,15 @@ class Difference:
 @dataclass(frozen=True, slots=True)
 class Match:
     """A captured graph of the trace number ``trace``, and the host event of its capture behind each of the device ``events`` of the
-    replay (-1: a copy that the runtime added). ``missing`` is the number of kernels that the replay did not record."""
+    replay (-1: a copy that the runtime added). ``missing`` is the number of kernels that the replay did not record, ``larger`` says
+    that graphs of larger batches fit as well."""
 
     trace: int
     graph: CapturedGraph
     events: Int64s
     launches: Int64s
     missing: int = 0
+    larger: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,72 +70,183 @@ class _Candidate:
     names: list[str] | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Fit:
+    """A captured graph that a replay may be, with the operators and shapes behind its events."""
+
+    one: _Candidate
+    match: Match
+    calls: tuple[_Call, ...]
+
+
 class GraphMatcher:
-    """Finds the captured graph of one replay after the other, in the order of time."""
+    """Finds the captured graph of each replay."""
 
     def __init__(self, trace: Trace, captured: Sequence[CountedTrace]) -> None:
         self._trace = trace
         self._captured = captured
         graphs = [(at, graph) for at, one in enumerate(captured) for graph in one.graphs]
         self._candidates = [_candidate(number, at, graph, captured[at].trace) for number, (at, graph) in enumerate(graphs)]
-        self._fits: dict[bytes, list[tuple[_Candidate, Match]] | Difference] = {}
-        self._last = -1
+        self._fits: dict[bytes, list[_Fit] | Difference] = {}
 
-    def match(self, replay: Replay) -> Match | Difference:
-        """The captured graph that ``replay`` runs, or the first difference from the one that is most like it."""
-        events = self._in_order(replay)
+    def match(self, replays: Sequence[Replay]) -> list[Match | Difference]:
+        """The captured graph that each of ``replays`` runs, in the order of time, or the first difference from the one most like it."""
+        events = [self._in_order(replay) for replay in replays]
+        fits = [self._fitting(replay, ran) for replay, ran in zip(replays, events, strict=True)]
+        chosen = self._chosen(replays, fits)
+        chosen = self._consistent(events, chosen)
+        return [
+            one if isinstance(one, Difference) else replace(one.match, events=ran) for one, ran in zip(chosen, events, strict=True)
+        ]  # fmt: skip
+
+    def _fitting(self, replay: Replay, events: Int64s) -> list[_Fit] | Difference:
+        """The captured graphs that have these kernels; where sizes are recorded, those of the smallest batch that holds the tokens."""
         device = self._trace.device
         key = np.stack((device.name[events], device.shape[events], device.kind[events])).tobytes()
+        key += bytes((self._numbered(events), len(np.unique(device.stream[events])) > 1))
         if key not in self._fits:
             self._fits[key] = self._compared(events)
         found = self._fits[key]
         if isinstance(found, Difference):
             return found
-        sized = [one.graph.tokens for one, _ in found if one.graph.tokens is not None]
-        if replay.tokens is not None and len(sized) == len(found):
-            enough = [tokens for tokens in sized if tokens >= replay.tokens]
-            if not enough:
-                return Difference(f"the step has {replay.tokens:,} tokens, the capture only {max(sized):,}", 0)
-            found = [(one, match) for one, match in found if one.graph.tokens == min(enough)]
-        unsure = len({one.graph.tokens for one, _ in found}) > 1 or (not sized and len(found) > 1)
-        if unsure and len({tuple(self._calls(match)) for _, match in found}) > 1:
-            return Difference(f"{len(found):,} captured graphs with different shapes have these kernels", 0)
-        # Pieces of one model are launched in the order of their capture.
-        one, match = next((pair for pair in found if pair[0].number > self._last), found[0])
-        self._last = one.number
-        return replace(match, events=events)
+        sized = [fit.one.graph.tokens for fit in found if fit.one.graph.tokens is not None]
+        if replay.tokens is None or len(sized) < len(found):
+            return found
+        enough = [tokens for tokens in sized if tokens >= replay.tokens]
+        if not enough:
+            return Difference(f"the step has {replay.tokens:,} tokens, the capture only {max(sized):,}", 0)
+        if min(enough) == max(enough):
+            return [fit for fit in found if fit.one.graph.tokens == min(enough)]
+        return [replace(fit, match=replace(fit.match, larger=True)) for fit in found if fit.one.graph.tokens == min(enough)]
+
+    def _chosen(self, replays: Sequence[Replay], fits: list[list[_Fit] | Difference]) -> list[_Fit | Difference]:
+        """One captured graph for each replay."""
+        placed: dict[int, _Fit] = {}
+        done: set[tuple[object, ...]] = set()
+        chosen: list[_Fit | Difference] = []
+        last = -1
+        for at, found in enumerate(fits):
+            if isinstance(found, Difference):
+                chosen.append(found)
+                continue
+            if len({fit.calls for fit in found}) > 1:
+                pool = _pool(found)
+                if pool is not None and pool not in done:
+                    done.add(pool)
+                    placed |= self._by_order(pool, replays, fits)
+                if at not in placed:
+                    chosen.append(Difference(f"{len(found):,} captured graphs with different shapes have these kernels", 0))
+                    continue
+            # Pieces of one model are launched in the order of their capture.
+            fit = placed.get(at) or next((fit for fit in found if fit.one.number > last), found[0])
+            last = fit.one.number
+            chosen.append(fit)
+        return chosen
+
+    def _by_order(
+        self, pool: tuple[object, ...], replays: Sequence[Replay], fits: list[list[_Fit] | Difference]
+    ) -> dict[int, _Fit]:  # fmt: skip
+        """The graphs of the replays of a model's pieces, where only one order is possible: the steps run whole rounds of the pieces,
+        or the names of other pieces say where a round begins."""
+        pieces = [one.number for one in self._candidates if _pool_of(one) == pool]
+        stretches: dict[int, list[tuple[int, dict[int, _Fit]]]] = {}
+        for at, found in enumerate(fits):
+            if not isinstance(found, Difference) and _pool(found) == pool:
+                stretches.setdefault(replays[at].step, []).append((at, {fit.one.number: fit for fit in found}))
+        placed: dict[int, _Fit] = {}
+        for step, ran in stretches.items():
+            if len(ran) < len(pieces) or (step >= 0 and len(ran) % len(pieces)):
+                continue
+            orders = []
+            for first in range(len(pieces) if step < 0 else 1):
+                order = [found.get(pieces[(first + at) % len(pieces)]) for at, (_, found) in enumerate(ran)]
+                whole = [fit for fit in order if fit is not None]
+                if len(whole) == len(order):
+                    orders.append(whole)
+            if len({tuple(fit.calls for fit in order) for order in orders}) == 1:
+                placed |= {at: fit for (at, _), fit in zip(ran, orders[0], strict=True)}
+        return placed
+
+    def _consistent(self, events: list[Int64s], chosen: list[_Fit | Difference]) -> list[_Fit | Difference]:
+        """The same, without replays of different kernels that would be one captured graph whose names are not recorded."""
+        device = self._trace.device
+        sequences: list[bytes] = []
+        ran: dict[bytes, Int64s] = {}
+        of_graph: dict[int, list[bytes]] = {}
+        for fit, all_events in zip(chosen, events, strict=True):
+            if isinstance(fit, Difference) or fit.one.names is not None:
+                sequences.append(b"")
+                continue
+            kernels = all_events[~self._copied(all_events)]
+            sequences.append(np.stack((device.name[kernels], device.shape[kernels])).tobytes())
+            ran.setdefault(sequences[-1], kernels)
+            known = of_graph.setdefault(fit.one.number, [])
+            if sequences[-1] not in known:
+                known.append(sequences[-1])
+        doubtful: dict[bytes, Difference] = {}
+        for known in of_graph.values():
+            for sequence in known if len(known) > 1 else ():
+                other = known[0] if sequence != known[0] else known[1]
+                doubtful.setdefault(sequence, self._unlike(ran[sequence], ran[other]))
+        return [doubtful.get(sequence, fit) for sequence, fit in zip(sequences, chosen, strict=True)]
+
+    def _unlike(self, one: Int64s, other: Int64s) -> Difference:
+        """The first kernel in which two replays differ that fit the same captured graph."""
+        device = self._trace.device
+        at = int(np.flatnonzero((device.name[one] != device.name[other]) | (device.shape[one] != device.shape[other]))[0])
+        shown = []
+        for kernel in (one[at], other[at]):
+            shape = device.shape[kernel]
+            grid = f" with grid and block {_shown(self._trace.launch_shapes[shape])}" if shape >= 0 else ""
+            shown.append(_short(self._trace.names[device.name[kernel]]) + grid)
+        text = f"the replay ran {shown[0]}, another that fits the same captured graph ran {shown[1]}"
+        return Difference(f"{_place(at, len(one))}: {text}, and the capture has no names of kernels", at)
+
+    def _numbered(self, events: Int64s) -> bool:
+        node = self._trace.device.graph_node[events]
+        return bool((node > 0).all()) and len(np.unique(node)) == len(node)
 
     def _in_order(self, replay: Replay) -> Int64s:
-        """The device events of the replay as they were captured: by the numbers of the nodes where several streams ran them."""
-        device, events = self._trace.device, replay.events
-        node = device.graph_node[events]
-        if len(np.unique(device.stream[events])) > 1 and (node > 0).all() and len(np.unique(node)) == len(node):
-            return events[np.argsort(node)]
-        return events
+        """The device events of the replay as they were captured: by the numbers of the nodes where these are recorded. Branches of a
+        graph may run in another order, also on one stream."""
+        events = replay.events
+        return events[np.argsort(self._trace.device.graph_node[events])] if self._numbered(events) else events
 
-    def _compared(self, events: Int64s) -> list[tuple[_Candidate, Match]] | Difference:
+    def _copied(self, events: Int64s) -> Mask:
+        device = self._trace.device
+        copied: Mask = np.isin(device.kind[events], (MEMCPY, MEMSET))
+        copied |= np.array([self._trace.names[code].startswith(_COPIES) for code in device.name[events].tolist()], bool)
+        return copied
+
+    def _compared(self, events: Int64s) -> list[_Fit] | Difference:
         """The captured graphs that these device events are; the exact ones, else those without a record of the last kernel."""
-        exact: list[tuple[_Candidate, Match]] = []
-        cut: list[tuple[_Candidate, Match]] = []
+        exact: list[_Fit] = []
+        cut: list[_Fit] = []
         nearest = Difference("no graph was captured", -1)
         for one in self._candidates:
             result = self._compare(events, one)
             if isinstance(result, Difference):
                 nearest = max(nearest, result, key=lambda difference: difference.place)
             else:
-                (cut if result.missing else exact).append((one, result))
+                calls = tuple(self._calls(one.trace, result.launches[result.launches >= 0]))
+                (cut if result.missing else exact).append(_Fit(one, result, calls))
         return exact or cut or nearest
 
     def _compare(self, events: Int64s, one: _Candidate) -> Match | Difference:
         captured, device = self._captured[one.trace], self._trace.device
-        copied = np.isin(device.kind[events], (MEMCPY, MEMSET))
-        copied |= np.array([self._trace.names[code].startswith(_COPIES) for code in device.name[events].tolist()], bool)
+        copied = self._copied(events)
         kernels = events[~copied]
         ran = [self._trace.names[code] for code in device.name[kernels].tolist()]
-        several = one.graph.joins or len(np.unique(device.stream[kernels])) > 1
-        paired = self._unnamed(kernels, ran, one.kernels, captured, several) if one.names is None else _by_name(ran, one.names, several)
+        streams, numbered = len(np.unique(device.stream[kernels])) > 1, self._numbered(events)
+        several = one.graph.joins or streams
+        paired = self._unnamed(ran, one, captured, several and not numbered) if one.names is None else _by_name(ran, one.names, several)
         if isinstance(paired, Difference):
             return paired
+        in_order = np.array_equal(paired, np.arange(len(paired)))
+        if one.names is not None and not (in_order and (numbered or not streams)):
+            doubt = self._exchangeable(one, one.names)
+            if doubt is not None:
+                return doubt
         launches = one.kernels[paired]
         wrong = self._other_shape(kernels, launches, captured)
         if wrong is not None:
@@ -152,30 +267,48 @@ class GraphMatcher:
                 return Difference(f"{_place(at, len(kernels))}: {differ}", at)
         return None
 
-    def _unnamed(self, kernels: Int64s, ran: list[str], launches: Int64s, captured: CountedTrace, several: bool) -> Int64s | Difference:
+    def _exchangeable(self, one: _Candidate, names: list[str]) -> Difference | None:
+        """The first kernel that has the name of one with another call: of several streams, either may have started first."""
+        calls: dict[str, _Call] = {}
+        for at, (name, call) in enumerate(zip(names, self._calls(one.trace, one.kernels), strict=True)):
+            if calls.setdefault(name, call) != call:
+                reason = f"{_short(name)} was captured with several shapes, and on several streams its calls have no recorded order"
+                return Difference(f"{_place(at, len(names))}: {reason}", at)
+        return None
+
+    def _unnamed(self, ran: list[str], one: _Candidate, captured: CountedTrace, unordered: bool) -> Int64s | Difference:
         """The launches in order, unless what is known of them contradicts the kernels that ran."""
-        numbered = (self._trace.device.graph_node[kernels] > 0).all()
+        launches = one.kernels
         for at, (name, launch) in enumerate(zip(ran, launches.tolist(), strict=False)):
-            reason = _contradiction(name, launch, captured)
+            reason = contradiction(name, launch, one.graph.launches, captured)
             if reason:
-                return Difference(f"{_place(at, len(kernels))}: the replay ran {_short(name)}, the capture has {reason}", at)
-        if len(kernels) != len(launches):
-            return Difference(
-                f"the replay ran {len(kernels):,} kernels, the capture has {len(launches):,}", min(len(kernels), len(launches))
-            )
-        if several and not numbered:
+                return Difference(f"{_place(at, len(ran))}: the replay ran {_short(name)}, the capture has {reason}", at)
+        if len(ran) != len(launches):
+            return Difference(f"the replay ran {len(ran):,} kernels, the capture has {len(launches):,}", min(len(ran), len(launches)))
+        if unordered:
             return Difference("it ran on several streams, and neither the order of its nodes nor the captured kernels are recorded", 0)
         return np.arange(len(launches))
 
-    def _calls(self, match: Match) -> Iterator[tuple[str, str]]:
-        """The operator and its shapes behind each device event."""
-        captured = self._captured[match.trace]
+    def _calls(self, trace: int, launches: Int64s) -> Iterator[_Call]:
+        """The operator and its shapes behind each launch of a capture."""
+        captured = self._captured[trace]
         owner, operator = captured.ownership.owner, captured.calls.operator
-        for launch in match.launches[match.launches >= 0].tolist():
+        for launch in launches.tolist():
             event = owner[launch] if owner[launch] >= 0 else operator[launch]
             variant = captured.counts.of_event[event] if event >= 0 else -1
             signature = captured.counts.variants[variant].signature if variant >= 0 else None
             yield (signature.name, signature.shapes()) if signature else ("", "")
+
+
+def _pool_of(one: _Candidate) -> tuple[object, ...]:
+    """What the pieces of one model and one batch share."""
+    return one.trace, one.graph.tokens, one.graph.mark, one.names is not None
+
+
+def _pool(found: list[_Fit]) -> tuple[object, ...] | None:
+    """The model and batch of which all of these are pieces; None where they are not, or their kernels have no recorded names."""
+    pools = {_pool_of(fit.one) for fit in found}
+    return next(iter(pools)) if len(pools) == 1 and all(fit.one.names is not None for fit in found) else None
 
 
 def _candidate(number: int, at: int, graph: CapturedGraph, trace: Trace) -> _Candidate:
@@ -212,26 +345,6 @@ def _by_name(ran: list[str], held: list[str], several: bool) -> Int64s | Differe
         differs = next(place for place, letters in enumerate(zip_longest(ran[at], held[at])) if letters[0] != letters[1])
         one, other = (_around(name, differs) for name in (ran[at], held[at]))
     return Difference(f"{_place(at, len(ran))}: the replay ran {one}, the capture has {other}", at)
-
-
-def _contradiction(name: str, launch: int, captured: CountedTrace) -> str:
-    """What the capture has instead of a kernel of this name, as far as the operators around the launch say it; empty where they may."""
-    operator = int(captured.calls.operator[launch])
-    if operator < 0:
-        return ""
-    called: str = captured.trace.names[captured.trace.host.name[operator]]
-    if name.startswith(_UNNAMED):
-        return ""
-    if called.startswith("triton_"):
-        return "" if name.startswith(called) or called.startswith(name) else called
-    if name.startswith("triton_") and called.startswith("aten::"):
-        return called
-    owner = int(captured.ownership.owner[launch])
-    if owner >= 0 and short_kernel(name).startswith("GEMM"):
-        count = captured.counts.variants[captured.counts.of_event[owner]].count
-        if count.category in _NO_PRODUCTS and count.work is not None and not count.work.matrix_flops:
-            return called
-    return ""
 
 
 def _place(at: int, number: int) -> str:

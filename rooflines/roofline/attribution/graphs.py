@@ -91,13 +91,11 @@ _HINT = "Give the capture that the same run recorded, with the same batch sizes 
 
 
 def _matched(trace: Trace, traces: Sequence[CountedTrace], ran: list[Replay]) -> _Found:
-    matcher = GraphMatcher(trace, traces)
     found = _Found([], [], {})
     sequences: dict[bytes, int] = {}
-    for replay in ran:
+    for replay, result in zip(ran, GraphMatcher(trace, traces).match(ran), strict=True):
         names = trace.device.name[replay.events].tobytes()
         found.numbers[replay.launch] = sequences.setdefault(names, len(sequences) + 1)
-        result = matcher.match(replay)
         if isinstance(result, Difference):
             found.differences.append((replay, result))
         else:
@@ -135,6 +133,11 @@ def _notes(ran: list[Replay], found: _Found) -> list[str]:
     missing = sum(match.missing > 0 for _, match in found.matches)
     if missing:
         notes.append(f"The last kernel of the graph was not recorded in {counted(missing, 'replay')}; its operator is not counted.")
+    larger = sum(match.larger for _, match in found.matches)
+    if larger:
+        fits = f"Captured graphs of several batch sizes fit {counted(larger, 'replay')}"
+        why = "data parallelism may have replayed a larger one"
+        notes.append(f"{fits}; the smallest that holds the tokens of the step is used, although {why}.")
     added = sum(int((match.launches < 0).sum()) for _, match in found.matches)
     if added:
         notes.append(f"Copies and fills of the replays that are not in the capture: {added:,}.")

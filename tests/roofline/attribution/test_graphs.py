@@ -41,6 +41,12 @@ def replay(at, correlation, *names, of="hip", each=10, streams=(7,)):
     return [runtime(f"{of}GraphLaunch", at, 2, correlation), *ran]
 
 
+def numbered(events, *nodes):
+    """The launch of a graph, and its kernels with the numbers of their nodes."""
+    ran = zip(events[1:], nodes, strict=True)
+    return [events[0], *(event | {"args": event["args"] | {"graph node id": (5 << 32) + node}} for event, node in ran)]
+
+
 def divide(events, *captures, tokens=None):
     """The attribution of ``events``, with what holds for every one."""
     found = trace(*events)
@@ -189,14 +195,25 @@ def test_a_graph_with_all_its_kernels_comes_before_one_without_a_record_of_the_l
 
 
 def test_kernels_of_several_streams_are_matched_by_name_and_occurrence():
+    same = [*LAYER[:4], mm(30, 8, 4, 8, 16), LAYER[5]]
     swapped = replay(0, 50, "gemm", "gemm", "plus", streams=(7, 8))
-    result = divide(swapped, captured(*LAYER))
-    assert rows(result)[("aten::mm", "4x8, 8x16")] == (1, 10_000)
-    assert rows(result)[("aten::mm", "4x16, 16x32")] == (1, 10_000)
-    joined = captured(*LAYER, runtime("hipStreamWaitEvent", 40))
+    result = divide(swapped, captured(*same))
+    assert rows(result) == {("aten::mm", "4x8, 8x16"): (2, 20_000), ("aten::add", "1000, 1000"): (1, 10_000)}
+    joined = captured(*same, runtime("hipStreamWaitEvent", 40))
     assert divide(replay(0, 50, "gemm", "gemm", "plus"), joined).matched_ns == 30_000
     with pytest.raises(TraceError):
-        divide(replay(0, 50, "gemm", "plus", "plus", streams=(7, 8)), captured(*LAYER))
+        divide(replay(0, 50, "gemm", "plus", "plus", streams=(7, 8)), captured(*same))
+
+
+def test_kernels_of_one_name_with_several_shapes_need_one_stream_or_the_numbers_of_their_nodes():
+    # The product of 2 * 4 * 16 * 32 FLOPs may have started first.
+    joined = captured(*LAYER, runtime("hipStreamWaitEvent", 40))
+    for names in (NAMES, ("gemm", "gemm", "plus")):
+        with pytest.raises(TraceError, match="kernel 3 of 3: gemm was captured with several shapes"):
+            divide(replay(0, 50, *names, streams=(7, 8)), joined)
+    result = divide(numbered(replay(0, 50, "gemm", "gemm", "plus", streams=(7, 8)), 3, 1, 2), joined)
+    assert rows(result)[("aten::mm", "4x16, 16x32")] == (1, 10_000)
+    assert divide(replay(0, 50, *NAMES), joined).matched_ns == 30_000
 
 
 def test_grids_that_differ_refuse_the_capture():
@@ -291,6 +308,51 @@ def test_pieces_with_the_same_kernels_are_replayed_in_the_order_of_their_capture
     assert {result.calls.modules[row.module].path: row.calls for row in result.rows} == {"Layer_0": 2, "Layer_1": 2, "Layer_2": 2}
 
 
+def piece_of(width, start, of="hip"):
+    """The capture of one piece for 16 tokens, a product with ``width`` summed elements."""
+    first = hip(start + 4, "gemm", start) if of == "hip" else runtime("cudaLaunchKernel", start + 4, 1, start)
+    return [
+        span("capture_16_PIECEWISE", start - 2, 40),
+        *captured(mm(start + 2, 8, 16, width, 16), first, start=start, end=start + 30, of=of),
+    ]
+
+
+def step_of(at, *names, of="hip", each=10):
+    """A step of 16 tokens that replays one graph after the other, each with one kernel."""
+    mark = span("execute_16_context_0(sq0sk0sqsq0sqsk0)_generation_16(sq16sk900sqsq16sqsk900)", at, 100 * len(names))
+    ran = [replay(at + 5 + 100 * i, at + i + 1, name, of=of, each=each) for i, name in enumerate(names)]
+    return [mark, *(event for one in ran for event in one)]
+
+
+PIECES = [*piece_of(8, 0), *piece_of(8000, 100)]
+
+
+def test_pieces_with_other_shapes_and_the_same_kernels_need_whole_steps():
+    result = divide([*step_of(1000, "gemm", "gemm"), *step_of(2000, "gemm", "gemm")], PIECES)
+    assert rows(result) == {("aten::mm", "16x8, 8x16"): (2, 20_000), ("aten::mm", "16x8000, 8000x16"): (2, 20_000)}
+    refused = "2 captured graphs with different shapes have these kernels"
+    for events in (step_of(1000, "gemm", "gemm", "gemm"), step_of(1000, "gemm", "gemm")[1:]):
+        with pytest.raises(TraceError, match=refused):
+            divide(events, PIECES)
+
+
+def test_the_names_of_other_pieces_say_where_a_round_begins():
+    head = [span("capture_16_PIECEWISE", -52, 40), *captured(add(-48, 8), hip(-46, "plus", 99), start=-50, end=-20)]
+    # The recording begins with the last piece of a step: 1 + 3 replays, without the mark of the step.
+    result = divide(step_of(1000, "gemm", "plus", "gemm", "gemm")[1:], [*head, *PIECES])
+    assert rows(result) == {
+        ("aten::mm", "16x8000, 8000x16"): (2, 20_000),
+        ("aten::add", "1000, 1000"): (1, 10_000),
+        ("aten::mm", "16x8, 8x16"): (1, 10_000),
+    }
+
+
+def test_a_larger_batch_with_the_same_kernels_is_noted():
+    result = divide([*step(9, 1000, 50), *step(33, 2000, 51)], [*of_batch(64, 0), *of_batch(16, 100)])
+    assert rows(result) == {("aten::mm", "16x8, 8x16"): (1, 10_000), ("aten::mm", "64x8, 8x16"): (1, 10_000)}
+    assert [note for note in result.notes if "fit 1 replay;" in note and "data parallelism" in note]
+
+
 # --- CUDA, which does not record what a launch captures ----------------------------------------------------------------------------
 
 CUDA = [
@@ -342,11 +404,83 @@ def test_cuda_graphs_of_several_streams_need_the_numbers_of_their_nodes():
         divide(ran, captured(*CUDA, of="cuda"))
     with pytest.raises(TraceError, match="it ran on several streams"):
         divide(replay(0, 50, "a", "b", CUDA_NAMES[2], of="cuda", streams=(7, 8)), captured(*CUDA, of="cuda"))
-    numbered = [ran[0]] + [
-        event | {"args": event["args"] | {"graph node id": (5 << 32) + node}} for event, node in zip(ran[1:], (2, 3, 1), strict=True)
-    ]
-    result = divide(numbered, captured(*CUDA, of="cuda"))
+    result = divide(numbered(ran, 2, 3, 1), captured(*CUDA, of="cuda"))
     assert [row.kernels[0].name for row in result.rows if row.signature.name == "aten::mm"] == [CUDA_NAMES[0]]
+
+
+PRODUCT = captured(*CUDA[:2], of="cuda")
+
+
+def test_different_kernels_are_not_one_captured_graph():
+    names = ("gemm_batch16", "gemv_batch1", "gemm_batch16")
+    ran = [event for at, name in enumerate(names) for event in replay(1000 * (at + 1), 50 + at, name, of="cuda")]
+    with pytest.raises(TraceError, match=r"kernel 1 of 1: the replay ran gemm_batch16, another .* ran gemv_batch1"):
+        divide(ran, PRODUCT)
+    # A capture in the trace itself refuses nothing but these: 3 * 10 us stay without an operator.
+    result = divide([*PRODUCT, *ran])
+    assert (rows(result), result.graphs_ns, result.matched_ns) == ({}, 30_000, 0)
+    assert divide([*ran[:2], *ran[4:]], PRODUCT).matched_ns == 20_000
+
+
+def test_different_grids_are_not_one_captured_graph():
+    one, other = (with_grids(replay(1000 * at, 50 + at, "gemm", of="cuda"), grid) for at, grid in enumerate((128, 1)))
+    with pytest.raises(TraceError, match=r"gemm with grid and block 128x1x1, 128x1x1, another .* with grid and block 1x1x1, 128x1x1"):
+        divide([*one, *other], PRODUCT)
+
+
+def test_cuda_pieces_with_other_shapes_are_not_told_apart_by_their_order():
+    pieces = [*piece_of(8, 0, "cuda"), *piece_of(8000, 100, "cuda")]
+    with pytest.raises(TraceError, match="2 captured graphs with different shapes"):
+        divide(step_of(1000, "gemm_large", "gemm_small", "gemm_large", "gemm_small", of="cuda"), pieces)
+    same = [*piece_of(8, 0, "cuda"), *piece_of(8, 100, "cuda")]
+    assert rows(divide(step_of(1000, "a", "b", "a", "b", of="cuda"), same)) == {("aten::mm", "16x8, 8x16"): (4, 40_000)}
+
+
+def test_branches_that_ran_on_one_stream_are_in_the_order_of_their_nodes():
+    branches = captured(
+        *CUDA[:2], mm(30, 8, 4, 16, 32), runtime("cudaLaunchKernel", 32, 1, 3), runtime("cudaStreamWaitEvent", 40), of="cuda"
+    )
+    ran = replay(0, 50, "second", "first", of="cuda")
+    result = divide(numbered(ran, 12, 11), branches)
+    assert {row.signature.shapes(): row.kernels[0].name for row in result.rows} == {"4x8, 8x16": "first", "4x16, 16x32": "second"}
+
+
+NORM = op(
+    "_C::rms_norm", 10, 8, dims=[[4, 8], [4, 8], [8], []], types=["c10::BFloat16"] * 3 + ["Scalar"], concrete=["", "", "", "1e-5"]
+)
+ELEMENTWISE = CUDA_NAMES[1]
+
+
+@pytest.mark.parametrize(
+    ("operator", "name", "fits"),
+    [
+        (CUDA[0], "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)", False),
+        (CUDA[0], "void flash_fwd_kernel<X>", False),
+        (CUDA[0], ELEMENTWISE, False),
+        (CUDA[0], "ampere_sgemm_128x64_tn", True),
+        (NORM, "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)", False),
+        (NORM, "fmha_cutlassF_bf16_aligned_64x128_rf_sm80", False),
+        (NORM, ELEMENTWISE, False),
+        (NORM, "void vllm::rms_norm_kernel<c10::BFloat16>", True),
+        (NORM, "void flashinfer::norm::RMSNormKernel<8u>", True),
+        (op("vllm::all_reduce", 10, 8), "ncclDevKernel_AllReduce_Sum_bf16_RING_LL", True),
+        (op("vllm::unified_attention", 10, 8), "void flash_fwd_kernel<X>", True),
+    ],
+)
+def test_what_a_kernel_does_contradicts_what_its_operator_does(operator, name, fits):
+    nodes = captured(operator, CUDA[1], of="cuda")
+    if fits:
+        assert divide(replay(0, 50, name, of="cuda"), nodes).matched_ns == 10_000
+    else:
+        with pytest.raises(TraceError, match=f"the capture has {operator['name']}"):
+            divide(replay(0, 50, name, of="cuda"), nodes)
+
+
+def test_a_product_may_copy_its_bias_and_another_library_may_call_aten():
+    two = captured(mm(10, 8, 4, 8, 16), runtime("cudaLaunchKernel", 12, 1, 1), runtime("cudaLaunchKernel", 14, 1, 2), of="cuda")
+    assert divide(replay(0, 50, ELEMENTWISE, "ampere_sgemm_128x64_tn", of="cuda"), two).matched_ns == 20_000
+    calls = captured(op("other::step", 10, 20), add(12, 4), runtime("cudaLaunchKernel", 20, 1, 1), of="cuda")
+    assert divide(replay(0, 50, ELEMENTWISE, of="cuda"), calls).graphs_ns == 10_000
 
 
 # --- captures that do not apply ----------------------------------------------------------------------------------------------------
