@@ -40,17 +40,18 @@ def lengths_by_group(
     group, starts, ends = group[order], starts[order], ends[order]
     if not len(group):
         return total
-    # A running maximum over all groups: those before end, shifted, before the next one begins.
+    # A running maximum over many groups at once: those before end, shifted, before the next one begins. As many as 62 bits can shift.
     low, high = int(starts.min()), int(max(ends.max(), starts.max()))
     width = high - low + 1
-    if width * groups < 1 << 62:
-        shift = group * width - low
-        reached = np.maximum.accumulate(ends + shift)
-        before = np.concatenate(([-1], reached[:-1]))
-        np.add.at(total, group, np.maximum(0, (ends + shift) - np.maximum(starts + shift, before)))
-        return total
-    for one in distinct(group)[0].tolist():
-        total[one] = length(union(starts[group == one], ends[group == one]))
+    present, which = distinct(group)
+    together = min(max(1, (1 << 62) // width - 1), len(present))
+    edges = np.searchsorted(which, np.arange(0, len(present) + together, together))
+    for first, last in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+        part = slice(first, last)
+        shift = (which[part] - which[first]) * width - low
+        end, start = ends[part] + shift, starts[part] + shift
+        before = np.concatenate(([-1], np.maximum.accumulate(end)[:-1]))
+        np.add.at(total, group[part], np.maximum(0, end - np.maximum(start, before)))
     return total
 
 

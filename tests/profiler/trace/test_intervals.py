@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,3 +39,20 @@ def test_intersect_subtract_and_merge_are_set_operations(left, right):
     assert points(intervals.intersect(a, b)) == naive(left) & naive(right)
     assert points(intervals.subtract(a, b)) == naive(left) - naive(right)
     assert points(intervals.merge(a, b)) == naive(left) | naive(right)
+
+
+@pytest.mark.parametrize(("groups", "latest"), [(1, 10), (7, 1_000), (50, 1 << 50), (60, 1 << 57), (3, 1 << 61)])
+def test_unions_of_many_groups_are_those_of_each(groups, latest):
+    """Also where the numbers of all groups together do not fit into 62 bits."""
+    random = np.random.default_rng(groups)
+    group, starts = random.integers(0, groups, 300), random.integers(0, latest, 300)
+    ends = starts + random.integers(0, max(2, latest // 20), 300)
+    expected = [intervals.length(intervals.union(starts[group == one], ends[group == one])) for one in range(groups)]
+    assert intervals.lengths_by_group(group, starts, ends, groups).tolist() == expected
+
+
+def test_unions_of_very_many_groups_take_one_pass():
+    """A trace of hours has millions of pairs of a row and a step; a pass for each would never end."""
+    group = np.arange(200_000)
+    starts = group << 40
+    assert intervals.lengths_by_group(group, starts, starts + 3, len(group)).sum() == 3 * len(group)
