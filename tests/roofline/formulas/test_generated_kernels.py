@@ -127,7 +127,7 @@ def test_a_template_is_a_matrix_product_with_what_is_fused_behind_it():
     ("args", "reason"),
     [
         ((), "without recorded arguments"),
-        ((t(32, dtype="int32"), t(1000, 64), t(32, 64)), "of several parts"),
+        ((t(32, dtype="int32"), t(1000, 64), t(32, 64)), "their sizes are not recorded"),
         ((t(9), t(9), 700), "not determined"),
     ],
 )
