@@ -187,7 +187,7 @@ class Columns:
             kind, name, self._thread_codes(events), start, end, signature,
             _integers([found.sequence for found in args], -1),
             _integers([found.forward_thread for found in args], 0),
-            _integers([found.correlation if found.correlation is not None else found.old_correlation for found in args], -1),
+            _correlations(args),
             self._launched(kind, args),
         ))  # fmt: skip
 
@@ -232,7 +232,7 @@ class Columns:
             _ordinals([found.device if found.device is not None else event.pid for found, event in zip(args, events, strict=True)]),
             _integers([found.stream if found.stream is not None else event.tid for found, event in zip(args, events, strict=True)], 0),
             start, end,
-            _integers([found.correlation if found.correlation is not None else found.old_correlation for found in args], -1),
+            _correlations(args),
             noted,
             self._launch_shapes(args),
             _integers([found.graph_node for found in args], 0),
@@ -366,6 +366,8 @@ class Columns:
     def finish(self) -> tuple[HostEvents, DeviceEvents, MemoryEvents, Frames]:
         """The columns, sorted; this object is empty afterwards."""
         kind, name, thread, start, end, signature, sequence, forward, correlation, kernel = _joined(self._host, _HOST_TYPES)
+        device_columns = _joined(self._device, _DEVICE_TYPES)
+        correlation, launched_by = _linked(correlation, kind == RUNTIME, device_columns[6])
         # By thread, then start; of two that start together the longer one is the caller. The sort is stable, so that events equal in
         # both keep the order of the file, in which Kineto writes the caller first.
         order = np.lexsort((-end, start, thread))
@@ -373,10 +375,10 @@ class Columns:
             kind[order], name[order], thread[order], start[order], end[order], signature[order], sequence[order], forward[order],
             correlation[order], kernel[order],
         )  # fmt: skip
-        kind, name, device, stream, start, end, correlation, noted, shape, node = _joined(self._device, _DEVICE_TYPES)
+        kind, name, device, stream, start, end, _, noted, shape, node = device_columns
         order = np.lexsort((end, start))
         on_device = DeviceEvents(
-            kind[order], name[order], device[order], stream[order], start[order], end[order], correlation[order], noted[order],
+            kind[order], name[order], device[order], stream[order], start[order], end[order], launched_by[order], noted[order],
             shape[order], node[order],
         )  # fmt: skip
         time, thread, size, device_type = _joined(self._memory, _MEMORY_TYPES)
@@ -566,6 +568,24 @@ def _integers(values: list[Any], default: int) -> Int64s:
             pass
     found = (_integer(value) for value in values)
     return np.array([default if value is None else value for value in found], np.int64)
+
+
+def _correlations(args: list[Args]) -> Int64s:
+    """The correlation ids; -1 for none, and -2 - n for an event with only the external id n."""
+    found = _integers([one.correlation if one.correlation is not None else one.old_correlation for one in args], -1)
+    lacking = np.flatnonzero(found < 0)
+    external = _integers([args[i].external for i in lacking.tolist()], -1)
+    found[lacking] = np.where(external >= 0, -2 - external, -1)
+    return found
+
+
+def _linked(calls: Int64s, is_runtime: npt.NDArray[np.bool_], device: Int64s) -> tuple[Int64s, Int64s]:
+    """The correlation ids of host and device events. Profilers for ROCm before 2024 recorded them as external ids and had no others;
+    elsewhere the external id is that of the operator."""
+    named = bool((calls[is_runtime] >= 0).any() or (device >= 0).any())
+    both = (np.where(is_runtime, calls, -1), device)
+    calls, device = (np.where(column >= -1, column, -1 if named else -2 - column) for column in both)
+    return calls, device
 
 
 def _ordinals(values: list[Any]) -> Int32s:

@@ -39,6 +39,7 @@ class Args(msgspec.Struct, gc=False):
     forward_thread: Any = msgspec.field(default=None, name="Fwd thread id")
     correlation: Any = None
     old_correlation: Any = msgspec.field(default=None, name="correlation id")
+    external: Any = msgspec.field(default=None, name="External id")
     stream: Any = None
     device: Any = None
     grid: _Raw = _Raw()

@@ -58,6 +58,12 @@ COLLECTIVE_DTYPES: Final[dict[str, int]] = {
     "ComplexDouble": 10, "Bool": 11, "BFloat16": 15, "Float8_e5m2": 23, "Float8_e4m3fn": 24,
 }  # fmt: skip
 
+# Tools that write traces themselves use torch.ScalarType's names (``Float``), or types in lower case (``c10::bfloat16``).
+_OTHER_DTYPES: Final[dict[str, str]] = {
+    **{name.removeprefix("c10::").lower(): dtype for name, dtype in _KINETO_DTYPES.items()},
+    **{name.lower(): SCALAR_TYPES[number] for name, number in COLLECTIVE_DTYPES.items()},
+}
+
 
 @dataclass(frozen=True, slots=True)
 class TensorArg:
@@ -173,14 +179,22 @@ def _at(values: list[Any], index: int) -> Any:
 def _argument(dims: Any, kind: Any, strides: Any, concrete: Any, list_dtype: str) -> Argument:
     if kind == "TensorList" or (isinstance(dims, list) and dims and isinstance(dims[0], list)):
         return _tensor_list(dims, strides, list_dtype)
-    if isinstance(kind, str) and kind in _KINETO_DTYPES and isinstance(dims, list):
-        tensor = _tensor(dims, _KINETO_DTYPES[kind], strides)
+    dtype = _dtype(kind)
+    if dtype is not None and isinstance(dims, list):
+        tensor = _tensor(dims, dtype, strides)
         return MISSING if tensor is None else tensor
     if isinstance(concrete, str) and concrete:
         return _value(concrete)
     if concrete == "" and kind == "":
         return None
     return MISSING
+
+
+def _dtype(kind: Any) -> str | None:
+    """The dtype of a tensor of this type; None for what is not a tensor's."""
+    if not isinstance(kind, str):
+        return None
+    return _KINETO_DTYPES.get(kind) or _OTHER_DTYPES.get(kind.removeprefix("c10::").lower())
 
 
 def _tensor_list(dims: Any, strides: Any, dtype: str) -> tuple[TensorArg, ...] | MissingType:

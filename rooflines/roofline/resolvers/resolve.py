@@ -11,6 +11,7 @@ from rooflines.roofline.resolvers.cached_kernels import from_inductor_cache
 from rooflines.roofline.resolvers.compiled import from_compiled_code
 from rooflines.roofline.resolvers.counts import Context, Counts, Resolver, count_signatures
 from rooflines.roofline.resolvers.dispatchers import pass_decomposed_calls, pass_repeated_calls, pass_wrapped_attention
+from rooflines.roofline.resolvers.index_views import from_index_views
 from rooflines.roofline.resolvers.launched_kernels import from_launched_kernels
 from rooflines.roofline.resolvers.library_gradients import from_forward_calls
 from rooflines.roofline.resolvers.parameters import from_parameters
@@ -21,6 +22,7 @@ from rooflines.roofline.resolvers.stored_calls import from_stored_calls
 RESOLVERS: Final[tuple[Resolver, ...]] = (
     from_allocations,
     from_related_calls,
+    from_index_views,
     from_forward_calls,
     from_parameters,
     from_stored_calls,

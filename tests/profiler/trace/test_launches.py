@@ -34,6 +34,20 @@ def test_the_call_with_the_correlation_id_launched_it():
     assert launched(launch(0, 1, 5), kernel("a", 8, 1, 5), kernel("b", 9, 1, 5)) == ([0, 0], 0)  # a graph
 
 
+def by_external_id(event, number):
+    """The event with an external id in place of the correlation id."""
+    rest = {key: value for key, value in event["args"].items() if key != "correlation"}
+    return event | {"args": rest | {"External id": number}}
+
+
+def test_external_ids_link_launches_only_where_no_event_has_a_correlation_id():
+    old = [by_external_id(launch(0, 1, 5), 5), by_external_id(launch(2, 1, 6), 6), by_external_id(kernel("a", 8, 1, 6), 6)]
+    assert launched(*old) == ([2], 0)
+    # Since then the external id is that of the operator.
+    assert launched(launch(0, 1, 6), by_external_id(kernel("a", 8, 1, 6), 6)) == ([-1], 0)
+    assert launched(*old, kernel("b", 9, 1, 7)) == ([-1, -1], 0)
+
+
 def test_a_call_that_launches_nothing_takes_nothing():
     assert launched(query(3, 2, tid=1), launch(2, 1, 2, tid=5), kernel("a", 8, 1, 2)) == ([2], 0)
     assert launched(query(3, 2), kernel("a", 8, 1, 2)) == ([3], 0)  # who else

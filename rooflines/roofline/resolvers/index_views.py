@@ -1,0 +1,101 @@
+"""Indices that traces leave out, from the views inside the call.
+
+``x[i, j]`` records neither the index tensors nor the size of the result. Inside the call PyTorch views ``x`` in the shape of the selected
+elements, with stride 0 along the indexed dimensions (``aten::as_strided``), and each index in a shape that broadcasts with it
+(``aten::reshape``); masks become indices (``aten::nonzero``). Source: pytorch v2.9 aten/src/ATen/native/TensorAdvancedIndexing.cpp,
+``make_info`` and ``restride_src``. Traces before 2023 have no sizes of views.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from rooflines.profiler.trace.nesting import Mask
+from rooflines.profiler.trace.records import OPERATOR, Int64s
+from rooflines.profiler.trace.signature import Argument, Signature, TensorArg
+from rooflines.roofline.formulas import count
+from rooflines.roofline.formulas.arguments import broadcast
+from rooflines.roofline.formulas.table import aten
+from rooflines.roofline.resolvers.counts import Context, Counts, Variant
+
+_READS: Final = aten("index _unsafe_index")
+_PUTS: Final = aten("index_put index_put_ _unsafe_index_put")
+_INNER_PUTS: Final = aten("_index_put_impl _index_put_impl_")
+_VIEW, _INDEX, _MASK = aten("as_strided reshape nonzero")
+_SOURCE: Final = "its indices from the views inside it"
+_INDICES: Final = 1  # the position of the argument
+
+
+def from_index_views(counts: Counts, context: Context) -> Counts:
+    """Count selections by index whose indices were not recorded."""
+    return counts.recounted(_groups(context))
+
+
+def _groups(context: Context) -> Iterator[tuple[Int64s, Variant]]:
+    trace, calls = context.trace, context.calls
+    host, signatures = trace.host, trace.signatures
+
+    def named(names: tuple[str, ...]) -> Mask:
+        listed = np.array([name in names for name in trace.names] or [False], bool)
+        found: Mask = listed[host.name] & (host.kind == OPERATOR) & (host.signature >= 0)
+        return found
+
+    wanted = named((*_READS, *_PUTS, *_INNER_PUTS))
+    if not wanted.any():
+        return
+    parts = np.flatnonzero(named((_VIEW, _INDEX, _MASK)) & (calls.parent >= 0))
+    outer = calls.parent[parts]
+    parts, outer = parts[wanted[outer]], outer[wanted[outer]]
+    order = np.argsort(outer, kind="stable")
+    parts, outer = parts[order], outer[order]
+    events, first = np.unique(outer, return_index=True)
+    puts = named(_PUTS)
+    found: dict[tuple[int, ...], list[int]] = {}
+    for event, inside in zip(events.tolist(), np.split(host.signature[parts], first[1:]) if len(events) else (), strict=True):
+        around = int(calls.parent[event])
+        for one in (event, around) if around >= 0 and puts[around] else (event,):
+            found.setdefault((int(host.signature[one]), *inside.tolist()), []).append(one)
+    for (code, *inside), ours in found.items():
+        variant = _counted(signatures[code], [signatures[part] for part in inside])
+        if variant is not None:
+            yield np.array(ours), variant
+
+
+def _counted(call: Signature, inside: list[Signature]) -> Variant | None:
+    """The call with its indices; None where they were recorded, or where the views do not show them."""
+    source = call.arg(0)
+    views = [part.arg(1) for part in inside if part.name == _VIEW and isinstance(part.arg(1), tuple)]
+    if isinstance(call.arg(_INDICES, None), tuple) or not isinstance(source, TensorArg) or len(views) != 1:
+        return None
+    selected: tuple[int, ...] = views[0]
+    indices = [part.arg(0) for part in inside if part.name == _INDEX]
+    masks = [part.arg(0) for part in inside if part.name == _MASK]
+    if not indices or not all(isinstance(one, TensorArg) for one in (*indices, *masks)):
+        return None
+    placed = _placed(source, indices, selected)
+    if call.name in _READS:
+        # A mask takes as many dimensions as it has.
+        only_masks = len(indices) == sum(len(mask.shape) for mask in masks)
+        tensors = tuple(masks) if only_masks else placed or tuple(indices)
+        outputs: tuple[TensorArg, ...] | None = (TensorArg(selected, source.dtype),)
+    elif placed is not None and not masks:
+        tensors, outputs = placed, None
+    else:
+        return None
+    signature = Signature(call.name, (source, tensors, *call.args[_INDICES + 1 :]))
+    counted = count(signature, outputs=outputs)
+    return None if counted.kind == "unknown" else Variant(signature, counted, _SOURCE)
+
+
+def _placed(source: TensorArg, indices: list[TensorArg], selected: tuple[int, ...]) -> tuple[Argument, ...] | None:
+    """The list of indices with None for each dimension before them; None where they are not of adjacent dimensions."""
+    shape = source.shape
+    positions = broadcast(one.shape for one in indices)
+    for before in range(len(shape) - len(indices) + 1):
+        behind = shape[before + len(indices) :]
+        if selected == (*shape[:before], *positions, *behind):
+            return (*(None,) * before, *indices)
+    return None

@@ -1,0 +1,77 @@
+"""Selections by index that really ran: what their traces leave out is found in the views inside the calls."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from rooflines.profiler.trace.calls import build_calls
+from rooflines.profiler.trace.reader import parse_trace
+from rooflines.roofline.attribution.attribute import attribute
+
+ROWS, COLUMNS, DEPTH = 61, 47, 19
+I, J, K = torch.tensor([3, 46, 3, 0, 17]), torch.tensor([[2], [46], [9]]), torch.tensor([1, 18, 7, 7])
+MASK = torch.rand(ROWS, COLUMNS, generator=torch.Generator().manual_seed(0)) > 0.9
+SELECTIONS = {
+    "rows": (I,),
+    "columns": (slice(None), I),
+    "last": (..., K),
+    "one row": (torch.tensor([5]),),
+    "broadcast": (J, K),
+    "broadcast behind": (slice(None), J, K),
+    "not adjacent": (J, slice(None), K),
+    "mask": (MASK,),
+    "mask of all dimensions": (torch.ones(ROWS, COLUMNS, DEPTH, dtype=torch.bool),),
+}
+
+
+def recorded(tmp_path, run):
+    """The rows of what ran under the profiler, with memory events left out."""
+    with torch.profiler.profile(record_shapes=True) as profiler:
+        run()
+    profiler.export_chrome_trace(str(tmp_path / "trace.json"))
+    trace = parse_trace(json.dumps(json.loads((tmp_path / "trace.json").read_text())).encode())
+    return attribute(trace, build_calls(trace))
+
+
+def index_bytes(index):
+    return sum(one.numel() * one.element_size() for one in index if isinstance(one, torch.Tensor))
+
+
+@pytest.mark.parametrize("index", SELECTIONS.values(), ids=SELECTIONS.keys())
+def test_a_selection_moves_its_result_and_reads_its_indices(tmp_path, index):
+    source = torch.randn(ROWS, COLUMNS, DEPTH)
+    result = source[index].numel()
+    found = recorded(tmp_path, lambda: source[index])
+    (row,) = (row for row in found.rows if row.signature.name == "aten::index")
+    assert row.count.work.bytes_read == min(result, source.numel()) * 4 + index_bytes(index)
+    assert row.count.work.bytes_written == result * 4
+    assert row.inferred == "its indices from the views inside it"
+
+
+@pytest.mark.parametrize("index", [SELECTIONS[name] for name in ("rows", "columns", "last", "broadcast", "broadcast behind")])
+def test_values_put_by_index_are_written_with_the_indices_read(tmp_path, index):
+    target = torch.randn(ROWS, COLUMNS, DEPTH)
+    values = torch.randn(target[index].shape)
+    found = recorded(tmp_path, lambda: target.__setitem__(index, values))
+    (row,) = (row for row in found.rows if row.signature.name == "aten::index_put_")
+    assert row.count.work.bytes_read == values.numel() * 4 + index_bytes(index)
+    assert row.count.work.bytes_written == values.numel() * 4
+
+
+def test_one_number_put_at_many_positions_is_written_to_all_of_them(tmp_path):
+    target = torch.randn(ROWS, COLUMNS, DEPTH)
+    found = recorded(tmp_path, lambda: target.__setitem__(I, 0.0))
+    (row,) = (row for row in found.rows if row.signature.name == "aten::index_put_")
+    assert row.count.work.bytes_written == len(I) * COLUMNS * DEPTH * 4
+    assert row.count.work.bytes_read == len(I) * 8 + 4
+
+
+def test_an_index_that_is_added_to_several_times_is_one_of_the_gradient(tmp_path):
+    table = torch.zeros(ROWS, DEPTH, requires_grad=True)
+    found = recorded(tmp_path, lambda: table[I].square().sum().backward())
+    rows = {row.signature.name: row.count.work for row in found.rows}
+    assert rows["aten::index"].bytes_read == len(I) * (DEPTH * 4 + 8)
+    assert rows["aten::_index_put_impl_"].bytes_read == 2 * len(I) * DEPTH * 4 + len(I) * 8
