@@ -10,7 +10,7 @@ from rooflines.arguments import arg
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import UsageError
 from rooflines.pipeline import reading
-from rooflines.pipeline.captures import Captures, captured_beside
+from rooflines.pipeline.captures import Captures, captured_beside, with_captures
 from rooflines.profiler.progress import Progress
 from rooflines.profiler.records import Run
 from rooflines.profiler.trace.columns import MEMORY_LIMIT_BYTES
@@ -105,7 +105,7 @@ def analyze(
     """
     if isinstance(source, Run | Path | str):
         _refuse("one run or trace", jobs=jobs, dask=dask)
-        source, capture = _with_capture(source, capture)
+        source, capture = with_captures(source, capture)
         return reading.analyze(
             source, ceilings=ceilings, capture=capture, partial=partial, memory_limit_bytes=memory_limit_bytes,
             inductor_cache=inductor_cache, progress=progress,
@@ -154,7 +154,7 @@ def report(
         return report_monitored(source, **chosen, output=directory, progress=progress)
     if isinstance(source, Run | Path | str):
         _refuse("one run or trace", jobs=jobs, dask=dask)
-        source, capture = _with_capture(source, capture)
+        source, capture = with_captures(source, capture)
         return report_on(
             source, **chosen, output=directory, ceilings=ceilings, capture=capture, partial=partial,
             memory_limit_bytes=memory_limit_bytes, inductor_cache=inductor_cache, progress=progress,
@@ -179,12 +179,6 @@ def find_source(names: Sequence[str]) -> Monitored | str | list[str]:
 
     found = find_sources(names)
     return found if len(found) > 1 else found[0]
-
-
-def _with_capture(source: Run | Path | str, capture: Captures | None) -> tuple[Run | Path | str, Captures | None]:
-    """``source`` and its capture: a directory with a trace and the traces of its capture is that trace with them."""
-    beside = captured_beside(source) if isinstance(source, Path | str) else None
-    return (source, capture) if beside is None else (beside[0], capture if capture is not None else beside[1])
 
 
 def _refuse(source: str, **arguments: object) -> None:

@@ -12,6 +12,7 @@ import msgspec
 
 from rooflines.errors import DataError, TraceError
 from rooflines.profiler.progress import Progress
+from rooflines.profiler.records import Run
 from rooflines.profiler.trace.capture import CaptureTrace
 from rooflines.profiler.trace.cut import whole_part
 from rooflines.profiler.trace.reader import read_trace
@@ -40,15 +41,27 @@ def captured_beside(source: Path | str) -> tuple[str, str] | None:
     return (traces[0], os.path.dirname(folder)) if len(traces) == 1 else None
 
 
+def with_captures(source: Run | Path | str, capture: Captures | None = None) -> tuple[Run | Path | str, Captures | None]:
+    """``source`` and its captures: a directory with a trace and the traces of its capture is that trace with them."""
+    beside = captured_beside(source) if isinstance(source, Path | str) else None
+    return (source, capture) if beside is None else (beside[0], capture if capture is not None else beside[1])
+
+
+def find_captures(captures: Captures | None) -> dict[str, int | None]:
+    """The capture traces in files and folders, each with the number of tokens that it was captured for (None: not recorded).
+
+    Raises TraceError for a path that does not exist, DataError for a damaged record.
+    """
+    given = () if captures is None else [captures] if isinstance(captures, Path | str) else captures
+    return dict(pair for one in given for pair in _files(one))
+
+
 def read_captures(
-    captures: Captures | None, *, partial: bool = False, memory_limit_bytes: int, progress: Progress
+    found: dict[str, int | None], *, partial: bool = False, memory_limit_bytes: int, progress: Progress
 ) -> list[CaptureTrace]:
-    """Read capture traces: files, or folders of them. Raises TraceError for one that cannot be read, DataError for a damaged record."""
-    if captures is None:
-        return []
-    given = [captures] if isinstance(captures, Path | str) else captures
-    found = dict(pair for one in given for pair in _files(one))
-    progress.stage("reading the capture", None)
+    """Read the capture traces that ``find_captures`` found. Raises TraceError for one that cannot be read."""
+    if found:
+        progress.stage("reading the capture", None)
     result = []
     for path, tokens in found.items():
         trace = whole_part(read_trace(path, memory_limit_bytes=memory_limit_bytes, partial=partial))

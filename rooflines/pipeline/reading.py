@@ -13,7 +13,7 @@ import msgspec
 from rooflines.arguments import arg
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import DataError, TraceError, UsageError
-from rooflines.pipeline.captures import Captures, read_captures
+from rooflines.pipeline.captures import Captures, find_captures, read_captures, with_captures
 from rooflines.pipeline.ceilings import given_ceilings, sheet_of
 from rooflines.profiler.external_trace import run_of_trace
 from rooflines.profiler.progress import Progress, Silent
@@ -54,8 +54,9 @@ def analyze(
             source, ceilings=ceilings, capture=capture, partial=partial, memory_limit_bytes=memory_limit_bytes,
             inductor_cache=inductor_cache, progress=progress,
         )[1]  # fmt: skip
+    found = find_captures(capture)
     run = source if isinstance(source, Run) else load(source)
-    captures = read_captures(capture, partial=partial, memory_limit_bytes=memory_limit_bytes, progress=progress)
+    captures = read_captures(found, partial=partial, memory_limit_bytes=memory_limit_bytes, progress=progress)
     if ceilings is None:
         return _analyze(run, captures=captures, partial=partial, inductor_cache=inductor_cache)
     chosen = given_ceilings(ceilings, run.facts.environment.device, recorded=run.facts.environment)
@@ -77,9 +78,10 @@ def analyze_trace(
     progress = progress or Silent()
     if not is_url(path) and not os.path.exists(path):
         raise TraceError(f"no such run or trace: {str(path)!r}.", hint="Give a run directory, or a trace as a file or URL.")
+    found = find_captures(capture)
     progress.stage("reading the trace", None)
     trace = whole_part(read_trace(path, memory_limit_bytes=memory_limit_bytes, partial=partial))
-    captures = read_captures(capture, partial=partial, memory_limit_bytes=memory_limit_bytes, progress=progress)
+    captures = read_captures(found, partial=partial, memory_limit_bytes=memory_limit_bytes, progress=progress)
     run = run_of_trace(path, trace, default_command())
     progress.stage("analyzing", None)
     if ceilings is not None:
@@ -109,8 +111,9 @@ def read_analysis(
 ) -> Analysis:
     """Return the analysis of a run, its directory or a trace, derived again, or the one stored in a file of rooflines.
 
-    The parameters are those of ``analyze``. Raises DataError for a file of ours that is corrupt or something else, UsageError for
-    ``ceilings`` with a stored analysis, which holds no times to judge again.
+    A directory with a trace and the traces of its graphs' capture is that trace with them. The parameters are those of ``analyze``.
+    Raises DataError for a file of ours that is corrupt or something else, UsageError for ``ceilings`` with a stored analysis, which
+    holds no times to judge again.
     """
     if not isinstance(source, Run):
         found = _stored_schema(source)
@@ -121,7 +124,10 @@ def read_analysis(
                     hint="Give the run directory or the trace.",
                 )
             return _stored_analysis(Path(source), found)
-    return analyze(source, ceilings=ceilings, partial=partial, memory_limit_bytes=memory_limit_bytes, progress=progress)
+    source, capture = with_captures(source)
+    return analyze(
+        source, ceilings=ceilings, capture=capture, partial=partial, memory_limit_bytes=memory_limit_bytes, progress=progress
+    )  # fmt: skip
 
 
 _STORED = re.compile(rb'\s*\{\s*"schema"\s*:\s*"(rooflines\.[a-z]+/[0-9]+)"')

@@ -37,6 +37,7 @@ from rooflines.roofline.step.interference import other_programs, page_faults, sh
 from rooflines.roofline.step.partition import Label, Partition, partition, whole_trace
 from rooflines.roofline.step.serving import serving
 from rooflines.roofline.step.times import summarize_steps
+from rooflines.roofline.traced_precision import traced_precision
 from rooflines.roofline.usage.device_usage import usage
 from rooflines.roofline.verdict import verdict
 
@@ -80,7 +81,7 @@ def analyze(
     used = usage(run, flops, ceilings)
     energy_j = used.energy_per_step_j if used is not None and flops is not None else None
     measured = Analysis(
-        workload=facts.workload,
+        workload=_workload(facts.workload, parts),
         environment=facts.environment,
         command=facts.settings.command,
         created=facts.created,
@@ -96,6 +97,14 @@ def analyze(
         **parts,
     )
     return _with_conclusions(measured)
+
+
+def _workload(recorded: Workload, parts: dict[str, Any]) -> Workload:
+    """The workload, for the trace of another program in the precision of its matrix work."""
+    if recorded.source != "trace" or "operators" not in parts:
+        return recorded
+    found = traced_precision(parts["operators"], parts["coverage"].unmodelled)
+    return msgspec.structs.replace(recorded, precision=found or recorded.precision)
 
 
 def _with_conclusions(measured: Analysis) -> Analysis:

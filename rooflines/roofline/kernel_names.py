@@ -23,6 +23,12 @@ _LETTERS = {"s": "fp32", "h": "fp16", "d": "fp64", "i": "int8", "c": "complex64"
 _NVJET = {"t": "bf16", "h": "fp16", "s": "fp32", "q": "fp8", "d": "fp64"}
 # The dtypes in the names of grouped products: of TensorRT-LLM, and of triton_kernels and AITER.
 _FORMATS = {"MxE2m1": "mxfp4", "E2m1": "nvfp4", "MxE4m3": "mxfp8", "E4m3": "fp8", "Bfloat16": "bf16", "Fp16": "fp16", "Fp32": "fp32"}
+# The first words of the short names of matrix work, and the precisions that follow them.
+_MATRIX = (
+    "GEMM ", "GEMV ", "grouped GEMM ", "convolution ", "attention ", "flash attention ", "memory-efficient attention ",
+    "paged attention ",
+)  # fmt: skip
+_NAMED = frozenset((*(name for _, name in _PRECISIONS), *_FORMATS.values()))
 _DIRECTIONS = {"fprop": "forward", "dgrad": "backward input", "wgrad": "backward weight"}
 # What stands around an element-wise functor and says nothing of it.
 _WRAPPERS = {"BinaryFunctor", "AUnaryFunctor", "BUnaryFunctor", "UnaryFunctor", "CompareFunctor", "operator", "gpu_kernel"}
@@ -36,6 +42,14 @@ def short_kernel(name: str) -> str:
     found = next((text for rule in _RULES if (text := rule(name[:_READ]))), "") or _heart(name) or name.strip() or name
     half = _LONGEST // 2
     return found if len(found) <= _LONGEST else f"{found[: half - 1]}…{found[-half:]}"
+
+
+def matrix_precision(name: str) -> str:
+    """The precision of a product, convolution or attention by its kernel's name; empty for other kernels and names without one."""
+    short = short_kernel(name)
+    if not short.startswith(_MATRIX):
+        return ""
+    return next((word for word in short.split() if word in _NAMED), "")
 
 
 def _told(*parts: str) -> str:
@@ -79,8 +93,43 @@ def _collective(name: str) -> str | None:
     return _told(found[1].upper(), found[2], "" if moves else operation, precision, f"({algorithm})" if algorithm else "")
 
 
+# What kernels of ROCm's Composable Kernel are, by the first of these words in their names.
+_COMPOSABLE = {
+    "conv_fwd": "convolution forward", "conv_bwd_data": "convolution backward input", "conv_bwd_weight": "convolution backward weight",
+    "MoeSorting": "sorting of tokens by expert", "moe_gemm": "grouped GEMM", "FusedMoe": "grouped GEMM",
+    "FmhaBwd": "attention backward", "Fmha": "attention forward", "Rmsnorm2d": "RMS norm", "Layernorm2d": "layer norm",
+    "emm": "GEMM", "Flatmm": "GEMM",
+}  # fmt: skip
+# Its types, mangled or not: bf16 is an unsigned short (``t``) in older versions.
+_COMPOSABLE_TYPES = re.compile(
+    r"(?P<bf16>DF16b|bf16|bhalf|unsigned short|ttft)|(?P<fp16>DF16_|_Float16|half_t)|(?P<fp8>_BitInt\(8\)|f8_t)"
+)
+
+
+def _composable(name: str) -> str | None:
+    if not re.match(r"(?:void )?ck(?:_tile)?::|_ZN\d+ck(?:\d|_tile)", name):
+        return None
+    kind = next((text for word, text in _COMPOSABLE.items() if word in name), "")
+    found = _COMPOSABLE_TYPES.search(name)
+    precision = (found.lastgroup or "") if found and "sorting" not in kind else ""
+    return _told(kind, precision, "(CK)") if kind else None
+
+
 def _attention(name: str) -> str | None:
     words = name.lower()
+    if "flashattnfwd" in words or "flashattnbwd" in words:
+        return _told("flash attention", "forward" if "flashattnfwd" in words else "backward", _precision(name), "(version 3)")
+    paged = re.search(r"paged_attention(\w*)|kernel_unified_attention_|Batch(?:Prefill|Decode)With(?:Paged|Ragged)KVCache", name)
+    if paged:
+        maker = "vLLM" if "unified" in paged[0] or "ll4mi" in name else "FlashInfer" if "Batch" in paged[0] else ""
+        reduces = "reduction" if "reduce" in (paged[1] or "") else ""
+        return _told("paged attention", reduces, _precision(name), f"({maker})" if maker else "")
+    generated = re.match(r"fmhaSm\d+\w*?Kernel_Qkv(E4m3|Bfloat16|Fp16|Fp32)", name)
+    if generated:
+        return _told("attention", _FORMATS[generated[1]], "(TensorRT-LLM)")
+    assembly = re.search(r"fmha_(fwd|bwd)_hd", name)
+    if assembly:
+        return _told("attention", "forward" if assembly[1] == "fwd" else "backward", _precision(name), "(AITER)")
     if "flash_fwd" in words or "flash_bwd" in words:
         return _told("flash attention", "forward" if "flash_fwd" in words else "backward", _precision(name))
     found = re.search(r"fmha_cutlass([FB])", name)
@@ -137,7 +186,7 @@ def _product(name: str) -> str | None:
     if tensile:
         precision = "fp8" if tensile[5].startswith(("F8", "B8")) else _LETTERS.get(tensile[5][0].lower(), "")
         return _told("GEMM", precision, _tile(name), _layout(tensile), "(Tensile)")
-    nvjet = re.match(r"nvjet_([a-z])", name)
+    nvjet = re.match(r"nvjet_(?:sm\d+_)?([a-z])", name)
     if nvjet:
         return _told("GEMM", _NVJET.get(nvjet[1], ""), _tile(name), "(cuBLAS)")
     if re.search(r"gemv|dot_kernel|reduce_1Block_kernel", name):
@@ -192,7 +241,7 @@ def _reduction(name: str) -> str | None:
 
 
 _RULES: tuple[Callable[[str], str | None], ...] = (
-    _readable, _collective, _attention, _element_wise, _of_many, _reduction, _convolution, _grouped, _product,
+    _readable, _collective, _composable, _attention, _element_wise, _of_many, _reduction, _convolution, _grouped, _product,
 )  # fmt: skip
 
 

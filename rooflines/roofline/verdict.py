@@ -133,13 +133,15 @@ _OPENINGS = {
     "transfer": "Transfer-bound: copies between host and device take {}",
     "communication": "Communication-bound: communication that no computation hides takes {}",
     "unmodelled": "Bound unknown: {} is in operators without a work model",
+    "graphs": "Bound unknown: {} is in graphs whose capture is not known (--capture)",
     "host": "Host-bound: the device is idle for {}, because the host has launched nothing",
     "idle": "The device is idle for {}, ",
 }
 # What takes less than this share of the step does not bound it alone.
 _MAIN_SHARE = 0.3
-# A category below this share is not worth its words.
+# A category below this share is not worth its words; where most of the step has no work model, more is needed.
 _LEAST_SHARE = 0.01
+_LEAST_SHARE_BESIDE_UNKNOWN = 0.1
 _CLASSES = {
     "compute": "compute-bound operators", "memory": "memory-bound operators", "far": "operators far from any roof",
     "latency": "launch-bound operators", "transfer": "copies between host and device", "communication": "communication",
@@ -163,7 +165,8 @@ def _bound(analysis: Analysis) -> str:
     longest = max(shares, key=lambda name: shares[name], default="unknown")
     bound: str = analysis.limited_by or longest
     whole = _whole(analysis)
-    where = _largest(analysis, total, whole, without="communication" if bound == "communication" else "")
+    least = _LEAST_SHARE_BESIDE_UNKNOWN if bound == "unmodelled" else _LEAST_SHARE
+    where = _largest(analysis, total, whole, least, without="communication" if bound == "communication" else "")
     judged = bool(analysis.ceilings)
     if analysis.limited_by is None and judged and 0 < shares.get(bound, 0.0) < _MAIN_SHARE:
         return _several(shares, whole) or _sentence(where)
@@ -172,7 +175,7 @@ def _bound(analysis: Analysis) -> str:
     if bound == "input":
         opening = f"The device waits for data for {percent(shares[bound])} of {whole}"
     elif bound in _OPENINGS and (judged or bound not in ("compute", "memory", "far", "latency")):
-        opening = _OPENINGS[bound].format(f"{percent(shares[bound])} of {whole}")
+        opening = _OPENINGS["graphs" if _is_in_graphs(analysis, bound) else bound].format(f"{percent(shares[bound])} of {whole}")
         if bound == "idle":
             causes = {cause: time_s for cause, time_s in (analysis.idle_breakdown or {}).items() if cause in _IDLE_CAUSES}
             opening += _IDLE_CAUSES[max(causes, key=lambda cause: causes[cause], default="unknown_s")]
@@ -181,6 +184,14 @@ def _bound(analysis: Analysis) -> str:
     else:
         return _sentence(where)
     return _sentence(f"{opening}; {where}" if where else opening)
+
+
+def _is_in_graphs(analysis: Analysis, bound: str) -> bool:
+    """Whether most of the time without a work model is that of graphs whose operators are not known."""
+    coverage, unmodelled_s = analysis.coverage, (analysis.bound_breakdown or {}).get("unmodelled", 0.0)
+    if bound != "unmodelled" or coverage is None:
+        return False
+    return coverage.graph_launch_time_s - coverage.graph_matched_time_s > unmodelled_s / 2
 
 
 def _whole(analysis: Analysis) -> str:
@@ -198,9 +209,9 @@ def _several(shares: dict[str, float], whole: str) -> str:
     return f"No single bound: {first} {take} {percent(shares[named[0]])} of {whole}, {rest}."
 
 
-def _largest(analysis: Analysis, total_s: float, whole: str, without: str) -> str:
+def _largest(analysis: Analysis, total_s: float, whole: str, least: float, without: str) -> str:
     found = largest_category(analysis, without)
-    if found is None or not total_s or found[1] < _LEAST_SHARE * total_s:
+    if found is None or not total_s or found[1] < least * total_s:
         return ""
     category, time_s, efficiency = found
     reach = f", at {percent(efficiency)} of the bound" if efficiency is not None else ""

@@ -11,6 +11,7 @@ import pytest
 
 import rooflines
 from rooflines.errors import DataError, TraceError, UsageError
+from rooflines.reports.document import Table
 from rooflines.reports.views import run as view
 from tests.commands import call
 
@@ -104,7 +105,7 @@ def test_a_truncated_capture_is_refused(tmp_path):
 
 def layout(folder, details):
     """A directory as servers write it: the trace, and the folder of its captures with a record of them."""
-    (folder / "capture_traces").mkdir()
+    (folder / "capture_traces").mkdir(parents=True)
     shutil.copy(SGLANG, folder / "decode.json.gz")
     shutil.copy(SGLANG_CAPTURE, folder / "capture_traces" / "bs_32.json.gz")
     (folder / "capture_traces" / "execution_details.json").write_text(details)
@@ -172,6 +173,32 @@ def test_reports_say_which_part_of_the_graphs_is_known():
 
     assert "Graphs ran for 587 µs; operators are known for 100 % of this time." in text(capture=SGLANG_CAPTURE)
     assert "operators are known for 0 % of this time. Add the capture trace with --capture." in text()
+
+
+def test_a_graph_without_its_capture_is_shown_by_kernel_and_its_products_say_the_precision():
+    analysis = rooflines.analyze(SGLANG)
+    assert analysis.workload.precision == "bf16"
+    section = next(one for one in view.page(analysis).sections if one.name == "coverage")
+    (table,) = (block for block in section.blocks if isinstance(block, Table) and block.title == "Kernels of HIP graph 1")
+    (graph,) = (one for one in analysis.coverage.unmodelled if one.name == "HIP graph 1")
+    time, calls = (next(at for at, column in enumerate(table.columns) if column.label == name) for name in ("time", "calls"))
+    assert sum(row.cells[time] for row in table.rows) == pytest.approx(sum(kernel.time_s for kernel in graph.kernels))
+    assert sum(row.cells[calls] for row in table.rows) == sum(kernel.calls for kernel in graph.kernels)
+
+
+def test_a_comparison_takes_directories_with_captures(tmp_path):
+    one, two = layout(tmp_path / "one", DETAILS), layout(tmp_path / "two", DETAILS)
+    compared = str(rooflines.compare(one, two).to_dict())
+    assert "aiter::gemm_a16w16" in compared
+    assert "HIP graph" not in compared
+    assert "HIP graph 1" in str(rooflines.compare(SGLANG, SGLANG).to_dict())
+
+
+def test_a_capture_that_does_not_exist_is_refused_before_the_trace_is_read(tmp_path, capsys, monkeypatch):
+    answer = call(capsys, monkeypatch, "analyze", SGLANG, "--capture", tmp_path / "none.json")
+    assert answer.code == 2
+    assert "reading" not in answer.err
+    assert "capture trace not found" in " ".join(answer.complaint)
 
 
 def test_a_capture_does_not_apply_to_several_ranks_and_must_exist(tmp_path):

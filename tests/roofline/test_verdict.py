@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from rooflines.roofline.analysis import Basis
+from rooflines.roofline.analysis import Basis, Coverage
 from rooflines.roofline.verdict import verdict
 from tests.samples import analysis as sample
 
@@ -69,6 +69,17 @@ def test_the_largest_category_is_a_share_of_the_same_step():
         "Communication-bound: communication that no computation hides takes 50 % of the step; matrix products take 30 % of the step."
     )
     assert "copies" not in said({"memory": 1.0}, {"copy": 0.005}), "what is not worth its words"
+
+
+def test_graphs_without_a_capture_are_named_and_small_categories_beside_them_are_not():
+    known = Coverage(modelled_time_fraction=0.1, graph_launch_time_s=0.8, graph_matched_time_s=0.1)
+    assert said({"unmodelled": 0.9, "host": 0.1}, {"copy": 0.05}, coverage=known) == (
+        "Bound unknown: 90 % of the step is in graphs whose capture is not known (--capture)."
+    )
+    matched = replace(known, graph_matched_time_s=0.7)
+    assert said({"unmodelled": 0.8, "host": 0.2}, {"matmul": 0.15}, coverage=matched) == (
+        "Bound unknown: 80 % of the step is in operators without a work model; matrix products take 15 % of the step."
+    )
 
 
 def test_without_ceilings_only_the_category_is_said():

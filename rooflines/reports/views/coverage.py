@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from rooflines.reports.document import Block, Cell, Column, Paragraph, Row, Section, Show, Table
+from rooflines.reports.views.kernels import kernels_table
 from rooflines.reports.words import sentences
 from rooflines.reports.words.rows import TableRow, table_rows
 from rooflines.reports.words.summary import share_of_step
-from rooflines.reports.words.text import is_kernel
+from rooflines.reports.words.text import is_graph, is_kernel
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.formulas.table import NO_FORMULA
 from rooflines.roofline.kernel_names import short_kernel
 from rooflines.units import percent, seconds
 
 _BRIEF, _PRINTED = 5, 12
+_GRAPHS = 3
 # A terminal lists the operators from this share of the time on; a full report always does.
 _WORTH_A_TABLE = 0.02
 # Below this share of the time of graphs, their operators are missed.
@@ -39,6 +43,7 @@ def section(analysis: Analysis, under: str) -> Section:
         if lacking:
             text += " Add the capture trace with --capture."
         blocks.append(Paragraph(text, show="always" if lacking else "full"))
+        blocks += _graphs(rows, analysis) if lacking else []
     return Section(name="coverage", title="Coverage", under=under, blocks=tuple(blocks))
 
 
@@ -80,6 +85,13 @@ def _table(groups: dict[tuple[str, str], list[TableRow]], analysis: Analysis, sh
         printed=_PRINTED,
         show=show,
     )
+
+
+def _graphs(groups: dict[tuple[str, str], list[TableRow]], analysis: Analysis) -> list[Block]:
+    """The kernels of the longest graphs whose operators are not known."""
+    graphs = [one.row for members in groups.values() for one in members if is_graph(one.row)][:_GRAPHS]
+    tables = (kernels_table(row, analysis, f"Kernels of {row.name}", "always") for row in graphs)
+    return [replace(table, name=f"graph_{at}") for at, table in enumerate(tables, 1) if table is not None]
 
 
 def _how_to_add(groups: dict[tuple[str, str], list[TableRow]], show: Show) -> list[Block]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from rooflines.reports.charts.palette import bound_style
 from rooflines.reports.charts.roofline import warning
 from rooflines.reports.document import (
-    ABSENT,
     Block,
     Cell,
     Column,
@@ -15,19 +14,18 @@ from rooflines.reports.document import (
     Table,
     Value,
 )
+from rooflines.reports.views.kernels import kernels_table
 from rooflines.reports.words import rows as rows_of
 from rooflines.reports.words import sentences
 from rooflines.reports.words.rows import TableRow, flagged, module_text, table_rows
 from rooflines.reports.words.summary import operators_summary, share_of_step
 from rooflines.reports.words.text import marked_name
-from rooflines.roofline.analysis import Analysis, Kernel, OperatorRow
-from rooflines.roofline.kernel_names import short_kernel
+from rooflines.roofline.analysis import Analysis
 from rooflines.units import seconds, si
 
 # Rows in the short form, and in print.
 _OPERATORS, _OPERATORS_PRINTED = 10, 25
 _FLAGS, _FLAGS_PRINTED = 3, 10
-_MOST_KERNELS = 20
 
 
 def section(analysis: Analysis) -> Section:
@@ -144,7 +142,7 @@ def _detail(one: TableRow, analysis: Analysis) -> tuple[Paragraph | Table, ...]:
         f"Work estimated: {one.row.assumption}." if one.row.assumption else "",
         f"{sentences.flag_sentence(one)}." if wrong else "",
     )
-    tables = (_members_table(one, analysis), _kernels_table(one.row))
+    tables = (_members_table(one, analysis), kernels_table(one.row, analysis))
     return (*(Paragraph(text) for text in remarks if text), *(table for table in tables if table is not None))
 
 
@@ -165,31 +163,6 @@ def _members_table(one: TableRow, analysis: Analysis) -> Table | None:
             for row in one.members
         ),
     )  # fmt: skip
-
-
-def _kernels_table(row: OperatorRow) -> Table | None:
-    """What a row ran on the device, longest first, by what the kernels are; None where the trace does not say."""
-    if not row.kernels:
-        return None
-    groups: dict[str, list[Kernel]] = {}
-    for kernel in row.kernels:
-        groups.setdefault(short_kernel(kernel.name), []).append(kernel)
-    shown = sorted(groups.items(), key=lambda item: -sum(kernel.time_s for kernel in item[1]))
-    rows = [
-        Row(
-            (
-                Cell(value=name, hover="\n".join(kernel.name for kernel in group)), sum(kernel.time_s for kernel in group),
-                sum(kernel.calls for kernel in group),
-                ", ".join(str(stream) for stream in sorted({one for kernel in group for one in kernel.streams})) or ABSENT,
-            )
-        )
-        for name, group in shown[:_MOST_KERNELS]
-    ]  # fmt: skip
-    more = len(shown) - _MOST_KERNELS
-    if more > 0:
-        rows.append(Row((f"and {more} more in analysis.json", "", "", "")))
-    columns = (Column("kernel", format="text"), Column("time", "s", "scaled"), Column("calls", format="count"), Column("stream"))
-    return Table(name="kernels", caption="Kernels of this row", columns=columns, rows=tuple(rows))
 
 
 def _bound_title(one: TableRow) -> str:

@@ -19,6 +19,8 @@ ELLIPSIS = "…"
 NUMBER_AND_UNIT = re.compile(r"(?<=\d) (?=(?:%|[mµn]?s|min|[kMGTP]?(?:FLOP|OP|B)/s|[KMGTP]?i?B|[mkM]?J|[mkM]?W|[kMG]?Hz|°C)(?:\W|$))")
 # Behind the name of an operator whose work the trace does not tell by itself.
 INFERRED_MARK = "*"
+# Rows of graphs whose operators are not known (``roofline/attribution/graphs.py``).
+_GRAPH = re.compile(r"(?:CUDA|HIP) graph \d+")
 # A spreadsheet reads a cell that starts with one of these as a formula, and an operator's name comes from the trace.
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
@@ -52,6 +54,11 @@ def operator_name(row: OperatorRow) -> str:
 def is_kernel(row: OperatorRow) -> bool:
     """Whether the row is a kernel that no operator launched."""
     return not row.phase and bool(row.kernels) and row.kernels[0].name == row.name
+
+
+def is_graph(row: OperatorRow) -> bool:
+    """Whether the row is a CUDA or HIP graph whose operators are not known."""
+    return not row.phase and bool(row.kernels) and _GRAPH.fullmatch(row.name) is not None
 
 
 def marked_name(row: OperatorRow) -> str:

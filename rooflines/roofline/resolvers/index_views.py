@@ -1,9 +1,9 @@
 """Indices that traces leave out, from the views inside the call.
 
-``x[i, j]`` records neither the index tensors nor the size of the result. Inside the call PyTorch views ``x`` in the shape of the selected
-elements, with stride 0 along the indexed dimensions (``aten::as_strided``), and each index in a shape that broadcasts with it
-(``aten::reshape``); masks become indices (``aten::nonzero``). Source: pytorch v2.9 aten/src/ATen/native/TensorAdvancedIndexing.cpp,
-``make_info`` and ``restride_src``. Traces before 2023 have no sizes of views.
+``x[i, j]`` records neither the index tensors nor the size of the result. Inside the call PyTorch views ``x`` in the shape of the
+selected elements, with stride 0 along the indexed dimensions (``aten::as_strided``), and each index in a shape that broadcasts with
+it (``aten::reshape``); masks become indices (``aten::nonzero``). Source: ``make_info`` and ``restride_src`` in PyTorch's
+aten/src/ATen/native/TensorAdvancedIndexing.cpp (v2.9). Traces before 2023 have no sizes of views.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def _groups(context: Context) -> Iterator[tuple[Int64s, Variant]]:
         around = int(calls.parent[event])
         for one in (event, around) if around >= 0 and puts[around] else (event,):
             found.setdefault((int(host.signature[one]), *inside.tolist()), []).append(one)
-    for (code, *inside), ours in found.items():
-        variant = _counted(signatures[code], [signatures[part] for part in inside])
+    for (code, *codes), ours in found.items():
+        variant = _counted(signatures[code], [signatures[part] for part in codes])
         if variant is not None:
             yield np.array(ours), variant
 

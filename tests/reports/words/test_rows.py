@@ -115,7 +115,7 @@ def test_kernels_are_short_and_their_full_name_is_kept():
     assert dominant_kernel(one.row) == "GEMM bf16 128x128x64 (cuBLAS)"
     assert (one.row.kernels[0].calls, one.row.kernels[0].streams) == (12, (7,))
     modules, kernels = operator_table(analysis).rows[table_rows(analysis).index(one)].detail
-    cell = kernels.rows[0].cells[0]
+    cell = kernels.rows[0].cells[1]
     assert (cell.value, cell.hover) == ("GEMM bf16 128x128x64 (cuBLAS)", one.row.kernels[0].name)
     assert len(modules.rows) == 12
     assert "GEMM bf16 128x128x64 (cuBLAS)" in shown(analysis, 160)

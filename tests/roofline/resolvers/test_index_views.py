@@ -12,16 +12,16 @@ from rooflines.profiler.trace.reader import parse_trace
 from rooflines.roofline.attribution.attribute import attribute
 
 ROWS, COLUMNS, DEPTH = 61, 47, 19
-I, J, K = torch.tensor([3, 46, 3, 0, 17]), torch.tensor([[2], [46], [9]]), torch.tensor([1, 18, 7, 7])
+FIRST, SECOND, THIRD = torch.tensor([3, 46, 3, 0, 17]), torch.tensor([[2], [46], [9]]), torch.tensor([1, 18, 7, 7])
 MASK = torch.rand(ROWS, COLUMNS, generator=torch.Generator().manual_seed(0)) > 0.9
 SELECTIONS = {
-    "rows": (I,),
-    "columns": (slice(None), I),
-    "last": (..., K),
+    "rows": (FIRST,),
+    "columns": (slice(None), FIRST),
+    "last": (..., THIRD),
     "one row": (torch.tensor([5]),),
-    "broadcast": (J, K),
-    "broadcast behind": (slice(None), J, K),
-    "not adjacent": (J, slice(None), K),
+    "broadcast": (SECOND, THIRD),
+    "broadcast behind": (slice(None), SECOND, THIRD),
+    "not adjacent": (SECOND, slice(None), THIRD),
     "mask": (MASK,),
     "mask of all dimensions": (torch.ones(ROWS, COLUMNS, DEPTH, dtype=torch.bool),),
 }
@@ -63,15 +63,15 @@ def test_values_put_by_index_are_written_with_the_indices_read(tmp_path, index):
 
 def test_one_number_put_at_many_positions_is_written_to_all_of_them(tmp_path):
     target = torch.randn(ROWS, COLUMNS, DEPTH)
-    found = recorded(tmp_path, lambda: target.__setitem__(I, 0.0))
+    found = recorded(tmp_path, lambda: target.__setitem__(FIRST, 0.0))
     (row,) = (row for row in found.rows if row.signature.name == "aten::index_put_")
-    assert row.count.work.bytes_written == len(I) * COLUMNS * DEPTH * 4
-    assert row.count.work.bytes_read == len(I) * 8 + 4
+    assert row.count.work.bytes_written == len(FIRST) * COLUMNS * DEPTH * 4
+    assert row.count.work.bytes_read == len(FIRST) * 8 + 4
 
 
 def test_an_index_that_is_added_to_several_times_is_one_of_the_gradient(tmp_path):
     table = torch.zeros(ROWS, DEPTH, requires_grad=True)
-    found = recorded(tmp_path, lambda: table[I].square().sum().backward())
+    found = recorded(tmp_path, lambda: table[FIRST].square().sum().backward())
     rows = {row.signature.name: row.count.work for row in found.rows}
-    assert rows["aten::index"].bytes_read == len(I) * (DEPTH * 4 + 8)
-    assert rows["aten::_index_put_impl_"].bytes_read == 2 * len(I) * DEPTH * 4 + len(I) * 8
+    assert rows["aten::index"].bytes_read == len(FIRST) * (DEPTH * 4 + 8)
+    assert rows["aten::_index_put_impl_"].bytes_read == 2 * len(FIRST) * DEPTH * 4 + len(FIRST) * 8
