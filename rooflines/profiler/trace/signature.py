@@ -179,7 +179,7 @@ def _at(values: list[Any], index: int) -> Any:
 def _argument(dims: Any, kind: Any, strides: Any, concrete: Any, list_dtype: str) -> Argument:
     if kind == "TensorList" or (isinstance(dims, list) and dims and isinstance(dims[0], list)):
         return _tensor_list(dims, strides, list_dtype)
-    dtype = _dtype(kind)
+    dtype = _dtype(kind, dims)
     if dtype is not None and isinstance(dims, list):
         tensor = _tensor(dims, dtype, strides)
         return MISSING if tensor is None else tensor
@@ -190,11 +190,11 @@ def _argument(dims: Any, kind: Any, strides: Any, concrete: Any, list_dtype: str
     return MISSING
 
 
-def _dtype(kind: Any) -> str | None:
-    """The dtype of a tensor of this type; None for what is not a tensor's."""
+def _dtype(kind: Any, dims: Any) -> str | None:
+    """The dtype of a tensor of this type; None for what is not a tensor's. In traces of 2021 a number is an ``Int`` without sizes."""
     if not isinstance(kind, str):
         return None
-    return _KINETO_DTYPES.get(kind) or _OTHER_DTYPES.get(kind.removeprefix("c10::").lower())
+    return _KINETO_DTYPES.get(kind) or (_OTHER_DTYPES.get(kind.removeprefix("c10::").lower()) if dims else None)
 
 
 def _tensor_list(dims: Any, strides: Any, dtype: str) -> tuple[TensorArg, ...] | MissingType:
