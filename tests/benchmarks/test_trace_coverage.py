@@ -1,11 +1,13 @@
-"""``benchmarks/trace_coverage.py``: which files count, and docs/traces.md shows what it wrote."""
+"""``benchmarks/trace_coverage.py``: which files count, and docs/public-traces.md shows what it wrote."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
 import shutil
+import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -44,6 +46,31 @@ def test_copies_count_once_and_other_files_are_refused(benchmark, tmp_path, monk
     assert text.endswith("<!-- end -->\nafter\n")
 
 
+def git(clone, *arguments):
+    identity = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+    return subprocess.run(["git", "-C", str(clone), *identity, *arguments], check=True, capture_output=True, text=True).stdout
+
+
+def test_archives_are_unpacked_and_deleted_traces_are_named_with_the_commit_that_added_them(benchmark, tmp_path):
+    clone, old = tmp_path / "clone", Path("tests") / "old.json.gz"
+    (clone / "tests").mkdir(parents=True)
+    git(clone, "init", "-q")
+    shutil.copy(TRACES / "triton_kernel.json.gz", clone / old)
+    git(clone, "add", ".")
+    git(clone, "commit", "-q", "-m", "one")
+    added = git(clone, "rev-parse", "--short=8", "HEAD").strip()
+    (clone / old).unlink()
+    with tarfile.open(clone / "more.tar.gz", "w:gz") as archive:
+        archive.add(TRACES / "event_sync_multi_stream.json.gz", "cases/sync/trace.json.gz")
+    (clone / "absent.json.gz").write_bytes(b"")
+    git(clone, "add", "-A")
+    git(clone, "commit", "-q", "-m", "two")
+    (clone / "absent.json.gz").unlink()
+    names = [one.name for one in benchmark.traces_in(clone, tmp_path / "work")]
+    assert names == ["more.tar.gz: sync/trace.json.gz", f"tests/old.json.gz at {added}"]
+    assert benchmark.absent(clone) == ["absent.json.gz"]
+
+
 def test_the_page_shows_the_results(benchmark):
     rows = json.loads(RESULTS.read_text())["traces"]
-    assert f"<!-- coverage -->\n{benchmark.table(rows)}\n<!-- end -->" in (ROOT / "docs" / "traces.md").read_text()
+    assert f"<!-- coverage -->\n{benchmark.table(rows)}\n<!-- end -->" in (ROOT / "docs" / "public-traces.md").read_text()
