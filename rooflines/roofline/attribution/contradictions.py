@@ -14,6 +14,8 @@ from rooflines.roofline.kernel_names import short_kernel
 
 # What Inductor calls every kernel unless it is asked for unique names.
 _UNNAMED = "triton__"
+# How the short names of matrix products begin.
+_PRODUCT_KERNELS = ("GEMM", "grouped GEMM")
 # Operators of these categories run no matrix product.
 _NO_PRODUCTS = {"copy", "reduction", "normalisation", "element-wise", "optimizer", "communication"}
 _NO_COLLECTIVES = _NO_PRODUCTS - {"communication"} | {"matmul", "attention", "convolution"}
@@ -53,10 +55,10 @@ def contradiction(name: str, launch: int, launches: Int64s, captured: CountedTra
         return called if called.startswith("aten::") else ""
     excluded = (
         _runs_no_collective(called, operator, captured) if _COLLECTIVE.match(name)
-        else _runs_no_attention(owner, captured) if _ATTENTION.search(name) and not short_kernel(name).startswith("GEMM")
+        else _runs_no_attention(owner, captured) if _ATTENTION.search(name) and not short_kernel(name).startswith(_PRODUCT_KERNELS)
         else _runs_no_kernel_of_pytorch(called, operator, captured) or _is_only_a_product(name, called, operator, launches, captured)
         if _OF_PYTORCH.match(name)
-        else _runs_no_product(owner, captured) if short_kernel(name).startswith("GEMM")
+        else _runs_no_product(owner, captured) if short_kernel(name).startswith(_PRODUCT_KERNELS)
         else False
     )  # fmt: skip
     return called if excluded else ""

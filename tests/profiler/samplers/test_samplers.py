@@ -144,14 +144,18 @@ def test_samples_are_on_the_clock_of_who_asked_for_them_whatever_the_wall_clock_
 
 
 def test_the_sampler_is_no_part_of_what_it_watches(tmp_path):
-    threads = [psutil.Process().num_threads()]
-    with SamplerProcess(os.getpid(), tmp_path / "samples.jsonl", period_s=0.05, gpus={}) as sampler:
-        wait_until(lambda: sampler.samples())
-    own = psutil.Process().memory_info().rss
-    # a thread that an earlier test left may end meanwhile
-    threads.append(psutil.Process().num_threads())
-    assert min(threads) <= sampler.samples()[0].process_threads <= max(threads)
-    assert sampler.samples()[0].process_rss_bytes < own * 1.05
+    # In a process of its own: threads of other tests begin and end.
+    code = (
+        "import os, psutil, time; from rooflines.profiler.samplers.process import SamplerProcess\n"
+        f"with SamplerProcess(os.getpid(), {str(tmp_path / 'samples.jsonl')!r}, period_s=0.05, gpus={{}}) as sampler:\n"
+        "    while not sampler.samples(): time.sleep(0.01)\n"
+        "    own, one = psutil.Process(), sampler.samples()[0]\n"
+        "    print(own.num_threads(), one.process_threads, own.memory_info().rss, one.process_rss_bytes)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    threads, sampled_threads, memory, sampled_memory = map(int, done.stdout.split())
+    assert sampled_threads == threads
+    assert sampled_memory < memory * 1.05
 
 
 def test_the_sampler_ends_when_told_and_only_then_is_its_pid_gone(tmp_path):
