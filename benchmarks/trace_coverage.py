@@ -3,7 +3,7 @@
 ``python benchmarks/trace_coverage.py AMD-AGI/TraceLens=DIR facebookresearch/HolisticTraceAnalysis=DIR ...`` analyzes every trace in
 clones of these repositories: the files of the current commit, archives unpacked, and files that only earlier commits have, which are
 named with the commit that added them. Files with the same content count once, and an execution trace with a folder ``capture_traces``
-beside it is analyzed together with it. Writes ``benchmarks/results/trace_coverage.json``. ``--before FILE`` adds the shares of an
+next to it is analyzed together with it. Writes ``benchmarks/results/trace_coverage.json``. ``--before FILE`` adds the shares of an
 earlier result, ``--page docs/public-traces.md`` replaces the table of that page between ``<!-- coverage -->`` and ``<!-- end -->``.
 """
 
@@ -66,7 +66,7 @@ def _in_tree(clone: Path, work: Path) -> Iterator[Found]:
 
 
 def _in_history(clone: Path, work: Path) -> Iterator[Found]:
-    """Traces that only earlier commits have, with the captures that stood beside them."""
+    """Traces that only earlier commits have, with the captures in their folders."""
     now = {line.split()[2] for line in _git(clone, "ls-tree", "-r", "HEAD").splitlines()}
     added: dict[tuple[str, str], str] = {}
     commit = ""
