@@ -49,12 +49,14 @@ def _groups(context: Context) -> Iterator[tuple[Int64s, Variant]]:
     parts = np.flatnonzero(named((_VIEW, _INDEX, _MASK)) & (calls.parent >= 0))
     outer = calls.parent[parts]
     parts, outer = parts[wanted[outer]], outer[wanted[outer]]
+    if not len(parts):
+        return
     order = np.argsort(outer, kind="stable")
     parts, outer = parts[order], outer[order]
-    events, first = np.unique(outer, return_index=True)
+    first = np.flatnonzero(np.diff(outer, prepend=-1))
     puts = named(_PUTS)
     found: dict[tuple[int, ...], list[int]] = {}
-    for event, inside in zip(events.tolist(), np.split(host.signature[parts], first[1:]) if len(events) else (), strict=True):
+    for event, inside in zip(outer[first].tolist(), np.split(host.signature[parts], first[1:]), strict=True):
         around = int(calls.parent[event])
         for one in (event, around) if around >= 0 and puts[around] else (event,):
             found.setdefault((int(host.signature[one]), *inside.tolist()), []).append(one)
