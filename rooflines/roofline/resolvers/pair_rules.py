@@ -19,6 +19,8 @@ JOINS: Final = frozenset(aten("cat _cat concat stack _stack"))
 REDUCTIONS: Final = frozenset(aten(
     "sum nansum mean nanmean prod amax amin logsumexp norm linalg_vector_norm frobenius_norm var std all any"
 ))  # fmt: skip
+# Operators whose result's length depends on values: on a CPU they view it once it is known.
+SELECTIONS: Final = frozenset(aten("nonzero masked_select"))
 # What takes a convolution's result as it is, first among its arguments.
 NORMS: Final = frozenset(BATCH_NORM)
 _CONSUMERS: Final = NORMS | frozenset(aten(
@@ -71,10 +73,13 @@ def gradient(call: Signature, node: Signature) -> Evidence | None:
 
 
 def written_inside(call: Signature, inner: Signature) -> Evidence | None:
-    """A joined list from the part of it that is filled inside the call, a reduction's result from the view inside."""
+    """A joined list from the part of it that is filled inside the call, the result of a reduction or selection from the view inside."""
     result, operand = inner.arg(0), call.arg(0)
     if not isinstance(result, TensorArg):
         return None
+    if call.name in SELECTIONS:
+        fits = isinstance(operand, TensorArg) and _selects(call.name, inner.name, operand, result)
+        return Evidence(f"output from {inner.name} inside it", outputs=(TensorArg(result.shape, result.dtype),)) if fits else None
     if inner.name == "aten::narrow":
         if call.name not in JOINS:
             return None
@@ -123,6 +128,13 @@ def broadcast_operand(call: Signature, forward: Signature) -> Evidence | None:
     if len({prod(shape) for shape in shapes}) != 1:
         return None
     return Evidence(f"output from the operand of {forward.name}", outputs=(TensorArg(min(shapes), grad.dtype),))
+
+
+def _selects(name: str, view: str, operand: TensorArg, result: TensorArg) -> bool:
+    """Whether ``result`` is what ``nonzero`` or ``masked_select`` returns for ``operand``, by the view that each makes of it."""
+    if name == "aten::nonzero":
+        return view == "aten::as_strided_" and result.dtype == "int64" and result.shape[1:] == (len(operand.shape),)
+    return view == "aten::as_strided" and len(result.shape) == 1 and result.dtype == operand.dtype
 
 
 def _reduces(operand: tuple[int, ...], result: tuple[int, ...]) -> bool:

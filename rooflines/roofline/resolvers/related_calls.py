@@ -33,8 +33,8 @@ from rooflines.roofline.resolvers.pair_rules import Evidence
 _CONVOLUTIONS: Final = frozenset(FORWARD) | frozenset(TRANSPOSED)
 _POOLS: Final = frozenset(aten("adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d mean"))
 # Operators with one result, of the shape that the gradient given to their node has.
-_ONE_RESULT: Final = _CONVOLUTIONS | pair_rules.JOINS | pair_rules.REDUCTIONS | frozenset(aten(
-    "index _unsafe_index masked_select adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d _adaptive_avg_pool2d"
+_ONE_RESULT: Final = _CONVOLUTIONS | pair_rules.JOINS | pair_rules.REDUCTIONS | pair_rules.SELECTIONS | frozenset(aten(
+    "index _unsafe_index adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d _adaptive_avg_pool2d"
     " _adaptive_avg_pool3d repeat_interleave"
 ))  # fmt: skip
 _DIMENSION_FLAG: Final = frozenset(aten("convolution _convolution convolution_overrideable"))
@@ -268,10 +268,10 @@ class _EvidenceSearch:
         self._state(self._outputs, makers[ours], self._ask(makers[ours], nodes[ours], pair_rules.gradient))
 
     def _from_inside(self) -> None:
-        """A joined list is filled part by part, and a reduction's result is viewed, by operators inside the call."""
-        inner = np.flatnonzero(self._named(("aten::narrow", "aten::as_strided")) & (self._parent >= 0))
+        """A joined list is filled part by part, and the result of a reduction or selection is viewed, by operators inside the call."""
+        inner = np.flatnonzero(self._named(("aten::narrow", "aten::as_strided", "aten::as_strided_")) & (self._parent >= 0))
         outer = self._parent[inner]
-        ours = self._wanted[outer] & (self._named(pair_rules.JOINS) | self._named(pair_rules.REDUCTIONS))[outer]
+        ours = self._wanted[outer] & self._named(pair_rules.JOINS | pair_rules.REDUCTIONS | pair_rules.SELECTIONS)[outer]
         self._state(self._outputs, outer[ours], self._ask(outer[ours], inner[ours], pair_rules.written_inside))
 
     def _from_chain(self) -> None:

@@ -75,3 +75,10 @@ def test_an_index_that_is_added_to_several_times_is_one_of_the_gradient(tmp_path
     rows = {row.signature.name: row.count.work for row in found.rows}
     assert rows["aten::index"].bytes_read == len(FIRST) * (DEPTH * 4 + 8)
     assert rows["aten::_index_put_impl_"].bytes_read == 2 * len(FIRST) * DEPTH * 4 + len(FIRST) * 8
+
+
+def test_positions_and_elements_that_a_mask_selects_are_known_from_the_view_of_the_result(tmp_path):
+    source, number = torch.randn(ROWS, COLUMNS), int(MASK.sum())
+    rows = {row.signature.name: row.count.work for row in recorded(tmp_path, lambda: (MASK.nonzero(), source.masked_select(MASK))).rows}
+    assert rows["aten::nonzero"].bytes_written == number * 2 * 8
+    assert rows["aten::masked_select"].bytes_written == number * 4
