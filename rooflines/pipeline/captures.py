@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,6 +25,8 @@ Captures: TypeAlias = Path | str | Sequence[Path | str]
 DETAILS = "execution_details.json"
 _FOLDER = "capture_traces"
 _LARGEST_DETAILS = 1 << 20
+_RANK = re.compile(r"(?:rank_?|TP-)(\d{1,9})")
+_BATCH = re.compile(r"bs_(\d{1,9})_")
 
 
 class _Detail(msgspec.Struct):
@@ -35,10 +38,12 @@ class _Detail(msgspec.Struct):
 
 def captured_beside(source: Path | str) -> tuple[str, str] | None:
     """The trace and the folder of its captures where ``source`` is a directory that holds both; None for anything else."""
-    if is_url(source) or not os.path.isfile(folder := os.path.join(source, _FOLDER, DETAILS)):
+    if is_url(source) or not os.path.isdir(folder := os.path.join(source, _FOLDER)):
+        return None
+    if not os.path.isfile(os.path.join(folder, DETAILS)) and not find_traces([folder], may_be_empty=True):
         return None
     traces = find_traces([source], may_be_empty=True)
-    return (traces[0], os.path.dirname(folder)) if len(traces) == 1 else None
+    return (traces[0], folder) if len(traces) == 1 else None
 
 
 def with_captures(source: Run | Path | str, capture: Captures | None = None) -> tuple[Run | Path | str, Captures | None]:
@@ -47,13 +52,14 @@ def with_captures(source: Run | Path | str, capture: Captures | None = None) -> 
     return (source, capture) if beside is None else (beside[0], capture if capture is not None else beside[1])
 
 
-def find_captures(captures: Captures | None) -> dict[str, int | None]:
+def find_captures(captures: Captures | None, of: str = "") -> dict[str, int | None]:
     """The capture traces in files and folders, each with the number of tokens that it was captured for (None: not recorded).
 
-    Raises TraceError for a path that does not exist, DataError for a damaged record.
+    Of a folder with the captures of several ranks, those of the rank in the name ``of`` of the trace. Raises TraceError for a path that
+    does not exist, DataError for a damaged record.
     """
     given = () if captures is None else [captures] if isinstance(captures, Path | str) else captures
-    return dict(pair for one in given for pair in _files(one))
+    return dict(pair for one in given for pair in _files(one, _rank(of)))
 
 
 def read_captures(
@@ -69,7 +75,7 @@ def read_captures(
     return result
 
 
-def _files(source: Path | str) -> list[tuple[str, int | None]]:
+def _files(source: Path | str, rank: int | None) -> list[tuple[str, int | None]]:
     """The capture traces of one source, each with the number of tokens that it was captured for."""
     if not is_url(source) and not os.path.exists(source):
         raise TraceError(f"capture trace not found: {str(source)!r}.", hint="Give an existing file or folder.")
@@ -79,8 +85,21 @@ def _files(source: Path | str) -> list[tuple[str, int | None]]:
         sizes = _details(Path(source).parent)
         return [(str(source), sizes.get(Path(source).name))]
     sizes = _details(Path(source))
-    names = [str(Path(source) / name) for name in sizes] or find_traces([source])
-    return [(path, sizes.get(Path(path).name)) for path in names]
+    paths = [str(Path(source) / name) for name in sizes] or find_traces([source])
+    own = [path for path in paths if rank is None or _rank(path) in (rank, None)]
+    return [(path, sizes.get(Path(path).name, _size(path))) for path in own or paths]
+
+
+def _rank(path: str) -> int | None:
+    """The rank in the name of a trace: ``capture_rank_0.json.gz``, ``1785501977.97-TP-0.trace.json.gz``."""
+    found = _RANK.search(os.path.basename(path))
+    return int(found[1]) if found else None
+
+
+def _size(path: str) -> int | None:
+    """The batch in the name of a capture of SGLang: ``bs_32_rank0.json.gz``."""
+    found = _BATCH.match(os.path.basename(path))
+    return int(found[1]) if found else None
 
 
 def _details(folder: Path) -> dict[str, int | None]:

@@ -54,7 +54,7 @@ def analyze(
             source, ceilings=ceilings, capture=capture, partial=partial, memory_limit_bytes=memory_limit_bytes,
             inductor_cache=inductor_cache, progress=progress,
         )[1]  # fmt: skip
-    found = find_captures(capture)
+    found = find_captures(capture, str(source) if not isinstance(source, Run) else "")
     run = source if isinstance(source, Run) else load(source)
     captures = read_captures(found, partial=partial, memory_limit_bytes=memory_limit_bytes, progress=progress)
     if ceilings is None:
@@ -78,7 +78,7 @@ def analyze_trace(
     progress = progress or Silent()
     if not is_url(path) and not os.path.exists(path):
         raise TraceError(f"no such run or trace: {str(path)!r}.", hint="Give a run directory, or a trace as a file or URL.")
-    found = find_captures(capture)
+    found = find_captures(capture, str(path))
     progress.stage("reading the trace", None)
     trace = whole_part(read_trace(path, memory_limit_bytes=memory_limit_bytes, partial=partial))
     captures = read_captures(found, partial=partial, memory_limit_bytes=memory_limit_bytes, progress=progress)

@@ -11,6 +11,7 @@ import pytest
 
 import rooflines
 from rooflines.errors import DataError, TraceError, UsageError
+from rooflines.pipeline.captures import find_captures
 from rooflines.reports.document import Table
 from rooflines.reports.views import run as view
 from tests.commands import call
@@ -184,6 +185,19 @@ def test_a_graph_without_its_capture_is_shown_by_kernel_and_its_products_say_the
     time, calls = (next(at for at, column in enumerate(table.columns) if column.label == name) for name in ("time", "calls"))
     assert sum(row.cells[time] for row in table.rows) == pytest.approx(sum(kernel.time_s for kernel in graph.kernels))
     assert sum(row.cells[calls] for row in table.rows) == sum(kernel.calls for kernel in graph.kernels)
+
+
+def test_without_a_record_the_names_of_the_captures_say_their_rank_and_batch(tmp_path):
+    folder = tmp_path / "capture_traces"
+    folder.mkdir()
+    for name in ("bs_32_rank0", "bs_8_rank0", "bs_32_rank1"):
+        shutil.copy(SGLANG_CAPTURE, folder / f"{name}.json.gz")
+    trace = tmp_path / "1785501977.97-TP-0.trace.json.gz"
+    shutil.copy(SGLANG, trace)
+    assert find_captures(folder, str(trace)) == {str(folder / "bs_32_rank0.json.gz"): 32, str(folder / "bs_8_rank0.json.gz"): 8}
+    assert len(find_captures(folder, "decode.json.gz")) == 3
+    coverage = rooflines.analyze(tmp_path).coverage
+    assert coverage.graph_matched_time_s == coverage.graph_launch_time_s > 0
 
 
 def test_a_comparison_takes_directories_with_captures(tmp_path):
