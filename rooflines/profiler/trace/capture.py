@@ -1,4 +1,4 @@
-"""The trace of a capture beside the trace of its replays, as servers record them."""
+"""The trace of a capture, which servers record separately from the trace of the replays."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from rooflines.profiler.trace.records import Trace
 
 @dataclass(frozen=True, slots=True)
 class CaptureTrace:
-    """A trace in which CUDA or HIP graphs were captured. ``name`` names it in errors, ``tokens`` is the batch that its graphs were
-    captured for, where a record beside it says so."""
+    """A trace in which CUDA or HIP graphs were captured. ``name`` is used in errors, ``tokens`` is the batch of its graphs if a
+    record next to the file has it."""
 
     trace: Trace
     name: str

@@ -1,4 +1,4 @@
-"""CUDA and HIP graphs in a trace: what was captured, and the device work that each launch of a graph replays.
+"""CUDA and HIP graphs in a trace: captured launches, and the device work of each replay.
 
 A capture is a runtime call that begins it, one that ends it, and launches in between that run nothing (so that they have no device
 event). All device work of a replay has the correlation id of one ``cudaGraphLaunch`` or ``hipGraphLaunch``, without an operator
@@ -114,7 +114,7 @@ def _calls(trace: Trace, *words: str) -> Mask:
 
 
 def _tokens(trace: Trace, calls: Calls, events: Int64s, tokens_of: Callable[[str], int | None]) -> tuple[list[int | None], list[int]]:
-    """How many tokens the innermost mark around each host event names, None where there is none; and this mark, else -1."""
+    """Return the number of tokens in the innermost mark around each host event (None: no mark), and this mark (-1: none)."""
     codes = distinct(trace.host.name[trace.host.kind == ANNOTATION])[0].tolist()
     sizes = {code: tokens for code in codes if (tokens := tokens_of(trace.names[code])) is not None}
     if not sizes:
@@ -130,6 +130,6 @@ def _captured_tokens(name: str) -> int | None:
 
 
 def _step_tokens(name: str) -> int | None:
-    """The tokens of a server's step; None where some of them may be those of a draft model, which has graphs of its own."""
+    """Return the tokens of a server's step; None if some may belong to a draft model, which has separate graphs."""
     mark = request_mark(name)
     return mark.tokens if mark is not None and not mark.is_draft else None

@@ -1,7 +1,7 @@
-"""Marks of servers around the steps of their engine: the requests and tokens of a step, and the lengths of its sequences.
+"""Marks of servers around the steps of their engine: requests, tokens and lengths of sequences.
 
-Each server has a function here, with the source of its form. A mark says what its name says and nothing else: what a form leaves out
-is None, and a name with numbers that no batch can have is no mark. So is a step without requests.
+Each server has one function, with the source of its format. Values that a format does not contain are None. A name with numbers that
+no batch can have is not a mark, and neither is a step without requests.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class RequestMark:
     is_draft: bool = False
 
     def completed_by(self, other: RequestMark) -> RequestMark:
-        """This mark with what ``other``, a mark of the same step, says in addition; the same where they are of different batches."""
+        """Return this mark completed by ``other``, a mark of the same step; unchanged if their batches differ."""
         names = [field.name for field in fields(self) if field.name != "is_draft"]
         pairs = {name: (getattr(self, name), getattr(other, name)) for name in names}
         if any(own != said for own, said in pairs.values() if own is not None and said is not None):
@@ -62,7 +62,7 @@ class _Group(NamedTuple):
 
     @property
     def is_possible(self) -> bool:
-        """Whether some batch has these sums: a request computes one token or more and attends to all of them."""
+        """Return whether a batch can have these sums: every request computes at least one token and attends to all of its tokens."""
         tokens, keys = self.tokens, self.keys
         if self.requests > _MOST_REQUESTS or (tokens is not None and not self.requests <= tokens <= _MOST_TOKENS):
             return False

@@ -1,7 +1,6 @@
-"""Which kernels cannot be those of a captured launch, where the trace of the capture does not record their names.
+"""Kernels that a captured launch cannot have run, for captures that do not record the names of kernels.
 
-What a kernel's name says it does is compared with the operator around the launch. Only what excludes each other is a contradiction:
-an operator that is not known may run anything.
+The name of the kernel is compared with the operator around the launch. An unknown operator may run any kernel.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _PRODUCTS = {"aten::mm", "aten::addmm", "aten::bmm"}
 
 
 def contradiction(name: str, launch: int, launches: Int64s, captured: CountedTrace) -> str:
-    """What the capture has instead of a kernel of this name, as far as the operators around the launch say it; empty where they may.
+    """Return what the capture has instead of a kernel of this name, by the operators around the launch; empty if they allow it.
 
     ``launches`` are all of the captured graph.
     """
@@ -65,7 +64,7 @@ def contradiction(name: str, launch: int, launches: Int64s, captured: CountedTra
 
 
 def _category(event: int, captured: CountedTrace) -> str:
-    """The category of the counted work of this event; empty where none is known."""
+    """Return the category of the event's counted work; empty if it has none."""
     variant = captured.counts.of_event[event] if event >= 0 else -1
     count = captured.counts.variants[variant].count if variant >= 0 else None
     return count.category if count is not None and count.work is not None else ""
@@ -89,7 +88,7 @@ def _runs_no_product(owner: int, captured: CountedTrace) -> bool:
 
 
 def _runs_no_kernel_of_pytorch(called: str, operator: int, captured: CountedTrace) -> bool:
-    """Whether this is the operator of another library, which calls none of ATen's."""
+    """Return whether this operator belongs to another library and calls no operator of ATen."""
     space, found, _ = called.partition("::")
     if not found or space in _PYTORCH or space.startswith("torch"):
         return False
@@ -99,7 +98,7 @@ def _runs_no_kernel_of_pytorch(called: str, operator: int, captured: CountedTrac
 
 
 def _is_only_a_product(name: str, called: str, operator: int, launches: Int64s, captured: CountedTrace) -> bool:
-    """Whether an element-wise kernel is the only one of a product. One beside others may copy the bias."""
+    """Return whether an element-wise kernel is the only kernel of a matrix product. With other kernels it may copy the bias."""
     if called not in _PRODUCTS or not short_kernel(name).startswith("element-wise"):
         return False
     return int(((launches > operator) & (launches < captured.calls.after[operator])).sum()) == 1

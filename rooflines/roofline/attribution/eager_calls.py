@@ -1,11 +1,11 @@
-"""Kernels of a graph without a capture that the same trace also launches eagerly, where these calls leave no doubt.
+"""Eager calls that give the work of replayed kernels, for graphs without a capture.
 
-A run of the whole graph before its capture (the warm-up) is as good as the capture: the same kernels with the same grids and blocks
-in the same order. A single kernel says less. The grid of a product holds neither the summed dimension nor what is inside of a tile,
-that of a reduction not the length of what is reduced, and that of an element-wise kernel not which operands are broadcast. Only
-PyTorch's vectorized kernels have contiguous operands of one size, which the grid tells to within one block. Their work is that of the
-eager calls if these have one signature, run nothing else, and there are so many blocks that one of them does not matter; their module
-is not known. Grids must be recorded on both sides, which ROCm does not do for replays.
+A run of the whole graph before its capture (the warm-up) is equivalent to the capture: the same kernels with the same grids and blocks
+in the same order. A single kernel determines less. The grid of a product does not contain the summed dimension or the part inside a
+tile, that of a reduction not the length of what is reduced, and that of an element-wise kernel not which operands are broadcast. Only
+PyTorch's vectorized kernels have contiguous operands of one size, which the grid determines to within one block. Their work is that of
+the eager calls if these have one signature and run nothing else, and if one block of the grid does not matter; their module is not
+known. Grids must be recorded on both sides, which ROCm does not do for replays.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class EagerCalls:
         self._known: dict[bytes, tuple[Int64s, Int64s, bool]] = {}
 
     def of(self, events: Int64s) -> tuple[Int64s, Int64s, bool]:
-        """Those of the device ``events`` of a replay whose eager call is known, the launches in these calls, and whether they are those
-        of a run of the whole graph."""
+        """Return the device ``events`` of a replay with a known eager call, the launches of these calls, and whether they are a run
+        of the whole graph."""
         wanted = self._code[events]
         key = wanted.tobytes()
         if key not in self._known:
@@ -67,7 +67,7 @@ class EagerCalls:
         return events[places], launches, whole
 
     def _run(self, wanted: Int64s) -> int | None:
-        """Where the kernels ran eagerly in this order; None where nowhere, or in calls that differ."""
+        """Return where the kernels ran eagerly in this order; None if nowhere, or in calls that differ."""
         codes, numbers = np.unique(self._eager, return_counts=True)
         if not len(codes):
             return None
@@ -82,7 +82,7 @@ class EagerCalls:
         return runs[0] if len(calls) == 1 else None
 
     def _call(self, code: int) -> int:
-        """The launch of the first of the eager calls of this kernel; -1 where there is none, or where they differ."""
+        """Return the first eager launch of this kernel; -1 if there is none or if the calls differ."""
         places = np.flatnonzero(self._eager == code)
         if not len(places) or self._variant[places[0]] < 0 or not self._alone[places].all():
             return -1

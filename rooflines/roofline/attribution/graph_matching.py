@@ -1,13 +1,13 @@
-"""Which captured graph a launch of a graph replays, and which launch of the capture is behind each of its kernels.
+"""Match each launch of a graph with a captured graph, and each replayed kernel with a launch of the capture.
 
-ROCm records the kernel that every launch captures. The kernels of a replay must be those of the capture, in the same order; where
-several streams were captured, equally many of each name, and all of one name the same call. CUDA does not record it. There must be
-equally many kernels, and nothing that is recorded may contradict: grid and block, or the operators around the launches
-(``contradictions.py``). Copies and fills are compared apart from kernels, because the runtime merges some and adds others. Nothing is
-matched in part, with one exception: the record of the last kernel of a graph is missing in every replay of some traces of ROCm.
+ROCm records the kernel of every captured launch. The replay must have the same kernels in the same order; if several streams were
+captured, equally many of each name, and all of one name must be the same call. CUDA does not record the kernels. The number of
+kernels must be equal, and neither grids and blocks nor the operators around the launches (``contradictions.py``) may contradict.
+Copies and fills are compared separately, because the runtime merges some and adds others. A replay is matched as a whole or not at
+all, with one exception: in some traces of ROCm the last kernel of the graph is missing in every replay.
 
-Order alone decides only between captured graphs with the same calls. A captured graph is one sequence of kernels: if replays with
-different ones fit it and its names are not recorded, none of them is certain.
+The order of replays alone decides only between captured graphs with the same calls. A captured graph is one sequence of kernels: if
+replays with different kernels match it and its names are not recorded, none of them is used.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _Call = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Why a replay is none of a captured graph, and the ``place`` of the first kernel that says so."""
+    """Why a replay does not match a captured graph, and the ``place`` of the first kernel that shows it."""
 
     text: str
     place: int
@@ -45,9 +45,9 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A captured graph of the trace number ``trace``, and the host event of its capture behind each of the device ``events`` of the
-    replay (-1: a copy that the runtime added). ``missing`` is the number of kernels that the replay did not record, ``larger`` says
-    that graphs of larger batches fit as well."""
+    """A replay and its captured graph, which is in the trace number ``trace``. ``launches`` are the host events of the capture for
+    each of the device ``events`` of the replay (-1: a copy that the runtime added). ``missing`` is the number of kernels that the
+    replay did not record. ``larger`` is true if graphs of larger batches match as well."""
 
     trace: int
     graph: CapturedGraph
@@ -59,7 +59,7 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A captured graph: its kernels, with their names where they are recorded, and its copies, with which of them are fills."""
+    """A captured graph with its kernels, their names if recorded, its copies, and which of the copies are fills."""
 
     number: int
     trace: int
@@ -72,7 +72,7 @@ class _Candidate:
 
 @dataclass(frozen=True, slots=True)
 class _Fit:
-    """A captured graph that a replay may be, with the operators and shapes behind its events."""
+    """A captured graph that matches a replay, with the operators and shapes of its events."""
 
     one: _Candidate
     match: Match
@@ -90,7 +90,8 @@ class GraphMatcher:
         self._fits: dict[bytes, list[_Fit] | Difference] = {}
 
     def match(self, replays: Sequence[Replay]) -> list[Match | Difference]:
-        """The captured graph that each of ``replays`` runs, in the order of time, or the first difference from the one most like it."""
+        """Return the captured graph of each of ``replays`` (in the order of time), or the first difference from the most similar
+        one."""
         events = [self._in_order(replay) for replay in replays]
         fits = [self._fitting(replay, ran) for replay, ran in zip(replays, events, strict=True)]
         chosen = self._chosen(replays, fits)
@@ -100,7 +101,7 @@ class GraphMatcher:
         ]  # fmt: skip
 
     def _fitting(self, replay: Replay, events: Int64s) -> list[_Fit] | Difference:
-        """The captured graphs that have these kernels; where sizes are recorded, those of the smallest batch that holds the tokens."""
+        """Return the captured graphs with these kernels; if sizes are recorded, those of the smallest batch that holds the tokens."""
         device = self._trace.device
         key = np.stack((device.name[events], device.shape[events], device.kind[events])).tobytes()
         key += bytes((self._numbered(events), len(np.unique(device.stream[events])) > 1))
@@ -120,7 +121,7 @@ class GraphMatcher:
         return [replace(fit, match=replace(fit.match, larger=True)) for fit in found if fit.one.graph.tokens == min(enough)]
 
     def _chosen(self, replays: Sequence[Replay], fits: list[list[_Fit] | Difference]) -> list[_Fit | Difference]:
-        """One captured graph for each replay."""
+        """Choose one captured graph for each replay."""
         placed: dict[int, _Fit] = {}
         done: set[tuple[object, ...]] = set()
         chosen: list[_Fit | Difference] = []
@@ -146,8 +147,8 @@ class GraphMatcher:
     def _by_order(
         self, pool: tuple[object, ...], replays: Sequence[Replay], fits: list[list[_Fit] | Difference]
     ) -> dict[int, _Fit]:  # fmt: skip
-        """The graphs of the replays of a model's pieces, where only one order is possible: the steps run whole rounds of the pieces,
-        or the names of other pieces say where a round begins."""
+        """Return the graphs of replays of a model's pieces if only one order is possible: each step runs whole rounds of pieces, or
+        the names of other pieces show where a round begins."""
         pieces = [one.number for one in self._candidates if _pool_of(one) == pool]
         stretches: dict[int, list[tuple[int, dict[int, _Fit]]]] = {}
         for at, found in enumerate(fits):
@@ -168,7 +169,7 @@ class GraphMatcher:
         return placed
 
     def _consistent(self, events: list[Int64s], chosen: list[_Fit | Difference]) -> list[_Fit | Difference]:
-        """The same, without replays of different kernels that would be one captured graph whose names are not recorded."""
+        """Remove matches of replays with different kernels to one captured graph whose names are not recorded."""
         device = self._trace.device
         sequences: list[bytes] = []
         ran: dict[bytes, Int64s] = {}
@@ -191,7 +192,7 @@ class GraphMatcher:
         return [doubtful.get(sequence, fit) for sequence, fit in zip(sequences, chosen, strict=True)]
 
     def _unlike(self, one: Int64s, other: Int64s) -> Difference:
-        """The first kernel in which two replays differ that fit the same captured graph."""
+        """Describe the first kernel in which two replays of the same captured graph differ."""
         device = self._trace.device
         at = int(np.flatnonzero((device.name[one] != device.name[other]) | (device.shape[one] != device.shape[other]))[0])
         shown = []
@@ -207,8 +208,8 @@ class GraphMatcher:
         return bool((node > 0).all()) and len(np.unique(node)) == len(node)
 
     def _in_order(self, replay: Replay) -> Int64s:
-        """The device events of the replay as they were captured: by the numbers of the nodes where these are recorded. Branches of a
-        graph may run in another order, also on one stream."""
+        """Return the device events of the replay in the order of capture: sorted by node id if recorded. Branches of a graph may run
+        in another order, even on one stream."""
         events = replay.events
         return events[np.argsort(self._trace.device.graph_node[events])] if self._numbered(events) else events
 
@@ -219,7 +220,7 @@ class GraphMatcher:
         return copied
 
     def _compared(self, events: Int64s) -> list[_Fit] | Difference:
-        """The captured graphs that these device events are; the exact ones, else those without a record of the last kernel."""
+        """Return the captured graphs that match these device events: exact matches, otherwise those that lack only the last kernel."""
         exact: list[_Fit] = []
         cut: list[_Fit] = []
         nearest = Difference("no graph was captured", -1)
@@ -258,7 +259,7 @@ class GraphMatcher:
         return Match(one.trace, one.graph, events, found, len(one.kernels) - len(kernels))
 
     def _other_shape(self, kernels: Int64s, launches: Int64s, captured: CountedTrace) -> Difference | None:
-        """The first kernel whose grid or block is another in the capture, where both are recorded."""
+        """Return the first kernel whose recorded grid or block differs from the capture."""
         device, held = self._trace.device, captured.trace.host.kernel[launches]
         for at in np.flatnonzero((held >= 0) & (device.shape[kernels] >= 0)).tolist():
             shape, (name, other) = self._trace.launch_shapes[device.shape[kernels[at]]], captured.trace.kernels[held[at]]
@@ -268,7 +269,7 @@ class GraphMatcher:
         return None
 
     def _exchangeable(self, one: _Candidate, names: list[str]) -> Difference | None:
-        """The first kernel that has the name of one with another call: of several streams, either may have started first."""
+        """Return the first kernel whose name also occurs with another call: on several streams, either may have started first."""
         calls: dict[str, _Call] = {}
         for at, (name, call) in enumerate(zip(names, self._calls(one.trace, one.kernels), strict=True)):
             if calls.setdefault(name, call) != call:
@@ -277,7 +278,7 @@ class GraphMatcher:
         return None
 
     def _unnamed(self, ran: list[str], one: _Candidate, captured: CountedTrace, unordered: bool) -> Int64s | Difference:
-        """The launches in order, unless what is known of them contradicts the kernels that ran."""
+        """Return the launches in order, unless one of them contradicts the kernel that ran."""
         launches = one.kernels
         for at, (name, launch) in enumerate(zip(ran, launches.tolist(), strict=False)):
             reason = contradiction(name, launch, one.graph.launches, captured)
@@ -290,7 +291,7 @@ class GraphMatcher:
         return np.arange(len(launches))
 
     def _calls(self, trace: int, launches: Int64s) -> Iterator[_Call]:
-        """The operator and its shapes behind each launch of a capture."""
+        """Return the operator and shapes of each captured launch."""
         captured = self._captured[trace]
         owner, operator = captured.ownership.owner, captured.calls.operator
         for launch in launches.tolist():
@@ -301,12 +302,12 @@ class GraphMatcher:
 
 
 def _pool_of(one: _Candidate) -> tuple[object, ...]:
-    """What the pieces of one model and one batch share."""
+    """Return the facts that all pieces of one model and batch share."""
     return one.trace, one.graph.tokens, one.graph.mark, one.names is not None
 
 
 def _pool(found: list[_Fit]) -> tuple[object, ...] | None:
-    """The model and batch of which all of these are pieces; None where they are not, or their kernels have no recorded names."""
+    """Return the model and batch that all of these belong to; None if they differ or if the names of their kernels are not recorded."""
     pools = {_pool_of(fit.one) for fit in found}
     return next(iter(pools)) if len(pools) == 1 and all(fit.one.names is not None for fit in found) else None
 
@@ -326,7 +327,8 @@ def _fills(name: str) -> bool:
 
 
 def _by_name(ran: list[str], held: list[str], several: bool) -> Int64s | Difference:
-    """Which captured kernel each one that ran is: the same place in the order; of several streams, the k-th of its name is the k-th."""
+    """Return the captured kernel of each kernel that ran: the one at the same position, or on several streams the k-th with the same
+    name."""
     if ran == held or (ran and ran == held[:-1]):
         return np.arange(len(ran))
     if several and Counter(ran) == Counter(held):

@@ -1,4 +1,4 @@
-"""The operators behind the kernels that graphs replay: from their captures, else from eager calls of the same kernels, else none."""
+"""The operators of replayed kernels: from their captures, otherwise from eager calls of the same kernels."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MOST_NOTES = 5
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What became of the replays: their matches, the differences of others by graph, and the number of each graph."""
+    """The matched replays, the first difference of each other replay, and the number of each graph."""
 
     matches: list[tuple[Replay, Match]]
     differences: list[tuple[Replay, Difference]]
@@ -35,7 +35,7 @@ class _Found:
 def find_origins(
     first: CountedTrace, captures: Sequence[CountedTrace], launch: Int64s, inside: Mask
 ) -> tuple[Origins, Calls, tuple[str, ...]]:
-    """What is behind each device event of ``first``, its calls with the modules of the captures that were replayed, and notes.
+    """Return the origins of the device events of ``first``, its calls with the modules of replayed captures, and notes.
 
     ``launch`` is the host event that launched each device event, ``inside`` says which host events are in the window. ``captures`` are
     traces in which graphs were captured. Raises TraceError where these belong to another trace.
@@ -123,7 +123,7 @@ def _place(ran: list[Replay], replay: Replay) -> str:
 
 
 def _notes(ran: list[Replay], found: _Found) -> list[str]:
-    """Sentences about replays that are not their captures, or not in all kernels."""
+    """Return notes on replays that do not match a capture, or not in all kernels."""
     notes = []
     different = Counter(difference.text for _, difference in found.differences if difference.place >= 0)
     first = {difference.text: replay for replay, difference in reversed(found.differences)}

@@ -1,7 +1,7 @@
-"""What is behind each device event: the host event that says what it is, its operator, owner, module and phase.
+"""Origins of device events: the host event that launched or captured each one, with its operator, owner, module and phase.
 
-That event is its launch. For a kernel that a graph replays it is the launch of the same kernel when the graph was captured, in the
-same or in another trace. The host events of other traces follow those of the trace itself, in one numbering.
+The origin is the launch. For a kernel of a replayed graph it is the launch of the same kernel during the capture, in the same or in
+another trace. Host events of other traces are numbered after those of the trace itself.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from rooflines.roofline.resolvers.counts import Counts, Variant
 
 @dataclass(frozen=True, slots=True)
 class CountedTrace:
-    """A trace with its call tree, the counts of its calls, their owners, and the graphs captured in it. ``tokens`` is the batch that
-    they were captured for where they do not say it themselves."""
+    """A trace with its call tree, the counts and owners of its calls, and the graphs captured in it. ``tokens`` is the batch of
+    graphs without a mark."""
 
     trace: Trace
     calls: Calls
@@ -121,7 +121,7 @@ def joined(traces: Sequence[CountedTrace], launch: Int64s) -> tuple[Origins, Cal
 
 
 class _Numbers(Generic[T]):
-    """The things that the first trace has, followed by what others have besides: equal ones of several traces are one."""
+    """Numbers the distinct objects of several traces, those of the first trace first."""
 
     def __init__(self, first: Sequence[T]) -> None:
         self.listed = list(first)
@@ -129,7 +129,7 @@ class _Numbers(Generic[T]):
         self._known: dict[T, int] | None = None
 
     def of(self, things: Sequence[T]) -> Int64s:
-        """The number of each of these, and -1 behind them."""
+        """Return the number of each object, followed by -1."""
         if things is self._first:
             return np.append(np.arange(len(things)), -1)
         if self._known is None:
@@ -142,7 +142,7 @@ class _Numbers(Generic[T]):
 
 
 def module_marks(one: CountedTrace, graph: CapturedGraph) -> Int64s:
-    """The module of each call of a module during the capture of ``graph``, as an index of its trace's modules."""
+    """Return the module of each module call during the capture of ``graph``, as an index into the modules of its trace."""
     host = one.trace.host
     named = np.array([name.startswith(MODULE_PREFIX) for name in one.trace.names] or [False], bool)[host.name]
     # Where ranges mark the modules, those of the Python stack are left out, as in the call tree.
@@ -153,7 +153,7 @@ def module_marks(one: CountedTrace, graph: CapturedGraph) -> Int64s:
 
 
 def _silent(first: CountedTrace, events: int) -> Mask:
-    """The events of the trace itself except those that were captured: they ran nothing."""
+    """Return which events belong to the trace itself and were not captured; captured events ran nothing."""
     silent = np.arange(events) < len(first.trace.host)
     for graph in first.graphs:
         silent[slice(*graph.events)] = False

@@ -1,4 +1,4 @@
-"""What a server did in its steps, by kind: requests, tokens, time by category, attention and experts on the roofline, decode's reads.
+"""Steps of a server by kind: requests, tokens, time by category, attention and experts on the roofline, bytes that decode reads.
 
 Prefill computes the tokens of prompts together and decode one token of each request, so that a mean over both describes neither.
 """
@@ -111,7 +111,7 @@ def _generated(kind: Kind, batches: list[RequestMark], every: Sequence[RequestMa
 
 
 def _work(ran: list[_Ran], steps: int) -> ServedWork | None:
-    """These operators together, per step; None where there is none."""
+    """Return the sums of these operators per step; None without any."""
     if not ran:
         return None
     works = [(one, one.row.count.work) for one in ran]
@@ -171,14 +171,15 @@ def _reads(ran: list[_Ran], batches: list[RequestMark], step_s: float, roofs: Ce
 
 
 def _weights(one: _Ran) -> int:
-    """The bytes that a product reads beside its first matrix, the tokens; of experts only those that the tokens reach."""
+    """Return the bytes that a matrix product reads besides its first matrix (the tokens); of experts, only those that the tokens
+    use."""
     work, tensors = one.row.count.work, one.row.signature.tensors
     tokens = next((tensor for tensor in tensors if len(tensor.shape) >= 2), None)
     return max(0, work.bytes_read - tokens.nbytes) if work is not None and tokens is not None else 0
 
 
 def _has_weights(one: _Ran) -> bool:
-    """Whether one side of a product is weights; in a product of two batches of matrices both may be activations."""
+    """Return whether one operand of a product is weights; in a product of two batches of matrices both may be activations."""
     if one.judged.category == "moe":
         return True
     shapes = [tensor.shape for tensor in one.row.signature.tensors if len(tensor.shape) >= 2]
@@ -186,7 +187,7 @@ def _has_weights(one: _Ran) -> bool:
 
 
 def _is_complete(attribution: Attribution, numbers: list[int], busy_s: float) -> bool:
-    """Whether nearly all products and attention of these steps are counted, by the names of the kernels without a count."""
+    """Return whether nearly all matrix products and attention of these steps are counted, by the names of uncounted kernels."""
     missing_ns = 0.0
     for gap in attribution.gaps:
         own_ns = sum(gap.step_ns[number] for number in numbers) if gap.step_ns else gap.time_ns
@@ -197,7 +198,7 @@ def _is_complete(attribution: Attribution, numbers: list[int], busy_s: float) ->
 
 
 def _keys_and_values(one: _Ran, tokens: int | float | None) -> float:
-    """The bytes that an operator of attention reads, less those of its queries; these may be padded to more than ``tokens``."""
+    """Return the bytes that attention reads besides its queries, which may be padded to more than ``tokens``."""
     work, tensors = one.row.count.work, one.row.signature.tensors
     assert work is not None
     query = tensors[0] if tensors else None
