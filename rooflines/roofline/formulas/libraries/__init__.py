@@ -48,7 +48,7 @@ _NAMESPACES: Final[dict[str, tuple[str, ...]]] = {
     "flash_attn": ("flash_attention",),
     "flash_attn_2_cuda": ("flash_attention",),
     "flash_attn_3": ("flash_attention",),
-    "flashinfer": ("sampling",),
+    "flashinfer": ("sampling", "sglang_operators"),
     "sgl_kernel": (
         "flash_attention",
         "flash_mla",
@@ -65,6 +65,7 @@ _NAMESPACES: Final[dict[str, tuple[str, ...]]] = {
     "sglang": (
         "sglang_attention",
         "sglang_kernels",
+        "sglang_operators",
         "vllm_operators",
         "vllm_experts",
         "vllm_kernels",
@@ -83,6 +84,7 @@ _NAMESPACES: Final[dict[str, tuple[str, ...]]] = {
         "hyper_connections",
         "sampling",
         "sglang_kernels",
+        "sglang_operators",
     ),
     "vllm": (
         "vllm_attention",
@@ -92,6 +94,7 @@ _NAMESPACES: Final[dict[str, tuple[str, ...]]] = {
         "vllm_adapters",
         "collectives",
         "hyper_connections",
+        "sglang_operators",
     ),
     "xformers": ("xformers",),
     "xformers_flash": ("xformers",),
