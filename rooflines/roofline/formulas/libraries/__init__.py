@@ -48,7 +48,7 @@ _NAMESPACES: Final[dict[str, tuple[str, ...]]] = {
     "flash_attn": ("flash_attention",),
     "flash_attn_2_cuda": ("flash_attention",),
     "flash_attn_3": ("flash_attention",),
-    "flashinfer": ("sampling", "sglang_operators"),
+    "flashinfer": ("flashinfer", "sampling", "sglang_operators"),
     "sgl_kernel": (
         "flash_attention",
         "flash_mla",
