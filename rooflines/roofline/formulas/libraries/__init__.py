@@ -77,8 +77,11 @@ _NAMESPACES: Final[dict[str, tuple[str, ...]]] = {
     "sglang_profiler": ("aiter_attention",),
     "te_moe": ("transformer_engine",),
     "te_softmax": ("transformer_engine",),
+    "tensorrt_llm": ("tensorrt_llm",),
     "torchao": ("torchao",),
     "trtllm": (
+        "tensorrt_llm",
+        "tensorrt_llm_experts",
         "mamba_kernels",
         "collectives",
         "hyper_connections",
