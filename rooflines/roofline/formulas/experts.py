@@ -73,14 +73,16 @@ def fused_experts(
     """A whole layer: ``hidden`` [tokens, k] with ``first`` [experts, 2 * inner, k] ([experts, inner, k] without a gate), an activation,
     ``second`` [experts, k, inner], and the sum over a token's experts by the weights of ``routing`` (weights, ids).
 
-    Weights may be packed along their last dimension. fp8 and int8 weights mean that the activations are quantized too, unless
-    ``widened``. ``others`` are scales and biases. ``global_experts`` is the number of experts on all ranks; ids may be of experts on
-    other ones; ``ranks`` says that they may be although that number is not recorded. ``inner`` is given where the layout of the weights
-    hides it; the first product is as much wider as its weight is larger. What lies between the two products is not written.
+    Weights may be packed along their last dimension, and activations of two numbers in an element, whose result is ``out``. fp8 and
+    int8 weights mean that the activations are quantized too, unless ``widened``. ``others`` are scales and biases. ``global_experts``
+    is the number of experts on all ranks; ids may be of experts on other ones; ``ranks`` says that they may be although that number is
+    not recorded. ``inner`` is given where the layout of the weights hides it; the first product is as much wider as its weight is
+    larger. What lies between the two products is not written.
     """
-    tokens, depth = hidden.shape[0], hidden.shape[-1]
+    fp4 = hidden.dtype in FOUR_BIT
+    tokens, depth = hidden.shape[0], hidden.shape[-1] * (2 if fp4 else 1)
     if (
-        hidden.dtype in FOUR_BIT
+        (fp4 and not out)
         or len(hidden.shape) != 2
         or len(first.shape) != 3
         or len(second.shape) != 3
@@ -100,10 +102,10 @@ def fused_experts(
     if not out and size_of(hidden.dtype) == 1:
         raise NotCounted("dtype of the result not recorded")
     quantized = not widened and first.dtype not in FOUR_BIT and size_of(first.dtype) == 1 and size_of(hidden.dtype) > 1
-    precision = precision or matrix_precision_of(first.dtype if quantized else hidden.dtype)
+    precision = precision or ("fp4" if fp4 else matrix_precision_of(first.dtype if quantized else hidden.dtype))
     cost = (SILU + (wide > inner)) * rows * inner + 2 * rows * depth
-    if quantized:
-        cost += DYNAMIC_QUANTIZE * (tokens * depth + rows * inner)
+    if quantized or fp4:
+        cost += DYNAMIC_QUANTIZE * ((0 if fp4 else tokens * depth) + rows * inner)
     return Work(
         matrix_flops=2 * rows * depth * (wide + inner),
         other_flops=cost,

@@ -13,7 +13,7 @@ from functools import cache, partial
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
-from rooflines.roofline.formulas.arguments import Arguments, size, size_of, written
+from rooflines.roofline.formulas.arguments import Arguments, size, written
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.table import formula
 
@@ -22,8 +22,8 @@ _VERBS: Final = ("read", "write", "update")
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """``cost`` FLOPs for each element of the argument ``per``. ``result`` names the argument whose shape and dtype a returned tensor
-    has; empty where all results are arguments."""
+    """``cost`` FLOPs for each element of the argument ``per``. ``result`` names the arguments whose shape and dtype returned tensors
+    have; empty where all results are arguments."""
 
     schema: str
     cost: int
@@ -51,14 +51,13 @@ def pass_work(signature: Signature, one: Pass) -> Work:
     tensors: dict[str, TensorArg | None] = {
         name: args.optional(name) if absent else args.tensor(name) for name, (_, absent) in verbs.items()
     }
-    result = args.tensor(one.result) if one.result else None
+    results = [args.tensor(name) for name in one.result.split()]
     per = args.tensor(one.per)
     source = next((tensors[name] for name, (verb, _) in verbs.items() if verb != "write"), None)
     return Work(
         other_flops=per.numel * one.cost,
         bytes_read=size(*(tensors[name] for name, (verb, _) in verbs.items() if verb != "write")),
-        bytes_written=written(*(tensors[name] for name, (verb, _) in verbs.items() if verb != "read"))
-        + (result.numel * size_of(result.dtype) if result else 0),
+        bytes_written=written(*(tensors[name] for name, (verb, _) in verbs.items() if verb != "read"), *results),
         precision=precision_of(source.dtype) if source and one.cost else None,
     )
 

@@ -23,7 +23,7 @@ _PACKED: Final = {"int32": (8,), "uint8": (2, 1), "int8": (2, 1), "float4_e2m1fn
 
 def packing(inner: int, elements: int) -> int:
     """Numbers in an element of a weight that has ``elements`` along the dimension of ``inner`` numbers, padding allowed."""
-    for numbers in (1, 2, 4, 8):
+    for numbers in (1, 2, 4, 8, 16):
         if elements * numbers >= inner:
             return numbers
     raise NotCounted(f"inner dimensions {inner} and {elements} differ")

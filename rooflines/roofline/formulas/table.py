@@ -215,6 +215,8 @@ def count(
         return CallCount("unknown", None, "other", NO_FORMULA)
     hints = Hints(outputs, output_bytes, parameter_elements, parameter_dtype, sequences)
     plain, formula_of = signature if name == signature.name else replace(signature, name=name), entry.formula
+    if entry.library:
+        plain = _libraries().given(plain)
     found = count_by(lambda: formula_of(plain, hints), entry.category)
     passed = found.kind == "counted" and (entry.wraps or decomposes(name.removeprefix("aten::"), signature.args))
     return replace(found, decomposes=True) if passed else found

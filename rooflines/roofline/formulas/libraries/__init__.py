@@ -8,21 +8,39 @@ the start of their names in ``_PREFIXES``.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from importlib import import_module
 from typing import Final
 
+from rooflines.profiler.trace.signature import Signature, TensorArg
+
 # The namespace of an operator (``vllm::unified_attention``) -> the modules with its formulas.
 _NAMESPACES: Final[dict[str, tuple[str, ...]]] = {
-    "_C": ("vllm_attention", "vllm_kernels", "vllm_products", "vllm_experts", "mamba_kernels"),
+    "_C": ("vllm_attention", "vllm_kernels", "vllm_products", "vllm_experts", "mamba_kernels", "sampling", "hadamard"),
     "_C_cache_ops": ("vllm_kernels",),
-    "_C_custom_ar": ("vllm_operators",),
+    "_C_custom_ar": ("collectives",),
     "_diffusers_flash_attn_3": ("flash_attention",),
     "_flashmla_C": ("flash_mla",),
+    "_flashmla_extension_C": ("flash_mla",),
     "_moe_C": ("vllm_experts", "vllm_products"),
+    "_qutlass_C": ("vllm_products",),
     "_rocm_C": ("vllm_attention", "vllm_products"),
     "_vllm_fa2_C": ("flash_attention",),
     "_vllm_fa3_C": ("flash_attention",),
-    "aiter": ("aiter_attention", "aiter_kernels", "aiter_experts", "vllm_kernels", "vllm_products"),
+    "aiter": (
+        "aiter_attention",
+        "aiter_experts",
+        "aiter_fusions",
+        "aiter_kernels",
+        "aiter_products",
+        "atom",
+        "collectives",
+        "hadamard",
+        "hyper_connections",
+        "sampling",
+        "vllm_kernels",
+        "vllm_products",
+    ),
     "apex": ("apex",),
     "bitsandbytes": ("bitsandbytes",),
     "DaoAILab": ("mamba",),
@@ -30,6 +48,7 @@ _NAMESPACES: Final[dict[str, tuple[str, ...]]] = {
     "flash_attn": ("flash_attention",),
     "flash_attn_2_cuda": ("flash_attention",),
     "flash_attn_3": ("flash_attention",),
+    "flashinfer": ("flashinfer", "sampling", "sglang_operators"),
     "sgl_kernel": (
         "flash_attention",
         "flash_mla",
@@ -37,16 +56,49 @@ _NAMESPACES: Final[dict[str, tuple[str, ...]]] = {
         "sglang_kernels",
         "vllm_kernels",
         "vllm_products",
-        "vllm_operators",
         "vllm_experts",
         "mamba_kernels",
+        "collectives",
+        "hadamard",
+        "sampling",
     ),
-    "sglang": ("sglang_attention", "sglang_kernels", "vllm_operators", "vllm_experts"),
+    "sglang": (
+        "sglang_attention",
+        "sglang_kernels",
+        "sglang_operators",
+        "vllm_operators",
+        "vllm_experts",
+        "vllm_kernels",
+        "mamba_kernels",
+        "collectives",
+        "hadamard",
+        "sampling",
+    ),
     "sglang_profiler": ("aiter_attention",),
     "te_moe": ("transformer_engine",),
     "te_softmax": ("transformer_engine",),
+    "tensorrt_llm": ("tensorrt_llm",),
     "torchao": ("torchao",),
-    "vllm": ("vllm_attention", "vllm_operators", "vllm_experts"),
+    "trtllm": (
+        "tensorrt_llm",
+        "tensorrt_llm_experts",
+        "mamba_kernels",
+        "collectives",
+        "hyper_connections",
+        "sampling",
+        "sglang_kernels",
+        "sglang_operators",
+    ),
+    "vllm": (
+        "vllm_attention",
+        "vllm_operators",
+        "vllm_products",
+        "vllm_experts",
+        "vllm_adapters",
+        "collectives",
+        "hyper_connections",
+        "sglang_operators",
+    ),
     "xformers": ("xformers",),
     "xformers_flash": ("xformers",),
     "xformers_flash3": ("xformers",),
@@ -85,6 +137,17 @@ _PREFIXES: Final[dict[str, tuple[str, ...]]] = {
 
 # A number that SGLang's profiler gives to a function it makes an operator of, or inductor to a program's own kernel in Triton.
 _NUMBER: Final = re.compile(r"_\d+\Z")
+# flashinfer 0.2.2 to 0.3.1: operators of its released library, and of the modules that it compiles, of which attention has one for each
+# combination of types and sizes (``batch_decode_with_kv_cache_dtype_q_bf16_...::run``).
+_FLASHINFER: Final = re.compile(r"(flashinfer_kernels(_sm90)?|cascade|gemm|norm|page|rope|sampling|(silu|gelu|gelu_tanh)_and_mul)::")
+_FLASHINFER_ATTENTION: Final = re.compile(
+    r"(?P<kind>(batch|single)_(prefill|decode)_with_kv_cache)_dtype_q_\w+::(?P<keys>paged_|ragged_)?run\Z"
+)
+_FLASHINFER_NAMES: Final = {
+    "batch_prefill_with_kv_cachepaged_": "batch_prefill_with_paged_kv_cache_run",
+    "batch_prefill_with_kv_cacheragged_": "batch_prefill_with_ragged_kv_cache_run",
+    "batch_decode_with_kv_cache": "batch_decode_with_paged_kv_cache_run",
+}
 # The namespace of a kernel from Hugging Face's hub, with the commit it was built from: ``_flash_attn3_cuda_1d39a44::fwd``.
 _HUB: Final = re.compile(r"_(?:vllm_)?flash_attn(?P<version>[23]?)_\w+::")
 
@@ -98,14 +161,32 @@ def canonical(name: str) -> str:
 
     FBGEMM's GenAI operators moved to MSLK with their order of arguments: ``mslk::f8f8bf16`` is ``fbgemm::f8f8bf16``.
     ``sglang_profiler::attention_paged_attention_ragged_100`` and ``sage_fwd_1`` lose the number, and flash-attn from the hub is
-    ``flash_attn_2_cuda::fwd`` or ``flash_attn_3::fwd``.
+    ``flash_attn_2_cuda::fwd`` or ``flash_attn_3::fwd``. AITER's were ``aiter::wrapper_...`` from August to October 2025.
     """
     if name.startswith("mslk::"):
         return name.replace("mslk", "fbgemm", 1)
+    if name.startswith("aiter::wrapper_"):
+        return name.replace("wrapper_", "", 1)
+    if _FLASHINFER.match(name):
+        return f"flashinfer::{name.partition('::')[2]}"
+    attention = _FLASHINFER_ATTENTION.match(name)
+    if attention:
+        kind = attention["kind"] + (attention["keys"] or "")
+        return f"flashinfer::{_FLASHINFER_NAMES.get(kind, kind)}"
     hub = _HUB.match(name)
     if hub:
         return ("flash_attn_3::" if hub["version"] == "3" else "flash_attn_2_cuda::") + name[hub.end() :]
     return _NUMBER.sub("", name)
+
+
+def given(signature: Signature) -> Signature:
+    """The call under its canonical name, without what its registration adds: AITER gives operators whose first argument is no tensor,
+    and in September 2025 all of them, an empty tensor of one element before their arguments."""
+    name, args = canonical(signature.name), signature.args
+    first = args[0] if args else None
+    if name.startswith("aiter::") and isinstance(first, TensorArg) and first.shape == (1,) and "float" in first.dtype:
+        args = args[1:]
+    return signature if name == signature.name and args is signature.args else replace(signature, name=name, args=args)
 
 
 def load_library_of(name: str) -> None:

@@ -1,7 +1,7 @@
 """AITER's mixtures of experts (``aiter``): routing, sorting, products and whole layers.
 
-Order of arguments: AITER, ``aiter/fused_moe.py``, ``aiter/ops/moe_op.py``, ``moe_sorting.py`` and ``topk.py`` (commit e4048607). An
-operator is named like its function in Python, some of which got an underscore later.
+Order of arguments: AITER, ``aiter/fused_moe.py``, ``aiter/ops/moe_op.py``, ``moe_sorting.py`` and ``topk.py`` (commit e4048607; earlier
+names 7d063b2, 4dcf99d). An operator is named like its function in Python, some of which got an underscore later.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of
-from rooflines.roofline.formulas.experts import fused_experts, product_of_experts
+from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE, fused_experts, product_of_experts
 from rooflines.roofline.formulas.libraries.vllm_experts import aiter_experts
 from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work
@@ -24,6 +24,7 @@ ROUTING: Final[dict[str, Pass]] = {
     **dict.fromkeys(("topk_softmax", "_topk_softmax", "topk_softmax_asm"), _SOFTMAX),
     "topk_sigmoid": Pass("write weights, write ids, read input", costs.SIGMOID + 1),
     "topk_gating_fwd": Pass("write weights, write ids, read input, read bias?", costs.SIGMOID + 2),
+    "topk_softplus": Pass("write weights, write ids, read input, read bias?", costs.SOFTPLUS + 3),  # sqrt(softplus(x)) + bias
     **dict.fromkeys(
         ("biased_grouped_topk", "biased_grouped_topk_hip"), Pass("read input, read bias, write weights, write ids", costs.SIGMOID + 2)
     ),
@@ -31,15 +32,29 @@ ROUTING: Final[dict[str, Pass]] = {
     **dict.fromkeys(("moe_fused_gate", "_moe_fused_gate"), Pass("read input, read bias, write weights, write ids", costs.SIGMOID + 2)),
     **dict.fromkeys(("moe_sum", "_moe_sum"), _SUM),
     "moe_align_block_size": Pass("read input, experts, block, write sorted_ids, write expert_ids, write token_nums, write count", 0),
-    "moe_sorting_fwd": Pass(
+    **dict.fromkeys(("moe_sorting_fwd", "moe_sorting_opus_fwd"), Pass(
         "read input, read weights, write sorted_ids, write sorted_weights, write expert_ids, write count, write buffer", 0
-    ),
-}
+    )),
+    # activations in 4 or 8 bits, with a scale for each 32 in the order of the sorted rows
+    **dict.fromkeys(("fused_dynamic_mx_quant_moe_sort_hip", "fused_dynamic_mxfp4_quant_moe_sort_hip"), Pass(
+        "write out, write scale, read input, read sorted_ids, read count", DYNAMIC_QUANTIZE
+    )),
+    "mxfp4_moe_sort_hip": Pass("write out, read input, read sorted_ids, read count", 0),
+    "mxfp4_moe_quant": Pass("read input, write out, write scale, write zeros", DYNAMIC_QUANTIZE),
+    "mxfp4_moe_scatter_reduce": Pass("read input, read places, read weights, write out", 2),
+    "_opus_moe_stage2_reduce_token_slot_route_output_fwd_raw": _SUM,
+}  # fmt: skip
 register({f"aiter::{name}": one for name, one in ROUTING.items()}, "moe")
 
 
 @formula("aiter::fused_moe_", "aiter::fused_moe", "aiter::asm_moe_tkw1", category="moe")
 def _fused(signature: Signature) -> Work:
+    return aiter_experts(signature)
+
+
+@formula("aiter::rocm_aiter_fused_moe", category="moe", wraps=True)
+def _calls_fused(signature: Signature) -> Work:
+    """ATOM's, with the same arguments (``atom/model_ops/moe.py``, ffdf3bb)."""
     return aiter_experts(signature)
 
 
@@ -79,6 +94,34 @@ def _tile_stage(signature: Signature) -> Work:
     rows = inputs.shape[0] * top_k if first else inputs.numel // inputs.shape[-1]
     others = [args.optional(name) for name in ("x_scale", "w_scale", "bias")]
     return _product(inputs, weight, out, rows, others, gated=first)
+
+
+@formula("aiter::moe_stage1_g1u1", category="moe")
+def _first_stage(signature: Signature) -> Work:
+    """As the first of two products, with the result [tokens, top_k, inner] before the width."""
+    args = Arguments(
+        signature,
+        "input w1 w2 sorted_ids expert_ids count out inner kernel block splits=0 activation=0 type=0 a_scale=None w_scale=None",
+    )
+    inputs, out = args.tensor("input"), args.tensor("out")
+    if len(out.shape) != 3:
+        raise NotCounted("number of experts of a token not recorded")
+    others = [args.optional("a_scale"), args.optional("w_scale")]
+    return _product(inputs, args.tensor("w1"), out, out.shape[0] * out.shape[1], others, gated=True)
+
+
+@formula("aiter::_opus_moe_stage1_a8w4_fwd_raw", "aiter::_opus_moe_stage2_a8w4_decode_fwd_raw", category="moe")
+def _opus_stage(signature: Signature) -> Work:
+    first = "stage1" in signature.name
+    args = Arguments(
+        signature,
+        "input weight a_scale w_scale bias sorted_ids expert_ids count out out_scale top_k" if first else
+        "input weight a_scale w_scale sorted_ids sorted_weights expert_ids count out tokens top_k",
+    )  # fmt: skip
+    inputs, out, top_k = args.tensor("input"), args.tensor("out"), args.integer("top_k")
+    rows = inputs.shape[0] * top_k if first else args.integer("tokens") * top_k
+    others = [args.optional(name) for name in ("a_scale", "w_scale", "bias")]
+    return _product(inputs, args.tensor("weight"), out, rows, others, gated=first)
 
 
 def _product(inputs: TensorArg, weight: TensorArg, out: TensorArg, rows: int, others: list[TensorArg | None], *, gated: bool) -> Work:

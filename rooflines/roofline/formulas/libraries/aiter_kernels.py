@@ -1,7 +1,7 @@
-"""AITER's norms, activations, positions, quantization and products (``aiter``); ``aiter_experts.py`` has the mixtures of experts.
+"""AITER's norms, activations, positions and quantization (``aiter``), each alone; ``aiter_fusions.py`` has several in one kernel.
 
-Order of arguments: AITER, ``aiter/ops/*.py`` and ``aiter/tuned_gemm.py`` (commit e4048607); ``rms_norm`` and ``rmsnorm2d_*_ck`` also as
-in 2025's versions. The name of an operator is that of the function in Python.
+Order of arguments: AITER, ``aiter/ops/*.py`` (commit e4048607; earlier names 9a9f684, 6dc68e5); ``rms_norm`` and ``rmsnorm2d_*_ck``
+also as in 2025's versions. The name of an operator is that of the function in Python.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE
 from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.rotary import rotary_work
-from rooflines.roofline.formulas.scaled import register as register_products
 from rooflines.roofline.formulas.table import formula
 
 # --- norms -------------------------------------------------------------------------------------------------------------------------
@@ -52,6 +51,16 @@ NORMS: Final[dict[str, Pass]] = {
     "add_rmsnorm": Pass(f"{_ADDED}, read weight, eps", costs.RMS_NORM + 1),
     "rmsnorm_quant": Pass("write out, read input, write scale, read weight, eps", costs.RMS_NORM + DYNAMIC_QUANTIZE),
     "add_rmsnorm_quant": Pass(f"{_ADDED}, write scale, read weight, eps", costs.RMS_NORM + 1 + DYNAMIC_QUANTIZE),
+    "_fused_rmsnorm": Pass("read input, read weight, eps", costs.RMS_NORM, result="input"),
+    "_fused_rmsnorm_add": Pass("read input, read weight, eps, read residual", costs.RMS_NORM + 1, result="input residual"),
+    "layernorm2d_with_add_asm": Pass(f"{_ADDED}, read weight, read bias, eps, read x_bias?", LAYER_NORM + 1),
+    "layernorm2d_with_add_smoothquant_asm": Pass(
+        f"{_ADDED}, read x_scale, write y_scale, read weight, read bias, eps, read x_bias?", LAYER_NORM + 2 + DYNAMIC_QUANTIZE
+    ),
+    **dict.fromkeys(
+        ("gated_rmsnorm_fp8_group_quant", "gated_rmsnorm_fp8_per_token_quant"),
+        Pass("write out, write scale, read input, read gate, read weight, eps", costs.RMS_NORM + costs.SILU + 1 + DYNAMIC_QUANTIZE),
+    ),
 }  # fmt: skip
 register({f"aiter::{name}": one for name, one in NORMS.items()}, "normalisation")
 
@@ -72,6 +81,7 @@ def _group_norm(signature: Signature) -> Work:
 
 # --- activations and quantization --------------------------------------------------------------------------------------------------
 
+_UNARY: Final = {"sigmoid": costs.SIGMOID, "tanh": costs.TANH}
 ELEMENT_WISE: Final[dict[str, Pass]] = {
     "silu_and_mul": Pass("write out, read input, limit", costs.SILU + 1, per="out"),
     "swiglu_and_mul": Pass("write out, read input", costs.SILU + 6, per="out"),
@@ -88,6 +98,24 @@ ELEMENT_WISE: Final[dict[str, Pass]] = {
     "smoothquant_fwd": Pass("write out, read input, read x_scale, write y_scale", 1 + DYNAMIC_QUANTIZE),
     "smooth_per_token_scaled_quant": Pass("write out, read input, write scale, read smooth_scale, read map?", 1 + DYNAMIC_QUANTIZE),
     "partial_transpose": Pass("write out, read input, read rows", 0),
+    **{
+        f"{name}_and_mul_bias": Pass("write out, read input, read expert_ids, read bias", cost + 3, per="out")  # a bias for each half
+        for name, cost in (("silu", costs.SILU), ("gelu", costs.GELU), ("swiglu", costs.SILU + 5))
+    },
+    "quant_mxfp4": Pass("read input, write out, write scale", DYNAMIC_QUANTIZE),
+    "moe_smoothquant_fwd": Pass("write out, read input, read x_scale, read ids, write y_scale", 1 + DYNAMIC_QUANTIZE, per="out"),
+    "moe_smooth_per_token_scaled_quant_v1": Pass(
+        "write out, read input, write scale, read smooth_scale, read map", 1 + DYNAMIC_QUANTIZE, per="out"
+    ),
+    "moe_smooth_per_token_scaled_quant_v2": Pass(
+        "write out, read input, write scale, read smooth_scale, read ids, read expert_ids, read count", 1 + DYNAMIC_QUANTIZE, per="out"
+    ),
+    **{name: Pass("read input, read other", 1, result="input") for name in ("add", "sub", "mul", "div")},
+    **{f"{name}_": Pass("update input, read other", 1) for name in ("add", "sub", "mul", "div")},
+    **{f"_{name}_kernel": Pass("read input, read other, write out", 1, per="out") for name in ("add", "sub", "mul", "div")},
+    **{f"_{name}_kernel_": Pass("update input, read other", 1) for name in ("add", "sub", "mul", "div")},
+    **{f"_{name}": Pass("write out, read input", cost) for name, cost in _UNARY.items()},
+    **{name: Pass("read input", cost, result="input") for name, cost in _UNARY.items()},
 }
 register({f"aiter::{name}": one for name, one in ELEMENT_WISE.items()}, "element-wise")
 
@@ -107,25 +135,27 @@ def _with_two_tables(args: Arguments, rotated: tuple[TensorArg | None, ...], hea
     return rotary_work(positions, rotated, table, head_size)
 
 
-def _rope(signature: Signature, pairs: int, tables: int, *, at_positions: bool = False) -> Work:
-    """``pairs`` results, as many inputs, and frequencies or their cosines and sines; with the positions of the tokens, their rows.
+def _rope(signature: Signature, pairs: int, tables: int, *, at_positions: bool = False, starts: bool = False) -> Work:
+    """``pairs`` results, as many inputs, perhaps where packed sequences start, and frequencies or their cosines and sines; with the
+    positions of the tokens, their rows.
 
     The last dimension is a head; what does not rotate is copied. A flag says that the tables have one number for both of a pair.
     """
-    outs, inputs = signature.tensors[:pairs], signature.tensors[pairs : 2 * pairs]
-    found = signature.tensors[2 * pairs : 2 * pairs + tables]
+    outs, inputs, first = signature.tensors[:pairs], signature.tensors[pairs : 2 * pairs], 2 * pairs + starts
+    found = signature.tensors[first : first + tables]
     shared = next((arg for arg in signature.args if isinstance(arg, bool)), None)
     if shared is None or len(found) < tables:
         raise NotCounted("layout of the frequencies not recorded")
     head, width = inputs[0].shape[-1], found[0].shape[-1]
     read = size(*found)
     if at_positions:
-        positions = signature.tensors[2 * pairs + tables]
+        positions, *offsets = signature.tensors[first + tables :]
         rows = min(positions.numel, found[0].numel // width)
-        read = size(positions) + rows * sum(table.shape[-1] * size_of(table.dtype) for table in found)
+        read = size(positions, *offsets) + rows * sum(table.shape[-1] * size_of(table.dtype) for table in found)
+    rotating = width * (1 + shared) * (2 if "_2d_" in signature.name else 1)  # of two dimensions of an image, half of a head each
     return Work(
-        other_flops=sum(one.numel // head for one in inputs) * min(head, width * (1 + shared)) * costs.ROTARY_EMBEDDING,
-        bytes_read=size(*inputs) + read,
+        other_flops=sum(one.numel // head for one in inputs) * min(head, rotating) * costs.ROTARY_EMBEDDING,
+        bytes_read=size(*inputs, *signature.tensors[2 * pairs : first]) + read,
         bytes_written=written(*outs),
         precision=precision_of(inputs[0].dtype),
     )
@@ -135,38 +165,8 @@ for _pairs, _infix in ((1, ""), (2, "2c_")):
     for _way in ("fwd", "bwd"):
         formula(f"aiter::rope_{_infix}{_way}_impl", category="element-wise")(partial(_rope, pairs=_pairs, tables=1))
         formula(f"aiter::rope_cached_{_infix}{_way}_impl", category="element-wise")(partial(_rope, pairs=_pairs, tables=2))
-    formula(f"aiter::rope_cached_positions_{_infix}fwd_impl", category="element-wise")(
-        partial(_rope, pairs=_pairs, tables=2, at_positions=True)
-    )
-
-
-# --- products ----------------------------------------------------------------------------------------------------------------------
-
-_SCALED: Final = "left, right, read scale_a, read scale_b"
-PRODUCTS: Final[dict[str, str]] = {
-    "gemm_a16w16": "left, right, read bias?, out_dtype=None, read scale_a?, read scale_b?, read scale_c?",
-    "_gemm_a16w16_asm": "left, right, write out, semaphore, read bias?",
-    "gemm_a16w16_asm": "left, right, write out, semaphore, read bias?",
-    **dict.fromkeys(("gemm_a8w8", "gemm_a8w8_CK", "gemm_a8w8_bpreshuffle"), f"{_SCALED}, read bias?, out_dtype=15"),
-    **dict.fromkeys(
-        ("gemm_a8w8_blockscale", "gemm_a8w8_blockscale_bpreshuffle", "batched_gemm_a8w8_mxscale"), f"{_SCALED}, out_dtype=15"
-    ),
-    **dict.fromkeys(
-        (
-            "gemm_a8w8_bpreshuffle_ck", "gemm_a8w8_bpreshuffle_cktile", "gemm_a8w8_blockscale_ck", "gemm_a8w8_blockscale_cktile",
-            "gemm_a8w8_blockscale_bpreshuffle_ck", "gemm_a8w8_blockscale_bpreshuffle_cktile", "_flatmm_a8w8_blockscale_asm",
-            "flatmm_a8w8_blockscale_asm", "gemm_a4w4_blockscale",
-        ), f"{_SCALED}, write out",
-    ),
-    **dict.fromkeys(("gemm_a8w8_ck", "batched_gemm_a8w8"), f"{_SCALED}, write out, read bias?"),
-    **dict.fromkeys(
-        ("_gemm_a8w8_asm", "gemm_a8w8_asm", "_gemm_a4w4_asm", "gemm_a4w4_asm"), f"{_SCALED}, write out, kernel, read bias?"
-    ),
-    "_gemm_a8w8_blockscale_bpreshuffle_asm": "left, right, write out, read scale_a, read scale_b, read bias?",
-    **dict.fromkeys(("_mxfp4_gemm_asm", "_mxfp8_mxfp8_gemm_asm", "_mxfp8_mxfp4_gemm_asm"), f"{_SCALED}, write out"),
-    "gemm_a4w4": f"{_SCALED}, read bias?, out_dtype=15",
-    "batched_gemm_bf16": "left, right, write out, read bias?",
-    "hipb_mm": "left, right, solution, read bias?, out_dtype=None, read scale_a?, read scale_b?, read scale_out?",
-    "rocb_mm": "left, right, solution",
-}  # fmt: skip
-register_products({f"aiter::{name}": schema for name, schema in PRODUCTS.items()})
+    for _name in (f"rope_cached_positions_{_infix}fwd_impl", f"rope_cached_positions_offsets_{_infix}fwd_impl"):
+        formula(f"aiter::{_name}", category="element-wise")(partial(_rope, pairs=_pairs, tables=2, at_positions=True))
+for _way in ("fwd", "bwd"):
+    formula(f"aiter::rope_thd_{_way}_impl", category="element-wise")(partial(_rope, pairs=1, tables=1, starts=True))
+    formula(f"aiter::rope_2d_{_way}_impl", category="element-wise")(partial(_rope, pairs=1, tables=4))

@@ -1,6 +1,7 @@
 """State-space layers in servers: the selective scan of vLLM (``_C``) and the short causal convolution of SGLang (``sgl_kernel``).
 
-Order of arguments: the schemas in vLLM 0.11.0 and 0.33.0 and in sgl-kernel 0.3.21. Sequences are packed along the last dimension; their
+Order of arguments: the schemas in vLLM 0.11.0 and 0.33.0 and in sgl-kernel 0.3.21; SGLang 0.5.23 (``kernels/ops/mamba``); TensorRT-LLM
+00d6f28 (``_torch/custom_ops/cpp_custom_ops.py``). Sequences are packed along the last dimension; their
 states lie in a cache, of which each sequence reads and writes one slot.
 """
 
@@ -42,7 +43,8 @@ def _selective_scan(signature: Signature) -> Work:
     )
 
 
-@formula("sgl_kernel::causal_conv1d_fwd", "sgl_kernel::causal_conv1d_update", category="convolution")
+@formula(*(f"{name}causal_conv1d_{step}" for name in ("sgl_kernel::", "sglang::mamba_", "trtllm::") for step in ("fwd", "update")),
+         category="convolution")  # fmt: skip
 def _causal_convolution(signature: Signature) -> Work:
     """Each channel with a filter of its own, [channels, width], in place; perhaps a SiLU. The last inputs are the next call's state."""
     step = signature.name.endswith("update")

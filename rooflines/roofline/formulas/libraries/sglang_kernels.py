@@ -1,13 +1,14 @@
 """SGLang's operators: ``sgl_kernel`` (compiled), ``sglang`` (written in Python), without attention.
 
 Order of arguments: SGLang, ``sgl-kernel/csrc/common_extension.cc`` (commit 0063ef1), ``common_extension_rocm.cc`` (commit 0098674),
-compared with the schemas in sgl-kernel 0.3.21, and ``sglang/jit_kernel/kvcache.py``.
+compared with the schemas in sgl-kernel 0.3.21 and sglang-kernel 0.4.10, and ``sglang/jit_kernel/kvcache.py``.
 
 What SGLang's profiler names ``sglang_profiler::...`` are functions in Python, which only call others.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from rooflines.profiler.trace.signature import Signature
@@ -68,6 +69,9 @@ ROUTING: Final[dict[str, Pass]] = {
     "moe_sum": Pass("read input, write out", 1),
     "moe_sum_reduce": Pass("read input, write out, factor", 1),
     "apply_shuffle_mul_sum": Pass("read input, write out, read map, read factors?", 2),
+    "es_sm100_mxfp8_blockscaled_grouped_quant": Pass(
+        "read input, read sizes, read offsets, read scale_offsets, write out, write scale", DYNAMIC_QUANTIZE
+    ),
     "prepare_moe_input": Pass(
         "read input, write offsets, write block_offsets?, write sizes1, write sizes2, write order, write back", 0
     ),
@@ -80,7 +84,8 @@ register({f"sgl_kernel::{name}": one for name, one in COPIES.items()}, "copy")
 register({f"sgl_kernel::{name}": one for name, one in ROUTING.items()}, "moe")
 
 
-@formula("sgl_kernel::sgl_per_token_group_quant_8bit_v2", category="element-wise")
+@formula("sgl_kernel::sgl_per_token_group_quant_8bit_v2", "sglang::per_token_group_quant_8bit_v2", "sglang::per_token_group_quant",
+         category="element-wise")  # fmt: skip
 def _grouped_quantization(signature: Signature) -> Work:
     """With an activation of [gate, factor] before it, where a flag says so: then the result is half as wide."""
     args = Arguments(signature, "input out scale")
@@ -94,10 +99,10 @@ def _grouped_quantization(signature: Signature) -> Work:
     )
 
 
-@formula("sgl_kernel::sgl_per_tensor_quant_fp8", category="element-wise")
+@formula("sgl_kernel::sgl_per_tensor_quant_fp8", "sglang::per_tensor_quant_fp8", category="element-wise")
 def _tensor_quantization(signature: Signature) -> Work:
     """The scale is given, or computed."""
-    args = Arguments(signature, "input out scale is_static")
+    args = Arguments(signature, "input out scale is_static=False")
     inputs, out, scale, static = args.tensor("input"), args.tensor("out"), args.tensor("scale"), args.flag("is_static")
     return Work(
         other_flops=inputs.numel * (costs.QUANTIZE if static else DYNAMIC_QUANTIZE),
@@ -150,7 +155,7 @@ def _rotary(signature: Signature) -> Work:
     )
 
 
-@formula("sgl_kernel::fused_qk_norm_rope", category="normalisation")
+@formula("sgl_kernel::fused_qk_norm_rope", "trtllm::fused_qk_norm_rope", category="normalisation")
 def _normalised_and_rotated(signature: Signature) -> Work:
     """As vLLM's, but the cosines and sines are computed from a base."""
     args = Arguments(signature, "qkv heads_q heads_k heads_v head_dim eps q_weight k_weight base is_neox positions")
@@ -197,3 +202,37 @@ def _blockwise_grouped(signature: Signature) -> Work:
     args = Arguments(signature, "out a_ptrs b_ptrs out_ptrs a_scales_ptrs b_scales_ptrs a b scales_a scales_b")
     scales = [args.tensor("scales_a"), args.tensor("scales_b")]
     return grouped_work(args.tensor("out"), args.tensor("a"), args.tensor("b"), scales)
+
+
+@formula("sgl_kernel::es_sm100_mxfp8_blockscaled_grouped_mm", category="moe")
+def _mx_grouped(signature: Signature) -> Work:
+    args = Arguments(signature, "a b scales_a scales_b out")
+    return grouped_work(args.tensor("out"), args.tensor("a"), args.tensor("b"), [args.tensor("scales_a"), args.tensor("scales_b")])
+
+
+# Copies between the caches of a device and its host: tensors before the lists of slots, and what follows them up to the bytes of a slot
+# and the number of layers.
+_TRANSFERS: Final[dict[str, tuple[int, str]]] = {
+    "per_layer": (4, "item"),
+    "per_layer_pf_lf": (4, "layer item"),
+    "per_layer_ph_lf": (4, "layer item"),
+    "all_layer": (4, "item layers"),
+    "all_layer_lf_pf": (4, "item layout layers"),
+    "all_layer_lf_ph": (4, "item layout layers"),
+    "per_layer_mla": (2, "item"),
+    "per_layer_mla_pf_lf": (2, "layer item"),
+    "all_layer_mla": (2, "item layers"),
+    "all_layer_mla_lf_pf": (2, "item layout layers"),
+}
+
+
+def _transfer(signature: Signature, tensors: int, numbers: str) -> Work:
+    names = " ".join(f"cache{place}" for place in range(tensors))
+    args = Arguments(signature, f"{names} source target {numbers}")
+    slots, target = args.tensor("source"), args.tensor("target")
+    moved = slots.numel * args.integer("item") * tensors // 2 * (args.integer("layers") if args.has("layers") else 1)
+    return Work(bytes_read=moved + size(slots, target), bytes_written=moved)
+
+
+for _name, (_tensors, _numbers) in _TRANSFERS.items():
+    formula(f"sgl_kernel::transfer_kv_{_name}", category="copy")(partial(_transfer, tensors=_tensors, numbers=_numbers))

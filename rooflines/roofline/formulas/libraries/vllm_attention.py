@@ -28,6 +28,7 @@ FORWARD: Final = {
         f"out sums maxima part {_CACHE}",
     ), log_sum=False, causal=True, decodes=True),
     "_C::sm100_cutlass_mla_decode": Layout(("out log_sum query query_rest key used_k pages",), causal=True),
+    "vllm::rocm_aiter_mla_decode_fwd_lse": Layout(("query key out cum_q max_q page_ends=None page_list=None",), causal=True),
     "vllm::rocm_aiter_mla_decode_fwd": Layout(("query key out cum_q max_q page_ends=None page_list=None",), log_sum=False, causal=True),
 }  # fmt: skip
 
@@ -43,6 +44,13 @@ def _merge(signature: Signature) -> Work:
 def _latent(signature: Signature) -> Work:
     """Projections from and to the latent space, and attention in it, all of them operators of their own."""
     raise Dispatches
+
+
+@formula("vllm::flash_attn_maxseqlen_wrapper", "vllm::flashinfer_wrapper", "vllm::torch_sdpa_wrapper", "vllm::triton_attn_wrapper",
+         "vllm::aiter_fp8_attn_wrapper", category="attention")  # fmt: skip
+def _of_images(_: Signature) -> Work:
+    """Attention of encoders of images, by one of several libraries."""
+    raise Dispatches("the longest sequence is the value of a tensor")
 
 
 @hinted_formula("vllm::unified_attention_with_output", category="attention")

@@ -13,13 +13,13 @@ from typing import Final
 
 from rooflines.profiler.trace.signature import SCALAR_TYPES, Argument, Signature, TensorArg
 from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.arguments import Arguments, Dispatches, NotCounted, size, size_of, written
+from rooflines.roofline.formulas.arguments import Arguments, Dispatches, NotCounted, floating, size, size_of, written
 from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE, INTEGERS, fused_experts, product_of_experts
 from rooflines.roofline.formulas.libraries.vllm_products import marlin_dtype
 from rooflines.roofline.formulas.passes import Pass, register
 from rooflines.roofline.formulas.record import Work, precision_of
 from rooflines.roofline.formulas.scaled import FOUR_BIT, operand_precision
-from rooflines.roofline.formulas.table import formula
+from rooflines.roofline.formulas.table import formula, words
 
 # The largest of the scores of all experts are searched once for each token.
 ROUTING: Final[dict[str, Pass]] = {
@@ -31,11 +31,30 @@ ROUTING: Final[dict[str, Pass]] = {
     "_moe_C::moe_align_block_size": Pass("read input, experts, block, write sorted_ids, write expert_ids, write count", 0),
     "_moe_C::sgl_moe_align_block_size": Pass("read input, experts, block, write sorted_ids, write expert_ids, write count", 0),
     "_moe_C::moe_sum": Pass("read input, write out", 1),
-}
+    "_moe_C::batched_moe_align_block_size": Pass("most, block, read input, write sorted_ids, write expert_ids, write count", 0),
+    "_moe_C::moe_lora_align_block_size": Pass(
+        "read input, read mapping, experts, block, adapters, rows, blocks, write sorted_ids, write expert_ids, write count,"
+        " write enabled, write adapter_ids, read map?", 0
+    ),
+    **dict.fromkeys(
+        ("_C::get_cutlass_moe_mm_data", "sgl_kernel::get_cutlass_w4a8_moe_mm_data"),
+        Pass("read input, write offsets, write sizes1, write sizes2, write order, write back", 0),
+    ),
+    "_C::get_cutlass_moe_mm_problem_sizes": Pass("read input, write sizes1, write sizes2", 0),
+    "_C::get_cutlass_moe_mm_problem_sizes_from_expert_offsets": Pass("read input, write sizes1, write sizes2", 0),
+    **dict.fromkeys(
+        ("_C::get_cutlass_pplx_moe_mm_data", "_C::get_cutlass_batched_moe_mm_data"),
+        Pass("write offsets, write sizes1, write sizes2, read input", 0),
+    ),
+}  # fmt: skip
 register(ROUTING, "moe")
 
 
-@formula("vllm::moe_forward", "vllm::moe_forward_shared", "vllm::transformers_moe_forward", category="moe")
+@formula("vllm::moe_forward", "vllm::moe_forward_shared", "vllm::transformers_moe_forward", "sglang::transformers_moe_forward",
+         "sglang::moe_forward_piecewise_cuda_graph_impl", "sglang::fused_moe_bypassed_piecewise_cuda_graph_impl",
+         "sglang::flashinfer_fp4_moe_forward_piecewise_cuda_graph_impl", "sglang::moe_impl", "sglang::humming_moe_runner_core_run",
+         "sglang::dsv2_flashinfer_moe_dual_stream_graph", "sglang::dsv4_flashinfer_moe_dual_stream_outputs",
+         category="moe")  # fmt: skip
 def _wrapper(_: Signature) -> Work:
     """The layer is found by its name: the weights are not arguments. What it calls has the work."""
     raise Dispatches("the layer's weights are not arguments")
@@ -129,7 +148,8 @@ def _integers(args: Sequence[Argument]) -> list[int]:
 
 @formula("_C::cutlass_moe_mm", "_C::cutlass_fp4_group_mm", "_C::cutlass_mxfp4_group_mm", "_C::cutlass_mxfp8_grouped_mm",
          "_C::cutlass_w4a8_moe_mm", "sgl_kernel::cutlass_fp4_group_mm", "sgl_kernel::cutlass_w4a8_moe_mm",
-         "sgl_kernel::es_fp8_blockwise_scaled_grouped_mm", category="moe")  # fmt: skip
+         "sgl_kernel::es_fp8_blockwise_scaled_grouped_mm", "_C::cutlass_blockwise_scaled_grouped_mm",
+         "sglang::cutlass_fp4_group_mm", category="moe")  # fmt: skip
 def _grouped(signature: Signature) -> Work:
     """Rows [m, k], sorted by expert, weight [experts, n, k] or [experts, k, n], scales. The result comes first, or has m rows."""
     out, inputs, weight, *others = signature.tensors
@@ -218,7 +238,7 @@ def _fused_marlin(signature: Signature) -> Work:
     )  # fmt: skip
 
 
-@formula("vllm::rocm_aiter_fused_moe", "vllm::rocm_aiter_asm_moe_tkw1", category="moe", wraps=True)
+@formula("vllm::rocm_aiter_fused_moe", "vllm::rocm_aiter_asm_moe_tkw1", "sglang::rocm_aiter_asm_moe_tkw1", category="moe", wraps=True)
 def _aiter(signature: Signature) -> Work:
     return aiter_experts(signature)
 
@@ -240,20 +260,41 @@ def aiter_experts(signature: Signature) -> Work:
     )  # fmt: skip
 
 
-@formula("vllm::flashinfer_fused_moe_blockscale_fp8", "vllm::flashinfer_fused_moe_per_tensor_scale_fp8", category="moe")
+_TRTLLM: Final = (
+    *(f"vllm::{name}" for name in words("flashinfer_fused_moe_blockscale_fp8 flashinfer_fused_moe_per_tensor_scale_fp8"
+                                        " flashinfer_fused_moe_bf16 fi_trtllm_fp8_per_tensor_moe")),
+    *(f"sglang::{name}" for name in words("trtllm_fp8_block_scale_moe_wrapper trtllm_fp8_block_scale_routed_moe_wrapper"
+                                          " trtllm_fp8_block_scale_moe_out_wrapper trtllm_fp8_block_scale_routed_moe_out_wrapper"
+                                          " trtllm_fp8_per_tensor_scale_moe_wrapper trtllm_fp8_per_tensor_scale_routed_moe_out_wrapper"
+                                          " sgl_trtllm_fp8_block_scale_moe_wrapper sgl_trtllm_fp8_block_scale_routed_moe_wrapper")),
+)  # fmt: skip
+
+
+@formula(*_TRTLLM, category="moe")
 def _flashinfer(signature: Signature) -> Work:
-    """With the routing: scores [tokens, experts], a bias, the activations (with a scale if they are fp8), then the weights.
+    return trtllm_experts(signature)
+
+
+def trtllm_experts(signature: Signature) -> Work:
+    """TensorRT-LLM's layer with its routing: scores [tokens, experts], or the experts that were chosen, a bias, the activations (with a
+    scale if they are narrow), then the weights, which may lie in blocks [experts, k / block, n, block].
 
     The first two numbers are the experts on all ranks and those of a token.
     """
     logits, *others = signature.tensors
-    hidden = next((tensor for tensor in others if len(tensor.shape) == 2 and tensor.shape[0] == logits.shape[0]), None)
+    rows = [tensor for tensor in others if len(tensor.shape) == 2 and tensor.shape[0] == logits.shape[0]]
+    large = sorted((tensor for tensor in others if len(tensor.shape) > 2), key=lambda tensor: tensor.numel)[-2:]
+    weights = [tensor for tensor in others if tensor in large]
     numbers = [arg for arg in signature.args if isinstance(arg, int) and not isinstance(arg, bool)]
-    weights = [tensor for tensor in others if len(tensor.shape) == 3 and tensor.dtype.startswith("float8")]
-    if hidden is None or len(weights) != 2 or len(numbers) < 2:
+    if not rows or len(weights) != 2 or len(numbers) < 2:
         raise NotCounted("shapes of the experts not understood")
+    hidden = max(rows, key=lambda tensor: tensor.numel)
     routing = TensorArg((hidden.shape[0], numbers[1])), TensorArg((hidden.shape[0], numbers[1]), "int32")
     scales = [tensor for tensor in others if tensor is not hidden and tensor not in weights]
-    work = fused_experts(hidden, weights[0], weights[1], routing, scales, global_experts=numbers[0], out="bfloat16")
-    routed = Work(other_flops=logits.numel * (costs.SIGMOID + 2), bytes_read=size(logits) - size(*routing))
-    return work + routed
+    first, second = (
+        TensorArg((one.shape[0], one.shape[2], one.shape[1] * one.shape[3]), one.dtype) if len(one.shape) == 4 else one
+        for one in weights
+    )
+    work = fused_experts(hidden, first, second, routing, scales, global_experts=numbers[0], out="bfloat16")
+    scored = floating(logits.dtype)
+    return work + Work(other_flops=logits.numel * (costs.SIGMOID + 2) * scored, bytes_read=size(logits) - size(*routing))

@@ -1,7 +1,7 @@
 """vLLM's compiled operators: norms, activations, rotary embedding, quantization (``_C``) and the KV cache (``_C_cache_ops``).
 
 Order of arguments: vLLM, ``csrc/torch_bindings.cpp`` (commit 00256d5) and ``csrc/libtorch_stable/torch_bindings.cpp`` (commit 0135b6c),
-compared with the schemas in the libraries of vLLM 0.11.0 and 0.33.0 and of sgl-kernel 0.3.21.
+compared with the schemas in the libraries of vLLM 0.11.0, 0.14.0, 0.19.0, 0.25.0 and 0.33.0 and of sgl-kernel 0.3.21.
 Strings, such as the dtype of a cache, are not in traces; the cache's tensor has its dtype.
 """
 
@@ -25,7 +25,7 @@ GATED: Final[dict[str, int]] = {
     "fatrelu_and_mul": 2, "swigluoai_and_mul": costs.SILU + 6,  # two clamps, 1.702 * x, (up + 1) * glu
     "silu_and_mul_with_clamp": costs.SILU + 4,
 }  # fmt: skip
-PLAIN: Final[dict[str, int]] = {"gelu_new": costs.GELU, "gelu_fast": costs.GELU, "gelu_quick": costs.SIGMOID + 2}
+PLAIN: Final[dict[str, int]] = {"relu_squared": 2, "gelu_new": costs.GELU, "gelu_fast": costs.GELU, "gelu_quick": costs.SIGMOID + 2}
 
 NORMS: Final[dict[str, Pass]] = {
     "rms_norm": Pass("write out, read input, read weight, eps", costs.RMS_NORM),
@@ -61,6 +61,7 @@ QUANTIZATIONS: Final[dict[str, Pass]] = {
     "per_token_group_fp8_quant": Pass("read input, write out, write scale", DYNAMIC_QUANTIZE),
     "per_token_group_fp8_quant_packed": Pass("read input, write out, write scale", DYNAMIC_QUANTIZE),
     "per_token_group_quant_int8": Pass("read input, write out, write scale", DYNAMIC_QUANTIZE),
+    "mxfp8_experts_quant": Pass("read input, read sizes, read offsets, read scale_offsets, write out, write scale", DYNAMIC_QUANTIZE),
     # two numbers of 4 bits in an element of the result
     "silu_and_mul_nvfp4_quant": Pass(
         "write out, write block_scale, read input, read scale", 2 * (costs.SILU + 1 + DYNAMIC_QUANTIZE), per="out"
@@ -92,7 +93,7 @@ def to_fp4(signature: Signature, schema: str) -> Work:
 
 
 @formula("_C::scaled_fp4_experts_quant", "sgl_kernel::scaled_fp4_experts_quant", "_C::silu_and_mul_scaled_fp4_experts_quant",
-         category="element-wise")  # fmt: skip
+         "sglang::scaled_fp4_experts_quant", category="element-wise")  # fmt: skip
 def _experts_to_fp4(signature: Signature) -> Work:
     """The rows of all experts as NVFP4, each with its expert's scale; behind a gate there are half as many numbers. The result's rows
     and scales are padded, which is not counted."""
@@ -116,7 +117,8 @@ def _reference(_: Signature) -> Work:
 # --- positions ---------------------------------------------------------------------------------------------------------------------
 
 
-@formula("_C::rotary_embedding", "_C::batched_rotary_embedding", "sgl_kernel::rotary_embedding", category="element-wise")
+@formula("_C::rotary_embedding", "_C::batched_rotary_embedding", "sgl_kernel::rotary_embedding", "sglang::rotary_embedding_with_key",
+         category="element-wise")  # fmt: skip
 def _rotary(signature: Signature) -> Work:
     """Query and key rotate in place; a row of the table has the cosines and the sines of half a head each."""
     args = Arguments(signature, "positions query key head_size cos_sin_cache is_neox")
@@ -146,6 +148,8 @@ COPIES: Final[dict[str, Pass]] = {
 }
 register(COPIES, "copy")
 
+_GATHERED: Final = "every row of the result is gathered"
+
 # --- the KV cache ------------------------------------------------------------------------------------------------------------------
 
 
@@ -158,7 +162,7 @@ def _reshape_and_cache(signature: Signature) -> Work:
     return stored(slots.numel, new, caches, slots, args.optional("k_scale"), args.optional("v_scale"))
 
 
-@formula("_C_cache_ops::concat_and_cache_mla", "aiter::concat_and_cache_mla", category="copy")
+@formula("_C_cache_ops::concat_and_cache_mla", "aiter::concat_and_cache_mla", "aiter::concat_and_cache_mla_seg", category="copy")
 def _concat_and_cache(signature: Signature) -> Work:
     """The compressed keys and values and the rotated part, side by side; a row of the cache may hold scales too."""
     args = Arguments(signature, "kv_c k_pe cache slots dtype scale")
@@ -205,7 +209,7 @@ def _copy_blocks(signature: Signature) -> Work:
     return Work(bytes_read=moved + size(mapping), bytes_written=moved)
 
 
-@formula("_C_cache_ops::indexer_k_quant_and_cache", category="copy")
+@formula("_C_cache_ops::indexer_k_quant_and_cache", "aiter::indexer_k_quant_and_cache", category="copy")
 def _index_key(signature: Signature) -> Work:
     """The key [tokens, head_dim] of a sparse attention's index as fp8, with a float32 scale for each block of it."""
     args = Arguments(signature, "k cache slots block dtype")
@@ -218,6 +222,18 @@ def _index_key(signature: Signature) -> Work:
         bytes_read=tokens * width * size_of(key.dtype) + size(slots),
         bytes_written=tokens * (width + 4 * (width // block)),
         precision=precision_of(key.dtype),
+    )
+
+
+@formula("_C_cache_ops::cp_gather_indexer_k_quant_cache", "aiter::cp_gather_indexer_k_quant_cache", category="copy")
+def _gather_index(signature: Signature) -> Work:
+    """Keys of the index and their scales, from pages of both to rows of each."""
+    args = Arguments(signature, "cache keys scales table lengths")
+    keys, scales = args.tensor("keys"), args.tensor("scales")
+    return Work(
+        bytes_read=written(keys, scales) + size(args.tensor("table"), args.tensor("lengths")),
+        bytes_written=written(keys, scales),
+        assumption=_GATHERED,
     )
 
 
@@ -244,5 +260,5 @@ def _gather(signature: Signature) -> Work:
         bytes_read=out.numel * size_of(cache.dtype) + size(args.tensor("block_table"), args.tensor("lengths")),
         bytes_written=written(out),
         precision=precision_of(out.dtype) if narrow else None,
-        assumption="every row of the result is gathered",
+        assumption=_GATHERED,
     )

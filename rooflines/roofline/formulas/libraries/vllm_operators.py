@@ -2,8 +2,8 @@
 
 Most wrap others: what those below do not count is counted here. Order of arguments: vLLM 0.11.0 and 0.33.0, the functions given to
 ``direct_register_custom_op``, in ``vllm/_aiter_ops.py``, ``vllm/model_executor/layers/utils.py``, ``vllm/utils/flashinfer.py`` and
-``vllm/model_executor/layers/quantization/utils/``; 0.10's ``w8a8_block_fp8_matmul_deepgemm``. Custom all-reduces: the ``TORCH_LIBRARY``
-of vLLM's ``_C_custom_ar`` and of ``sgl_kernel``.
+``vllm/model_executor/layers/quantization/utils/``; 0.10's ``w8a8_block_fp8_matmul_deepgemm``. Names of versions between: 0.14.0, 0.19.0
+and 0.25.0.
 """
 
 from __future__ import annotations
@@ -16,13 +16,16 @@ from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, Dispatches, size, size_of, written
 from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE
 from rooflines.roofline.formulas.kv_cache import stored
+from rooflines.roofline.formulas.libraries.aiter_products import to_fp4 as products_in_fp4
 from rooflines.roofline.formulas.libraries.vllm_kernels import to_fp4
 from rooflines.roofline.formulas.matmul import linear_work
 from rooflines.roofline.formulas.passes import Pass, pass_work, register
-from rooflines.roofline.formulas.record import Work, precision_of
+from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
 from rooflines.roofline.formulas.rotary import rotary_work
 from rooflines.roofline.formulas.scaled import register as register_products
 from rooflines.roofline.formulas.table import formula, words
+
+_SAME: Final = "the cache has the dtype of the keys"
 
 # --- products ----------------------------------------------------------------------------------------------------------------------
 
@@ -31,15 +34,19 @@ _SCHEMAS: Final[dict[str, str]] = {
     f"{_SCALED}, out_dtype": "rocm_aiter_gemm_a8w8_blockscale rocm_aiter_gemm_a8w8_blockscale_bpreshuffle rocm_aiter_gemm_a8wfp4"
     " rocm_aiter_triton_gemm_a8w8_blockscale rocm_aiter_triton_gemm_a8w8_blockscale_preshuffle mm_mxfp8 bmm_fp8",
     f"{_SCALED}, read bias?, out_dtype": "rocm_aiter_gemm_w8a8 rocm_aiter_w8a8_gemm rocm_aiter_hipb_mm_fp8"
-    " _rocm_aiter_preshuffled_per_token_w8a8_gemm",
-    f"{_SCALED}, block, out_dtype": "w8a8_triton_block_scaled_mm_func w8a8_block_fp8_matmul_deepgemm rocm_aiter_gemm_w8a8_blockscale",
+    " rocm_aiter_gemm_a8w8 _rocm_aiter_preshuffled_per_token_w8a8_gemm",
+    f"{_SCALED}, block, out_dtype": "w8a8_triton_block_scaled_mm_func w8a8_block_fp8_matmul_deepgemm rocm_aiter_gemm_w8a8_blockscale"
+    " padded_cutlass",
     "left, right, out_dtype, read scale_a, read scale_b, read bias?": "rocm_per_tensor_float_w8a8_scaled_mm_impl"
     " rocm_per_tensor_w8a8_scaled_mm_impl",
     f"{_SCALED}, out_dtype, read bias?": "int8_scaled_mm_func",
     "left, read scale_a, right, read scale_b, write out": "fp8_gemm_nt_op",
     f"{_SCALED}, read scale, out_dtype": "flashinfer_mm_fp4",
     "left, right, read scale_b, read scale": "flashinfer_mm_bf16_fp4",
-    "left, right, read bias?": "cuda_flashinfer_bf16_gemm",
+    "left, right, read bias?": "cuda_flashinfer_bf16_gemm gpt_oss_router_gemm min_latency_fused_qkv_a_proj",
+    "left, right, read scale_a, read scale_b, read alpha, out_dtype=15": "matmul_mxf4_bf16 matmul_nvf4_bf16",
+    "left, right, more, out_dtype=6": "bf16x3_router_gemm fp32_router_gemm_dispatch",
+    "left, read scale_a, right, read scale_b, out_dtype": "rocm_mxfp8_block32_gemm",
 }
 register_products({f"vllm::{name}": schema for schema, names in _SCHEMAS.items() for name in words(names)}, wraps=True)
 
@@ -50,6 +57,28 @@ def _linear(signature: Signature) -> Work:
     return linear_work(args.tensor("input"), args.tensor("weight"), args.optional("bias"))
 
 
+@formula("vllm::flashinfer_fp8_blockscale_gemm", "vllm::dynamic_flashinfer_deepgemm_blockscale_gemm", category="matmul", wraps=True)
+def _narrowed_product(signature: Signature) -> Work:
+    """Activations [m, k] become fp8 on the way to a weight [n, k] of fp8."""
+    args = Arguments(signature, "input weight scale")
+    inputs, weight = args.tensor("input"), args.tensor("weight")
+    work = linear_work(inputs, weight, None)
+    return Work(
+        matrix_flops=work.matrix_flops,
+        other_flops=inputs.numel * DYNAMIC_QUANTIZE + inputs.numel // inputs.shape[-1] * weight.shape[0],
+        bytes_read=work.bytes_read + size(args.tensor("scale")),
+        bytes_written=work.bytes_written,
+        precision=matrix_precision_of(weight.dtype),
+    )
+
+
+@formula("vllm::gemm_with_dynamic_quant", category="matmul", wraps=True)
+def _fp4_product(signature: Signature) -> Work:
+    """Before 2026 the scales of activations in 4 bits came before a flag."""
+    older = not isinstance(signature.arg(3, False), bool)
+    return products_in_fp4(signature, f"left right scale {'left_scale flag dtype=15' if older else 'flag dtype=15 left_scale=None'}")
+
+
 # --- norms, routing, conversions, positions ----------------------------------------------------------------------------------------
 
 NORMS: Final[dict[str, Pass]] = {
@@ -57,6 +86,14 @@ NORMS: Final[dict[str, Pass]] = {
     # returns the norm and the sum
     "vllm::rocm_aiter_rmsnorm2d_fwd_with_add": Pass(
         "update input, read residual, read weight, eps", costs.RMS_NORM + 1, result="residual"
+    ),
+    # returns the norm, whose rows may be padded, and the sum
+    "vllm::rocm_aiter_triton_add_rmsnorm_pad": Pass(
+        "read input, read weight, eps, read residual", costs.RMS_NORM + 1, result="input residual"
+    ),
+    "vllm::fla_rms_norm_gated": Pass("read input, read gate, read weight, eps", costs.RMS_NORM + costs.SILU + 1, result="input"),
+    "vllm::flashinfer_fused_add_rms_norm_nvfp4_quant": Pass(
+        "write out, write block_scale, update residual, read input, read weight, read scale", costs.RMS_NORM + 1 + DYNAMIC_QUANTIZE
     ),
 }
 ROUTING: Final[dict[str, Pass]] = {
@@ -80,18 +117,24 @@ _TO_8_BITS: Final[dict[str, tuple[str, int]]] = {
     "rocm_aiter_fused_rms_fp8_per_tensor_static_quant": ("input weight eps scale dtype", costs.RMS_NORM),
     "rocm_aiter_fused_add_rms_fp8_per_tensor_static_quant": ("input residual weight eps scale dtype", costs.RMS_NORM + 1),
     "rocm_aiter_act_mul_and_fp8_group_quant": ("input group_size", costs.SILU + 1),
+    "rocm_aiter_fused_rms_gated_fp8_group_quant": (
+        "input weight bias gate eps before activation group_size",
+        costs.RMS_NORM + costs.SILU + 1,
+    ),
+    "triton_per_token_group_quant_fp8": ("input group_size", 0),
 }
 
 
-def _to_8_bits(signature: Signature, schema: str, cost: int) -> Work:
-    """Returns a byte for each number, scales where none was given (of rows or groups), and the sum with the residual."""
+def to_8_bits(signature: Signature, schema: str, cost: int) -> Work:
+    """The work of an operator that returns a byte for each number, scales where none was given (of rows or groups), and the sum with
+    the residual; ``gate`` is a second operand."""
     args = Arguments(signature, schema)
     inputs, residual, scale = args.tensor("input"), args.optional("residual"), args.optional("scale")
     results = inputs.numel // 2 if "act_mul" in signature.name else inputs.numel
     scales = results // (args.integer("group_size") if args.has("group_size") else inputs.shape[-1])
     return Work(
         other_flops=results * (cost + (costs.QUANTIZE if scale else DYNAMIC_QUANTIZE)),
-        bytes_read=size(inputs, residual, args.optional("weight"), scale),
+        bytes_read=size(inputs, residual, args.optional("weight"), args.optional("gate"), scale),
         bytes_written=results + size_of("float32") * (0 if scale else scales) + written(residual),
         precision=precision_of(inputs.dtype),
     )
@@ -99,7 +142,7 @@ def _to_8_bits(signature: Signature, schema: str, cost: int) -> Work:
 
 for _name, (_schema, _cost) in _TO_8_BITS.items():
     formula(f"vllm::{_name}", category="normalisation" if "rms" in _name else "element-wise", wraps=True)(
-        partial(_to_8_bits, schema=_schema, cost=_cost)
+        partial(to_8_bits, schema=_schema, cost=_cost)
     )
 
 
@@ -108,7 +151,63 @@ def _to_8_bits_by_tensor(signature: Signature) -> Work:
     """Given the result and its scale; older versions return them, computed unless a scale is given."""
     if isinstance(signature.arg(1), TensorArg):
         return pass_work(signature, Pass("write out, read input, read scale", costs.QUANTIZE))
-    return _to_8_bits(signature, "input dtype scale=None", 0)
+    return to_8_bits(signature, "input dtype scale=None", 0)
+
+
+# Conversions with a scale of a byte for each block: bits of a number, numbers of a block.
+_TO_BLOCKS: Final[dict[str, tuple[int, int]]] = {
+    "vllm::mxfp8_quantize": (8, 32),
+    "vllm::flashinfer_mxfp8_quantize_8x4": (8, 32),
+    "vllm::flashinfer_mxfp4_quantize": (4, 32),
+    "sglang::flashinfer_mxfp8_quantize": (8, 32),
+    "sglang::aiter_dynamic_mxfp4_quant": (4, 32),
+    "sglang::aiter_per_1x32_f4_quant": (4, 32),
+}
+
+
+def to_blocks(signature: Signature, bits: int, group: int, schema: str = "input", cost: int = 0) -> Work:
+    """The work of such a conversion, after ``cost`` FLOPs for each number. Padding is not counted."""
+    args = Arguments(signature, schema)
+    inputs = args.tensor("input")
+    return Work(
+        other_flops=inputs.numel * (DYNAMIC_QUANTIZE + cost),
+        bytes_read=size(inputs, args.optional("scale")),
+        bytes_written=inputs.numel * bits // 8 + inputs.numel // group,
+        precision=precision_of(inputs.dtype),
+    )
+
+
+for _name, (_bits, _group) in _TO_BLOCKS.items():
+    formula(_name, category="element-wise", wraps=True)(partial(to_blocks, bits=_bits, group=_group))
+
+
+@formula("vllm::dequant_mxfp4", "sglang::dequant_mxfp4", category="element-wise", wraps=True)
+def _from_fp4(signature: Signature) -> Work:
+    """Two numbers a byte."""
+    args = Arguments(signature, "input scale dtype")
+    inputs, dtype = args.tensor("input"), args.dtype("dtype", "bfloat16")
+    return Work(
+        other_flops=2 * inputs.numel * costs.DEQUANTIZE,
+        bytes_read=size(inputs, args.tensor("scale")),
+        bytes_written=2 * inputs.numel * size_of(dtype),
+        precision=precision_of(dtype),
+    )
+
+
+@formula("vllm::fused_mla_dual_rms_norm", "vllm::fused_mla_dual_rms_norm_group_quant", "vllm::fused_mla_dual_rms_norm_per_token_quant",
+         category="normalisation", wraps=True)  # fmt: skip
+def _two_norms(signature: Signature) -> Work:
+    """Norms of two tensors, of which the first may become fp8."""
+    args = Arguments(signature, "first first_weight second second_weight first_eps second_eps group=0")
+    first, second = args.tensor("first"), args.tensor("second")
+    narrow = signature.name.endswith("_quant")
+    scales = first.numel // (args.integer("group") or first.shape[-1])
+    return Work(
+        other_flops=(first.numel + second.numel) * costs.RMS_NORM + first.numel * DYNAMIC_QUANTIZE * narrow,
+        bytes_read=size(first, second, args.tensor("first_weight"), args.tensor("second_weight")),
+        bytes_written=written(second) + (first.numel + scales * size_of("float32") if narrow else written(first)),
+        precision=precision_of(first.dtype),
+    )
 
 
 @formula("vllm::flashinfer_nvfp4_quantize", category="element-wise", wraps=True)
@@ -123,6 +222,25 @@ def _rotary(signature: Signature) -> Work:
     return rotary_work(args.tensor("positions"), rotated, args.tensor("cos_sin_cache"), args.integer("head_size"))
 
 
+@formula("vllm::mrope", category="element-wise")
+def _rotary_of_images(signature: Signature) -> Work:
+    """Three positions [3, tokens], each for a part of a row of the table."""
+    args = Arguments(signature, "positions query key table head_size rotary")
+    positions, rotated = args.tensor("positions"), (args.tensor("query"), args.tensor("key"))
+    tokens = TensorArg(positions.shape[-1:], positions.dtype)
+    work = rotary_work(tokens, rotated, args.tensor("table"), args.integer("head_size"), args.integer("rotary"))
+    return work + Work(bytes_read=size(positions) - size(tokens))
+
+
+@formula("vllm::fused_rope_and_unified_kv_cache_update", category="copy", wraps=True)
+def _rotated_update(signature: Signature) -> Work:
+    """Queries and keys [tokens, heads, head] rotate in place; keys and values go into the cache, which is found by the layer's name."""
+    args = Arguments(signature, "query key value positions table is_neox layer")
+    query, key, value = args.tensor("query"), args.tensor("key"), args.tensor("value")
+    rotated = rotary_work(args.tensor("positions"), (query, key), args.tensor("table"), key.shape[-1])
+    return rotated + Work(bytes_read=size(value), bytes_written=written(key, value), assumption=_SAME)
+
+
 # --- what is found by the name of a layer ------------------------------------------------------------------------------------------
 
 
@@ -132,12 +250,16 @@ def _cache_update(signature: Signature) -> Work:
     args = Arguments(signature, "key value")
     new = (args.tensor("key"), args.tensor("value"))
     work = stored(new[0].shape[0], new, new)
-    return Work(bytes_read=work.bytes_read, bytes_written=work.bytes_written, assumption="the cache has the dtype of the keys")
+    return Work(bytes_read=work.bytes_read, bytes_written=work.bytes_written, assumption=_SAME)
 
 
 _LAYERS: Final = words(
     "mamba_mixer mamba_mixer2 plamo2_mamba_mixer linear_attention short_conv gdn_attention gdn_attention_core qwen_gdn_attention_core"
-    " apply_w8a8_block_fp8_linear _fused_mul_mat_gguf _fused_moe_gguf"
+    " apply_w8a8_block_fp8_linear _fused_mul_mat_gguf _fused_moe_gguf _apply_gguf_embedding apply_bnb_4bit kda_attention"
+    " bailing_v3_kda_attention qwen_gdn_attention_core_fused_norm_packed olmo_hybrid_gdn_full_forward maybe_calc_kv_scales"
+    " sequence_parallel_chunk_impl sparse_attn_indexer rocm_aiter_sparse_attn_indexer lora_linear_async"
+    " fused_qk_norm_rope_and_unified_kv_cache_update fused_qk_norm_mrope_and_unified_kv_cache_update"
+    " fused_rope_unified_mla_kv_cache_update"
 )
 
 
@@ -145,57 +267,3 @@ _LAYERS: Final = words(
 def _wrapper(_: Signature) -> Work:
     """A layer, or a choice between operators."""
     raise Dispatches("weights and states of the layer are not arguments")
-
-
-# --- communication -----------------------------------------------------------------------------------------------------------------
-
-
-@formula("vllm::all_reduce", "sglang::outplace_all_reduce", "sglang::inplace_all_reduce", category="communication", wraps=True)
-def _all_reduce(signature: Signature) -> Work:
-    """Returns a new tensor, or writes in place. Copies to and from shared memory and the collective below have their own rows."""
-    inputs = Arguments(signature, "input").tensor("input")
-    return Work(bytes_read=size(inputs), bytes_written=written(inputs))
-
-
-@formula("vllm::all_gather", category="communication", wraps=True)
-def _all_gather(signature: Signature) -> Work:
-    args = Arguments(signature, "input dim world_size")
-    inputs = args.tensor("input")
-    return Work(bytes_read=size(inputs), bytes_written=written(inputs) * args.integer("world_size"))
-
-
-@formula("vllm::reduce_scatter", category="communication", wraps=True)
-def _reduce_scatter(signature: Signature) -> Work:
-    args = Arguments(signature, "input dim world_size")
-    inputs = args.tensor("input")
-    return Work(bytes_read=size(inputs), bytes_written=written(inputs) // args.integer("world_size"))
-
-
-_CUSTOM: Final = (
-    *(f"_C_custom_ar::{name}" for name in ("all_reduce", "qr_all_reduce", "custom_all_gather", "custom_reduce_scatter")),
-    *(f"sgl_kernel::{name}" for name in ("all_reduce", "all_reduce_reg", "all_reduce_unreg", "mscclpp_allreduce", "qr_all_reduce",
-                                         "deterministic_all_reduce_reg", "deterministic_all_reduce_unreg")),
-)  # fmt: skip
-
-
-@formula(*_CUSTOM, category="communication")
-def _custom(signature: Signature) -> Work:
-    """A handle, what this rank has, perhaps a buffer that all ranks see, and the result."""
-    inputs, *_, out = signature.tensors
-    return Work(bytes_read=size(inputs), bytes_written=out.numel * size_of(out.dtype))
-
-
-@formula("vllm::flashinfer_trtllm_fused_allreduce_norm", category="communication")
-def _all_reduce_and_norm(signature: Signature) -> Work:
-    """An all-reduce, the residual added in place, and the norm in place of the input, or to results of its own, perhaps narrow."""
-    args = Arguments(signature, "input residual weight eps")
-    inputs, residual = args.tensor("input"), args.tensor("residual")
-    first = 12 if isinstance(signature.arg(9), int) else 9  # numbers and flags before the results differ
-    norm, narrow, scales = (found if isinstance(found := signature.arg(first + n, None), TensorArg) else None for n in range(3))
-    made = (norm, narrow, scales) if norm or narrow else (inputs,)
-    return Work(
-        other_flops=inputs.numel * (costs.RMS_NORM + 1 + costs.QUANTIZE * (narrow is not None)),
-        bytes_read=size(inputs, residual, args.tensor("weight")),
-        bytes_written=written(residual, *made),
-        precision=precision_of(inputs.dtype),
-    )

@@ -1,7 +1,7 @@
 """vLLM's products of quantized numbers (``_C``) and of few rows on ROCm (``_rocm_C``).
 
 Order of arguments: vLLM, ``csrc/torch_bindings.cpp`` (commit 00256d5), ``csrc/libtorch_stable/torch_bindings.cpp`` (commit 0135b6c) and
-``csrc/rocm/torch_bindings.cpp`` (commit 001cd45), compared with the schemas in vLLM 0.11.0 and 0.33.0.
+``csrc/rocm/torch_bindings.cpp`` (commit 001cd45), compared with the schemas in vLLM 0.11.0, 0.14.0, 0.19.0, 0.25.0 and 0.33.0.
 
 Weights of 4 or 8 bits are widened: the precision is that of the activations.
 """
@@ -29,6 +29,15 @@ PRODUCTS: Final[dict[str, str]] = {
     "_C::dsv3_fused_a_gemm": "write out, left, right",
     "_moe_C::dsv3_router_gemm": "write out, left, right",
     "_C::fp32_router_gemm": "write out, left, right",
+    "_moe_C::router_gemm_bf16_fp32": "left, right, out_dtype=6",
+    "_moe_C::gpt_oss_router_gemm": "write out, left, right, read bias",
+    **{
+        f"{library}::{name}": "left, right, read scale_a, read scale_b, read alpha, out_dtype=15"
+        for library in ("_C", "_qutlass_C")
+        for name in ("matmul_mxf4_bf16_tn", "matmul_nvf4_bf16_tn", "matmul_ada_mxf4_bf16_tn")
+    },
+    "_qutlass_C::matmul_mxf8_bf16_tn": "left, right, read scale_a, read scale_b, read alpha, out_dtype=15",
+    "_qutlass_C::matmul_mxf8_bf16_nn": "left, right, read scale_a, read scale_b, read alpha, out_dtype=15",
     # the weight comes first: weight [n, k], activations [m, k]
     "_rocm_C::LLMM1": "right, left, rows_per_block",
     "aiter::LLMM1": "right, left, write out, rows_per_block",
@@ -67,12 +76,12 @@ def _gptq(signature: Signature) -> Work:
     return widened(inputs, weight.shape[-1], size(weight), DEQUANTIZE, [args.tensor("zeros"), scales, args.optional("g_idx")])
 
 
-@formula("_C::awq_gemm", category="matmul")
+@formula("_C::awq_gemm", "vllm::triton_w4a16_gemm", category="matmul")
 def _awq(signature: Signature) -> Work:
     """Weight [k, n / 8] of int32, scales [k / group, n]."""
     args = Arguments(signature, "a weight scales zeros")
     scales = args.tensor("scales")
-    return widened(args.tensor("a"), scales.shape[-1], size(args.tensor("weight")), DEQUANTIZE, [scales, args.tensor("zeros")])
+    return widened(args.tensor("a"), scales.shape[-1], size(args.tensor("weight")), DEQUANTIZE, [scales, args.optional("zeros")])
 
 
 @formula("_C::awq_dequantize", "sgl_kernel::awq_dequantize", category="element-wise")
@@ -92,6 +101,15 @@ def _awq_dequantize(signature: Signature) -> Work:
 @formula("_C::marlin_gemm", "_C::gptq_marlin_gemm", "_C::fp8_marlin_gemm", "_C::awq_marlin_gemm",
          "sgl_kernel::gptq_marlin_gemm", category="matmul")  # fmt: skip
 def _marlin(signature: Signature) -> Work:
+    return marlin_work(signature)
+
+
+@formula("vllm::marlin_gemm", category="matmul", wraps=True)
+def _calls_marlin(signature: Signature) -> Work:
+    return marlin_work(signature)
+
+
+def marlin_work(signature: Signature) -> Work:
     """The weight is repacked, so the sizes are arguments: m, n and k are the last integers before the first flag.
 
     The tensors before them differ between versions: activations, perhaps the result, the weight (the first one of integers or fp8),

@@ -1,0 +1,94 @@
+"""AITER's products (``aiter``).
+
+Order of arguments: AITER, ``aiter/tuned_gemm.py``, ``aiter/ops/gemm_op_*.py``, ``batched_gemm_op_*.py``, ``opus/``, ``gradlib.py`` and
+``triton/gemm/`` (commit e4048607; earlier names cf348df, 6e50988).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from rooflines.profiler.trace.signature import Signature
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
+from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE
+from rooflines.roofline.formulas.matmul import product_flops
+from rooflines.roofline.formulas.record import Work
+from rooflines.roofline.formulas.scaled import FOUR_BIT, operand_precision, register
+from rooflines.roofline.formulas.table import formula
+
+_SCALED: Final = "left, right, read scale_a, read scale_b"
+PRODUCTS: Final[dict[str, str]] = {
+    "gemm_a16w16_": "left, right, read bias?, out_dtype=15, write out?",
+    "gemm_a16w16_atomic_": "left, right, out_dtype=15, write out?",
+    **dict.fromkeys(("_opus_gemm_a16w16_tune_raw", "batched_gemm_bf16_tune"), "left, right, write out, read bias?"),
+    "_opus_gemm_bf16_dispatch": "left, right, write out, groups, read scale_a?, read scale_b?, read bias?",
+    "gemm_a16w16": "left, right, read bias?, out_dtype=None, read scale_a?, read scale_b?, read scale_c?",
+    "_gemm_a16w16_asm": "left, right, write out, semaphore, read bias?",
+    "gemm_a16w16_asm": "left, right, write out, semaphore, read bias?",
+    **dict.fromkeys(("gemm_a8w8", "gemm_a8w8_CK", "gemm_a8w8_bpreshuffle"), f"{_SCALED}, read bias?, out_dtype=15"),
+    **dict.fromkeys(
+        ("gemm_a8w8_blockscale", "gemm_a8w8_blockscale_bpreshuffle", "batched_gemm_a8w8_mxscale"), f"{_SCALED}, out_dtype=15"
+    ),
+    **dict.fromkeys(
+        (
+            "gemm_a8w8_bpreshuffle_ck", "gemm_a8w8_bpreshuffle_cktile", "gemm_a8w8_blockscale_ck", "gemm_a8w8_blockscale_cktile",
+            "gemm_a8w8_blockscale_bpreshuffle_ck", "gemm_a8w8_blockscale_bpreshuffle_cktile", "_flatmm_a8w8_blockscale_asm",
+            "flatmm_a8w8_blockscale_asm", "mi350_a8w8_blockscale_asm", "gfx950_a8w8_blockscale_asm", "gemm_a4w4_blockscale",
+            "gemm_a8w8_tune", "gemm_a8w8_bpreshuffle_tune", "gemm_a8w8_bpreshuffle_cktile_tune", "gemm_a8w8_blockscale_tune",
+            "gemm_a8w8_blockscale_cktile_tune", "gemm_a8w8_blockscale_bpreshuffle_tune",
+            "gemm_a8w8_blockscale_bpreshuffle_cktile_tune", "gemm_a4w4_blockscale_tune", "batched_gemm_a8w8_tune",
+            "_opus_gemm_a8w8_blockscale_bpreshuffle_tune_raw",
+        ), f"{_SCALED}, write out",
+    ),
+    **dict.fromkeys(("gemm_a8w8_ck", "batched_gemm_a8w8"), f"{_SCALED}, write out, read bias?"),
+    **dict.fromkeys(
+        ("_gemm_a8w8_asm", "gemm_a8w8_asm", "_gemm_a4w4_asm", "gemm_a4w4_asm"), f"{_SCALED}, write out, kernel, read bias?"
+    ),
+    **dict.fromkeys(
+        ("_gemm_a8w8_blockscale_bpreshuffle_asm", "gemm_a8w8_blockscale_bpreshuffle_asm"),
+        "left, right, write out, read scale_a, read scale_b, read bias?",
+    ),
+    "_opus_bmm_a8w8_mxscale_raw": "left, right, write out, read scale_a, read scale_b",
+    "_nvfp4_gemm_asm": f"{_SCALED}, global_a, global_b, write out",
+    "gemm_afp4wfp4_": f"{_SCALED}, out_dtype=15, write out?",
+    **dict.fromkeys(("_mxfp4_gemm_asm", "_mxfp8_mxfp8_gemm_asm", "_mxfp8_mxfp4_gemm_asm"), f"{_SCALED}, write out"),
+    "gemm_a4w4": f"{_SCALED}, read bias?, out_dtype=15",
+    "batched_gemm_bf16": "left, right, write out, read bias?",
+    "hipb_mm": "left, right, solution, read bias?, out_dtype=None, read scale_a?, read scale_b?, read scale_out?",
+    "rocb_mm": "left, right, solution",
+}  # fmt: skip
+register({f"aiter::{name}": schema for name, schema in PRODUCTS.items()})
+
+
+# --- activations that become fp4 on the way ----------------------------------------------------------------------------------------
+
+_FP4: Final[dict[str, str]] = {
+    **dict.fromkeys(("gemm_a16wfp4", "gemm_a16wfp4_"), "left right scale atomic=False dtype=15 out=None"),
+    "gemm_a16wfp4_preshuffle_": "left right scale prequant=True dtype=15 out=None",
+    **dict.fromkeys(("batched_gemm_a16wfp4", "batched_gemm_a16wfp4_"), "left right scale dtype=15 out=None"),
+}
+
+
+def to_fp4(signature: Signature, schema: str) -> Work:
+    """Activations [.., m, k] with a weight of 4-bit numbers, [n, k / 2] or [b, n, k / 2], perhaps in blocks [n / 16, 8 * k]."""
+    args = Arguments(signature, schema)
+    left, right, out = args.tensor("left"), args.tensor("right"), args.optional("out")
+    wide = left.dtype not in FOUR_BIT
+    inner = left.shape[-1] * (1 if wide else 2)
+    batch = right.shape[0] if len(right.shape) == 3 else 1
+    if right.dtype not in FOUR_BIT or 2 * right.numel % (batch * inner) or (wide and size_of(left.dtype) < 2):
+        raise NotCounted(f"inner dimensions {inner} and {right.shape[-1]} differ")
+    n, rows = 2 * right.numel // (batch * inner), left.numel // left.shape[-1]
+    dtype = args.dtype("dtype", left.dtype if wide else "bfloat16")
+    return Work(
+        matrix_flops=product_flops(1, rows, inner, n),
+        other_flops=left.numel * DYNAMIC_QUANTIZE * wide + rows * n,
+        bytes_read=size(left, right, args.tensor("scale"), args.optional("left_scale")),
+        bytes_written=written(out) if out else rows * n * size_of(dtype),
+        precision="fp4" if wide else operand_precision(left, right),
+    )
+
+
+for _name, _schema in _FP4.items():
+    formula(f"aiter::{_name}", category="matmul")(partial(to_fp4, schema=_schema))

@@ -1,0 +1,196 @@
+"""TensorRT-LLM's operators for PyTorch (``trtllm``, ``tensorrt_llm``): products, norms, activations, positions and conversions.
+
+Order of arguments: NVIDIA/TensorRT-LLM 00d6f28 (``tensorrt_llm/_torch/custom_ops/cpp_custom_ops.py``), 53b897c
+(``flashinfer_custom_ops.py``), ``torch_custom_ops.py`` of 2025 and 2026 (a371b9f), ``cpp/tensorrt_llm/thop/fusedQKNormRopeOp.cpp``, and
+the schemas in tokenspeed-trtllm-kernel 1.3.0. ``tensorrt_llm_experts.py`` has the mixtures of experts. Operators that choose between
+kernels, and those around flashinfer, count where nothing below them is counted.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from rooflines.profiler.trace.signature import Signature
+from rooflines.roofline.formulas import costs
+from rooflines.roofline.formulas.arguments import Arguments, Dispatches, size, size_of, written
+from rooflines.roofline.formulas.experts import DYNAMIC_QUANTIZE
+from rooflines.roofline.formulas.libraries.vllm_operators import to_8_bits, to_blocks
+from rooflines.roofline.formulas.low_precision import widened
+from rooflines.roofline.formulas.matmul import linear_work
+from rooflines.roofline.formulas.passes import Pass, register
+from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
+from rooflines.roofline.formulas.rotary import rotary_work
+from rooflines.roofline.formulas.scaled import register as register_products
+from rooflines.roofline.formulas.scaled import scaled_work
+from rooflines.roofline.formulas.table import formula, words
+
+# --- products ----------------------------------------------------------------------------------------------------------------------
+
+_SCALED: Final = "left, right, read scale_a, read scale_b"
+KERNELS: Final[dict[str, str]] = {
+    **dict.fromkeys(words("cublas_scaled_mm cuda_scaled_mm"), f"{_SCALED}, read bias?, out_dtype"),
+    **dict.fromkeys(words("cublas_mm dsv3_router_gemm_op dsv3_fused_a_gemm_op"), "left, right, read bias?, out_dtype=None"),
+    "fp4_gemm": f"{_SCALED}, read alpha, e8m0, out_dtype",
+    "cuda_core_nvfp4_gemm": f"{_SCALED}, read alpha, read bias?, out_dtype",
+    "mxfp8_mxfp8_gemm": "left, read scale_a, right, read scale_b, read alpha, out_dtype=15",
+    "fp8_block_scaling_gemm_impl": f"{_SCALED}, out_dtype=15",
+    "tinygemm2": "left, right, read bias",
+}
+WRAPPERS: Final[dict[str, str]] = {
+    "fp8_block_scaling_gemm": f"{_SCALED}, tokens, out_dtype=15",
+    "fp8_rowwise_gemm": f"{_SCALED}, out_dtype",
+    "nvfp4_gemm_cublaslt": f"{_SCALED}, read alpha, out_dtype",
+}
+register_products({f"trtllm::{name}": schema for name, schema in KERNELS.items()})
+register_products({f"trtllm::{name}": schema for name, schema in WRAPPERS.items()}, wraps=True)
+
+
+@formula("trtllm::nvfp4_gemm", category="matmul", wraps=True)
+def _fp4_product(signature: Signature) -> Work:
+    """Versions of early 2025 have a flag for the scales before the dtype."""
+    flag = "e8m0, " if isinstance(signature.arg(5), bool) else ""
+    return scaled_work(signature, f"{_SCALED}, read alpha, {flag}out_dtype")
+
+
+@formula("trtllm::fp8_swap_ab_gemm", category="matmul")
+def _narrowed(signature: Signature) -> Work:
+    """Activations [m, k] become fp8 on the way to a weight [n, k]."""
+    args = Arguments(signature, "input weight scale dtype=15")
+    inputs, weight = args.tensor("input"), args.tensor("weight")
+    work = linear_work(inputs, weight, None)
+    results = inputs.numel // inputs.shape[-1] * weight.shape[0]
+    return Work(
+        matrix_flops=work.matrix_flops,
+        other_flops=inputs.numel * DYNAMIC_QUANTIZE + results,
+        bytes_read=work.bytes_read + size(args.tensor("scale")),
+        bytes_written=results * size_of(args.dtype("dtype", "bfloat16")),
+        precision=matrix_precision_of(weight.dtype),
+    )
+
+
+@formula("trtllm::finegrained_mixed_dtype_gemm", "trtllm::weight_only_quant_gemm", category="matmul")
+def _widened(signature: Signature) -> Work:
+    """A repacked weight of 4 or 8 bits with a scale for each column, or for each group of a column [k / group, n]."""
+    groups = "finegrained" in signature.name
+    args = Arguments(
+        signature,
+        "input weight scales group zero_point dtype alpha=None bias=None zeros=None" if groups else "input weight type scales dtype",
+    )
+    inputs, scales, bias = args.tensor("input"), args.tensor("scales"), args.optional("bias")
+    work = widened(
+        inputs, scales.shape[-1], size(args.tensor("weight")), costs.DEQUANTIZE if groups else 0,
+        [scales, bias, args.optional("zeros")], args.dtype("dtype", inputs.dtype),
+    )  # fmt: skip
+    return work + Work(other_flops=inputs.numel // inputs.shape[-1] * scales.shape[-1] * (bias is not None))
+
+
+# --- norms, activations, positions -------------------------------------------------------------------------------------------------
+
+NORMS: Final[dict[str, Pass]] = {
+    **dict.fromkeys(
+        ("flashinfer_rmsnorm", "flashinfer_gemma_rmsnorm"), Pass("read input, read weight, eps", costs.RMS_NORM, result="input")
+    ),
+    **dict.fromkeys(
+        ("flashinfer_fused_add_rmsnorm", "flashinfer_gemma_fused_add_rmsnorm"),
+        Pass("update input, update residual, read weight, eps", costs.RMS_NORM + 1),
+    ),
+    "flashinfer_fused_add_add_rmsnorm": Pass("update input, read more, update residual, read weight, eps", costs.RMS_NORM + 2),
+    "flashinfer_fused_add_rmsnorm_quant": Pass(
+        "write out, read input, update residual, read weight, read scale, eps", costs.RMS_NORM + 1 + costs.QUANTIZE
+    ),
+}
+register({f"trtllm::{name}": one for name, one in NORMS.items()}, "normalisation", wraps=True)
+
+
+@formula("trtllm::fused_add_rmsnorm_fp4_quantize", "trtllm::fused_rmsnorm_fp4_quantize", category="normalisation")
+def _fp4_norm(signature: Signature) -> Work:
+    """NVFP4 with a scale of a byte for each 16, the sum with the residual, and the norm itself where a flag says so."""
+    added = "add" in signature.name
+    args = Arguments(signature, f"input {'residual ' if added else ''}weight scale eps both")
+    inputs, residual = args.tensor("input"), args.optional("residual")
+    return Work(
+        other_flops=inputs.numel * (costs.RMS_NORM + added + DYNAMIC_QUANTIZE),
+        bytes_read=size(inputs, residual, args.tensor("weight"), args.tensor("scale")),
+        bytes_written=inputs.numel // 2 + inputs.numel // 16 + written(residual) + (written(inputs) if args.flag("both") else 0),
+        precision=precision_of(inputs.dtype),
+    )
+
+
+@formula("trtllm::flashinfer_silu_and_mul", "trtllm::flashinfer_gelu_tanh_and_mul", "trtllm::silu_and_mul", category="element-wise")
+def _gated(signature: Signature) -> Work:
+    """Returns half as many numbers, narrow ones after a scale."""
+    args = Arguments(signature, "input scale=None dtype=None")
+    inputs, scale = args.tensor("input"), args.optional("scale")
+    results = inputs.numel // 2
+    cost = (costs.GELU if "gelu" in signature.name else costs.SILU) + 1 + costs.QUANTIZE * (scale is not None)
+    return Work(
+        other_flops=results * cost,
+        bytes_read=size(inputs, scale),
+        bytes_written=results * size_of(args.dtype("dtype", inputs.dtype)),
+        precision=precision_of(inputs.dtype),
+    )
+
+
+@formula("trtllm::flashinfer_apply_rope_with_cos_sin_cache_inplace", category="element-wise")
+def _rotary(signature: Signature) -> Work:
+    args = Arguments(signature, "positions query key head_size table")
+    rotated = (args.tensor("query"), args.tensor("key"))
+    return rotary_work(args.tensor("positions"), rotated, args.tensor("table"), args.integer("head_size"))
+
+
+@formula("trtllm::mla_rope_inplace", category="element-wise")
+def _latent_rotary(signature: Signature) -> Work:
+    """The last ``rope`` numbers of each head rotate in place."""
+    args = Arguments(signature, "data positions table heads nope rope")
+    return rotary_work(
+        args.tensor("positions"),
+        (args.tensor("data"),),
+        args.tensor("table"),
+        args.integer("nope") + args.integer("rope"),
+        args.integer("rope"),
+    )
+
+
+# --- conversions -------------------------------------------------------------------------------------------------------------------
+
+formula("trtllm::mxfp8_quantize", category="element-wise")(partial(to_blocks, bits=8, group=32))
+formula("trtllm::fp8_quantize_1x128_packed_ue8m0", category="element-wise")(partial(to_blocks, bits=8, group=128))
+formula("trtllm::fp8_quantize_1x128", category="element-wise")(partial(to_8_bits, schema="input e8m0=False group_size=128", cost=0))
+formula("tensorrt_llm::quantize_e4m3_activation", category="element-wise")(partial(to_8_bits, schema="input", cost=0))
+
+
+@formula("tensorrt_llm::quantize_e4m3_per_tensor", "tensorrt_llm::static_quantize_e4m3_per_tensor", category="element-wise")
+def _of_tensor(signature: Signature) -> Work:
+    """Returns the scale too, one number, which a static conversion is given."""
+    args = Arguments(signature, "input scale=None")
+    inputs, scale = args.tensor("input"), args.optional("scale")
+    return Work(
+        other_flops=inputs.numel * (costs.QUANTIZE if scale else DYNAMIC_QUANTIZE),
+        bytes_read=size(inputs, scale),
+        bytes_written=inputs.numel + size_of(scale.dtype if scale else inputs.dtype),
+        precision=precision_of(inputs.dtype),
+    )
+
+
+@formula("trtllm::fused_cat_fp8", category="element-wise")
+def _joined(signature: Signature) -> Work:
+    """Two parts of each head side by side in fp8, with a scale for each head."""
+    args = Arguments(signature, "first second")
+    first, second = args.tensor("first"), args.tensor("second")
+    numbers = first.numel + second.numel
+    return Work(
+        other_flops=numbers * DYNAMIC_QUANTIZE,
+        bytes_read=size(first, second),
+        bytes_written=numbers + first.numel // first.shape[-1] * size_of("float32"),
+        precision=precision_of(first.dtype),
+    )
+
+
+# --- layers ------------------------------------------------------------------------------------------------------------------------
+
+
+@formula("trtllm::attn_custom_op_inplace", "trtllm::mla_custom_op_inplace", category="attention")
+def _layer(_: Signature) -> Work:
+    """The layer is found by its number; attention itself is a function without an operator."""
+    raise Dispatches("weights and the KV cache of the layer are not arguments")
