@@ -140,11 +140,11 @@ def formula(*names: str, category: str, wraps: bool = False) -> Callable[[Formul
     return register
 
 
-def hinted_formula(*names: str, category: str) -> Callable[[HintedFormula], HintedFormula]:
+def hinted_formula(*names: str, category: str, wraps: bool = False) -> Callable[[HintedFormula], HintedFormula]:
     """Register ``f(signature, hints) -> Work`` for operators whose recorded arguments do not determine what they move."""
 
     def register(function: HintedFormula) -> HintedFormula:
-        _register(names, _Entry(category, function))
+        _register(names, _Entry(category, function, wraps))
         return function
 
     return register
