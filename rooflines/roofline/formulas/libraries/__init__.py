@@ -33,6 +33,7 @@ _NAMESPACES: Final[dict[str, tuple[str, ...]]] = {
     "primus": ("primus",),
     "primus_turbo": ("primus", "primus_attention"),
     "primus_turbo_cpp_extension": ("primus",),
+    "pyg": ("pyg",),
     "sgl_kernel": (
         "flash_attention",
         "flash_mla",
@@ -51,6 +52,9 @@ _NAMESPACES: Final[dict[str, tuple[str, ...]]] = {
     "te_moe": ("token_permutation",),
     "te_softmax": ("transformer_engine",),
     "tex_ts": ("transformer_engine_operators",),
+    "torch_cluster": ("pyg",),
+    "torch_scatter": ("pyg",),
+    "torch_sparse": ("pyg",),
     "torchao": ("torchao",),
     "vllm": ("vllm_attention", "vllm_operators", "vllm_experts"),
     "xformers": ("xformers",),
