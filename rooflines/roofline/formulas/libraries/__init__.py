@@ -30,6 +30,7 @@ _NAMESPACES: Final[dict[str, tuple[str, ...]]] = {
     "flash_attn": ("flash_attention",),
     "flash_attn_2_cuda": ("flash_attention",),
     "flash_attn_3": ("flash_attention",),
+    "natten": ("natten",),
     "primus": ("primus",),
     "primus_turbo": ("primus", "primus_attention"),
     "primus_turbo_cpp_extension": ("primus",),
