@@ -69,6 +69,9 @@ def _fits(args: Arguments) -> bool:
     values = {name: args.value(name, absent=None) for name in (*_FLAGS, *_INTEGERS) if args.has(name) and args.recorded(name)}
     flags = all(isinstance(values[name], bool) for name in _FLAGS if name in values)
     integers = all(values[name] is None or type(values[name]) is int for name in _INTEGERS if name in values)
+    query, rest = args.optional("query"), args.optional("query_rest")
+    if query is not None and rest is not None and len(rest.shape) != len(query.shape):
+        return False
     return flags and integers and all(args.optional(name) is not None for name in _TENSORS if args.has(name))
 
 

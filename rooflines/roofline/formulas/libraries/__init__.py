@@ -35,6 +35,7 @@ _NAMESPACES: Final[dict[str, tuple[str, ...]]] = {
     "primus_turbo": ("primus", "primus_attention"),
     "primus_turbo_cpp_extension": ("primus",),
     "pyg": ("pyg",),
+    "quack": ("quack",),
     "sgl_kernel": (
         "flash_attention",
         "flash_mla",
@@ -122,6 +123,7 @@ _PREFIXES: Final[dict[str, tuple[str, ...]]] = {
     "MlpFunction": ("apex",),
     "MoECombine": ("megatron",),
     "MoEDispatch": ("megatron",),
+    "RMSNormFunction": ("fla_modules",),
     "RotaryEmbeddingFunction": ("fla_modules",),
     "sage_": ("aiter_attention",),
     "Scaled": ("apex",),

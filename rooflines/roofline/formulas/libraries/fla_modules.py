@@ -1,9 +1,9 @@
 """Norms, rotary embeddings and losses of flash-linear-attention, flash-attn and Unsloth: autograd functions around Triton kernels.
 
 Order of arguments: fla-org/flash-linear-attention bc3b101 (fla/modules/layernorm.py, fused_norm_gate.py, l2norm.py, rotary.py,
-fused_linear_cross_entropy.py), Dao-AILab/flash-attention 0251105 (flash_attn/layers/rotary.py), unslothai/unsloth 015bdef
-(unsloth/kernels/rms_layernorm.py, layernorm.py, rope_embedding.py). Losses whose gradient is computed in the backward are in
-``apex.py``.
+fused_linear_cross_entropy.py), Dao-AILab/flash-attention 0251105 (flash_attn/layers/rotary.py), Dao-AILab/quack c8ec317
+(quack/rmsnorm.py), unslothai/unsloth 015bdef (unsloth/kernels/rms_layernorm.py, layernorm.py, rope_embedding.py). Losses whose
+gradient is computed in the backward are in ``apex.py``.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _KIND: Final = "an RMS norm where there is no bias"
 _SILU: Final = "a gate of SiLU, because the name of the activation is not recorded"
 
 
-@formula("LayerNormFunction", category="normalisation")
+@formula("LayerNormFunction", "RMSNormFunction", category="normalisation")
 def _norm(signature: Signature) -> Work:
     return norm_forward(norm_of(signature.tensors, None), assumption=_KIND)
 
 
-@formula("LayerNormFunctionBackward", category="normalisation")
+@formula("LayerNormFunctionBackward", "RMSNormFunctionBackward", category="normalisation")
 def _norm_gradient(signature: Signature) -> Work:
     gradients, forward = parts(signature)
     return norm_backward(norm_of(forward.tensors, None), gradients, assumption=_KIND)

@@ -268,10 +268,13 @@ def _scaled_gradient(_: Signature) -> Work:
 
 @formula("CrossEntropyFunction", category="reduction")
 def _cross_entropy(signature: Signature) -> Work:
-    """The gradient takes the place of the logits."""
+    """The gradient takes the place of the logits. The function of QuACK that has this name has no number after the labels, and keeps
+    the logarithm of each row's sum for its backward."""
     if len(signature.tensors) < 2:
         raise NotCounted("shapes not recorded")
     logits, target = signature.tensors[:2]
+    if not isinstance(signature.arg(2, 0.0), float):
+        return Work(0, logits.numel * costs.SOFTMAX, size(logits, target), 8 * target.numel, precision_of(logits.dtype))
     return Work(
         other_flops=logits.numel * (costs.SOFTMAX + 2),
         bytes_read=size(logits, target),
