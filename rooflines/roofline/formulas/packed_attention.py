@@ -180,7 +180,8 @@ def _part(tensor: TensorArg | None, some: int, of: int) -> int:
 def _sight(args: Arguments, layout: Layout) -> tuple[int | None, int | None, bool]:
     if layout.assumption == NO_WINDOW and args.has("window") and not args.recorded("window"):
         return None, 0 if args.flag("causal") else None, layout.lower_right
-    left, right, lower_right = sight(args, layout.lower_right)
+    stated = args.has("lower_right") and args.recorded("lower_right")
+    left, right, lower_right = sight(args, args.flag("lower_right") if stated else layout.lower_right)
     sliding = _positive(args, "sliding_window")  # the query's own place and those before it
     return sliding - 1 if sliding else left, 0 if layout.causal else right, lower_right
 
