@@ -69,6 +69,9 @@ def _fits(args: Arguments) -> bool:
     values = {name: args.value(name, absent=None) for name in (*_FLAGS, *_INTEGERS) if args.has(name) and args.recorded(name)}
     flags = all(isinstance(values[name], bool) for name in _FLAGS if name in values)
     integers = all(values[name] is None or type(values[name]) is int for name in _INTEGERS if name in values)
+    query, rest = args.optional("query"), args.optional("query_rest")
+    if query is not None and rest is not None and len(rest.shape) != len(query.shape):
+        return False
     return flags and integers and all(args.optional(name) is not None for name in _TENSORS if args.has(name))
 
 
@@ -177,7 +180,8 @@ def _part(tensor: TensorArg | None, some: int, of: int) -> int:
 def _sight(args: Arguments, layout: Layout) -> tuple[int | None, int | None, bool]:
     if layout.assumption == NO_WINDOW and args.has("window") and not args.recorded("window"):
         return None, 0 if args.flag("causal") else None, layout.lower_right
-    left, right, lower_right = sight(args, layout.lower_right)
+    stated = args.has("lower_right") and args.recorded("lower_right")
+    left, right, lower_right = sight(args, args.flag("lower_right") if stated else layout.lower_right)
     sliding = _positive(args, "sliding_window")  # the query's own place and those before it
     return sliding - 1 if sliding else left, 0 if layout.causal else right, lower_right
 

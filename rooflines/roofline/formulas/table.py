@@ -85,7 +85,7 @@ IS_COMMUNICATION: Final = "communication is bound by the link, not by the device
 # FLOPs or bytes of one call. More is a corrupt trace: at 1e18 FLOP/s this takes two weeks.
 _MOST: Final = 1 << 80
 
-# Names that the autograd engine, the optimizers, torch.compile, torchao, FBGEMM and SGLang's profiler give to what they call; the
+# Names that the autograd engine, optimizers, FSDP, torch.compile, torchao, FBGEMM and SGLang's profiler give to what they call; the
 # operators are inside.
 _COMPOSITE_NAMES: Final = re.compile(
     r"autograd::engine::evaluate_function: |torch::autograd::|torch::jit::|torch(::|\.)distributed(::|\.)|\w+Backward\d+\Z"
@@ -94,12 +94,14 @@ _COMPOSITE_NAMES: Final = re.compile(
     r"|TorchDynamo Cache Lookup|Pregraph bytecode|AOTDispatcher "
     r"|sglang_profiler::|torchao::(choose_qparams_affine|choose_scale_float8|(de)?quantize_affine(_float8_non_decomposed)?)\Z|_Round\Z"
     r"|fbgemm::\w+_embedding_\w+_(pt2_wrapper|function_pt2|function_cpu)\Z"
+    r"|(fsdp|bucketing|flex_lib)::|symm_mem::_low_contention_|inductor::accumulate_grad_\Z"
+    r"|quantized_decomposed::(_?choose_qparams_per_token|(de)?quantize_per_channel_group|convert_element_type|fake_quant_per_channel)"
 )
 COMPILED: Final = re.compile(r"Torch-Compiled Region|CompiledFunction|TorchDynamo |## Call CompiledFxGraph")
 _OVERLOAD: Final = re.compile(r"(\w+::\w+)\.\w+\Z")
 _TRITON: Final = re.compile(r"triton_\w+_fused|triton_\w+_\d+\Z")
 _FUSED: Final = re.compile(r"(graph_\d+_)?cpp_\w*fused_")
-_COMMUNICATION: Final = re.compile(r"(c10d|_c10d_functional|nccl|gloo|mpi|ucc)(::|:)|record_param_comms")
+_COMMUNICATION: Final = re.compile(r"(c10d|_?c10d_functional|symm_mem|nccl|gloo|mpi|ucc)(::|:)|record_param_comms")
 
 
 def words(text: str) -> tuple[str, ...]:
@@ -140,11 +142,11 @@ def formula(*names: str, category: str, wraps: bool = False) -> Callable[[Formul
     return register
 
 
-def hinted_formula(*names: str, category: str) -> Callable[[HintedFormula], HintedFormula]:
+def hinted_formula(*names: str, category: str, wraps: bool = False) -> Callable[[HintedFormula], HintedFormula]:
     """Register ``f(signature, hints) -> Work`` for operators whose recorded arguments do not determine what they move."""
 
     def register(function: HintedFormula) -> HintedFormula:
-        _register(names, _Entry(category, function))
+        _register(names, _Entry(category, function, wraps))
         return function
 
     return register

@@ -15,7 +15,6 @@ from typing import Final
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import Arguments, size, size_of, written
-from rooflines.roofline.formulas.convolution import output_size
 from rooflines.roofline.formulas.copies import result_bytes
 from rooflines.roofline.formulas.gather import selected
 from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
@@ -25,7 +24,7 @@ from rooflines.roofline.formulas.table import Hints, formula, hinted_formula
 
 _INDEX_BYTES: Final = 8
 _MAPPING_BYTES: Final = 4  # where a pooled value came from, as int32
-_CORNERS: Final = 4  # taps of a bilinear sample
+CORNERS: Final = 4  # taps of a bilinear sample
 
 
 @hinted_formula("torchvision::nms", "torchvision::qnms", category="reduction")
@@ -72,8 +71,8 @@ def _align(signature: Signature, schema: str, by_position: bool) -> Work:
     bins, samples = _bins(args), _samples(args)
     results = bins * _depth(inputs, args, by_position)
     return Work(
-        other_flops=results * (2 * _CORNERS * samples + 1) + bins * samples * point_cost(2),
-        bytes_read=selected(inputs, results * samples * _CORNERS) + size(rois),
+        other_flops=results * (2 * CORNERS * samples + 1) + bins * samples * point_cost(2),
+        bytes_read=selected(inputs, results * samples * CORNERS) + size(rois),
         bytes_written=results * (size_of(inputs.dtype) + (_MAPPING_BYTES if by_position else 0)),
         precision=precision_of(inputs.dtype),
     )
@@ -97,7 +96,7 @@ def _region_backward(signature: Signature, schema: str, bilinear: bool) -> Work:
     args = Arguments(signature, schema)
     grad, rois = args.tensor("grad"), args.tensor("rois")
     samples = _samples(args) if bilinear else 1
-    each = 2 * _CORNERS * samples + 1 if bilinear else 1
+    each = 2 * CORNERS * samples + 1 if bilinear else 1
     image = prod(args.integer(name) for name in ("batch", "channels", "rows", "columns"))
     return Work(
         other_flops=grad.numel * each + (_bins(args) * samples * point_cost(2) if bilinear else 0),
@@ -129,66 +128,76 @@ for _name, _schema, _bilinear in (
 
 # Deformable convolution: a convolution whose taps are bilinear samples at learned offsets, weighted by a mask where there is one.
 _GEOMETRY: Final = "stride_h stride_w pad_h pad_w dilation_h dilation_w groups offset_groups use_mask"
+_POINT: Final = point_cost(2, position=1)  # its place in the window plus the offset
 
 
 @dataclass(frozen=True, slots=True)
-class _Deformable:
-    """The sizes of one: ``outputs``, ``samples`` of all channels, ``points`` that they lie at, ``macs`` of the product."""
+class Deformable:
+    """Input [n, c, h, w], weight [o, c / groups, kh, kw], offset [n, 2 * offset groups * kh * kw, oh, ow], mask half as many."""
 
-    outputs: int
-    samples: int
-    points: int
-    macs: int
-    masked: bool
-    read: tuple[TensorArg | None, ...]
+    inputs: TensorArg
+    weight: TensorArg
+    offset: TensorArg
+    mask: TensorArg | None
+
+    @property
+    def positions(self) -> int:
+        """Places where the kernel is applied."""
+        return self.offset.shape[0] * prod(self.offset.shape[2:])
+
+    @property
+    def samples(self) -> int:
+        """Bilinear samples, of all channels."""
+        return self.positions * self.inputs.shape[1] * prod(self.weight.shape[2:])
+
+    @property
+    def read(self) -> tuple[TensorArg | None, ...]:
+        """All tensors."""
+        return self.inputs, self.weight, self.offset, self.mask
 
 
-def _deformable(args: Arguments) -> _Deformable:
-    """Input [n, c, h, w], weight [o, c / groups, kh, kw], offset [n, 2 * offset_groups * kh * kw, oh, ow], mask half as many."""
-    inputs, weight, offset = args.tensor("self"), args.tensor("weight"), args.tensor("offset")
-    batch, channels, *extents = inputs.shape
-    kernel = weight.shape[2:]
-    strides, padding, dilation = ([args.integer(f"{name}_{side}") for side in "hw"] for name in ("stride", "pad", "dilation"))
-    positions = batch * prod(map(output_size, extents, kernel, strides, padding, dilation))
-    masked = args.flag("use_mask")
-    return _Deformable(
-        outputs=positions * weight.shape[0],
-        samples=positions * channels * prod(kernel),
-        points=positions * args.integer("offset_groups") * prod(kernel),
-        macs=positions * weight.numel,
-        masked=masked,
-        read=(inputs, weight, offset, args.tensor("mask") if masked else None),
+def deformable_work(one: Deformable, bias: TensorArg | None) -> Work:
+    """The samples, their product with the weight, and a bias."""
+    outputs = one.positions * one.weight.shape[0]
+    return Work(
+        matrix_flops=2 * one.positions * one.weight.numel,
+        other_flops=one.samples * (2 * CORNERS + (one.mask is not None))
+        + one.offset.numel // 2 * _POINT
+        + outputs * (bias is not None),
+        bytes_read=size(*one.read, bias),
+        bytes_written=outputs * size_of(one.inputs.dtype),
+        precision=matrix_precision_of(one.inputs.dtype),
     )
 
 
-_POINT: Final = point_cost(2, position=1)  # its place in the window plus the offset
+def deformable_gradient_work(one: Deformable, grad: TensorArg, *gradients: TensorArg | None) -> Work:
+    """Two products, for the gradient of the samples and that of the weight. The samples are taken again for the latter; their gradient
+    is added to its corners, and weighs what moving the point, and the mask, would change. ``gradients`` have the shapes of what is
+    written besides those of input, weight and offset."""
+    masked = one.mask is not None
+    again, scattered = 2 * CORNERS + masked, 2 * CORNERS + masked
+    moved = CORNERS * (1 + 2 * 2) + 2 * masked
+    return Work(
+        matrix_flops=2 * 2 * one.positions * one.weight.numel,
+        other_flops=one.samples * (again + scattered + moved) + one.offset.numel // 2 * _POINT + one.positions * one.weight.shape[0],
+        bytes_read=size(grad, *one.read),
+        bytes_written=written(*one.read[:3], *gradients),
+        precision=matrix_precision_of(grad.dtype),
+    )
+
+
+def _deformable(args: Arguments) -> Deformable:
+    mask = args.tensor("mask") if args.flag("use_mask") else None
+    return Deformable(args.tensor("self"), args.tensor("weight"), args.tensor("offset"), mask)
 
 
 @formula("torchvision::deform_conv2d", category="convolution")
 def _deformable_convolution(signature: Signature) -> Work:
     args = Arguments(signature, f"self weight offset mask bias {_GEOMETRY}")
-    sizes, inputs, bias = _deformable(args), args.tensor("self"), args.optional("bias")
-    return Work(
-        matrix_flops=2 * sizes.macs,
-        other_flops=sizes.samples * (2 * _CORNERS + sizes.masked) + sizes.points * _POINT + (sizes.outputs if bias is not None else 0),
-        bytes_read=size(*sizes.read, bias),
-        bytes_written=sizes.outputs * size_of(inputs.dtype),
-        precision=matrix_precision_of(inputs.dtype),
-    )
+    return deformable_work(_deformable(args), args.optional("bias"))
 
 
 @formula("torchvision::_deform_conv2d_backward", category="convolution")
 def _deformable_backward(signature: Signature) -> Work:
-    """Two products, for the gradient of the samples and that of the weight. The samples are taken again for the latter; their gradient
-    is added to its corners, and weighs what moving the point, and the mask, would change."""
     args = Arguments(signature, f"grad self weight offset mask bias {_GEOMETRY}")
-    sizes, grad, bias = _deformable(args), args.tensor("grad"), args.tensor("bias")
-    again, scattered = 2 * _CORNERS + sizes.masked, 2 * _CORNERS + sizes.masked
-    moved = _CORNERS * (1 + 2 * 2) + 2 * sizes.masked
-    return Work(
-        matrix_flops=2 * 2 * sizes.macs,
-        other_flops=sizes.samples * (again + scattered + moved) + sizes.points * _POINT + sizes.outputs,
-        bytes_read=size(grad, *sizes.read),
-        bytes_written=written(*sizes.read[:3], args.tensor("mask"), bias),
-        precision=matrix_precision_of(grad.dtype),
-    )
+    return deformable_gradient_work(_deformable(args), args.tensor("grad"), args.tensor("mask"), args.tensor("bias"))

@@ -347,6 +347,38 @@ def test_autograds_function_has_the_forward_and_no_window():
     assert packed.matrix_flops == 4 * 8 * 4 * 3 * 25
 
 
+def test_autograds_function_of_version_4():
+    """2025: without queries of a latent space; sinks are no part of the depth. 2026: with them, and with an index of keys."""
+    q, k, sinks = tensor(2, 5, 6, 8, dtype=HALF), tensor(2, 7, 3, 8, dtype=HALF), tensor(6, dtype=HALF)
+    flops = 4 * 8 * 2 * 6 * 25
+    for options in ((None, True, None, sinks, 0.0, None), (None, None, None, True, None, None, 0.0, 1, None, False)):
+        assert work("FlashAttnFunc", q, k, k, *options).matrix_flops == flops
+    latent = work("FlashAttnFunc", q, k, k, q, None, None, True, None, None, 0.0, 1, None, False)
+    assert latent.matrix_flops == 2 * 2 * 6 * 25 * (16 + 8)
+    packed = (tensor(15, 4, 8), *[tensor(21, 2, 8)] * 2)
+    middle = work("FlashAttnVarlenFunc", *packed, ends(3), ends(3), None, None, 5, 7, None, None, True, None, None, 0.0)
+    last = work("FlashAttnVarlenFunc", *packed, None, ends(3), ends(3), None, None, 5, 7, None, None, None, None, True, None, None, 0.0)
+    assert middle.matrix_flops == last.matrix_flops == 4 * 8 * 4 * 3 * 25
+    back = work("FlashAttnFuncBackward", (q,), q, k, k, None, None, None, True, None, None, 0.0)
+    assert back.matrix_flops == 5 * flops // 2
+
+
+def test_queries_keys_and_values_in_one_tensor():
+    q, three, two = tensor(2, 5, 6, 8, dtype=HALF), tensor(2, 5, 3, 6, 8, dtype=HALF), tensor(2, 5, 2, 6, 8, dtype=HALF)
+    apart = work("FlashAttnFunc", q, q, q, 0.0, None, True, None)
+    assert work("FlashAttnQKVPackedFunc", three, 0.0, None, True, None) == apart
+    assert work("FlashAttnKVPackedFunc", q, two, 0.0, None, True, None) == apart
+    back = work("FlashAttnFuncBackward", (q,), q, q, q, 0.0, None, True, None)
+    assert work("FlashAttnQKVPackedFuncBackward", (q,), three, 0.0, None, True, None) == back
+    assert work("FlashAttnKVPackedFuncBackward", (q,), q, two, 0.0, None, True, None) == back
+    rows, packed = tensor(15, 4, 8), tensor(15, 3, 4, 8)
+    lengths = (ends(3), ends(3), 5, 5)
+    varlen = work("FlashAttnVarlenFunc", rows, rows, rows, *lengths, 0.0, None, True, None)
+    assert work("FlashAttnVarlenQKVPackedFunc", packed, ends(3), 5, 0.0, None, True, None) == varlen
+    assert work("FlashAttnVarlenKVPackedFunc", rows, tensor(15, 2, 4, 8), *lengths, 0.0, None, True, None) == varlen
+    assert reason("FlashAttnQKVPackedFunc", q, 0.0, None, True, None) == "shapes not recorded"
+
+
 # --- what is not counted -----------------------------------------------------------------------------------------------------------
 
 

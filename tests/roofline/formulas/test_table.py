@@ -36,11 +36,17 @@ def test_a_second_formula_for_an_operator_is_refused_by_name():
         "aten::to", "aten::contiguous", "aten::reshape", "aten::einsum", "AddmmBackward0", "torch::autograd::AccumulateGrad",
         "GeneratedBackwardFor_torchvision_roi_align_defaultBackward",
         "autograd::engine::evaluate_function: ConvolutionBackward0", "Optimizer.step#SGD.step", "Optimizer.zero_grad#SGD.zero_grad",
-        "ProfilerStep#3",
+        "ProfilerStep#3", "fsdp::all_gather_copy_in", "symm_mem::_low_contention_all_gather", "bucketing::_pre_bucket_reduce_scatter",
+        "quantized_decomposed::choose_qparams_per_token_asymmetric", "quantized_decomposed::convert_element_type.no_fuse",
     ],
 )  # fmt: skip
 def test_what_only_dispatches_is_composite(name):
     assert count(Signature(name, (tensor(2, 3),))) == CallCount("composite", None, "other")
+
+
+@pytest.mark.parametrize("name", ["c10d_functional::all_reduce", "symm_mem::all_to_all_vdev", "c10d::new", "gloo:new"])
+def test_other_messages_between_ranks_are_communication(name):
+    assert count(Signature(name, (tensor(2, 3),))).category == "communication"
 
 
 @pytest.mark.parametrize("name", ["Torch-Compiled Region: 0/0", "MyFunctionBackward", "mylib::op"])

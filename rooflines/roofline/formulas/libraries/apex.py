@@ -163,7 +163,11 @@ def softmax_backward(tensors: tuple[TensorArg, ...]) -> Work:
     )
 
 
-@formula("SoftmaxCrossEntropyLoss", category="reduction")
+# Those of flash-linear-attention, flash-attn and Unsloth have the same arguments.
+_LOSSES: Final = ("SoftmaxCrossEntropyLoss", "CrossEntropyLossFunction", "CrossEntropyLoss", "Fast_CrossEntropyLoss")
+
+
+@formula(*_LOSSES, category="reduction")
 def _cross_entropy(signature: Signature) -> Work:
     """Losses, and the logarithm of each row's sum for the backward, in float32."""
     if len(signature.tensors) < 2:
@@ -172,7 +176,7 @@ def _cross_entropy(signature: Signature) -> Work:
     return Work(0, costs.SOFTMAX * logits.numel, size(logits, labels), 8 * labels.numel, precision_of(logits.dtype))
 
 
-@formula("SoftmaxCrossEntropyLossBackward", category="reduction")
+@formula(*(f"{name}Backward" for name in _LOSSES), category="reduction")
 def _cross_entropy_gradient(signature: Signature) -> Work:
     (grad, *_), forward = parts(signature)
     logits, labels = forward.tensors[:2]

@@ -1,7 +1,8 @@
-"""flash-attn 2 and 3, and the copies of them in vLLM and SGLang.
+"""flash-attn 2, 3 and 4, and the copies of them in vLLM and SGLang.
 
 Orders of arguments: Dao-AILab/flash-attention 0251105 (flash_attn/flash_attn_interface.py of version 2, hopper/flash_api.cpp and
-hopper/flash_attn_interface.py of version 3); vllm-project/flash-attention 1ed425a (csrc/flash_attn/flash_api_torch_lib.cpp) and
+hopper/flash_attn_interface.py of version 3, flash_attn/cute/interface.py of version 4, which registers no operator, and f8b4f15 and
+9aadb8b of the latter); vllm-project/flash-attention 1ed425a (csrc/flash_attn/flash_api_torch_lib.cpp) and
 19e0e74 (hopper/flash_api_torch_lib.cpp); sgl-project/sglang 150ab2c (sgl-kernel/csrc/flash_extension.cc);
 huggingface/kernels-community 0774fcc (flash-attn2/torch-ext/torch_binding.cpp); huggingface/diffusers
 (src/diffusers/models/attention_dispatch.py). The functions of version 2 that Python calls through pybind leave no event: in a trace of
@@ -14,11 +15,13 @@ versions return the rows' log-sum-exp. Their backward computes the scores again:
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from rooflines.profiler.trace.signature import Signature
-from rooflines.roofline.formulas.packed_attention import NO_WINDOW, Layout, function_backward, gradient_first, register
+from rooflines.profiler.trace.signature import Signature, TensorArg
+from rooflines.roofline.formulas.arguments import NotCounted
+from rooflines.roofline.formulas.packed_attention import NO_WINDOW, Layout, forward, function_backward, gradient_first, register
 from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.table import Hints, hinted_formula
 
@@ -88,16 +91,22 @@ BACKWARD: Final = {
     "flash_attn_3::_flash_attn_backward": Layout((f"{_GRADIENT} {_LENGTHS} {_RESULTS} {_THREE_OPTIONS}",)),
 }  # fmt: skip
 
-# Functions of autograd: a window, which is a tuple, is not recorded.
+# Functions of autograd: a window, which is a tuple, is not recorded. Those of version 4 (flash_attn/cute) follow those of 2 and 3.
+_FOUR: Final = "scale causal window sinks=None softcap=0.0"
 FUNCTIONS: Final = {
     "FlashAttnFunc": Layout((
         "query key value dropout scale causal window softcap=0.0 alibi=None",
         "query key value scale causal query_rest=None q_scale=None k_scale=None v_scale=None window=None",
+        f"query key value {_FOUR}",
+        f"query key value query_rest gather {_FOUR}",
     ), assumption=NO_WINDOW),
     "FlashAttnVarlenFunc": Layout((
         "query key value cum_q cum_k max_q max_k dropout scale causal window softcap=0.0 alibi=None deterministic=False debug=False"
         " pages=None",
         "query key value cum_q cum_k used_q used_k max_q max_k scale causal query_rest=None",
+        f"query key value cum_q cum_k used_q used_k pages {_FOUR}",
+        f"query key value cum_q cum_k used_q used_k max_q max_k pages {_FOUR}",
+        f"query key value query_rest cum_q cum_k used_q used_k max_q max_k min_k gather pages {_FOUR}",
     ), assumption=NO_WINDOW),
 }  # fmt: skip
 
@@ -110,3 +119,37 @@ def _node(signature: Signature, hints: Hints, layout: Layout) -> Work:
 
 for _name, _layout in FUNCTIONS.items():
     hinted_formula(f"{_name}Backward", category="attention")(partial(_node, layout=_layout))
+
+# Functions of packed queries, keys and values: how many tensors are in one, and whether one tensor of lengths is for queries and keys.
+_TOGETHER: Final = {
+    "FlashAttnQKVPackedFunc": ("FlashAttnFunc", 3, False),
+    "FlashAttnKVPackedFunc": ("FlashAttnFunc", 2, False),
+    "FlashAttnVarlenQKVPackedFunc": ("FlashAttnVarlenFunc", 3, True),
+    "FlashAttnVarlenKVPackedFunc": ("FlashAttnVarlenFunc", 2, False),
+}
+
+
+def _apart(signature: Signature, name: str) -> Signature:
+    """The call with a tensor [.., heads, depth] for each in the packed one [.., 2 or 3, heads, depth]."""
+    _, count, once = _TOGETHER[name]
+    before, packed, rest = signature.args[: 3 - count], signature.arg(3 - count), signature.args[4 - count :]
+    if not isinstance(packed, TensorArg) or packed.shape[-3:-2] != (count,):
+        raise NotCounted("shapes not recorded")
+    one = TensorArg((*packed.shape[:-3], *packed.shape[-2:]), packed.dtype)
+    lengths = (rest[0], rest[0], rest[1], rest[1]) if once else rest[:2]
+    return replace(signature, args=(*before, *(one,) * count, *lengths, *rest[2:]))
+
+
+def _together(signature: Signature, hints: Hints, name: str) -> Work:
+    return forward(_apart(signature, name), hints, FUNCTIONS[_TOGETHER[name][0]])
+
+
+def _together_node(signature: Signature, hints: Hints, name: str) -> Work:
+    node = gradient_first(signature)
+    apart = _apart(replace(node, args=node.args[1:]), name)
+    return function_backward(replace(node, args=(node.args[0], *apart.args)), hints, FUNCTIONS[_TOGETHER[name][0]])
+
+
+for _name in _TOGETHER:
+    hinted_formula(_name, category="attention")(partial(_together, name=_name))
+    hinted_formula(f"{_name}Backward", category="attention")(partial(_together_node, name=_name))

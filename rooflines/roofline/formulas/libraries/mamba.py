@@ -329,16 +329,17 @@ def _convolved(inputs: TensorArg, weight: TensorArg, silu: bool, read: int, resu
     )
 
 
-@formula("CausalConv1dFn", category="convolution", wraps=True)
+@formula("CausalConv1dFn", "CausalConv1dFunction", category="convolution", wraps=True)
 def _causal(signature: Signature) -> Work:
-    """Up to causal-conv1d 1.4 this calls its kernel directly; later versions have an operator, below."""
+    """Up to causal-conv1d 1.4 this calls its kernel directly; later versions have an operator, below. ``...Function`` is that of
+    flash-linear-attention (bc3b101, fla/modules/conv)."""
     tensors = signature.tensors
     if len(tensors) < 2 or len(tensors[1].shape) != 2:
         raise NotCounted("shapes not recorded")
     return _convolved(tensors[0], tensors[1], False, size(*tensors), written(tensors[0]))
 
 
-@formula("CausalConv1dFnBackward", category="convolution", wraps=True)
+@formula("CausalConv1dFnBackward", "CausalConv1dFunctionBackward", category="convolution", wraps=True)
 def _causal_gradient(signature: Signature) -> Work:
     gradients, forward = parts(signature)
     tensors = forward.tensors

@@ -1,7 +1,8 @@
 """torchao's own operators. Its layers call ``aten`` operators, and its affine quantization dispatches to them.
 
 Order of arguments: torchao 0.18 (commit 36027d82d): the schemas in ``torchao/ops.py`` and the operators in
-``torchao/prototype/blockwise_fp8_training/kernels.py``, which hand their products to ``aten::_scaled_mm_v2``.
+``torchao/prototype/blockwise_fp8_training/kernels.py``, some of which hand their products to ``aten::_scaled_mm_v2``, and
+``torchao/quantization/quantize_/workflows/float8/kernels.py``.
 """
 
 from __future__ import annotations
@@ -41,6 +42,23 @@ def _blockwise(signature: Signature) -> Work:
         other_flops=prod(shape),
         bytes_read=size(left, right, args.tensor("left_scale"), args.tensor("right_scale")),
         bytes_written=prod(shape) * size_of(args.dtype("out_dtype", "bfloat16")),
+        precision=matrix_precision_of(left.dtype),
+    )
+
+
+@formula("torchao::triton_fp8_gemm_1x128_128x128", "torchao::triton_fp8_gemm_1x128_128x1", "ao::blockwise_fp8_gemm", category="matmul")
+def _blockwise_in_triton(signature: Signature) -> Work:
+    """[.., m, k] with [k, n], or with [n, k] and bfloat16 results."""
+    transposed = signature.name.startswith("ao::")
+    order = "left left_scale right right_scale" if transposed else "left right left_scale right_scale block=128 out=None"
+    args = Arguments(signature, order)
+    left, right = args.tensor("left"), args.tensor("right")
+    results = prod(left.shape[:-1]) * right.shape[0 if transposed else -1]
+    return Work(
+        matrix_flops=product_flops(1, 1, left.shape[-1], results),
+        other_flops=results,
+        bytes_read=size(left, right, args.tensor("left_scale"), args.tensor("right_scale")),
+        bytes_written=results * (2 if transposed else size_of(args.dtype("out", "float32"))),
         precision=matrix_precision_of(left.dtype),
     )
 
@@ -103,6 +121,23 @@ def _packed_linear(signature: Signature) -> Work:
         matrix_flops=product_flops(1, rows, inner, outputs),
         other_flops=rows * outputs * (2 + (bias is not None)),
         bytes_read=size(inputs, weight, bias, args.tensor("input_scales"), args.tensor("weight_scales")),
+        bytes_written=rows * outputs * size_of(args.dtype("out_dtype", "bfloat16")),
+        precision=matrix_precision_of(inputs.dtype),
+    )
+
+
+@formula("torchao::da8w4_linear_cpu", category="matmul")
+def _packed_integers(signature: Signature) -> Work:
+    """[.., k] of 8-bit integers with a weight of 4-bit ones [n, k] in blocks, whose sums of columns are known."""
+    args = Arguments(signature, "input input_scales input_zeros weight weight_scales weight_zeros compensation bias out_dtype")
+    inputs, weight, bias = args.tensor("input"), args.tensor("weight"), args.optional("bias")
+    rows, inner = prod(inputs.shape[:-1]), inputs.shape[-1]
+    outputs = 2 * weight.numel // inner
+    small = ("input_scales", "input_zeros", "weight_scales", "weight_zeros", "compensation")
+    return Work(
+        matrix_flops=product_flops(1, rows, inner, outputs),
+        other_flops=rows * outputs * (2 + (bias is not None)) + DEQUANTIZE * inner * outputs,
+        bytes_read=size(inputs, weight, bias, *(args.optional(name) for name in small)),
         bytes_written=rows * outputs * size_of(args.dtype("out_dtype", "bfloat16")),
         precision=matrix_precision_of(inputs.dtype),
     )

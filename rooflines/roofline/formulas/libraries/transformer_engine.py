@@ -1,12 +1,11 @@
-"""TransformerEngine: its modules' autograd functions, softmaxes, rotary embedding, permutation of tokens and cross entropy.
+"""TransformerEngine: its modules' autograd functions, softmaxes, rotary embedding and cross entropy.
 
-Order of arguments: TransformerEngine 2.9 (commit d0067d0da): ``transformer_engine/pytorch/module/{linear,layernorm_linear,
-layernorm_mlp,grouped_linear}.py``, ``attention/rope.py``, ``attention/dot_product_attention/softmax.py``, ``permutation.py``,
-``cross_entropy.py``. The functions call ``transformer_engine_torch`` (``tex``), an extension whose calls are no operators. Traces
-record neither the recipe nor the dtype of quantized copies: products are counted in the dtype of the tensors, and casts not at all.
-With sequence parallelism a layer gathers the tokens of all ranks before its product, or adds its results up and keeps a part of them:
-the product has as many rows as the longer of input and result.
-``FusedAttnFunc`` takes the layout and the mask as words, which traces do not record, so it has no formula.
+Order of arguments: TransformerEngine d0067d0 (2.20), and 1.0 to 2.9: ``transformer_engine/pytorch/module/{linear,layernorm_linear,
+layernorm_mlp,grouped_linear}.py``, ``attention/rope.py``, ``attention/dot_product_attention/softmax.py``, ``cross_entropy.py``. The
+functions call ``transformer_engine_torch`` (``tex``), an extension whose calls are no operators; those of version 1 call the products
+of ``tex_ts``, which count then. Traces record neither the recipe nor the dtype of quantized copies: products are counted in the dtype
+of the tensors, and casts not at all. With sequence parallelism a layer gathers the tokens of all ranks before its product, or adds its
+results up and keeps a part of them: the product has as many rows as the longer of input and result.
 """
 
 from __future__ import annotations
@@ -17,9 +16,8 @@ from typing import Final
 
 from rooflines.profiler.trace.signature import Signature, TensorArg
 from rooflines.roofline.formulas import costs
-from rooflines.roofline.formulas.arguments import Arguments, NotCounted, size, size_of, written
+from rooflines.roofline.formulas.arguments import Dispatches, NotCounted, every, size, size_of, written
 from rooflines.roofline.formulas.experts import SPREAD, used
-from rooflines.roofline.formulas.gather import selected
 from rooflines.roofline.formulas.libraries.apex import softmax_backward, softmax_forward
 from rooflines.roofline.formulas.libraries.norms import Norm, norm_backward, norm_forward, norm_of
 from rooflines.roofline.formulas.matmul import product_flops
@@ -143,22 +141,28 @@ def _backward(signature: Signature, weight_first: bool, normed: bool, count: int
 
 
 for _name, _facts in _MODULES.items():
-    hinted_formula(_name, category="matmul")(partial(_forward, weight_first=_facts[0], normed=_facts[1], count=_facts[2]))
-    formula(f"{_name}Backward", category="matmul")(partial(_backward, weight_first=_facts[0], normed=_facts[1], count=_facts[2]))
+    hinted_formula(_name, category="matmul", wraps=True)(partial(_forward, weight_first=_facts[0], normed=_facts[1], count=_facts[2]))
+    formula(f"{_name}Backward", category="matmul", wraps=True)(
+        partial(_backward, weight_first=_facts[0], normed=_facts[1], count=_facts[2])
+    )
 
 
 def _groups(tensors: tuple[TensorArg, ...]) -> tuple[TensorArg, list[TensorArg], list[TensorArg]]:
-    """The tokens of all groups, and a weight [out, in] and perhaps a bias for each group."""
+    """The tokens of all groups, and a weight [out, in] and perhaps a bias for each group; or [groups, out, in] and [groups, out]."""
     if not tensors:
         raise NotCounted("shapes not recorded")
     inputs = tensors[0]
+    stacked = next((one for one in tensors[1:] if len(one.shape) == 3 and one.shape[-1] == inputs.shape[-1]), None)
+    if stacked is not None:
+        of_each = (TensorArg(one.shape[1:], one.dtype) for one in tensors[1:] if one.shape in (stacked.shape, stacked.shape[:2]))
+        tensors = (inputs, *(one for one in of_each for _ in every(stacked.shape[0])))
     weights = [one for one in tensors[1:] if len(one.shape) == 2 and one.shape[1] == inputs.shape[-1]]
     if not weights or len({one.shape for one in weights}) > 1:
         raise NotCounted("shapes of the weights not recorded")
     return inputs, weights, [one for one in tensors[1:] if one.shape == weights[0].shape[:1] and one.numel]
 
 
-@formula("_GroupedLinear", category="matmul")
+@formula("_GroupedLinear", category="matmul", wraps=True)
 def _grouped(signature: Signature) -> Work:
     inputs, weights, biases = _groups(signature.tensors)
     rows, outputs = inputs.numel // max(inputs.shape[-1], 1), weights[0].shape[0]
@@ -172,7 +176,7 @@ def _grouped(signature: Signature) -> Work:
     )
 
 
-@formula("_GroupedLinearBackward", category="matmul")
+@formula("_GroupedLinearBackward", category="matmul", wraps=True)
 def _grouped_gradient(signature: Signature) -> Work:
     (grad, *_), forward = parts(signature)
     inputs, weights, biases = _groups(forward.tensors)
@@ -235,51 +239,46 @@ def _rotate_back(signature: Signature) -> Work:
     return Work(0, flops, size(grad, angles), written(grad), precision_of(grad.dtype))
 
 
+@hinted_formula("FusedQKVRoPEFunc", category="element-wise")
+def _rotate_packed(signature: Signature, hints: Hints) -> Work:
+    """Queries, keys and values that lie together: the first two rotate, all are copied. Their sizes are a list, which traces leave
+    out."""
+    if len(signature.tensors) < 3:
+        raise NotCounted("shapes not recorded")
+    packed, *angles = signature.tensors[:3]
+    rotated = sum(one.numel for one in hints.outputs[:2]) if hints.outputs else packed.numel
+    flops = 3 * rotated + 2 * costs.TRANSCENDENTAL * sum(one.numel for one in angles)
+    assumption = "" if hints.outputs else "values rotate as well, because their size is not recorded"
+    return Work(0, flops, size(packed, *angles), written(packed), precision_of(packed.dtype), assumption)
+
+
+@formula("FusedQKVRoPEFuncBackward", category="element-wise")
+def _rotate_packed_back(signature: Signature) -> Work:
+    gradients, forward = parts(signature)
+    angles = forward.tensors[1:3]
+    flops = 3 * sum(one.numel for one in gradients[:2]) + 2 * costs.TRANSCENDENTAL * sum(one.numel for one in angles)
+    return Work(0, flops, size(*gradients, *angles), written(*gradients), precision_of(gradients[0].dtype))
+
+
+@formula("CrossEntropyFunctionBackward", category="element-wise")
+def _scaled_gradient(_: Signature) -> Work:
+    """Whether the gradient is scaled depends on the value of the one that is given."""
+    raise Dispatches
+
+
 @formula("CrossEntropyFunction", category="reduction")
 def _cross_entropy(signature: Signature) -> Work:
-    """The gradient takes the place of the logits."""
+    """The gradient takes the place of the logits. The function of QuACK that has this name has no number after the labels, and keeps
+    the logarithm of each row's sum for its backward."""
     if len(signature.tensors) < 2:
         raise NotCounted("shapes not recorded")
     logits, target = signature.tensors[:2]
+    if not isinstance(signature.arg(2, 0.0), float):
+        return Work(0, logits.numel * costs.SOFTMAX, size(logits, target), 8 * target.numel, precision_of(logits.dtype))
     return Work(
         other_flops=logits.numel * (costs.SOFTMAX + 2),
         bytes_read=size(logits, target),
         bytes_written=written(logits) + 4 * target.numel,
         precision=precision_of(logits.dtype),
         assumption="gradients computed in the forward",
-    )
-
-
-# --- permutation of tokens ---------------------------------------------------------------------------------------------------------
-
-
-@formula("te_moe::permute_index_map", "te_moe::permute_mask_map_fwd", category="copy")
-def _permute(signature: Signature) -> Work:
-    """[tokens, hidden] -> a row for each expert that a token goes to."""
-    args = Arguments(signature, "inp index num_out_tokens probs=None")
-    inputs, index = args.tensor("inp"), args.tensor("index")
-    rows = args.integer("num_out_tokens")
-    if rows <= 0:
-        if signature.name.endswith("fwd"):
-            raise NotCounted("number of permuted tokens not recorded")
-        rows = index.numel
-    width = inputs.shape[-1]
-    return Work(
-        bytes_read=selected(inputs, rows * width) + size(index, args.optional("probs")),
-        bytes_written=rows * width * size_of(inputs.dtype) + 4 * rows,
-    )
-
-
-@formula("te_moe::unpermute_index_map_fwd", "te_moe::unpermute_mask_map_fwd", "te_moe::permute_index_map_bwd", category="copy")
-def _unpermute(signature: Signature) -> Work:
-    """Rows of experts added up, weighted by their probabilities, to one for each token."""
-    backward = signature.name.endswith("bwd")
-    args = Arguments(signature, "inp row_id_map num_tokens" if backward else "inp row_id_map probs num_tokens")
-    inputs, probabilities = args.tensor("inp"), args.optional("probs")
-    results = args.integer("num_tokens") * inputs.shape[-1]
-    return Work(
-        other_flops=inputs.numel * (2 if probabilities is not None and probabilities.numel else 1),
-        bytes_read=size(inputs, args.tensor("row_id_map"), probabilities),
-        bytes_written=results * size_of(inputs.dtype),
-        precision=precision_of(inputs.dtype),
     )

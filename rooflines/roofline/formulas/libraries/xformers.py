@@ -2,8 +2,9 @@
 
 Orders of arguments: facebookresearch/xformers 0362871 (xformers/ops/fmha/flash.py), 720adff (xformers/ops/fmha/flash3.py), ca6d2aa
 (xformers/csrc/attention/attention.cpp, for Composable Kernel) and 3d947a6~1 (the same file, for CUTLASS, which is a part of PyTorch
-since). Later versions take flash attention from mslk, under the same names. The split-k kernels are Triton's and have no operator;
-what joins their partial results takes lists of tensors.
+since). Later versions take their attention from MSLK (meta-pytorch/MSLK 2a3c897: mslk/attention/fmha), which registers its flash
+attention in namespaces of its own. The split-k kernels are Triton's and have no operator; what joins their partial results takes lists
+of tensors.
 """
 
 from __future__ import annotations
@@ -41,4 +42,6 @@ BACKWARD: Final = {
     )),
 }  # fmt: skip
 
+for _layouts in (FORWARD, BACKWARD):
+    _layouts.update({name.replace("xformers", "mslk"): layout for name, layout in _layouts.items() if "_flash" in name})
 register(FORWARD, BACKWARD)

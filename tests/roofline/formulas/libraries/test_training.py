@@ -233,13 +233,6 @@ def test_groups_share_the_tokens():
     assert node("_GroupedLinear", (bf16(15, 48),), bf16(15, 16), UP, UP, UP).matrix_flops == 2 * found.matrix_flops
 
 
-def test_tokens_in_another_order():
-    permuted = work("te_moe::permute_index_map", bf16(6, 16), TensorArg((6, 2), "int32"), 11, 20)
-    assert (permuted.bytes_read, permuted.bytes_written) == (6 * 16 * 2 + 48, 11 * 16 * 2 + 44)
-    back = work("te_moe::unpermute_index_map_fwd", bf16(11, 16), TensorArg((12,), "int32"), fp32(6, 2), 6, 2)
-    assert (back.flops, back.bytes_written) == (2 * 11 * 16, 6 * 16 * 2)
-
-
 # --- Mamba -------------------------------------------------------------------------------------------------------------------------
 
 

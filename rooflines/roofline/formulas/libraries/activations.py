@@ -1,0 +1,112 @@
+"""Activations and gates of several libraries, as autograd functions around kernels of their own.
+
+Order of arguments: fla-org/flash-linear-attention bc3b101 (fla/modules/activations.py), Dao-AILab/flash-attention 0251105
+(flash_attn/ops/activations.py), NVIDIA/Megatron-LM d98e8a6 (megatron/core/fusions/fused_bias_swiglu.py, fused_bias_geglu.py,
+fused_bias_gelu.py, fused_weighted_squared_relu.py). A gate takes the two halves of the last dimension, or two tensors. A bias or the
+weights of a routing follow. Where operators below such a function are counted, these count.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from rooflines.profiler.trace.signature import Signature, TensorArg
+from rooflines.roofline.formulas import costs
+from rooflines.roofline.formulas.arguments import NotCounted, floating, size, size_of, written
+from rooflines.roofline.formulas.matmul import product_flops
+from rooflines.roofline.formulas.nodes import parts
+from rooflines.roofline.formulas.record import Work, matrix_precision_of, precision_of
+from rooflines.roofline.formulas.table import formula
+
+# silu(a) * b; backward: a: s * (1 + a * (1 - s)) * b * g; b: silu(a) * g.
+_SWIGLU: Final = (costs.SILU + 1, costs.SILU + 7)
+# gelu(a) * b by a tanh of a polynomial of degree 3.
+_GEGLU: Final = (costs.TANH + 9, costs.TANH + 20)
+# Function -> FLOPs for an element of the result, and of its backward, which computes the activation again.
+_GATES: Final[dict[str, tuple[int, int]]] = {
+    **dict.fromkeys(("SwiGLUFunction", "BiasSwiGLUFunction", "WeightedSwiGLUFunction"), _SWIGLU),
+    **dict.fromkeys(("GeGLUFunction", "BiasGeGLUFunction"), _GEGLU),
+    **dict.fromkeys(("WeightedQuickGeGLUFunction", "WeightedBiasQuickGeGLUFunction"), (_SWIGLU[0] + 1, _SWIGLU[1] + 2)),
+    "SigmoidGLUFunction": (costs.SIGMOID + 1, costs.SIGMOID + 5),
+}
+_PLAIN: Final[dict[str, tuple[int, int]]] = {
+    "GeLUFunction": (costs.TANH + 8, costs.TANH + 16),
+    "FastGeLUFunction": (costs.TANH + 8, costs.TANH + 16),
+    "SwishFunction": (costs.SILU, costs.SIGMOID + 5),
+    "SigmoidFunction": (costs.SIGMOID, costs.SIGMOID + 3),
+    "LogSigmoidFunction": (costs.SOFTPLUS + 1, costs.SIGMOID + 2),
+    "SquaredReLUFunction": (2, 3),
+    "WeightedSquaredReLUFunction": (2, 3),
+}
+
+
+def _operands(signature: Signature, gate: bool) -> tuple[tuple[TensorArg, ...], int, int]:
+    """The tensors of a call; elements of the result; how many more numbers join each of them: a bias, a weight."""
+    tensors = tuple(one for one in signature.tensors if floating(one.dtype))
+    if not tensors or not tensors[0].shape:
+        raise NotCounted("shapes not recorded")
+    inputs = tensors[0]
+    pair = gate and len(tensors) > 1 and tensors[1].shape == inputs.shape
+    if gate and not pair and inputs.shape[-1] % 2:
+        raise NotCounted("shapes not understood")
+    return tensors, inputs.numel // (2 if gate and not pair else 1), len(tensors) - 1 - pair
+
+
+def _forward(signature: Signature, cost: int, gate: bool) -> Work:
+    tensors, results, more = _operands(signature, gate)
+    dtype = tensors[0].dtype
+    return Work(0, results * (cost + more), size(*tensors), results * size_of(dtype), precision_of(dtype))
+
+
+def _backward(signature: Signature, cost: int, gate: bool) -> Work:
+    """A gradient for each operand; of a bias or a weight a product and a sum."""
+    (grad, *_), forward = parts(signature)
+    tensors, results, more = _operands(forward, gate)
+    return Work(0, results * (cost + 2 * more), size(grad, *tensors), written(*tensors), precision_of(tensors[0].dtype))
+
+
+for _costs, _gate in ((_GATES, True), (_PLAIN, False)):
+    for _name, (_one, _two) in _costs.items():
+        formula(_name, category="element-wise", wraps=True)(partial(_forward, cost=_one, gate=_gate))
+        formula(f"{_name}Backward", category="element-wise", wraps=True)(partial(_backward, cost=_two, gate=_gate))
+
+
+# --- a gate and the layer behind it ------------------------------------------------------------------------------------------------
+
+
+def _layer(signature: Signature) -> tuple[tuple[TensorArg, ...], int, int]:
+    """a and b [..., in], a weight [out, in], perhaps a bias [out]; rows and FLOPs of the product."""
+    tensors = signature.tensors[:4]
+    if len(tensors) < 3 or tensors[0].shape != tensors[1].shape or tensors[2].shape[1:] != tensors[0].shape[-1:]:
+        raise NotCounted("shapes not recorded")
+    outputs, width = tensors[2].shape
+    rows = tensors[0].numel // max(width, 1)
+    return tensors, rows, product_flops(1, rows, width, outputs)
+
+
+@formula("SwiGLULinearFunction", category="matmul")
+def _gated_layer(signature: Signature) -> Work:
+    """(silu(a) * b) @ weight^T; what is between is not kept."""
+    tensors, rows, flops = _layer(signature)
+    results = rows * tensors[2].shape[0]
+    return Work(
+        matrix_flops=flops,
+        other_flops=tensors[0].numel * _SWIGLU[0] + results * (len(tensors) > 3),
+        bytes_read=size(*tensors),
+        bytes_written=results * size_of(tensors[0].dtype),
+        precision=matrix_precision_of(tensors[0].dtype),
+    )
+
+
+@formula("SwiGLULinearFunctionBackward", category="matmul")
+def _gated_layer_gradient(signature: Signature) -> Work:
+    (grad, *_), forward = parts(signature)
+    tensors, _, flops = _layer(forward)
+    return Work(
+        matrix_flops=2 * flops,
+        other_flops=tensors[0].numel * _SWIGLU[1] + grad.numel * (len(tensors) > 3),
+        bytes_read=size(grad, *tensors[:3]),
+        bytes_written=written(*tensors),
+        precision=matrix_precision_of(grad.dtype),
+    )

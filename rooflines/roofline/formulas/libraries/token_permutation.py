@@ -1,0 +1,150 @@
+"""Tokens put in the order of their experts and back: operators and autograd functions of TransformerEngine and Primus-Turbo.
+
+Order of arguments: NVIDIA/TransformerEngine d0067d0 (2.20), transformer_engine/pytorch/permutation.py: operators ``te_moe``; 2.9 and
+earlier, the same file: functions ``_moe_...``; AMD-AGI/Primus-Turbo a6a16cd, primus_turbo/pytorch/ops/moe/permutation.py. An index
+[tokens, experts of a token] makes a map of as many int32; a mask [tokens, experts] one of [tokens, 2 * experts + 1].
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rooflines.profiler.trace.signature import Signature, TensorArg
+from rooflines.roofline.formulas.arguments import Arguments, NotCounted, floating, size, size_of, written
+from rooflines.roofline.formulas.gather import selected
+from rooflines.roofline.formulas.nodes import parts
+from rooflines.roofline.formulas.record import Work, precision_of
+from rooflines.roofline.formulas.table import Hints, formula, hinted_formula
+
+_FUNCTIONS: Final = {"permute": "TokenPermuteMaskMap", "unpermute": "TokenUnpermuteMaskMap"}
+
+
+def _named(kind: str, suffix: str = "") -> tuple[str, ...]:
+    return tuple(f"{name}{suffix}" for name in (f"_moe_{kind}_index_map", f"_moe_{kind}_mask_map", _FUNCTIONS[kind]))
+
+
+def _tensors(signature: Signature) -> tuple[TensorArg, TensorArg, TensorArg | None]:
+    """Tokens or rows, an index, a mask or the map of these, and the weights of the routing, which are no integers."""
+    if len(signature.tensors) < 2:
+        raise NotCounted("shapes not recorded")
+    first, order, *rest = signature.tensors
+    return first, order, next((one for one in rest if floating(one.dtype) and one.numel), None)
+
+
+def _map_bytes(name: str, index: TensorArg) -> int:
+    return 4 * (index.numel if "index" in name else index.shape[0] * (2 * index.shape[-1] + 1))
+
+
+def _spread(tokens: TensorArg, rows: int, others: int, results: int) -> Work:
+    """A row for each expert that a token goes to."""
+    width = tokens.shape[-1]
+    return Work(
+        bytes_read=selected(tokens, rows * width) + others,
+        bytes_written=rows * width * size_of(tokens.dtype) + results,
+    )
+
+
+def _gathered(rows: TensorArg, tokens: int, others: int, results: int, weighted: bool = False) -> Work:
+    """The rows of each token added up, perhaps weighted."""
+    return Work(
+        other_flops=rows.numel * (1 + weighted),
+        bytes_read=size(rows) + others,
+        bytes_written=tokens * rows.shape[-1] * size_of(rows.dtype) + results,
+        precision=precision_of(rows.dtype),
+    )
+
+
+@hinted_formula("te_moe::permute_index_map", "te_moe::permute_mask_map_fwd", *_named("permute"), category="copy")
+def _permute(signature: Signature, hints: Hints) -> Work:
+    """[tokens, hidden] -> [rows, hidden], the map, and of a mask the weight of each row."""
+    tokens, index, weights = _tensors(signature)
+    rows = signature.arg(2, None)
+    if type(rows) is not int or rows <= 0:
+        rows = index.numel if "index" in signature.name else hints.outputs[0].shape[0] if hints.outputs else 0
+    if not rows:
+        raise NotCounted("number of permuted tokens not recorded")
+    results = _map_bytes(signature.name, index) + (rows * size_of(weights.dtype) if weights else 0)
+    return _spread(tokens, rows, size(index, weights), results)
+
+
+@formula("te_moe::permute_index_map_bwd", "te_moe::permute_mask_map_bwd", category="copy")
+def _permute_gradient(signature: Signature) -> Work:
+    """The gradient of the tokens, and of a mask those of the weights [tokens, experts]."""
+    indexed = "index" in signature.name
+    args = Arguments(signature, "grad map tokens" if indexed else "grad weights map offsets tokens experts")
+    rows, weights, tokens = args.tensor("grad"), args.optional("weights"), args.integer("tokens")
+    results = tokens * args.integer("experts") * size_of(weights.dtype) if weights else 0
+    return _gathered(rows, tokens, size(args.tensor("map"), weights), results)
+
+
+@formula(*_named("permute", "Backward"), category="copy")
+def _permute_node(signature: Signature) -> Work:
+    gradients, forward = parts(signature)
+    tokens, index, weights = _tensors(forward)
+    of_weights = gradients[1:2] if weights else ()
+    read = _map_bytes(signature.name, index) + size(*of_weights)
+    return _gathered(gradients[0], tokens.shape[0], read, written(weights))
+
+
+@formula("te_moe::unpermute_index_map_fwd", "te_moe::unpermute_mask_map_fwd", *_named("unpermute"), category="copy")
+def _unpermute(signature: Signature) -> Work:
+    rows, order, weights = _tensors(signature)
+    tokens = signature.arg(3, None) if signature.name.startswith("te_moe::") else (weights or order).shape[0]
+    if type(tokens) is not int:
+        raise NotCounted("number of tokens not recorded")
+    return _gathered(rows, tokens, size(order, weights), 0, weighted=weights is not None)
+
+
+def _unpermute_gradient(grad: TensorArg, rows: TensorArg, order: TensorArg, weights: TensorArg | None) -> Work:
+    """The gradient of the rows; with weights the rows times the weight, and of a weight the sum of a row times its gradient."""
+    if weights is None:
+        return _spread(grad, rows.shape[0], size(order), 0)
+    return Work(
+        other_flops=3 * rows.numel,
+        bytes_read=size(grad, rows, order, weights),
+        bytes_written=written(rows, weights),
+        precision=precision_of(grad.dtype),
+    )
+
+
+@formula("te_moe::unpermute_index_map_bwd", "te_moe::unpermute_mask_map_bwd_with_probs", category="copy")
+def _unpermute_operator(signature: Signature) -> Work:
+    args = Arguments(signature, "grad inp map weights" if "index" in signature.name else "grad map inp weights")
+    weights = args.tensor("weights")
+    return _unpermute_gradient(args.tensor("grad"), args.tensor("inp"), args.tensor("map"), weights if weights.numel else None)
+
+
+@formula("te_moe::unpermute_mask_map_bwd_no_probs", category="copy")
+def _unpermute_unweighted(signature: Signature) -> Work:
+    args = Arguments(signature, "grad map offsets tokens experts rows")
+    return _spread(args.tensor("grad"), args.integer("rows"), size(args.tensor("map")), 0)
+
+
+@formula(*_named("unpermute", "Backward"), category="copy")
+def _unpermute_node(signature: Signature) -> Work:
+    (grad, *_), forward = parts(signature)
+    return _unpermute_gradient(grad, *_tensors(forward))
+
+
+# --- whole chunks ------------------------------------------------------------------------------------------------------------------
+
+
+@formula("te_moe::chunk_sort_fwd", "_moe_chunk_sort", category="copy")
+def _sort_chunks(signature: Signature) -> Work:
+    """Tokens and their weights in another order of chunks; where each of them goes is kept."""
+    tokens, sizes, weights = _tensors(signature)
+    return _spread(tokens, tokens.shape[0], 2 * size(sizes) + size(weights), 4 * tokens.shape[0] + written(weights))
+
+
+@formula("te_moe::chunk_sort_bwd", category="copy")
+def _sort_chunks_back(signature: Signature) -> Work:
+    args = Arguments(signature, "grad weights map")
+    tokens, weights = args.tensor("grad"), args.optional("weights")
+    return _spread(tokens, tokens.shape[0], size(args.tensor("map"), weights), written(weights))
+
+
+@formula("_moe_chunk_sortBackward", category="copy")
+def _sort_chunks_node(signature: Signature) -> Work:
+    (grad, *rest), forward = parts(signature)
+    weights = rest[:1] if _tensors(forward)[2] else ()
+    return _spread(grad, grad.shape[0], 4 * grad.shape[0] + size(*weights), written(*weights))

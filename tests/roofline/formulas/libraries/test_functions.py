@@ -1,0 +1,200 @@
+"""Autograd functions of flash-linear-attention, flash-attn, Unsloth and Megatron-LM: closed forms by hand at odd shapes."""
+
+from __future__ import annotations
+
+import pytest
+
+from rooflines.profiler.trace.signature import Signature, TensorArg
+from rooflines.roofline.formulas import count
+from tests.roofline.formulas.libraries.calls import bf16, counted, figures, fp8, fp32, int32, int64, reason, uint8
+
+X, W, B = bf16(3, 5, 16), bf16(16), bf16(16)
+SIZE, ROWS = 3 * 5 * 16, 15
+SILU, TANH = 14, 14
+
+# --- norms -------------------------------------------------------------------------------------------------------------------------
+
+
+def test_norms():
+    assert figures("LayerNormFunction", X, W, None, X, 1e-5)[1:4] == (5 * SIZE, 4 * SIZE + 32, 4 * SIZE + 4 * ROWS)
+    assert figures("LayerNormFunctionBackward", (X,), X, W, B)[1:4] == (14 * SIZE, 4 * SIZE + 32 + 8 * ROWS, 2 * SIZE + 64)
+    assert figures("Fast_RMS_Layernorm", X, W, 1e-6, False)[1:4] == (4 * SIZE, 2 * SIZE + 32, 2 * SIZE + 4 * ROWS)
+    assert figures("Fast_Layernorm", X, W, B, 1e-6)[1] == 8 * SIZE
+
+
+def test_the_gradient_of_a_norm_whose_weight_is_frozen():
+    assert figures("Fast_RMS_LayernormBackward", (X,), X, W)[1:4] == (8 * SIZE, 4 * SIZE + 32 + 4 * ROWS, 2 * SIZE)
+    assert figures("Fast_LayernormBackward", (X,), X, W, B)[1:4] == (11 * SIZE, 4 * SIZE + 32 + 8 * ROWS, 2 * SIZE)
+
+
+def test_a_norm_with_a_gate():
+    found = counted("LayerNormGatedFunction", X, X, W, None, None, None, 1e-6, False, False, True).work
+    assert (found.flops, found.bytes_read, found.bytes_written) == (19 * SIZE, 4 * SIZE + 32, 2 * SIZE + 4 * ROWS)
+    assert "SiLU" in found.assumption
+    back = counted("LayerNormGatedFunctionBackward", (X,), X, X, W).work
+    assert (back.flops, back.bytes_read, back.bytes_written) == (31 * SIZE, 6 * SIZE + 32 + 4 * ROWS, 4 * SIZE + 32)
+
+
+def test_a_norm_of_one():
+    assert figures("L2NormFunction", X, 1e-6)[1:4] == (3 * SIZE, 2 * SIZE, 2 * SIZE + 4 * ROWS)
+    assert figures("L2NormFunctionBackward", (X,), X, 1e-6)[1:4] == (5 * SIZE, 4 * SIZE + 4 * ROWS, 2 * SIZE)
+
+
+# --- rotary embeddings: 2 sequences of 7 steps, 3 heads of 20, of which 12 rotate ----------------------------------------------------
+
+HEADS, ANGLES, TURNED = bf16(2, 7, 3, 20), fp32(7, 6), 2 * 7 * 3 * 12
+ALL, TABLES = 2 * 840, 2 * 4 * 42
+
+
+@pytest.mark.parametrize("name", ["ApplyRotaryEmb", "RotaryEmbeddingFunction"])
+def test_rotary_embeddings(name):
+    copied = (0, 3 * TURNED, ALL + TABLES, ALL, "bf16")
+    assert figures(name, HEADS, ANGLES, ANGLES, False, False, 0) == copied
+    assert figures(name, HEADS, ANGLES, ANGLES, False, True, 0) == (0, 3 * TURNED, 2 * TURNED + TABLES, 2 * TURNED, "bf16")
+    assert figures(f"{name}Backward", (HEADS,), HEADS, ANGLES, ANGLES, False, False, 0) == copied
+
+
+def test_values_do_not_rotate():
+    packed = bf16(2, 7, 3, 5, 20)
+    assert figures("ApplyRotaryEmbQKV_", packed, ANGLES, ANGLES)[1] == 3 * (2 * 7 * 2 * 5 * 12)
+    assert figures("ApplyRotaryEmbKV_", bf16(2, 7, 2, 5, 20), ANGLES, ANGLES)[3] == 2 * (2 * 7 * 5 * 12)
+    assert reason("ApplyRotaryEmbQKV_", HEADS, ANGLES, ANGLES) == "number of heads that rotate not recorded"
+
+
+def test_rotary_embeddings_in_place():
+    whole = bf16(7, 20)
+    assert figures("Fast_RoPE_Embedding", HEADS, whole, whole) == (0, 3 * 840, ALL + 4 * 140, ALL, "bf16")
+    keys = bf16(2, 2, 7, 20)
+    both = figures("Fast_RoPE_Embedding_QK", bf16(2, 3, 7, 20), keys, whole, whole, int32(14))
+    assert both == (0, 3 * (840 + 560), 2 * 1400 + 4 * 140, 2 * 1400, "bf16")
+    back = figures("Fast_RoPE_Embedding_QKBackward", (bf16(2, 3, 7, 20), keys), bf16(2, 3, 7, 20), keys, whole, whole)
+    assert back == both
+
+
+# --- activations -------------------------------------------------------------------------------------------------------------------
+
+
+def test_gates_of_two_tensors_or_of_two_halves():
+    two = figures("SwiGLUFunction", X, X)
+    assert two == (0, 15 * SIZE, 4 * SIZE, 2 * SIZE, "bf16")
+    assert figures("SwiGLUFunction", bf16(3, 5, 32), False, False) == two
+    assert figures("SwiGLUFunctionBackward", (X,), X, X) == (0, 21 * SIZE, 6 * SIZE, 4 * SIZE, "bf16")
+    assert count(Signature("SwiGLUFunction", (X, X))).decomposes
+
+
+def test_gates_with_a_bias_or_weights():
+    assert figures("BiasSwiGLUFunction", bf16(15, 32), bf16(32), False)[1:4] == (16 * SIZE, 4 * SIZE + 64, 2 * SIZE)
+    weighted = figures("WeightedSwiGLUFunctionBackward", (bf16(15, 16),), bf16(15, 32), fp32(15, 1))
+    assert weighted[1:4] == (23 * SIZE, 2 * SIZE + 4 * SIZE + 60, 4 * SIZE + 60)
+    assert figures("GeLUFunction", X, B)[1:4] == (23 * SIZE, 2 * SIZE + 32, 2 * SIZE)
+    assert reason("GeGLUFunction", bf16(15, 31)) == "shapes not understood"
+
+
+def test_a_gate_and_the_layer_behind_it():
+    down = bf16(24, 16)
+    found = figures("SwiGLULinearFunction", X, X, down, None)
+    assert found == (2 * ROWS * 16 * 24, 15 * SIZE, 4 * SIZE + 768, 2 * ROWS * 24, "bf16")
+    back = figures("SwiGLULinearFunctionBackward", (bf16(3, 5, 24),), X, X, down, bf16(24))
+    assert back == (4 * ROWS * 16 * 24, 21 * SIZE + ROWS * 24, 2 * ROWS * 24 + 4 * SIZE + 768, 4 * SIZE + 768 + 48, "bf16")
+
+
+# --- losses ------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["CrossEntropyLoss", "CrossEntropyLossFunction", "Fast_CrossEntropyLoss"])
+def test_losses_whose_gradient_is_computed_later(name):
+    logits, labels = bf16(15, 101), int64(15)
+    assert figures(name, logits, labels, 0.0) == (0, 14 * 1515, 2 * 1515 + 120, 120, "bf16")
+    assert figures(f"{name}Backward", (fp32(15),), logits, labels)[1:4] == (13 * 1515, 60 + 2 * 1515 + 120 + 60, 2 * 1515)
+
+
+def test_a_layer_with_its_loss():
+    found = counted("FusedLinearCrossEntropyFunction", bf16(15, 16), int64(15), bf16(101, 16), bf16(101)).work
+    assert found.matrix_flops == 3 * 2 * 15 * 16 * 101
+    assert (found.bytes_read, found.bytes_written) == (480 + 120 + 3232 + 202, 480 + 3232 + 202 + 4)
+    assert count(Signature("FusedLinearCrossEntropyFunctionBackward", (fp32(),))).kind == "composite"
+
+
+# --- Unsloth: layers from 16 to 24 with adapters of rank 4 ---------------------------------------------------------------------------
+
+A, UP = bf16(4, 16), bf16(24, 4)
+DENSE, THIN = 2 * ROWS * 16 * 24, 2 * ROWS * 4 * (16 + 24)
+
+
+def test_a_layer_with_an_adapter():
+    weight = bf16(24, 16)
+    found = figures("LoRA_W", X, weight, None, A, UP, 1.0)
+    assert found == (DENSE + THIN, ROWS * 24, 2 * (SIZE + 384 + 64 + 96), 2 * ROWS * 24, "bf16")
+    back = figures("LoRA_WBackward", (bf16(3, 5, 24),), X, weight, None, A, UP, 1.0)
+    assert back[0] == DENSE + 2 * ROWS * (3 * 16 * 4 + 2 * 4 * 24)
+    assert back[2:4] == (2 * ROWS * 24 + found[2], 2 * (SIZE + 64 + 96))
+
+
+def test_a_weight_of_four_bits_is_widened():
+    """Its sizes are those of the adapter."""
+    found = figures("LoRA_W", X, uint8(192, 1), A, UP, 1.0)
+    assert found == (DENSE + THIN, ROWS * 24 + 2 * 384, 2 * (SIZE + 64 + 96) + 192, 2 * ROWS * 24, "bf16")
+    narrow = figures("LoRA_W", X, fp8(24, 16), fp32(1, 1), A, UP, 1.0)
+    assert (narrow[0], narrow[4]) == (DENSE + THIN, "fp8")
+    assert reason("LoRA_W", X, bf16(24, 16), None, None, None, None) == "a layer without an adapter"
+
+
+def test_three_layers_with_adapters():
+    gate, down = (bf16(24, 16), A, UP), (bf16(16, 24), bf16(4, 24), bf16(16, 4))
+    tensors = (X, *gate, *gate, *down)
+    mlp = figures("LoRA_MLP", *tensors)
+    assert mlp[0] == 3 * (DENSE + THIN)
+    assert mlp[1] == ROWS * 24 * 15 + ROWS * (24 + 24 + 16)
+    assert mlp[3] == 2 * ROWS * (24 + 24 + 16)
+    back = figures("LoRA_MLPBackward", (X,), *tensors)
+    up, back_down = 2 * ROWS * (3 * 16 * 4 + 2 * 4 * 24), 2 * ROWS * (3 * 24 * 4 + 2 * 4 * 16)
+    assert back[0] == 3 * DENSE + 2 * up + back_down
+    assert back[2] == 2 * SIZE + mlp[2] + 2 * 2 * ROWS * 24
+    qkv = figures("LoRA_QKV", X, *gate, *gate, *gate)
+    assert (qkv[0], qkv[3]) == (3 * (DENSE + THIN), 3 * 2 * ROWS * 24)
+
+
+@pytest.mark.parametrize("name", ["FP8BlockQuantLinear", "FbgemmFp8Linear_matmul"])
+def test_layers_in_fp8(name):
+    found = figures(name, X, fp8(24, 16), fp32(24, 1))
+    assert found == (DENSE, 7 * SIZE + ROWS * 24, 2 * SIZE + 384 + 96, 2 * ROWS * 24, "fp8")
+    back = figures(f"{name}Backward", (bf16(3, 5, 24),), X, fp8(24, 16), fp32(24, 1))
+    assert back == (DENSE, 384, 2 * ROWS * 24 + 384 + 96, 2 * SIZE, "bf16")
+
+
+def test_grouped_products():
+    """5 tokens, each of 2 experts out of 3."""
+    weight, sizes, order = bf16(3, 24, 16), int32(3), int32(10)
+    found = counted("GroupedGemm", bf16(5, 16), weight, sizes, 2, order, True, False).work
+    assert found.matrix_flops == 2 * 10 * 16 * 24
+    assert (found.bytes_read, found.bytes_written) == (160 + 12 + 40 + 3 * 768, 2 * 10 * 24)
+    assert counted("GroupedGemm", bf16(10, 16), weight, int64(3), True).work.matrix_flops == found.matrix_flops
+    few = counted("GroupedGemm", bf16(2, 16), bf16(3, 16, 24), int64(3), False).work
+    assert few.bytes_read == 64 + 24 + 2 * 768
+    back = counted("GroupedGemmBackward", (bf16(10, 24),), bf16(5, 16), weight, sizes, 2, order, True).work
+    assert (back.matrix_flops, back.other_flops) == (2 * found.matrix_flops, 160)
+    assert back.bytes_written == 160 + 3 * 768
+
+
+# --- Megatron-LM -------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_gradient_of_a_layer_is_added_in_float32():
+    """10 of 40 tokens on this rank."""
+    shard, weight, grad = bf16(10, 1, 16), bf16(24, 16), bf16(40, 1, 24)
+    name = "LinearWithGradAccumulationAndAsyncCommunicationBackward"
+    plain = figures(name, (grad,), shard, weight, None, False, False, True)
+    assert plain == (2 * 2 * 40 * 16 * 24, 0, 2 * (40 * 24 + 384 + 640), 2 * (640 + 384), "bf16")
+    added = figures(name, (grad,), shard, weight, None, True, False, True)
+    assert added == (plain[0], 384, plain[2] + 4 * 384, 2 * 640 + 4 * 384, "bf16")
+    assert figures(name, (grad,), shard, weight, bf16(24), False)[1] == 40 * 24
+
+
+def test_tokens_go_to_other_ranks():
+    tokens, places, weights = bf16(6, 16), int64(6, 2), fp32(6, 2)
+    sent = Signature("FusedDispatch", (tokens, places, weights, 8))
+    assert count(sent).reason == "number of received tokens not recorded"
+    known = count(sent, outputs=(bf16(9, 16), TensorArg((9, 2))))
+    assert (known.category, known.work.bytes_read, known.work.bytes_written) == ("communication", 192 + 96 + 48, 288)
+    back = counted("FusedDispatchBackward", (bf16(9, 16), fp32(9, 2)), tokens, places, weights, 8).work
+    assert (back.bytes_read, back.bytes_written) == (288 + 72, 192)

@@ -1,0 +1,113 @@
+"""flash-linear-attention: closed forms by hand at odd shapes, and the functions that share a name."""
+
+from __future__ import annotations
+
+import pytest
+
+from rooflines.profiler.trace.signature import Signature
+from rooflines.roofline.formulas import count
+from tests.roofline.formulas.libraries.calls import bf16, counted, figures, fp32, int32, reason
+
+# 2 sequences of 150 steps, 4 heads of keys of depth 16 and values of depth 24: chunks of 64, 64 and 22 steps.
+BATCH, STEPS, HEADS, K, V = 2, 150, 4, 16, 24
+Q, VALUES, GATE, BETA = bf16(2, 150, 4, 16), bf16(2, 150, 4, 24), fp32(2, 150, 4), bf16(2, 150, 4)
+CHANNELS = bf16(2, 150, 4, 16)
+PAIRS = 8 * (64 * 65 // 2 + 64 * 65 // 2 + 22 * 23 // 2)
+INVERSES = 8 * (2 * (64 * 63 * 62 // 3) + 22 * 21 * 20 // 3)
+STATE = 2 * 1200 * 16 * 24  # FLOPs of a product with the state
+QKV = 2 * 1200 * (16 + 16 + 24)  # bytes
+OUT = 2 * 1200 * 24
+
+
+def test_gated_linear_attention():
+    """Within a chunk q k^T and its product with v; k^T v into the state, q times the state."""
+    products = 2 * PAIRS * (16 + 24) + 2 * STATE
+    found = figures("ChunkSimpleGLAFunction", Q, Q, VALUES, GATE, None, 0.25, None, False, None)
+    assert found == (products, 12 * PAIRS, QKV + 4 * 1200, OUT, "bf16")
+    assert figures("ChunkGLAFunction", Q, Q, VALUES, CHANNELS, 0.25, None, False, None)[:2] == (products, 1200 * 16 * 22)
+    assert figures("ChunkRetentionFunction", Q, Q, VALUES, 0.25, None, False, None)[0] == products
+
+
+def test_the_gated_delta_rule():
+    """Also k k^T, the inverse of its triangle times k and v, and what it takes back from the state."""
+    args = (Q, Q, VALUES, GATE, BETA, 0.25, None, False, None, False)
+    products = 2 * PAIRS * (3 * 16 + 2 * 24) + 3 * STATE + INVERSES
+    found = figures("ChunkGatedDeltaRuleFunction", *args)
+    assert found == (products, 24 * PAIRS, QKV + 4 * 1200 + 2 * 1200, OUT, "bf16")
+    back = counted("ChunkGatedDeltaRuleFunctionBackward", (VALUES,), *args).work
+    assert (back.matrix_flops, back.bytes_read) == (3 * products, OUT + found[2])
+    assert back.bytes_written == found[2]
+    assert figures("ChunkDeltaRuleFunction", Q, Q, VALUES, BETA, 0.25, None, False)[0] == products
+    assert figures("ChunkKDAFunction", Q, Q, VALUES, CHANNELS, BETA, None, None, 0.25, None, False)[0] == products
+    dplr = figures("ChunkDPLRDeltaRuleFunction", Q, Q, VALUES, Q, Q, CHANNELS, 1.0, None, False)
+    assert dplr[0] == 2 * PAIRS * (5 * 16 + 3 * 24) + 4 * STATE + 2 * INVERSES
+
+
+def test_the_last_argument_is_the_size_of_a_chunk():
+    args = (Q, Q, VALUES, GATE, BETA, 0.25, None, False, False, None, None, None, False, False, None, None, False, False, None)
+    pairs = 8 * (4 * (32 * 33 // 2) + 22 * 23 // 2)
+    inverses = 8 * (4 * (32 * 31 * 30 // 3) + 22 * 21 * 20 // 3)
+    assert figures("ChunkGatedDeltaRuleFunction", *args, 32)[0] == 2 * pairs * 96 + 3 * STATE + inverses
+
+
+def test_a_last_state_that_is_asked_for():
+    found = figures("ChunkGatedDeltaRuleFunction", Q, Q, VALUES, GATE, BETA, 0.25, None, True, None, False)
+    assert found[3] == OUT + 4 * 2 * 4 * 16 * 24
+
+
+def test_packed_sequences_and_heads_of_the_values():
+    """3 sequences, 100 steps; 2 heads of keys and 4 of values."""
+    keys, values, gate, beta = bf16(1, 100, 2, 16), bf16(1, 100, 4, 24), fp32(1, 100, 4), bf16(1, 100, 4)
+    work = counted("ChunkGatedDeltaRuleFunction", keys, keys, values, gate, beta, 0.25, None, True, int32(4), True).work
+    pairs, inverses = 4 * (64 * 65 // 2 + 36 * 37 // 2), 4 * (64 * 63 * 62 // 3 + 36 * 35 * 34 // 3)
+    assert work.matrix_flops == 2 * pairs * 96 + 3 * (2 * 400 * 16 * 24) + inverses
+    assert work.bytes_written == 2 * 400 * 24 + 4 * 3 * 4 * 16 * 24
+    assert work.assumption == "packed sequences fill their chunks"
+
+
+def test_heads_that_may_come_before_the_steps():
+    heads_first = bf16(2, 4, 150, 16)
+    assert "fewer steps than heads" in reason("ChunkGLAFunction", heads_first, heads_first, heads_first, heads_first, 0.25)
+    assert reason("ChunkGLAFunction", bf16(4, 16)) == "shapes not recorded"
+
+
+# --- step by step: one new step of 3 sequences ----------------------------------------------------------------------------------------
+
+ONE, NEW, STEP_GATE = bf16(3, 1, 4, 16), bf16(3, 1, 4, 24), fp32(3, 1, 4)
+CACHE = fp32(3, 4, 16, 24)
+NUMBERS = 3 * 4 * 16 * 24
+
+
+@pytest.mark.parametrize(
+    ("args", "cost"),
+    [
+        ((ONE, ONE, NEW, STEP_GATE, None, None, None, 0.25, CACHE, True), 5),  # linear attention
+        ((ONE, ONE, NEW, STEP_GATE, 0.25, CACHE, True), 7),  # the delta rule
+        ((ONE, ONE, NEW, STEP_GATE, STEP_GATE, 0.25, CACHE, True), 7),  # the gated one until October 2025
+        ((ONE, ONE, NEW, STEP_GATE, None, None, STEP_GATE, 0.25, CACHE, True), 7),  # and until 2026
+        ((ONE, ONE, NEW, STEP_GATE, None, None, STEP_GATE, None, None, 0.25, CACHE, True), 7),
+    ],
+)
+def test_recurrences_that_share_a_name(args, cost):
+    found = counted("FusedRecurrentFunction", *args).work
+    given = 2 * 12 * (16 + 16 + 24) + sum(4 * 12 for one in args[3:] if one is STEP_GATE)
+    assert (found.flops, found.bytes_read, found.bytes_written) == (cost * NUMBERS, given + 4 * NUMBERS, 2 * 12 * 24 + 4 * NUMBERS)
+
+
+def test_a_cache_with_the_states_of_more_sequences():
+    """As vLLM decodes: 3 sequences in one batch, 50 slots."""
+    one, new, gate = bf16(1, 3, 4, 16), bf16(1, 3, 4, 24), fp32(1, 3, 4)
+    found = counted("FusedRecurrentFunction", one, one, new, gate, gate, 0.25, fp32(50, 4, 24, 16), True, int32(4), int32(3)).work
+    assert found.bytes_written == 2 * 12 * 24 + 4 * NUMBERS
+    assert found.bytes_read == 2 * 12 * 56 + 2 * 48 + 16 + 12 + 4 * NUMBERS
+    assert "not recorded" in reason("FusedRecurrentFunction", one, one, new, gate)
+
+
+def test_a_recurrence_of_channels():
+    x, size = bf16(2, 7, 30), 2 * 7 * 30
+    assert figures("ChunkHGRNFunction", x, x, None, False)[1:4] == (12 * size, 4 * size, 2 * size)
+    assert figures("ChunkHGRNFunctionBackward", (x,), x, x)[1:4] == (14 * size, 6 * size, 4 * size)
+
+
+def test_a_node_without_its_forward_call():
+    assert count(Signature("ChunkKDAFunctionBackward", (VALUES,))).reason == "its forward call is not in the trace"

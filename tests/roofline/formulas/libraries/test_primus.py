@@ -1,0 +1,228 @@
+"""Primus and Primus-Turbo: closed forms by hand at odd shapes."""
+
+from __future__ import annotations
+
+import pytest
+
+from rooflines.profiler.trace.signature import Signature, TensorArg
+from rooflines.roofline.formulas import count
+from tests.roofline.formulas.libraries.calls import bf16, counted, figures, fp8, fp32, int64, reason
+
+KERNELS = "primus_turbo_cpp_extension::"
+M, N, K, G = 37, 53, 19, 3
+FLOPS = 2 * 37 * 19 * 53
+OUT_BF16 = 15
+
+
+def e8m0(*shape):
+    return TensorArg(shape, "float8_e8m0fnu")
+
+
+def fp4(*shape):
+    return TensorArg(shape, "float4_e2m1fn_x2")
+
+
+# --- products ----------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "flips"),
+    [((M, K), (K, N), (False, False)), ((M, K), (N, K), (False, True)), ((K, M), (K, N), (True, False))],
+)
+def test_a_product_in_each_layout(left, right, flips):
+    plain = (FLOPS, 0, 2 * (M * K + K * N), 2 * M * N, "bf16")
+    assert figures(f"{KERNELS}hipblaslt_gemm", bf16(*left), bf16(*right), OUT_BF16, *flips, False, 0.0, None) == plain
+    assert figures(f"{KERNELS}hipblaslt_gemm", bf16(*left), bf16(*right), OUT_BF16, *flips) == plain  # June 2025
+    assert figures("primus_turbo::gemm_impl", bf16(*left), flips[0], bf16(*right), flips[1], OUT_BF16, True, 1) == plain
+    scaled = (FLOPS, M * N, M * K + K * N + 8, 2 * M * N, "fp8")
+    a, b, one = fp8(*left), fp8(*right), fp32()
+    assert figures(f"{KERNELS}hipblaslt_gemm_fp8", a, one, b, one, OUT_BF16, *flips, False, None) == scaled
+    assert figures(f"{KERNELS}hipblaslt_gemm", a, one, b, one, OUT_BF16, *flips, False) == scaled  # September 2025
+    assert figures(f"{KERNELS}ck_gemm_fp8", a, b, one, one, *flips, OUT_BF16, None) == scaled
+    assert figures("primus_turbo::gemm_fp8_impl", a, one, flips[0], b, one, flips[1], OUT_BF16, False, 1, 1) == scaled
+    assert figures("primus_turbo::gemm_fp8_blockwise_impl", a, b, one, one, OUT_BF16, 1, 128, 128, *flips) == scaled
+
+
+def test_a_product_that_is_added_to_its_result():
+    found = figures("primus_turbo::gemm_accum_impl", bf16(M, K), False, bf16(K, N), False, OUT_BF16, False, fp32(M, N), 1)
+    assert found == (FLOPS, M * N, 2 * (M * K + K * N) + 4 * M * N, 4 * M * N, "bf16")
+    assert reason(f"{KERNELS}hipblaslt_gemm", bf16(M, K), bf16(K, N), OUT_BF16) == "argument 'flip_left' not recorded"
+    assert "inner dimensions" in reason(f"{KERNELS}hipblaslt_gemm", bf16(M, K), bf16(K, N), OUT_BF16, False, True)
+
+
+def test_two_numbers_of_four_bits_lie_in_an_element():
+    args = (fp4(48, 64), e8m0(48, 4), fp4(32, 64), e8m0(32, 4))
+    expected = (2 * 48 * 128 * 32, 48 * 32, 48 * 64 + 32 * 64 + 48 * 4 + 32 * 4, 2 * 48 * 32, "fp4")
+    assert figures(f"{KERNELS}hipblaslt_gemm_fp4", *args, OUT_BF16, False, True, False, None) == expected
+    a, a_scale, b, b_scale = args
+    assert figures("primus_turbo::gemm_fp4_impl", a, a_scale, False, b, b_scale, True, OUT_BF16, False, 4, 1, False) == expected
+
+
+GROUPS = int64(G), int64(G + 1)
+ENDS = 8 * (G + G + 1)
+
+
+def test_grouped_products():
+    read = 2 * (M * K + G * K * N) + ENDS
+    for name in ("grouped_gemm", "ck_grouped_gemm"):
+        outcome = counted(KERNELS + name, bf16(M, K), bf16(G, N, K), *GROUPS, False, True, None)
+        work = outcome.work
+        assert (work.matrix_flops, work.bytes_read, work.bytes_written) == (FLOPS, read, 2 * M * N)
+        assert work.assumption == "all experts that the rows can reach are used"
+    assert figures("primus_turbo::grouped_gemm_impl", bf16(M, K), bf16(G, K, N), *GROUPS, False, False, None, 1)[0] == FLOPS
+    few = figures("primus_turbo::grouped_gemm_impl", bf16(2, K), bf16(G, K, N), *GROUPS, False, False, None, 1)
+    assert few[2] == 2 * (2 * K + 2 * K * N) + ENDS  # no more weights than rows
+    scaled = figures(
+        "primus_turbo::grouped_gemm_fp8_impl", fp8(M, K), fp8(G, N, K), fp32(1), fp32(1), *GROUPS, False, True, OUT_BF16, 1, None, 1
+    )
+    assert scaled == (FLOPS, M * N, M * K + G * K * N + 8 + ENDS, 2 * M * N, "fp8")
+
+
+def test_grouped_products_over_the_rows():
+    """A gradient of the weight of each group: [rows, k]^T @ [rows, n]."""
+    expected = (FLOPS, 0, 2 * (M * K + M * N) + ENDS, 2 * G * K * N, "bf16")
+    assert figures(f"{KERNELS}ck_grouped_gemm_variable_k", bf16(M, K), bf16(M, N), *GROUPS, True, False, None) == expected
+    assert figures(f"{KERNELS}hipblaslt_grouped_gemm", bf16(M, K), bf16(M, N), *GROUPS, True, False, False, 0.0, None) == expected
+    flags = (True, False, True, None, 1)
+    assert figures("primus_turbo::grouped_gemm_variable_k_impl", bf16(M, K), bf16(M, N), *GROUPS, *flags) == expected
+    added = figures("primus_turbo::grouped_gemm_variable_k_accum_impl", bf16(M, K), bf16(M, N), *GROUPS, *flags, fp32(G, K, N))
+    assert added == (FLOPS, G * K * N, 2 * (M * K + M * N) + ENDS + 4 * G * K * N, 4 * G * K * N, "bf16")
+
+
+def test_operands_in_blocks_of_32_have_the_rows_last():
+    flags = (False, False, False, OUT_BF16, 4, None, 1)
+    args = (fp8(K, 128), fp8(N, 128), e8m0(K, 4), e8m0(N, 4), *GROUPS, *flags)
+    outcome = counted("primus_turbo::grouped_gemm_fp8_variable_k_impl", *args)
+    assert outcome.work.matrix_flops == 2 * 19 * 128 * 53
+    assert outcome.work.bytes_written == 2 * G * K * N
+    assert outcome.work.assumption == "rows that pad the groups count"
+    narrow = (fp4(K, 64), fp4(N, 64), e8m0(K, 4), e8m0(N, 4), *GROUPS, *flags)
+    assert figures("primus_turbo::grouped_gemm_fp4_variable_k_impl", *narrow)[0] == 2 * 19 * 128 * 53
+
+
+# --- conversions -------------------------------------------------------------------------------------------------------------------
+
+X = bf16(64, 96)
+NUMBERS = 64 * 96
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "flops", "written"),
+    [
+        (f"{KERNELS}quantize_fp8_tensorwise", (24, None), 7, NUMBERS + 4),
+        (f"{KERNELS}quantize_fp8_rowwise", (24, 1), 7, NUMBERS + 4 * 64),
+        (f"{KERNELS}quantize_fp8_rowwise", (24, 0), 7, NUMBERS + 4 * 96),
+        (f"{KERNELS}quantize_fp8_blockwise_for_weight", (24, 128), 7, NUMBERS + 4),
+        (f"{KERNELS}quantize_mxfp4", (45, 1, 128), 7, NUMBERS // 2 + NUMBERS // 32),
+        (f"{KERNELS}quantize_mxfp4_dual", (45, 128), 12, NUMBERS + 2 * NUMBERS // 32),
+        ("primus::quantize_mxfp4_dual", (45, 128), 12, NUMBERS + 2 * NUMBERS // 32),
+        (f"{KERNELS}grouped_quantize_mxfp8_dual", (int64(3), int64(4), 24), 12, 2 * NUMBERS + 2 * NUMBERS // 32),
+        ("primus_turbo::quant_fp8_blockwise_impl", (24, 1, 128), 7, NUMBERS + 4 * NUMBERS // 128),
+    ],
+)
+def test_conversions_search_for_a_range(name, args, flops, written):
+    assert figures(name, X, *args) == (0, flops * NUMBERS, 2 * NUMBERS, written, "bf16")
+
+
+def test_conversions_with_a_given_scale():
+    given = (0, 5 * NUMBERS, 2 * NUMBERS + 4, NUMBERS + 4, "bf16")
+    assert figures(f"{KERNELS}quantize_fp8_tensorwise", X, 24, fp32()) == given
+    assert figures("primus::cast_fp8_triton", X, 24, fp32(), None) == given
+    both = figures("primus::cast_transpose_fp8_triton", X, 24, fp32(), fp32())
+    assert both == (0, (2 * 5 + 2) * NUMBERS, 2 * NUMBERS + 4, 2 * (NUMBERS + 4), "bf16")
+
+
+def test_numbers_are_widened():
+    assert figures(f"{KERNELS}dequantize_fp8_tensorwise", fp8(M, N), fp32(), 6) == (0, M * N, M * N + 4, 4 * M * N, "fp32")
+    found = figures(f"{KERNELS}dequantize_mxfp4", fp4(M, 32), e8m0(M, 2), 1, 32, OUT_BF16)
+    assert found == (0, M * 64, M * 32 + M * 2, 2 * M * 64, "bf16")
+    assert reason(f"{KERNELS}dequantize_fp8_tensorwise", fp8(M, N), fp32()) == "dtype of the result not recorded"
+
+
+# --- norms, gates and layouts ------------------------------------------------------------------------------------------------------
+
+TOKENS, BATCH, HIDDEN = 7, 3, 16
+ALL, PART = TOKENS * BATCH * HIDDEN, BATCH * HIDDEN
+
+
+def test_a_norm_with_the_modulation_of_a_diffusion_step():
+    x, scale = bf16(TOKENS, BATCH, HIDDEN), bf16(BATCH, HIDDEN)
+    found = figures("primus::fused_ln_modulate", x, scale, scale, 1e-6)
+    assert found == (0, (6 + 3) * ALL, 2 * ALL + 4 * PART, 2 * ALL + 8 * TOKENS * BATCH, "bf16")
+    saved = fp32(TOKENS * BATCH)
+    back = figures("primus::fused_ln_modulate_backward", x, x, saved, saved, scale)
+    assert back == (0, 15 * ALL, 4 * ALL + 2 * PART + 8 * TOKENS * BATCH, 2 * ALL + 4 * PART, "bf16")
+    assert figures("primus::modulate", x, scale, scale) == (0, 3 * ALL, 2 * ALL + 4 * PART, 2 * ALL, "bf16")
+    part = figures("primus::modulate_backward", x, x, scale, True, True, False)
+    assert part == (0, 4 * ALL, 4 * ALL + 2 * PART, 2 * ALL + 2 * PART, "bf16")
+
+
+def test_norms():
+    x, weight = bf16(5, 16), bf16(16)
+    assert figures("_RMSNormFunction", x, weight, 1e-6, False) == (0, 4 * 80, 160 + 32, 160 + 20, "bf16")
+    assert figures("_RMSNormResidualFunction", x, x, weight, 1e-6) == (0, 5 * 80, 320 + 32, 320 + 20, "bf16")
+    assert figures("_RMSNormFunctionBackward", (x,), x, weight, 1e-6) == (0, 10 * 80, 320 + 32 + 20, 160 + 32, "bf16")
+
+
+def test_a_gate_with_the_weights_of_the_routing():
+    x, weights = bf16(5, 32), fp32(5)
+    found = counted("GLUWithProbs", x, weights, None, None).work
+    assert (found.flops, found.bytes_read, found.bytes_written) == (16 * 80, 320 + 20, 160)
+    assert "SiLU" in found.assumption
+    back = counted("GLUWithProbsBackward", (bf16(5, 16),), x, weights, None).work
+    assert (back.flops, back.bytes_read, back.bytes_written) == (25 * 80, 160 + 320 + 20, 320 + 20)
+
+
+def test_tokens_to_their_experts_and_back():
+    tokens, rows, order = bf16(6, 16), bf16(11, 16), TensorArg((6, 7), "int32")
+    found = figures(f"{KERNELS}permute", tokens, rows, None, None, fp32(6, 3), fp32(11), order, order, 0, 3, 16)
+    assert found == (0, 0, 2 * 96 + 4 * 18 + 4 * 42, 2 * 176 + 44, None)
+    back = figures(f"{KERNELS}unpermute", rows, tokens, fp32(11), fp32(6, 3), order, order, 3, 16)
+    assert back == (0, 176, 2 * 176 + 44 + 4 * 42, 2 * 96 + 72, "bf16")
+
+
+# --- attention ---------------------------------------------------------------------------------------------------------------------
+
+Q, KEY = bf16(2, 7, 4, 16), bf16(2, 7, 2, 16)
+OUT_OF = ("primus_turbo::attention_aiter_forward_impl", "primus_turbo::attention_aiter_csrc_forward_impl")
+
+
+@pytest.mark.parametrize("name", OUT_OF)
+def test_attention(name):
+    """2 batches of 4 heads of 7 queries: 28 causal pairs each."""
+    causal = counted(name, Q, KEY, KEY, 0.0, 0.25, True, -1, -1, None, None, True, False).work
+    assert causal.matrix_flops == 2 * 8 * 28 * (16 + 16)
+    assert causal.bytes_read == 2 * (2 * 7 * 4 * 16 + 2 * 2 * 7 * 2 * 16)
+    assert causal.bytes_written == 2 * 7 * 4 * (16 * 2 + 4)
+    assert counted(name, Q, KEY, KEY, 0.0, 0.25, False, -1, -1, None, None, True, False).work.matrix_flops == 2 * 8 * 49 * 32
+
+
+SUMS, OPTIONS = fp32(2, 4, 7), (0.0, 0.25, True, -1, -1)
+SEQUENCE_FIRST = (bf16(7, 2, 4, 16), bf16(7, 2, 2, 16), bf16(7, 2, 2, 16))
+ENDS_OF = TensorArg((3,), "int32")
+PACKED = (bf16(14, 4, 16), bf16(14, 2, 16), bf16(14, 2, 16), ENDS_OF, ENDS_OF, 7, 7)
+TWO, FIVE = 2 * 8 * 28 * (16 + 16), 5 * 2 * 8 * 28 * 16
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "flops"),
+    [
+        ("attention_aiter_backward_impl", (Q, Q, KEY, KEY, Q, SUMS, Q, KEY, KEY, *OPTIONS, None, None, False, None), FIVE),
+        ("attention_aiter_csrc_backward_impl", (Q, Q, KEY, KEY, Q, SUMS, Q, KEY, KEY, None, *OPTIONS, None, None, False), FIVE),
+        ("attention_triton_forward_impl", (Q, KEY, KEY, 1.0, SUMS, SUMS, SUMS, *OPTIONS, None, None, False, False), TWO),
+        ("flash_attn_sbhd_flydsl_forward", (*SEQUENCE_FIRST, -1, True, None), TWO),
+        ("flash_attn_sbhd_flydsl_backward", (SEQUENCE_FIRST[0], *SEQUENCE_FIRST, SEQUENCE_FIRST[0], SUMS, 0.25, -1, None), FIVE),
+        ("flash_attn_varlen_flydsl_forward", (*PACKED, -1, True, None), TWO),
+        ("attention_aiter_varlen_forward_impl", (*PACKED, *OPTIONS, None, None, True, False), TWO),
+    ],
+)
+def test_attention_of_other_kernels(name, args, flops):
+    """A backward computes the scores again: 5 products where the forward has 2."""
+    work = counted(f"primus_turbo::{name}", *args).work
+    assert work.matrix_flops == flops
+    assert not work.assumption
+
+
+def test_calls_without_shapes_are_not_counted():
+    for name in (f"{KERNELS}hipblaslt_gemm", "primus::fused_ln_modulate", "GLUWithProbs", f"{KERNELS}permute"):
+        assert count(Signature(name, ())).kind == "unknown"

@@ -1,0 +1,83 @@
+"""QuACK's operators: closed forms by hand at odd shapes."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.roofline.formulas.libraries.calls import bf16, counted, figures, fp32, int32, int64
+
+M, N, K = 37, 52, 19
+FLOPS = 2 * 37 * 52 * 19
+A, B, OUT = bf16(M, K), bf16(K, N), bf16(M, N)
+READ = 2 * (M * K + K * N)
+
+
+def test_products():
+    assert figures("quack::gemm_out", A, B, OUT, None, 1.0, None) == (FLOPS, 0, READ, 2 * M * N, "bf16")
+    assert figures("quack::gemm", A, B, bf16(N)) == (FLOPS, M * N, READ + 2 * N, 2 * M * N, "bf16")
+    added = (FLOPS, M * N, READ + 2 * M * N, 2 * M * N, "bf16")
+    assert figures("quack::gemm_add_out", A, B, OUT, OUT, None, 1.0, 1.0) == added
+    assert figures("quack::gemm_add_out", A, B, OUT, OUT, 1.0, 1.0) == added  # December 2025
+    assert figures("quack::gemm_add", A, B, OUT) == added
+    into = figures("quack::gemm_add_inplace", A, B, fp32(M, N), None, 1.0)
+    assert into == (FLOPS, M * N, READ + 4 * M * N, 4 * M * N, "bf16")
+    batch = figures("quack::gemm_out", bf16(3, M, K), bf16(3, K, N), bf16(3, M, N), None)
+    assert batch == (3 * FLOPS, 0, 3 * READ, 6 * M * N, "bf16")
+
+
+def test_products_of_groups():
+    rows = counted("quack::gemm_out", A, bf16(3, K, N), OUT, None, 1.0, None, int32(4), None, None).work
+    assert (rows.matrix_flops, rows.bytes_read) == (FLOPS, 2 * (M * K + 3 * K * N) + 16)
+    assert "experts" in rows.assumption
+    gathered = counted("quack::gemm_out", bf16(9, K), bf16(3, K, N), OUT, None, 1.0, None, int32(4), None, int32(M)).work
+    assert gathered.matrix_flops == FLOPS
+    inner = counted("quack::gemm_out", bf16(M, 2 * K), bf16(2 * K, N), bf16(3, M, N), None, 1.0, None, None, int32(4)).work
+    assert (inner.matrix_flops, inner.bytes_written) == (2 * FLOPS, 6 * M * N)
+
+
+def test_products_with_an_activation():
+    gated = counted("quack::gemm_gated_out", A, B, OUT, bf16(M, N // 2), None, bf16(N)).work
+    assert (gated.matrix_flops, gated.other_flops) == (FLOPS, M * N // 2 * (15 + 1))
+    assert (gated.bytes_read, gated.bytes_written) == (READ + 2 * N, 2 * M * N + M * N)
+    assert "activation" in gated.assumption
+    back = counted("quack::gemm_dgated_out", A, B, bf16(M, 2 * N), bf16(M, 2 * N), OUT, None).work
+    assert (back.matrix_flops, back.other_flops) == (FLOPS, M * N * (21 + 1))
+    assert back.bytes_read == READ + 4 * M * N
+
+
+def test_a_symmetric_product_is_computed_once():
+    assert figures("quack::gemm_symmetric_out", A, bf16(K, M), bf16(M, M), None)[0] == M * (M + 1) * K
+
+
+def test_norms():
+    x, weight, rows = bf16(15, 16), bf16(16), fp32(15)
+    plain = figures("quack::_rmsnorm_fwd", x, weight, x, None, rows, None, None, None, 1e-6, False)
+    assert plain == (0, 4 * 240, 480 + 32, 480 + 60, "bf16")
+    summed = figures("quack::_rmsnorm_fwd", x, weight, x, None, rows, None, x, x, 1e-6, False)
+    assert summed[1:4] == (5 * 240, 960 + 32, 960 + 60)
+    assert figures("quack::_rmsnorm_fwd", x, weight, x, weight, rows, rows, None, None, 1e-6, True)[1] == 8 * 240
+    back = figures("quack::_rmsnorm_bwd", x, weight, x, rows, x, fp32(7, 16), None, None, None, 7)
+    assert back == (0, 10 * 240, 960 + 32 + 60, 480 + 4 * 112, "bf16")
+    assert figures("RMSNormFunction", x, weight, None, x) == summed
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "flops", "read", "written"),
+    [
+        ("_softmax_fwd", (A, A), 14, 2 * M * K, 2 * M * K),
+        ("_softmax_backward", (A, A, A), 4, 4 * M * K, 2 * M * K),
+        ("cross_entropy_fwd_out", (A, int64(M), None, fp32(M), fp32(M), None, None), 14, 2 * M * K + 8 * M, 8 * M),
+        ("cross_entropy_fwd_out", (A, int64(M), None, fp32(M), None, A, None), 16, 2 * M * K + 8 * M, 4 * M + 2 * M * K),
+        ("cross_entropy_bwd_out", (A, int64(M), fp32(M), fp32(M), A), 13, 2 * M * K + 16 * M, 2 * M * K),
+        ("_topk_fwd", (A, 4, False, bf16(M, 4), int32(M, 4)), 1, 2 * M * K, 6 * 4 * M),
+    ],
+)
+def test_softmaxes_losses_and_choices(name, args, flops, read, written):
+    assert figures(f"quack::{name}", *args)[1:4] == (flops * M * K, read, written)
+
+
+def test_two_losses_of_one_name():
+    """TransformerEngine's has a number after the labels, and leaves the gradient in place of the logits."""
+    ours = counted("CrossEntropyFunction", A, int64(M), None, None, -100, False).work
+    assert (ours.flops, ours.bytes_written, ours.assumption) == (14 * M * K, 8 * M, "")
+    assert counted("CrossEntropyFunction", A, int64(M), 0.0, False, None, -100).work.bytes_written == 2 * M * K + 4 * M
