@@ -139,7 +139,7 @@ def test_no_signature_makes_it_raise(name, arguments, output_bytes):
         work = outcome.work
         assert min(work.matrix_flops, work.other_flops, work.bytes_read, work.bytes_written) >= 0
         assert all(type(value) is int for value in (work.flops, work.bytes))
-        assert work.precision in (None, "fp64", "fp32", "bf16", "fp16", "fp8", "int8")
+        assert work.precision in (None, "fp64", "fp32", "bf16", "fp16", "fp8", "fp4", "int8")
 
 
 @given(st.text(max_size=30))
