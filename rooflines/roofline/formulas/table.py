@@ -22,7 +22,7 @@ from rooflines.profiler.work_ranges import DeclaredWork
 from rooflines.roofline.formulas import shapes
 from rooflines.roofline.formulas.arguments import Dispatches, NotCounted
 from rooflines.roofline.formulas.decomposed import DECOMPOSED, decomposes
-from rooflines.roofline.formulas.families import load_families, load_family_of
+from rooflines.roofline.formulas.families import load_families, load_family_of, operators
 from rooflines.roofline.formulas.plugins import load_installed
 from rooflines.roofline.formulas.record import Work
 from rooflines.roofline.formulas.sequences import Sequences
@@ -116,7 +116,8 @@ def aten(text: str) -> tuple[str, ...]:
 
 def _register(names: tuple[str, ...], entry: _Entry) -> None:
     libraries = _libraries()
-    entry = replace(entry, library=libraries.is_loading())
+    # A module of a library may be the first to import a family of PyTorch's operators.
+    entry = replace(entry, library=libraries.is_loading() and names[0] not in operators())
     for name in names:
         # A formula of a user may be for an operator that has one here. That of a library's operator is replaced.
         load_family_of(name)

@@ -156,3 +156,13 @@ def test_a_users_formula_replaces_that_of_a_library(monkeypatch):
     assert count(Signature("_C::silu_and_mul", (tensor(3, 5), tensor(3, 10)))).kind == "counted"
     with pytest.raises(ValueError, match="'_C::rms_norm' is registered twice"):
         once(lambda signature: Work())
+
+
+def test_a_family_that_a_library_imports_first_is_still_pytorchs():
+    code = (
+        "from rooflines.roofline.formulas import libraries, table\n"
+        "libraries.load_all()\n"
+        "print(*(name for name, entry in table._FORMULAS.items() if entry.library and name.startswith('aten::')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
