@@ -48,7 +48,7 @@ analysis.get_temporal_breakdown(visualize=False)
 analysis.get_gpu_kernel_breakdown(visualize=False)
 """
 _VERSION = "import sys; from importlib.metadata import version; print(version(sys.argv[1]))"
-_MEMORY_ERRORS = ("MemoryError", "Unable to allocate", "Cannot allocate memory", "bad_alloc", "out of memory")
+_MEMORY_ERRORS = ("MemoryError", "Unable to allocate", "Cannot allocate memory", "bad_alloc", "out of memory", "Not enough memory")
 
 
 def repeated(source: Path, size_bytes: float) -> Iterator[tuple[str, int]]:

@@ -23,7 +23,7 @@ from rooflines.roofline.formulas.table import Hints, hinted_formula
 
 LONGEST: Final = "KV length of every sequence is the largest that the arguments allow"
 NEW_ONLY: Final = "KV lengths not recorded: only the new tokens are counted"
-DECODES: Final = "one query a sequence: the kernel leaves out those with more"
+DECODES: Final = "one query per sequence: the kernel skips sequences with more"
 NO_WINDOW: Final = "no window, which is not recorded"
 
 # --- the arguments of one operator -------------------------------------------------------------------------------------------------
