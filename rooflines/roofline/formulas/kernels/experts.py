@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-EXPERTS: Final = "all experts that the rows can reach are used"
-
 # Bytes of one element in the formats of weights and activations, with the scales of their blocks: one byte for 32 elements of the MX
 # formats (OCP Microscaling Formats 1.0), for 16 elements of NVFP4.
 ELEMENT_BYTES: Final[dict[str, float]] = {

@@ -15,7 +15,8 @@ from typing import Final
 from rooflines.profiler.trace.signature import TensorArg
 from rooflines.roofline.formulas import costs
 from rooflines.roofline.formulas.arguments import NotCounted
-from rooflines.roofline.formulas.kernels.experts import ELEMENT_BYTES, EXPERTS, PRECISIONS, touched
+from rooflines.roofline.formulas.experts import SPREAD
+from rooflines.roofline.formulas.kernels.experts import ELEMENT_BYTES, PRECISIONS, touched
 from rooflines.roofline.formulas.kernels.launch import Launch
 from rooflines.roofline.formulas.record import Work
 
@@ -52,7 +53,7 @@ def work(launch: Launch) -> tuple[tuple[TensorArg, ...], Work]:
         bytes_read=round(inputs.numel * ELEMENT_BYTES[x_type] + touched(experts, rows) * n * k * ELEMENT_BYTES[w_type]),
         bytes_written=round(rows * columns * ELEMENT_BYTES[y_type]),
         precision=PRECISIONS[x_type],
-        assumption=f"{EXPERTS}; {_ALL_HERE}",
+        assumption=f"{SPREAD}; {_ALL_HERE}",
     )
 
 
