@@ -80,7 +80,7 @@ Capture = Annotated[
     list[Path] | None,
     typer.Option(
         help="Capture trace of the CUDA or HIP graphs in SOURCE: a file or a folder (repeatable).",
-        show_default="capture_traces in SOURCE, if it is a directory with a trace and capture_traces/execution_details.json",
+        show_default="SOURCE/capture_traces, if SOURCE is a directory with a trace",
     ),
 ]
 DaskAddress = Annotated[
