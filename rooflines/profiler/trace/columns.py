@@ -10,7 +10,6 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from decimal import Decimal
 from itertools import chain, compress
 from typing import Any
 
@@ -19,7 +18,8 @@ import numpy.typing as npt
 
 from rooflines.arguments import arg
 from rooflines.errors import TraceError
-from rooflines.profiler.trace.document import FLOATS_ROUND_FROM_US, Args, Event
+from rooflines.profiler.trace.document import Args, Event
+from rooflines.profiler.trace.numbers import correlations, integer, integers, linked, nanoseconds, ordinals
 from rooflines.profiler.trace.records import (
     ANNOTATION,
     COMMUNICATION,
@@ -75,12 +75,9 @@ LONGEST_NAME = 4096
 # What the columns, names and signatures of one trace may take unless the caller says otherwise: 40 million events.
 MEMORY_LIMIT_BYTES = 4 << 30
 
-# Times further from zero than this are none (the year 2096, in microseconds since 1970), so that no difference of two overflows.
-_FARTHEST_US = 4e15
 # The nanoseconds that all events together may last, nested ones again: sums over threads stay within 64 bits. Over a hundred years.
 _LONGEST_NS = 1 << 62
 _LARGEST_ALLOCATION = 1 << 50
-_MOST_DEVICES = 1 << 20
 
 # What an item of an argument list takes when it is a tensor: itself, its sizes and strides.
 _ITEM_BYTES = 200
@@ -185,9 +182,9 @@ class Columns:
         signature[operators] = self._signatures(name[operators].tolist(), [args[i] for i in operators.tolist()])
         self._keep(self._host, (
             kind, name, self._thread_codes(events), start, end, signature,
-            _integers([found.sequence for found in args], -1),
-            _integers([found.forward_thread for found in args], 0),
-            _correlations(args),
+            integers([found.sequence for found in args], -1),
+            integers([found.forward_thread for found in args], 0),
+            correlations(args, kind == RUNTIME),
             self._launched(kind, args),
         ))  # fmt: skip
 
@@ -229,13 +226,13 @@ class Columns:
         self._keep(self._device, (
             kind, name,
             # The process of a device event is its device, where the event itself does not say.
-            _ordinals([found.device if found.device is not None else event.pid for found, event in zip(args, events, strict=True)]),
-            _integers([found.stream if found.stream is not None else event.tid for found, event in zip(args, events, strict=True)], 0),
+            ordinals([found.device if found.device is not None else event.pid for found, event in zip(args, events, strict=True)]),
+            integers([found.stream if found.stream is not None else event.tid for found, event in zip(args, events, strict=True)], 0),
             start, end,
-            _correlations(args),
+            correlations(args, np.ones(len(args), bool)),
             noted,
             self._launch_shapes(args),
-            _integers([found.graph_node for found in args], 0),
+            integers([found.graph_node for found in args], 0),
         ))  # fmt: skip
 
     def _launch_shapes(self, args: list[Args]) -> Int32s:
@@ -260,18 +257,18 @@ class Columns:
         self._keep(self._frames, (name, self._thread_codes(events), start, end))
 
     def _take_memory(self, events: list[Event]) -> None:
-        time, known = _nanoseconds([event.ts for event in events])
+        time, known = nanoseconds([event.ts for event in events])
         sizes = [event.args.size if event.args else None for event in events]
-        size = _integers(sizes, 0)
+        size = integers(sizes, 0)
         known &= np.array([isinstance(value, int) for value in sizes], bool) & (np.abs(size) <= _LARGEST_ALLOCATION)
         self.dropped += int((~known).sum())
-        kind = _integers([event.args.device_type if event.args else None for event in events], 0)
+        kind = integers([event.args.device_type if event.args else None for event in events], 0)
         self._keep(self._memory, (time[known], self._thread_codes(events)[known], size[known], kind[known]))
 
     def _timed(self, events: list[Event]) -> tuple[list[Event], Int64s, Int64s]:
         """The events with a time, and their starts and ends in nanoseconds."""
-        start, known = _nanoseconds([event.ts for event in events])
-        duration, lasting = _nanoseconds([event.dur for event in events])
+        start, known = nanoseconds([event.ts for event in events])
+        duration, lasting = nanoseconds([event.dur for event in events])
         known &= lasting & (duration >= 0)
         if not known.all():
             self.dropped += int((~known).sum())
@@ -341,11 +338,11 @@ class Columns:
         dtype = _word(args.collective_dtype)
         noted = Collective(
             what,
-            _integer(args.elements_in),
-            _integer(args.elements_out),
+            integer(args.elements_in),
+            integer(args.elements_out),
             dtype if dtype in COLLECTIVE_DTYPES else None,
-            _word(args.group) or (str(number) if (number := _integer(args.group)) is not None else None),
-            _integer(args.group_size),
+            _word(args.group) or (str(number) if (number := integer(args.group)) is not None else None),
+            integer(args.group_size),
             _ranks(args.group_ranks),
         )
         key = ("collective", noted)
@@ -367,7 +364,7 @@ class Columns:
         """The columns, sorted; this object is empty afterwards."""
         kind, name, thread, start, end, signature, sequence, forward, correlation, kernel = _joined(self._host, _HOST_TYPES)
         device_columns = _joined(self._device, _DEVICE_TYPES)
-        correlation, launched_by = _linked(correlation, kind == RUNTIME, device_columns[6])
+        correlation, launched_by = linked(correlation, kind == RUNTIME, device_columns[6])
         # By thread, then start; of two that start together the longer one is the caller. The sort is stable, so that events equal in
         # both keep the order of the file, in which Kineto writes the caller first.
         order = np.lexsort((-end, start, thread))
@@ -482,13 +479,13 @@ def _extent(text: bytes) -> tuple[int, int, int] | None:
     numbers = _from_json(text) if text else None
     if not isinstance(numbers, list) or len(numbers) != 3:
         return None
-    x, y, z = (_integer(number) or 0 for number in numbers)
+    x, y, z = (integer(number) or 0 for number in numbers)
     return (x, y, z) if min(x, y, z) > 0 else None
 
 
 def _message(args: Args) -> tuple[str | None, int | None, int | None, str | None]:
     """What a collective moves: its name, the elements of its input and output and their type."""
-    return _word(args.collective), _integer(args.elements_in), _integer(args.elements_out), _word(args.collective_dtype)
+    return _word(args.collective), integer(args.elements_in), integer(args.elements_out), _word(args.collective_dtype)
 
 
 def _from_json(raw: bytes) -> Any:
@@ -527,81 +524,6 @@ def _is_sane(event: Event) -> bool:
         and isinstance(event.pid, plain)
         and isinstance(event.tid, plain)
     )
-
-
-def _nanoseconds(values: list[Any]) -> tuple[Int64s, npt.NDArray[np.bool_]]:
-    """Microseconds, as Kineto writes them (numbers, in some versions text), in whole nanoseconds, and which of them are any.
-
-    Text is read to its last digit where a float would round it."""
-    try:
-        found = np.array(values, np.float64)
-    except (TypeError, ValueError, OverflowError):
-        found = np.array([_microseconds(value) for value in values], np.float64)
-    if found.shape != (len(values),):  # a list among them
-        found = np.array([_microseconds(value) for value in values], np.float64)
-    known = np.abs(found) < _FARTHEST_US  # false for NaN
-    found = np.where(known, found, 0.0)
-    whole = np.floor(found)
-    nanoseconds = whole.astype(np.int64) * 1000 + np.rint((found - whole) * 1000).astype(np.int64)
-    for i in np.flatnonzero(np.abs(found) >= FLOATS_ROUND_FROM_US).tolist():
-        if isinstance(values[i], str):
-            nanoseconds[i] = round(Decimal(values[i]) * 1000)
-    return nanoseconds, known
-
-
-def _microseconds(value: Any) -> float:
-    if isinstance(value, (int, float, str)) and not isinstance(value, bool):
-        try:
-            return float(value)
-        except (ValueError, OverflowError):
-            pass
-    return float("nan")
-
-
-def _integers(values: list[Any], default: int) -> Int64s:
-    """Whole numbers, or text of digits; ``default`` for everything else."""
-    filled = [default if value is None else value for value in values] if None in values else values
-    if set(map(type, filled)) == {int}:
-        try:
-            return np.fromiter(filled, np.int64, len(filled))
-        except OverflowError:
-            pass
-    found = (_integer(value) for value in values)
-    return np.array([default if value is None else value for value in found], np.int64)
-
-
-def _correlations(args: list[Args]) -> Int64s:
-    """The correlation ids; -1 for none, and -2 - n for an event with only the external id n."""
-    found = _integers([one.correlation if one.correlation is not None else one.old_correlation for one in args], -1)
-    lacking = np.flatnonzero(found < 0)
-    external = _integers([args[i].external for i in lacking.tolist()], -1)
-    found[lacking] = np.where(external >= 0, -2 - external, -1)
-    return found
-
-
-def _linked(calls: Int64s, is_runtime: npt.NDArray[np.bool_], device: Int64s) -> tuple[Int64s, Int64s]:
-    """The correlation ids of host and device events. Profilers for ROCm before 2024 recorded them as external ids and had no others;
-    elsewhere the external id is that of the operator."""
-    named = bool((calls[is_runtime] >= 0).any() or (device >= 0).any())
-    both = (np.where(is_runtime, calls, -1), device)
-    calls, device = (np.where(column >= -1, column, -1 if named else -2 - column) for column in both)
-    return calls, device
-
-
-def _ordinals(values: list[Any]) -> Int32s:
-    """Numbers of devices; 0 for what is none."""
-    found = _integers(values, 0)
-    return np.where((found >= 0) & (found < _MOST_DEVICES), found, 0).astype(np.int32)
-
-
-def _integer(value: Any) -> int | None:
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, int):
-        return value if -(1 << 62) < value < 1 << 62 else None
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 19:
-        return int(value)
-    return None
 
 
 def _ranks(value: Any) -> tuple[int, ...] | None:

@@ -3,7 +3,7 @@
 Order of arguments: ROCm/ATOM ffdf3bb (``atom/model_ops/layernorm.py``, ``linear.py``, ``activation.py``, ``base_attention.py``,
 ``module_dispatch_ops.py``; ``atom/models/deepseek_v2.py``, ``deepseek_v4.py``, ``kimi_k3.py``; ``atom/plugin/``).
 
-All but the layers, which only call others, count where nothing below them is counted: most launch a kernel in Triton.
+Layers only call other operators. The others count if nothing below them is counted: most launch a kernel in Triton.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ register({f"aiter::{name}": one for name, one in PASSES.items()}, "normalisation
 @formula("aiter::_fuse_rmsnorm_fp4_quant", "aiter::_fused_rms_fp8_quant", category="normalisation", wraps=True)
 def _two_norms(signature: Signature) -> Work:
     """Norms of one or two tensors. The first may be a sum with a residual, and becomes narrow, with a scale for each 32 of fp4, for
-    each group or row of fp8; it is returned as it was too, where a flag says so. Padding of the scales is not counted."""
+    each group or row of fp8; with a flag, it is also returned unchanged. Padding of the scales is not counted."""
     fp4 = signature.name.endswith("fp4_quant")
     end = "shuffle=True padding=True both=False" if fp4 else "dtype=24 group=128 kind=None both=False"
     args = Arguments(signature, f"first first_weight eps second=None second_weight=None second_eps=None residual=None {end}")

@@ -87,7 +87,7 @@ register({f"sgl_kernel::{name}": one for name, one in ROUTING.items()}, "moe")
 @formula("sgl_kernel::sgl_per_token_group_quant_8bit_v2", "sglang::per_token_group_quant_8bit_v2", "sglang::per_token_group_quant",
          category="element-wise")  # fmt: skip
 def _grouped_quantization(signature: Signature) -> Work:
-    """With an activation of [gate, factor] before it, where a flag says so: then the result is half as wide."""
+    """With a flag, an activation of [gate, factor] comes first, and the result is half as wide."""
     args = Arguments(signature, "input out scale")
     inputs, out, scale = args.tensor("input"), args.tensor("out"), args.tensor("scale")
     activation = costs.SILU + 1 if inputs.shape[-1] == 2 * out.shape[-1] else 0

@@ -105,7 +105,7 @@ register({f"trtllm::{name}": one for name, one in NORMS.items()}, "normalisation
 
 @formula("trtllm::fused_add_rmsnorm_fp4_quantize", "trtllm::fused_rmsnorm_fp4_quantize", category="normalisation")
 def _fp4_norm(signature: Signature) -> Work:
-    """NVFP4 with a scale of a byte for each 16, the sum with the residual, and the norm itself where a flag says so."""
+    """NVFP4 with a scale of a byte for each 16, the sum with the residual, and the norm itself if a flag is set."""
     added = "add" in signature.name
     args = Arguments(signature, f"input {'residual ' if added else ''}weight scale eps both")
     inputs, residual = args.tensor("input"), args.optional("residual")
