@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
 
+import rooflines
 from rooflines.profiler.trace.calls import build_calls
 from rooflines.profiler.trace.reader import parse_trace
 from rooflines.roofline.attribution.attribute import attribute
 
+TRACES = Path(__file__).parents[2] / "data" / "traces"
 ROWS, COLUMNS, DEPTH = 61, 47, 19
 FIRST, SECOND, THIRD = torch.tensor([3, 46, 3, 0, 17]), torch.tensor([[2], [46], [9]]), torch.tensor([1, 18, 7, 7])
 MASK = torch.rand(ROWS, COLUMNS, generator=torch.Generator().manual_seed(0)) > 0.9
@@ -82,3 +85,13 @@ def test_positions_and_elements_that_a_mask_selects_are_known_from_the_view_of_t
     rows = {row.signature.name: row.count.work for row in recorded(tmp_path, lambda: (MASK.nonzero(), source.masked_select(MASK))).rows}
     assert rows["aten::nonzero"].bytes_written == number * 2 * 8
     assert rows["aten::masked_select"].bytes_written == number * 4
+
+
+def test_weights_of_experts_that_a_gpu_selects_by_index():
+    analysis = rooflines.analyze(TRACES / "moe_b300_inference.json.gz")
+    selected = [row for row in analysis.operators if row.name == "aten::index"]
+    # 16 tokens with 2 experts each, of 64 matrices in bf16: 32 matrices are read and written.
+    sizes = {"64x512x1024": 512 * 1024, "64x1024x512": 1024 * 512}
+    assert {row.shapes.split(",")[0] for row in selected} == sizes.keys()
+    assert {row.bytes / row.calls for row in selected} == {2 * 32 * 512 * 1024 * 2 + 32 * 8}
+    assert analysis.coverage.modelled_time_fraction == 1
