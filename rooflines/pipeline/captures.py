@@ -17,7 +17,7 @@ from rooflines.profiler.records import Run
 from rooflines.profiler.trace.capture import CaptureTrace
 from rooflines.profiler.trace.cut import whole_part
 from rooflines.profiler.trace.reader import read_trace
-from rooflines.profiler.trace.sources import find_traces
+from rooflines.profiler.trace.sources import find_traces, rank_in_name
 from rooflines.profiler.trace.url import is_url, shown
 
 Captures: TypeAlias = Path | str | Sequence[Path | str]
@@ -25,7 +25,6 @@ Captures: TypeAlias = Path | str | Sequence[Path | str]
 DETAILS = "execution_details.json"
 _FOLDER = "capture_traces"
 _LARGEST_DETAILS = 1 << 20
-_RANK = re.compile(r"(?:rank_?|TP-)(\d{1,9})")
 _BATCH = re.compile(r"bs_(\d{1,9})_")
 
 
@@ -59,7 +58,7 @@ def find_captures(captures: Captures | None, of: str = "") -> dict[str, int | No
     does not exist, DataError for a damaged record.
     """
     given = () if captures is None else [captures] if isinstance(captures, Path | str) else captures
-    return dict(pair for one in given for pair in _files(one, _rank(of)))
+    return dict(pair for one in given for pair in _files(one, rank_in_name(of)))
 
 
 def read_captures(
@@ -86,14 +85,8 @@ def _files(source: Path | str, rank: int | None) -> list[tuple[str, int | None]]
         return [(str(source), sizes.get(Path(source).name))]
     sizes = _details(Path(source))
     paths = [str(Path(source) / name) for name in sizes] or find_traces([source])
-    own = [path for path in paths if rank is None or _rank(path) in (rank, None)]
+    own = [path for path in paths if rank is None or rank_in_name(path) in (rank, None)]
     return [(path, sizes.get(Path(path).name, _size(path))) for path in own or paths]
-
-
-def _rank(path: str) -> int | None:
-    """The rank in the name of a trace: ``capture_rank_0.json.gz``, ``1785501977.97-TP-0.trace.json.gz``."""
-    found = _RANK.search(os.path.basename(path))
-    return int(found[1]) if found else None
 
 
 def _size(path: str) -> int | None:

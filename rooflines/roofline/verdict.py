@@ -133,7 +133,7 @@ _OPENINGS = {
     "transfer": "Transfer-bound: copies between host and device take {}",
     "communication": "Communication-bound: communication that no computation hides takes {}",
     "unmodelled": "Bound unknown: {} is in operators without a work model",
-    "graphs": "Bound unknown: {} is in graphs whose capture is not known (--capture)",
+    "graphs": "Bound unknown: {} is in CUDA or HIP graphs without a capture trace (--capture)",
     "host": "Host-bound: the device is idle for {}, because the host has launched nothing",
     "idle": "The device is idle for {}, ",
 }

@@ -74,7 +74,7 @@ def test_the_largest_category_is_a_share_of_the_same_step():
 def test_graphs_without_a_capture_are_named_and_small_categories_beside_them_are_not():
     known = Coverage(modelled_time_fraction=0.1, graph_launch_time_s=0.8, graph_matched_time_s=0.1)
     assert said({"unmodelled": 0.9, "host": 0.1}, {"copy": 0.05}, coverage=known) == (
-        "Bound unknown: 90 % of the step is in graphs whose capture is not known (--capture)."
+        "Bound unknown: 90 % of the step is in CUDA or HIP graphs without a capture trace (--capture)."
     )
     matched = replace(known, graph_matched_time_s=0.7)
     assert said({"unmodelled": 0.8, "host": 0.2}, {"matmul": 0.15}, coverage=matched) == (

@@ -68,8 +68,8 @@ def correlations(args: list[Args], launching: npt.NDArray[np.bool_]) -> Int64s:
 
 
 def linked(calls: Int64s, is_runtime: npt.NDArray[np.bool_], device: Int64s) -> tuple[Int64s, Int64s]:
-    """The correlation ids of host and device events. Profilers for ROCm before 2024 recorded them as external ids and had no others;
-    elsewhere the external id is that of the operator."""
+    """The correlation ids of host and device events. Some traces of ROCm have no others than external ids; elsewhere the external id is
+    that of the operator."""
     named = bool((calls[is_runtime] >= 0).any() or (device >= 0).any())
     both = (np.where(is_runtime, calls, -1), device)
     calls, device = (np.where(column >= -1, column, -1 if named else -2 - column) for column in both)

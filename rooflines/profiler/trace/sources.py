@@ -17,6 +17,7 @@ _OURS = frozenset({"run.json", "analysis.json", "ranks.json", "report.json", "mo
 # What servers write next to theirs.
 _OF_OTHERS = frozenset({"execution_details.json"})
 _NUMBER = re.compile(r"(\d+)")
+_RANK = re.compile(r"(?:rank[_\-.=]?|TP-)(\d{1,7})(?!\d)", re.IGNORECASE)
 
 
 def find_traces(sources: Sequence[str | Path], *, may_be_empty: bool = False) -> list[str]:
@@ -27,6 +28,15 @@ def find_traces(sources: Sequence[str | Path], *, may_be_empty: bool = False) ->
     pattern without traces, unless they ``may_be_empty``.
     """
     return [found for source in sources for found in _traces(str(source), may_be_empty)]
+
+
+def rank_in_name(source: str | Path) -> int | None:
+    """The rank in the path of a trace: ``rank0.json``, ``capture_rank_0.json.gz``, ``1785501977.97-TP-0.trace.json.gz``.
+
+    The last one: a directory may be named after a rank as well.
+    """
+    found = _RANK.findall(str(source))
+    return int(found[-1]) if found else None
 
 
 def _is_several(source: str | Path) -> bool:

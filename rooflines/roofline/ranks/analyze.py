@@ -22,6 +22,7 @@ from rooflines.profiler.trace.columns import MEMORY_LIMIT_BYTES
 from rooflines.profiler.trace.cut import lacks_device, whole_part
 from rooflines.profiler.trace.reader import read_trace
 from rooflines.profiler.trace.records import Rank
+from rooflines.profiler.trace.sources import rank_in_name
 from rooflines.profiler.trace.url import shown
 from rooflines.roofline.analysis import Timeline
 from rooflines.roofline.analyze import analyze
@@ -30,7 +31,6 @@ from rooflines.roofline.ranks.records import MatchedRow, RankAnalysis, RankRow, 
 
 # What ranks are compared in.
 COMPARED = ("span_s", "busy_s", "idle_s", "compute_s", "communication_s", "exposed_communication_s", "memcpy_s")
-_RANK_IN_NAME = re.compile(r"rank[_\-.=]?(\d{1,7})(?!\d)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +108,8 @@ def _numbered(parts: Sequence[RankPart]) -> dict[int, RankPart]:
     """The ranks in order: what the trace says, else the name of its file, else its place in the list."""
     numbered: dict[int, RankPart] = {}
     for position, part in enumerate(parts):
-        # The last in the path: a directory may be named after a rank as well.
-        in_name = _RANK_IN_NAME.findall(part.source)
-        rank = part.place.rank if part.place else int(in_name[-1]) if in_name else position
+        named = rank_in_name(part.source)
+        rank = part.place.rank if part.place else position if named is None else named
         if rank in numbered:
             raise UsageError(
                 f"two traces belong to rank {rank}: {numbered[rank].source!r} and {part.source!r}.",

@@ -239,6 +239,7 @@ def test_one_rank_of_a_group_is_not_matched(job):
 def test_ranks_are_told_by_the_trace_then_the_name_then_the_place(job):
     events = [kernel("gemm", 0, 10, 1)]
     assert [row.rank for row in job(events, events, names=("x_rank11.json", "rank-3.json")).ranks] == [3, 11]
+    assert [row.rank for row in job(events, events, names=("5.97-TP-7.trace.json", "5.97-TP-2.trace.json")).ranks] == [2, 7]
     assert [row.rank for row in job(events, events, names=("b.json", "a.json")).ranks] == [0, 1]
     with pytest.raises(UsageError, match="two traces belong to rank 1"):
         job(events, events, names=("rank1.json", "Rank_1.pt.trace.json"))
