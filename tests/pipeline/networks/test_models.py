@@ -50,9 +50,10 @@ QUICK = ("squeezenet1_1", "mobilenet_v3_small")
 
 @pytest.mark.parametrize("model", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in FULL_SIZE])
 def test_inference_counts_what_torchvision_publishes(tmp_path, ceilings_file, model):
-    analysis = profiled(tmp_path, ceilings_file, model, batch_size=2)
+    # One image: Swin v2 computes the biases of positions once for a batch, so that the work of two is less than twice that of one.
+    analysis = profiled(tmp_path, ceilings_file, model, batch_size=1)
     # published to three decimals of 10⁹ multiply-accumulates
-    assert analysis["totals"]["matrix_flops"] / (2 * 2e9) == pytest.approx(published_macs(model) / 1e9, abs=0.0006)
+    assert analysis["totals"]["matrix_flops"] / 2e9 == pytest.approx(published_macs(model) / 1e9, abs=0.0006)
     assert analysis["coverage"]["modelled_time_fraction"] >= 0.97
     check_sums(analysis)
 
