@@ -34,8 +34,9 @@ class ProfileOptions(Options):
     """
 
     to_end: Annotated[bool, Option("Run the script to its end instead of stopping after enough steps.", HOW)] = False
-    steps: Annotated[int | None, Option("Number of timed steps.", MEASURE, "about 5 s, 5 to 100 steps (CUDA: 10,000)")] = None
+    steps: Annotated[int | None, Option("Number of timed steps.", MEASURE, "about 5 s, 5 to 100 steps or half a second")] = None
     warmup: Annotated[int | None, Option("Number of warm-up steps.", MEASURE, "until step times settle")] = None
+    wait_quiet: Annotated[bool, Option("Wait until other programs pause, and repeat the steps they disturb (CPU).", MEASURE)] = False
     trace: Annotated[bool, Option("Trace the operators of some steps after the timed ones.", MEASURE)] = True
     ceilings: Annotated[str, Option(CEILINGS_HELP, MEASURE)] = "measured"
     remeasure: Annotated[bool, Option("Measure the ceilings again instead of using the cached ones.", MEASURE)] = False

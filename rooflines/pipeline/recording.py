@@ -148,8 +148,8 @@ def _checked(options: ProfileOptions, name: str, kind: str, *, as_rank: bool = F
 def _settings(options: ProfileOptions, model: object = None) -> Settings:
     given: dict[str, Value] = {"model": model, **options.changed()} if isinstance(model, str) else {}
     return Settings(
-        command=default_command(), steps=options.steps, warmup=options.warmup, seed=options.seed, ceilings=options.ceilings,
-        options=given,
+        command=default_command(), steps=options.steps, warmup=options.warmup, wait_quiet=options.wait_quiet,
+        seed=options.seed, ceilings=options.ceilings, options=given,
     )  # fmt: skip
 
 

@@ -106,7 +106,8 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     names the longest of several stretches between which the program evaluated its model. ``traced`` says what the trace holds: the
     steps of the traced pass, one ``early`` step (before the timed ones) of a program that ended before that pass, or the ``program``
     from its start to the end of its first step (to its own end where it made none). The first of ``warmup_ns`` then begins with the
-    program.
+    program. ``timed_queue_ns`` and ``traced_queue_ns`` are how long, in each step, threads of the process could run and waited for a
+    processor, all together; empty where the system does not count it.
     """
 
     warmup_ns: tuple[int, ...] = ()
@@ -119,6 +120,8 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     traced_page_faults: int | None = None
     timed_began_ns: int | None = None
     timed_stretch: TimedStretch | None = None
+    timed_queue_ns: tuple[int, ...] = ()
+    traced_queue_ns: tuple[int, ...] = ()
     traced: Literal["steps", "early", "program"] = "steps"
 
 
@@ -131,6 +134,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     command: str = ""
     steps: int | None = None
     warmup: int | None = None
+    wait_quiet: bool = False
     seed: int = 0
     ceilings: str = "measured"
     options: dict[str, Value] = {}
@@ -225,7 +229,8 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True):
     ``tf32`` says whether float32 ``matmul``, ``convolution`` and ``rnn`` (cuDNN's; absent in older runs) were allowed TF32 (CUDA).
     ``counters`` say how well each field of the device samples can be read, ``fields`` what those are that other packages' samplers
     declare. ``loading`` is how the program was fed with data,
-    absent where no loader was seen. ``notes`` are sentences for the reader about what was limited or left out.
+    absent where no loader was seen. ``other_processes`` are the programs that took processors from the timed pass to the traced one,
+    with the number that each kept busy. ``notes`` are sentences for the reader about what was limited or left out.
     """
 
     schema: str = RUN_SCHEMA
@@ -250,6 +255,7 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True):
     counters: tuple[Counter, ...] = ()
     fields: dict[str, Field] = msgspec.field(default_factory=dict)
     loading: Loading | None = None
+    other_processes: dict[str, float] = {}
     notes: tuple[str, ...] = ()
     error: str | None = None
 

@@ -34,6 +34,8 @@ CATEGORIES = (
 class Basis(msgspec.Struct, frozen=True, kw_only=True):
     """The unit that figures are per, and the number of traced steps behind them.
 
+    ``timed`` says that the times add up to the median timed step, without the profiler; otherwise they are those of the traced steps.
+    ``steady`` says that each call counts with the lower quartile of its times in the traced steps (``attribution/steady.py``).
     ``start_up`` says that the one step is a whole program from its start, or up to the end of its first step: imports, building the
     model and all first calls are in its times.
     """
@@ -41,6 +43,8 @@ class Basis(msgspec.Struct, frozen=True, kw_only=True):
     per: Literal["step", "trace"] = "step"
     steps: int = 1
     start_up: bool = False
+    timed: bool = False
+    steady: bool = False
 
 
 class Steps(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +53,7 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
     ``ci95_s`` is the 95 % interval of the median: by bootstrap, of two to five steps by Student's t, of one step absent.
     ``profiler_dilation`` is traced median / timed median: what the profiler cost, 1.08 is 8 % slower. ``first_s`` is the first step,
     in which libraries load, memory is allocated and code is compiled; ``compile_s`` is the part of it that ``torch.compile`` took.
+    Steps that other programs delayed are in none of these figures (``OtherPrograms``).
     """
 
     count: int
@@ -237,10 +242,18 @@ class Recomputation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OtherPrograms(msgspec.Struct, frozen=True, kw_only=True):
-    """The mean number of the processors' ``threads`` that other programs kept busy while the steps were timed."""
+    """The mean number of the processors' ``threads`` that other programs kept ``busy`` while the steps were timed and traced.
+
+    ``programs`` are the names of those that were still running, with the number of processors that each kept busy. Steps that they
+    delayed are left out. Where too few are left, the step is not ``judged``: its operators have times, but no bounds.
+    """
 
     busy: float
     threads: int
+    programs: dict[str, float] = {}
+    timed_left_out: int = 0
+    traced_left_out: int = 0
+    judged: bool = True
 
 
 class PageFaults(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from rooflines.device_specs.marks import CONTRADICTS, DISTURBED, UNCONFIRMED, marked, marks_of
 from rooflines.device_specs.records import Ceilings
@@ -25,6 +26,7 @@ from rooflines.profiler.trace.records import Int64s, Trace
 from rooflines.roofline.advice.usage import find_in_usage, ranked
 from rooflines.roofline.analysis import Analysis, Basis, Coverage, Input, Launches, Memory, Steps, TracedStep
 from rooflines.roofline.attribution.attribute import Attribution, attribute
+from rooflines.roofline.attribution.steady import FEWEST_STEPS
 from rooflines.roofline.bounds.judging import with_shortest_kernel
 from rooflines.roofline.findings import find
 from rooflines.roofline.module_rows import module_rows
@@ -33,8 +35,8 @@ from rooflines.roofline.resolvers.compiled import find_compiled_calls
 from rooflines.roofline.step.collectives import collective_rows
 from rooflines.roofline.step.host_work import host_work, is_compiled, recomputation, synchronisations
 from rooflines.roofline.step.input_pipeline import delayed, feeding, limited_by
-from rooflines.roofline.step.interference import other_programs, page_faults, shared_machine
-from rooflines.roofline.step.partition import Label, Partition, partition, whole_trace
+from rooflines.roofline.step.interference import QuietSteps, page_faults, quiet_steps
+from rooflines.roofline.step.partition import Label, Partition, clock_factor, partition, whole_trace
 from rooflines.roofline.step.serving import serving
 from rooflines.roofline.step.times import summarize_steps
 from rooflines.roofline.traced_precision import traced_precision
@@ -59,9 +61,10 @@ def analyze(
     """
     facts = run.facts
     ceilings = ceilings or facts.ceilings
-    others = other_programs(run)
-    steps = summarize_steps(facts.steps, facts.workload, facts.compile_s) if facts.steps else None
-    notes = [*_notes(facts), *shared_machine(others, facts), *_doubtful(ceilings)]
+    quiet = quiet_steps(run)
+    others = quiet.others
+    steps = summarize_steps(facts.steps, facts.workload, facts.compile_s, quiet.timed, quiet.traced) if facts.steps else None
+    notes = [*_notes(facts), *_doubtful(ceilings)]
     parts: dict[str, Any] = {
         "ceilings": ceilings.ceilings if ceilings else (),
         "compiled": facts.workload.compiled,
@@ -75,7 +78,7 @@ def analyze(
             # What is left are the times of dispatching on the host, which the device's roofs do not bound.
             ceilings = None
             notes.append(_no_device_events(facts, trace))
-        parts |= _traced_parts(run, trace, ceilings, steps, captures, inductor_cache)
+        parts |= _traced_parts(run, trace, ceilings, steps, quiet, captures, inductor_cache)
         notes += parts.pop("notes")
     flops = sum(row.flops for row in parts["operators"]) if trace is not None and parts["basis"].per == "step" else None
     used = usage(run, flops, ceilings)
@@ -119,6 +122,7 @@ def _traced_parts(
     trace: Trace,
     ceilings: Ceilings | None,
     steps: Steps | None,
+    quiet: QuietSteps,
     captures: Sequence[CaptureTrace],
     inductor_cache: Path | str | None,
 ) -> dict[str, Any]:
@@ -131,13 +135,20 @@ def _traced_parts(
         compiled = find_compiled_calls(trace, calls, code)
         calls = compiled.calls
         notes += code.problems
-    roofs = ceilings
+    # What other programs did to the times is no property of the operators: where they cannot be told apart, nothing is judged.
+    roofs = ceilings if quiet.others is None or quiet.others.judged else None
     if roofs is not None and len(trace.device):
         roofs = with_shortest_kernel(roofs, trace)
     cache = read_cache(inductor_cache) if inductor_cache is not None else None
+    start_up = facts.steps is not None and facts.steps.traced == "program"
     attribution = attribute(
-        trace, calls, facts.parameter_elements, _list_dtype(facts.workload), facts.noted_calls, compiled, captures, cache
-    )
+        trace, calls, facts.parameter_elements, _list_dtype(facts.workload), facts.noted_calls, compiled, captures, cache,
+        quiet.traced,
+    )  # fmt: skip
+    step_s = _clock(attribution, steps) if attribution.steps and not start_up else None
+    waits = fed.delay_fraction if (fed := feeding(facts, None)) is not None else None
+    if step_s is not None:
+        attribution = attribution.scaled(clock_factor(attribution, step_s, waits))
     calls = attribution.calls
     notes += attribution.notes
     devices = len(distinct(trace.device.device)[0])
@@ -145,14 +156,19 @@ def _traced_parts(
         notes.append(_several_devices(devices))
     count = attribution.steps or 1
     judged = [operator_row(row, calls, roofs, count, facts) for row in attribution.rows]
-    start_up = facts.steps is not None and facts.steps.traced == "program"
     labels = [Label(row.bound, row.category) for row in judged]
     traced = partition(trace, calls, attribution, labels)
-    divided, fed = _divided(traced, steps, facts, start_up)
+    divided, fed = _divided(traced, step_s, facts)
     breakdown = step_breakdown(attribution.trace, calls, attribution.windows)
     return {
         "notes": notes,
-        "basis": Basis(per="step" if attribution.steps else "trace", steps=count, start_up=start_up),
+        "basis": Basis(
+            per="step" if attribution.steps else "trace",
+            steps=count,
+            start_up=start_up,
+            timed=step_s is not None and steps is not None,
+            steady=len(attribution.quiet) >= FEWEST_STEPS,
+        ),
         "timeline": divided.timeline,
         "trace_timeline": whole_trace(attribution.trace, attribution.earlier_ns),
         "step_breakdown": {kind: int(in_steps.sum()) / 1e9 / count for kind, in_steps in breakdown.items()},
@@ -188,12 +204,23 @@ def _coverage(trace: Trace, calls: Calls, attribution: Attribution, divided: Par
     )
 
 
-def _divided(traced: Partition, steps: Steps | None, facts: RunFile, start_up: bool) -> tuple[Partition, Input | None]:
-    """The step's parts, as long as the timed step where there is one, and how it was fed."""
+def _clock(attribution: Attribution, steps: Steps | None) -> float | None:
+    """The length of the step that the traced times are fitted into: of a timed step, else of a traced one of a processor, whose steady
+    calls do not add up to it. None where the traced times divide themselves: on a device, and where there are few steps."""
+    if steps is not None:
+        return steps.median_s
+    if len(attribution.quiet) < FEWEST_STEPS:
+        return None
+    lengths = attribution.windows[:, 1] - attribution.windows[:, 0]
+    return float(np.median(lengths[attribution.quiet] if attribution.quiet.any() else lengths)) / 1e9
+
+
+def _divided(traced: Partition, step_s: float | None, facts: RunFile) -> tuple[Partition, Input | None]:
+    """The step's parts, ``step_s`` long where that is known, and how it was fed."""
     fed = feeding(facts, traced.division())
-    if steps is None or start_up:
+    if step_s is None:
         return traced, fed
-    divided = traced.timed(steps.median_s, fed.delay_fraction if fed is not None else None)
+    divided = traced.timed(step_s, fed.delay_fraction if fed is not None else None)
     return divided, delayed(fed, divided.division()) if fed is not None else None
 
 

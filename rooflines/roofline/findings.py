@@ -27,7 +27,7 @@ from rooflines.roofline.advice import (
 from rooflines.roofline.advice.case import Advice, Case
 from rooflines.roofline.advice.setting import Setting
 from rooflines.roofline.analysis import Analysis, Finding
-from rooflines.roofline.step.interference import noise_s
+from rooflines.roofline.step.interference import delayed, noise_s
 
 # What is below this share of a step is not worth a sentence.
 WORTH = 0.02
@@ -76,7 +76,9 @@ _MORE_STEPS = Finding(
 
 
 def find(analysis: Analysis) -> tuple[Finding, ...]:
-    """The findings of ``analysis``, largest saving first, in seconds of the timed (unprofiled) step. No two are about the same time."""
+    """The findings of ``analysis``, largest saving first, in seconds of the step. No two are about the same time."""
+    if analysis.other_programs is not None and not analysis.other_programs.judged:
+        return (_quieter(analysis),)
     start_up = analysis.basis.start_up
     only_input = start_up or analysis.device_untraced
     rules = _UNTRACED_RULES if analysis.timeline is None else _INPUT_RULES if only_input else (*load_all("findings"), *RULES)
@@ -84,15 +86,29 @@ def find(analysis: Analysis) -> tuple[Finding, ...]:
     return (*found[:MOST], *([_MORE_STEPS] if start_up else []))
 
 
+def _quieter(analysis: Analysis) -> Finding:
+    """The retry of a run that other programs disturbed too much to judge it."""
+    again = Setting("wait_quiet", True)
+    ours = analysis.workload.source != "loop"
+    threads = analysis.environment.threads or 1
+    return Finding(
+        title="Repeat the run while other programs pause",
+        saves_s=0.0,
+        evidence=delayed(analysis) + ("; with 1 thread they would disturb it less" if ours and threads > 1 else ""),
+        suggestion=str(again) if ours else "the same loop when the machine is idle",
+        **(again._asdict() if ours else {}),
+    )
+
+
 def _found(case: Case, rules: tuple[Rule, ...]) -> Iterator[Finding]:
-    least_s = max(WORTH * case.step_s * case.scale, noise_s(case.analysis))
+    least_s = max(WORTH * case.step_s, noise_s(case.analysis))
     for rule in rules:
         advice = rule(case)
         if advice is None:
             continue
         saves_s = 0.0
         if advice.saves_s is not None:
-            saves_s = min(advice.saves_s, sum(advice.of.values())) * (1.0 if advice.timed else case.scale)
+            saves_s = min(advice.saves_s, sum(advice.of.values()))
             if saves_s <= 0 or saves_s < least_s:
                 continue
         case.take(advice)

@@ -27,6 +27,8 @@ _PLURAL = {
 
 def verdict(analysis: Analysis) -> str:
     """A few sentences, each only as sure as what was measured."""
+    if analysis.other_programs is not None and not analysis.other_programs.judged:
+        return f"{unsteady(analysis)} {_range(analysis.steps, analysis.workload.unit)}" if analysis.steps else unsteady(analysis)
     sentences = [unsteady(analysis), _not_recorded(analysis), _speed(analysis.steps, analysis.workload.unit) if analysis.steps else ""]
     sentences.append(_served(analysis))
     if analysis.basis.start_up and analysis.division is not None:
@@ -122,6 +124,16 @@ def _speed(steps: Steps, unit: str) -> str:
     if steps.samples_per_s is None:
         return f"{seconds(steps.median_s)} a step ({error})."
     return f"{significant(steps.samples_per_s)} {unit}/s ({seconds(steps.median_s)} a step, {error})."
+
+
+def _range(steps: Steps, unit: str) -> str:
+    """The pace of steps that were disturbed, of which no single figure is the step's."""
+    rate = ""
+    if steps.samples_per_s is not None:
+        samples = steps.samples_per_s * steps.median_s
+        rate = f"{_rounded(samples / steps.p90_s)} to {_rounded(samples / steps.p10_s)} {unit}/s, "
+    pace = f"{seconds(steps.p10_s)} to {seconds(steps.p90_s)} a step (10th to 90th percentile)"
+    return f"{rate}{pace}, median {seconds(steps.median_s)}."
 
 
 # How a sentence begins that names what takes the largest share of the step; the share and "of the step" follow.

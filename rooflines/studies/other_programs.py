@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import psutil
 
-from rooflines.roofline.step.interference import OTHER_PROGRAMS_CORES
+from rooflines.profiler.quiet import OTHERS_CORES
 from rooflines.units import significant
 
 
@@ -26,7 +26,7 @@ class OtherProgramsMeter:
 
 def shared_machine(measured: Iterable[tuple[str, float | None]]) -> Iterator[str]:
     """A sentence if other programs computed during the timing: names with their ``cores()``."""
-    seen = {name: cores for name, cores in measured if cores is not None and cores >= OTHER_PROGRAMS_CORES}
+    seen = {name: cores for name, cores in measured if cores is not None and cores >= OTHERS_CORES}
     if seen:
         listed = ", ".join(f"{significant(cores, 2)} while {name} ran" for name, cores in seen.items())
         yield f"Shared machine: other programs used processors, {listed}."

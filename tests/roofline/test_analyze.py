@@ -52,10 +52,11 @@ def test_figures_are_per_step_and_add_up(tmp_path):
     assert found.totals.flops == 2 * (2 * 64**3) + 1000
     assert found.totals.bytes == 2 * (3 * 64 * 64 * 4) + 12 * 1000
     timeline = found.timeline
-    assert (timeline.span_s, timeline.idle_s) == (pytest.approx(120e-6), pytest.approx(48e-6))
+    # A traced step of 120 µs, 48 of them idle, is fitted into a timed one of 100.
+    assert (timeline.span_s, timeline.idle_s) == (pytest.approx(100e-6), pytest.approx(48e-6 * 100 / 120))
     operators = sum(row.time_s for row in found.operators)
     unmodelled = sum(item.time_s for item in found.coverage.unmodelled)
-    assert operators + unmodelled + timeline.idle_s - timeline.overlap_s == pytest.approx(timeline.span_s)
+    assert operators + unmodelled + timeline.idle_s - timeline.overlap_s == pytest.approx(timeline.span_s, rel=1e-5)  # rows are in ns
     assert found.coverage.modelled_time_fraction == pytest.approx(62 / 72)
     assert [(u.name, u.calls, u.reason) for u in found.coverage.unmodelled] == [("mylib::mine", 1, "no formula")]
     assert sum(found.step_breakdown.values()) == pytest.approx(120e-6)
@@ -77,7 +78,7 @@ def test_phases_and_modules(tmp_path):
     root, linear = found.modules
     assert (root.path, root.type, root.calls) == ("", "Net", 1)
     assert linear.matrix_flops == root.matrix_flops == 2 * (2 * 64**3)
-    assert linear.time_s == pytest.approx(42e-6)  # forward 20, backward 20, and what autograd's node spent itself
+    assert linear.time_s == pytest.approx(42e-6 * 100 / 120, rel=1e-3)  # forward 20, backward 20, what autograd's node spent itself
     assert {row.category for row in found.operators if row.phase == "optimizer"} == {"optimizer"}
 
 
@@ -198,7 +199,7 @@ def test_a_run_says_when_it_was_not_alone(tmp_path, mine, said):
     facts = msgspec.structs.replace(FACTS, environment=msgspec.structs.replace(FACTS.environment, cpu_threads=2))
     samples = tuple(DeviceSample(time_ns=i, source="psutil", cpu_utilization=1.0, process_cpu_utilization=mine) for i in range(4))
     found = analyze(Run(directory=tmp_path, facts=facts, samples=samples))
-    assert any("other programs kept 1.0 of 2 processors busy" in note for note in found.notes) == said
+    assert found.verdict.startswith("Shared machine: other programs took 1.0 of 2 processors") == said
 
 
 @pytest.mark.parametrize(("device", "threads", "said"), [("cpu", 64, True), ("cuda:0", 64, False), ("cuda:0", 2, True)])
@@ -210,9 +211,7 @@ def test_other_programs_disturb_a_gpu_s_steps_only_where_they_leave_its_host_no_
         DeviceSample(time_ns=i, source="psutil", cpu_utilization=busy / threads, process_cpu_utilization=1.0) for i in range(4)
     )
     found = analyze(Run(directory=tmp_path, facts=msgspec.structs.replace(FACTS, environment=environment), samples=samples))
-    notes = [note for note in found.notes if "other programs kept" in note]
-    assert (len(notes), found.other_programs is not None, found.verdict.startswith("Shared machine")) == (said, said, said)
-    assert all(("all threads" in note) == (device == "cpu") for note in notes)
+    assert (found.other_programs is not None, found.verdict.startswith("Shared machine")) == (said, said)
 
 
 @pytest.mark.parametrize(

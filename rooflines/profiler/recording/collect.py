@@ -220,6 +220,7 @@ class Recording:
             peak_memory_bytes=passes.peak_bytes,
             peak_memory_kind=passes.peak_kind,
             parameter_elements=passes.parameter_elements,
+            other_processes=passes.other_processes,
             tf32=passes.tf32,
             loading=self.loading.seen if self.loading.seen.loader else None,
             loss_finite=self.loss_finite,

@@ -7,9 +7,11 @@ from typing import Final
 
 from rooflines.profiler.recording.warmup import WARMUP_MAX_S
 
-# The timed pass aims at this many seconds, within these numbers of steps.
+# The timed pass aims at this many seconds, within these numbers of steps; short ones go on until half a second is over, because other
+# programs come and go in less.
 TIMED_S: Final = 5.0
 TIMED_MIN_STEPS, TIMED_MAX_STEPS = 5, 100
+TIMED_LEAST_S, TIMED_SHORT_STEPS = 0.5, 5000
 TIMED_LEAST_STEPS: Final = 3  # if five steps take longer than the limit of the warm-up
 # Steps on a GPU are short, and its counter of energy, which moves every 20 to 100 ms, needs two seconds of them. Two and a half are
 # planned, because warm-up, which waits for every step, makes them look longer than they are.
@@ -24,7 +26,7 @@ def planned_steps(step_s: float | None, *, gpu: bool, program: bool) -> int:
     if step_s is None:
         return TIMED_MIN_STEPS
     least = TIMED_MIN_STEPS if step_s * TIMED_MIN_STEPS <= WARMUP_MAX_S else TIMED_LEAST_STEPS
-    most = TIMED_MAX_STEPS
+    most = max(TIMED_MAX_STEPS, min(TIMED_SHORT_STEPS, round(TIMED_LEAST_S / step_s)))
     if program:
         most = PROGRAM_TIMED_STEPS
     elif gpu:

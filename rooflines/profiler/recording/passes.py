@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import statistics
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -21,10 +22,14 @@ from rooflines.profiler.directory import JOURNAL_FILE
 from rooflines.profiler.distributed import Agreement
 from rooflines.profiler.module_hooks import ModuleRanges
 from rooflines.profiler.progress import Progress
+from rooflines.profiler.quiet import OTHERS_CORES, busy_elsewhere, is_quiet, is_shared
 from rooflines.profiler.recording.data_loading import DataLoading
 from rooflines.profiler.recording.device import RecordedDevice
-from rooflines.profiler.recording.pass_length import PROGRAM_WARMUP_STEPS, TIMED_MIN_STEPS, planned_steps
+from rooflines.profiler.recording.heap_reserve import HeapReserve
+from rooflines.profiler.recording.other_processes import OtherProcesses
+from rooflines.profiler.recording.pass_length import PROGRAM_WARMUP_STEPS, TIMED_MIN_STEPS, TIMED_S, planned_steps
 from rooflines.profiler.recording.peak_memory import page_faults, since
+from rooflines.profiler.recording.run_queue import RunQueue
 from rooflines.profiler.recording.step_clock import wall_step_ns
 from rooflines.profiler.recording.trace_bound import TraceBound
 from rooflines.profiler.recording.tracer import Tracer
@@ -46,6 +51,12 @@ Plan: TypeAlias = Generator[None, Event, None]
 TRACED_STEPS, TRACED_MIN_STEPS = 20, 3
 TRACED_S = 2.0
 TRACE_LIMIT_BYTES = 200_000_000
+# Where other programs delay most steps, timing and tracing go on for this long, or until this many timed steps are quiet; much longer
+# if the user waits for it.
+PATIENCE_S, WAIT_QUIET_S, QUIET_STEPS = 10.0, 60.0, 10
+_IDLE_S = 0.5
+# Steps that take at most this many pages from the system are traced with a reserve of memory, so that the profiler adds none.
+_FEW_PAGES = 500
 # While steps are timed, what was measured so far is saved at most this often, between two steps.
 _SAVE_PERIOD_S = 2.0
 
@@ -79,6 +90,7 @@ class Passes:
         self.samples: tuple[DeviceSample, ...] = ()
         self.counters: tuple[Counter, ...] = ()
         self.fields: dict[str, Field] = {}
+        self.other_processes: dict[str, float] = {}
         self.tf32: dict[str, bool] | None = None
         self.parameter_elements: int | None = None
         self.trace: str | None = None
@@ -100,6 +112,8 @@ class Passes:
         self._peak = device.peak_memory()
         self._mps = MpsSampler() if device.type == "mps" else None
         self._sampler: SamplerProcess | None = None
+        self._queue = RunQueue()
+        self._others: OtherProcesses | None = None
         self._program: Tracer | None = None  # from the program's start to the end of its first step; kept while there is nothing better
         self._program_cut = False
         self._first_tracer: Tracer | None = None  # of the first and the second step, while they show the device
@@ -116,6 +130,7 @@ class Passes:
         self._traced: Literal["steps", "early", "program"] = "steps"
         self._page_faults: dict[str, int | None] = {}
         self._faults: int | None = None
+        self._queue_ns: dict[str, list[int | None]] = {"timed": [], "traced": []}
         self._stretches: list[TimedStretch] = []
         self._timed_began_ns: int | None = None
         self._trace_bytes = 0
@@ -242,11 +257,9 @@ class Passes:
             yield from self._traced_pass(1, "early")
         yield from self._warm_up()
         yield from self._timed_pass()
-        again = self._early and self._on_gpu and self._settings.steps is None and self._traced_steps > 0
-        if not again:
-            self._stop_sampler()
         self.stage = "traced"
         if self._traced_steps < 1:
+            self._stop_sampler()
             return
         if not self._early:
             self._progress.stage("tracing one step to estimate the trace size", None)
@@ -256,9 +269,10 @@ class Passes:
         yield from self._traced_pass(steps, "steps")
         while self._agreement.has_peers and self.steps < before + steps:  # an evaluation ended the pass, perhaps on this rank only
             yield
-        if again:
+        yield from self._traced_again(steps)
+        if self._early and self._on_gpu and self._settings.steps is None:
             yield from self._timed_further()
-            self._stop_sampler()
+        self._stop_sampler()
 
     def _first_step(self) -> Plan:
         """From the program's start to the end of its first step, traced as long as the trace stays small enough."""
@@ -353,8 +367,10 @@ class Passes:
         self.stage = "timed"
         enough = planned_steps(self.warmup.step_s, gpu=self._on_gpu, program=self._early)
         planned = self._settings.steps or self._agreement.on(enough, TIMED_MIN_STEPS)
+        self._wait_for_idle()
         self._progress.stage("timing steps with the profiler off", planned)
         self._start_sampler()
+        self._others = OtherProcesses()
         self._save()
         self._begin_stretch()
         self._timed_began_ns = now_ns()
@@ -381,15 +397,19 @@ class Passes:
 
     def _timed_steps(self, planned: int, *, further: bool = False) -> Plan:
         """``planned`` steps, timed one after another; ``further`` ones are added to those before, and their memory does not count."""
-        self._clock.begin()
+        self._queue.watch()
+        waited: list[int | None] = []
+        self._begin_step()
         before, whole, ended = self.timed_ns, list[bool](), False
         cut, saved = False, time.perf_counter()
         stretch: tuple[int, int] | None = (now_ns(), 0)  # when it began, and the steps before it
+        goal = planned
         try:
-            while len(self._clock) < planned:
+            while len(self._clock) < goal:
                 event = yield
                 if event == "step":
                     self._clock.end()
+                    waited.append(self._queue.since_ns())
                     self._loading.after_timed_step()
                     whole.append(not cut)
                     cut = False
@@ -400,6 +420,9 @@ class Passes:
                         self.timed_ns = self._clock.so_far_ns()
                         self._save()
                         saved = time.perf_counter()
+                    if len(self._clock) == goal:
+                        goal += self._further_steps(planned, waited)
+                    self._queue.mark()
                     self._clock.go_on()
                 elif event == "pause" and stretch is not None:
                     self._end_stretch(*stretch, memory=not further)
@@ -409,7 +432,7 @@ class Passes:
                     cut = True
                     self._begin_stretch(more=True)
                     stretch = (now_ns(), len(self._clock))
-                    self._clock.begin()
+                    self._begin_step()
             ended = True
         finally:
             if stretch is not None:
@@ -424,7 +447,22 @@ class Passes:
                 times, before, earlier = [wall_ns] * len(times), [], [False] * len(before)
                 whole = [False] * (len(whole) - last) + [True] * last
             self.timed_ns = [*before, *(ns for ns, kept in zip(times, whole, strict=True) if kept)]
+            self._queue_ns["timed"] = [ns for ns, kept in zip(waited, whole, strict=True) if kept]
+            self._queue.close()
             self._loading.end_timed([*earlier, *whole])
+
+    def _further_steps(self, planned: int, waited_ns: list[int | None]) -> int:
+        """How many more steps to time, because other programs delayed most of those so far; 0 when that is enough."""
+        times_ns = self._clock.so_far_ns()
+        asked = self._settings.wait_quiet
+        missing = min(planned, planned if asked else QUIET_STEPS) - self._quiet(times_ns, waited_ns)
+        if missing <= 0 or sum(times_ns) > (self._patience_s + TIMED_S) * 1e9 or not self._is_disturbed():
+            return 0
+        return missing
+
+    def _begin_step(self) -> None:
+        self._queue.mark()
+        self._clock.begin()
 
     def _wall_step_ns(self, times_ns: list[int]) -> int | None:
         """The time of a step of the stretch that has just ended, if the device worked on other streams than the timed one, too."""
@@ -439,12 +477,63 @@ class Passes:
             )
         return step_ns
 
-    def _traced_pass(self, steps: int, kind: Literal["steps", "early"], *, probe: bool = False) -> Plan:
-        """``steps`` under the profiler; an evaluation in between ends the pass, or lets it begin again where no step had ended."""
+    def _traced_again(self, steps: int) -> Plan:
+        """Trace again while other programs delay most of the traced steps; the trace with the most quiet steps is kept.
+
+        Programs that disturb come and go: untraced steps pass until one of them is quiet.
+        """
+        enough, until = max(min(steps, TRACED_MIN_STEPS), steps // 2), time.perf_counter() + self._patience_s
+        while self._quiet(self.traced_ns, self._queue_ns["traced"]) < enough and time.perf_counter() < until and self._is_disturbed():
+            self._queue.watch()
+            self._queue.mark()
+            began = time.perf_counter_ns()
+            while (event := (yield)) != "step" or not self._quiet([time.perf_counter_ns() - began], [self._queue.since_ns()]):
+                if time.perf_counter() > until:
+                    return
+                if event in ("step", "resume"):
+                    self._queue.mark()
+                    began = time.perf_counter_ns()
+            yield from self._traced_pass(steps, "steps", again=True)
+
+    @staticmethod
+    def _quiet(times_ns: Sequence[int], queue_ns: Sequence[int | None]) -> int:
+        """The number of steps that other programs did not delay; all of them where that is not known."""
+        waits = _known(list(queue_ns), len(times_ns))
+        return sum(map(is_quiet, times_ns, waits)) if waits else len(times_ns)
+
+    @property
+    def _patience_s(self) -> float:
+        return WAIT_QUIET_S if self._settings.wait_quiet else PATIENCE_S
+
+    def _is_disturbed(self) -> bool:
+        """Whether other programs compute beside a run on the CPU of one process."""
+        threads = os.cpu_count() or 1
+        if self._on_gpu or self._agreement.has_peers or self._sampler is None:
+            return False
+        return is_shared(busy_elsewhere(self._sampler.samples(), threads, self._timed_began_ns))
+
+    def _wait_for_idle(self) -> None:
+        """Wait until other programs leave the processors alone, if that was asked for."""
+        if not self._settings.wait_quiet or self._on_gpu:
+            return
+        self._progress.stage("waiting for other programs to pause", None)
+        until = time.monotonic() + WAIT_QUIET_S
+        while sum((names := OtherProcesses().over(_IDLE_S)).values()) >= OTHERS_CORES:
+            if time.monotonic() > until:
+                self._notes.append(f"other programs did not pause for {seconds(WAIT_QUIET_S)}: {', '.join(names)}")
+                return
+
+    def _traced_pass(self, steps: int, kind: Literal["steps", "early"], *, probe: bool = False, again: bool = False) -> Plan:
+        """``steps`` under the profiler; an evaluation in between ends the pass, or lets it begin again where no step had ended.
+
+        With ``again`` the trace is kept only if it has more quiet steps than the one before.
+        """
         if not probe:
             self._progress.stage("tracing", steps)
         before = self._inductor.graphs
         self._loading.begin_traced(keep_batches=kind == "steps" and not probe)
+        pages = self._page_faults.get("timed")
+        reserve = HeapReserve() if kind == "steps" and pages is not None and pages < _FEW_PAGES * len(self.timed_ns) else None
         tracer = self._tracer(steps)
         tracer.start()
         try:
@@ -462,8 +551,12 @@ class Passes:
                         break
         finally:
             tracer.stop()
-            self._loading.end_traced(kept=bool(tracer.times_ns))
-            if tracer.times_ns:
+            if reserve is not None:
+                reserve.release()
+            quiet = self._quiet(tracer.times_ns, tracer.queue_ns)
+            kept = quiet > self._quiet(self.traced_ns, self._queue_ns["traced"]) if again else bool(tracer.times_ns)
+            self._loading.end_traced(kept=kept)
+            if kept:
                 self._keep_trace(tracer, kind)
         compiled = self._inductor.graphs > before
         if compiled and kind == "steps" and not probe:
@@ -511,9 +604,12 @@ class Passes:
         taken_here = self._mps.noted if self._mps is not None else ()
         self.samples = tuple(sorted((*sampler.samples(), *taken_here), key=lambda sample: sample.time_ns))
         self.counters, self.fields = sampler.counters(), sampler.fields()
+        if self._others is not None:
+            self.other_processes, self._others = self._others.cores(), None
         if sampler.problem:
             self._notes.append(f"device samples: {sampler.problem}")
-        peaks = [s.process_rss_bytes for s in self.samples if s.process_rss_bytes is not None]
+        timed_ns = self._stretches[-1].ended_ns if self._stretches else now_ns()
+        peaks = [s.process_rss_bytes for s in self.samples if s.process_rss_bytes is not None and s.time_ns <= timed_ns]
         if self.peak_bytes is None and self._device.type != "cuda" and peaks:
             self.peak_bytes = max(peaks)
 
@@ -542,7 +638,7 @@ class Passes:
         self._directory.mkdir(parents=True, exist_ok=True)
         self._trace_bytes = tracer.write(self._directory / self._trace_name) // len(tracer.times_ns)
         self.trace = self._trace_name
-        self.traced_ns = tracer.times_ns
+        self.traced_ns, self._queue_ns["traced"] = tracer.times_ns, tracer.queue_ns
         self.parameter_elements = tracer.parameter_elements
         self.module_names |= tracer.module_names
         self.tf32 = self._device.tf32()
@@ -584,4 +680,11 @@ class Passes:
             traced_page_faults=self._page_faults.get("traced"),
             timed_began_ns=self._timed_began_ns,
             timed_stretch=longest if len(self._stretches) > 1 else None,
+            timed_queue_ns=_known(self._queue_ns["timed"], len(self.timed_ns)),
+            traced_queue_ns=_known(self._queue_ns["traced"], len(self.traced_ns)),
         )
+
+
+def _known(waited_ns: list[int | None], steps: int) -> tuple[int, ...]:
+    """What was waited in each of the ``steps``; empty where one of them is not known."""
+    return tuple(ns for ns in waited_ns if ns is not None) if len(waited_ns) == steps and None not in waited_ns else ()

@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 from rooflines.errors import OutputError
 from rooflines.profiler.module_hooks import ModuleRanges
 from rooflines.profiler.recording.peak_memory import page_faults, since
+from rooflines.profiler.recording.run_queue import RunQueue
 from rooflines.profiler.trace.records import STEP_PREFIX
 from rooflines.profiler.trace.stored_call import LOSSY
 
@@ -41,6 +42,8 @@ class Tracer:
         self._device = device
         self.has_operators = False
         self.times_ns: list[int] = []
+        self.queue_ns: list[int | None] = []
+        self._queue = RunQueue()
         self._steps = steps
         self._profiler: Any = profile(
             activities=activities, record_shapes=True, profile_memory=True, experimental_config=_without_events()
@@ -85,6 +88,7 @@ class Tracer:
             self._modules.__enter__()
         self._hook = register_optimizer_step_post_hook(self._after_optimizer)
         self._faults = page_faults()
+        self._queue.watch()
         self._open_step()
 
     def step(self) -> bool:
@@ -92,6 +96,7 @@ class Tracer:
         if self._range is None:
             return True
         self.times_ns.append(time.perf_counter_ns() - self._last)
+        self.queue_ns.append(self._queue.since_ns())
         self._range.__exit__(None, None, None)
         self._range = None
         if len(self.times_ns) >= self._steps:
@@ -130,6 +135,7 @@ class Tracer:
 
         self._range = record_function(f"{STEP_PREFIX}{len(self.times_ns)}")
         self._range.__enter__()
+        self._queue.mark()
         self._last = time.perf_counter_ns()
 
     def stop(self, *, keep_step: bool = False) -> None:
@@ -144,6 +150,7 @@ class Tracer:
         if self._running:
             self._running = False
             self.page_faults = since(self._faults)
+            self._queue.close()
             self._hook.remove()
             if self._modules is not None:
                 self._modules.__exit__()

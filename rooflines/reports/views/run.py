@@ -55,7 +55,7 @@ _METHOD = (
 
 def page(analysis: Analysis, trials: Trials | None = None) -> Page:
     """Return the page, with the ``trials`` of its advice if there are any. Each missing part of the analysis is named in its place."""
-    status = sentences.status_sentence(analysis)
+    status = sentences.status_sentences(analysis)
     served = serving.section(analysis)
     return Page(
         kind="run",
@@ -64,7 +64,7 @@ def page(analysis: Analysis, trials: Trials | None = None) -> Page:
         created=analysis.created,
         rooflines=analysis.environment.rooflines or "",
         verdict=sentences.headline(analysis),
-        status=(analysis.status, status) if status else None,
+        status=(analysis.status if analysis.status != "complete" else "disturbed", status) if status else None,
         sections=(
             _where(analysis),
             *([served] if served is not None else []),
@@ -91,8 +91,7 @@ def page(analysis: Analysis, trials: Trials | None = None) -> Page:
 
 def _where(analysis: Analysis) -> Section:
     whole = step_time(analysis)
-    timed = analysis.steps is not None and analysis.division is not None and analysis.division.of == "device"
-    of = "traced" if analysis.basis.per == "trace" else "a step" if timed else "a traced step"
+    of = "traced" if analysis.basis.per == "trace" else "a step" if analysis.basis.timed else "a traced step"
     classes = bound_bar(analysis)
     blocks: list[Block] = [classes] if classes else [Paragraph(sentences.missing_bounds(analysis), "absent", "always")]
     if classes:
@@ -115,10 +114,17 @@ def _where(analysis: Analysis) -> Section:
 
 
 def _basis(analysis: Analysis) -> str:
-    steps = counted(analysis.basis.steps, "traced step")
-    if analysis.basis.per == "step":
-        return f"Times, FLOPs and bytes are per step: the mean over {steps}."
-    return f"Times, FLOPs and bytes are for the whole trace of {steps}."
+    basis, steps = analysis.basis, counted(analysis.basis.steps, "traced step")
+    if basis.per != "step":
+        return f"Times, FLOPs and bytes are for the whole trace of {steps}."
+    if not basis.steady:
+        rest = "; idle time is what the timed step leaves" if basis.timed else ""
+        return f"Times, FLOPs and bytes are per step: the mean over {steps}{rest}."
+    whole = f"median {'timed' if basis.timed else 'traced'} step"
+    return (
+        f"FLOPs and bytes are per step: the mean over {steps}. Each call counts with the lower quartile of its times in them; together "
+        f"they are scaled to the {whole} ({seconds(step_time(analysis))})."
+    )
 
 
 def bound_bar(analysis: Analysis) -> Bar | None:

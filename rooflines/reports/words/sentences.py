@@ -14,6 +14,7 @@ from rooflines.reports.words.text import INFERRED_MARK, is_kernel, operator_name
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.bounds.transfers import way_of
 from rooflines.roofline.kernel_names import short_kernel
+from rooflines.roofline.step.interference import shared_machine
 from rooflines.roofline.verdict import plural, runs
 from rooflines.units import binary_bytes, counted, percent, seconds, si, significant
 
@@ -44,13 +45,15 @@ def breakdown_title(analysis: Analysis) -> str:
     return "Time per step" if analysis.basis.per == "step" else "Time in the trace"
 
 
-def status_sentence(analysis: Analysis) -> str | None:
-    """A warning that the run did not end; None for a complete run."""
-    return {
+def status_sentences(analysis: Analysis) -> str | None:
+    """Warnings that the run did not end, or that other programs disturbed it; None without any."""
+    ended = {
         "interrupted": "This run was interrupted: the report covers the completed steps.",
         "failed": "This run failed: the report covers the steps before the error.",
         "running": "This run has not ended or was killed: the report covers the data so far.",
     }.get(analysis.status)
+    others = analysis.other_programs
+    return " ".join(filter(None, (ended, shared_machine(others) if others is not None else None))) or None
 
 
 def per(analysis: Analysis) -> str:
@@ -74,6 +77,8 @@ def missing_bounds(analysis: Analysis) -> str:
 
 def missing_ceilings(analysis: Analysis) -> str | None:
     """The reason why nothing is compared with a roof, or None."""
+    if analysis.other_programs is not None and not analysis.other_programs.judged:
+        return "Not judged, because other programs delayed the steps: no bound, efficiency or headroom is given."
     if analysis.ceilings:
         return None
     return "No ceilings are known for this device, so no bound, efficiency or headroom is given."

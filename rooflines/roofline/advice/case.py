@@ -23,17 +23,13 @@ _COMMUNICATES = re.compile(r"nccl|rccl|oneccl|msccl", re.IGNORECASE)
 
 
 class Advice(NamedTuple):
-    """A rule's answer: ``saves_s`` seconds of a step (None where they cannot be stated) out of the times in ``of``.
-
-    ``timed`` says that the saving was measured without the profiler.
-    """
+    """A rule's answer: ``saves_s`` seconds of a step (None where they cannot be stated) out of the times in ``of``."""
 
     title: str
     saves_s: float | None
     evidence: str
     suggestion: Setting | str
     of: Mapping[Key, float]
-    timed: bool = False
 
 
 class Ran(NamedTuple):
@@ -83,10 +79,8 @@ class Case:
     def __init__(self, analysis: Analysis) -> None:
         self.analysis = analysis
         self.step_s = _step_s(analysis)
-        # On a CPU operators are slower under the profiler, too.
-        self.scale = min(1.0, analysis.steps.median_s / self.step_s) if analysis.steps is not None and self.step_s else 1.0
         self.ceilings = Ceilings(device="", kind="", ceilings=analysis.ceilings)
-        self.per = "in the trace" if analysis.basis.per != "step" else "a step" if self.scale == 1.0 else "a traced step"
+        self.per = "a step" if analysis.basis.per == "step" else "in the trace"
         self.of = "the step" if analysis.basis.per == "step" else "the trace"
         self.given: list[Setting | str] = []  # what was suggested already
         self._taken: dict[Key, float] = {}

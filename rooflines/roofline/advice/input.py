@@ -48,7 +48,6 @@ def load_faster(case: Case) -> Advice | None:
         f"{f'; {rates}' if rates else ''}{workers}",
         suggestion=_remedy(analysis, found, slower),
         of={("idle", "data_loading"): found.delay_s},
-        timed=True,
     )
 
 

@@ -29,7 +29,6 @@ def page_faults(case: Case) -> Advice | None:
         ),
         suggestion="MALLOC_TRIM_THRESHOLD_=8000000000 MALLOC_MMAP_THRESHOLD_=8000000000 in the environment (glibc), or jemalloc",
         of={("idle", "page_faults"): cost_s},
-        timed=True,
     )
 
 

@@ -7,7 +7,7 @@ Calls are counted (``resolvers/``), counted calls own what runs below them (``ow
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from rooflines.roofline.attribution.graphs import find_origins
 from rooflines.roofline.attribution.host import attribute_host
 from rooflines.roofline.attribution.origins import FROM_KERNEL, CountedTrace
 from rooflines.roofline.attribution.ownership import find_owners
-from rooflines.roofline.attribution.rows import Gap, Pieces, Row
+from rooflines.roofline.attribution.rows import Gap, Pieces, Row, scaled, traced_ns
 from rooflines.roofline.resolvers.cached_kernels import missing_kernels
 from rooflines.roofline.resolvers.counts import CompiledCalls, Context
 from rooflines.roofline.resolvers.resolve import count_calls
@@ -42,7 +42,7 @@ _WORTH_A_NOTE = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """The divided time of the window: rows + gaps + idle - overlap = span, where ``overlap_ns`` is time counted in two rows.
+    """The divided time of the window: rows + gaps + idle - overlap = span, where ``overlap_ns`` is time in two rows, all as traced.
 
     ``windows`` has a row for each profiler step, or one for the whole trace, and ``span_ns`` is their length: that of the steps
     (``trace/windows.py``), or from the first to the last event. What else ran meanwhile is among the gaps. ``steps`` is the number of
@@ -50,7 +50,8 @@ class Attribution:
     known operators. ``launch`` is the host event that launched each device event (-1: not in the trace), ``phase`` the phase of what
     it launched (-1: not known), ``earlier_ns`` the device time of work launched before the recording, which is in no step. ``trace``
     is the trace with all that a collective launched marked as communication, ``calls`` its call tree with the modules of captured
-    graphs. ``notes`` are sentences about what was left out or inferred with doubt.
+    graphs. ``notes`` are sentences about what was left out or inferred with doubt. ``factor`` is what all times of rows and gaps were
+    multiplied by (``scaled``); windows and intervals stay as traced. ``quiet`` has an entry for each step of a processor.
     """
 
     trace: Trace
@@ -69,6 +70,16 @@ class Attribution:
     matched_ns: int
     earlier_ns: int = 0
     notes: tuple[str, ...] = ()
+    factor: float = 1.0
+    quiet: Mask = field(default_factory=lambda: np.zeros(0, bool))
+    overlap_ns: int = 0
+
+    def scaled(self, factor: float) -> Attribution:
+        """Return the same division with every time multiplied by ``factor``."""
+        if factor == 1.0:
+            return self
+        rows, gaps = tuple(scaled(row, factor) for row in self.rows), tuple(scaled(gap, factor) for gap in self.gaps)
+        return replace(self, rows=rows, gaps=gaps, factor=factor)
 
     @property
     def window(self) -> Intervals:
@@ -86,9 +97,15 @@ class Attribution:
         return self.span_ns - self.busy_ns
 
     @property
-    def overlap_ns(self) -> int:
-        """Time counted more than once."""
-        return sum(row.time_ns for row in self.rows) + sum(gap.time_ns for gap in self.gaps) - self.busy_ns
+    def pace(self) -> float:
+        """What a traced second of the rows and gaps counts as."""
+        traced_ns = self.busy_ns + self.overlap_ns
+        return self.counted_ns / traced_ns if traced_ns else self.factor
+
+    @property
+    def counted_ns(self) -> int:
+        """The time of all rows and gaps, on the clock of the step."""
+        return sum(row.time_ns for row in self.rows) + sum(gap.time_ns for gap in self.gaps)
 
 
 def attribute(
@@ -100,10 +117,11 @@ def attribute(
     compiled: CompiledCalls | None = None,
     captures: Sequence[CaptureTrace] = (),
     inductor_cache: dict[str, tuple[CachedKernel, ...]] | None = None,
+    quiet: Mask | None = None,
 ) -> Attribution:
     """Divide the time of the trace's steps, or of the whole trace when it has none: the time of the device when the trace has device
-    events, else that of the CPU. ``captures`` are traces of the capture of its graphs. The other arguments are those of ``Context``.
-    Raises TraceError for captures of other graphs."""
+    events, else that of the CPU. ``captures`` are traces of the capture of its graphs, ``quiet`` says which steps on a CPU count where
+    others were disturbed. The other arguments are those of ``Context``. Raises TraceError for captures of other graphs."""
     context = Context(trace, calls, parameter_elements, parameter_dtype, stored_calls, compiled, inductor_cache)
     counts = count_calls(context)
     ownership = find_owners(trace, calls, counts)
@@ -115,6 +133,7 @@ def attribute(
     phase = np.full(len(launch), -1, np.int64)
     if captures and not len(trace.device):
         raise TraceError("the trace has no device events, so a capture trace does not apply to it.")
+    kept = np.zeros(0, bool)
     windows, earlier_ns, notes = (
         window if steps is None else calls.steps,
         0,
@@ -143,7 +162,8 @@ def attribute(
         notes += (*about_graphs, *_earlier_work(int(before.sum()), earlier_ns), *_left_out(trace, before, window))
     else:
         step = step_number(trace.host.start_ns, calls.steps)
-        divided = attribute_host(trace, calls, window, counts, ownership, inside, step, count)
+        kept = quiet if quiet is not None and len(quiet) == count else np.ones(count, bool)
+        divided = attribute_host(trace, calls, window, counts, ownership, inside, step, kept)
     return Attribution(
         trace=trace,
         calls=calls,
@@ -154,6 +174,8 @@ def attribute(
         phase=phase,
         earlier_ns=earlier_ns,
         notes=notes,
+        quiet=kept,
+        overlap_ns=sum(map(traced_ns, divided.rows)) + sum(map(traced_ns, divided.gaps)) - intervals.length(divided.busy),
         **divided._asdict(),
     )
 

@@ -1,4 +1,4 @@
-"""The time of a CPU: an owner's time is its duration, or that of the wrapper around it."""
+"""The time of a CPU: an owner's time is its duration, or that of the wrapper around it, steady over the steps (``steady.py``)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ from rooflines.profiler.trace.nesting import Mask, exclusive
 from rooflines.profiler.trace.records import OPERATOR, Int64s, Trace
 from rooflines.roofline.attribution.ownership import Ownership
 from rooflines.roofline.attribution.rows import DividedTime, Gap, Pieces, Row, calls_by_step, grouped
+from rooflines.roofline.attribution.steady import FEWEST_STEPS, Floats, call_sites, steady_times
 from rooflines.roofline.resolvers.counts import Counts
 
 
 def attribute_host(
-    trace: Trace, calls: Calls, window: Intervals, counts: Counts, ownership: Ownership, inside: Mask, step: Int64s, steps: int
+    trace: Trace, calls: Calls, window: Intervals, counts: Counts, ownership: Ownership, inside: Mask, step: Int64s, quiet: Mask
 ) -> DividedTime:
-    """Divide the time of the operators that begin ``inside`` the window; ``step`` is the number of each host event's step."""
+    """Divide the time of the operators that begin ``inside`` the window; ``step`` is the number of each host event's step.
+
+    ``quiet`` has an entry for each step: whether its times count where others were disturbed (``steady.py``).
+    """
     host, owner = trace.host, ownership.owner
     until = _window_end(host.start_ns, window)
     duration = np.minimum(calls.end_ns, until) - host.start_ns
@@ -36,15 +40,21 @@ def attribute_host(
     events = np.concatenate((owner[owned], saved, passed_through))
     time = np.concatenate((duration[owned], duration[saved], own[passed_through]))
     np.subtract.at(time, np.searchsorted(owned, saved, side="right") - 1, duration[saved])
-    rows, gaps, row = _rows_and_gaps(calls, counts, events, time, step, steps)
+    keys, group = grouped(calls, counts.of_event, events)
+    steady = time.astype(np.float64)
+    if len(quiet) >= FEWEST_STEPS:
+        site = call_sites(group, step[events], host.start_ns[events])
+        steady = steady_times(site, time, quiet[np.maximum(step[events], 0)])
+    rows, gaps, row = _rows_and_gaps(calls, counts, keys, group, time, steady, step[events], len(quiet))
+    weight = np.divide(steady, time, out=np.zeros_like(steady), where=time > 0)
     counted = np.concatenate((owned, passed_through))
     busy = intervals.union(host.start_ns[counted], host.start_ns[counted] + duration[counted])
     # A wrapper's time is that of the operator in it.
     lasting = np.concatenate((owned, saved, passed_through))
     order = np.argsort(lasting, kind="stable")
-    events, lasting, row = events[order], lasting[order], row[order]
+    events, lasting, row, weight = events[order], lasting[order], row[order], weight[order]
     which, starts, ends = exclusive(host.thread[lasting], host.start_ns[lasting], host.start_ns[lasting] + duration[lasting])
-    return DividedTime(rows, gaps, Pieces(events[which], starts, ends, row[which]), busy)
+    return DividedTime(rows, gaps, Pieces(events[which], starts, ends, row[which], weight[which]), busy)
 
 
 def _window_end(times_ns: Int64s, window: Intervals) -> Int64s:
@@ -57,19 +67,20 @@ def _window_end(times_ns: Int64s, window: Intervals) -> Int64s:
 
 
 def _rows_and_gaps(
-    calls: Calls, counts: Counts, events: Int64s, time_ns: Int64s, step: Int64s, steps: int
+    calls: Calls, counts: Counts, keys: Int64s, group: Int64s, time_ns: Int64s, steady_ns: Floats, step: Int64s, steps: int
 ) -> tuple[tuple[Row, ...], tuple[Gap, ...], Int64s]:
-    """The rows and gaps of these events, and the row of each event (-1: a gap)."""
-    keys, group = grouped(calls, counts.of_event, events)
+    """The rows and gaps of events in groups with ``keys``, and the row of each event (-1: a gap)."""
     times = np.zeros((len(keys), max(steps, 1)), np.int64)
-    np.add.at(times, (group, np.maximum(step[events], 0)), time_ns)
-    numbers = np.bincount(group, minlength=len(keys)) if len(group) else np.empty(0, np.int64)
+    np.add.at(times, (group, np.maximum(step, 0)), time_ns)
+    totals = np.rint(np.bincount(group, weights=steady_ns, minlength=len(keys))).astype(np.int64)
+    numbers = np.bincount(group, minlength=len(keys))
     rows: list[Row] = []
     gaps: list[Gap] = []
-    began = calls_by_step(group, len(keys), step[events], steps)
+    began = calls_by_step(group, len(keys), step, steps)
     row_of_key = np.full(len(keys), -1, np.int64)
-    for place, ((variant, module, phase), each, number) in enumerate(zip(keys.tolist(), times.tolist(), numbers.tolist(), strict=True)):
-        call, total, step_ns = counts.variants[variant], sum(each), tuple(each) if steps > 1 else ()
+    columns = zip(keys.tolist(), times.tolist(), totals.tolist(), numbers.tolist(), strict=True)
+    for place, ((variant, module, phase), each, total, number) in enumerate(columns):
+        call, step_ns = counts.variants[variant], tuple(each) if steps > 1 else ()
         if call.count.kind == "unknown":
             gaps.append(Gap(call.signature.name, call.count.reason, number, total, module, phase, call.signature, step_ns))
         else:

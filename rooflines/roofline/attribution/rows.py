@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from rooflines.profiler.trace.calls import FORWARD, Calls
 from rooflines.profiler.trace.distinct import distinct_rows
@@ -33,9 +34,10 @@ class LaunchedKernel:
 class Row:
     """All calls of one counted (or composite) signature in one module and phase: nanoseconds and calls over the window.
 
-    ``step_ns`` is the time in each step and ``step_calls`` the calls in it, empty of a trace with fewer than two. ``inferred`` says
-    what was inferred from other events in the trace, None where nothing. ``exposed_ns`` is the time of its copies and collectives that
-    nothing of a higher priority hides, None where it has none (``partition.py`` on the priority).
+    On a CPU ``time_ns`` is steady: the sum of the lower quartiles of its call sites. ``step_ns`` is the time in each step as traced and
+    ``step_calls`` the calls in it, empty of a trace with fewer than two. ``inferred`` says what was inferred from other events in the
+    trace, None where nothing. ``exposed_ns`` is the time of its copies and collectives that nothing of a higher priority hides, None
+    where it has none (``partition.py`` on the priority).
     """
 
     signature: Signature
@@ -70,18 +72,38 @@ class Gap:
     exposed_ns: int | None = None
 
 
+Timed = TypeVar("Timed", Row, Gap)
+
+
 @dataclass(frozen=True, slots=True)
 class Pieces:
     """The busy time of the window in pieces: which event ran from when to when, and the index of its row (-1: a gap's).
 
     ``event`` indexes the device events, or on a CPU the host events. Pieces of one thread of a CPU do not overlap; those of
-    streams may.
+    streams may. On a CPU ``weight`` is the steady time of the event over its own (``steady.py``); None is 1.
     """
 
     event: Int64s
     start_ns: Int64s
     end_ns: Int64s
     row: Int64s
+    weight: npt.NDArray[np.float64] | None = None
+
+
+def traced_ns(one: Row | Gap) -> int:
+    """Return the time of a row or gap as traced: steady times are those of ``time_ns``."""
+    return sum(one.step_ns) if one.step_ns else one.time_ns
+
+
+def scaled(one: Timed, factor: float) -> Timed:
+    """Return a row or gap with all of its times multiplied by ``factor``."""
+    return replace(
+        one,
+        time_ns=round(one.time_ns * factor),
+        step_ns=tuple(round(time_ns * factor) for time_ns in one.step_ns),
+        kernels=tuple(replace(kernel, time_ns=round(kernel.time_ns * factor)) for kernel in one.kernels),
+        exposed_ns=None if one.exposed_ns is None else round(one.exposed_ns * factor),
+    )
 
 
 class DividedTime(NamedTuple):

@@ -20,8 +20,8 @@ def predict(change: Change, step: Step) -> Prediction | None:
     grown_s += (times - 1) * sum(
         one.time_s for one in (coverage.unmodelled if coverage is not None else ()) if one.phase != "optimizer"
     )
-    after_s = step.compute_s + step.scale * grown_s
-    fixed = max(0.0, 1 - step.scale * grown_s / ((times - 1) * step.compute_s))
+    after_s = step.compute_s + grown_s
+    fixed = max(0.0, 1 - grown_s / ((times - 1) * step.compute_s))
     return Prediction(
         speedup=step.speedup(after_s, samples=times),
         reason=f"{percent(fixed)} of the step does not depend on the batch size: weights that are read once a step, "

@@ -40,7 +40,7 @@ def predict(change: Change, step: Step) -> Prediction | None:
     return Prediction(
         speedup=step.saved(saved_s),
         reason=f"{calls:,.0f} of {step.calls:,.0f} calls can be fused with the one before: {seconds(traffic_s)} of traffic between "
-        f"them{layouts} and {seconds(host_s)} of the host's time between calls ({percent(saved_s * step.scale / step.whole_s)})",
+        f"them{layouts} and {seconds(host_s)} of the host's time between calls ({percent(saved_s / step.whole_s)})",
     )
 
 

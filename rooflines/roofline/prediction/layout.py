@@ -33,7 +33,7 @@ def predict(change: Change, step: Step) -> Prediction | None:
     return Prediction(
         speedup=step.saved(saved_s),
         reason=f"convolutions need not convert their inputs and results: {seconds(saved_s)} for {how} "
-        f"({percent(saved_s * step.scale / step.whole_s)} of the step)",
+        f"({percent(saved_s / step.whole_s)} of the step)",
     )
 
 

@@ -25,9 +25,9 @@ _WEIGHT = {"aten::addmm": 2, "aten::convolution_backward": 2, "aten::linear_back
 class Step:
     """The median timed step of ``analysis``: ``whole_s`` is its time, ``wait_s`` the part in which it waits for data.
 
-    ``scale`` converts seconds of a traced step into seconds of a timed one. ``traffic_efficiency`` is the share of the rate of memory
-    that the step's element-wise operators, normalizations, reductions and copies reach; 1 where it has none. ``busy_cores`` are the
-    processors that the process kept busy during the timed steps, on average; None where they were not sampled.
+    ``traffic_efficiency`` is the share of the rate of memory that the step's element-wise operators, normalizations, reductions and
+    copies reach; 1 where it has none. ``busy_cores`` are the processors that the process kept busy during the timed steps, on average;
+    None where they were not sampled.
     """
 
     def __init__(self, analysis: Analysis, costs: PageCosts | None = None) -> None:
@@ -37,7 +37,6 @@ class Step:
         self.whole_s = analysis.steps.median_s if analysis.steps is not None else 0.0
         self.wait_s = min(self.whole_s, found.delay_s or 0.0) if found is not None else 0.0
         self.compute_s = self.whole_s - self.wait_s
-        self.scale = case.scale
         self.ceilings = case.ceilings
         self.idle_s = case.idle_s("host_bound")
         self.on_device = case.on_device
@@ -74,9 +73,9 @@ class Step:
             whole_s = compute_s + samples * self.wait_s
         return samples * self.whole_s / whole_s
 
-    def saved(self, traced_s: float) -> float:
-        """The speedup if a traced step took ``traced_s`` less."""
-        return self.speedup(max(self.compute_s - traced_s * self.scale, 0.01 * self.compute_s))
+    def saved(self, saved_s: float) -> float:
+        """The speedup if a step took ``saved_s`` less."""
+        return self.speedup(max(self.compute_s - saved_s, 0.01 * self.compute_s))
 
     def faults_s(self, left_s: float = 0.0) -> float:
         """The time of a timed step in which it takes new pages from the system, beyond ``left_s`` for each; 0 where it is not known.
@@ -89,12 +88,12 @@ class Step:
         return faults.timed * max(0.0, self.costs.page_s - left_s) / max(1.0, self.busy_cores or 1.0)
 
     def faults_s_of(self, row: OperatorRow) -> float:
-        """The part of ``faults_s`` that falls to ``row`` by its bytes, in seconds of a traced step."""
+        """The part of ``faults_s`` that falls to ``row`` by its bytes."""
         size = sum(one.bytes for one in self.rows)
-        return self.faults_s() / self.scale * row.bytes / size if size else 0.0
+        return self.faults_s() * row.bytes / size if size else 0.0
 
     def host_s(self, calls: float) -> float:
-        """The time of a traced step that the host needs between ``calls`` operators, at its mean time between two."""
+        """The time of a step that the host needs between ``calls`` operators, at its mean time between two."""
         return self.idle_s * min(1.0, calls / self.calls) if self.calls else 0.0
 
 

@@ -39,8 +39,8 @@ def collective_rows(calls: Calls, attribution: Attribution) -> tuple[CollectiveR
                 kind=one.kind,
                 bytes=one.bytes,
                 calls=per_step(count, steps),
-                time_s=int(found.duration_ns[chosen].sum()) / 1e9 / steps,
-                exposed_s=int(exposed[chosen].sum()) / 1e9 / steps,
+                time_s=int(found.duration_ns[chosen].sum()) * attribution.factor / 1e9 / steps,
+                exposed_s=int(exposed[chosen].sum()) * attribution.factor / 1e9 / steps,
                 group_size=one.group_size,
             )
         )

@@ -208,7 +208,8 @@ def recomputation(trace: Trace, calls: Calls, attribution: Attribution) -> Recom
     steps = attribution.steps or 1
     names, numbers = np.unique(host.name[events], return_counts=True)
     most = [trace.names[code] for code in names[np.argsort(-numbers, kind="stable")][:_MOST].tolist()]
-    return Recomputation(time_s=time_ns / 1e9 / steps, calls=per_step(len(events), steps), operators=tuple(most)) if time_ns else None
+    time_s = time_ns * attribution.pace / 1e9 / steps
+    return Recomputation(time_s=time_s, calls=per_step(len(events), steps), operators=tuple(most)) if time_ns else None
 
 
 def _launched_below(trace: Trace, calls: Calls, attribution: Attribution, events: Int64s) -> int:

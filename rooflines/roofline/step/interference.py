@@ -2,36 +2,66 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+import numpy.typing as npt
 
-from rooflines.profiler.records import Run, RunFile
+from rooflines.profiler.quiet import OTHERS_CORES, busy_elsewhere
+from rooflines.profiler.quiet import quiet_steps as quiet
+from rooflines.profiler.records import Run, RunFile, StepTimes
 from rooflines.roofline.analysis import Analysis, OtherPrograms, PageFaults, Steps
-from rooflines.units import percent, significant
+from rooflines.units import counted, percent, seconds, significant
 
-# Other programs that keep at least this many processors busy make a shared machine. The sampler itself takes about 0.01.
-OTHER_PROGRAMS_CORES = 0.2
+Mask = npt.NDArray[np.bool_]
+
 # A median that is known less well than this comes from a machine, or a program, that does not repeat itself.
 WIDE = 0.10
+# So many quiet steps tell the time of a step, or so many of them how it is divided.
+FEWEST_TIMED, FEWEST_TRACED = 5, 3
 
 
-def other_programs(run: Run) -> OtherPrograms | None:
-    """Processor use of other programs while the steps were timed; None if small or not sampled.
+class QuietSteps(NamedTuple):
+    """Which timed and which traced steps count, and what the other programs did that disturbed the rest."""
 
-    The host of a GPU needs a processor or two, so other programs disturb its steps only where they leave less than one free.
+    timed: Mask
+    traced: Mask
+    others: OtherPrograms | None
+
+
+def quiet_steps(run: Run) -> QuietSteps:
+    """The steps that other programs did not delay; all of them where that is not known, on a device, or where too few are left.
+
+    In the last case ``others`` says that the step cannot be judged. The host of a GPU needs a processor or two, so other programs
+    disturb its steps only where they leave less than one free.
     """
-    threads = run.facts.environment.cpu_threads
-    used = [
-        (sample.cpu_utilization * threads, sample.process_cpu_utilization)
-        for sample in run.samples
-        if threads and sample.cpu_utilization is not None and sample.process_cpu_utilization is not None
-    ]
-    if not threads or not used:
-        return None
-    in_all, ours = np.mean(used, axis=0).tolist()
-    busy = in_all - ours
-    if busy < OTHER_PROGRAMS_CORES or (not _on_cpu(run.facts) and in_all <= threads - 1):
-        return None
-    return OtherPrograms(busy=busy, threads=threads)
+    facts = run.facts
+    times, threads = facts.steps or StepTimes(), facts.environment.cpu_threads
+    busy = busy_elsewhere(run.samples, threads, times.timed_began_ns) if threads else []
+    mean = float(np.mean(busy)) if busy else 0.0
+    every = np.ones(len(times.timed_ns), bool), np.ones(len(times.traced_ns), bool)
+    if not _on_cpu(facts):
+        whole = [sample.cpu_utilization for sample in run.samples if sample.cpu_utilization is not None]
+        free = not threads or not whole or float(np.mean(whole)) * threads <= threads - 1
+        return QuietSteps(*every, None if free or mean < OTHERS_CORES else _others(facts, mean))
+    timed, traced = quiet(times.timed_ns, times.timed_queue_ns, busy), quiet(times.traced_ns, times.traced_queue_ns, busy)
+    few = timed.sum() < min(FEWEST_TIMED, len(timed)) or traced.sum() < min(FEWEST_TRACED, len(traced))
+    if few:
+        judged = mean < OTHERS_CORES  # else the program's own threads wait for each other
+        return QuietSteps(*every, None if judged else _others(facts, mean, judged=False))
+    left_out = int((~timed).sum()), int((~traced).sum())
+    return QuietSteps(timed, traced, _others(facts, mean, left_out) if mean >= OTHERS_CORES or any(left_out) else None)
+
+
+def _others(facts: RunFile, busy: float, left_out: tuple[int, int] = (0, 0), *, judged: bool = True) -> OtherPrograms:
+    return OtherPrograms(
+        busy=busy,
+        threads=facts.environment.cpu_threads or 1,
+        programs=facts.other_processes,
+        timed_left_out=left_out[0],
+        traced_left_out=left_out[1],
+        judged=judged,
+    )
 
 
 def page_faults(facts: RunFile) -> PageFaults | None:
@@ -43,22 +73,36 @@ def page_faults(facts: RunFile) -> PageFaults | None:
     return PageFaults(timed=steps.timed_page_faults / len(steps.timed_ns), traced=traced)
 
 
-def shared_machine(found: OtherPrograms | None, facts: RunFile) -> list[str]:
-    """A note on other programs."""
-    if found is None:
-        return []
-    slowed = "operators that use all threads slow down most" if _on_cpu(facts) else "the host launches the work of the device later"
-    return [f"{_busy(found)} while the steps were timed: times are of a shared machine; {slowed}"]
+def shared_machine(found: OtherPrograms) -> str:
+    """What other programs did to the steps, for the head of a page and the notes."""
+    parts = ("timed", found.timed_left_out), ("traced", found.traced_left_out)
+    left_out = " and ".join(counted(number, f"{kind} step") for kind, number in parts if number)
+    text = f"Shared machine: {_busy(found)}."
+    if left_out:
+        text += f" Left out because of delays: {left_out}."
+    if not found.judged:
+        text += " They delayed nearly every step: operators are listed with their times and not judged."
+    return text
 
 
 def unsteady(analysis: Analysis) -> str:
     """The first sentence of a verdict if the times are disturbed; empty on a quiet machine."""
-    wide = _half_width_s(analysis.steps) / analysis.steps.median_s if analysis.steps is not None and analysis.steps.median_s else 0.0
+    steps, found = analysis.steps, analysis.other_programs
+    wide = _half_width_s(steps) / steps.median_s if steps is not None and steps.median_s else 0.0
     interval = f"the median step is known to ±{percent(wide)} only" if wide > WIDE else ""
-    if analysis.other_programs is not None:
-        opening = f"Shared machine: {_busy(analysis.other_programs)} while the steps were timed"
-        return f"{opening}, and {interval}." if interval else f"{opening}."
+    if found is not None and not found.judged:
+        return f"Not judged: {_busy(found)}."
+    if found is not None:
+        return f"Shared machine: {_busy(found)}{f', and {interval}' if interval else ''}."
     return f"Unsteady times: {interval}." if interval else ""
+
+
+def delayed(analysis: Analysis) -> str:
+    """How long the steps of a run took that other programs disturbed."""
+    steps, found = analysis.steps, analysis.other_programs
+    assert found is not None
+    took = f"steps took {seconds(steps.p10_s)} to {seconds(steps.p90_s)} (10th to 90th percentile) while " if steps is not None else ""
+    return f"{took}{_busy(found)}"
 
 
 def noise_s(analysis: Analysis) -> float:
@@ -71,7 +115,8 @@ def _on_cpu(facts: RunFile) -> bool:
 
 
 def _busy(found: OtherPrograms) -> str:
-    return f"other programs kept {significant(found.busy, 2)} of {found.threads} processors busy"
+    names = ", ".join(f"{name} {significant(cores, 2)}" for name, cores in found.programs.items())
+    return f"other programs took {significant(found.busy, 2)} of {found.threads} processors{f' ({names})' if names else ''}"
 
 
 def _half_width_s(steps: Steps | None) -> float:

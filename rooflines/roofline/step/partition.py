@@ -5,9 +5,10 @@ kernels that run at once the first class in the order of ``BOUND_ORDER`` counts.
 (``memcpy_s`` and ``communication_s`` next to their exposed parts). Idle time is the input's, the host's or ``idle``, by its cause
 (``trace/idle.py``).
 
-The profiler makes the host slower, not the device. Where steps were timed without it, the busy time of a device counts as traced, and
-idle is what the timed step leaves: ``max(0, timed - busy)``, its causes in the proportion of the traced ones. Of a processor, whose
-operators are slower under the profiler as well, the timed steps say how much of the step waits for data and nothing else.
+Where steps were timed without the profiler, their median is the length of the step. The profiler makes the host slower, not the device:
+the busy time of a device counts as traced, and idle is what the timed step leaves, its causes in the proportion of the traced ones. The
+operators of a processor are slower under the profiler as well: all of their times are multiplied by one factor (``clock_factor``), and
+the timed steps say how much of the step waits for data.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from rooflines.profiler.trace.records import ANNOTATION, COMMUNICATION, KERNEL, 
 from rooflines.profiler.trace.request_marks import is_step_mark
 from rooflines.roofline.analysis import PARTS, StepDivision, Timeline
 from rooflines.roofline.attribution.attribute import Attribution
+from rooflines.roofline.attribution.steady import FEWEST_STEPS, steady_times
 from rooflines.roofline.bounds.transfers import FROM_HOST, TO_HOST
 
 # Classes by what bounds them, those of the busy time in the order in which they count where several run at once.
@@ -38,9 +40,6 @@ _PART_OF_CLASS = {"input": "data_loading", "host": "host", "communication": "com
 _PART_ORDER = ("optimizer", "backward", "forward", "other", "host_to_device", "communication", "data_loading")
 _PHASES = {FORWARD: "forward", BACKWARD: "backward", OPTIMIZER: "optimizer", OUTSIDE: "data_loading"}
 COMMUNICATION_CALLS = ("c10d::", "record_param_comms", "nccl:", "gloo:", "mpi:")
-
-# A step that waits for more of its time than this has no work to measure it by.
-_MOST_WAITING = 0.999
 
 Key = tuple[str, str, str]  # bound class, part of the step, category
 
@@ -100,25 +99,18 @@ class Partition(NamedTuple):
         return StepDivision(of="host" if self.of == "cpu" else "device", step_s=self.step_s, loader_s=self.loader_s, **parts)
 
     def timed(self, step_s: float, waits: float | None = None) -> Partition:
-        """The partition of a step that takes ``step_s`` without the profiler and waits for its data for the share ``waits`` of it.
+        """The partition of a step that takes ``step_s`` and waits for its data for the share ``waits`` of it, if that is known.
 
-        Of a processor only the waiting is taken over: its operators are slower under the profiler as well, so that the rest keeps its
-        proportions, and its traced length.
+        The busy time, which is on this clock already (``clock_factor``), stays; idle time is the rest of the step.
         """
-        inside_s = sum(time_s for (_, part, _), time_s in self.busy.items() if part == "data_loading")
-        traced_s = self.idle.get("data_loading", 0.0)
+        idle_s = max(0.0, step_s - self.timeline.busy_s)
+        loaded_s = self.idle.get("data_loading", 0.0)
         rest = {cause: time_s for cause, time_s in self.idle.items() if cause != "data_loading"}
         rest_s = sum(rest.values())
-        if self.of == "cpu":
-            if waits is None:
-                return self
-            works_s = self.timeline.busy_s - inside_s + rest_s
-            waits = min(waits, _MOST_WAITING)
-            waits_s = max(0.0, works_s * waits / (1 - waits) - inside_s)
-            return self._with_idle({"data_loading": waits_s, **rest} if waits_s > 0 else rest)
-        idle_s = max(0.0, step_s - self.timeline.busy_s)
-        share_s = traced_s * idle_s / (traced_s + rest_s) if traced_s + rest_s > 0 else 0.0
-        waits_s = min(idle_s, share_s if waits is None else waits * step_s)
+        waits_s = loaded_s * idle_s / (loaded_s + rest_s) if loaded_s + rest_s > 0 else 0.0
+        if waits is not None:
+            inside_s = sum(time_s for (_, part, _), time_s in self.busy.items() if part == "data_loading") if self.of == "cpu" else 0.0
+            waits_s = min(idle_s, max(0.0, waits * step_s - inside_s))
         left_s = idle_s - waits_s
         idle = {cause: time_s * left_s / rest_s for cause, time_s in rest.items()} if rest_s > 0 else {"host_bound": left_s}
         return self._with_idle({cause: time_s for cause, time_s in {"data_loading": waits_s, **idle}.items() if time_s > 0})
@@ -143,20 +135,72 @@ def partition(trace: Trace, calls: Calls, attribution: Attribution, labels: Sequ
         starts, ends = np.concatenate((loaded[:, 0], starts)), np.concatenate((loaded[:, 1], ends))
         keys, ranks = [("input", "data_loading", "input"), *keys], np.concatenate((np.zeros(len(loaded), np.int64), ranks + 1))
     lasting, busy = _exclusive(starts, ends, ranks, window)
+    weights = _weights(attribution, ranks) if not on_device else {}
     found: dict[Key, float] = {}
     for rank, time_ns in lasting.items():
-        found[keys[rank]] = found.get(keys[rank], 0.0) + time_ns * seconds
-    gaps = intervals.subtract(window, busy)
-    causes = idle_causes(trace, calls, attribution.launch, gaps) if on_device else _host_causes(trace, calls, gaps, loading)
-    idle = {cause: time_ns * seconds for cause, times in causes.items() if (time_ns := intervals.length(times))}
+        found[keys[rank]] = found.get(keys[rank], 0.0) + time_ns * seconds * attribution.factor * weights.get(rank, 1.0)
+    idle, causes = _idle(trace, calls, attribution, intervals.subtract(window, busy), loading)
     return Partition(
         of="device" if on_device else "cpu",
-        timeline=_timeline(trace, attribution, window, busy, seconds),
+        timeline=_timeline(attribution, window, busy, found, idle, seconds),
         busy=found,
         idle=idle,
         loader_s=intervals.length(loading) * seconds if len(loading) else None,
         causes=causes,
     )
+
+
+def clock_factor(attribution: Attribution, step_s: float, waits: float | None = None) -> float:
+    """Return what the traced times are multiplied by, so that they fit into a timed step of ``step_s`` seconds.
+
+    Kernels of a device count as traced, but where they would take longer than the whole step. Of a processor everything but the waiting
+    for data, the share ``waits`` of the step, is slower under the profiler.
+    """
+    trace, calls, count = attribution.trace, attribution.calls, attribution.steps or 1
+    busy_s = attribution.busy_ns / 1e9 / count
+    if len(trace.device):
+        return min(1.0, step_s / busy_s) if busy_s > 0 else 1.0
+    loading = intervals.intersect(_in_loader(trace, calls), attribution.window)
+    outside = intervals.subtract(attribution.busy, loading)
+    idle, _ = _idle(trace, calls, attribution, intervals.subtract(attribution.window, attribution.busy), loading)
+    works_s = intervals.length(outside) / 1e9 / count * attribution.pace + sum(idle.values()) - idle.get("data_loading", 0.0)
+    if waits is None:
+        works_s, waits = busy_s * attribution.pace + sum(idle.values()), 0.0
+    return step_s * (1 - waits) / works_s if works_s > 0 else 1.0
+
+
+def _weights(attribution: Attribution, ranks: Int64s) -> dict[int, float]:
+    """The steady time of the pieces of each rank over their traced time; those of the loader, which come first, stay as traced."""
+    pieces = attribution.pieces
+    if pieces.weight is None:
+        return {}
+    lasting, ranks = pieces.end_ns - pieces.start_ns, ranks[len(ranks) - len(pieces.row) :]
+    traced, steady = np.bincount(ranks, weights=lasting), np.bincount(ranks, weights=lasting * pieces.weight)
+    return {rank: after / before for rank, (before, after) in enumerate(zip(traced.tolist(), steady.tolist(), strict=True)) if before}
+
+
+def _idle(
+    trace: Trace, calls: Calls, attribution: Attribution, gaps: Intervals, loading: Intervals
+) -> tuple[dict[str, float], dict[str, Intervals]]:
+    """Seconds of a step by cause in which nothing runs, and when that was.
+
+    The time of a processor outside of operators is steady, as theirs is; waiting for data is not the same in every step, and has its
+    mean.
+    """
+    seconds = attribution.factor / 1e9 / (attribution.steps or 1)
+    if len(trace.device):
+        causes = idle_causes(trace, calls, attribution.launch, gaps)
+        return {cause: time_ns * seconds for cause, times in causes.items() if (time_ns := intervals.length(times))}, causes
+    causes = _host_causes(trace, calls, gaps, loading)
+    found = {}
+    for cause, times in causes.items():
+        lasting = float(intervals.length(times))
+        if cause != "data_loading" and len(attribution.quiet) >= FEWEST_STEPS:
+            each = intervals.covered(times, attribution.windows)
+            lasting = float(steady_times(np.zeros(len(each), np.int64), each, attribution.quiet).sum())
+        if lasting:
+            found[cause] = lasting * seconds
+    return found, causes
 
 
 def whole_trace(trace: Trace, earlier_ns: int) -> Timeline | None:
@@ -269,8 +313,16 @@ def _main_thread(trace: Trace, calls: Calls) -> int:
     return int(np.bincount(host.thread, weights=lasting).argmax())
 
 
-def _timeline(trace: Trace, attribution: Attribution, window: Intervals, busy: Intervals, seconds: float) -> Timeline:
-    return _timeline_of(trace, window, busy, attribution.overlap_ns * seconds, seconds, None)
+def _timeline(
+    attribution: Attribution, window: Intervals, busy: Intervals, found: dict[Key, float], idle: dict[str, float], seconds: float
+) -> Timeline:
+    """The timeline of a step, on the clock of ``attribution``; of a processor the sums of what ``found`` and ``idle`` say."""
+    if len(attribution.trace.device):
+        return _timeline_of(attribution.trace, window, busy, attribution.overlap_ns * seconds, seconds * attribution.factor, None)
+    busy_s, idle_s = sum(found.values()), sum(idle.values())
+    every_s = attribution.counted_ns * seconds
+    overlap_s = every_s - busy_s if attribution.overlap_ns else 0.0
+    return Timeline(span_s=busy_s + idle_s, busy_s=busy_s, idle_s=idle_s, compute_s=busy_s, overlap_s=overlap_s)
 
 
 def _timeline_of(
@@ -279,12 +331,9 @@ def _timeline_of(
     def lasting(found: Intervals) -> float:
         return intervals.length(found) * seconds
 
-    if len(trace.device):
-        compute, memcpy, communication = (
-            intervals.intersect(window, device_intervals(trace, *kinds)) for kinds in ((KERNEL, MEMSET), (MEMCPY,), (COMMUNICATION,))
-        )
-    else:
-        compute, memcpy, communication = busy, np.empty((0, 2), np.int64), np.empty((0, 2), np.int64)
+    compute, memcpy, communication = (
+        intervals.intersect(window, device_intervals(trace, *kinds)) for kinds in ((KERNEL, MEMSET), (MEMCPY,), (COMMUNICATION,))
+    )
     copying = intervals.subtract(memcpy, compute)
     return Timeline(
         span_s=lasting(window),

@@ -11,6 +11,7 @@ from rooflines.profiler.records import WALL_CLOCK, StepTimes, Workload
 from rooflines.roofline.analysis import Steps
 from rooflines.roofline.bootstrap import interval95, resampled_medians
 
+Mask = npt.NDArray[np.bool_]
 # The 97.5 % quantile of Student's t for one to four degrees of freedom.
 _STUDENT = (12.706, 4.303, 3.182, 2.776)
 
@@ -21,31 +22,32 @@ def per_step(total: int, steps: int) -> int | float:
     return whole if rest == 0 else total / steps
 
 
-def summarize_steps(times: StepTimes, workload: Workload, compile_s: float | None = None) -> Steps | None:
-    """The timed steps in seconds, with the time that compiling took; None where no step was timed.
+def summarize_steps(times: StepTimes, workload: Workload, compile_s: float | None, timed: Mask, traced: Mask) -> Steps | None:
+    """The chosen ``timed`` and ``traced`` steps in seconds, with the time that compiling took; None where no step was timed.
 
     Steps that were timed together have no times of their own, and so no interval.
     """
     if not times.timed_ns:
         return None
     together = times.clock == WALL_CLOCK
-    timed = np.array(times.timed_ns) / 1e9
-    median = float(np.median(timed))
+    timed_s = np.array(times.timed_ns)[timed] / 1e9
+    median = float(np.median(timed_s))
+    dilated = times.traced_ns and times.traced != "program"
     return Steps(
-        count=len(timed),
+        count=len(timed_s),
         median_s=median,
-        p10_s=float(np.percentile(timed, 10)),
-        p90_s=float(np.percentile(timed, 90)),
-        ci95_s=None if together else _interval(timed),
+        p10_s=float(np.percentile(timed_s, 10)),
+        p90_s=float(np.percentile(timed_s, 90)),
+        ci95_s=None if together else _interval(timed_s),
         samples_per_s=workload.batch_size / median if workload.batch_size else None,
-        profiler_dilation=float(np.median(times.traced_ns)) / 1e9 / median if times.traced_ns and times.traced != "program" else None,
+        profiler_dilation=float(np.median(np.array(times.traced_ns)[traced])) / 1e9 / median if dilated else None,
         warmup_count=len(times.warmup_ns),
         first_s=times.warmup_ns[0] / 1e9 if times.warmup_ns and times.traced != "program" else None,
         compile_s=compile_s,
         settled=times.settled,
         rule=times.rule,
         clock=times.clock,
-        durations_s=() if together else tuple(timed.tolist()),
+        durations_s=() if together else tuple(timed_s.tolist()),
     )
 
 

@@ -66,11 +66,11 @@ def test_advice_within_the_noise_is_not_given_on_a_machine_that_is_not_quiet():
 
 def test_a_machine_that_is_not_quiet_is_said_first():
     shared = waiting(steps=steps(), other_programs=OtherPrograms(busy=1.2, threads=2))
-    assert verdict(shared).startswith("Shared machine: other programs kept 1.2 of 2 processors busy while the steps were timed. ")
+    assert verdict(shared).startswith("Shared machine: other programs took 1.2 of 2 processors. ")
     wide = waiting(steps=steps(half_s=0.02))
     assert verdict(wide).startswith("Unsteady times: the median step is known to ±20 % only. ")
     both = msgspec.structs.replace(wide, other_programs=OtherPrograms(busy=1.2, threads=2))
-    assert "while the steps were timed, and the median step is known to ±20 % only." in verdict(both)
+    assert ", and the median step is known to ±20 % only." in verdict(both)
     assert unsteady(waiting(steps=steps())) == ""
 
 

@@ -189,17 +189,22 @@ def test_exchanging_the_sides_exchanges_slower_and_faster(rows):
 # --- the times of the steps, from a trace -----------------------------------------------------------------------------------------
 
 
-def test_the_time_of_a_row_is_the_mean_of_those_in_the_steps():
+def test_the_calls_of_a_row_count_with_their_lower_quartile_in_a_step_of_median_length():
     events = [
         event
         for number, lasting in enumerate((200, 260, 230))
         for event in (span(f"ProfilerStep#{number}", 1000 * number, 1000), mm(1000 * number + 100, lasting, 4, 5, 6))
     ]
     read = trace(*events, add(2900, 50))
-    found = {row.name: row for row in analyze(run_of_trace("t.json", read), None, read).operators}
-    assert found["aten::mm"].step_times_s == (200e-6, 260e-6, 230e-6)
-    assert found["aten::mm"].time_s == pytest.approx(230e-6)
-    assert found["aten::add"].step_times_s == (0.0, 0.0, 50e-6)
+    analysis = analyze(run_of_trace("t.json", read), None, read)
+    found = {row.name: row for row in analysis.operators}
+    # The quartile of the products is 215 µs; that of the time outside of operators lies between 720 (where the addition is) and 740.
+    steady_s = {"aten::mm": 215e-6, "aten::add": 50e-6 / 3, "idle": 730e-6}
+    factor = 1000e-6 / sum(steady_s.values())
+    assert found["aten::mm"].step_times_s == pytest.approx((200e-6 * factor, 260e-6 * factor, 230e-6 * factor), rel=1e-4)
+    assert found["aten::mm"].time_s == pytest.approx(215e-6 * factor, rel=1e-4)
+    assert found["aten::add"].time_s == pytest.approx(50e-6 / 3 * factor, rel=1e-4)
+    assert analysis.timeline.span_s == pytest.approx(1000e-6)
 
 
 def test_a_trace_without_steps_has_no_times_of_steps():

@@ -316,11 +316,11 @@ def test_idle_time_is_what_the_timed_step_leaves(tmp_path):
     assert analysis.traced_steps[0].duration_s == pytest.approx(9.9e-3)
 
 
-def test_a_timed_step_that_is_shorter_than_its_kernels_leaves_no_idle_time(tmp_path):
-    """Kernel times are not scaled: the step is then what the kernels take."""
+def test_kernels_that_took_longer_than_the_timed_step_are_fitted_into_it(tmp_path):
     times = StepTimes(timed_ns=(4_500_000,) * 3, traced_ns=(9_900_000,), settled=True, rule="r")
     analysis = analyzed(tmp_path, *slowed(), facts=msgspec.structs.replace(FACTS, steps=times))
-    assert (analysis.timeline.busy_s, analysis.timeline.idle_s, analysis.division.step_s) == pytest.approx((5.0e-3, 0.0, 5.0e-3))
+    assert (analysis.timeline.busy_s, analysis.timeline.idle_s, analysis.division.step_s) == pytest.approx((4.5e-3, 0.0, 4.5e-3))
+    assert sum(row.time_s for row in analysis.operators) == pytest.approx(4.5e-3)
     assert analysis.findings == ()
 
 
