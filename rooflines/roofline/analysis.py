@@ -53,7 +53,7 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
     ``ci95_s`` is the 95 % interval of the median: by bootstrap, of two to five steps by Student's t, of one step absent.
     ``profiler_dilation`` is traced median / timed median: what the profiler cost, 1.08 is 8 % slower. ``first_s`` is the first step,
     in which libraries load, memory is allocated and code is compiled; ``compile_s`` is the part of it that ``torch.compile`` took.
-    Steps that other programs delayed are in none of these figures (``OtherPrograms``).
+    ``durations_s`` has every timed step; those in ``disturbed``, which other programs delayed, are in no other figure.
     """
 
     count: int
@@ -70,6 +70,13 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
     rule: str = ""
     clock: str = ""
     durations_s: tuple[float, ...] = ()
+    disturbed: tuple[int, ...] = ()
+
+    @property
+    def quiet_s(self) -> tuple[float, ...]:
+        """The steps that the figures are of."""
+        left_out = set(self.disturbed)
+        return tuple(time_s for number, time_s in enumerate(self.durations_s) if number not in left_out)
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,7 +136,7 @@ class StepDivision(msgspec.Struct, frozen=True, kw_only=True):
     host and communication that no such work hides, then idle time: while the host was loading data, while it had launched nothing for
     another reason (``host_s``), and the rest (``idle_s``). ``other_s`` is device work whose launch the trace does not show. Of a
     ``host`` that computes itself: its data loader, its operators by phase, and as ``host_s`` all that runs outside of operators.
-    ``loader_s`` is how long the host was in the data loader in a traced step, hidden or not.
+    ``loader_s`` is how long the host was in the data loader, hidden or not: in a timed step where there are any.
     """
 
     of: Literal["device", "host"]
@@ -164,7 +171,7 @@ class Rate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Input(msgspec.Struct, frozen=True, kw_only=True):
-    """Data loading of the steps; times are the mean of the timed steps, profiler off.
+    """Data loading of the steps, profiler off; times are shares of the mean timed step, in seconds of the step that is divided.
 
     ``wait_s`` is how long the program waits for its batches in a step, ``delay_s`` how much of that delays the step: on a device only
     what the trace shows it idle for, and absent without a trace. The fractions are of the steps' mean time. ``loader_rate`` is the

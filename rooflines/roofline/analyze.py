@@ -221,7 +221,10 @@ def _divided(traced: Partition, step_s: float | None, facts: RunFile) -> tuple[P
     if step_s is None:
         return traced, fed
     divided = traced.timed(step_s, fed.delay_fraction if fed is not None else None)
-    return divided, delayed(fed, divided.division()) if fed is not None else None
+    if fed is None:
+        return divided, None
+    fed = delayed(fed, divided.division())
+    return divided._replace(loader_s=fed.wait_s), fed
 
 
 def _on_host(attribution: Attribution, calls: Calls, traced: Partition, divided: Partition) -> dict[str, Any]:

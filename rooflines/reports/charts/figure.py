@@ -107,7 +107,7 @@ def roofline_figure(
 
 
 def steps_figure(analysis: Analysis, *, width_in: float = 7, height_in: float = 1.7, dark: bool = False, family: str = SANS) -> Figure:
-    """Every timed step in the order run, the median with its 95 % interval, and the 10th to 90th percentile."""
+    """Every timed step that was not disturbed in the order run, the median with its 95 % interval, and the 10th to 90th percentile."""
     from matplotlib.ticker import MaxNLocator
 
     theme: Theme = "dark" if dark else "light"
@@ -117,12 +117,12 @@ def steps_figure(analysis: Analysis, *, width_in: float = 7, height_in: float = 
         return _sentence_figure(sentence, width_in, 0.6, theme, family)
     figure, axes, width, height = _page(width_in, height_in, INK[theme], family, top=16.0, bottom=26.0, right=96.0)
     ink = INK[theme]
-    factor, prefix = scale(max(steps.durations_s))
-    values = [value / factor for value in steps.durations_s]
+    factor, prefix = scale(max(steps.quiet_s))
+    values = [value / factor for value in steps.quiet_s]
     # Half a step of room at both ends; the vertical axis ends where the data ends, and is never so short that noise looks like a trend.
     low, high = min([*values, steps.p10_s / factor]), max([*values, steps.p90_s / factor])
     middle, half = (low + high) / 2, max((high - low) / 2 * 1.15, steps.median_s / factor * 0.02)
-    limits = Limits(x_low=0.5, x_high=len(values) + 0.5, y_low=middle - half, y_high=middle + half)
+    limits = Limits(x_low=0.5, x_high=len(steps.durations_s) + 0.5, y_low=middle - half, y_high=middle + half)
     axes.set_xlim(limits.x_low, limits.x_high)
     axes.set_ylim(limits.y_low, limits.y_high)
     axes.axhspan(steps.p10_s / factor, steps.p90_s / factor, color=ink.band, linewidth=0)
@@ -151,8 +151,9 @@ def steps_figure(analysis: Analysis, *, width_in: float = 7, height_in: float = 
 
 def drawn_steps(analysis: Analysis) -> list[tuple[int, float]]:
     """The timed steps that the figure shows, with their numbers; of very many every n-th."""
-    durations = analysis.steps.durations_s if analysis.steps is not None else ()
-    return list(enumerate(durations, start=1))[:: max(1, math.ceil(len(durations) / _MOST_STEPS))]
+    steps = analysis.steps
+    drawn = [] if steps is None else [(i + 1, time_s) for i, time_s in enumerate(steps.durations_s) if i not in steps.disturbed]
+    return drawn[:: max(1, math.ceil(len(drawn) / _MOST_STEPS))]
 
 
 def as_svg(figure: Figure, family: str | None = None) -> str:

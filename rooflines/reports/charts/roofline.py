@@ -400,14 +400,13 @@ def _hover(row: OperatorRow) -> tuple[tuple[str, str], ...]:
 
 
 def _ring(analysis: Analysis) -> Ring | None:
-    """The whole run. The profiler-off step time divides where there is one; the traced span otherwise."""
+    """The whole run, on the clock of its points."""
     totals = analysis.totals
     if totals is None or not (_positive(totals.flops) and _positive(totals.bytes)):
         return None
-    if analysis.steps is not None and analysis.basis.per == "step":
-        time_s, basis = analysis.steps.median_s, "over the median step, profiler off"
-    elif analysis.timeline is not None:
-        time_s, basis = analysis.timeline.span_s, "over the traced span"
+    if analysis.timeline is not None:
+        time_s = analysis.timeline.span_s
+        basis = "over the median step, profiler off" if analysis.basis.timed else "over the traced span"
     else:
         time_s, basis = totals.time_s, "over the time of all operators"
     if not _positive(time_s):

@@ -1,4 +1,4 @@
-"""The time of a step by part: the rows of the table, and sentences that compare the timed pass with the traced one."""
+"""The time of a step by part: the rows of the table, and sentences about how the step is fed."""
 
 from __future__ import annotations
 
@@ -69,16 +69,12 @@ def _time(division: StepDivision, part: str) -> float | None:
 
 
 def input_sentences(analysis: Analysis) -> list[str]:
-    """How long the steps waited for their data, in the timed pass and in the traced one, and what loader and step reach alone."""
+    """How long a step waits for its data, and what loader and step reach alone."""
     found, division = analysis.input, analysis.division
     if found is None:
         return []
     who = found.loader if found.workers is None else f"{found.loader}, {counted(found.workers, 'worker')}"
-    text = f"The program waits for data for {seconds(found.wait_s)} of a timed step ({who})"
-    if division is not None and division.loader_s is not None:
-        ready = ", for which batches were ready" if division.loader_s < found.wait_s and found.ready_batches else ""
-        text += f", and {seconds(division.loader_s)} of a traced one{ready}"
-    texts = [f"{text}."]
+    texts = [f"The program waits for data for {seconds(found.wait_s)} of a step ({who})."]
     if found.is_lower_bound:
         texts.append(f"{found.ready_batches} batches were ready when the timed pass began: with more steps the share would be larger.")
     if division is not None and division.of == "device" and found.delay_s is not None:

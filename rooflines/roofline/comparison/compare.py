@@ -124,7 +124,7 @@ def _pace(before: Analysis, after: Analysis) -> Pace | None:
     """The best figure that both sides have: timed steps, else enough traced ones to know their noise, else the spans of the traces."""
     if before.steps is not None and after.steps is not None:
         a, b = before.steps, after.steps
-        return _ratio_of_medians("timed steps", a.durations_s, b.durations_s, a.median_s, b.median_s, (a.count, b.count))
+        return _ratio_of_medians("timed steps", a.quiet_s, b.quiet_s, a.median_s, b.median_s, (a.count, b.count))
     ours, theirs = ([step.duration_s for step in side.traced_steps] for side in (before, after))
     if min(len(ours), len(theirs)) >= FEWEST_STEPS:
         medians = float(np.median(ours)), float(np.median(theirs))
@@ -167,8 +167,7 @@ def _ratio_of_medians(
 def _apart(pace: Pace, before: Analysis, after: Analysis) -> Pace:
     """The pace of disturbed runs, which differ only if nearly all steps of one side are much longer than nearly all of the other."""
     ours, theirs = (
-        side.steps.durations_s if side.steps is not None else [step.duration_s for step in side.traced_steps]
-        for side in (before, after)
+        side.steps.quiet_s if side.steps is not None else [step.duration_s for step in side.traced_steps] for side in (before, after)
     )
     if min(len(ours), len(theirs)) < FEWEST_STEPS:
         return pace

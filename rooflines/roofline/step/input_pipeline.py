@@ -64,11 +64,13 @@ def feeding(facts: RunFile, division: StepDivision | None) -> Input | None:
 
 
 def delayed(found: Input, division: StepDivision) -> Input:
-    """``found`` with the delay of a device that ``division`` has; a processor is delayed for as long as it waits."""
+    """``found`` in the step of ``division``: the same share of it is waited for, and a device is delayed as ``division`` says."""
+    wait_s = found.wait_fraction * division.step_s
     if found.delay_s is None or division.of == "host":
-        return found
+        return msgspec.structs.replace(found, wait_s=wait_s, delay_s=None if found.delay_s is None else wait_s)
     delay_s = division.data_loading_s or 0.0
-    return msgspec.structs.replace(found, delay_s=delay_s, delay_fraction=delay_s / division.step_s if division.step_s else 0.0)
+    fraction = delay_s / division.step_s if division.step_s else 0.0
+    return msgspec.structs.replace(found, wait_s=wait_s, delay_s=delay_s, delay_fraction=fraction)
 
 
 def _loader_rate(loading: Loading, told: bool) -> Rate | None:

@@ -47,7 +47,8 @@ def summarize_steps(times: StepTimes, workload: Workload, compile_s: float | Non
         settled=times.settled,
         rule=times.rule,
         clock=times.clock,
-        durations_s=() if together else tuple(timed_s.tolist()),
+        durations_s=() if together else tuple((np.array(times.timed_ns) / 1e9).tolist()),
+        disturbed=() if together else tuple(np.flatnonzero(~timed).tolist()),
     )
 
 
