@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import FORMATS_HELP
+from rooflines.cli.options import FORMATS_HELP, output_directory
 from rooflines.cli.options import formats as parse_formats
 from rooflines.cli.output import print_page, print_written, progress_bar
 from rooflines.errors import Interrupted, UsageError
@@ -35,11 +35,7 @@ def advise(
         ),
     ] = None,
     output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", help="Directory of the measurements; an unfinished one is continued.", rich_help_panel=OUTPUT,
-            show_default="runs/NAME-advise-TIME",
-        ),
+        Path | None, output_directory("Directory of the measurements; an unfinished one is continued.", "runs/NAME-advise-TIME")
     ] = None,
     formats: Annotated[str, typer.Option(help=f"With --try: {FORMATS_HELP}", rich_help_panel=OUTPUT)] = "html",
 ) -> None:  # fmt: skip

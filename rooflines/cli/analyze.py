@@ -12,10 +12,11 @@ import typer
 from rooflines.arguments import arg
 from rooflines.cli.app import app
 from rooflines.cli.options import Capture, DaskAddress, Formulas, InductorCache, Jobs, MemoryLimit, Partial, RecordFormat, size
-from rooflines.cli.output import print_page, progress_bar
+from rooflines.cli.output import destination, print_page, progress_bar
 from rooflines.errors import writing
 from rooflines.pipeline.options import CEILINGS_HELP
 from rooflines.profiler.trace.collection import paused
+from rooflines.reports.formats import write_file
 
 if TYPE_CHECKING:
     from rooflines.profiler.monitor.monitored import Monitored
@@ -39,7 +40,12 @@ def analyze(
     format: Annotated[RecordFormat, typer.Option(help="Output format.")] = "table",
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Write the analysis as JSON.", show_default="RUN/analysis.json; not written for a trace"),
+        typer.Option(
+            "--output",
+            "-o",
+            help="Write the analysis as JSON, or its page (.html, .pdf, .md, .txt).",
+            show_default="RUN/analysis.json; not written for a trace",
+        ),
     ] = None,
     ceilings: Annotated[
         str | None,
@@ -67,7 +73,9 @@ def analyze(
     from rooflines import pipeline, serial
 
     source = pipeline.find_source(sources)
-    quiet = format == "json"
+    quiet, written = format == "json", "json"
+    if output is not None and not output.is_dir():
+        _, written = destination(None, None, output, {".json": "json", "": "json"})
     with progress_bar(quiet) as progress:
         analysis = pipeline.analyze(
             source, ceilings=ceilings, capture=capture or None, jobs=jobs, dask=dask, partial=partial,
@@ -79,7 +87,10 @@ def analyze(
         name = pipeline.RANKS_FILE if isinstance(source, list) else pipeline.ANALYSIS_FILE
         path = output / name if output.is_dir() else output
         with writing(f"write {str(path)!r}", f"Choose another {arg('output')}."):
-            serial.write_text(path, serial.to_json(analysis))
+            if written == "json":
+                serial.write_text(path, serial.to_json(analysis))
+            else:
+                write_file(_page(analysis), written, path)
     if quiet:
         print(serial.to_json(analysis), end="")
     else:

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import Formats, TableFormat, table_format
-from rooflines.cli.options import formats as parse_formats
-from rooflines.cli.output import check_writable, page_text, print_page, progress_bar, write, write_page
+from rooflines.cli.options import Formats, Output, TextFormat
+from rooflines.cli.output import check_writable, destination, progress_bar, show, write
 from rooflines.errors import Interrupted, UsageError
 from rooflines.profiler.options import MEASURE, OUTPUT
 
@@ -49,14 +48,8 @@ def ceilings(
         Path | None,
         typer.Option(help="Also write a chart (.html, .png or .svg).", rich_help_panel=OUTPUT, metavar="FILE"),
     ] = None,
-    format: Annotated[
-        TableFormat | None,
-        typer.Option(help="Output format.", rich_help_panel=OUTPUT, show_default="table, or by the suffix of --output"),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="Write to a file instead of the terminal.", rich_help_panel=OUTPUT, metavar="FILE"),
-    ] = None,
+    format: TextFormat = None,
+    output: Output = None,
     formats: Formats = None,
 ) -> None:
     """Measure the peak rates of this device, with spread and number of rounds. Results are cached.
@@ -65,14 +58,12 @@ def ceilings(
 
     [bold]rooflines ceilings --output mine.json; rooflines profile --model resnet50 --ceilings mine.json[/bold]
     """
-    from rooflines.reports.views import ceilings as show
+    from rooflines.reports.views import ceilings as view
 
-    reports = parse_formats(formats)
-    chosen = format or table_format(output)
+    reports, chosen = destination(formats, format, output)
     if chart is not None:
         _check_suffix(chart)
-    for path in filter(None, (chart, None if reports else output)):
-        check_writable(path)
+        check_writable(chart)
     from rooflines.device_specs.compare import compare as put_beside
     from rooflines.device_specs.compare import references
     from rooflines.device_specs.measure import measure, sessions
@@ -93,25 +84,15 @@ def ceilings(
         ) from None
     beside = references(measured, found) if compare else None
     rows = put_beside(measured, beside) if beside is not None else ()
-    page = show.page(measured, rows, beside)
+    page = view.page(measured, rows, beside)
     if chart is not None:
         write(chart, _draw(page, chart.suffix))
-    if chosen == "json":
-        text = show.ceilings_json(measured, sessions(measured), rows if compare else None)
-    elif chosen == "csv":
-        text = show.comparison_csv(rows) if compare else show.ceilings_csv(measured)
-    else:
-        text = "" if output is None or reports else page_text(page)
-    if reports:
-        write_page(page, reports, output, "ceilings")
-    elif output is not None:
-        write(output, text.encode())
-    elif chosen == "table":
-        print_page(page)
-    else:
-        print(text, end="")
-    for path in filter(None, (chart, None if reports else output)):
-        print(f"written   {path}", file=sys.stderr)
+        print(f"written   {chart}", file=sys.stderr)
+    own = {
+        "json": lambda: view.ceilings_json(measured, sessions(measured), rows if compare else None),
+        "csv": lambda: view.comparison_csv(rows) if compare else view.ceilings_csv(measured),
+    }
+    show(page, "ceilings", reports, chosen, output, own)
 
 
 def _check_suffix(path: Path) -> None:

@@ -11,9 +11,11 @@ from typing import Annotated
 
 import typer
 
+from rooflines.cli import commands
 from rooflines.cli.app import app
-from rooflines.cli.compare import Anyway, Output, OutputFormat, Rows, Top, checked, fail_if_slower, show
-from rooflines.cli.options import Formats, Formulas, MemoryLimit, Partial, size
+from rooflines.cli.compare import SUFFIXES, Anyway, OutputFormat, Rows, Top, fail_if_slower, show_comparisons
+from rooflines.cli.options import Formats, Formulas, MemoryLimit, Output, Partial, size
+from rooflines.cli.output import destination, progress_bar
 from rooflines.errors import UsageError
 
 # Two runs of the same code differ by as much on a shared machine after its drift has been taken out; benchmarks/compare_noise.py.
@@ -54,10 +56,9 @@ def check(
 
     Exit codes: 0 not slower; 1 slower than --fail-above allows; 2 no baseline, not comparable or not readable.
     """
-    reports = checked(formats, output)
+    reports, chosen = destination(formats, format, output, SUFFIXES)
     limit = size(memory_limit)
     from rooflines import pipeline
-    from rooflines.cli.output import progress_bar
 
     source = run[0] if _is_run(run) else _profiled(run)
     with progress_bar(not sys.stderr.isatty()) as progress:
@@ -68,7 +69,7 @@ def check(
     if update:
         print(f"baseline  {stored}")
         return
-    show([comparison], by, top, format, output, reports, fail_above)
+    show_comparisons([comparison], by, top, reports, chosen, output, fail_above)
     fail_if_slower([comparison], fail_above)
 
 
@@ -85,6 +86,7 @@ def _profiled(arguments: Sequence[str]) -> str:
     if any(argument.split("=")[0] in ("-o", "--output") for argument in own):
         raise UsageError("check chooses the directory of the run that it profiles.", hint="Leave out --output, or profile first.")
     directory = str(default_directory("check", "run"))
+    commands.load(["profile"])
     # Standard output is for the comparison.
     with contextlib.redirect_stdout(sys.stderr):
         app(["profile", "--output", directory, *arguments], prog_name="rooflines", standalone_mode=False)

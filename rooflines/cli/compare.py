@@ -1,4 +1,3 @@
-# ruff: noqa: T201 (a command line prints)
 """``rooflines compare``: compare runs, traces and analyses with the first."""
 
 from __future__ import annotations
@@ -11,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import By, Formats, Formulas, MemoryLimit, Partial, size
-from rooflines.cli.options import formats as parse_formats
-from rooflines.cli.output import check_writable, page_text, print_page, progress_bar, write, write_page
+from rooflines.cli.options import By, Formats, Formulas, MemoryLimit, Output, Partial, size
+from rooflines.cli.output import RECORD_SUFFIXES, destination, progress_bar, show
 from rooflines.errors import RooflinesError, UsageError
 from rooflines.pipeline.options import CEILINGS_HELP
 
@@ -21,15 +19,11 @@ if TYPE_CHECKING:
     from rooflines.roofline.comparison.records import Comparison
 
 Format: TypeAlias = Literal["table", "json", "csv", "markdown", "junit"]
-_OF_SUFFIX: dict[str, Format] = {".json": "json", ".csv": "csv", ".md": "markdown", ".xml": "junit"}
+SUFFIXES = {**RECORD_SUFFIXES, ".xml": "junit"}
 
 Rows = Annotated[By, typer.Option(help="Group rows by operator or module.")]
 Top = Annotated[int, typer.Option(help="Maximum number of rows per section (slower, faster, new, gone).", min=1)]
 OutputFormat = Annotated[Format | None, typer.Option(help="Output format.", show_default="table, or by the suffix of --output")]
-Output = Annotated[
-    Path | None,
-    typer.Option("--output", "-o", help="Write to a file instead of the terminal.", metavar="FILE"),
-]
 Anyway = Annotated[bool, typer.Option("--anyway", help="Compare even if device, threads or mode differ.")]
 
 
@@ -69,7 +63,7 @@ def compare(
     """
     if len(sources) < 2:
         raise UsageError("compare needs at least two runs or traces, got 1.", hint="rooflines compare BEFORE AFTER")
-    reports = checked(formats, output)
+    reports, chosen = destination(formats, format, output, SUFFIXES)
     limit = size(memory_limit)
     from rooflines import pipeline
 
@@ -77,63 +71,34 @@ def compare(
         comparisons = pipeline.compare_all(
             sources, ceilings=ceilings, anyway=anyway, partial=partial, memory_limit_bytes=limit, progress=progress
         )
-    show(comparisons, by, top, format, output, reports, fail_above)
+    show_comparisons(comparisons, by, top, reports, chosen, output, fail_above)
     if fail_above is not None:
         fail_if_slower(comparisons, fail_above)
 
 
-def checked(formats: str | None, output: Path | None) -> tuple[str, ...]:
-    """The formats of the reports. Raises OutputError if ``output`` cannot be written as a file."""
-    reports = parse_formats(formats)
-    if output is not None and not reports:
-        check_writable(output)
-    return reports
-
-
-def show(
+def show_comparisons(
     comparisons: Sequence[Comparison],
     by: By,
     top: int,
-    format: Format | None,
-    output: Path | None,
     reports: Sequence[str],
+    format: str,
+    output: Path | None,
     fail_above: float | None,
 ) -> None:
-    """Print the comparisons or write them to ``output``, which is the directory of the ``reports`` if there are any."""
-    from rooflines.reports.views.comparison import page
-
-    found = page(comparisons, by, top)
-    chosen = format or _OF_SUFFIX.get(output.suffix if output is not None else "", "table")
-    if reports:
-        write_page(found, reports, output, "compare")
-    elif chosen == "table" and output is None:
-        print_page(found)
-    else:
-        text = page_text(found) if chosen == "table" else _text(comparisons, by, top, chosen, fail_above)
-        if output is None:
-            print(text, end="")
-        else:
-            write(output, text.encode())
-            print(f"written   {output}", file=sys.stderr)
-
-
-def _text(comparisons: Sequence[Comparison], by: By, top: int, format: Format, fail_above: float | None) -> str:
-    """The comparisons in a format other than a table."""
-    if format == "json":
-        from rooflines import serial
-
-        return serial.to_json(comparisons[0] if len(comparisons) == 1 else comparisons)
-    if format == "junit":
-        from rooflines.reports.views.junit import junit
-
-        return junit(comparisons, by, (fail_above or 0.0) / 100)
-    from rooflines.reports.views.comparison import comparison_csv, page
-
-    if format == "csv":
-        return comparison_csv(comparisons, by)
+    """Print the comparisons or write them to ``output``."""
+    from rooflines import serial
     from rooflines.reports.render import markdown
+    from rooflines.reports.views.comparison import comparison_csv, page
+    from rooflines.reports.views.junit import junit
 
-    return markdown.render(page(comparisons, by, top))
+    made = page(comparisons, by, top)
+    own = {
+        "json": lambda: serial.to_json(comparisons[0] if len(comparisons) == 1 else comparisons),
+        "csv": lambda: comparison_csv(comparisons, by),
+        "markdown": lambda: markdown.render(made),
+        "junit": lambda: junit(comparisons, by, (fail_above or 0.0) / 100),
+    }
+    show(made, "compare", reports, format, output, own)
 
 
 def fail_if_slower(comparisons: Sequence[Comparison], fail_above: float) -> None:

@@ -1,4 +1,3 @@
-# ruff: noqa: T201 (a command line prints)
 """``rooflines count``: count FLOPs and bytes without running the model."""
 
 from __future__ import annotations
@@ -8,9 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import By, Directory, Formats, Formulas, TableFormat, options_of
-from rooflines.cli.options import formats as parse_formats
-from rooflines.cli.output import print_page, write_page
+from rooflines.cli.options import By, Formats, Formulas, Output, TextFormat, options_of
+from rooflines.cli.output import destination, show
 from rooflines.errors import UsageError
 from rooflines.profiler.options import OUTPUT, WHAT, Options
 
@@ -29,7 +27,7 @@ def count(
     ] = None,
     *,
     by: Annotated[By, typer.Option(help="Group rows by operator or module.", rich_help_panel=OUTPUT)] = "operator",
-    format: Annotated[TableFormat, typer.Option(help="Output format.", rich_help_panel=OUTPUT)] = "table",
+    format: TextFormat = None,
     rows: Annotated[int, typer.Option(help="Maximum number of rows.", min=1, rich_help_panel=OUTPUT)] = 20,
     against: Annotated[
         str,
@@ -43,7 +41,7 @@ def count(
         bool, typer.Option("--memory", help="Also show the peak memory of a step by category.", rich_help_panel=OUTPUT)
     ] = False,
     formats: Formats = None,
-    output: Directory = None,
+    output: Output = None,
     formulas: Formulas = None,
     **options: Any,
 ) -> None:
@@ -58,27 +56,20 @@ def count(
 
     if (model is None) == (target is None):
         raise UsageError("exactly one model is required.", hint="For example: rooflines count --model resnet50")
-    if memory and format == "csv":
+    reports, chosen = destination(formats, format, output)
+    if memory and chosen == "csv":
         raise UsageError("--memory cannot be written as CSV.", hint="Use --format table or json.")
-    reports = parse_formats(formats)
     quiet_profiler()
     workload, counted, others = count_against(
         model or target or "", Options(**options, device="cpu"), against.split(","), memory=memory
     )
-    if format == "json":
-        from rooflines import serial
-
-        beside = {"against": others} if others else {}
-        print(serial.to_json({"workload": workload, **counted.to_dict(), **beside}), end="")
-        return
+    from rooflines import serial
     from rooflines.pipeline import default_command
     from rooflines.reports.views.count import count_csv, page
 
-    made = page(counted, workload, by, rows, others, default_command())
-    if reports:
-        write_page(made, reports, output, "count")
-        return
-    if format == "csv":
-        print(count_csv(counted, by), end="")
-        return
-    print_page(made)
+    beside = {"against": others} if others else {}
+    own = {
+        "json": lambda: serial.to_json({"workload": workload, **counted.to_dict(), **beside}),
+        "csv": lambda: count_csv(counted, by),
+    }
+    show(page(counted, workload, by, rows, others, default_command()), "count", reports, chosen, output, own)

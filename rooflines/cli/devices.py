@@ -9,11 +9,9 @@ from typing import Annotated, Literal
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import Directory, Formats, TableFormat
-from rooflines.cli.options import formats as parse_formats
-from rooflines.cli.output import print_page, write_page
+from rooflines.cli.options import Formats, Output, TextFormat
+from rooflines.cli.output import destination, show
 from rooflines.errors import UsageError
-from rooflines.profiler.options import OUTPUT
 
 _WHICH, _OWN = "Filters", "User data sheets"
 
@@ -46,9 +44,9 @@ def devices(
         float | None,
         typer.Option(help="Minimum memory in GB.", rich_help_panel=_WHICH, metavar="GB"),
     ] = None,
-    format: Annotated[TableFormat, typer.Option(help="Output format.", rich_help_panel=OUTPUT)] = "table",
+    format: TextFormat = None,
     formats: Formats = None,
-    output: Directory = None,
+    output: Output = None,
     add: Annotated[
         Path | None,
         typer.Option(help="Check and save a data sheet.", rich_help_panel=_OWN, metavar="FILE.toml", show_default=False),
@@ -66,6 +64,7 @@ def devices(
     """
     from rooflines.device_specs import search, user_sheets
 
+    reports, chosen = destination(formats, format, output)
     if sum(map(bool, (name, add, remove))) > 1:
         raise UsageError("NAME, --add and --remove cannot be combined.", hint="Give one of them.")
     if add is not None:
@@ -79,16 +78,8 @@ def devices(
         " ".join(name or ()), vendor=vendor, kind=kind or "", architecture=architecture,
         precision=precision or "", min_bandwidth=min_bandwidth, min_memory=min_memory,
     )  # fmt: skip
-    from rooflines.reports.views import devices as show
+    from rooflines.reports.views import devices as view
 
-    reports = parse_formats(formats)
-    if reports:
-        write_page(show.device_page(found[0]) if name and len(found) == 1 else show.page(found), reports, output, "devices")
-    elif format == "json":
-        print(show.to_json(found), end="")
-    elif format == "csv":
-        print(show.to_csv(found), end="")
-    elif name and len(found) == 1:
-        print_page(show.device_page(found[0]))
-    else:
-        print_page(show.page(found))
+    page = view.device_page(found[0]) if name and len(found) == 1 else view.page(found)
+    own = {"json": lambda: view.to_json(found), "csv": lambda: view.to_csv(found)}
+    show(page, "devices", reports, chosen, output, own)

@@ -9,9 +9,8 @@ from typing import Annotated
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import Directory, Formats
-from rooflines.cli.options import formats as parse_formats
-from rooflines.cli.output import print_page, print_written, write_page
+from rooflines.cli.options import Formats, Output, check_directory_name
+from rooflines.cli.output import destination, print_page, print_written, show
 from rooflines.errors import DeviceError, UsageError
 from rooflines.gpu_check.parts import PARTS
 
@@ -21,7 +20,7 @@ _GPU = "GPU check"
 @app.command()
 def doctor(
     formats: Formats = None,
-    output: Directory = None,
+    output: Output = None,
     gpu: Annotated[
         bool, typer.Option("--gpu", help="Run everything that needs an NVIDIA GPU, in at most ten minutes.", rich_help_panel=_GPU)
     ] = False,
@@ -39,7 +38,7 @@ def doctor(
 ) -> None:
     """Check what can be measured on this machine and show how to fix what is missing.
 
-    With --gpu, run everything that needs an NVIDIA GPU. Writes a record (JSON), a report and a zip for a bug report.
+    With --gpu, run everything that needs an NVIDIA GPU. Writes a record (JSON), a report and a zip for a bug report into --output.
 
     [bold]rooflines doctor --gpu --only ceilings,profiles[/bold]
 
@@ -48,19 +47,15 @@ def doctor(
     if gpu:
         if formats is not None:
             raise UsageError("--formats does not apply to --gpu.", hint="A GPU check writes its record as JSON and its report as HTML.")
-        _check_gpu(only, require_gpu, output)
+        _check_gpu(only, require_gpu, check_directory_name(output))
         return
     if only is not None or require_gpu:
         raise UsageError(f"{'--require-gpu' if require_gpu else '--only'} requires --gpu.")
     from rooflines.profiler.doctor import examine
     from rooflines.reports.views.doctor import page
 
-    reports = parse_formats(formats)
-    found = page(examine())
-    if reports:
-        write_page(found, reports, output, "doctor")
-    else:
-        print_page(found)
+    reports, chosen = destination(formats, None, output, {})
+    show(page(examine()), "doctor", reports, chosen, output, {})
 
 
 def _check_gpu(only: str | None, require_gpu: bool, output: Path | None) -> None:

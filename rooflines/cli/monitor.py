@@ -10,7 +10,7 @@ from typing import Annotated, TextIO
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import FORMATS_HELP, RecordFormat
+from rooflines.cli.options import FORMATS_HELP, RecordFormat, output_directory
 from rooflines.cli.options import formats as parse_formats
 from rooflines.cli.output import print_page
 from rooflines.errors import UsageError
@@ -46,10 +46,7 @@ def monitor(
     ] = False,
     period: Annotated[float, typer.Option(help="Sampling period in seconds.", rich_help_panel=MEASURE)] = 0.1,
     format: Annotated[RecordFormat, typer.Option(help="Output format.", rich_help_panel=OUTPUT)] = "table",
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="Output directory.", rich_help_panel=OUTPUT, show_default="runs/PROGRAM-monitor-TIME"),
-    ] = None,
+    output: Annotated[Path | None, output_directory("Output directory.", "runs/PROGRAM-monitor-TIME")] = None,
     formats: Annotated[
         str, typer.Option(help=FORMATS_HELP, rich_help_panel=OUTPUT)
     ] = "html,json,csv,tensorboard",

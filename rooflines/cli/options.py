@@ -16,7 +16,6 @@ from rooflines.reports.formats import FORMATS, check_formats
 
 FORMATS_HELP = f"Reports to write, separated by commas, of {', '.join(FORMATS)}."
 
-TableFormat: TypeAlias = Literal["table", "json", "csv"]
 RecordFormat: TypeAlias = Literal["table", "json"]
 By: TypeAlias = Literal["operator", "module"]
 
@@ -54,9 +53,24 @@ def _parameter(name: str, default: Any, hint: Any) -> inspect.Parameter:
     flag = f"--{name.replace('_', '-')}"
     flags = _FLAGS.get(name, (f"{flag}/--no-{flag[2:]}" if default is True else flag,))
     text = FORMATS_HELP if name == "formats" else declared.help
-    option = typer.Option(*flags, help=text, rich_help_panel=declared.group, show_default=declared.unset or True)
+    check = check_directory_name if name == "output" else None
+    option = typer.Option(*flags, callback=check, help=text, rich_help_panel=declared.group, show_default=declared.unset or True)
     shown = ",".join(default) if isinstance(default, tuple) else default
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=shown, annotation=Annotated[kind, option])
+
+
+def check_directory_name(output: Path | None) -> Path | None:
+    """``--output`` of a command that fills a directory. Raises UsageError for the name of a report."""
+    for name, (_, file, *_) in FORMATS.items():
+        if output is not None and output.suffix.lower() == Path(file).suffix and not output.is_dir():
+            hint = f"Give a directory, with --formats {name} for {Path(file).name}."
+            raise UsageError(f"--output {str(output)!r} is the name of a file; this command fills a directory.", hint=hint)
+    return output
+
+
+def output_directory(words: str, unset: str) -> Any:
+    """The option ``--output`` of a command that fills a directory, ``unset`` by default."""
+    return typer.Option("--output", "-o", callback=check_directory_name, help=words, rich_help_panel=OUTPUT, show_default=unset)
 
 
 def _load_formulas(paths: list[Path] | None) -> list[Path]:
@@ -111,21 +125,21 @@ Formats = Annotated[
 ]
 
 
-Directory = Annotated[
+TextFormat = Annotated[
+    Literal["table", "json", "csv"] | None,
+    typer.Option(help="Output format.", rich_help_panel=OUTPUT, show_default="table, or by the suffix of --output"),
+]
+
+
+Output = Annotated[
     Path | None,
-    typer.Option("--output", "-o", help="Directory for the reports.", rich_help_panel=OUTPUT, show_default="runs/NAME-TIME"),
+    typer.Option("--output", "-o", help="Write to a file instead of the terminal.", metavar="FILE", rich_help_panel=OUTPUT),
 ]
 
 
 def formats(text: str | None, default: tuple[str, ...] = ()) -> tuple[str, ...]:
     """The formats that ``--formats`` names; raises UsageError for an unknown one."""
     return default if text is None else check_formats(name.strip() for name in text.split(",") if name.strip())
-
-
-def table_format(output: Path | None) -> TableFormat:
-    """The format that the suffix of ``output`` asks for."""
-    suffix = output.suffix.removeprefix(".") if output is not None else ""
-    return "json" if suffix == "json" else "csv" if suffix == "csv" else "table"
 
 
 def size(text: str) -> int:

@@ -6,41 +6,66 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rooflines.errors import OutputError, writing
+from rooflines.cli.options import check_directory_name
+from rooflines.cli.options import formats as parse_formats
+from rooflines.errors import OutputError, UsageError, writing
+from rooflines.reports.formats import FORMATS, write_file
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from rooflines.profiler.progress import Progress
     from rooflines.reports.document import Page
 
-
-def console(*, text_only: bool = False, stderr: bool = False) -> Console:
-    """Return a console. ``text_only`` is for files: no color, 100 columns."""
-    from rich.console import Console
-
-    return Console(width=100, color_system=None, force_terminal=False) if text_only else Console(stderr=stderr)
+_PAGES = ("html", "pdf", "markdown", "text")
+RECORD_SUFFIXES = {".json": "json", ".csv": "csv"}
 
 
 def print_page(page: Page, *, stderr: bool = False) -> None:
     """Print the short form of ``page``."""
+    from rich.console import Console
+
     from rooflines.reports.render import terminal
 
-    terminal.print_page(page, console(stderr=stderr))
+    terminal.print_page(page, Console(stderr=stderr))
 
 
-def page_text(page: Page) -> str:
-    """The short form of ``page`` as a file has it."""
-    from rooflines.reports.render import terminal
+def destination(
+    formats: str | None, format: str | None, output: Path | None, own: Mapping[str, str] = RECORD_SUFFIXES
+) -> tuple[tuple[str, ...], str]:
+    """The reports to write into the directory ``output``; without any, the format to print or to write to the file ``output``.
 
-    shown = console(text_only=True)
-    with shown.capture() as captured:
-        terminal.print_page(page, shown)
-    return captured.get()
+    That is ``format``, or what the suffix asks for: a format of pages, or the command's ``own``; without a suffix, text. Raises
+    UsageError for another suffix, OutputError if the file cannot be written.
+    """
+    reports = parse_formats(formats)
+    if output is None or reports:
+        check_directory_name(output)
+        return reports, format or "table"
+    suffixes = {Path(FORMATS[name].file).suffix: name for name in _PAGES} | {"": "text"} | dict(own)
+    if format is None and output.suffix.lower() not in suffixes:
+        raise UsageError(f"--output {str(output)!r}: unknown file type.", hint=f"Use one of {', '.join(filter(None, suffixes))}.")
+    check_writable(output)
+    return reports, format or suffixes[output.suffix.lower()]
+
+
+def show(page: Page, kind: str, reports: Sequence[str], format: str, output: Path | None, own: Mapping[str, Callable[[], str]]) -> None:
+    """Print ``page`` or write it to its ``destination``; ``own`` has the text of the command's own formats."""
+    if reports:
+        write_page(page, reports, output, kind)
+    elif output is not None:
+        with writing(f"write {str(output)!r}", "Choose another file."):
+            if format in own:
+                output.write_text(own[format](), encoding="utf-8")
+            else:
+                write_file(page, "text" if format == "table" else format, output)
+        print(f"written   {output}", file=sys.stderr)
+    elif format in own:
+        print(own[format](), end="")
+    else:
+        print_page(page)
 
 
 def write_page(page: Page, formats: Sequence[str], output: Path | None, kind: str) -> None:

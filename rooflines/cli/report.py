@@ -8,7 +8,18 @@ from typing import Annotated
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import FORMATS_HELP, Capture, DaskAddress, Formulas, InductorCache, Jobs, MemoryLimit, Partial, size
+from rooflines.cli.options import (
+    FORMATS_HELP,
+    Capture,
+    DaskAddress,
+    Formulas,
+    InductorCache,
+    Jobs,
+    MemoryLimit,
+    Partial,
+    output_directory,
+    size,
+)
 from rooflines.cli.options import formats as parse_formats
 from rooflines.cli.output import print_written, progress_bar
 from rooflines.pipeline.options import CEILINGS_HELP
@@ -31,10 +42,7 @@ def report(
             show_default="html,pdf,json,csv,tensorboard; html,json,csv for several ranks; html,json,csv,tensorboard for monitor",
         ),
     ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="Directory for the reports.", show_default="the run directory; runs/TRACE-... for a trace"),
-    ] = None,
+    output: Annotated[Path | None, output_directory("Directory for the reports.", "the run; runs/TRACE-... for a trace")] = None,
     ceilings: Annotated[
         str | None,
         typer.Option(help=CEILINGS_HELP, show_default="as in rooflines analyze"),

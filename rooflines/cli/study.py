@@ -11,7 +11,7 @@ import typer
 
 from rooflines.arguments import arg
 from rooflines.cli.app import app
-from rooflines.cli.options import FORMATS_HELP
+from rooflines.cli.options import FORMATS_HELP, output_directory
 from rooflines.cli.options import formats as parse_formats
 from rooflines.cli.output import print_page, progress_bar
 from rooflines.errors import Interrupted, UsageError
@@ -38,10 +38,7 @@ def _root(context: typer.Context) -> None:
 
 
 Quick = Annotated[bool, typer.Option("--quick", help="Use fewer samples, steps and epochs; takes minutes.", rich_help_panel=WHAT)]
-Output = Annotated[
-    Path | None,
-    typer.Option("--output", "-o", help="Output directory.", rich_help_panel=OUTPUT, show_default="runs/STUDY-study-TIME"),
-]
+Output = Annotated[Path | None, output_directory("Output directory.", "runs/STUDY-study-TIME")]
 Ceilings = Annotated[str, typer.Option(help=CEILINGS_HELP, rich_help_panel=MEASURE)]
 Threads = Annotated[
     int | None,

@@ -10,7 +10,7 @@ import typer
 
 from rooflines.cli.app import app
 from rooflines.cli.lists import lists_of_options
-from rooflines.cli.options import FORMATS_HELP
+from rooflines.cli.options import FORMATS_HELP, output_directory
 from rooflines.cli.options import formats as parse_formats
 from rooflines.cli.output import print_page, progress_bar
 from rooflines.errors import UsageError
@@ -44,11 +44,7 @@ def sweep(
         ),
     ] = None,
     output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", help="Directory of the sweep; an unfinished one is continued.", rich_help_panel=OUTPUT,
-            show_default="runs/NAME-sweep-TIME",
-        ),
+        Path | None, output_directory("Directory of the sweep; an unfinished one is continued.", "runs/NAME-sweep-TIME")
     ] = None,
     formats: Annotated[str, typer.Option(help=FORMATS_HELP, rich_help_panel=OUTPUT)] = "html,tensorboard",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the path of the report.", rich_help_panel=OUTPUT)] = False,

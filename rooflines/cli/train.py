@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from rooflines.cli.app import app
-from rooflines.cli.options import FORMATS_HELP, options_of
+from rooflines.cli.options import FORMATS_HELP, options_of, output_directory
 from rooflines.cli.options import formats as parse_formats
 from rooflines.cli.output import print_page, progress_bar
 from rooflines.errors import RooflinesError, UsageError
@@ -35,11 +35,7 @@ def train(
     ] = None,
     *,
     output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", help="Directory of the training; an unfinished one is continued.", rich_help_panel=OUTPUT,
-            show_default="runs/NAME-train-TIME",
-        ),
+        Path | None, output_directory("Directory of the training; an unfinished one is continued.", "runs/NAME-train-TIME")
     ] = None,
     formats: Annotated[str, typer.Option(help=FORMATS_HELP, rich_help_panel=OUTPUT)] = "html",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the path of the report.", rich_help_panel=OUTPUT)] = False,

@@ -57,7 +57,12 @@ def file_of(name: str) -> str:
 
 def write(page: Page, name: str, directory: Path) -> Path:
     """Write ``page`` in the format called ``name`` into ``directory`` and return the file, or the first of several."""
-    written: Path = _module(name).write(page, directory / file_of(name))
+    return write_file(page, name, directory / file_of(name))
+
+
+def write_file(page: Page, name: str, path: Path) -> Path:
+    """Write ``page`` in the format called ``name`` to ``path`` and return the file, or the first of several."""
+    written: Path = _module(name).write(page, path)
     return written
 
 

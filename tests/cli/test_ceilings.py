@@ -166,6 +166,8 @@ def test_csv_has_a_row_a_ceiling(ask):
 def test_the_suffix_of_output_decides_and_format_overrules_it(ask, place):
     ask("-o", "a.csv")
     ask("-o", "b.txt")
+    ask("-o", "d.html")
+    assert (place / "d.html").read_text().lower().startswith("<!doctype html>")
     ask("-o", "c.csv", "--format", "json")
     assert (place / "a.csv").read_text().startswith('"kind","name","value"')
     assert "every figure" in (place / "b.txt").read_text()

@@ -137,6 +137,7 @@ REFUSED = [
     (["--model", "hf:bertt"], "unknown model 'hf:bertt'", "Did you mean hf:bert?"),
     (["--model", "timm:resnet19"], "unknown model 'timm:resnet19'", "Did you mean timm:resnet"),
     (["--model", "resnet18", "--mode", "training", "--image-size", "16"], "cannot train on a batch of 1", "--batch-size 2"),
+    (["--model", "alexnet", "-o", "run.html"], "--output 'run.html' is the name of a file", "Give a directory, with --formats html"),
     (["models.py:nothing"], "the factory models.py:nothing returned NoneType", "Return (module, inputs)"),
     (["models.py:three"], "returned tuple of Linear, int, int", "Return (module, inputs)"),
     (["models.py:mlpp"], "has no function 'mlpp'", "Did you mean mlp?"),
@@ -428,7 +429,9 @@ def test_analyze_with_other_ceilings_and_elsewhere_leaves_the_run_alone(recorded
     assert answer.code == 0, answer
     assert json.loads((place / "other.json").read_text())["schema"] == "rooflines.analysis/1"
     assert (recorded / "analysis.json").read_bytes() == before
-    refused(call(capsys, monkeypatch, "analyze", recorded, "-o", "no/such/other.json"), "cannot write 'no/such/other.json'", "--output")
+    refused(
+        call(capsys, monkeypatch, "analyze", recorded, "-o", "no/such/other.json"), "directory not found: 'no/such'", "another file"
+    )
 
 
 def test_report_writes_the_formats_asked_for(recorded, place, capsys, monkeypatch):

@@ -100,6 +100,9 @@ def test_output_goes_into_a_file_in_the_format_of_its_name(compare, tmp_path):
     assert json.loads((tmp_path / "out.json").read_text())["pace"]["ratio"] == 1.5
     compare("a.json", "slower.json", "-o", "out.txt")
     assert "B takes 50 % more time" in (tmp_path / "out.txt").read_text()
+    for name, start in (("out.html", b"<!doctype html>"), ("out.PDF", b"%PDF"), ("out.md", b"# "), ("out.xml", b"<?xml")):
+        assert compare("a.json", "slower.json", "-o", name).complaint == []
+        assert (tmp_path / name).read_bytes().lower().startswith(start.lower())
 
 
 def test_unlike_conditions_are_refused_by_name_and_compared_anyway(compare):
@@ -156,6 +159,8 @@ def test_noise_does_not_fail_a_build(compare, tmp_path):
         (["a.json", "slower.json", "--by", "kernel"], "invalid value for '--by'"),
         (["a.json", "slower.json", "--fail-above", "-1"], "invalid value for '--fail-above'"),
         (["a.json", "slower.json", "-o", "nowhere/out.json"], "directory not found: 'nowhere'."),
+        (["a.json", "slower.json", "-o", "out.doc"], "--output 'out.doc': unknown file type."),
+        (["a.json", "slower.json", "--formats", "html", "-o", "out.html"], "--output 'out.html' is the name of a file"),
     ],
 )
 def test_what_is_refused(compare, arguments, message):

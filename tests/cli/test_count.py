@@ -148,3 +148,14 @@ def test_a_factory_that_raises_is_named(count):
 def test_the_page_is_written_in_the_formats_asked_for(count, tmp_path):
     assert count("--memory", "--formats", "html,markdown,json", "--output", str(tmp_path / "out")).code == 0
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"report.html", "report.md", "report.json"}
+
+
+def test_a_file_is_written_in_the_format_of_its_suffix(count, tmp_path):
+    for name, start in (("out.html", b"<!doctype html>"), ("out.json", b"{"), ("out.csv", b'"name",')):
+        assert count("-o", str(tmp_path / name)).out == ""
+        assert (tmp_path / name).read_bytes().lower().startswith(start)
+    answer = count("-o", "out.doc")
+    assert answer.complaint == [
+        "rooflines: --output 'out.doc': unknown file type.",
+        "  Use one of .html, .pdf, .md, .txt, .json, .csv.",
+    ]

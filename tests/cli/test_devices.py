@@ -198,3 +198,8 @@ def test_the_command_loads_nothing_heavy():
     )
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_file_is_written_in_the_format_of_its_suffix(ask, tmp_path):
+    assert ask("H200", "-o", tmp_path / "sheet.pdf").out == ""
+    assert (tmp_path / "sheet.pdf").read_bytes().startswith(b"%PDF")

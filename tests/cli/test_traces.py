@@ -63,6 +63,8 @@ def test_the_analysis_of_a_trace_is_that_of_a_run(analyzed, tmp_path):
 
 def test_an_output_that_is_a_directory_gets_the_usual_name(analyzed, tmp_path):
     analyzed(BERT, "-o", tmp_path)
+    analyzed(BERT, "-o", tmp_path / "page.html")
+    assert (tmp_path / "page.html").read_text().lower().startswith("<!doctype html>")
     assert (tmp_path / "analysis.json").is_file()
 
 
