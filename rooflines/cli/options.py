@@ -14,7 +14,7 @@ from rooflines.errors import UsageError
 from rooflines.profiler.options import OUTPUT, Compile, Options
 from rooflines.reports.formats import FORMATS, check_formats
 
-FORMATS_HELP = f"Reports to write, separated by commas, of {', '.join(FORMATS)}."
+FORMATS_HELP = f"Reports to write, separated by commas, of {', '.join(FORMATS)}; or all."
 
 RecordFormat: TypeAlias = Literal["table", "json"]
 By: TypeAlias = Literal["operator", "module"]

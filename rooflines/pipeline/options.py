@@ -41,7 +41,7 @@ class ProfileOptions(Options):
     ceilings: Annotated[str, Option(CEILINGS_HELP, MEASURE)] = "measured"
     remeasure: Annotated[bool, Option("Measure the ceilings again instead of using the cached ones.", MEASURE)] = False
     output: Annotated[Path | str | None, Option("Run directory to create.", OUTPUT, "runs/NAME-MODE-TIME")] = None
-    formats: Annotated[Sequence[str], Option(f"Reports to write: {', '.join(ALL_FORMATS)}.", OUTPUT)] = FORMATS
+    formats: Annotated[Sequence[str], Option(f"Reports to write: {', '.join(ALL_FORMATS)}; or all.", OUTPUT)] = FORMATS
     progress: Progress | None = None
 
     def check(self) -> None:

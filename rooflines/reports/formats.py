@@ -42,11 +42,13 @@ FORMATS = {
 
 
 def check_formats(names: Iterable[str]) -> tuple[str, ...]:
-    """The names as a tuple, each once; raises UsageError for an unknown one."""
+    """The names as a tuple, each once, or for ``all`` every format; raises UsageError for an unknown one."""
     chosen = tuple(dict.fromkeys(names))
+    if chosen == ("all",):
+        return (*FORMATS, *entries("formats"))
     for name in chosen:
         if name not in FORMATS and name not in (installed := entries("formats")):
-            raise UsageError(f"unknown report format {name!r}.", hint=f"Choose from {', '.join((*FORMATS, *installed))}.")
+            raise UsageError(f"unknown report format {name!r}.", hint=f"Choose from {', '.join((*FORMATS, *installed))}, or all.")
     return chosen
 
 

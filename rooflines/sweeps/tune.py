@@ -162,10 +162,13 @@ def load_tuning(directory: Path) -> Tuning:
 
 def check(tuning: Tuning) -> None:
     """Raise UsageError for a search that no machine can make, WorkloadError or DeviceError for its default setting."""
-    for name, least in (("trials", 1), ("repeats", FEWEST)):
-        value = tuning.budget if name == "trials" else tuning.repeats
-        if value < least:
-            raise UsageError(f"{arg(name)} must be at least {least}, got {value}.")
+    if tuning.budget < 1:
+        raise UsageError(f"{arg('trials')} must be at least 1, got {tuning.budget}.", hint=f"For example: {arg('trials', 20)}")
+    if tuning.repeats < FEWEST:
+        raise UsageError(
+            f"{arg('repeats')} must be at least {FEWEST}, got {tuning.repeats}.",
+            hint=f"The interval of the comparison with the default takes {FEWEST} runs of each setting. Omit it for 5.",
+        )
     options = tuning.default.options
     _record(options, tuning).check()
     if "accuracy" in tuning.objectives:

@@ -146,6 +146,8 @@ REFUSED = [
     (["models.py:slow", "--compile", "on"], "--compile does not apply to the step function", "(module, inputs)"),
     (["model.py:mlp"], "no such file: 'model.py'", "path/to/file.py:factory"),
     (["model.py"], "no such script: 'model.py'", "Did you mean models.py?"),
+    (["--model", "models.py"], "a model was expected, and 'models.py' is a script", "rooflines profile models.py"),
+    (["ceilings.json"], "a model was expected, and 'ceilings.json' is a file", "Give the name of a model, or FILE.py:FUNCTION"),
     (["models.py:mlp", "extra"], "unexpected argument 'extra'", "after --"),
     (["models.py", "--lr", "1"], "no such option: --lr", "rooflines profile train.py -- --epochs 2"),
     (["models.py", "--image-size", "64"], "--image-size does not apply to scripts", "script's own arguments"),

@@ -120,3 +120,7 @@ def test_an_unknown_format_is_refused_with_those_there_are():
 def test_the_page_of_a_training_step_of_resnet50_is_small():
     analysis = rooflines.analyze(TRACES / "resnet50_v100_training_2021_schema.json.gz")
     assert len(html_page.render(run.page(analysis)).encode()) < 1_400_000
+
+
+def test_all_is_every_format():
+    assert formats.check_formats(["all"]) == tuple(formats.FORMATS)

@@ -7,6 +7,7 @@ import dataclasses
 import difflib
 import importlib
 import inspect
+import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -96,6 +97,11 @@ def _torchvision(name: str, options: Options, classes: int | None) -> Task:
 
     known = torchvision.models.list_models()
     if name not in known:
+        if (is_script := name.endswith(".py")) or os.path.exists(name):
+            what = "script" if is_script else "directory" if os.path.isdir(name) else "file"
+            script = f" Or run it as a script: rooflines profile {name}" if is_script else ""
+            hint = f"Give the name of a model, or {name if is_script else 'FILE.py'}:FUNCTION, which returns (module, inputs).{script}"
+            raise WorkloadError(f"a model was expected, and {name!r} is a {what}.", hint=hint)
         close = difflib.get_close_matches(name.lower().replace("-", "_"), known, n=3, cutoff=0.5)
         hint = f"Did you mean {' or '.join(close)}?" if close else "List all with torchvision.models.list_models()."
         raise WorkloadError(f"unknown model {name!r}: torchvision has no such model.", hint=hint)
