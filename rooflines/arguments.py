@@ -29,6 +29,11 @@ def as_options(text: str) -> str:
     return _ARGUMENT.sub(_option, text)
 
 
+def escaped(name: str) -> str:
+    """The name of a file as text that every format can hold: bytes that are not UTF-8 as ``\\xe9``."""
+    return name if name.isascii() else name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
 def _option(argument: re.Match[str]) -> str:
     name = "--" + argument[1].removesuffix("_s").removesuffix("_bytes").replace("_", "-")
     value = ast.literal_eval(argument[2][1:]) if argument[2] else True

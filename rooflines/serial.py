@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from rooflines.arguments import escaped
+
 T = TypeVar("T")
 
 
@@ -63,6 +65,8 @@ def _without_none(value: Any) -> Any:
         return {key: _without_none(item) for key, item in value.items() if item is not None}
     if isinstance(value, (list, tuple)):
         return [_without_none(item) for item in value]
+    if isinstance(value, str):
+        return escaped(value)
     if type(value) is float and not math.isfinite(value):
         raise ValueError(f"{value} cannot be written as JSON")
     return value

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from rooflines._version import __version__
-from rooflines.arguments import as_options
+from rooflines.arguments import as_options, escaped
 from rooflines.cli import commands
 from rooflines.errors import Interrupted, RooflinesError, UsageError, WorkloadError
 
@@ -40,6 +41,10 @@ def main() -> None:
         _fail(as_options(error.marked_message), as_options(error.marked_hint), error.exit_code)
     except (typer.Abort, KeyboardInterrupt):
         _fail("interrupted.", "No run was being recorded.", Interrupted.exit_code)
+    except UnicodeEncodeError:
+        if not any(escaped(argument) != argument for argument in arguments):
+            raise
+        _fail("a file name that is not UTF-8 cannot be used here.", f"Rename it: {shlex.join(map(escaped, arguments))}", 2)
     except Exception as error:
         # A usage error of typer. Its class moved between the supported versions; this method did not.
         if not hasattr(error, "format_message"):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
-from rooflines.arguments import arg
+from rooflines.arguments import arg, escaped
 from rooflines.errors import DeviceError, OutputError, UsageError
 from rooflines.profiler.directory import JOURNAL_FILE, create_directory, default_directory
 from rooflines.profiler.monitor.command import HeldCommand, find_program
@@ -28,7 +28,6 @@ from rooflines.profiler.monitor.monitored import (
     load,
     program_name,
     read_python_memory,
-    readable,
     save,
     since,
 )
@@ -83,8 +82,8 @@ def monitor(
     try:
         with HeldCommand(command, environment) as held:
             facts = MonitorFile(
-                created=_now(), program=program, command=readable(command), show_command=show_command, pid=held.pid, period_s=period_s,
-                environment=host_environment(),
+                created=_now(), program=program, command=tuple(map(escaped, command)), show_command=show_command, pid=held.pid,
+                period_s=period_s, environment=host_environment(),
             )  # fmt: skip
             save(directory, facts)
             with SamplerProcess(held.pid, directory / JOURNAL_FILE, period_s, chosen) as sampler:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol
 
 import msgspec
 
+from rooflines.arguments import escaped
 from rooflines.errors import Interrupted, RooflinesError, UsageError, WorkloadError
 from rooflines.pipeline.ceilings import GivenCeilings, given_ceilings, measured_ceilings
 from rooflines.pipeline.failed_loss import with_cause
@@ -146,7 +147,7 @@ def _checked(options: ProfileOptions, name: str, kind: str, *, as_rank: bool = F
 
 
 def _settings(options: ProfileOptions, model: object = None) -> Settings:
-    given: dict[str, Value] = {"model": model, **options.changed()} if isinstance(model, str) else {}
+    given: dict[str, Value] = {"model": escaped(model), **options.changed()} if isinstance(model, str) else {}
     return Settings(
         command=default_command(), steps=options.steps, warmup=options.warmup, wait_quiet=options.wait_quiet,
         seed=options.seed, ceilings=options.ceilings, options=given,
@@ -233,7 +234,7 @@ def _check_script(script: Path) -> str:
         nearby = [str(path) for path in script.parent.glob("*.py")] if script.parent.is_dir() else []
         close = difflib.get_close_matches(str(script), nearby, n=1)
         raise WorkloadError(f"no such script: {str(script)!r}.", hint=f"Did you mean {close[0]}?" if close else "Check the path.")
-    return script.name
+    return escaped(script.name)
 
 
 def _check_module(module: str) -> str:

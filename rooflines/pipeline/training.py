@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rooflines.arguments import arg
+from rooflines.arguments import arg, escaped
 from rooflines.errors import Interrupted, OutputError, RooflinesError, RunError, WorkloadError, writing
 from rooflines.pipeline.output_check import output_error
 from rooflines.pipeline.reading import default_command
@@ -117,8 +117,9 @@ def load_training(directory: Path) -> Training:
 def _record(model: str, options: TrainOptions, images: DataSet, device: torch.device) -> Training:
     plain = {name: value for name, value in dataclasses.asdict(options).items() if isinstance(value, str | int | float | bool)}
     workload = Workload(
-        name=Path(model).name, mode="training", precision=options.precision, batch_size=options.batch_size or BATCH_SIZE, unit="images",
-        image_size=images.size, channels_last=options.channels_last, compiled=options.compile != "off",
+        name=escaped(Path(model).name), mode="training", precision=options.precision,
+        batch_size=options.batch_size or BATCH_SIZE, unit="images", image_size=images.size,
+        channels_last=options.channels_last, compiled=options.compile != "off",
         optimizer=shown_name(options.optimizer), checkpointing=options.checkpointing or None, data=images.label,
     )  # fmt: skip
     return Training(

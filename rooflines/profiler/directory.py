@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import msgspec
 
-from rooflines.arguments import arg
+from rooflines.arguments import arg, escaped
 from rooflines.errors import OutputError, RunError, writing
 from rooflines.profiler.distributed import launched_at, rank_here
 from rooflines.profiler.samplers.fields import DeviceSample
@@ -59,6 +59,9 @@ def file_stem(name: str) -> str:
 
 def check_directory(directory: Path) -> None:
     """Raise OutputError unless ``directory`` can be made, or is empty, and can be written. Nothing is left behind."""
+    if escaped(str(directory)) != str(directory):  # pyarrow takes no such path
+        hint = f"Choose another {arg('output')}."
+        raise OutputError(f"the name of the output directory {escaped(str(directory))!r} is not UTF-8.", hint=hint)
     with writing(f"write the output directory {str(directory)!r}", f"Choose another {arg('output')}."):
         # In this order, because another process may make the directory meanwhile.
         if directory.exists() and not directory.is_dir():

@@ -37,7 +37,7 @@ def run_of_trace(path: Path | str, trace: Trace, command: str = "") -> Run:
     environment, notes = _environment(trace)
     facts = RunFile(
         status="complete",
-        workload=Workload(name=place.name, mode=_mode(trace), precision=_precision(trace), source="trace"),
+        workload=Workload(name=shown(place.name), mode=_mode(trace), precision=_precision(trace), source="trace"),
         environment=environment,
         settings=Settings(command=command, ceilings="spec"),
         trace=place.name,

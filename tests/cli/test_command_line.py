@@ -551,3 +551,29 @@ def test_errors_are_exceptions_from_python():
     with pytest.raises(RunError, match="no such run") as caught:
         rooflines.load("no/such/run")
     assert caught.value.hint
+
+
+# --- names of files that are not UTF-8 ---------------------------------------------------------------------------------------------
+
+
+def test_a_file_whose_name_is_not_utf_8_is_recorded_read_and_written(place):
+    path, trace = os.fsdecode(b"caf\xe9.py"), os.fsdecode(b"caf\xe9.json.gz")
+    (place / "models.py").rename(place / path)
+    answer = run("profile", f"{path}:mlp", *quick(place), "--formats", "html,json,csv,markdown", "-o", "out", cwd=place)
+    assert (answer.code, answer.complaint) == (0, [])
+    recorded = json.loads((place / "out" / "run.json").read_text())
+    assert recorded["workload"]["name"] == "caf\\xe9.py:mlp"
+    shutil.copy(next((place / "out").glob("*.pt.trace.json.gz")), place / trace)
+    answer = run("report", trace, "--formats", "html,pdf", "-o", "reports", "--ceilings", place / "ceilings.json", cwd=place)
+    assert (answer.code, answer.complaint) == (0, [])
+    page = os.fsdecode(b"caf\xe9.html")
+    answer = run("count", "resnet18", "-o", page, cwd=place)
+    assert (answer.code, (place / page).is_file()) == (0, True)
+
+
+def test_where_a_name_must_be_utf_8_one_line_says_so(place):
+    output = os.fsdecode(b"caf\xe9")
+    refused(run("profile", "models.py:mlp", *quick(place), "-o", output, cwd=place), r"directory 'caf\\xe9' is not UTF-8", "--output")
+    (place / "models.py").rename(place / f"{output}.py")
+    answer = run("sweep", "--model", f"{output}.py:mlp", "--batch-size", "1,2", cwd=place)
+    refused(answer, "a file name that is not UTF-8 cannot be used here", "Rename it")

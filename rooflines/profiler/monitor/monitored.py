@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from rooflines._version import __version__
+from rooflines.arguments import escaped
 from rooflines.device_specs import detect
 from rooflines.profiler.directory import JOURNAL_FILE, read_facts, stored_samples, write_record
 from rooflines.profiler.environment import memory_bytes, os_name
@@ -100,7 +101,7 @@ class MonitorFacts(msgspec.Struct, frozen=True, kw_only=True):
 class MonitorFile(MonitorFacts, frozen=True, kw_only=True):
     """The contents of ``monitor.json``.
 
-    ``command`` is the command line as given (``readable``). It may contain secrets: reports show it only with ``show_command``, and
+    ``command`` is the command line as given (``escaped``). It may contain secrets: reports show it only with ``show_command``, and
     ``program`` otherwise. It is empty if the monitor was attached to a running process (``pid``). ``began_ns`` and ``ended_ns`` (epoch)
     are on the clock of the samples.
     """
@@ -124,7 +125,7 @@ class Monitored(msgspec.Struct, frozen=True, kw_only=True):
 
 def program_name(command: Sequence[str]) -> str:
     """The name of a command in reports: its program, or the script or module of an interpreter, without arguments."""
-    command = readable(command)
+    command = [escaped(word) for word in command]
     name = Path(command[0]).name
     interpreter = _INTERPRETER.fullmatch(name)
     if interpreter is None:
@@ -138,11 +139,6 @@ def program_name(command: Sequence[str]) -> str:
         if word == "-" or not set(word[1:]) <= set(_FLAGS[language]):
             break
     return name
-
-
-def readable(command: Sequence[str]) -> tuple[str, ...]:
-    """``command`` as text that any file can hold: bytes that are not UTF-8, as in some file names, as ``\\xe9``."""
-    return tuple(os.fsencode(word).decode("utf-8", "backslashreplace") for word in command)
 
 
 def _is_one_word(text: str) -> bool:

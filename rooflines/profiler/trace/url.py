@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from rooflines.arguments import escaped
+
 _USER = re.compile(r"(?<=://)[^/]*@")
 _SECRET_FROM = re.compile(r"[?#]")
 # In a sentence a URL ends at a space, a quote or a bracket; some libraries quote it without scheme and host.
@@ -22,8 +24,8 @@ def is_url(path: Path | str) -> bool:
 
 
 def shown(source: Path | str) -> str:
-    """``source`` as outputs and messages name it: of a URL no user, password, query or fragment; a file's name as it is."""
-    text = str(source)
+    """``source`` as outputs and messages name it: of a URL no user, password, query or fragment; a file's name as ``escaped``."""
+    text = escaped(str(source))
     if not is_url(text):
         return text
     scheme, mark, rest = _USER.sub("", text).partition("://")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rooflines.arguments import arg
+from rooflines.arguments import arg, escaped
 from rooflines.errors import RooflinesError, WorkloadError
 from rooflines.kernels.tf32 import tf32
 from rooflines.profiler.options import Options, find_device
@@ -161,7 +161,7 @@ def from_step(step: Callable[[], object], options: Options, *, name: str) -> Pre
                 f"{arg(option)} does not apply to the step function of {name}.",
                 hint="Apply it inside the step function, or return (module, inputs).",
             )
-    facts = Workload(name=name, mode=options.mode, batch_size=options.batch_size, precision=options.precision, source="step")
+    facts = Workload(name=escaped(name), mode=options.mode, batch_size=options.batch_size, precision=options.precision, source="step")
     return Prepared(facts=facts, step=step, device=device, options=options)
 
 
@@ -205,7 +205,7 @@ def _from_task(task: Task, options: Options, device: torch.device, name: str, im
     if options.cuda_graphs:
         step = captured(step)
     facts = Workload(
-        name=name,
+        name=escaped(name),
         mode=options.mode,
         batch_size=batch_size,
         precision=options.precision,
