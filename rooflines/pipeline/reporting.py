@@ -85,7 +85,8 @@ def report(
     }
     written = write_reports(page, chosen, directory, record=(ANALYSIS_FILE, found), own=own, progress=progress)
     if found.operators:
-        frames.write_parquet(found, directory / "operators.parquet")
+        with writing(f"write the reports in {str(directory)!r}", "Check that the disk is not full."):
+            frames.write_parquet(found, directory / "operators.parquet")
     return written
 
 

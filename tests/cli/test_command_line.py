@@ -217,7 +217,8 @@ def test_a_full_disk_is_one_line_and_the_run_says_that_it_failed(place):
     with mounted("-t", "tmpfs", "-o", "size=48k", "tmpfs", place / "small"):
         answer = run("profile", "--model", "squeezenet1_1", "--image-size", "64", *quick(place), "-o", "small/run", cwd=place)
         assert answer.code == 2, answer
-        assert "cannot write" in answer.complaint[0]
+        assert "cannot write the trace" in answer.complaint[0]
+        assert "No space left on device" in answer.complaint[0]
         assert "disk is not full" in answer.complaint[1]
         assert "Traceback" not in answer.err
         assert rooflines.load(place / "small" / "run").facts.status in ("failed", "running")

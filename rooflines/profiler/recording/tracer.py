@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import mmap
 import os
@@ -11,7 +12,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rooflines.errors import OutputError
 from rooflines.profiler.module_hooks import ModuleRanges
@@ -107,14 +108,14 @@ class Tracer:
 
     def write(self, path: Path) -> int:
         """Write the trace, gzipped, to ``path``, whole or not at all; returns its uncompressed size in bytes."""
-        # The profiler gives no error when its file ends short on a full disk; gzip, which we write ourselves, does.
+        # On a full disk the profiler leaves a file that ends short, or none, without an error; gzip, which we write ourselves, has one.
         plain, packed = path.with_name(f".{path.name}.json"), path.with_name(f".{path.name}.gz")
         try:
             self._profiler.export_chrome_trace(str(plain))
+            if path.parent.is_dir() and not _ends_whole(plain):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             size = plain.stat().st_size
             with plain.open("rb") as source, gzip.open(packed, "wb", compresslevel=6) as target:
-                if not _ends_whole(source):
-                    raise OSError("the profiler's file is incomplete")
                 with mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ) as text:
                     self.has_operators = text.find(b'"cpu_op"') >= 0
                 if self._unfinished:  # its range is not a step; this is rare enough to hold the trace in memory
@@ -187,13 +188,13 @@ def _without_events() -> Any:
         return None
 
 
-def _ends_whole(trace: IO[bytes]) -> bool:
-    """Whether a Chrome JSON file ends with the brace that closes it; leaves the file at its start."""
-    trace.seek(0, os.SEEK_END)
-    trace.seek(max(0, trace.tell() - 64))
-    whole = trace.read().rstrip().endswith(b"}")
-    trace.seek(0)
-    return whole
+def _ends_whole(trace: Path) -> bool:
+    """Whether there is a Chrome JSON file ``trace`` that ends with the brace that closes it."""
+    if not trace.is_file():
+        return False
+    with trace.open("rb") as file:
+        file.seek(max(0, trace.stat().st_size - 64))
+        return file.read().rstrip().endswith(b"}")
 
 
 def leaves_out_arguments(trace: Path) -> bool:

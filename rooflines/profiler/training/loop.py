@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import math
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rooflines.arguments import arg
-from rooflines.errors import RooflinesError, WorkloadError
+from rooflines.errors import RooflinesError, WorkloadError, writing
 from rooflines.profiler.options import Options
 from rooflines.profiler.progress import Progress
 from rooflines.profiler.recording.peak_memory import PeakMemory
@@ -242,6 +244,14 @@ def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
     """Write ``state`` to ``path`` so that a reader sees the old file or the whole new one."""
     import torch
 
-    path.parent.mkdir(parents=True, exist_ok=True)
-    torch.save(state, path.with_suffix(".tmp"))
-    path.with_suffix(".tmp").replace(path)
+    temporary = path.with_suffix(".tmp")
+    with writing(f"write the checkpoint {str(path)!r}", "Check that the disk is not full."):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            torch.save(state, temporary)
+        except RuntimeError as error:
+            temporary.unlink()
+            if "inline_container" not in str(error):
+                raise
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None  # torch's zip file ends short
+        temporary.replace(path)
