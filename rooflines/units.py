@@ -97,7 +97,7 @@ def quantity(value: float, unit: str) -> str:
     return written(value) if written is not None else f"{significant(value)} {unit}"
 
 
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kKMGT]?)(i?)[bB]?\s*\Z")
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kKMGTPE]?)(i?)[bB]?\s*\Z")
 
 
 def parse_bytes(text: str) -> int:
@@ -105,5 +105,5 @@ def parse_bytes(text: str) -> int:
     found = _SIZE.match(text)
     if found is None or (found[3] and not found[2]):
         raise ValueError("expected a number followed by B, kB, MB, GB, TB, KiB, MiB, GiB or TiB")
-    factor: int = (1024 if found[3] else 1000) ** " KMGT".index(found[2].upper() or " ")
+    factor: int = (1024 if found[3] else 1000) ** " KMGTPE".index(found[2].upper() or " ")
     return round(float(found[1]) * factor)

@@ -290,7 +290,7 @@ def test_a_file_that_imports_what_is_not_there(ask, place):
 
 def test_out_of_memory_says_what_was_asked_what_was_free_and_what_to_try(ask, place):
     answer = ask("models.py:huge_module", "--batch-size", "8", "-o", "out")
-    refused(answer, "out of memory in models.py:huge_module (inference, batch 8): 3.55 PiB asked for, ", "Try --batch-size 4.")
+    refused(answer, "out of memory in models.py:huge_module (inference, batch 8): 3.55 PiB asked for, ", "Try a smaller input.")
     assert "GiB free on the host" in answer.complaint[0]
     assert "'out'" in answer.complaint[1]
     facts = rooflines.load("out").facts

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING
 from rooflines.arguments import arg
 from rooflines.errors import OutOfMemoryError
 from rooflines.profiler.records import Workload
-from rooflines.units import binary_bytes
+from rooflines.units import binary_bytes, parse_bytes
 
 if TYPE_CHECKING:
     import torch
 
 # How torch (host, then device), numpy and the C++ library say that memory ran out; the first group is how much was asked for.
 _ASKED = re.compile(r"(?:[Tt]ried to allocate|Unable to allocate) ([\d.]+ \w+)")
+# Tensors of the size of the one asked for that a step holds at the same time, roughly.
+_TENSORS = 16
 _SHORTAGES = ("can't allocate memory", "not enough memory", "out of memory", "bad_alloc", "could not create a memory object")
 
 
@@ -27,22 +29,34 @@ def memory_shortage(error: BaseException, workload: Workload, device: torch.devi
     if not (isinstance(error, (MemoryError, torch.OutOfMemoryError)) or any(words in text for words in _SHORTAGES)):
         return None
     found = _ASKED.search(text)
-    asked = f"{_allocation(found[1])} asked for, " if found else ""
+    asked = _bytes(found[1]) if found else None
+    wanted = f"{binary_bytes(asked)} asked for, " if asked is not None else ""
     batch = f", batch {workload.batch_size}" if workload.batch_size else ""
-    smaller = arg("batch_size", workload.batch_size // 2) if workload.batch_size and workload.batch_size > 1 else "a smaller input"
+    free, total, words = _free_memory(device)
+    fitting = _fitting(workload.batch_size or 1, asked, free, total)
+    smaller = arg("batch_size", fitting) if fitting else "a smaller input"
     return OutOfMemoryError(
-        f"out of memory in {workload.name} ({workload.mode}{batch}): {asked}{_free_memory(device)}.",
+        f"out of memory in {workload.name} ({workload.mode}{batch}): {wanted}{words}.",
         hint=f"Try {smaller}" + ("." if workload.mode == "inference" else f", or {arg('precision', 'amp-bf16')}."),
     )
 
 
-def _allocation(text: str) -> str:
-    """``text`` as torch or numpy print a size; plain bytes get a prefix."""
-    number, unit = text.split()
-    return binary_bytes(int(number)) if unit == "bytes" and number.isdigit() else text
+def _bytes(text: str) -> int:
+    """``text`` as torch or numpy print a size."""
+    return parse_bytes(text.replace("bytes", "B"))
 
 
-def _free_memory(device: torch.device) -> str:
+def _fitting(batch: int, asked: int | None, free: int, total: int) -> int:
+    """The batch to try: half; if ``asked`` exceeds the memory, a power of two that leaves room; 0 if a batch of 1 does, too."""
+    if asked is None or not free or asked <= total:
+        return batch // 2
+    if asked > batch * free:
+        return 0
+    return 1 << (max(batch * free // (asked * _TENSORS), 1).bit_length() - 1)
+
+
+def _free_memory(device: torch.device) -> tuple[int, int, str]:
+    """What is free and what there is on the device, in bytes and in words."""
     import psutil
     import torch
 
@@ -50,12 +64,12 @@ def _free_memory(device: torch.device) -> str:
         try:
             unused, total = torch.cuda.mem_get_info(device)
         except RuntimeError:  # asking takes memory as well, for the context of this process
-            return f"{device} is full"
-        return f"{binary_bytes(unused)} of {binary_bytes(total)} free on {device}"
+            return 0, 0, f"{device} is full"
+        return int(unused), total, f"{binary_bytes(unused)} of {binary_bytes(total)} free on {device}"
     memory = psutil.virtual_memory()
     free = f"{binary_bytes(memory.available)} of {binary_bytes(memory.total)} free on the host"
     with contextlib.suppress(AttributeError, OSError):  # Linux only
         limit = psutil.Process().rlimit(psutil.RLIMIT_AS)[0]
         if limit != psutil.RLIM_INFINITY:
             free += f", address space limited to {binary_bytes(limit)} (ulimit -v)"
-    return free
+    return memory.available, memory.total, free
