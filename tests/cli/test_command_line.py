@@ -478,7 +478,7 @@ def run_until(place, stage):
     )
     assert process.stderr is not None
     for text in process.stderr:
-        if text.startswith(line):
+        if text.rstrip().endswith(line):
             break
     else:
         raise AssertionError("the run ended before that stage")
