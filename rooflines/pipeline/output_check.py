@@ -45,8 +45,11 @@ def floats(result: object) -> list[torch.Tensor]:
     return [t.detach().to("cpu", torch.float32, copy=True) for t in tensors_in(result) if t.is_floating_point()]
 
 
-def output_error(found: list[Any], reference: list[Any]) -> OutputError | None:
-    """Compare the tensors of two results; None where they do not correspond, are not finite, or the reference is zero."""
+def output_error(found: list[Any], reference: list[Any], *, classifies: bool) -> OutputError | None:
+    """Compare the tensors of two results; None where they do not correspond, are not finite, or the reference is zero.
+
+    ``classifies`` says that they are scores of classes [N, classes].
+    """
     if [one.shape for one in found] != [one.shape for one in reference]:
         return None
     norm = math.sqrt(sum(float(one.double().square().sum()) for one in reference))
@@ -54,6 +57,6 @@ def output_error(found: list[Any], reference: list[Any]) -> OutputError | None:
     if not norm > 0 or not math.isfinite(distance):
         return None
     same = None
-    if len(found) == 1 and found[0].dim() == 2 and found[0].shape[1] > 1:
+    if classifies and len(found) == 1 and found[0].dim() == 2 and found[0].shape[1] > 1:
         same = float((found[0].argmax(1) == reference[0].argmax(1)).double().mean())
     return OutputError(relative=distance / norm, same_class=same)

@@ -127,7 +127,7 @@ def _with_output_error(run: Run, found: list[Any] | None, model: Any, inputs: An
         with _generators_kept(plain):
             reference = _prepare(model, inputs, plain, name)
             with reference.flags():
-                error = output_error(found or [], floats(reference.step()))
+                error = output_error(found or [], floats(reference.step()), classifies=reference.classifies)
     except (RooflinesError, RuntimeError, MemoryError) as problem:
         notes = (*notes, f"the result could not be compared with that in fp32: {str(problem).partition(chr(10))[0]}")
     facts = msgspec.structs.replace(run.facts, output_error=error, notes=notes)

@@ -292,7 +292,7 @@ def _test_variants(
         results.append(
             VariantResult(
                 name=name, accuracy=tests[0].accuracy, sample_s=min(one.compute_s for one in tests) / len(scores),
-                error=output_error([scores], [reference]) if name != "fp32" else None, notes=ready.notes,
+                error=output_error([scores], [reference], classifies=True) if name != "fp32" else None, notes=ready.notes,
             )
         )  # fmt: skip
     return msgspec.structs.replace(training, variants=tuple(results))

@@ -156,7 +156,8 @@ class OutputError(msgspec.Struct, frozen=True, kw_only=True):
     """The difference of the first step's result from that of the same step in fp32, eager, on the same device.
 
     ``relative`` is ``|y - y32| / |y32|`` (Euclidean norms) over all floating-point tensors of the result, in training of the loss.
-    ``same_class`` is the share of samples whose highest score is that of the same class, where the result are scores [N, classes].
+    ``same_class`` is the share of samples whose highest score is that of the same class, where the workload is known to return
+    scores [N, classes]: an image classifier by name.
     """
 
     relative: float

@@ -16,14 +16,15 @@ from tests.commands import write_ceilings
 
 def test_the_error_is_the_norm_of_the_difference_over_that_of_the_reference():
     reference, found = torch.tensor([[3.0, 4.0], [0.0, 12.0]]), torch.tensor([[3.0, 4.0], [5.0, 0.0]])
-    error = output_error([found], [reference])
+    error = output_error([found], [reference], classifies=True)
     assert error.relative == pytest.approx(13 / 13)
     assert error.same_class == 0.5
-    assert output_error([reference], [reference]).relative == 0
-    assert output_error([found], [reference[:1]]) is None
-    assert output_error([found], [torch.zeros(2, 2)]) is None
-    assert output_error([found * torch.inf], [reference]) is None
-    assert output_error([torch.tensor(2.0)], [torch.tensor(1.0)]).same_class is None
+    assert output_error([found], [reference], classifies=False).same_class is None, "an embedding has no classes"
+    assert output_error([reference], [reference], classifies=True).relative == 0
+    assert output_error([found], [reference[:1]], classifies=True) is None
+    assert output_error([found], [torch.zeros(2, 2)], classifies=True) is None
+    assert output_error([found * torch.inf], [reference], classifies=True) is None
+    assert output_error([torch.tensor(2.0)], [torch.tensor(1.0)], classifies=True).same_class is None
 
 
 def test_fp32_in_eager_mode_is_the_reference_itself():
@@ -41,9 +42,16 @@ def test_a_run_in_bf16_says_how_far_its_output_is_from_fp32(tmp_path):
     common = {"precision": "bf16", "device": "cpu", "steps": 2, "warmup": 1, "formats": (), "ceilings": str(write_ceilings(tmp_path))}
     run = rooflines.profile(network, x, output=tmp_path / "run", **common)
     assert run.facts.output_error.relative == pytest.approx(norm, rel=0.2)
+    assert run.facts.output_error.same_class is None, "rooflines does not know what a module returns"
     analysis = rooflines.analyze(run)
     assert analysis.output_error == run.facts.output_error
     assert analysis.steps.first_s == run.facts.steps.warmup_ns[0] / 1e9
     timed = rooflines.profile(network, x, output=tmp_path / "timed", trace=False, **common)
     assert (timed.facts.trace, timed.facts.ceilings, timed.facts.output_error) == (None, None, None)
     assert len(timed.facts.steps.timed_ns) == 2
+
+
+def test_only_a_classifier_by_name_returns_scores_of_classes(tmp_path):
+    options = {"precision": "bf16", "device": "cpu", "batch_size": 2, "image_size": 64, "steps": 1, "warmup": 1, "formats": ()}
+    known = rooflines.profile("squeezenet1_1", output=tmp_path / "known", ceilings=str(write_ceilings(tmp_path)), **options)
+    assert 0 <= known.facts.output_error.same_class <= 1

@@ -274,7 +274,8 @@ def _timm(name: str, options: Options, classes: int | None) -> Task:
         except TypeError:  # a convolutional network takes any size and has no such argument
             network = timm.create_model(name, pretrained=False, **headed)
     size = options.image_size or network.default_cfg.get("input_size", (3, 224, 224))[-1]
-    return _classification(network, options.batch_size or 1, size)
+    task = _classification(network, options.batch_size or 1, size)
+    return dataclasses.replace(task, classifies=network.num_classes > 0)  # without a head it returns features
 
 
 def _transformers(name: str, options: Options) -> Task:

@@ -41,7 +41,7 @@ class Prepared:
     """A workload ready to run: its facts, its step, the device it runs on, and the flags that must hold while it runs.
 
     ``restore`` gives a module that the caller owns back as it was; it does nothing for one that was made here. ``notes`` say what was
-    changed in the network.
+    changed in the network, ``classifies`` that a step returns scores of classes.
     """
 
     facts: Workload
@@ -50,6 +50,7 @@ class Prepared:
     options: Options
     restore: Callable[[], None] = lambda: None
     notes: tuple[str, ...] = ()
+    classifies: bool = False
 
     @contextlib.contextmanager
     def flags(self) -> Iterator[None]:
@@ -146,7 +147,7 @@ def from_module(network: torch.nn.Module, inputs: Any, options: Options, *, name
     except BaseException:
         kept.restore()
         raise
-    return replace(prepared, restore=kept.restore)
+    return replace(prepared, restore=kept.restore, classifies=options.data != "resident")
 
 
 def from_step(step: Callable[[], object], options: Options, *, name: str) -> Prepared:
@@ -222,7 +223,8 @@ def _from_task(task: Task, options: Options, device: torch.device, name: str, im
         data=images.label if images is not None else None,
     )
     explained = _explained(step, facts, device, options.image_size)
-    return Prepared(facts=facts, step=explained, device=device, options=options, notes=placed.notes)
+    classifies = task.classifies and not training
+    return Prepared(facts=facts, step=explained, device=device, options=options, notes=placed.notes, classifies=classifies)
 
 
 def _fed(task: Task, images: DataSet, options: Options, batch_size: int, placed: Placed, name: str) -> Callable[[], Batch]:

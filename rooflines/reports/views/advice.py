@@ -18,7 +18,9 @@ _PREDICTED = Column("predicted", "×", "figures", help="throughput as a multiple
 
 def page(analysis: Analysis, predicted: Sequence[tuple[Change, Prediction | None]] = (), trials: Trials | None = None) -> Page:
     """Return the page of ``rooflines advise``: the recommendations, and what was predicted or tried."""
-    sections = (findings_section(analysis), trials_section(trials) if trials is not None else predictions_section(predicted))
+    if trials is not None:
+        predicted = [(one.change, one.prediction) for one in trials.trials]
+    sections = (findings_section(analysis, predicted), trials_section(trials) if trials is not None else predictions_section(predicted))
     return Page(
         kind="advice",
         name=f"Advice for {analysis.workload.name}",
@@ -30,17 +32,20 @@ def page(analysis: Analysis, predicted: Sequence[tuple[Change, Prediction | None
     )
 
 
-def findings_section(analysis: Analysis) -> Section:
-    """The recommendations with what each could save at most."""
-    items = tuple(
-        Finding(
-            title=one.title, saves=sentences.saving(one.saves_s, analysis), share=share_of_saving(one.saves_s, analysis),
-            evidence=one.evidence, suggestion=suggested(one, analysis.command),
-        )
-        for one in analysis.findings
-    )  # fmt: skip
-    block: Block = Findings(items=items) if items else Paragraph(sentences.missing_findings(analysis), "absent", "always")
-    return Section(name="findings", title="Recommendations", blocks=(block,))
+def findings_section(analysis: Analysis, predicted: Sequence[tuple[Change, Prediction | None]] = ()) -> Section:
+    """The recommendations with the gain predicted for the option of each, without a prediction with what it could save at most."""
+    gains = {tuple(change.options.items()): one.speedup for change, one in predicted if one is not None}
+    items = []
+    for one in analysis.findings:
+        gain = gains.get(((one.option, one.value),)) if one.option is not None and one.value is not None else None
+        saves = f"predicted {significant(gain)} × the throughput" if gain is not None else sentences.saving(one.saves_s, analysis)
+        share = share_of_saving(one.saves_s, analysis) if gain is None else max(0.0, 1 - 1 / gain)
+        suggestion = suggested(one, analysis.command)
+        items.append(Finding(title=one.title, saves=saves, share=share, evidence=one.evidence, suggestion=suggestion))
+    missing = sentences.missing_ceilings(analysis) if analysis.operators else None
+    blocks: list[Block] = [Paragraph(missing, "absent", "always")] if missing is not None else []
+    block: Block = Findings(items=tuple(items)) if items else Paragraph(sentences.missing_findings(analysis), "absent", "always")
+    return Section(name="findings", title="Recommendations", blocks=(block, *blocks))
 
 
 def predictions_section(predicted: Sequence[tuple[Change, Prediction | None]]) -> Section:

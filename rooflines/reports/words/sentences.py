@@ -81,7 +81,8 @@ def missing_ceilings(analysis: Analysis) -> str | None:
         return "Not judged, because other programs delayed the steps: no bound, efficiency or headroom is given."
     if analysis.ceilings:
         return None
-    return "No ceilings are known for this device, so no bound, efficiency or headroom is given."
+    measured = " On the machine that recorded the trace, --ceilings measured gives them." if analysis.workload.source == "trace" else ""
+    return f"No ceilings are known for this device, so no bound, efficiency or headroom is given.{measured}"
 
 
 def missing_findings(analysis: Analysis) -> str:

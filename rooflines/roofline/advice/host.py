@@ -167,7 +167,8 @@ def _launch_less(case: Case) -> Setting | str:
         return MORE_GRAPHS
     if analysis.compiled:
         return COMPILED_GRAPH
-    return larger_batch(analysis) if analysis.workload.source == "model" else f"{GRAPH}; or a larger batch"
+    larger = larger_batch(analysis)
+    return larger if analysis.workload.source == "model" else f"{GRAPH}; or {larger}"
 
 
 def _longer_kernels(case: Case) -> Setting | str:

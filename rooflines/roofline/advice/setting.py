@@ -13,6 +13,7 @@ _IN_CODE = {
     "precision": "in the code: run the step under torch.autocast",
     "batch_size": "a larger batch",
 }
+MORE_WORK = "more work in each call: larger tensors, or several calls in one"
 
 
 class Setting(NamedTuple):
@@ -31,7 +32,10 @@ def setting(analysis: Analysis, option: str, value: bool | int | str) -> Setting
 
 
 def larger_batch(analysis: Analysis) -> Setting | str:
-    """Suggest twice the batch, or of a server more requests."""
+    """Suggest twice the batch, of a server more requests, and of a step or module whose batch is not known more work in a call."""
     if analysis.serving is not None:
         return "more requests in a step, if their latency allows it"
-    return setting(analysis, "batch_size", 2 * (analysis.workload.batch_size or 1))
+    batch_size = analysis.workload.batch_size
+    if batch_size is None and analysis.workload.source in ("model", "step"):
+        return MORE_WORK
+    return setting(analysis, "batch_size", 2 * (batch_size or 1))

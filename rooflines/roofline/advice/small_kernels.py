@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from rooflines.roofline.advice.case import Advice, Case, Ran, total
-from rooflines.roofline.advice.setting import Setting, larger_batch, setting
+from rooflines.roofline.advice.setting import MORE_WORK, Setting, larger_batch, setting
 from rooflines.roofline.analysis import Analysis, OperatorRow
 from rooflines.units import seconds
 
@@ -76,7 +76,7 @@ def larger_grids(case: Case) -> Advice | None:
     """Kernels that occupy only some of the device's units, which a larger batch would fill."""
     units = case.analysis.environment.device_units
     busy = case.ran(lambda one: not one.communicates)
-    if not units or not busy or larger_batch(case.analysis) in case.given:
+    if not units or not busy or (larger := larger_batch(case.analysis)) in (*case.given, MORE_WORK):
         return None
     of, underused_s = {}, 0.0
     for one in busy:
@@ -94,7 +94,7 @@ def larger_grids(case: Case) -> Advice | None:
             f"kernels with fewer blocks than the device's {units} multiprocessors take {seconds(underused_s)} {case.per} "
             f"({case.share(underused_s)}); the saving assumes the same samples in a larger batch"
         ),
-        suggestion=larger_batch(case.analysis),
+        suggestion=larger,
         of=of,
     )
 

@@ -6,6 +6,7 @@ import pytest
 
 from rooflines.profiler.records import Workload
 from rooflines.roofline.advice import categories, copies, layout, precision, small_kernels
+from rooflines.roofline.advice.setting import MORE_WORK
 from tests.roofline.advice.cases import CEILINGS, analysis, case, kernel, row, unmodelled
 
 NCHW = "void cudnn::ops::nchwToNhwcKernel<__half, __half, float, false, true>"
@@ -62,6 +63,20 @@ def test_small_operators_that_can_be_fused_are_compiled():
 def test_small_operators_that_cannot_be_fused_want_a_larger_batch():
     found = small_kernels.small_operators(case(latency("aten::mm", "matmul")))
     assert found.suggestion == "a larger batch"
+
+
+@pytest.mark.parametrize(("source", "batch_size", "suggestion"), [
+    ("step", None, MORE_WORK),
+    ("model", None, MORE_WORK),
+    ("step", 8, "a larger batch"),
+    ("model", 8, "batch_size=16"),
+    ("loop", None, "a larger batch"),
+])  # fmt: skip
+def test_a_larger_batch_is_suggested_only_where_there_can_be_one(source, batch_size, suggestion):
+    workload = Workload(name="step", mode="inference", source=source, batch_size=batch_size)
+    assert str(small_kernels.small_operators(case(latency("aten::mm", "matmul"), workload=workload)).suggestion) == suggestion
+    underused = row("aten::mm", 0.04, kernels=(kernel("gemm", 0.04, grid=(33, 1, 1)),))
+    assert (small_kernels.larger_grids(case(underused, row("aten::add", 0.04), workload=workload)) is None) == (suggestion == MORE_WORK)
 
 
 @pytest.mark.parametrize(
