@@ -197,7 +197,7 @@ def test_the_documented_format_is_a_name_for_every_command(tmp_path, monkeypatch
     assert '"41.2","convolution_backward","layer1.0.conv2","30.2"' in text
     with pytest.raises(UsageError) as caught:
         formats.check_formats(["doc"])
-    assert caught.value.hint.endswith("tensorboard, rst.")
+    assert caught.value.hint.endswith("tensorboard, rst, or all.")
     out = tmp_path / "out"
     command = [sys.executable, "-m", "rooflines", "devices", "A100", "--formats", "rst,text", "-o", str(out)]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=120)
