@@ -165,8 +165,10 @@ def _real(monkeypatch):
     (0.5, True, 10, 10),
     (4.0, True, 5, 5),
     (7.0, True, 3, 3),
-    (0.0005, False, 100, 50),
-    (0.003, False, 100, 50),
+    (0.00001, False, 5000, 50),  # half a second would be more than are kept
+    (0.0005, False, 1000, 50),  # half a second
+    (0.003, False, 167, 50),
+    (0.02, False, 100, 50),
     (0.5, False, 10, 10),
     (7.0, False, 3, 3),
 ])  # fmt: skip
