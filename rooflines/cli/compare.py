@@ -102,9 +102,14 @@ def show_comparisons(
 
 
 def fail_if_slower(comparisons: Sequence[Comparison], fail_above: float) -> None:
-    """Raise RooflinesError if any is slower by more than ``fail_above`` percent."""
+    """Raise RooflinesError if any is slower by more than ``fail_above`` percent. Says on standard error which cannot be judged."""
     from rooflines.units import percent
 
+    for one in comparisons:
+        if one.implausible:
+            print(f"rooflines: warning: {one.a.source!r} may not describe this workload or machine: repeat it.", file=sys.stderr)
+        if not one.judged:
+            print(f"rooflines: warning: {one.b.source!r} is not judged: the noise is unknown.", file=sys.stderr)
     slower = [comparison for comparison in comparisons if comparison.slower_than(fail_above / 100)]
     if slower:
         names = ", ".join(f"{one.b.source!r} by {percent(one.slowdown, 1)}" for one in slower)

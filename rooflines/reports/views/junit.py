@@ -18,7 +18,7 @@ _FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff
 def junit(comparisons: Sequence[Comparison], by: By, above: float) -> str:
     """A suite for each comparison. The step fails if it is slower by more than the share ``above``, and with it what made it slower.
 
-    An operator or module whose noise is not known is skipped.
+    Whatever has an unknown noise is skipped: the step, an operator or a module.
     """
     root = xml.Element("testsuites", name="rooflines")
     for comparison in comparisons:
@@ -46,6 +46,8 @@ def _step(suite: xml.Element, comparison: Comparison, above: float, failed: bool
             type="slower",
             message=_text(f"Slower by {percent(comparison.slowdown, 1)}, more than {percent(above, 1)}."),
         ).text = _text(comparison.verdict)
+    elif not comparison.judged:
+        xml.SubElement(case, "skipped", message=_text(comparison.verdict))
     else:
         xml.SubElement(case, "system-out").text = _text(comparison.verdict)
 

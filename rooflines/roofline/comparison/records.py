@@ -22,6 +22,8 @@ COMPARISON_SCHEMA = "rooflines.comparison/1"
 Kind = Literal["operator", "unmodelled", "idle", "overlap", "module"]
 Match = Literal["same", "precision", "batch", "shapes", "module", "name", "none"]
 Direction = Literal["slower", "faster", "same", "unknown", "new", "gone"]
+# No change of a program under the same conditions is expected to save this factor.
+IMPLAUSIBLE = 10
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,20 +168,30 @@ class Comparison(Shown, frozen=True, kw_only=True):
         return tuple(fact for fact in self.differs if fact.unlike)
 
     @property
+    def judged(self) -> bool:
+        """Whether the noise of the whole is known."""
+        return self.pace is not None and self.pace.exceeds_noise is not None
+
+    @property
+    def implausible(self) -> bool:
+        """Whether A takes so many times as long under the same conditions that it hardly describes what B ran."""
+        return self.pace is not None and self.pace.ratio * IMPLAUSIBLE <= 1 and not self.differs
+
+    @property
     def slowdown(self) -> float:
-        """By which share of A's step B takes longer, without the drift of the machine; 0 where that does not exceed the noise.
+        """By which share of A's step B takes longer, without the drift of the machine; 0 if not beyond the noise, or not judged.
 
         Where the step as a whole does not exceed its noise, this is what the operators add that exceed theirs.
         """
         pace = self.pace
-        if pace is None or pace.ratio <= 1:
+        if pace is None or pace.ratio <= 1 or not self.judged:
             return 0.0
-        if pace.exceeds_noise is not False:
+        if pace.exceeds_noise:
             return max(0.0, (min(pace.ratio, pace.noise.ratio) if pace.noise is not None else pace.ratio) - 1)
         return max(0.0, sum(map(_sure_s, self.rows)) / self.span_before_s) if self.span_before_s else 0.0
 
     def slower_than(self, fraction: float) -> bool:
-        """Whether B takes longer than A by more than ``fraction`` and, where the noise is known, by more than the noise."""
+        """Whether B takes longer than A by more than ``fraction`` and by more than the noise; False if that is not known."""
         return self.slowdown > fraction
 
     def to_dataframe(self, rows: Literal["operators", "modules"] = "operators") -> pd.DataFrame:

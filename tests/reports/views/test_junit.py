@@ -53,6 +53,10 @@ def test_what_is_not_known_is_skipped():
     found = suite(compare(sample(), changed()))
     assert int(found.get("skipped")) == 2
     assert {case.find("skipped").get("message") for case in found if case.find("skipped") is not None} == {"The noise is not known."}
+    few = [msgspec.structs.replace(one, steps=msgspec.structs.replace(one.steps, durations_s=(0.1,))) for one in (sample(), slower())]
+    step = suite(compare(*few)).find("testcase")
+    assert step.get("name") == "step"
+    assert step.find("skipped").get("message").startswith("Not judged: ")
 
 
 def test_modules_are_tests_too():
