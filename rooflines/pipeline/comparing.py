@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 
 import msgspec
 
@@ -17,9 +19,13 @@ from rooflines.profiler.records import Run, Workload
 from rooflines.profiler.trace.columns import MEMORY_LIMIT_BYTES
 from rooflines.profiler.trace.url import shown
 from rooflines.roofline.analysis import Analysis
+from rooflines.roofline.bootstrap import interval95, resampled_medians
+from rooflines.roofline.comparison.compare import FEWEST_STEPS
 from rooflines.roofline.comparison.compare import compare as _compare
 from rooflines.roofline.comparison.records import Comparison
+from rooflines.roofline.step.interference import WIDE
 from rooflines.serial import write_json
+from rooflines.units import percent, seconds
 
 
 def compare(
@@ -101,11 +107,12 @@ def update_baseline(
 ) -> Path:
     """Store what a comparison needs of ``source`` as the baseline of its workload in the directory ``baseline``; returns the file.
 
-    Raises UsageError for a run that is not complete.
+    Raises UsageError for a run that is not complete, or whose step time is known less well than ``WIDE``.
     """
     found = read_analysis(source, partial=partial, memory_limit_bytes=memory_limit_bytes, progress=progress)
     if found.status != "complete":
         raise UsageError(f"{_name(source)!r} is not stored as a baseline: its run is {found.status}.", hint="Give a complete run.")
+    _check_interval(found, _name(source))
     stored = _baseline_file(found.workload, Path(baseline))
     needed = msgspec.structs.replace(
         found,
@@ -123,6 +130,24 @@ def update_baseline(
         stored.parent.mkdir(parents=True, exist_ok=True)
         write_json(stored, needed)
     return stored
+
+
+def _check_interval(analysis: Analysis, name: str) -> None:
+    """Raise UsageError unless the median step, timed or else traced, is known well enough to judge other runs by it."""
+    timed, traced = analysis.steps, [step.duration_s for step in analysis.traced_steps]
+    if timed is not None and timed.ci95_s is not None:
+        what, middle, (low, high) = f"{timed.count} timed steps", timed.median_s, timed.ci95_s
+    elif len(traced) >= FEWEST_STEPS:
+        what, middle, (low, high) = f"{len(traced)} traced steps", median(traced), interval95(resampled_medians(traced))
+    else:
+        what, middle, (low, high) = f"fewer than {FEWEST_STEPS} steps", 0.0, (0.0, 0.0)
+    wide = max(high - middle, middle - low) / middle if middle > 0 else math.inf
+    if wide > WIDE:
+        interval = f"is known to ±{percent(wide)} only ({seconds(low)} to {seconds(high)})" if middle > 0 else "has no interval"
+        raise UsageError(
+            f"{name!r} is not stored as a baseline: the median of {what} {interval}; the limit is ±{percent(WIDE)}.",
+            hint=f"Repeat the run on an idle machine and with more steps ({arg('steps')}).",
+        )
 
 
 def _baseline_file(workload: Workload, directory: Path) -> Path:

@@ -9,10 +9,10 @@ from xml.etree import ElementTree as xml
 import msgspec
 import pytest
 
-from rooflines.roofline.analysis import Analysis
+from rooflines.roofline.analysis import Analysis, TracedStep
 from rooflines.serial import read_json, write_json
 from tests.cli.test_compare import slower_sample
-from tests.commands import call, quick
+from tests.commands import call, quick, run
 from tests.roofline.comparison.steps import with_steps
 from tests.samples import analysis as sample
 
@@ -92,6 +92,58 @@ def test_an_interrupted_run_is_no_baseline(check, tmp_path):
     assert "its run is interrupted" in answer.complaint[0]
 
 
+def replaced(**steps):
+    """The sample with other step times."""
+    return msgspec.structs.replace(sample(), steps=msgspec.structs.replace(sample().steps, **steps))
+
+
+@pytest.mark.parametrize(
+    ("steps", "known"),
+    [
+        ({"count": 3, "ci95_s": (0.0, 0.315)}, "the median of 3 timed steps is known to ±275 % only (0 s to 315 ms)"),  # 315 / 84 - 1
+        ({"count": 1, "ci95_s": None}, "the median of fewer than 6 steps has no interval"),
+    ],
+)
+def test_a_baseline_that_is_not_known_well_enough_is_refused(check, tmp_path, steps, known):
+    write_json(tmp_path / "noise.json", replaced(**steps))
+    answer = check("--baseline", "other", "--update", "noise.json")
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.complaint == [
+        f"rooflines: 'noise.json' is not stored as a baseline: {known}; the limit is ±10 %.",
+        "  Repeat the run on an idle machine and with more steps (--steps).",
+    ]
+    assert not Path("other").exists()
+
+
+def test_without_timed_steps_the_traced_ones_tell_how_well_a_baseline_is_known(check, tmp_path):
+    def traced(scatter):
+        steps = [TracedStep(name=f"#{n}", duration_s=1 + scatter * (n % 2), breakdown={}) for n in range(10)]
+        return msgspec.structs.replace(sample(), steps=None, traced_steps=tuple(steps))
+
+    write_json(tmp_path / "steady.json", traced(0.01))
+    write_json(tmp_path / "noise.json", traced(9.0))
+    assert check("--baseline", "other", "--update", "steady.json").code == 0
+    assert "the median of 10 traced steps is known to" in check("--baseline", "other", "--update", "noise.json").complaint[0]
+
+
+def test_a_run_whose_noise_is_unknown_is_not_judged(check, tmp_path):
+    write_json(tmp_path / "one.json", replaced(count=1, median_s=0.16, ci95_s=None, durations_s=(0.16,)))
+    answer = check("--baseline", "perf", "one.json")
+    assert answer.code == 0
+    assert "Not judged: B takes 90 % more time than A" in answer.out
+    assert "at least 6 timed steps on both sides" in " ".join(answer.out.split())
+    assert answer.complaint == ["rooflines: warning: 'one.json' is not judged: the noise is unknown."]
+    assert check("--baseline", "perf", "a.json").complaint == []
+
+
+def test_a_baseline_a_hundred_times_slower_than_the_run_is_a_warning(check, tmp_path):
+    write_json(tmp_path / "fast.json", slower_sample(0.01))
+    answer = check("--baseline", "perf", "fast.json")
+    assert answer.code == 0
+    assert "less time" not in answer.out
+    assert answer.complaint == [f"rooflines: warning: 'perf/{NAME}.json' may not describe this workload or machine: repeat it."]
+
+
 def test_markdown_and_junit(check, tmp_path):
     answer = check("--baseline", "perf", "slower.json", "--format", "markdown")
     assert answer.code == 1
@@ -105,13 +157,17 @@ def test_markdown_and_junit(check, tmp_path):
 
 def test_a_workload_is_profiled_and_checked(check, tmp_path):
     (tmp_path / "models.py").write_text(
-        "import torch\ndef mlp(batch_size):\n    return torch.nn.Linear(8, 8), torch.randn(batch_size, 8)\n"
+        "import time, torch\n"
+        "class Slow(torch.nn.Linear):\n"  # long enough that the times of a busy machine scatter little
+        "    def forward(self, x):\n        time.sleep(0.1)\n        return super().forward(x)\n"
+        "def mlp(batch_size):\n    return Slow(8, 8), torch.randn(batch_size, 8)\n"
     )
-    command = ["--", "--model", "models.py:mlp", *quick(tmp_path)]
-    answer = check("--baseline", "new", "--update", *command)
-    assert answer.code == 0
+    command = ["--", "--model", "models.py:mlp", *quick(tmp_path), "--steps", "9"]
+    # In a process of its own, where no other command has been imported.
+    answer = run("check", "--baseline", "new", "--update", *command, cwd=tmp_path)
+    assert (answer.code, answer.complaint) == (0, [])
     assert answer.out.startswith("baseline  new/"), "the output of the profile goes to standard error"
-    answer = check("--baseline", "new", "--fail-above", "1000000", *command)
+    answer = run("check", "--baseline", "new", "--fail-above", "1000000", *command, cwd=tmp_path)
     assert answer.code == 0
     assert "What was compared" in answer.out
     answer = check("--baseline", "new", "--", "--model", "models.py:mlp", "--output", "mine")
