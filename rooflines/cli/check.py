@@ -54,8 +54,7 @@ def check(
 
     [bold]rooflines check --baseline perf --update -- --model resnet18 --batch-size 8[/bold]
 
-    Exit codes: 0 not slower, or not judged because the noise is unknown; 1 slower than --fail-above allows; 2 no baseline, not
-    comparable, not readable, or with --update a step time that is not known well enough.
+    Exit codes: 0 not slower, or noise unknown; 1 slower than --fail-above allows; 2 no (good) baseline, not comparable or not readable.
     """
     reports, chosen = destination(formats, format, output, SUFFIXES)
     limit = size(memory_limit)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
@@ -112,7 +111,9 @@ def update_baseline(
     found = read_analysis(source, partial=partial, memory_limit_bytes=memory_limit_bytes, progress=progress)
     if found.status != "complete":
         raise UsageError(f"{_name(source)!r} is not stored as a baseline: its run is {found.status}.", hint="Give a complete run.")
-    _check_interval(found, _name(source))
+    if unsure := _unsure(found):
+        text = f"{_name(source)!r} is not stored as a baseline: {unsure}; the limit is ±{percent(WIDE)}."
+        raise UsageError(text, hint=f"Repeat the run on an idle machine and with more steps ({arg('steps')}).")
     stored = _baseline_file(found.workload, Path(baseline))
     needed = msgspec.structs.replace(
         found,
@@ -132,22 +133,17 @@ def update_baseline(
     return stored
 
 
-def _check_interval(analysis: Analysis, name: str) -> None:
-    """Raise UsageError unless the median step, timed or else traced, is known well enough to judge other runs by it."""
-    timed, traced = analysis.steps, [step.duration_s for step in analysis.traced_steps]
-    if timed is not None and timed.ci95_s is not None:
-        what, middle, (low, high) = f"{timed.count} timed steps", timed.median_s, timed.ci95_s
+def _unsure(analysis: Analysis) -> str:
+    """Why the median step, timed or else traced, is not known well enough to judge other runs by it; empty if it is."""
+    steps, traced = analysis.steps, [step.duration_s for step in analysis.traced_steps]
+    if steps is not None and steps.ci95_s is not None:
+        of, middle, (low, high) = f"{steps.count} timed steps", steps.median_s, steps.ci95_s
     elif len(traced) >= FEWEST_STEPS:
-        what, middle, (low, high) = f"{len(traced)} traced steps", median(traced), interval95(resampled_medians(traced))
+        of, middle, (low, high) = f"{len(traced)} traced steps", median(traced), interval95(resampled_medians(traced))
     else:
-        what, middle, (low, high) = f"fewer than {FEWEST_STEPS} steps", 0.0, (0.0, 0.0)
-    wide = max(high - middle, middle - low) / middle if middle > 0 else math.inf
-    if wide > WIDE:
-        interval = f"is known to ±{percent(wide)} only ({seconds(low)} to {seconds(high)})" if middle > 0 else "has no interval"
-        raise UsageError(
-            f"{name!r} is not stored as a baseline: the median of {what} {interval}; the limit is ±{percent(WIDE)}.",
-            hint=f"Repeat the run on an idle machine and with more steps ({arg('steps')}).",
-        )
+        return f"the median of fewer than {FEWEST_STEPS} steps has no interval"
+    wide = max(high - middle, middle - low) / middle
+    return f"the median of {of} is known to ±{percent(wide)} only ({seconds(low)} to {seconds(high)})" if wide > WIDE else ""
 
 
 def _baseline_file(workload: Workload, directory: Path) -> Path:
