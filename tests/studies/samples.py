@@ -50,11 +50,16 @@ def training(*, epoch_s=2.0, epochs=3, input_s=0.1, data=SYNTHETIC, accuracy=0.9
     )  # fmt: skip
 
 
-def result(backend="numba-cpu", *, operators=(), loader=None, **options):
+def around(value, spread=1.05):
+    """An estimate with an interval of a factor to either side; without one for a single round (``spread`` None)."""
+    return Estimate(value=value) if spread is None else Estimate(value=value, low=value / spread, high=value * spread)
+
+
+def result(backend="numba-cpu", *, operators=(), loader=None, spread=1.05, **options):
     speed = training(operators=tuple(operators), **options)
     return BackendResult(
         name=backend, backend=backend, device_name="test CPU", speed=speed, accuracy=training(data=DIGITS, epochs=4), loader=loader,
-        epoch_s=speed.epochs[0].epoch_s, samples_per_s=speed.epochs[0].samples_per_s,
+        epoch_s=speed.epochs[0].epoch_s, rate=around(speed.epochs[0].samples_per_s, spread),
     )  # fmt: skip
 
 
@@ -70,10 +75,10 @@ def iterations(data, widths, losses, checked_at, accuracies, iteration_s, operat
     )  # fmt: skip
 
 
-def library_result(backend="numpy", *, iteration_s=0.04, operators=(), sizes=(), memory=None, losses=(2.3, 1.2, 0.6)):
+def library_result(backend="numpy", *, iteration_s=0.04, spread=1.05, operators=(), sizes=(), memory=None, losses=(2.3, 1.2, 0.6)):
     images = msgspec.structs.replace(SYNTHETIC, train_samples=59_000)
     return LibraryResult(
-        name=backend, backend=backend, device_name="test CPU", sizes=tuple(sizes), memory=memory, iteration_s=iteration_s,
+        name=backend, backend=backend, device_name="test CPU", sizes=tuple(sizes), memory=memory, iteration=around(iteration_s, spread),
         speed=iterations(images, (784, 10, 10), losses, (3,), (0.9,), iteration_s, operators),
         accuracy=iterations(DIGITS, (784, 128, 10), losses, (1, 3), (0.2, 0.8), 0.003),
     )  # fmt: skip
@@ -84,6 +89,7 @@ def rows(one, directory):
 
     def row(part, values, detail=None, facts=None, **options):
         number = len(list(directory.iterdir()))
+        estimates = {name: value if isinstance(value, Estimate) else Estimate(value=value) for name, value in values.items()}
         data = {} if detail is None else {"data": detail.data.label}
         run = directory / str(number)
         run.mkdir()
@@ -91,12 +97,12 @@ def rows(one, directory):
             write_json(run / DETAIL_FILE, detail)
         return Row(
             point=Point(id=str(number), label=one.name, part=part, options={"backend": one.backend, **options}), rounds=1,
-            estimates={name: Estimate(value=value) for name, value in values.items()}, run=str(run) if detail is not None else None,
+            estimates=estimates, run=str(run) if detail is not None else None,
             facts={"device_name": one.device_name, "remark": one.remark, **data, **(facts or {})},
         )  # fmt: skip
 
     backend = isinstance(one, BackendResult)
-    times = {"epoch_s": one.epoch_s, "samples_per_s": one.samples_per_s} if backend else {"iteration_s": one.iteration_s}
+    times = {"epoch_s": one.epoch_s, "samples_per_s": one.rate} if backend else {"iteration_s": one.iteration}
     yield row("speed", times, one.speed)
     if one.accuracy is not None:
         yield row("accuracy", {"accuracy": 0.9}, one.accuracy)
@@ -108,7 +114,7 @@ def rows(one, directory):
         yield row("memory", {f"{name}_bytes": value for name, value in parts.items()}, facts={"how": how})
     for size in () if backend else one.sizes:
         text = f"{'-'.join(map(str, size.widths))}@{size.samples}"
-        yield row("sizes", {name: getattr(size, name) for name in ("iteration_s", "flops", "bytes")}, size=text)
+        yield row("sizes", {"iteration_s": size.iteration, "flops": size.flops, "bytes": size.bytes}, size=text)
 
 
 MISSING = Missing(what="torch-mps", reason="no Apple GPU")
@@ -130,6 +136,6 @@ MEMORY = MemoryParts(
     how="tracemalloc",
 )  # fmt: skip
 SIZES = (
-    SizePoint(widths=(784, 10, 10), samples=10_000, iteration_s=0.01, flops=32_000_000, bytes=70_000_000),
-    SizePoint(widths=(784, 100, 10), samples=10_000, iteration_s=0.02, flops=320_000_000, bytes=90_000_000),
+    SizePoint(widths=(784, 10, 10), samples=10_000, iteration=around(0.01), flops=32_000_000, bytes=70_000_000),
+    SizePoint(widths=(784, 100, 10), samples=10_000, iteration=around(0.02), flops=320_000_000, bytes=90_000_000),
 )

@@ -7,9 +7,11 @@ import pytest
 
 from rooflines.errors import UsageError
 from rooflines.studies.from_scratch.findings import GRADIENTS, MATRIX, RELU, SOFTMAX, UPDATE, grouped, paper_bytes, sentences
+from rooflines.studies.from_scratch.page import sections_of
 from rooflines.studies.from_scratch.widths import parse_size, parse_widths
 from rooflines.studies.operator_bounds import bounded
-from tests.studies.samples import CEILINGS, MEMORY, SIZES, library_result, operator
+from rooflines.units import seconds
+from tests.studies.samples import CEILINGS, MEMORY, SIZES, around, library_result, operator
 
 OPERATORS = bounded(
     (
@@ -42,18 +44,43 @@ def test_the_papers_bytes_are_those_of_five_products():
 def test_findings():
     numpy = library_result(operators=OPERATORS, memory=MEMORY, sizes=SIZES)
     said = list(sentences([numpy, library_result("torch-cpu", iteration_s=0.08)]))
-    assert said[0].startswith(
-        "numpy takes 40.0 ms per iteration of 59,000 samples, torch-cpu 2 times as long. Matrix products take 70 % of its time"
-    )
+    assert said[0].startswith("numpy takes 40.0 ms per iteration of 59,000 samples. Matrix products take 70 % of its time")
     text = "\n".join(said)
     assert "numpy, time per iteration: matrix multiplication 70 %" in text
     assert "the components add up to the total growth of 230 MB (0.2 % difference)" in text
     assert "7.9 MB of parameters are the 7,960 parameters of the network, which take 31.8 kB in float32" in text
     assert "47.1 MB of input are one byte per pixel of 60,000 images" in text
     assert "59,000 images take 185 MB" in text
-    assert "a hidden layer 10.0 times as wide (10 to 100, 10,000 samples) takes 2.00 times as long" in text
-    assert "NumPy here is 2.1 times as fast as in the paper" in text  # 84.6 / 40
+    # Intervals of a factor of 1.05 to either side: those of a ratio are a factor of 1.05 * 1.05.
+    assert "torch-cpu takes 2.00 (1.81 to 2.21) times as long as numpy." in text
+    assert "numpy's hidden layer of 100 units (10,000 samples) takes 2.00 (1.81 to 2.21) times as long as one of 10." in text
+    assert "numpy takes 0.473 (0.450 to 0.496) times as long as the paper's (84.6 ms an iteration)." in text  # 40 / 84.6
+    assert "do not decide" not in text
     assert "differ by at most 0.0e+00" in text
+
+
+@pytest.mark.parametrize(
+    "spread",
+    [None, 2.5],  # a single round has no interval; in several, the narrow layer took from 4 to 25 ms and the wide one from 8 to 50
+)
+def test_what_the_rounds_do_not_decide_is_no_finding(spread):
+    sizes = [msgspec.structs.replace(size, iteration=around(size.iteration.value, spread)) for size in SIZES]
+    numpy = library_result(sizes=sizes, spread=spread)
+    text = "\n".join(sentences([numpy, library_result("torch-cpu", iteration_s=0.08, spread=spread)]))
+    assert "times as long" not in text
+    assert (
+        "The rounds do not decide: numpy compared with the paper's (84.6 ms an iteration); torch-cpu compared with numpy; numpy's "
+        "hidden layer of 100 units (10,000 samples) compared with one of 10. At least three rounds (--repeats) on an idle machine can."
+    ) in text
+
+
+@pytest.mark.parametrize(("count", "paper"), [(500, True), (60, False)])
+def test_totals_stand_next_to_the_papers_only_for_as_many_iterations(count, paper):
+    section = sections_of([library_result(losses=(1.0,) * count)])[0]
+    total = section.blocks[0].rows[0]
+    assert total.cells[0] == f"total, {count} iterations"
+    assert ("42.3 s" in total.cells) is paper
+    assert seconds(count * 0.04) in total.cells
 
 
 def test_memory_that_does_not_add_up_is_said():

@@ -10,6 +10,8 @@ from rooflines.studies.backends import paper as papers
 from rooflines.studies.backends.paper import PaperBackend
 from rooflines.studies.backends.records import BackendResult
 from rooflines.studies.other_programs import shared_machine
+from rooflines.studies.rounds import decided
+from rooflines.sweeps.records import Estimate
 from rooflines.units import percent, seconds, significant
 
 MNIST_TRAIN = 60_000
@@ -42,16 +44,21 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
 
 def sentences(results: Sequence[BackendResult]) -> Iterator[str]:
     """Yield the sentences. Without a single result there are none."""
-    timed = sorted(results, key=lambda one: one.samples_per_s, reverse=True)
+    timed = sorted(results, key=lambda one: one.rate.value, reverse=True)
     if not timed:
         return
-    yield _verdict(timed)
+    yield _verdict(timed[0])
+    yield from decided(_compared(timed, papers.backends()), "trains", "many samples/s")
     yield from shared_machine((one.name, one.speed.others_cores) for one in timed)
     yield from (sentence for one in timed if (sentence := _why(one)))
     yield from _convolutions(timed)
     yield from contradiction(papers.backends())
     yield from _loaders(timed, papers.backends())
-    yield from _against_paper(timed)
+    if any(one.backend in papers.backends() for one in timed):
+        yield (
+            f"The paper's Numba backends omit the gradients of the convolutions, {percent(unlearned_share())} of the FLOPs of a step; "
+            "here every backend computes all gradients."
+        )
     yield from _accuracy(results)
 
 
@@ -110,22 +117,19 @@ def _loaders(timed: Sequence[BackendResult], paper: Mapping[str, PaperBackend]) 
         through = one.loader
         if through is None:
             continue
-        waited, alone = through.input_fraction, one.samples_per_s
+        waited, alone = through.input_fraction, one.rate.value
         predicted = 1 / (1 / alone + 1 / through.alone_samples_per_s)
         had = f" (paper: {paper[one.backend].samples_per_s:,.0f})" if one.backend in paper else ""
         yield (
-            f"The loader limits this machine as well: {one.name} trains {alone:,.0f} samples/s on data in memory and "
-            f"{through.samples_per_s:,.0f} with a loader like the paper's{had}, waiting for input {percent(waited)} of the time. The "
+            f"{one.name} trains {alone:,.0f} samples/s on data in memory and {through.samples_per_s:,.0f} "
+            f"with a loader like the paper's{had}, waiting for input {percent(waited)} of the time. The "
             f"loader alone delivers {through.alone_samples_per_s:,.0f} samples/s; loading and computing one after the other would give "
             f"{predicted:,.0f}."
         )
 
 
-def _verdict(timed: Sequence[BackendResult]) -> str:
-    fastest, rest = timed[0], timed[1:]
-    said = f"{fastest.name} is the fastest with {fastest.samples_per_s:,.0f} samples/s"
-    if rest:
-        said += ", " + ", ".join(f"{significant(fastest.samples_per_s / one.samples_per_s)} × {one.name}" for one in rest)
+def _verdict(fastest: BackendResult) -> str:
+    said = f"{fastest.name} trains {fastest.rate.value:,.0f} samples/s"
     found = pace(fastest)
     if found is None:
         return f"{said}."
@@ -160,16 +164,13 @@ def _convolutions(timed: Sequence[BackendResult]) -> Iterator[str]:
         yield f"Efficiency of the convolutions (forward and backward): {listed}."
 
 
-def _against_paper(timed: Sequence[BackendResult]) -> Iterator[str]:
-    paper = papers.backends()
-    found = [(one, one.samples_per_s / paper[one.backend].samples_per_s) for one in timed if one.backend in paper]
-    if found:
-        listed = ", ".join(f"{one.name} {significant(ratio)} ×" for one, ratio in found)
-        missing = unlearned_share()
-        yield (
-            f"Throughput compared with the paper: {listed}. The paper's Numba backends omit the gradients of the convolutions, "
-            f"{percent(missing)} of the FLOPs of a step; here every backend computes all gradients."
-        )
+def _compared(timed: Sequence[BackendResult], paper: Mapping[str, PaperBackend]) -> Iterator[tuple[str, Estimate, str, Estimate]]:
+    """The fastest backend and the others, each and the paper's."""
+    yield from ((timed[0].name, timed[0].rate, one.name, one.rate) for one in timed[1:])
+    for one in timed:
+        if one.backend in paper:
+            theirs = paper[one.backend].samples_per_s
+            yield one.name, one.rate, f"the paper's ({theirs:,.0f})", Estimate(value=theirs, low=theirs, high=theirs)
 
 
 def unlearned_share() -> float:

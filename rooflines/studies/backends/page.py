@@ -55,7 +55,7 @@ def results_of(study: Study) -> tuple[BackendResult, ...]:
             results.append(
                 BackendResult(
                     name=one.name, backend=one.backend, device_name=one.device_name, speed=speed, remark=row.facts["remark"],
-                    epoch_s=row.estimates["epoch_s"].value, samples_per_s=row.estimates["samples_per_s"].value,
+                    epoch_s=row.estimates["epoch_s"].value, rate=row.estimates["samples_per_s"],
                     accuracy=speed if speed.data.name == "mnist" else one.detail("accuracy", Training),
                     loader=next(iter(loaders), None),
                 )
@@ -94,7 +94,7 @@ def tables(study: Study) -> dict[str, list[dict[str, Any]]]:
 def _values(one: BackendResult) -> dict[str, Any]:
     """A backend's numbers in the paper's columns and units."""
     found: dict[str, Any] = {
-        "epoch_s": one.epoch_s, "total_s": sum(epoch.epoch_s for epoch in one.speed.epochs), "samples_per_s": one.samples_per_s,
+        "epoch_s": one.epoch_s, "total_s": sum(epoch.epoch_s for epoch in one.speed.epochs), "samples_per_s": one.rate.value,
         "process_mb": one.speed.process_memory_bytes / 1e6,
         "device_mb": None if one.speed.device_memory_bytes is None else one.speed.device_memory_bytes / 1e6,
     }  # fmt: skip
@@ -115,6 +115,7 @@ def _paper_values(row: papers.PaperBackend) -> dict[str, float | None]:
 def _table(results: Sequence[BackendResult]) -> Section:
     paper = papers.backends()
     epochs = max((len(one.speed.epochs) for one in results), default=0)
+    count = max((one.speed.data.train_samples for one in results), default=0)
     rows = []
     for backend in dict.fromkeys((*(one.backend for one in results), *paper)):
         ours = [one for one in results if one.backend == backend]
@@ -136,7 +137,8 @@ def _table(results: Sequence[BackendResult]) -> Section:
             Column("backend", format="text"), Column("epoch", "s"), Column("total", "s"), Column("samples/s"),
             Column("final", "% right"), Column("best", "% right"), Column("process", "MB"), Column("device", "MB"),
         ),
-        note=f"This machine: median epoch, and total of {epochs} epochs or of the number in parentheses (paper: 10 epochs). With the "
+        note=f"This machine: median epoch of {count:,} images, and total of {epochs} epochs or of the number in parentheses (paper: "
+        f"10 epochs of {MNIST_TRAIN:,} images). With the "
         f"paper's loader: {MNIST_TRAIN:,} samples at the measured rate. MB is 1e6 bytes; a dash means not measured."
         f"{_device_memory(results)}",
     )  # fmt: skip
@@ -218,11 +220,11 @@ def _plots(results: Sequence[BackendResult]) -> Section:
         )  # fmt: skip
     bars = [
         Beam(
-            backend=one.backend, label=one.name, value=one.samples_per_s, text=f"{one.samples_per_s:,.0f}",
+            backend=one.backend, label=one.name, value=one.rate.value, text=f"{one.rate.value:,.0f}",
             paper=paper[one.backend].samples_per_s if one.backend in paper else None,
             paper_text=f"paper {paper[one.backend].samples_per_s:,.0f}" if one.backend in paper else "",
         )
-        for one in sorted(results, key=lambda one: -one.samples_per_s)
+        for one in sorted(results, key=lambda one: -one.rate.value)
     ]  # fmt: skip
     bars += [
         Beam(
@@ -254,7 +256,7 @@ def _input(results: Sequence[BackendResult]) -> Section:
 
     rows = []
     for one in results:
-        rows.append(row(one, "in place", one.samples_per_s, one.speed.input_fraction))
+        rows.append(row(one, "in place", one.rate.value, one.speed.input_fraction))
         if one.loader is not None:
             rows.append(row(one, "paper's loader", one.loader.samples_per_s, one.loader.input_fraction))
     blocks: list[Block] = []

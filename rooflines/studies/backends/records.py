@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from rooflines.studies.records import Detail, NetworkResult
+from rooflines.sweeps.records import Estimate
 
 
 class Epoch(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +63,7 @@ class ThroughLoader(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BackendResult(NetworkResult, frozen=True, kw_only=True):
-    """What one backend did, with the time per epoch and the rate of ``speed`` over all rounds.
+    """What one backend did, with the time per epoch and the rate (samples/s) of ``speed`` over all rounds.
 
     The rate counts the samples that fill the last batch, which are computed, too. ``accuracy`` is the training that accuracy is taken
     from: the same on MNIST.
@@ -70,6 +71,6 @@ class BackendResult(NetworkResult, frozen=True, kw_only=True):
 
     speed: Training
     epoch_s: float
-    samples_per_s: float
+    rate: Estimate
     accuracy: Training | None = None
     loader: ThroughLoader | None = None

@@ -44,14 +44,12 @@ def findings(study: Study) -> Iterator[str]:
 
 def _verdict(study: Study, trained: list[Line]) -> str:
     limits = [row.facts.get("limited_by", "") for row in trained]
-    best = max(trained, key=lambda row: row.value("samples_per_s") or 0.0)
     low, high = min(row.value("efficiency") or 0.0 for row in trained), max(row.value("efficiency") or 0.0 for row in trained)
     limit = statistics.mode(limits)
     what = {"input": "the input pipeline", "far": "kernels far from any roof"}.get(limit, limit)
     return (
         f"Training on {' and '.join(study.devices)} is limited by {what} for {limits.count(limit)} of {len(limits)} networks, at "
-        f"{percent(low)} to {percent(high)} of their bounds; {model_of(best)} is the fastest with "
-        f"{significant(best.value('samples_per_s') or 0)} images/s."
+        f"{percent(low)} to {percent(high)} of their bounds."
     )
 
 

@@ -8,12 +8,14 @@ from rooflines.studies.from_scratch import paper as papers
 from rooflines.studies.from_scratch.records import Iterations, LibraryResult
 from rooflines.studies.other_programs import shared_machine
 from rooflines.studies.records import TimedOperator
+from rooflines.studies.rounds import decided
+from rooflines.sweeps.records import Estimate
 from rooflines.units import percent, seconds, si, significant
 
 MATRIX, RELU, SOFTMAX, GRADIENTS, BIAS, UPDATE = "matrix multiplication", "ReLU", "softmax", "gradient computation", "bias", "update"
 GROUPS = (MATRIX, RELU, SOFTMAX, GRADIENTS, BIAS, UPDATE)
 # The paper's network, which its numbers are of.
-_PAPER_WIDTHS, _PAPER_SAMPLES, _PAPER_ITERATIONS = (784, 10, 10), 59_000, 500
+_PAPER_WIDTHS, _PAPER_SAMPLES = (784, 10, 10), 59_000
 _FLOAT = 4
 # Bytes a second over 16 lanes of PCIe 3.0, the link of the GPUs of its time: 8e9 transfers, 128 of 130 bits payload, 8 bits a byte.
 _PCIE_3 = 16 * 8e9 * 128 / 130 / 8
@@ -28,12 +30,13 @@ def sentences(results: Sequence[LibraryResult]) -> Iterator[str]:
     timed = [one for one in results if one.speed is not None]
     if not timed:
         return
-    yield _verdict(timed, min(timed, key=_iteration_s))
+    fastest = min(timed, key=lambda one: _iteration(one).value)
+    yield _verdict(fastest)
+    yield from decided((*_compared(timed, fastest), *_sizes(results)), "takes", "long")
     yield from shared_machine((one.name, one.speed.others_cores) for one in timed if one.speed is not None)
     yield from (sentence for one in timed if (sentence := _where(one)))
     yield from _memory(results)
-    yield from _papers(timed)
-    yield from _sizes(results)
+    yield from _papers()
     yield from _curves(results)
 
 
@@ -66,18 +69,27 @@ def paper_bytes() -> int:
     return _FLOAT * samples * (forward + weight_gradients + input_gradient)
 
 
-def _iteration_s(one: LibraryResult) -> float:
-    assert one.iteration_s is not None
-    return one.iteration_s
+def _iteration(one: LibraryResult) -> Estimate:
+    assert one.iteration is not None
+    return one.iteration
 
 
-def _verdict(timed: list[LibraryResult], fastest: LibraryResult) -> str:
+def _compared(timed: Sequence[LibraryResult], fastest: LibraryResult) -> Iterator[tuple[str, Estimate, str, Estimate]]:
+    """The libraries and the fastest, NumPy and the paper's."""
+    paper_s = papers.libraries()["numpy"]["time_per_iteration"]
+    for one in timed:
+        if one is not fastest:
+            yield one.name, _iteration(one), fastest.name, _iteration(fastest)
+        network = (one.speed.widths, one.speed.data.train_samples) if one.speed is not None else None
+        if one.backend == "numpy" and network == (_PAPER_WIDTHS, _PAPER_SAMPLES):
+            paper = Estimate(value=paper_s, low=paper_s, high=paper_s)
+            yield one.name, _iteration(one), f"the paper's ({seconds(paper_s)} an iteration)", paper
+
+
+def _verdict(fastest: LibraryResult) -> str:
     assert fastest.speed is not None
     samples = fastest.speed.data.train_samples
-    said = f"{fastest.name} takes {seconds(_iteration_s(fastest))} per iteration of {samples:,} samples"
-    rest = [f"{one.name} {_iteration_s(one) / _iteration_s(fastest):.3g} times as long" for one in timed if one is not fastest]
-    if rest:
-        said += f", {', '.join(rest)}"
+    said = f"{fastest.name} takes {seconds(_iteration(fastest).value)} per iteration of {samples:,} samples"
     return f"{said}. {_limit(fastest)}".strip()
 
 
@@ -124,7 +136,7 @@ def _memory(results: Sequence[LibraryResult]) -> Iterator[str]:
         )
 
 
-def _papers(timed: Sequence[LibraryResult]) -> Iterator[str]:
+def _papers() -> Iterator[str]:
     paper = papers.libraries()
     pixels, hidden, classes = _PAPER_WIDTHS
     count = pixels * hidden + hidden + hidden * classes + classes
@@ -144,17 +156,10 @@ def _papers(timed: Sequence[LibraryResult]) -> Iterator[str]:
         f"x16 link ({si(_PCIE_3, 'B/s')}) and a small part of that of GPU memory. Most of the time must be launches, copies and "
         "synchronization."
     )
-    numpy = next((one for one in timed if one.backend == "numpy"), None)
-    if numpy is not None and numpy.speed is not None and (numpy.speed.widths, numpy.speed.data.train_samples) == (
-        _PAPER_WIDTHS, _PAPER_SAMPLES
-    ):  # fmt: skip
-        ratio = paper["numpy"]["time_per_iteration"] / _iteration_s(numpy)
-        compared = f"{ratio:.2g} times as fast as" if ratio >= 1 else f"{1 / ratio:.2g} times slower than"
-        yield f"NumPy here is {compared} in the paper ({seconds(paper['numpy']['time_per_iteration'])} an iteration there)."
 
 
-def _sizes(results: Sequence[LibraryResult]) -> Iterator[str]:
-    """What wider layers cost: two networks of one depth and sample count."""
+def _sizes(results: Sequence[LibraryResult]) -> Iterator[tuple[str, Estimate, str, Estimate]]:
+    """The widest and the narrowest hidden layer of two networks of one depth and sample count."""
     for one in results:
         pairs = [
             (small, large)
@@ -162,15 +167,10 @@ def _sizes(results: Sequence[LibraryResult]) -> Iterator[str]:
             for large in one.sizes
             if small.samples == large.samples and len(small.widths) == len(large.widths) == 3 and small.widths[1] < large.widths[1]
         ]
-        if not pairs:
-            continue
-        small, large = max(pairs, key=lambda pair: pair[1].widths[1] / pair[0].widths[1])
-        wider, longer = large.widths[1] / small.widths[1], large.iteration_s / small.iteration_s
-        yield (
-            f"{one.name}: a hidden layer {significant(wider)} times as wide ({small.widths[1]} to {large.widths[1]}, "
-            f"{small.samples:,} samples) takes {significant(longer)} times as long: it reaches "
-            f"{si(large.flops / large.iteration_s, 'FLOP/s')} instead of {si(small.flops / small.iteration_s, 'FLOP/s')}."
-        )
+        if pairs:
+            small, large = max(pairs, key=lambda pair: pair[1].widths[1] / pair[0].widths[1])
+            wide = f"{one.name}'s hidden layer of {large.widths[1]} units ({small.samples:,} samples)"
+            yield wide, large.iteration, f"one of {small.widths[1]}", small.iteration
 
 
 def learned_on(trained: Iterations) -> str:

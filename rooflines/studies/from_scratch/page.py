@@ -54,11 +54,11 @@ def _result(one: BackendRows) -> LibraryResult:
         memory = MemoryParts(**{name: found.estimates[f"{name}_bytes"].value for name in (*PARTS, "total")}, how=found.facts["how"])
     for found in one.part("sizes"):
         widths, samples = parse_size(str(found.point.options["size"]))
-        values = {name: found.estimates[name].value for name in ("iteration_s", "flops", "bytes")}
-        sizes.append(SizePoint(widths=widths, samples=samples, **values))
+        values = {name: found.estimates[name].value for name in ("flops", "bytes")}
+        sizes.append(SizePoint(widths=widths, samples=samples, iteration=found.estimates["iteration_s"], **values))
     return LibraryResult(
         name=one.name, backend=one.backend, device_name=one.device_name, speed=speed, sizes=tuple(sizes), memory=memory,
-        iteration_s=row.value("iteration_s") if row is not None else None, remark=row.facts["remark"] if row is not None else "",
+        iteration=row.estimates.get("iteration_s") if row is not None else None, remark=row.facts["remark"] if row is not None else "",
         accuracy=speed if speed is not None and speed.data.name == "mnist" else one.detail("accuracy", Iterations),
     )  # fmt: skip
 
@@ -126,12 +126,12 @@ def _papers_tables(results: Sequence[LibraryResult]) -> Section:
     count = next((len(one.speed.losses) for one in results if one.speed), _PAPER_ITERATIONS)
     times = (
         row(
-            "total, 500 iterations" if count == _PAPER_ITERATIONS else f"total (here {count})",
-            "total_training_time_500_iterations",
-            lambda one: one.speed.total_s if one.speed else None,
+            f"total, {count} iterations",
+            "total_training_time_500_iterations" if count == _PAPER_ITERATIONS else "",
+            lambda one: one.speed.total_s if one.speed and len(one.speed.losses) == count else None,
             seconds,
         ),
-        row("an iteration", "time_per_iteration", lambda one: one.iteration_s, milliseconds),
+        row("an iteration", "time_per_iteration", lambda one: one.iteration.value if one.iteration else None, milliseconds),
         row("forward pass", "forward_pass", phase("forward"), milliseconds),
         row("backward pass", "backward_pass", phase("backward"), milliseconds),
         row("update", "", phase("optimizer"), milliseconds),
@@ -211,8 +211,8 @@ def _operators(results: Sequence[LibraryResult]) -> Section:
 def _sizes(results: Sequence[LibraryResult]) -> Section:
     rows = tuple(
         Row(
-            (one.name, "-".join(map(str, size.widths)), f"{size.samples:,}", f"{size.iteration_s * 1e3:.3g}",
-             si(size.flops / size.iteration_s, "FLOP/s"), si(size.bytes / size.iteration_s, "B/s")),
+            (one.name, "-".join(map(str, size.widths)), f"{size.samples:,}", f"{size.iteration.value * 1e3:.3g}",
+             si(size.flops / size.iteration.value, "FLOP/s"), si(size.bytes / size.iteration.value, "B/s")),
             colour=one.backend,
         )
         for one in results
@@ -224,7 +224,7 @@ def _sizes(results: Sequence[LibraryResult]) -> Section:
         counts = [size.samples for size in one.sizes if len(size.widths) == 3]
         most = max(set(counts), key=counts.count, default=0)
         points = sorted(
-            (size.widths[1], size.flops / size.iteration_s) for size in one.sizes if len(size.widths) == 3 and size.samples == most
+            (size.widths[1], size.flops / size.iteration.value) for size in one.sizes if len(size.widths) == 3 and size.samples == most
         )
         if len(points) > 1:
             series.append(

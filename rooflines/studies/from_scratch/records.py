@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from rooflines.studies.records import Detail, NetworkResult
+from rooflines.sweeps.records import Estimate
 
 
 class Iterations(Detail, frozen=True, kw_only=True):
@@ -42,20 +43,20 @@ class MemoryParts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SizePoint(msgspec.Struct, frozen=True, kw_only=True):
-    """Another network: widths from input to classes, samples, and the median iteration."""
+    """Another network: widths from input to classes, samples, and the seconds of an iteration."""
 
     widths: tuple[int, ...]
     samples: int
-    iteration_s: float
+    iteration: Estimate
     flops: float
     bytes: float
 
 
 class LibraryResult(NetworkResult, frozen=True, kw_only=True):
-    """What one array library did with the perceptron, with the time of an iteration of ``speed`` over all rounds."""
+    """What one array library did with the perceptron, with the seconds of an iteration of ``speed`` over all rounds."""
 
     speed: Iterations | None = None
-    iteration_s: float | None = None
+    iteration: Estimate | None = None
     accuracy: Iterations | None = None
     memory: MemoryParts | None = None
     sizes: tuple[SizePoint, ...] = ()

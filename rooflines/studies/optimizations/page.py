@@ -70,11 +70,11 @@ def _gains(rows: Sequence[Line], name: str, what: str, study: Study) -> Iterator
 
 
 def _sure(base: Line, row: Line, name: str) -> str:
-    """A remark where the intervals overlap."""
-    a, b = base.estimates[name], row.estimates[name]
-    if a.low is None or a.high is None or b.low is None or b.high is None:
-        return ""
-    return "" if a.high < b.low or b.high < a.low else " (within the noise)"
+    """A remark unless the interval of the ratio excludes 1."""
+    ratio = base.estimates[name].over(row.estimates[name])
+    if ratio.low is None or ratio.high is None:
+        return " (noise unknown: needs --repeats 3)"
+    return " (within the noise)" if ratio.low <= 1 <= ratio.high else ""
 
 
 def sections(study: Study) -> tuple[Section, ...]:

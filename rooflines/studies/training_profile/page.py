@@ -14,6 +14,7 @@ from rooflines.reports.views.run import division_table, steps_table
 from rooflines.reports.views.usage import usage_table
 from rooflines.roofline.analysis import Analysis
 from rooflines.serial import read_json
+from rooflines.studies.rounds import decided
 from rooflines.studies.study import Study, device_of, number, paper_rows
 from rooflines.sweeps.records import Row as Line
 from rooflines.units import binary_bytes, percent, seconds, significant
@@ -118,14 +119,15 @@ def _input(row: Line) -> Iterator[str]:
 
 
 def _several_gpus(study: Study) -> Iterator[str]:
-    alone = {row.point.options["batch_size"]: row.value("samples_per_s") for row in study.part("training")}
+    alone = {row.point.options["batch_size"]: row.estimates.get("samples_per_s") for row in study.part("training")}
     for row in study.part("two GPUs"):
-        one, two = alone.get(row.point.options["batch_size"]), row.value("samples_per_s")
+        batch, two = row.point.options["batch_size"], row.estimates.get("samples_per_s")
+        one = alone.get(batch)
         if one and two:
+            yield from decided([(f"DataParallel at batch {batch}", two, "one GPU", one)], "trains", "many images/s")
             yield (
-                f"DataParallel at batch {row.point.options['batch_size']}: {significant(two)} images/s, {significant(two / one)} × one "
-                "GPU. It copies the parameters to every GPU and gathers outputs and gradients on the first one in each step, so that "
-                "one works and holds more than the others."
+                "DataParallel copies the parameters to every GPU and gathers outputs and gradients on the first one in each step, so "
+                "that one works and holds more than the others."
             )
     if not any(row.value("samples_per_s") for row in study.part("two GPUs")):
         found = paper()["gpu0 utilization, %"], paper()["gpu1 utilization, %"]
