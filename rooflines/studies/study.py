@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import ModuleType
@@ -26,11 +26,12 @@ from rooflines.reports.document import ABSENT, Facts, Page, Paragraph, Section
 from rooflines.serial import write_json, write_text
 from rooflines.sweeps.page import ceilings_of
 from rooflines.sweeps.points import crossed, grid, make_points, parse, swept
-from rooflines.sweeps.records import RUN_POINT, Point, Row
+from rooflines.sweeps.records import RUN_POINT, Estimate, Point, Row
 from rooflines.sweeps.results import rows as rows_in
 from rooflines.sweeps.run import Place, load_sweep, run_sweep
 from rooflines.sweeps.search_point import search_points
 from rooflines.sweeps.write import write_table
+from rooflines.units import significant
 
 STUDY_FILE = "study.toml"
 RECORD_FILE = "study.json"
@@ -117,6 +118,19 @@ def device_of(row: Row) -> str:
 def model_of(row: Row) -> str:
     """Return the model of a row."""
     return str(row.point.options["model"])
+
+
+def decided(comparisons: Iterable[tuple[str, Estimate, str, Estimate]], takes: str, long: str) -> Iterator[str]:
+    """Yield ``A takes 2.00 (1.90 to 2.10) times as long as B`` for all whose intervals over the rounds differ, and name the others."""
+    undecided = []
+    for name, value, other, base in comparisons:
+        if value.low and value.high and base.low and base.high and (value.low > base.high or value.high < base.low):
+            ends = f"{significant(value.low / base.high)} to {significant(value.high / base.low)}"
+            yield f"{name} {takes} {significant(value.value / base.value)} ({ends}) times as {long} as {other}."
+        else:
+            undecided.append(f"{name} compared with {other}")
+    if undecided:
+        yield f"The rounds do not decide: {'; '.join(undecided)}. At least three rounds (--repeats) on an idle machine can."
 
 
 def find_study(name: str) -> Path:

@@ -102,9 +102,9 @@ def fastest_sentence(ran: Sequence[Line]) -> str:
     base = first.estimates["samples_per_s"]
     if first is best or not base.value:
         return f"{text}."
-    ratio = rate.over(base)
-    sure = ", noise unknown" if ratio.low is None else "" if ratio.low > 1 else ", within the noise"
-    return f"{text}, {significant(ratio.value)} × that of {first.point.label}{sure}."
+    apart = rate.low is not None and base.high is not None and rate.low > base.high
+    sure = "" if apart else ", within the noise" if rate.low is not None and base.high is not None else ", noise unknown"
+    return f"{text}, {significant(rate.value / base.value)} × that of {first.point.label}{sure}."
 
 
 def interval_text(row: Line, name: str) -> str:

@@ -67,12 +67,6 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     low: float | None = None
     high: float | None = None
 
-    def over(self, other: Estimate) -> Estimate:
-        """Return the ratio to ``other``, with an interval if both have one."""
-        if self.low is None or self.high is None or not other.low or not other.high:
-            return Estimate(value=self.value / other.value)
-        return Estimate(value=self.value / other.value, low=self.low / other.high, high=self.high / other.low)
-
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """A point with its estimates from the rounds that did not fail, or the reason why it has none."""

@@ -126,7 +126,7 @@ warmup = 1
 """,
     "page.py": """
 from rooflines.reports.document import Section
-from rooflines.studies.rounds import decided
+from rooflines.studies.study import decided
 from rooflines.sweeps.page import points_table
 
 def findings(study):

@@ -10,7 +10,7 @@ from rooflines.studies.backends import paper as papers
 from rooflines.studies.backends.paper import PaperBackend
 from rooflines.studies.backends.records import BackendResult
 from rooflines.studies.other_programs import shared_machine
-from rooflines.studies.rounds import decided
+from rooflines.studies.study import decided
 from rooflines.sweeps.records import Estimate
 from rooflines.units import percent, seconds, significant
 
@@ -54,11 +54,10 @@ def sentences(results: Sequence[BackendResult]) -> Iterator[str]:
     yield from _convolutions(timed)
     yield from contradiction(papers.backends())
     yield from _loaders(timed, papers.backends())
-    if any(one.backend in papers.backends() for one in timed):
-        yield (
-            f"The paper's Numba backends omit the gradients of the convolutions, {percent(unlearned_share())} of the FLOPs of a step; "
-            "here every backend computes all gradients."
-        )
+    yield (
+        f"The paper's Numba backends omit the gradients of the convolutions, {percent(unlearned_share())} of the FLOPs of a step; "
+        "here every backend computes all gradients."
+    )
     yield from _accuracy(results)
 
 

@@ -115,7 +115,6 @@ def _paper_values(row: papers.PaperBackend) -> dict[str, float | None]:
 def _table(results: Sequence[BackendResult]) -> Section:
     paper = papers.backends()
     epochs = max((len(one.speed.epochs) for one in results), default=0)
-    count = max((one.speed.data.train_samples for one in results), default=0)
     rows = []
     for backend in dict.fromkeys((*(one.backend for one in results), *paper)):
         ours = [one for one in results if one.backend == backend]
@@ -137,10 +136,9 @@ def _table(results: Sequence[BackendResult]) -> Section:
             Column("backend", format="text"), Column("epoch", "s"), Column("total", "s"), Column("samples/s"),
             Column("final", "% right"), Column("best", "% right"), Column("process", "MB"), Column("device", "MB"),
         ),
-        note=f"This machine: median epoch of {count:,} images, and total of {epochs} epochs or of the number in parentheses (paper: "
-        f"10 epochs of {MNIST_TRAIN:,} images). With the "
-        f"paper's loader: {MNIST_TRAIN:,} samples at the measured rate. MB is 1e6 bytes; a dash means not measured."
-        f"{_device_memory(results)}",
+        note=f"This machine: median epoch, and total of {epochs} epochs or of the number in parentheses (paper: 10 epochs of "
+        f"{MNIST_TRAIN:,} images). With the paper's loader: {MNIST_TRAIN:,} samples at the measured rate. MB is 1e6 bytes; a dash "
+        f"means not measured.{_device_memory(results)}",
     )  # fmt: skip
     return Section(name="side-by-side", title="Side by side", blocks=(table,) if results else ())
 

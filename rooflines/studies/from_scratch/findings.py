@@ -8,7 +8,7 @@ from rooflines.studies.from_scratch import paper as papers
 from rooflines.studies.from_scratch.records import Iterations, LibraryResult
 from rooflines.studies.other_programs import shared_machine
 from rooflines.studies.records import TimedOperator
-from rooflines.studies.rounds import decided
+from rooflines.studies.study import decided
 from rooflines.sweeps.records import Estimate
 from rooflines.units import percent, seconds, si, significant
 
@@ -76,21 +76,18 @@ def _iteration(one: LibraryResult) -> Estimate:
 
 def _compared(timed: Sequence[LibraryResult], fastest: LibraryResult) -> Iterator[tuple[str, Estimate, str, Estimate]]:
     """The libraries and the fastest, NumPy and the paper's."""
-    paper_s = papers.libraries()["numpy"]["time_per_iteration"]
+    paper = Estimate(**dict.fromkeys(("value", "low", "high"), papers.libraries()["numpy"]["time_per_iteration"]))
     for one in timed:
         if one is not fastest:
             yield one.name, _iteration(one), fastest.name, _iteration(fastest)
-        network = (one.speed.widths, one.speed.data.train_samples) if one.speed is not None else None
-        if one.backend == "numpy" and network == (_PAPER_WIDTHS, _PAPER_SAMPLES):
-            paper = Estimate(value=paper_s, low=paper_s, high=paper_s)
-            yield one.name, _iteration(one), f"the paper's ({seconds(paper_s)} an iteration)", paper
+        if one.backend == "numpy" and one.speed and (one.speed.widths, one.speed.data.train_samples) == (_PAPER_WIDTHS, _PAPER_SAMPLES):
+            yield one.name, _iteration(one), f"the paper's ({seconds(paper.value)} an iteration)", paper
 
 
 def _verdict(fastest: LibraryResult) -> str:
     assert fastest.speed is not None
     samples = fastest.speed.data.train_samples
-    said = f"{fastest.name} takes {seconds(_iteration(fastest).value)} per iteration of {samples:,} samples"
-    return f"{said}. {_limit(fastest)}".strip()
+    return f"{fastest.name} takes {seconds(_iteration(fastest).value)} per iteration of {samples:,} samples. {_limit(fastest)}".strip()
 
 
 def _limit(one: LibraryResult) -> str:

@@ -70,11 +70,11 @@ def _gains(rows: Sequence[Line], name: str, what: str, study: Study) -> Iterator
 
 
 def _sure(base: Line, row: Line, name: str) -> str:
-    """A remark unless the interval of the ratio excludes 1."""
-    ratio = base.estimates[name].over(row.estimates[name])
-    if ratio.low is None or ratio.high is None:
+    """A remark unless the intervals are apart."""
+    a, b = base.estimates[name], row.estimates[name]
+    if a.low is None or a.high is None or b.low is None or b.high is None:
         return " (noise unknown: needs --repeats 3)"
-    return " (within the noise)" if ratio.low <= 1 <= ratio.high else ""
+    return "" if a.high < b.low or b.high < a.low else " (within the noise)"
 
 
 def sections(study: Study) -> tuple[Section, ...]:

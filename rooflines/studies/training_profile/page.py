@@ -14,8 +14,7 @@ from rooflines.reports.views.run import division_table, steps_table
 from rooflines.reports.views.usage import usage_table
 from rooflines.roofline.analysis import Analysis
 from rooflines.serial import read_json
-from rooflines.studies.rounds import decided
-from rooflines.studies.study import Study, device_of, number, paper_rows
+from rooflines.studies.study import Study, decided, device_of, number, paper_rows
 from rooflines.sweeps.records import Row as Line
 from rooflines.units import binary_bytes, percent, seconds, significant
 
