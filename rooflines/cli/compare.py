@@ -106,10 +106,9 @@ def fail_if_slower(comparisons: Sequence[Comparison], fail_above: float) -> None
     from rooflines.units import percent
 
     for one in comparisons:
-        if one.implausible:
-            print(f"rooflines: warning: {one.a.source!r} may not describe this workload or machine: repeat it.", file=sys.stderr)
-        if not one.judged:
-            print(f"rooflines: warning: {one.b.source!r} is not judged: the noise is unknown.", file=sys.stderr)
+        if one.implausible or (one.pace is not None and one.pace.exceeds_noise is None):
+            text = f"{one.b.source!r} compared with {one.a.source!r}: {one.verdict.partition(':')[0]}"
+            print(f"rooflines: warning: {text}.", file=sys.stderr)
     slower = [comparison for comparison in comparisons if comparison.slower_than(fail_above / 100)]
     if slower:
         names = ", ".join(f"{one.b.source!r} by {percent(one.slowdown, 1)}" for one in slower)

@@ -132,7 +132,7 @@ def test_a_run_whose_noise_is_unknown_is_not_judged(check, tmp_path):
     assert answer.code == 0
     assert "Not judged: B takes 90 % more time than A" in answer.out
     assert "at least 6 timed steps on both sides" in " ".join(answer.out.split())
-    assert answer.complaint == ["rooflines: warning: 'one.json' is not judged: the noise is unknown."]
+    assert answer.complaint == [f"rooflines: warning: 'one.json' compared with 'perf/{NAME}.json': Not judged."]
     assert check("--baseline", "perf", "a.json").complaint == []
 
 
@@ -141,7 +141,9 @@ def test_a_baseline_a_hundred_times_slower_than_the_run_is_a_warning(check, tmp_
     answer = check("--baseline", "perf", "fast.json")
     assert answer.code == 0
     assert "less time" not in answer.out
-    assert answer.complaint == [f"rooflines: warning: 'perf/{NAME}.json' may not describe this workload or machine: repeat it."]
+    assert answer.complaint == [
+        f"rooflines: warning: 'fast.json' compared with 'perf/{NAME}.json': A may not describe this workload or machine."
+    ]
 
 
 def test_markdown_and_junit(check, tmp_path):

@@ -46,7 +46,7 @@ def _step(suite: xml.Element, comparison: Comparison, above: float, failed: bool
             type="slower",
             message=_text(f"Slower by {percent(comparison.slowdown, 1)}, more than {percent(above, 1)}."),
         ).text = _text(comparison.verdict)
-    elif not comparison.judged:
+    elif pace is not None and pace.exceeds_noise is None:
         xml.SubElement(case, "skipped", message=_text(comparison.verdict))
     else:
         xml.SubElement(case, "system-out").text = _text(comparison.verdict)

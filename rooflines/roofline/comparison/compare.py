@@ -459,17 +459,18 @@ def _verdict(comparison: Comparison) -> str:
             others = f", and {len(sure) - 1} more" if len(sure) > 1 else ""
             sentences.append(f"Single operators differ beyond the noise: {_part(sure[0])}{others}.")
         return " ".join(sentences)
-    needed = f"at least {FEWEST_STEPS} {'traced' if pace.of == 'span' else 'timed'} steps on both sides"
-    unknown = f"{_what(pace)}; noise unknown, needs {needed}"
-    sure_of_it, judged = (_interval(pace), "") if comparison.judged else (unknown, "Not judged: ")
+    sure_of_it, lead = _interval(pace), ""
+    if pace.exceeds_noise is None:
+        steps = f"{FEWEST_STEPS} {'traced' if pace.of == 'span' else 'timed'} steps"
+        sure_of_it, lead = f"{_what(pace)}; noise unknown, needs at least {steps} on both sides", "Not judged: "
     if comparison.implausible:
         longer = f"under the same conditions it takes {significant(1 / pace.ratio)} times as long as B"
-        each = f"{seconds(pace.before_s)} {unit} and {seconds(pace.after_s)}"
-        return f"{judged}A may not describe this workload or machine: {longer}, {each} ({sure_of_it}). Repeat A."
-    sentences = [f"{judged}B takes {_more_or_less(pace.ratio)} A: {times} ({sure_of_it})."]
+        times = f"{seconds(pace.before_s)} {unit} and {seconds(pace.after_s)} ({sure_of_it})"
+        return f"{lead}A may not describe this workload or machine: {longer}, {times}. Repeat A."
+    sentences = [f"{lead}B takes {_more_or_less(pace.ratio)} A: {times} ({sure_of_it})."]
     moved = comparison.span_difference_s or 0.0
     if moved and (moved > 0) == (pace.ratio > 1):
-        rows = changed or (comparison.rows if comparison.judged else ())
+        rows = changed if lead else changed or comparison.rows
         parts = [row for row in rows if row.direction != "same" and row.difference_s * moved > 0]
         if parts:
             sentences.append(f"Largest part: {_part(parts[0])}.")

@@ -22,8 +22,6 @@ COMPARISON_SCHEMA = "rooflines.comparison/1"
 Kind = Literal["operator", "unmodelled", "idle", "overlap", "module"]
 Match = Literal["same", "precision", "batch", "shapes", "module", "name", "none"]
 Direction = Literal["slower", "faster", "same", "unknown", "new", "gone"]
-# No change of a program under the same conditions is expected to save this factor.
-IMPLAUSIBLE = 10
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
@@ -168,14 +166,9 @@ class Comparison(Shown, frozen=True, kw_only=True):
         return tuple(fact for fact in self.differs if fact.unlike)
 
     @property
-    def judged(self) -> bool:
-        """Whether the noise of the whole is known."""
-        return self.pace is not None and self.pace.exceeds_noise is not None
-
-    @property
     def implausible(self) -> bool:
-        """Whether A takes so many times as long under the same conditions that it hardly describes what B ran."""
-        return self.pace is not None and self.pace.ratio * IMPLAUSIBLE <= 1 and not self.differs
+        """Whether A takes at least 10 times as long under the same conditions, so that it hardly describes what B ran."""
+        return self.pace is not None and self.pace.ratio <= 0.1 and self.pace.exceeds_noise is not False and not self.differs
 
     @property
     def slowdown(self) -> float:
@@ -184,7 +177,7 @@ class Comparison(Shown, frozen=True, kw_only=True):
         Where the step as a whole does not exceed its noise, this is what the operators add that exceed theirs.
         """
         pace = self.pace
-        if pace is None or pace.ratio <= 1 or not self.judged:
+        if pace is None or pace.ratio <= 1 or pace.exceeds_noise is None:
             return 0.0
         if pace.exceeds_noise:
             return max(0.0, (min(pace.ratio, pace.noise.ratio) if pace.noise is not None else pace.ratio) - 1)
