@@ -17,7 +17,7 @@ _GLANCE = "rooflines.reports.glance"
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
-    """A record that shows itself. ``repr`` has every field, ``str`` the title, the verdict and what matters most."""
+    """A record that shows itself. ``repr`` is a line, ``str`` the title, the verdict and what matters most."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as plain Python containers, as its JSON file has it; fields that were not measured are absent."""
@@ -28,6 +28,10 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     def from_dict(cls, plain: dict[str, Any]) -> Self:
         """Return the record in ``plain``; raises msgspec.ValidationError naming the field that does not fit."""
         return from_plain(plain, cls)
+
+    def __repr__(self) -> str:
+        title, *more = str(self).splitlines()
+        return f"<{type(self).__name__}: {' · '.join((title, *(line.partition('. ')[0] for line in more[:1])))}>"
 
     def __str__(self) -> str:
         text: str = import_module(_GLANCE).text(self)

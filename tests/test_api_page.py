@@ -76,6 +76,10 @@ def test_records_show_themselves(tmp_path):
         assert 2 <= len(lines) <= 6
         assert all(html.escape(line) in record._repr_html_() for line in lines)
         assert type(record).from_dict(record.to_dict()) == record
+        # The title and the first sentence.
+        assert repr(record) == f"<{type(record).__name__}: {lines[0]} · {lines[1].split('. ')[0]}>"
+        assert len(repr(record)) < 300
+    assert str(tmp_path) in repr(run)
     assert analysis.verdict in str(analysis)
     assert all(finding.title in str(analysis) for finding in analysis.findings[:3])
     assert "<table>" in analysis._repr_html_()
