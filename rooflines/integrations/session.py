@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rooflines.pipeline import FORMATS, record
+from torch import distributed as ranks
+
+from rooflines.pipeline import ANALYSIS_FILE, FORMATS, record
 from rooflines.profiler.recording.collect import Recording
 from rooflines.profiler.records import Run
 
@@ -70,8 +72,11 @@ class Session:
             self._paused = False
 
     def close(self, error: BaseException | None = None) -> None:
-        """End the recording and write its reports; after an ``error`` what was recorded is stored without reports."""
+        """End the recording, write its reports and print where; after an ``error`` what was recorded is stored without reports."""
         if self._is_open:
             assert self._recording is not None
             self._stack.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
             self.run = self._recording.run
+            if self.run is not None and not (ranks.is_available() and ranks.is_initialized() and ranks.get_rank()):
+                shown = next(path for name in ("report.html", ANALYSIS_FILE, "") if (path := self.run.directory / name).exists())
+                print(f"\n{'report' if shown.is_file() else 'run':9} {shown}")  # noqa: T201 (as the command line does)

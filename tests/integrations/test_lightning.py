@@ -86,15 +86,16 @@ def test_the_callback_records_updates_and_stops_the_training(fit, callback):
     assert (calls(analysis)["aten::addmm"], calls(analysis)["aten::mm"]) == (4, 6), "two batches an update"
 
 
-def test_a_training_that_ends_early_has_a_report(fit, callback):
+def test_a_training_that_ends_early_has_a_report(fit, callback, capsys):
     recorder = callback()
     trainer = fit(max_steps=3, callbacks=[recorder])
     assert trainer.global_step == steps_taken(recorder.run) == 3
     check_report(recorder.run, 3)
+    assert capsys.readouterr().out.splitlines().count(f"report    {recorder.run.directory / 'analysis.json'}") == 1
     assert (recorder.run.directory / "analysis.json").exists()
 
 
-def test_an_exception_closes_the_recording(callback, fit):
+def test_an_exception_closes_the_recording(callback, fit, capsys):
     import lightning.pytorch
 
     class Fails(lightning.pytorch.Callback):
@@ -106,3 +107,4 @@ def test_an_exception_closes_the_recording(callback, fit):
         fit(max_steps=10, callbacks=[recorder, Fails()])
     assert recorder.run.facts.status == "failed"
     assert "no more" in rooflines.load(recorder.run.directory).facts.error
+    assert f"run       {recorder.run.directory}" in capsys.readouterr().out.splitlines(), "there is no report of it"

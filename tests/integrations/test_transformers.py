@@ -75,11 +75,12 @@ def test_the_callback_records_updates_and_stops_the_training(trainer, callback, 
     assert len(recorder.run.facts.steps.timed_ns) == 4
 
 
-def test_a_training_that_ends_early_has_a_report(trainer, callback, tmp_path):
+def test_a_training_that_ends_early_has_a_report(trainer, callback, tmp_path, capsys):
     recorder = callback()
     trainer(tmp_path / "trained", [recorder], max_steps=3, eval_steps=50).train()
     assert steps_taken(recorder.run) == 3
     check_report(recorder.run, 3)
+    assert capsys.readouterr().out.splitlines().count(f"report    {recorder.run.directory / 'analysis.json'}") == 1
 
 
 def test_a_recording_can_be_closed_after_an_exception(trainer, callback, tmp_path):

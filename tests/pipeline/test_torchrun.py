@@ -76,6 +76,32 @@ def test_two_ranks_make_two_runs_that_end_with_the_same_step_and_one_report(tmp_
     assert (tmp_path / "report" / "report.html").is_file()
 
 
+OWN_LOOP = """
+    import sys
+    import torch
+    import torch.distributed as dist
+    from rooflines.integrations.session import Session
+
+    dist.init_process_group("gloo")
+    session = Session("job", steps=2, warmup=1, ceilings=sys.argv[1], formats=["json"], device="cpu")
+    session._begin("loop")
+    for _ in range(8):
+        torch.randn(64, 64).sum()
+        session._step()
+    session.close()
+    dist.destroy_process_group()
+"""
+
+
+def test_one_rank_prints_where_its_report_is(tmp_path):
+    (tmp_path / "loop.py").write_text(textwrap.dedent(OWN_LOOP))
+    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "loop.py", str(write_ceilings(tmp_path))]
+    done = subprocess.run([sys.executable, *command], cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "job" / "rank1" / "analysis.json").is_file()
+    assert done.stdout.split() == ["report", "job/rank0/analysis.json"]
+
+
 @pytest.fixture(scope="module")
 def killed_job(tmp_path_factory):
     """A job whose second rank was killed at its twelfth step: its folder, and what it left."""
