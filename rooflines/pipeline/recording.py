@@ -7,6 +7,7 @@ report is a function of the run directory.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import difflib
 import functools
 import gc
@@ -102,7 +103,7 @@ def profile(model: torch.nn.Module | Callable[[], object] | str, inputs: Any, op
         prepared = _prepare(model, inputs, options, name)
         plain = reference_options(options) if prepared.facts.source == "model" and options.trace else None
         step = FirstResult(prepared.step) if plain is not None else prepared.step
-        with prepared.flags():
+        with prepared.flags(), _without_warnings():
             run = collect(
                 step, directory, prepared.facts, prepared.device, settings=_settings(options, model), progress=progress,
                 notes=prepared.notes, traced_steps=TRACED_STEPS if options.trace else 0,
@@ -189,6 +190,22 @@ def _generators_kept(options: Options) -> Iterator[None]:
     with torch.random.fork_rng([device.index] if device.type == "cuda" else []):
         torch.manual_seed(options.seed)
         yield
+
+
+@contextlib.contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Without warnings in torch's C++ log, such as the allocator's about memory from before the profiler started."""
+    import torch
+
+    level = ctypes.c_int(0)
+    with contextlib.suppress(OSError, ValueError, StopIteration):  # a build with another log
+        library = next(Path(torch.__file__).parent.glob("lib/libc10.[sd]*"))
+        level = ctypes.c_int.in_dll(ctypes.CDLL(str(library)), "FLAGS_caffe2_log_level")
+    before, level.value = level.value, max(level.value, 2)
+    try:
+        yield
+    finally:
+        level.value = before
 
 
 def profile_script(script: Path | str, arguments: list[str], options: ProfileOptions, *, module: bool = False) -> Run:
@@ -358,7 +375,7 @@ def record(
     workload = Workload(name=name, mode=mode, batch_size=batch_size, precision=precision, source="loop")
     progress = progress or Silent()
     recording = Recording(directory, workload, program_device(device), settings=_settings(options), progress=progress)
-    with recording:
+    with _without_warnings(), recording:
         yield recording
     assert recording.run is not None
     recording.run = _finish(recording.run, given, options)

@@ -14,7 +14,7 @@ import rooflines
 from rooflines.errors import OutOfMemoryError, OutputError, UsageError, WorkloadError
 from rooflines.pipeline import default_command
 from rooflines.profiler.recording.passes import TRACED_STEPS
-from tests.commands import environment, write_ceilings
+from tests.commands import TIMEOUT_S, environment, write_ceilings
 
 
 @pytest.fixture
@@ -115,6 +115,36 @@ def test_record_a_loop(asked):
     analysis = rooflines.analyze(r.run)
     assert {"forward", "backward", "optimizer"} <= {row.phase for row in analysis.operators}
     assert (r.run.directory / "analysis.json").is_file()
+
+
+OWN_LOOP = """
+import ctypes, glob, os, sys
+import torch, rooflines
+
+def level():
+    library = glob.glob(os.path.join(os.path.dirname(torch.__file__), "lib", "libc10.*"))[0]
+    return ctypes.c_int.in_dll(ctypes.CDLL(library), "FLAGS_caffe2_log_level").value
+
+model, before = torch.nn.Linear(8, 8), level()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+asked = {"steps": 2, "warmup": 1, "device": "cpu", "ceilings": sys.argv[1], "formats": ()}
+with rooflines.record("loop", **asked) as r:
+    for _ in range(8):
+        optimizer.zero_grad()  # frees gradients that are older than the profiler
+        model(torch.randn(4, 8)).sum().backward()
+        optimizer.step()
+        r.step()
+held = [torch.randn(100)]
+rooflines.profile(lambda: held.append(held.pop() + 1), output="step", **asked)
+assert level() == before
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the library has another name")
+def test_nothing_of_torchs_log_is_on_the_terminal(tmp_path):
+    command = [sys.executable, "-c", OWN_LOOP, str(write_ceilings(tmp_path))]
+    done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=TIMEOUT_S)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_record_writes_the_reports(asked):
