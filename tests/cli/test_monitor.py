@@ -586,7 +586,15 @@ def test_slices_are_chosen_beside_each_other_and_beside_gpus(stand_in_here):
 
 def test_a_gpu_that_falls_off_the_bus_ends_its_series_and_not_the_program(place, stand_in):
     stand_in(GPUS.replace("power constant 60", f"power constant 60\nlost_by {place / 'lost'}"))
-    done = monitor("--gpus", "all", *python("import time; time.sleep(1); open('lost', 'w').close(); time.sleep(1); print('done')"))
+    waits = (
+        "import time\nfrom pathlib import Path\n"
+        f"def said(text, times): return Path('out', {JOURNAL_FILE!r}).read_text().count(text) >= times\n"
+        "while not (said('gpu0', 2) and said('gpu1', 2)): time.sleep(0.02)\n"
+        "open('lost', 'w').close()\n"
+        "while not said('gpu1 stopped', 1): time.sleep(0.02)\n"
+        "print('done')"
+    )
+    done = monitor("--gpus", "all", *python(waits))
     assert (done.returncode, done.stdout) == (0, "done\n")
     assert any("gpu1" in note and "lost" in note.lower() for note in facts()["notes"]), facts()["notes"]
     devices = {one["device"]: one for one in analysis()["usage"]["devices"]}

@@ -5,18 +5,18 @@ from __future__ import annotations
 import csv
 import json
 import signal
-import time
 
 import pytest
 
 from tests.commands import call, run, start, write_ceilings
+from tests.processes import wait_until
 from tests.studies.test_data import write_mnist
 
 EPOCH_COLUMNS = [
     "backend", "data", "epoch", "epoch_s", "samples_per_s", "test_accuracy", "train_loss", "process_memory_bytes",
     "device_memory_bytes", "input_s",
 ]  # fmt: skip
-SMALL = ("--set", "samples=64", "--set", "batch_size=32", "--parts", "speed")
+SMALL = ("--repeats", "1", "--set", "samples=64", "--set", "batch_size=32", "--parts", "speed")
 
 
 def rows(path):
@@ -37,9 +37,9 @@ def test_backends_on_mnist_from_a_folder(tmp_path):
     """The whole command on two backends and 90 images: the same data, order and losses in both, and every file."""
     write_mnist(tmp_path / "data", train=90, test=20)
     answer = run(
-        "study", "backends", "--set", "backend=numba-cpu,torch-cpu,torch-mps", "--data-dir", "data", "--set", "epochs=2", "--set",
-        "batch_size=32", "--threads", "1", "--ceilings", write_ceilings(tmp_path), "--output", "out", "--formats", "json",
-        cwd=tmp_path,
+        "study", "backends", "--repeats", "1", "--set", "backend=numba-cpu,torch-cpu,torch-mps", "--data-dir", "data", "--set",
+        "epochs=2", "--set", "batch_size=32", "--threads", "1", "--ceilings", write_ceilings(tmp_path), "--output", "out", "--formats",
+        "json", cwd=tmp_path,
     )  # fmt: skip
     assert answer.code == 0, answer.err
     out = tmp_path / "out"
@@ -71,7 +71,8 @@ def test_backends_on_mnist_from_a_folder(tmp_path):
 
 def test_from_scratch_on_synthetic_images_is_continued_with_another_library(tmp_path):
     given = (
-        "--set", "samples=300", "--set", "iterations=4", "--threads", "1", "--ceilings", write_ceilings(tmp_path), "--output", "out",
+        "--repeats", "1", "--set", "samples=300", "--set", "iterations=4", "--threads", "1", "--ceilings", write_ceilings(tmp_path),
+        "--output", "out",
     )  # fmt: skip
     answer = run(
         "study", "from-scratch", "--set", "backend=numpy", *given, "--set", "size=784-10-10@100,20-5-10@50", "--parts",
@@ -108,7 +109,7 @@ def test_ctrl_c_keeps_the_epochs_that_ended(tmp_path):
         for line in process.stderr:
             if "100000 epochs" in line:
                 break
-        time.sleep(2)
+        wait_until(lambda: any(json.loads(path.read_text())["epochs"] for path in tmp_path.glob("out/**/measured.json")))
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=120)
     finally:
@@ -124,7 +125,7 @@ def test_ctrl_c_keeps_the_epochs_that_ended(tmp_path):
 def test_a_size_that_fails_is_a_row_with_its_reason(tmp_path):
     """A petabyte of samples fits nowhere; the other points stay."""
     answer = run(
-        "study", "from-scratch", "--set", "backend=numpy", "--set", "samples=100", "--set", "iterations=2", "--set",
+        "study", "from-scratch", "--repeats", "1", "--set", "backend=numpy", "--set", "samples=100", "--set", "iterations=2", "--set",
         f"size=784-10-10@{10**13}", "--parts", "speed,sizes", "--threads", "1", "--ceilings", write_ceilings(tmp_path), "--output",
         "out", cwd=tmp_path,
     )  # fmt: skip
@@ -152,7 +153,10 @@ def test_a_study_in_which_nothing_was_measured_is_an_error(tmp_path, study, back
     ("study", "settings"),
     [
         pytest.param("backends", ("--set", "backend=torch-cpu", "--set", "epochs=1", *SMALL), marks=pytest.mark.slow),
-        ("from-scratch", ("--set", "backend=numpy", "--set", "samples=100", "--set", "iterations=2", "--parts", "speed")),
+        (
+            "from-scratch",
+            ("--repeats", "1", "--set", "backend=numpy", "--set", "samples=100", "--set", "iterations=2", "--parts", "speed"),
+        ),
     ],
 )
 def test_ctrl_c_while_ceilings_are_measured_keeps_the_study(tmp_path, monkeypatch, study, settings):

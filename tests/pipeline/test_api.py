@@ -248,7 +248,7 @@ def test_a_program_that_records_is_named_in_the_run(asked, tmp_path):
 
 
 def test_the_timed_pass_times_the_step_and_little_else(asked):
-    """The steps time themselves; what the collector says is never less, and of an undisturbed step hardly more."""
+    """The steps time themselves; what the collector says is never less, and hardly more where nothing else ran meanwhile."""
     own = []
 
     def step():

@@ -124,8 +124,13 @@ def test_a_forked_child_writes_nothing(place):
 
 # --- what it allocated
 
+# Until the thread that reads has seen what is held: on a busy machine it may come late.
+WAITS = """import json, time
+held = {held}
+while json.load(open('memory.json'))['sites_at_bytes'] < {megabytes} << 20: time.sleep(0.02)
+"""
 HOLDS = (
-    "import time\nheld = [bytearray(1 << 20) for _ in range(64)]\ntime.sleep(0.5)\ndel held\nsmall = [object() for _ in range(1000)]\n"
+    WAITS.format(held="[bytearray(1 << 20) for _ in range(64)]", megabytes=64) + "del held\nsmall = [object() for _ in range(1000)]\n"
 )
 
 
@@ -169,7 +174,7 @@ def test_a_program_that_is_killed_leaves_what_was_last_read(place):
 
 def test_a_program_that_uses_tracemalloc_itself_is_left_to_it(place):
     Path("script.py").write_text(
-        "import tracemalloc, time\nheld = bytearray(4 << 20); time.sleep(0.3); tracemalloc.stop(); print(tracemalloc.is_tracing())"
+        WAITS.format(held="bytearray(4 << 20)", megabytes=4) + "import tracemalloc; tracemalloc.stop(); print(tracemalloc.is_tracing())"
     )
     answer, memory = followed("script.py")
     assert answer == (0, "False\n", "")

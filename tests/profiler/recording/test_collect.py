@@ -15,12 +15,15 @@ from torch import nn
 from torch.nn.modules import module as hooks
 
 from rooflines.errors import UsageError, WorkloadError
+from rooflines.profiler.directory import JOURNAL_FILE
 from rooflines.profiler.module_hooks import ModuleRanges
 from rooflines.profiler.recording import passes
 from rooflines.profiler.recording.collect import Recording, collect
 from rooflines.profiler.recording.passes import TRACED_STEPS
 from rooflines.profiler.records import Settings, Workload
 from rooflines.profiler.run import load
+from rooflines.profiler.samplers.journal import read_journal
+from tests.processes import wait_until
 
 CPU = torch.device("cpu")
 WORKLOAD = Workload(name="net", mode="inference", batch_size=2)
@@ -161,9 +164,12 @@ def test_nothing_is_left_on_and_the_run_is_complete(observed):
 
 
 def test_samples_are_taken_beside_the_timed_pass(tmp_path):
-    import time
+    def samples():
+        return read_journal(tmp_path / "run" / JOURNAL_FILE).samples
 
-    run = collect(lambda: time.sleep(0.15), tmp_path / "run", WORKLOAD, CPU, settings=Settings(steps=4, warmup=0))
+    run = collect(
+        lambda: wait_until(lambda: len(samples()) >= 2), tmp_path / "run", WORKLOAD, CPU, settings=Settings(steps=4, warmup=0)
+    )
     assert len(run.samples) >= 2
     assert all(sample.process_rss_bytes for sample in run.samples)
     assert load(run.directory).samples == run.samples

@@ -15,10 +15,11 @@ from tests.profiler.samplers.nvml_driver.scripts import FULL, with_lines
 from tests.profiler.samplers.nvml_driver.signals import Burst, Constant, Ramp, Square, integral, lines
 
 
-def sampled(tmp_path, seconds, *, gpus=None, period_s=0.02):
-    """The sampler process after it sampled for some time."""
+def sampled(tmp_path, seconds, *, device="gpu0", readings=2, gpus=None, period_s=0.02):
+    """The sampler process after it sampled for some time, and longer where the machine is busy: until there are so many readings."""
     with SamplerProcess(os.getpid(), tmp_path / "samples.jsonl", period_s=period_s, gpus=gpus) as sampler:
         time.sleep(seconds)
+        wait_until(lambda: len(series(sampler, device)) >= readings)
     return sampler
 
 
@@ -28,7 +29,7 @@ def series(sampler, device):
 
 def test_full_gpu_is_sampled_under_the_name_it_was_asked_by(stand_in, tmp_path):
     stand_in(FULL)
-    sampler = sampled(tmp_path, 0.5, gpus={"cuda:0": "11111111-2222-3333-4444-555555555555"})
+    sampler = sampled(tmp_path, 0.0, device="cuda:0", gpus={"cuda:0": "11111111-2222-3333-4444-555555555555"})
     assert sampler.problem == ""
     samples = series(sampler, "cuda:0")
     assert len(samples) >= 2
@@ -42,7 +43,7 @@ def test_energy_and_power_are_the_scripted_ones_at_the_time_they_say(stand_in, t
     power = [Square(100, 300, period_s=0.4, duty=0.25), Burst(50, start_s=0.8, seconds=0.3)]
     zero = time.time()
     stand_in(f"epoch {zero!r}\ngpu\n{lines('power', *power)}update energy 0.02\nupdate power_instant 0.02\n")
-    samples = series(sampled(tmp_path, 1.0, period_s=0.01), "gpu0")
+    samples = series(sampled(tmp_path, 1.0, readings=10, period_s=0.01), "gpu0")
     assert len(samples) >= 10
     fitting = 0
     for sample in samples:
@@ -100,7 +101,7 @@ def test_lost_gpu_ends_its_own_series_only(stand_in, tmp_path):
 def test_eight_gpus_and_their_slices_side_by_side(stand_in, tmp_path):
     eight = "".join(f"gpu\nuuid GPU-{index}\npower constant {100 + index}\n" for index in range(8))
     stand_in(eight + "memory_used constant 9e9\nslice MIG-a 3 20e9 5e9\n")
-    sampler = sampled(tmp_path, 0.6, period_s=0.1)
+    sampler = sampled(tmp_path, 0.0, device="gpu7/mig0", readings=3, period_s=0.1)
     assert sampler.problem == ""
     names = Tally(sample.device for sample in sampler.samples() if sample.source == "nvml")
     assert set(names) == {*(f"gpu{index}" for index in range(8)), "gpu7/mig0"}

