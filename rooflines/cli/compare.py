@@ -108,7 +108,7 @@ def fail_if_slower(comparisons: Sequence[Comparison], fail_above: float) -> None
     for one in comparisons:
         if one.implausible or (one.pace is not None and one.pace.exceeds_noise is None):
             text = f"{one.b.source!r} compared with {one.a.source!r}: {one.verdict.partition(':')[0]}"
-            print(f"rooflines: warning: {text}.", file=sys.stderr)
+            typer.echo(f"rooflines: warning: {text}.", err=True)
     slower = [comparison for comparison in comparisons if comparison.slower_than(fail_above / 100)]
     if slower:
         names = ", ".join(f"{one.b.source!r} by {percent(one.slowdown, 1)}" for one in slower)

@@ -54,8 +54,10 @@ class ModuleWatch:
         """A module is called from outside of all modules for the first time."""
 
     def __enter__(self) -> Self:
+        from torch.compiler import is_compiling
         from torch.nn.modules import module
 
+        self._is_compiling = is_compiling
         self._quiet.enter_context(quiet_global_hooks())
         self._handles = [
             module.register_module_forward_pre_hook(self._before),
@@ -75,14 +77,13 @@ class ModuleWatch:
             self.left(self._threads.open.pop())
 
     def _before(self, module: torch.nn.Module, inputs: Any) -> None:
-        import torch
-
-        if not torch.compiler.is_compiling():
+        if not self._is_compiling():
             self.before(module, inputs)
 
     def before(self, module: torch.nn.Module, _: Any) -> None:
         """A module's forward begins."""
-        module = getattr(module, "_orig_mod", module)  # what torch.compile wraps keeps its name
+        # What torch.compile wraps keeps its name. A module takes a microsecond to say that it lacks an attribute.
+        module = module._modules.get("_orig_mod") or module
         kind = type(module).__name__
         if not self._threads.open and id(module) not in self._roots:
             # The module itself is kept, so that its id cannot be given to another one meanwhile.
@@ -103,9 +104,7 @@ class ModuleWatch:
         return name
 
     def _after(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:
-        import torch
-
-        if not torch.compiler.is_compiling():
+        if not self._is_compiling():
             self.after()
 
     def after(self) -> None:
